@@ -1,0 +1,145 @@
+"""What the engine asks of the outside, in the engine's words.
+
+Synchronous on purpose: a tick is a story told once, from top to bottom, and a rehearsal of a month must not
+pay for an event loop. Adapters that wait on the network do so in threads of their own.
+
+Every method may raise Retryable; the others it may raise are named. Reads are eventually consistent unless
+they say otherwise: what was just made may be missing for minutes, which is why everything made carries the
+id of an intent that was written first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from tidemill.world import (
+    DisruptionBudget,
+    Instance,
+    KubeNode,
+    LaunchIntent,
+    Offer,
+    OfferQuery,
+    Pairs,
+    Pod,
+    PurchaseIntent,
+    Reservation,
+)
+
+
+class Clock(Protocol):
+    def now(self) -> datetime:
+        """An aware UTC instant, never running backwards."""
+        ...
+
+
+class Cloud(Protocol):
+    """AWS: the truth for reservations and instances."""
+
+    def reservations(self) -> Sequence[Reservation]:
+        """Every block and on-demand reservation the account can see, tracked or not, ended ones for a day."""
+        ...
+
+    def instances(self) -> Sequence[Instance]:
+        """Instances with our owner tag, and strangers on our reservations; terminated ones for a while."""
+        ...
+
+    def search_offers(self, query: OfferQuery) -> Sequence[Offer]:
+        """At most six, cheapest first; may be empty. Holds nothing."""
+        ...
+
+    def purchase(self, offer_id: str, tags: Pairs) -> Sequence[Reservation]:
+        """Buy. Not idempotent, never retried. NoCapacity: the offer is gone. OutcomeUnknown: it may be bought."""
+        ...
+
+    def launch(self, intent: LaunchIntent, tags: Pairs) -> Sequence[str]:
+        """Start up to `intent.count` instances and return their ids; fewer is an answer, none is NoCapacity.
+
+        Idempotent on `intent.id`: the same id gives the same instances.
+        """
+        ...
+
+    def terminate(self, instance_id: str) -> None:
+        """Idempotent. Gone: there is no such instance any more."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """One consistent reading of the cluster. Unchanged objects keep their identity between readings."""
+
+    nodes: tuple[KubeNode, ...]
+    pods: tuple[Pod, ...]  # finished pods are left out
+    budgets: tuple[DisruptionBudget, ...]
+
+
+class Cluster(Protocol):
+    """The Kubernetes API server: the truth for nodes and pods. Every write raises Gone if its object is."""
+
+    def view(self) -> ClusterView: ...
+
+    def admit(self, pod: str, source_label: str) -> None:
+        """One patch: the gate off, the source pinned by node selector. Idempotent."""
+        ...
+
+    def mark_ready(self, node: str) -> None:
+        """Remove the startup taint. Idempotent."""
+        ...
+
+    def start_drain(self, node: str, reason: str) -> None:
+        """Taint the node and note since when and why. Idempotent: the first instant stays."""
+        ...
+
+    def announce_end(self, pod: str, ends_at: datetime) -> None: ...
+
+    def request_checkpoint(self, pod: str) -> None: ...
+
+    def evict(self, pod: str) -> bool:
+        """The eviction API with the pod's own grace. False: a disruption budget forbids it now."""
+        ...
+
+    def delete(self, pod: str, grace_s: int | None, *, disruption: bool) -> None:
+        """Delete with this grace (None: the pod's own). `disruption` sets the DisruptionTarget condition first."""
+        ...
+
+    def remove_node(self, node: str) -> None: ...
+
+
+class Ledger(Protocol):
+    """Intents, verdicts and money. Durable before it returns; an old leader's writes are Refused.
+
+    Writes that name a state compare-and-set it: Refused if it is no longer what the caller read.
+    """
+
+    @property
+    def durable(self) -> bool:
+        """Only a durable ledger may buy in the real world."""
+        ...
+
+    def launches(self) -> tuple[LaunchIntent, ...]:
+        """The open ones, and those that failed within the last hour."""
+        ...
+
+    def write_launch(self, intent: LaunchIntent) -> None:
+        """Insert or replace by id."""
+        ...
+
+    def purchases(self) -> tuple[PurchaseIntent, ...]: ...
+
+    def propose(self, intent: PurchaseIntent) -> None:
+        """Insert; nothing happens if the id is known."""
+        ...
+
+    def advance(self, before: PurchaseIntent, after: PurchaseIntent) -> None:
+        """Replace `before` by `after` if its state and verdicts are still those of `before`; else Refused."""
+        ...
+
+    def meter(self, instance_id: str, usd_per_hour: float, since: datetime, until: datetime | None) -> None:
+        """An hourly-priced instance runs from `since`; with `until` it has ended. Idempotent."""
+        ...
+
+    def spent(self, now: datetime) -> tuple[int, float]:
+        """This calendar month (UTC): block fees confirmed, and hourly money spent so far."""
+        ...

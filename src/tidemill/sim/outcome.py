@@ -1,0 +1,149 @@
+"""The outcome of a rehearsal: plain data, computed from the simulator's truth, printed by everyone.
+
+`as_json()` is the contract of `tidemill rehearse --json`: keys are only ever added. Instants are RFC 3339
+strings in UTC there, durations are seconds, money is dollars.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from tidemill.spec.units import format_instant
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRow:
+    id: str
+    name: str
+    pool: str
+    type: str
+    count: int
+    zone: str
+    state: str
+    start: datetime
+    end: datetime
+    kill_at: datetime  # EC2 starts terminating
+    deadline: datetime  # kill time, or earlier where the provisioner acts earlier
+    drain_from: datetime | None  # first node of it tainted for the end of the block
+    drained_at: datetime | None  # last non-daemon pod gone from its nodes
+    fee_usd: int
+    gpus: int
+    gpu_hours_paid: float
+    gpu_hours_used: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpan:
+    """One node's life, for the Gantt: phases in order with the instant each began; the last ends at `gone_at`."""
+
+    id: str
+    pool: str
+    source: str  # source label
+    type: str
+    phases: tuple[tuple[str, datetime], ...]
+    gone_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    name: str
+    stream: str
+    team: str
+    gpus: int
+    pods: int
+    arrived: datetime
+    started: datetime | None
+    finished: datetime | None
+    state: Literal["finished", "running", "held", "pending", "failed"]
+    late: bool
+    restarts: int
+    sources: tuple[str, ...]
+    reason: str  # why it waits or failed; empty when it finished
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceRow:
+    name: str
+    replicas: int
+    min_available: int
+    promised: bool
+    downtime_s: int  # seconds below minAvailable (at least 1) after it was first reached
+    lowest_ready: int
+    series: tuple[tuple[datetime, int], ...]  # ready replicas, at each change
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionRow:
+    at: datetime
+    pod: str
+    node: str
+    forced: bool
+    grace_s: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Step functions over time: each value holds until the next instant."""
+
+    at: tuple[datetime, ...] = ()
+    paid: tuple[int, ...] = ()
+    ready: tuple[int, ...] = ()
+    used: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    invariant: int
+    at: datetime
+    sentence: str
+    objects: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    scenario: str
+    seed: int
+    commit: str
+    start: datetime
+    end: datetime
+    simulated_hours: float
+    wall_s: float
+    ticks: int
+    actions: int
+    invariant_violations: tuple[Violation, ...]
+    blocks: tuple[BlockRow, ...]
+    nodes: tuple[NodeSpan, ...]
+    jobs: tuple[JobRow, ...]
+    services: tuple[ServiceRow, ...]
+    evictions: tuple[EvictionRow, ...]
+    gpu_hours: dict[str, float]  # paid, ready, used, idle
+    cost_usd: dict[str, float]  # blocks, on_demand, spot, total, idle
+    prices_as_of: str
+    series: Series
+    journal: tuple[tuple[datetime, str, str, str], ...] = field(repr=False)  # at, kind, about, sentence
+
+    def as_json(self) -> dict[str, Any]:
+        """One JSON object; jobs are counted, the rows are under `job_rows`."""
+        body: dict[str, Any] = _plain(asdict(self))
+        rows = body.pop("jobs")
+        body["job_rows"] = rows
+        body["jobs"] = {
+            **{state: sum(row["state"] == state for row in rows) for state in ("finished", "running", "held", "pending", "failed")},
+            "late": sum(row["late"] for row in rows),
+            "evicted_forced": sum(row.forced for row in self.evictions),
+            "evicted": len(self.evictions),
+        }
+        return body
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return format_instant(value)
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,23 @@
+"""What people ask for: models, YAML with line numbers, schemas, importers.
+
+`Spec` is the bundle the engine decides from; it is immutable and already checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tidemill.catalog import Catalog
+from tidemill.spec.models import CapacityPlan, ComputePool, NodeClass, Platform
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Checked documents plus the catalog they are read against. Maps are by name, in a stable order."""
+
+    platform: Platform
+    catalog: Catalog
+    node_classes: Mapping[str, NodeClass] = field(default_factory=dict)
+    pools: Mapping[str, ComputePool] = field(default_factory=dict)
+    plans: Mapping[str, CapacityPlan] = field(default_factory=dict)

@@ -1,0 +1,293 @@
+"""The documents people write: Platform, NodeClass, ComputePool, CapacityPlan.
+
+One model feeds the YAML reader, the JSON Schema, the CRDs and the API. Field names are the ones users
+already write (Karpenter's, and those of compute-pool blueprints); in Python they are snake_case. What a
+model can judge alone is judged here; what needs several documents or the catalog is in `check`.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic.alias_generators import to_camel
+
+from tidemill.spec.names import API_VERSION
+from tidemill.spec.units import Count, CpuMilli, Duration, Instant, MemoryBytes
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=63)]
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True, use_attribute_docstrings=True
+    )
+
+
+class Metadata(Model):
+    name: Name
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+# --- Platform -----------------------------------------------------------------------------------------
+
+
+class ClusterRef(Model):
+    name: str
+    """EKS cluster name."""
+    version: str = "1.33"
+    endpoint: str = ""
+    certificate_authority: str = ""
+    service_cidr: str = ""
+
+
+class Budget(Model):
+    """Ceilings on money. A missing budget means nothing is bought."""
+
+    per_purchase_usd: Count = Field(default=0, ge=0)
+    """The highest upfront fee of one block."""
+    monthly_usd: Count = Field(default=0, ge=0)
+    """Block fees and hourly money together, per calendar month (UTC)."""
+
+
+class Approval(Model):
+    """Who must say yes before a block is bought. The default proposes and never buys."""
+
+    mode: Literal["propose", "one", "two", "auto"] = "propose"
+    approvers: tuple[str, ...] = ()
+    """Proved identities that may approve. Empty: anyone with the approver role, never the proposer alone."""
+    auto_max_fee_usd: Count = Field(default=0, ge=0)
+    """With mode auto: fees above this still need a person."""
+    expires_after: Duration = timedelta(hours=24)
+    """An approval older than this is void."""
+
+
+class PlatformSpec(Model):
+    region: str
+    account_id: Annotated[str, Field(pattern=r"^\d{12}$")] | None = None
+    deployment: Name
+    """Value of the owner tag on everything Tidemill makes."""
+    cluster: ClusterRef
+    node_role: str = ""
+    subnets: dict[str, tuple[str, ...]] = {}
+    """Subnet ids by availability zone."""
+    security_groups: tuple[str, ...] = ()
+    hostname: str = ""
+    budget: Budget = Budget()
+    approval: Approval = Approval()
+
+
+# --- NodeClass ----------------------------------------------------------------------------------------
+
+
+class AmiTerm(Model):
+    alias: str | None = None
+    """`bottlerocket@v1.52.0`, `al2023@v20261101`; pin the version."""
+    id: Annotated[str, Field(pattern=r"^ami-[0-9a-f]+$")] | None = None
+
+    @model_validator(mode="after")
+    def _one_way_to_name_it(self) -> AmiTerm:
+        if (self.alias is None) == (self.id is None):
+            raise ValueError("an AMI term has either 'alias' or 'id'")
+        return self
+
+
+class Ebs(Model):
+    volume_size: MemoryBytes = Field(gt=0)
+    volume_type: Literal["gp3", "gp2", "io1", "io2", "st1", "sc1", "standard"] = "gp3"
+    encrypted: bool = True
+    iops: Count | None = Field(default=None, ge=100)
+    throughput: Count | None = Field(default=None, ge=125)
+    kms_key_id: str | None = Field(default=None, alias="kmsKeyID")
+    delete_on_termination: bool = True
+
+
+class BlockDevice(Model):
+    device_name: str
+    ebs: Ebs
+
+
+class LaunchTemplateRef(Model):
+    """An existing launch template to build on."""
+
+    id: Annotated[str, Field(pattern=r"^lt-[0-9a-f]+$")]
+    version: str = "$Default"
+
+
+class NodeClassSpec(Model):
+    ami_selector_terms: tuple[AmiTerm, ...] = Field(min_length=1)
+    block_device_mappings: tuple[BlockDevice, ...] = ()
+    instance_store_policy: Literal["RAID0"] | None = None
+    launch_template: LaunchTemplateRef | None = None
+    user_data: str = ""
+    """Extra bootstrap, merged into what Tidemill writes."""
+    kernel: dict[str, str] = {}
+    """sysctl settings."""
+    container_runtime: dict[str, str] = {}
+    max_pods: Count | None = Field(default=None, gt=0)
+    efa: bool = False
+    role: str = ""
+
+
+# --- ComputePool --------------------------------------------------------------------------------------
+
+
+class Provisioner(StrEnum):
+    NATIVE = "native"
+    ASG = "asg"
+    MANAGED = "managed"
+    KARPENTER = "karpenter"
+
+
+class SourceSpec(Model):
+    """One place capacity may come from. Listed in order of preference.
+
+    In a pool that has a block or odcr source, spot and on-demand sources are overflow: only pods that opt in
+    (`tidemill.dev/overflow: "true"`) use them, and both caps are required.
+    """
+
+    type: Literal["block", "odcr", "spot", "on-demand"]
+    ids: tuple[str, ...] = ()
+    """Block and odcr: only these reservations (strict pinning)."""
+    tags: dict[str, str] = {}
+    """Block and odcr: only reservations with these tags. Default: the platform's owner tag."""
+    zones: tuple[str, ...] = ()
+    max_hourly_usd: float | None = Field(default=None, ge=0)
+    max_monthly_usd: float | None = Field(default=None, ge=0)
+
+
+class Requirements(Model):
+    instance_categories: tuple[str, ...] = ()
+    instance_families: tuple[str, ...] = ()
+    instance_types: tuple[str, ...] = ()
+    arch: Literal["amd64", "arm64"] | None = None
+    hypervisor: Literal["nitro", "xen"] | None = None
+    min_generation: Count | None = Field(default=None, ge=1)
+    cpu_sizes: tuple[Count, ...] = ()
+    """Only types with one of these vCPU counts."""
+    zones: tuple[str, ...] = ()
+
+
+class TaintSpec(Model):
+    key: str
+    value: str = ""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = "NoSchedule"
+
+
+class Limits(Model):
+    cpu: CpuMilli | None = Field(default=None, ge=0)
+    memory: MemoryBytes | None = Field(default=None, ge=0)
+    gpus: Count | None = Field(default=None, ge=0)
+    nodes: Count | None = Field(default=None, ge=0)
+
+
+class DisruptionBudgetSpec(Model):
+    nodes: str = "10%"
+    """How many nodes of the pool may be disrupted at once: a number or a percentage."""
+    schedule: str | None = None
+    duration: Duration | None = None
+    reasons: tuple[Literal["Empty", "Underutilized", "Drifted"], ...] = ()
+
+
+class Disruption(Model):
+    consolidation_policy: Literal["WhenEmpty", "WhenEmptyOrUnderutilized", "Never"] = "WhenEmpty"
+    consolidate_after: Duration = timedelta(minutes=5)
+    consolidate_blocks: bool = False
+    """Prepaid block nodes stay up while the block lives, unless this is true."""
+    budgets: tuple[DisruptionBudgetSpec, ...] = ()
+
+
+class Drain(Model):
+    lead: Duration | None = None
+    """Start draining at least this long before the deadline; the pods may need more."""
+    checkpoint: bool = True
+    """Ask pods that can for a checkpoint before they are evicted."""
+
+
+class ComputePoolSpec(Model):
+    node_class_name: Name
+    provisioner: Provisioner = Provisioner.NATIVE
+    sources: tuple[SourceSpec, ...] = (SourceSpec(type="on-demand"),)
+    requirements: Requirements = Requirements()
+    labels: dict[str, str] = {}
+    taints: tuple[TaintSpec, ...] = ()
+    startup_taints: tuple[TaintSpec, ...] = ()
+    limits: Limits | None = None
+    """Without limits a pool launches nothing: set them."""
+    disruption: Disruption = Disruption()
+    warm: bool | Count = True
+    """Block pools: true brings up every node of a block when it is delivered; a number that many; false on demand."""
+    drain: Drain = Drain()
+    weight: Count = Field(default=0, ge=0, le=100)
+    """Higher weights are tried first."""
+    default_duration: Duration | None = None
+    """How long a pod that does not say runs; none: it is taken to have no end."""
+    allowed_namespaces: tuple[str, ...] = ()
+
+
+# --- CapacityPlan -------------------------------------------------------------------------------------
+
+
+class DemandWindow(Model):
+    """So many instances from an instant to another."""
+
+    name: Name
+    start: Instant = Field(alias="from")
+    end: Instant = Field(alias="to")
+    instance_type: str
+    instances: Count = Field(gt=0)
+    zones: tuple[str, ...] = ()
+    max_fee_usd: Count = Field(default=0, ge=0)
+    """The most this window may cost; 0: the platform's per-purchase ceiling."""
+
+    @model_validator(mode="after")
+    def _runs_forward(self) -> DemandWindow:
+        if self.end <= self.start:
+            raise ValueError("'to' must be after 'from'")
+        return self
+
+
+class CapacityPlanSpec(Model):
+    pool: Name
+    demand: tuple[DemandWindow, ...] = Field(min_length=1)
+    propose_before: Duration = timedelta(days=56)
+    """Start to search this long before a window opens; EC2 sells at most 8 weeks ahead."""
+    overlap: Duration = timedelta(0)
+    """How long a successor must run beside its predecessor."""
+    budget: Budget | None = None
+    """Can only lower the platform's ceilings."""
+
+
+# --- envelopes ----------------------------------------------------------------------------------------
+
+
+class Document(Model):
+    api_version: Literal["tidemill.dev/v1alpha1"] = API_VERSION  # type: ignore[assignment]
+    metadata: Metadata
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+
+class Platform(Document):
+    kind: Literal["Platform"] = "Platform"
+    spec: PlatformSpec
+
+
+class NodeClass(Document):
+    kind: Literal["NodeClass"] = "NodeClass"
+    spec: NodeClassSpec
+
+
+class ComputePool(Document):
+    kind: Literal["ComputePool"] = "ComputePool"
+    spec: ComputePoolSpec
+
+
+class CapacityPlan(Document):
+    kind: Literal["CapacityPlan"] = "CapacityPlan"
+    spec: CapacityPlanSpec

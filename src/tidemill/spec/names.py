@@ -1,0 +1,50 @@
+"""Every label, annotation, taint and tag Tidemill reads or writes, in one place.
+
+They are an interface: users write some of them, other tools select on others.
+"""
+
+GROUP = "tidemill.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+# Tags on what is made in AWS.
+TAG_OWNER = "deployment"  # the owner tag: without it nothing is modified or terminated
+TAG_POOL = f"{GROUP}/pool"
+TAG_INTENT = f"{GROUP}/intent"
+TAG_PROVISIONER = f"{GROUP}/provisioner"
+
+# Labels and taints on nodes.
+LABEL_POOL = f"{GROUP}/pool"
+LABEL_SOURCE = f"{GROUP}/source"  # reservation id, or "spot" / "on-demand"
+LABEL_ZONE = "topology.kubernetes.io/zone"
+LABEL_TYPE = "node.kubernetes.io/instance-type"
+LABEL_ARCH = "kubernetes.io/arch"
+LABEL_HOSTNAME = "kubernetes.io/hostname"
+TAINT_STARTUP = f"{GROUP}/starting"  # until the node check passed
+TAINT_DRAINING = f"{GROUP}/draining"  # value: why
+TAINT_HELD = f"{GROUP}/held"
+
+# On pods. Written by users (or their platform):
+GANG = f"{GROUP}/gang"
+GANG_SIZE = f"{GROUP}/gang-size"
+EXPECTED_DURATION = f"{GROUP}/expected-duration"
+CHECKPOINT_TIME = f"{GROUP}/checkpoint-time"
+CHECKPOINT_EVERY = f"{GROUP}/checkpoint-every"  # its presence makes a job resumable
+LOAD_TIME = f"{GROUP}/load-time"  # from container start to useful work (model load)
+OVERFLOW = f"{GROUP}/overflow"  # "true": may run on paid-by-the-hour sources of its pool
+TEAM = f"{GROUP}/team"
+DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"  # the name users already write
+# Written by the engine:
+GATE = f"{GROUP}/admission"
+ENDS_AT = f"{GROUP}/ends-at"
+CHECKPOINT_REQUESTED = f"{GROUP}/checkpoint-requested-at"
+CHECKPOINT_DONE = f"{GROUP}/checkpoint-done-at"  # written by the pod itself
+
+# Resource names.
+CPU = "cpu"
+MEMORY = "memory"
+PODS = "pods"
+NVIDIA_GPU = "nvidia.com/gpu"
+NEURON = "aws.amazon.com/neuron"
+EFA = "vpc.amazonaws.com/efa"
+ACCELERATORS = (NVIDIA_GPU, NEURON)

@@ -1,0 +1,214 @@
+"""The Scenario document: what a rehearsal plays out around the platform's own documents.
+
+Times written `26h` are offsets from `start`. Everything random is drawn from one seeded stream per line, so
+that adding a line changes nothing about the others.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from tidemill.spec.models import Document, Model, Name
+from tidemill.spec.units import Count, CpuMilli, Duration, Instant, MemoryBytes
+
+
+class Spread(Model):
+    """A length of time drawn per job: exactly one of the three."""
+
+    fixed: Duration | None = None
+    uniform: tuple[Duration, Duration] | None = None
+    lognormal: Lognormal | None = None
+
+    @model_validator(mode="after")
+    def _one_of_three(self) -> Spread:
+        if sum(part is not None for part in (self.fixed, self.uniform, self.lognormal)) != 1:
+            raise ValueError("give exactly one of 'fixed', 'uniform' and 'lognormal'")
+        return self
+
+
+class Lognormal(Model):
+    median: Duration
+    sigma: float = Field(gt=0, le=3)
+    max: Duration | None = None
+
+
+class Arrivals(Model):
+    """When jobs of a stream come: exactly one of the three, bounded by `count` and `until`."""
+
+    every: Duration | None = None
+    per_hour: float | None = Field(default=None, gt=0)
+    """Poisson arrivals."""
+    at: tuple[Duration, ...] = ()
+    start: Duration = Field(default=timedelta(0), alias="from")
+    until: Duration | None = None
+    count: Count | None = Field(default=None, gt=0)
+
+    @model_validator(mode="after")
+    def _one_of_three(self) -> Arrivals:
+        if sum((self.every is not None, self.per_hour is not None, bool(self.at))) != 1:
+            raise ValueError("give exactly one of 'every', 'perHour' and 'at'")
+        return self
+
+
+class PodTemplate(Model):
+    """What each pod of a job or service asks for."""
+
+    gpus: Count = Field(default=0, ge=0)
+    neuron: Count = Field(default=0, ge=0)
+    efa: Count = Field(default=0, ge=0)
+    cpu: CpuMilli = 1000
+    memory: MemoryBytes = 2**30
+    node_selector: dict[str, str] = {}
+    tolerate: tuple[str, ...] = ("nvidia.com/gpu",)
+    """Taint keys it tolerates."""
+    grace: Duration = timedelta(seconds=30)
+    load: Duration = timedelta(0)
+    """From container start to useful work: image, model load."""
+    overflow: bool = False
+    do_not_disrupt: bool | Duration = False
+    priority: Count = 0
+    team: str = ""
+
+
+class JobStream(PodTemplate):
+    name: Name
+    arrivals: Arrivals
+    duration: Spread
+    expected: Duration | None = None
+    """What the job says it takes; default: the truth."""
+    says_nothing: bool = False
+    """The job does not say how long it takes."""
+    nodes: Count = Field(default=1, gt=0)
+    """Pods per job; more than one is a gang."""
+    checkpoint_every: Duration | None = None
+    checkpoint_time: Duration = timedelta(0)
+    acknowledges: bool = True
+    """Answers a checkpoint request; false: the engine must wait it out."""
+    deadline: Duration | None = None
+    """After arrival; a job not finished by then counts as late."""
+    backoff_limit: Count = Field(default=6, ge=0)
+
+
+class Service(PodTemplate):
+    name: Name
+    replicas: Count = Field(gt=0)
+    start: Duration = Field(default=timedelta(0), alias="from")
+    until: Duration | None = None
+    min_available: Count = Field(default=0, ge=0)
+    """Of its PodDisruptionBudget; 0: it has none."""
+    zero_downtime: bool = False
+    """Promised never to drop below minAvailable once it was first reached."""
+
+
+class OwnedReservation(Model):
+    """A block or an on-demand reservation that exists when the rehearsal begins."""
+
+    name: Name
+    type: Literal["block", "odcr"] = "block"
+    instance_type: str
+    count: Count = Field(gt=0)
+    zone: str
+    start: Duration = Field(default=timedelta(0), alias="from")
+    duration: Duration | None = None
+    """Blocks: rounded so that the block ends at 11:30 UTC, as EC2 does."""
+    pool: str = ""
+    owned: bool = True
+    """False: bought elsewhere, without our owner tag."""
+    delivered: Count | None = Field(default=None, ge=0)
+    """Fewer than `count`: a short delivery."""
+
+
+class Market(Model):
+    """What EC2 has to sell and to lend."""
+
+    offers: Literal["plenty", "scarce", "none"] = "plenty"
+    on_demand: dict[str, Count] = {}
+    """Instance type -> how many can be had in each zone; not listed: plenty."""
+    spot: dict[str, Count] = {}
+
+
+class Decision(Model):
+    """A person's word on the proposal of a plan's window, at an instant."""
+
+    at: Duration
+    window: Name
+    verdict: Literal["approve", "refuse"]
+    by: str = "approver"
+    note: str = ""
+
+
+class Extension(Model):
+    """Somebody extends a block by hand at an instant."""
+
+    at: Duration
+    block: Name
+    by: Duration
+    payment: Literal["succeeds", "fails"] = "succeeds"
+    settles_after: Duration = timedelta(minutes=10)
+
+
+FaultKind = Literal[
+    "launch-fails",
+    "no-capacity",
+    "late-join",
+    "never-joins",
+    "gpus-never-register",
+    "node-dies",
+    "gpu-fails",
+    "spot-interruption",
+    "retirement",
+    "short-delivery",
+    "payment-fails",
+    "throttle",
+    "timeout-after-commit",
+    "event-lost",
+    "event-doubled",
+    "event-late",
+    "engine-crash",
+    "engine-absent",
+]
+
+
+class Fault(Model):
+    """One line of trouble. `count` how often it strikes, `duration` how long it lasts, `target` what it hits
+    (a pool, a block's name, an instance type; empty: whatever comes first)."""
+
+    at: Duration
+    fault: FaultKind
+    count: Count = Field(default=1, gt=0)
+    duration: Duration = timedelta(minutes=10)
+    target: str = ""
+    step: str = ""
+    """engine-crash: before or after which call, e.g. `after:purchase`, `before:launch`; empty: at a tick."""
+
+
+class RandomFaults(Model):
+    """Faults drawn from the seed: so many of the listed kinds, spread over the run."""
+
+    count: Count = Field(gt=0)
+    kinds: tuple[FaultKind, ...] = Field(min_length=1)
+    start: Duration = Field(default=timedelta(0), alias="from")
+    until: Duration | None = None
+
+
+class ScenarioSpec(Model):
+    start: Instant
+    duration: Duration
+    reservations: tuple[OwnedReservation, ...] = ()
+    jobs: tuple[JobStream, ...] = ()
+    services: tuple[Service, ...] = ()
+    market: Market = Market()
+    decisions: tuple[Decision, ...] = ()
+    extensions: tuple[Extension, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    random_faults: RandomFaults | None = None
+
+
+class Scenario(Document):
+    kind: Literal["Scenario"] = "Scenario"
+    spec: ScenarioSpec
+
+

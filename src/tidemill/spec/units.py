@@ -1,0 +1,128 @@
+"""Durations, quantities and instants as people write them, parsed into base units and printed back.
+
+`5m`, `36h`, `14d`, `1h30m`; `180`, `250m` (CPU, to milli); `1700Gi` (memory, to bytes); RFC 3339 instants.
+A bare number is never a duration and a number without a zone is never an instant: both are errors that say
+what to write instead.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+
+_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
+_CPU = re.compile(r"(\d+(?:\.\d+)?)(m?)")
+_MEMORY = re.compile(r"(\d+(?:\.\d+)?)(Ki|Mi|Gi|Ti|Pi|k|M|G|T|P|)")
+_MEMORY_FACTOR = {
+    "": 1,
+    "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15,
+    "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50,
+}  # fmt: skip
+
+
+def parse_duration(value: Any) -> timedelta:
+    if isinstance(value, timedelta):
+        return value
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} has no unit; write a duration such as '5m', '36h' or '14d'")
+    found = _DURATION.fullmatch(value)
+    if not value or found is None:
+        raise ValueError(f"'{value}' is not a duration; write '30s', '5m', '36h', '14d' or '1h30m'")
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+
+
+def format_duration(value: timedelta) -> str:
+    """The shortest exact spelling: 90 minutes is `1h30m`, 14 days `14d`."""
+    left = int(value.total_seconds())
+    if left <= 0:
+        return "0s"
+    parts = []
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, left = divmod(left, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts)
+
+
+def parse_cpu(value: Any) -> int:
+    """To milli-CPU."""
+    found = None if isinstance(value, bool) else _CPU.fullmatch(str(value))
+    if found is None:
+        raise ValueError(f"{value!r} is not a CPU quantity; write '180', '0.5' or '250m'")
+    number, milli = found.groups()
+    return round(float(number) * (1 if milli else 1000))
+
+
+def format_cpu(milli: int) -> str:
+    return str(milli // 1000) if milli % 1000 == 0 else f"{milli}m"
+
+
+def parse_memory(value: Any) -> int:
+    """To bytes."""
+    found = None if isinstance(value, bool) else _MEMORY.fullmatch(str(value))
+    if found is None:
+        raise ValueError(f"{value!r} is not a memory quantity; write '1700Gi', '512Mi' or a number of bytes")
+    number, unit = found.groups()
+    return round(float(number) * _MEMORY_FACTOR[unit])
+
+
+def format_memory(size: int) -> str:
+    for unit in ("Ti", "Gi", "Mi", "Ki"):
+        if size and size % _MEMORY_FACTOR[unit] == 0:
+            return f"{size // _MEMORY_FACTOR[unit]}{unit}"
+    return str(size)
+
+
+def parse_instant(value: Any) -> datetime:
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            raise ValueError(f"'{value}' is not an instant; write '2026-11-16T11:30:00Z'") from None
+    if not isinstance(value, datetime):
+        raise ValueError(f"{value!r} is not an instant; write '2026-11-16T11:30:00Z'")
+    if value.tzinfo is None:
+        raise ValueError(f"'{value.isoformat()}' has no time zone; write '{value.isoformat()}Z' for UTC")
+    return value.astimezone(UTC)
+
+
+def format_instant(value: datetime) -> str:
+    return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def parse_positive_int(value: Any) -> Any:
+    """Pass on, but say no to true and 3.5, which pydantic's lax mode would accept or blur."""
+    if isinstance(value, bool):
+        raise ValueError(f"{value!r} is not a number")
+    return value
+
+
+Duration = Annotated[
+    timedelta,
+    BeforeValidator(parse_duration),
+    PlainSerializer(format_duration, return_type=str),
+    WithJsonSchema({"type": "string", "pattern": r"^(\d+d)?(\d+h)?(\d+m)?(\d+s)?$", "minLength": 2}),
+]
+CpuMilli = Annotated[
+    int,
+    BeforeValidator(parse_cpu),
+    PlainSerializer(format_cpu, return_type=str),
+    WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}),
+]
+MemoryBytes = Annotated[
+    int,
+    BeforeValidator(parse_memory),
+    PlainSerializer(format_memory, return_type=str),
+    WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}),
+]
+Instant = Annotated[
+    datetime,
+    BeforeValidator(parse_instant),
+    PlainSerializer(format_instant, return_type=str),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
+Count = Annotated[int, BeforeValidator(parse_positive_int)]

@@ -1,0 +1,392 @@
+"""What is true now: one frozen snapshot, `now` included.
+
+`observe` builds it from the ports, `decide` reads nothing else. Facts only: no rule lives here, and
+nothing here knows where a fact came from. Objects are shared between snapshots when nothing about them
+changed, so identity may be used as a cheap "is it still the same?".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Literal
+
+# Resource name -> amount in base units (cpu in milli, memory in bytes, everything else counted), sorted by
+# name. A tuple and not a dict, so that shapes hash and equal shapes are one class.
+Amounts = tuple[tuple[str, int], ...]
+Pairs = tuple[tuple[str, str], ...]
+
+
+def amount(amounts: Amounts, name: str) -> int:
+    """How much of `name` there is; 0 when it is not listed."""
+    for key, value in amounts:
+        if key == name:
+            return value
+    return 0
+
+
+# --- where capacity comes from ------------------------------------------------------------------------
+
+
+class SourceKind(StrEnum):
+    BLOCK = "block"
+    ODCR = "odcr"
+    SPOT = "spot"
+    ON_DEMAND = "on-demand"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Source:
+    """Where a node's capacity comes from. `id` is the reservation's; empty for spot and on-demand."""
+
+    kind: SourceKind
+    id: str = ""
+
+    @property
+    def label(self) -> str:
+        """The value of the node label that pods are pinned by."""
+        return self.id or self.kind.value
+
+
+class ReservationState(StrEnum):
+    PAYMENT_PENDING = "payment-pending"
+    PAYMENT_FAILED = "payment-failed"
+    SCHEDULED = "scheduled"
+    ACTIVE = "active"
+    EXPIRED = "expired"
+    UNAVAILABLE = "unavailable"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A Capacity Block, or an on-demand capacity reservation (then `end` may be None).
+
+    `count` is what was bought and what will come (the future count before the start); `available` what EC2
+    would let us launch this instant, 0 before the start. A short delivery shows as `count` smaller than
+    the envelope asked for. `end` is the paid end: an extension moves it only once its payment succeeded.
+    """
+
+    id: str
+    kind: Literal[SourceKind.BLOCK, SourceKind.ODCR]
+    instance_type: str
+    zone: str
+    count: int
+    available: int
+    state: ReservationState
+    start: datetime
+    end: datetime | None
+    owner: str = ""  # value of the owner tag; empty: not ours
+    pool: str = ""  # value of the pool tag; empty: any pool whose requirements allow the type
+    intent_id: str = ""
+    fee_usd: int = 0
+    ultraserver: bool = False
+    extension_pending_to: datetime | None = None  # an extension asked for but not paid: plan for its failure
+    tags: Pairs = ()
+
+    @property
+    def source(self) -> Source:
+        return Source(self.kind, self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What EC2 would sell right now. First come, first served: it may be gone at the next call."""
+
+    id: str
+    instance_type: str
+    zone: str
+    count: int
+    start: datetime
+    end: datetime
+    fee_usd: int
+    ultraserver: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OfferQuery:
+    """A search. `earliest_start` and `latest_end` are EC2's StartDateRange and EndDateRange."""
+
+    instance_type: str
+    count: int
+    duration: timedelta
+    earliest_start: datetime
+    latest_end: datetime
+    zones: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OfferSearch:
+    """A dated answer to a search."""
+
+    query: OfferQuery
+    at: datetime
+    offers: tuple[Offer, ...]
+
+
+# --- nodes --------------------------------------------------------------------------------------------
+
+
+class InstanceState(StrEnum):
+    PENDING = "pending"
+    RUNNING = "running"
+    SHUTTING_DOWN = "shutting-down"
+    TERMINATED = "terminated"
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One EC2 instance. Owner, pool, intent and provisioner are its tags; empty means the tag is absent."""
+
+    id: str
+    instance_type: str
+    zone: str
+    source: Source
+    state: InstanceState
+    launched_at: datetime
+    owner: str = ""
+    pool: str = ""
+    intent_id: str = ""
+    provisioner: str = ""
+    ends_at: datetime | None = None  # announced by AWS: spot interruption, retirement
+    ends_why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """`key` empty with operator Exists tolerates everything; `effect` empty matches every effect."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KubeNode:
+    """The Kubernetes side of a node."""
+
+    name: str
+    instance_id: str
+    joined_at: datetime
+    ready: bool
+    allocatable: Amounts  # lists an accelerator only once the device plugin registered it
+    labels: Pairs = ()
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    accelerators_registered_at: datetime | None = None
+    check: Literal["", "passed", "failed"] = ""  # the node check's verdict; it can turn to failed later
+    check_message: str = ""
+    draining_since: datetime | None = None
+    drain_reason: str = ""
+    # When a non-daemon pod last came or went. After an engine restart it may be later than the truth
+    # (never earlier), so that an idle timer errs on the long side.
+    last_pod_event_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One life: an instance, and the Kubernetes node it became. At least one side is there."""
+
+    instance: Instance | None
+    kube: KubeNode | None
+
+    @property
+    def key(self) -> str:
+        """Stable from launch to end: the instance id, or the node name where no instance is known."""
+        if self.instance is not None:
+            return self.instance.id
+        assert self.kube is not None
+        return self.kube.name
+
+    @property
+    def name(self) -> str:
+        return self.kube.name if self.kube is not None else self.key
+
+
+# --- pods ---------------------------------------------------------------------------------------------
+
+
+class PodPhase(StrEnum):
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class PodShape:
+    """What the scheduler looks at. Pods of one template share one shape object."""
+
+    requests: Amounts = ()
+    node_selector: Pairs = ()
+    tolerations: tuple[Toleration, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a pod says about its own time, money and rank. Pods of one template share one terms object."""
+
+    grace: timedelta = timedelta(seconds=30)
+    expected: timedelta | None = None  # whole run time of the work, restarts not counted; None: no end known
+    checkpoint_time: timedelta = timedelta(0)
+    checkpoint_every: timedelta | None = None  # set: resumable
+    load: timedelta = timedelta(0)
+    overflow: bool = False
+    do_not_disrupt: bool | timedelta = False
+    priority: int = 0
+    team: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """Pods that run all or not at all, in one zone and on one source."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    uid: str
+    namespace: str
+    name: str
+    shape: PodShape
+    terms: Terms
+    phase: PodPhase
+    created_at: datetime
+    workload: str = ""  # "Job/train-7": the controller that would create it again; empty: nobody would
+    daemon: bool = False
+    gang: Gang | None = None
+    gated: bool = False  # carries our admission gate
+    held_by_others: bool = False  # somebody else's gate or suspend: not demand yet
+    pinned_to: str = ""  # a source label, once admitted
+    node: str = ""  # name of the Kubernetes node it is bound to
+    started_at: datetime | None = None
+    ready: bool = False
+    deleting_until: datetime | None = None  # deletion asked for; its grace ends then
+    ends_at: datetime | None = None  # as announced to the pod
+    checkpoint_requested_at: datetime | None = None
+    checkpoint_done_at: datetime | None = None
+    message: str = ""  # the last thing the kubelet or the scheduler said about it
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class DisruptionBudget:
+    """A PodDisruptionBudget over the pods of one workload, with what it allows this instant."""
+
+    workload: str  # "Deployment/chat"
+    min_available: int
+    allowed: int
+
+
+# --- what was written down before it was done ---------------------------------------------------------
+
+
+class LaunchState(StrEnum):
+    WRITTEN = "written"  # the call may or may not have been made: repeat it, the id is its ClientToken
+    LAUNCHED = "launched"  # the call answered; `instance_ids` came of it
+    FAILED = "failed"
+    SETTLED = "settled"  # all it made has been seen, or it expired
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchIntent:
+    """So many instances of a type, from a source, in a zone, for a pool."""
+
+    id: str
+    pool: str
+    source: Source
+    instance_type: str
+    zone: str
+    count: int
+    provisioner: str
+    written_at: datetime
+    state: LaunchState = LaunchState.WRITTEN
+    state_at: datetime | None = None
+    instance_ids: tuple[str, ...] = ()
+    failure: str = ""  # the error's label: no-capacity, retryable, …
+
+
+class PurchaseState(StrEnum):
+    PROPOSED = "proposed"
+    APPROVED = "approved"
+    REFUSED = "refused"
+    SUBMITTED = "submitted"  # written before the call: from here on the outcome may be unknown
+    CONFIRMED = "confirmed"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+    VOIDED = "voided"  # no longer needed, or expired; never submitted
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What an approval binds. Offers vanish; the best one inside the envelope is bought at submit."""
+
+    instance_type: str
+    count: int
+    duration: timedelta
+    earliest_start: datetime
+    latest_start: datetime
+    zones: tuple[str, ...]
+    max_fee_usd: int
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A person's word on a proposal; `who` is a proved identity."""
+
+    who: str
+    at: datetime
+    approved: bool
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PurchaseIntent:
+    id: str
+    plan: str  # the CapacityPlan it serves
+    pool: str
+    window: str  # which demand window of the plan, so that a window is covered once
+    envelope: Envelope
+    proposer: str
+    proposed_at: datetime
+    state: PurchaseState = PurchaseState.PROPOSED
+    state_at: datetime | None = None
+    verdicts: tuple[Verdict, ...] = ()
+    reservation_ids: tuple[str, ...] = ()
+    fee_usd: int = 0
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Everything `decide` may know."""
+
+    now: datetime
+    reservations: tuple[Reservation, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    budgets: tuple[DisruptionBudget, ...] = ()
+    launches: tuple[LaunchIntent, ...] = ()  # open ones, and those that failed in the last hour
+    purchases: tuple[PurchaseIntent, ...] = ()
+    searches: tuple[OfferSearch, ...] = ()
+    # Money out this calendar month: block fees confirmed, and hours paid for on spot and on-demand.
+    spent_fees_usd: int = 0
+    spent_hourly_usd: float = 0.0
+    ledger_ok: bool = True  # False: no purchases and no new launches; drains and terminations go on
+    pods_by_node: dict[str, tuple[Pod, ...]] = field(default_factory=dict)  # index of `pods`, bound ones only
