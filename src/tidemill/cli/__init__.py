@@ -1,0 +1,121 @@
+"""The front door of the command line: which verbs exist, and how failure looks. Verbs live in modules beside.
+
+Importing this module must stay cheap: a verb is imported when it is called, never for `--help`.
+Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 failed, 2 the user's mistake,
+130 interrupted, 141 the reader of our output went away.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import click
+
+from tidemill import __version__
+from tidemill.errors import SpecError, TidemillError
+
+EXIT_FAILED, EXIT_USER, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED = 1, 2, 130, 141
+
+
+class Verb(NamedTuple):
+    module: str
+    attribute: str
+    help: str
+
+
+# In the order a newcomer needs them, which is the order `--help` shows.
+VERBS = {
+    "up": Verb("up", "up", "Watch the engine run a simulated day in this terminal."),
+    "rehearse": Verb("rehearse", "rehearse", "Run a scenario in virtual time and report what would happen."),
+    "validate": Verb("documents", "validate", "Check documents and say, line by line, what is wrong."),
+    "plan": Verb("live", "plan", "Show what the engine would do next, and why."),
+    "status": Verb("live", "status", "Show pools, nodes, blocks and what is waiting."),
+    "why": Verb("live", "why", "Say in one sentence why a pod is pending."),
+    "catalog": Verb("catalog", "catalog", "List instance types, what pods get of them, and prices."),
+    "schema": Verb("documents", "schema", "Print the JSON Schema of the documents."),
+    "import": Verb("documents", "import_", "Turn other tools' compute pools into documents."),
+}
+
+
+class _Failed(click.ClickException):
+    """A TidemillError on its way out: its message without a traceback."""
+
+    exit_code = EXIT_FAILED
+
+    def show(self, file: Any = None) -> None:
+        click.echo(f"error: {self.message}", err=True)
+
+
+class _UserMistake(_Failed):
+    exit_code = EXIT_USER
+
+
+class LazyGroup(click.Group):
+    """A group that knows its verbs by name and imports one only when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        verb = VERBS.get(cmd_name)
+        if verb is None:
+            return None
+        command: click.Command = getattr(
+            importlib.import_module(f"tidemill.cli.{verb.module}"), verb.attribute
+        )
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name in VERBS or name.startswith("-"):
+            return super().resolve_command(ctx, args)
+        from difflib import get_close_matches  # only a typing error pays for it
+
+        near = get_close_matches(name, VERBS, n=1, cutoff=0.5)
+        hint = f"did you mean '{near[0]}'?" if near else f"there are: {', '.join(VERBS)}"
+        raise click.UsageError(f"unknown command '{name}'; {hint}", ctx)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, verb.help) for name, verb in VERBS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except TidemillError as error:
+            failure = _UserMistake if isinstance(error, SpecError) else _Failed
+            raise failure(str(error)) from error
+
+
+@click.command(
+    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog="Start with: tidemill up"
+)
+@click.version_option(__version__, prog_name="tidemill", message="%(prog)s %(version)s")
+def root() -> None:
+    """GPU capacity that comes and goes, put to work while it lasts.
+
+    Capacity Blocks on Amazon EKS: bought safely, turned into nodes, drained in time, rehearsed first.
+    """
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code; never a traceback for what is not a bug."""
+    try:
+        code = root.main(args=argv, prog_name="tidemill", standalone_mode=False)
+        sys.stdout.flush()  # here, not at interpreter exit, where a closed pipe can no longer be handled
+    except click.ClickException as failure:
+        failure.show()
+        return failure.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Python flushes stdout once more on its way out; give it somewhere to flush to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_PIPE_CLOSED
+    return code if isinstance(code, int) else 0
