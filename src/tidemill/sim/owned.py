@@ -1,0 +1,66 @@
+"""A scenario's reservation as EC2 would have sold it: on the grid, priced from the catalog, tagged or not."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from tidemill.catalog import Catalog
+from tidemill.errors import SpecError
+from tidemill.sim import grid
+from tidemill.sim.ids import seeded_id
+from tidemill.sim.prices import block_fee_usd
+from tidemill.spec import names
+from tidemill.spec.scenario import OwnedReservation
+from tidemill.world import Reservation, ReservationState, SourceKind
+
+# A block that is there when the rehearsal begins began a little earlier, unless it begins on the grid.
+_ALREADY_RUNNING_FOR = timedelta(minutes=5)
+
+
+def owned_reservation(
+    owned: OwnedReservation, catalog: Catalog, *, owner: str, seed: int, now: datetime
+) -> Reservation:
+    """As it stands before its start; the account makes it active, at once when the start is not ahead."""
+    kind = catalog.types.get(owned.instance_type)
+    if kind is None:
+        raise SpecError(f"reservation {owned.name}: '{owned.instance_type}' is not in the catalog")
+    block = owned.type == "block"
+    start, end = _block_window(owned, now) if block else _odcr_window(owned, now)
+    fee_usd = block_fee_usd(kind, owned.count, end - start) if block and end is not None else None
+    tags = {names.TAG_OWNER: owner} if owned.owned else {}
+    if owned.pool:
+        tags[names.TAG_POOL] = owned.pool
+    return Reservation(
+        id=seeded_id("cr", seed, "owned", owned.name),
+        kind=SourceKind.BLOCK if block else SourceKind.ODCR,
+        instance_type=owned.instance_type,
+        zone=owned.zone,
+        count=owned.count,
+        available=0,
+        state=ReservationState.SCHEDULED,
+        start=start,
+        end=end,
+        owner=tags.get(names.TAG_OWNER, ""),
+        pool=owned.pool,
+        fee_usd=fee_usd or 0,
+        ultraserver=block and bool(kind.ultraserver),
+        tags=tuple(sorted(tags.items())),
+    )
+
+
+def _block_window(owned: OwnedReservation, now: datetime) -> tuple[datetime, datetime]:
+    """A start later today is kept (EC2 sells "now" at any minute), one on a later day moves to 11:30 UTC."""
+    if owned.duration is None:
+        raise SpecError(f"reservation {owned.name}: a block needs a duration")
+    start = now + owned.start
+    if start == now:
+        start = now if grid.on_grid(now) else now - _ALREADY_RUNNING_FOR
+    elif start.date() != now.date():
+        start = grid.at_or_after(start)
+    end = grid.nearest(start + owned.duration)
+    return start, end if end > start else end + grid.DAY
+
+
+def _odcr_window(owned: OwnedReservation, now: datetime) -> tuple[datetime, datetime | None]:
+    start = now + owned.start
+    return start, None if owned.duration is None else start + owned.duration
