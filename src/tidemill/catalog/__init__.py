@@ -1,13 +1,20 @@
 """Instance types and prices: dated data files, never code. `load()` reads what ships with the package.
 
-Prices moved 20-32 % in six months: every answer about money carries the date of the data behind it.
+Prices moved 20-32 % in six months: every answer about money carries the date of the data behind it. A price
+that is not known is None, never a guess.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
 
+from tidemill.catalog.sizing import allocatable
 from tidemill.world import Amounts
 
 
@@ -45,7 +52,76 @@ class InstanceType:
         return self.accelerator.count if self.accelerator else 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class PriceList:
+    """USD per instance-hour by type name, from one place at one date."""
+
+    kind: str  # "block", "on-demand"
+    as_of: str
+    region: str
+    source: str
+    usd_h: Mapping[str, float]
+
+
+@dataclass(
+    frozen=True, eq=False
+)  # compared and hashed by identity: it is loaded once and used as a cache key
 class Catalog:
     types: Mapping[str, InstanceType]
-    prices_as_of: str
+    prices_as_of: str  # of the oldest price list
+    price_lists: tuple[PriceList, ...] = ()
+
+
+@cache
+def load() -> Catalog:
+    """The catalog that ships with this version. Types are in the order of the data: family, then size."""
+    lists = tuple(PriceList(**entry) for entry in _read("prices.json")["lists"])
+    prices = {price_list.kind: price_list.usd_h for price_list in lists}
+    types = (_instance_type(facts, prices) for facts in _read("instance_types.json")["types"])
+    return Catalog({t.name: t for t in types}, min(price_list.as_of for price_list in lists), lists)
+
+
+def split_name(name: str) -> tuple[str, str, int, str]:
+    """Family, category, generation and size: `p6e-gb200.36xlarge` is p6e-gb200, p, 6, 36xlarge."""
+    parsed = re.fullmatch(r"(([a-z]+)(\d+)[a-z0-9-]*)\.([a-z0-9-]+)", name)
+    if parsed is None:
+        raise ValueError(f"{name!r} does not read as an EC2 instance type")
+    family, category, generation, size = parsed.groups()
+    return family, category, int(generation), size
+
+
+def _read(file: str) -> Any:
+    return json.loads(resources.files(__name__).joinpath(file).read_bytes())
+
+
+def _instance_type(facts: Mapping[str, Any], prices: Mapping[str, Mapping[str, float]]) -> InstanceType:
+    name = facts["name"]
+    family, category, generation, size = split_name(name)
+    accelerator = Accelerator(**facts["accelerator"]) if facts.get("accelerator") else None
+    return InstanceType(
+        name=name,
+        family=family,
+        category=category,
+        generation=generation,
+        size=size,
+        arch=facts["arch"],
+        hypervisor=facts["hypervisor"],
+        vcpus=facts["vcpus"],
+        memory_mib=facts["memory_mib"],
+        accelerator=accelerator,
+        efa=facts["efa"],
+        nvme_gb=facts["nvme_gb"],
+        block=facts.get("block", False),
+        ultraserver=facts.get("ultraserver", ""),
+        block_usd_h=prices["block"].get(name),
+        on_demand_usd_h=prices["on-demand"].get(name),
+        spot_usd_h=None,  # moves by the minute and by the zone: no list could be true
+        allocatable=allocatable(
+            vcpus=facts["vcpus"],
+            memory_mib=facts["memory_mib"],
+            arch=facts["arch"],
+            max_pods=facts["max_pods"],
+            devices={accelerator.resource: accelerator.count} if accelerator else {},
+            efa=facts["efa"],
+        ),
+    )

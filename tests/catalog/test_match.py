@@ -1,0 +1,55 @@
+"""What a pool's requirements allow: all that are stated must hold, an absent one allows any."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidemill.catalog import load
+from tidemill.spec.match import matching
+from tidemill.spec.models import Requirements
+
+
+def names(**requirements):
+    return [t.name for t in matching(load(), Requirements(**requirements))]
+
+
+@pytest.mark.requirement("PE-2")
+@pytest.mark.parametrize(
+    ("requirements", "expected"),
+    [
+        ({"instance_types": ("p5.48xlarge",)}, ["p5.48xlarge"]),
+        ({"instance_families": ("p5",)}, ["p5.48xlarge", "p5.4xlarge"]),
+        ({"instance_categories": ("trn",), "min_generation": 2}, ["trn2.3xlarge", "trn2.48xlarge"]),
+        ({"arch": "arm64"}, ["p6e-gb200.36xlarge"]),
+        ({"instance_families": ("g5", "g6"), "cpu_sizes": (4,)}, ["g5.xlarge", "g6.xlarge"]),
+        ({"instance_categories": ("p",), "cpu_sizes": (96,)}, ["p4d.24xlarge", "p4de.24xlarge"]),
+        ({"hypervisor": "xen"}, []),
+        ({"instance_families": ("p5",), "instance_categories": ("g",)}, []),
+    ],
+)
+def test_each_requirement_narrows_the_choice(requirements, expected):
+    assert names(**requirements) == expected
+
+
+def test_min_generation_is_at_least_and_not_exactly():
+    assert {name.split(".")[0] for name in names(instance_categories=("p",), min_generation=5)} == {
+        "p5",
+        "p5e",
+        "p5en",
+        "p6-b200",
+        "p6-b300",
+        "p6e-gb200",
+    }
+
+
+def test_no_requirement_allows_every_type():
+    assert names() == sorted(load().types)
+
+
+def test_zones_belong_to_the_source_and_not_to_the_type():
+    assert names(instance_families=("p5",), zones=("us-east-1a",)) == names(instance_families=("p5",))
+
+
+def test_equal_requirements_are_answered_from_memory():
+    wanted = {"instance_families": ("g6e",)}
+    assert matching(load(), Requirements(**wanted)) is matching(load(), Requirements(**wanted))
