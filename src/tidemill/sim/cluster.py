@@ -1,0 +1,252 @@
+"""The Kubernetes cluster of a rehearsal: `ports.Cluster` over the simulated API server, in virtual time.
+
+This is the face: the engine's verbs, what a scenario does to the cluster (jobs, services, faults), and the
+truth that reports and invariants read. The parts behind it are objects, scheduler, kubelet, node_life, jobs
+and services. It knows instances only by what the cloud tells it, and no rule of the engine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from tidemill.catalog import Catalog
+from tidemill.ports import ClusterView
+from tidemill.sim.jobs import Jobs
+from tidemill.sim.journal import Journal
+from tidemill.sim.kubelet import Kill, Kubelets, Owner
+from tidemill.sim.node_life import NodeLives, NodeTruth
+from tidemill.sim.objects import Objects
+from tidemill.sim.outcome import EvictionRow
+from tidemill.sim.scheduler import Scheduler
+from tidemill.sim.services import Services
+from tidemill.sim.timeline import Timeline
+from tidemill.sim.workloads import JobTruth, ServiceTruth
+from tidemill.spec import Spec, names
+from tidemill.spec.scenario import JobStream, Service
+from tidemill.spec.units import format_instant
+from tidemill.world import Instance, Pod, PodPhase, PodShape, Taint, Terms
+
+_LABEL_VALUE_MAX = 63  # taint values obey the rules of label values
+
+
+class SimCluster:
+    def __init__(
+        self,
+        timeline: Timeline,
+        journal: Journal,
+        catalog: Catalog,
+        spec: Spec,
+        *,
+        seed: int,
+        wake: Callable[[str], None],
+        verbose: bool = False,
+    ) -> None:
+        self._timeline = timeline
+        self._journal = journal
+        self._objects = Objects(timeline, journal, wake, verbose=verbose)
+        self._jobs = Jobs(self._objects)
+        self._services = Services(self._objects)
+        owners: dict[str, Owner] = {"Job": self._jobs, "Deployment": self._services}
+        self._kubelets = Kubelets(self._objects, seed, owners)
+        self._jobs.attach(self._kubelets)
+        self._services.attach(self._kubelets)
+        self._nodes = NodeLives(self._objects, self._kubelets, catalog, spec, seed)
+        self._scheduler = Scheduler(self._objects, self._kubelets.bind)
+        self._objects.stir = self._scheduler.stir
+        self._view = ClusterView((), (), ())
+        self.evictions: list[EvictionRow] = []
+        self.cut_short: list[EvictionRow] = []  # those with less grace than the pod's own
+
+    # --- ports.Cluster ------------------------------------------------------------------------------
+
+    def view(self) -> ClusterView:
+        nodes, pods = self._objects.all_nodes(), self._objects.all_pods()
+        budgets = self._services.budgets()
+        last = self._view
+        if nodes is not last.nodes or pods is not last.pods or budgets is not last.budgets:
+            self._view = ClusterView(nodes, pods, budgets)
+        return self._view
+
+    def admit(self, pod: str, source_label: str, ends_at: datetime | None) -> None:
+        """A pin cannot be taken back: for a pod that has no gate any more, nothing changes."""
+        found = self._objects.pod(pod)
+        if found.gated:
+            self._objects.put_pod(replace(found, gated=False, pinned_to=source_label, ends_at=ends_at))
+
+    def mark_ready(self, node: str) -> None:
+        found = self._objects.node(node)
+        left = tuple(taint for taint in found.taints if taint.key != names.TAINT_STARTUP)
+        if len(left) != len(found.taints):
+            self._nodes.by_name[node].ready_at = self._timeline.now()
+            self._objects.put_node(replace(found, taints=left))
+
+    def start_drain(self, node: str, reason: str) -> None:
+        found = self._objects.node(node)
+        if found.draining_since is not None:
+            return
+        now = self._nodes.by_name[node].draining_since = self._timeline.now()
+        value = re.sub(r"[^A-Za-z0-9]+", "-", reason)[:_LABEL_VALUE_MAX].strip("-")
+        taints = (*found.taints, Taint(names.TAINT_DRAINING, value))
+        self._objects.put_node(replace(found, taints=taints, draining_since=now, drain_reason=reason))
+
+    def announce_end(self, pod: str, ends_at: datetime) -> None:
+        found = self._objects.pod(pod)
+        if found.ends_at != ends_at:
+            self._objects.put_pod(replace(found, ends_at=ends_at))
+
+    def request_checkpoint(self, pod: str) -> None:
+        """A request that is still open stays as it is; after an acknowledgement a new one may be made."""
+        found = self._objects.pod(pod)
+        if found.checkpoint_requested_at is not None and found.checkpoint_done_at is None:
+            return
+        asked = replace(found, checkpoint_requested_at=self._timeline.now(), checkpoint_done_at=None)
+        self._objects.put_pod(asked)
+        self._journal.add("checkpoint-requested", asked.full_name, "asked to write a checkpoint")
+        if asked.workload.startswith("Job/"):
+            self._jobs.checkpoint_requested(asked)
+
+    def evict(self, pod: str) -> bool:
+        found = self._objects.pod(pod)
+        if not self._services.may_evict(found):
+            return False
+        if found.deleting_until is None:
+            self._record_eviction(found, None, forced=False)
+            self._kubelets.delete(found)
+        return True
+
+    def delete(self, pod: str, grace_s: int | None, *, disruption: bool) -> None:
+        found = self._objects.pod(pod)
+        if found.deleting_until is None or grace_s is not None:
+            self._record_eviction(found, grace_s, forced=disruption and grace_s is not None)
+        self._kubelets.delete(found, grace_s, disruption=disruption)
+
+    def remove_node(self, node: str) -> None:
+        self._nodes.remove(node)
+
+    def _record_eviction(self, pod: Pod, grace_s: int | None, *, forced: bool) -> None:
+        """Only of pods on a node: taking a waiting pod back disturbs nobody."""
+        if not pod.node:
+            return
+        own_s = int(pod.terms.grace.total_seconds())
+        given_s = own_s if grace_s is None else grace_s
+        reason = self._objects.node(pod.node).drain_reason or "no drain was announced"
+        row = EvictionRow(self._timeline.now(), pod.full_name, pod.node, forced, given_s, reason)
+        self.evictions.append(row)
+        if given_s < own_s:
+            self.cut_short.append(row)
+        kind = "pod-force-deleted" if forced else "pod-evicted"
+        self._journal.add(
+            kind, pod.full_name, f"from {pod.node} with {given_s} s of its {own_s} s grace: {reason}"
+        )
+
+    # --- what a scenario does -----------------------------------------------------------------------
+
+    def instance_changed(self, instance: Instance) -> None:
+        """The cloud says so, at each change of an instance's state."""
+        self._nodes.instance_changed(instance)
+
+    def submit_job(self, stream: JobStream, name: str, duration: timedelta) -> JobTruth:
+        return self._jobs.submit(stream, name, duration)
+
+    def start_service(self, service: Service) -> ServiceTruth:
+        return self._services.start(service)
+
+    def stop_service(self, name: str) -> None:
+        self._services.stop(name)
+
+    def create_pod(
+        self,
+        name: str,
+        shape: PodShape,
+        terms: Terms | None = None,
+        *,
+        namespace: str = "default",
+        gated: bool = False,
+        held_by_others: bool = False,
+        node: str = "",
+    ) -> Pod:
+        """A pod nobody would create again. With `node` it is bound by name, past the scheduler."""
+        pod = Pod(
+            f"uid-{namespace}-{name}", namespace, name, shape, terms or Terms(), PodPhase.PENDING,
+            self._timeline.now(), gated=gated, held_by_others=held_by_others,
+        )  # fmt: skip
+        if node:
+            self._objects.node(node)
+            self._kubelets.bind(pod, node)
+        else:
+            self._objects.put_pod(pod)
+            self._objects.wake(f"{pod.full_name} was created")
+        return pod
+
+    def hold(self, pod: str, *, held: bool = True) -> None:
+        """Another controller (Kueue, say) puts its own gate on a pod, or takes it off."""
+        self._objects.put_pod(replace(self._objects.pod(pod), held_by_others=held))
+        self._objects.wake(f"{pod} is {'held' if held else 'released'} by another controller")
+
+    def late_join(self, count: int, delay: timedelta, target: str = "") -> None:
+        self._nodes.arm("late-join", count, target, delay)
+
+    def never_join(self, count: int, target: str = "") -> None:
+        self._nodes.arm("never-joins", count, target)
+
+    def gpus_never_register(self, count: int, target: str = "") -> None:
+        self._nodes.arm("gpus-never-register", count, target)
+
+    def fail_gpu(self, target: str = "") -> str:
+        """The node it struck; empty: none is Ready, so the next to be checked will fail its check."""
+        return self._nodes.fail_gpu(target)
+
+    # --- the truth ----------------------------------------------------------------------------------
+
+    @property
+    def jobs(self) -> Mapping[str, JobTruth]:
+        return self._jobs.by_name
+
+    @property
+    def services(self) -> Mapping[str, ServiceTruth]:
+        return self._services.by_name
+
+    @property
+    def nodes(self) -> Mapping[str, NodeTruth]:
+        """Every node there ever was, by instance id."""
+        return self._nodes.history
+
+    @property
+    def kills(self) -> list[Kill]:
+        """Pods that died with their node."""
+        return self._kubelets.kills
+
+    @property
+    def pods(self) -> Mapping[str, Pod]:
+        """By uid, unfinished ones."""
+        return self._objects.pods
+
+    def pods_on(self, node: str) -> tuple[Pod, ...]:
+        """Bound there, terminating ones and daemons included; by node name or instance id."""
+        return tuple(self._objects.on(self._nodes.node_name(node) if node in self._nodes.history else node))
+
+    @property
+    def changes(self) -> tuple[int, int, int]:
+        """Counters of pod, node and GPU changes: equal means nothing moved."""
+        return self._objects.pod_changes, self._objects.node_changes, self._objects.gpu_changes
+
+    def gpus_used(self) -> int:
+        """Accelerators of running pods, those still terminating included."""
+        return self._objects.gpus_used.total()
+
+    def gpus_ready(self) -> int:
+        """Accelerators on nodes that are open to pods."""
+        return self._objects.gpus_ready.total()
+
+    def gpus_used_by_source(self) -> dict[str, int]:
+        return dict(+self._objects.gpus_used)
+
+    def gpus_ready_by_source(self) -> dict[str, int]:
+        return dict(+self._objects.gpus_ready)
+
+    def __repr__(self) -> str:
+        held = f"{len(self._objects.nodes)} nodes, {len(self._objects.pods)} pods"
+        return f"<SimCluster at {format_instant(self._timeline.now())}: {held}>"

@@ -1,0 +1,229 @@
+"""What runs, as the simulator knows it to be: jobs with their progress, services with their readiness.
+
+The arithmetic of work done, saved and lost, and of downtime, is here and pure; the controllers that act on
+it are in `jobs` and `services`. Nothing here knows a node, a source or the engine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Literal
+
+from tidemill.spec import names
+from tidemill.spec.scenario import JobStream, PodTemplate, Service
+from tidemill.world import PodShape, Terms, Toleration
+
+_NOTHING = timedelta(0)
+
+
+def shape_of(template: PodTemplate) -> PodShape:
+    requests = {
+        names.CPU: template.cpu,
+        names.MEMORY: template.memory,
+        names.NVIDIA_GPU: template.gpus,
+        names.NEURON: template.neuron,
+        names.EFA: template.efa,
+    }
+    return PodShape(
+        requests=tuple(sorted((name, count) for name, count in requests.items() if count)),
+        node_selector=tuple(sorted(template.node_selector.items())),
+        tolerations=tuple(Toleration(key=key, operator="Exists") for key in template.tolerate),
+    )
+
+
+def terms_of(template: PodTemplate, duration: timedelta | None = None) -> Terms:
+    """`duration` is the truth; a job may say something else about itself, or nothing."""
+    expected: timedelta | None = None
+    checkpoint_time, checkpoint_every = _NOTHING, None
+    if isinstance(template, JobStream):
+        expected = None if template.says_nothing else template.expected or duration
+        checkpoint_time, checkpoint_every = template.checkpoint_time, template.checkpoint_every
+    return Terms(
+        grace=template.grace,
+        expected=expected,
+        checkpoint_time=checkpoint_time,
+        checkpoint_every=checkpoint_every,
+        load=template.load,
+        overflow=template.overflow,
+        do_not_disrupt=template.do_not_disrupt,
+        priority=template.priority,
+        team=template.team,
+    )
+
+
+@dataclass(slots=True)
+class Progress:
+    """Work towards `total`. It advances from `since` on, and only what was saved survives an interruption.
+
+    Periodic checkpoints cost no time of their own (they are written beside the work); `saved` moves to the
+    last full interval. Without `every` nothing is ever saved.
+    """
+
+    total: timedelta
+    every: timedelta | None = None
+    saved: timedelta = _NOTHING
+    since: datetime | None = None  # work goes on from here, with `saved` done at that instant
+    lost: timedelta = _NOTHING  # work done and done again, over all interruptions
+
+    def begin(self, since: datetime) -> datetime:
+        """All members run and have loaded from `since` on; when it would be finished."""
+        self.since = since
+        return since + self.total - self.saved
+
+    def done(self, now: datetime) -> timedelta:
+        return self.saved if self.since is None else self.saved + max(_NOTHING, now - self.since)
+
+    def save(self, as_of: datetime, now: datetime) -> None:
+        """An asked-for checkpoint was written: it holds the work done when writing began."""
+        if self.since is None or self.every is None:
+            return
+        asked = self.done(as_of)
+        self._keep_whole_intervals(now)
+        if asked > self.saved:
+            self.saved, self.since = asked, max(as_of, self.since)
+
+    def interrupt(self, now: datetime) -> timedelta:
+        """Work stops; what was not saved is lost. Returns how much that is."""
+        done = self.done(now)
+        self._keep_whole_intervals(now)
+        self.since = None
+        lost = done - self.saved
+        self.lost += lost
+        return lost
+
+    def _keep_whole_intervals(self, now: datetime) -> None:
+        if self.since is not None and self.every and now > self.since:
+            kept = (now - self.since) // self.every * self.every
+            self.saved += kept
+            self.since += kept
+
+
+@dataclass(slots=True)
+class JobTruth:
+    """One job from submission to its end. `members` maps a pod's index to the uid of its present pod."""
+
+    name: str
+    stream: JobStream
+    duration: timedelta
+    submitted: datetime
+    shape: PodShape
+    terms: Terms
+    progress: Progress
+    started: datetime | None = None
+    finished: datetime | None = None  # when it succeeded or failed
+    state: Literal["pending", "running", "finished", "failed"] = "pending"
+    reason: str = ""  # why it failed
+    restarts: int = 0
+    failures: int = 0  # those that count against the back-off limit
+    sources: set[str] = field(default_factory=set)
+    members: dict[int, str] = field(default_factory=dict)
+    attempts: list[int] = field(default_factory=list)
+
+    @property
+    def namespace(self) -> str:
+        return self.stream.team or "training"
+
+    @property
+    def workload(self) -> str:
+        return f"Job/{self.name}"
+
+    @property
+    def team(self) -> str:
+        return self.stream.team
+
+    @property
+    def pods(self) -> int:
+        return self.stream.nodes
+
+    @property
+    def gpus(self) -> int:
+        """Accelerators over all its pods."""
+        return (self.stream.gpus + self.stream.neuron) * self.stream.nodes
+
+    @property
+    def lost_work(self) -> timedelta:
+        return self.progress.lost
+
+    @property
+    def over(self) -> bool:
+        return self.state in ("finished", "failed")
+
+    def late(self, now: datetime) -> bool:
+        """Not finished by its deadline."""
+        if self.stream.deadline is None:
+            return False
+        end = self.finished if self.state == "finished" and self.finished is not None else now
+        return end > self.submitted + self.stream.deadline
+
+
+@dataclass(slots=True)
+class ServiceTruth:
+    """One Deployment. `members` are its live pods; terminating ones are no longer its own."""
+
+    service: Service
+    shape: PodShape
+    terms: Terms
+    started: datetime
+    stopped: datetime | None = None
+    ready: int = 0
+    series: list[tuple[datetime, int]] = field(default_factory=list)  # ready replicas at each change
+    members: dict[str, None] = field(default_factory=dict)
+    made: int = 0  # pods ever created
+    refused: int = 0  # in a row, by kubelets
+    full_once: bool = False
+    short_since: datetime | None = None  # below the minimum, once it had been reached
+    reached: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.service.name
+
+    @property
+    def namespace(self) -> str:
+        return self.service.team or "serving"
+
+    @property
+    def workload(self) -> str:
+        return f"Deployment/{self.service.name}"
+
+    @property
+    def replicas(self) -> int:
+        return self.service.replicas
+
+    @property
+    def min_available(self) -> int:
+        return self.service.min_available
+
+    @property
+    def promised(self) -> bool:
+        return self.service.zero_downtime
+
+    @property
+    def minimum(self) -> int:
+        """Below this the service is down; without a budget, one replica is what people expect."""
+        return max(1, self.service.min_available)
+
+    def record(self, now: datetime, ready: int) -> None:
+        """Within one instant only the last count stays: nobody could have noticed the others."""
+        self.ready = ready
+        if self.series and self.series[-1][0] == now:
+            self.series.pop()
+        self.series.append((now, ready))
+
+    def lowest_ready(self) -> int:
+        """The fewest ready replicas after the minimum was first reached; 0 if it never was."""
+        counts = [ready for _, ready in self.series]
+        first = next((i for i, ready in enumerate(counts) if ready >= self.minimum), None)
+        return 0 if first is None else min(counts[first:])
+
+    def downtime_s(self, until: datetime) -> int:
+        """Seconds below the minimum after it was first reached, up to `until` or the service's own end."""
+        end = until if self.stopped is None else min(until, self.stopped)
+        down, reached = _NOTHING, False
+        for index, (at, ready) in enumerate(self.series):
+            following = self.series[index + 1][0] if index + 1 < len(self.series) else end
+            reached = reached or ready >= self.minimum
+            if reached and ready < self.minimum:
+                down += max(_NOTHING, min(following, end) - at)
+        return int(down.total_seconds())
