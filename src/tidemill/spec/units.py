@@ -32,7 +32,10 @@ def parse_duration(value: Any) -> timedelta:
     if not value or found is None:
         raise ValueError(f"'{value}' is not a duration; write '30s', '5m', '36h', '14d' or '1h30m'")
     days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
-    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    try:
+        return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    except OverflowError:
+        raise ValueError(f"'{value}' is longer than any clock counts") from None
 
 
 def format_duration(value: timedelta) -> str:
@@ -54,7 +57,13 @@ def parse_cpu(value: Any) -> int:
     if found is None:
         raise ValueError(f"{value!r} is not a CPU quantity; write '180', '0.5' or '250m'")
     number, milli = found.groups()
-    return round(float(number) * (1 if milli else 1000))
+    return _rounded(float(number) * (1 if milli else 1000))
+
+
+def _rounded(amount: float) -> int:
+    if amount == float("inf"):  # hundreds of digits; round() would raise OverflowError, which is no answer
+        raise ValueError("the number is too large")
+    return round(amount)
 
 
 def format_cpu(milli: int) -> str:
@@ -67,7 +76,7 @@ def parse_memory(value: Any) -> int:
     if found is None:
         raise ValueError(f"{value!r} is not a memory quantity; write '1700Gi', '512Mi' or a number of bytes")
     number, unit = found.groups()
-    return round(float(number) * _MEMORY_FACTOR[unit])
+    return _rounded(float(number) * _MEMORY_FACTOR[unit])
 
 
 def format_memory(size: int) -> str:
@@ -87,7 +96,10 @@ def parse_instant(value: Any) -> datetime:
         raise ValueError(f"{value!r} is not an instant; write '2026-11-16T11:30:00Z'")
     if value.tzinfo is None:
         raise ValueError(f"'{value.isoformat()}' has no time zone; write '{value.isoformat()}Z' for UTC")
-    return value.astimezone(UTC)
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise ValueError(f"'{value.isoformat()}' is outside the years 1 to 9999") from None
 
 
 def format_instant(value: datetime) -> str:

@@ -1,0 +1,117 @@
+"""`tidemill validate`, `schema` and `import`: documents in, problems or documents out.
+
+What the user got wrong is a line with a position and exit code 2, never a traceback.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from tidemill.errors import SpecError
+from tidemill.spec.problem import Problem, suggestion
+
+EXIT_USER = 2
+_FILES = click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+
+
+@click.command()
+@_FILES
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--strict", is_flag=True, help="Fail on warnings too.")
+@click.pass_context
+def validate(ctx: click.Context, files: tuple[Path, ...], as_json: bool, strict: bool) -> None:
+    """Check documents and say, line by line, what is wrong.
+
+    All files are read as one set, and everything wrong with any of them is found in one run.
+    """
+    from tidemill.spec.read import load
+
+    loaded = load(files)
+    ok = not (loaded.errors or (strict and loaded.warnings))
+    if as_json:
+        _print(json.dumps({"ok": ok, "problems": [_as_json(each) for each in loaded.problems]}, indent=2))
+    else:
+        for problem in loaded.problems:
+            _print(str(problem))
+        _print(_verdict(loaded.problems, len(loaded.documents), len(set(files))))
+    ctx.exit(0 if ok else EXIT_USER)
+
+
+@click.command()
+@click.argument("kind", required=False)
+@click.option("--markdown", is_flag=True, hidden=True, help="Print docs/reference/spec.md.")
+def schema(kind: str | None, markdown: bool) -> None:
+    """Print the JSON Schema of the documents, or of one KIND."""
+    from tidemill.spec.read import KINDS
+    from tidemill.spec.reference import markdown as reference
+    from tidemill.spec.schema import json_schema
+
+    if kind is not None and kind not in KINDS:
+        raise SpecError(f"unknown kind '{kind}'; {suggestion(kind, KINDS)}")
+    _print(reference().rstrip("\n") if markdown else json.dumps(json_schema(kind), indent=2))
+
+
+@click.group("import")
+def import_() -> None:
+    """Turn other tools' compute pools into documents."""
+
+
+@import_.command()
+@_FILES
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the documents to this file.")
+@click.pass_context
+def ryvn(ctx: click.Context, files: tuple[Path, ...], output: Path | None) -> None:
+    """Ryvn blueprints: maps from names to node class or pool settings."""
+    from tidemill.spec.ryvn import import_ryvn
+
+    imported = import_ryvn(files)
+    for problem in imported.problems:
+        click.echo(_printable(str(problem), sys.stderr.encoding), err=True)
+    if not imported.text:
+        ctx.exit(EXIT_USER)
+    if output is None:
+        _print(imported.text.rstrip("\n"))
+        return
+    try:
+        output.write_text(imported.text, encoding="utf-8")
+    except OSError as error:
+        raise SpecError(f"cannot write {output}: {error.strerror}") from error
+
+
+def _as_json(problem: Problem) -> dict[str, str | int]:
+    return {
+        "file": problem.file,
+        "line": problem.line,
+        "column": problem.column,
+        "severity": problem.severity,
+        "code": problem.code,
+        "message": problem.message,
+    }
+
+
+def _verdict(problems: Sequence[Problem], documents: int, files: int) -> str:
+    errors = sum(problem.severity == "error" for problem in problems)
+    warnings = len(problems) - errors
+    if not problems:
+        return f"{_counted(documents, 'document')} in {_counted(files, 'file')}: no problems"
+    told = [_counted(errors, "error")] if errors else []
+    told += [_counted(warnings, "warning")] if warnings else []
+    return f"{', '.join(told)} in {_counted(files, 'file')}"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _print(text: str) -> None:
+    click.echo(_printable(text, sys.stdout.encoding))
+
+
+def _printable(text: str, encoding: str | None) -> str:
+    """What the terminal cannot show is escaped: a message must not die of the letter it complains about."""
+    return text.encode(encoding or "utf-8", "backslashreplace").decode(encoding or "utf-8")

@@ -1,0 +1,46 @@
+"""Rules across documents and the catalog: what no single model can judge alone.
+
+Each rule is a function from everything that was written to problems; none stops another. A document whose
+own model refused it takes part by name only. Errors are what cannot work or would spend money unguarded;
+warnings are the traps people fall into, by the id they are documented under.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tidemill.catalog import Catalog
+from tidemill.spec.check import calendar, naming, node_classes, pools, scenario
+from tidemill.spec.check.shelf import Shelf
+from tidemill.spec.models import Document
+from tidemill.spec.problem import Problem
+from tidemill.spec.written import Heading, Written
+
+RULES = (
+    naming.names_are_unique,
+    naming.one_platform_and_one_scenario,
+    node_classes.images_are_pinned,
+    pools.node_class_exists,
+    pools.instance_types_exist,
+    pools.sources_make_sense,
+    pools.overflow_is_capped,
+    pools.limits_are_set,
+    pools.cpu_limit_is_whole_nodes,
+    calendar.plans_feed_a_block_pool,
+    calendar.windows_can_be_bought,
+    calendar.window_names_are_unique,
+    calendar.dates_are_not_overbooked,
+    scenario.reservations_could_exist,
+    scenario.extensions_could_be_bought,
+    scenario.decisions_name_a_window,
+    scenario.services_can_keep_their_minimum,
+    scenario.faults_hit_something,
+)
+
+
+def check(
+    documents: Sequence[Written[Document]], headings: Sequence[Heading], catalog: Catalog
+) -> Iterator[Problem]:
+    shelf = Shelf(tuple(documents), tuple(headings), catalog)
+    for rule in RULES:
+        yield from rule(shelf)

@@ -1,0 +1,116 @@
+"""ComputePool: what it refers to exists, what it may spend is capped, what it may launch is bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from tidemill.spec.check.shelf import Shelf
+from tidemill.spec.match import matching
+from tidemill.spec.models import ComputePool, SourceSpec
+from tidemill.spec.problem import Problem, quoted, suggestion
+from tidemill.spec.units import format_cpu
+from tidemill.spec.written import Written
+
+RESERVED = ("block", "odcr")  # capacity that is reserved; the other sources are paid by the hour
+
+
+def node_class_exists(shelf: Shelf) -> Iterator[Problem]:
+    for pool in shelf.all(ComputePool):
+        yield from shelf.missing(pool, ("nodeClassName",), "NodeClass", pool.model.spec.node_class_name)
+
+
+def instance_types_exist(shelf: Shelf) -> Iterator[Problem]:
+    """The catalog knows every word of the requirements, and together they leave something to launch."""
+    types = shelf.catalog.types
+    families = {each.family for each in types.values()}
+    categories = {each.category for each in types.values()}
+    for pool in shelf.all(ComputePool):
+        wanted = pool.model.spec.requirements
+        unknown = [
+            *_unknown(
+                pool, "instanceCategories", wanted.instance_categories, categories, "instance category"
+            ),
+            *_unknown(pool, "instanceFamilies", wanted.instance_families, families, "instance family"),
+            *_unknown(pool, "instanceTypes", wanted.instance_types, types, "instance type"),
+        ]
+        yield from unknown
+        if not unknown and not matching(shelf.catalog, wanted):
+            message = f"the requirements of pool {quoted(pool.name)} leave no instance type in the catalog"
+            yield pool.error(("requirements",), message, "no-instance-type")
+
+
+def _unknown(
+    pool: Written[ComputePool], key: str, given: tuple[str, ...], valid: Iterable[str], what: str
+) -> Iterator[Problem]:
+    names = set(valid)
+    for index, name in enumerate(given):
+        if name not in names:
+            message = f"unknown {what} {quoted(name)}; {suggestion(name, names)}"
+            yield pool.error(("requirements", key, index), message, "instance-type")
+
+
+def sources_make_sense(shelf: Shelf) -> Iterator[Problem]:
+    for pool in shelf.all(ComputePool):
+        for index, source in enumerate(pool.model.spec.sources):
+            if source.type not in RESERVED:
+                yield from _nothing_to_select(pool, index, source)
+            elif source.ids:
+                yield pool.warning(
+                    ("sources", index, "ids"),
+                    "pinned to reservation ids: when they end the pool has nothing until someone edits this;"
+                    " select by 'tags' so that the next block is taken up by itself",
+                    "TR-3",
+                )
+
+
+def _nothing_to_select(pool: Written[ComputePool], index: int, source: SourceSpec) -> Iterator[Problem]:
+    for key, given in (("ids", source.ids), ("tags", source.tags)):
+        if given:
+            message = f"{quoted(key)} selects reservations, and a source of type '{source.type}' has none"
+            yield pool.error(("sources", index, key), message, "source")
+
+
+def overflow_is_capped(shelf: Shelf) -> Iterator[Problem]:
+    """Fail closed: beside reserved capacity, money by the hour needs both caps."""
+    for pool in shelf.all(ComputePool):
+        sources = pool.model.spec.sources
+        if not any(source.type in RESERVED for source in sources):
+            continue
+        for index, source in enumerate(sources):
+            caps = (("maxHourlyUsd", source.max_hourly_usd), ("maxMonthlyUsd", source.max_monthly_usd))
+            absent = [key for key, cap in caps if cap is None]
+            if source.type not in RESERVED and absent:
+                yield pool.error(
+                    ("sources", index),
+                    f"overflow to {source.type} has no cap: set {' and '.join(map(quoted, absent))}",
+                    "overflow-cap",
+                )
+
+
+def limits_are_set(shelf: Shelf) -> Iterator[Problem]:
+    for pool in shelf.all(ComputePool):
+        limits = pool.model.spec.limits
+        if limits is None or not limits.model_dump(exclude_none=True):
+            yield pool.warning(
+                ("limits",),
+                f"pool {quoted(pool.name)} has no limits, so it launches nothing; set 'limits', such as its 'gpus'",
+                "TR-9",
+            )
+
+
+def cpu_limit_is_whole_nodes(shelf: Shelf) -> Iterator[Problem]:
+    """Only where all types that could be launched have one vCPU count: else there is no right multiple."""
+    for pool in shelf.all(ComputePool):
+        limits, requirements = pool.model.spec.limits, pool.model.spec.requirements
+        sizes = {each.vcpus for each in matching(shelf.catalog, requirements)}
+        if limits is None or limits.cpu is None or len(sizes) != 1:
+            continue
+        vcpus = sizes.pop()
+        nodes, rest = divmod(limits.cpu, vcpus * 1000)
+        if rest:
+            yield pool.warning(
+                ("limits", "cpu"),
+                f"a limit of {format_cpu(limits.cpu)} CPU is {nodes} nodes of {vcpus} vCPUs and a rest that"
+                f" launches nothing; write {nodes * vcpus} or {(nodes + 1) * vcpus}",
+                "TR-18",
+            )

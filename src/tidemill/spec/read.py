@@ -1,0 +1,229 @@
+"""Files to checked documents: everything that is wrong with all of them is found in one run.
+
+Never raises for what a file contains or fails to contain: that is a Problem with a position. What the rules
+are is in `check`; this module only brings files, models and rules together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Any
+
+from pydantic import ValidationError
+
+from tidemill import catalog as shipped
+from tidemill.catalog import Catalog
+from tidemill.errors import SpecError
+from tidemill.spec import Spec
+from tidemill.spec.check import check
+from tidemill.spec.document import Parsed, Path, parse
+from tidemill.spec.explain import explain
+from tidemill.spec.models import CapacityPlan, ComputePool, Document, NodeClass, Platform
+from tidemill.spec.names import API_VERSION
+from tidemill.spec.problem import Problem, quoted, suggestion
+from tidemill.spec.scenario import Scenario
+from tidemill.spec.written import Heading, M, Written, of_kind
+
+KINDS: dict[str, type[Document]] = {
+    "Platform": Platform,
+    "NodeClass": NodeClass,
+    "ComputePool": ComputePool,
+    "CapacityPlan": CapacityPlan,
+    "Scenario": Scenario,
+}
+MAX_FILE_BYTES = 8 * 2**20  # 8 MiB: hand-written documents are kilobytes; a log file named by mistake is not
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What was read. `spec` is there when there is a Platform and no error, `scenario` when there is one."""
+
+    documents: tuple[Written[Document], ...]
+    problems: tuple[Problem, ...]
+    spec: Spec | None
+    scenario: Scenario | None
+
+    @property
+    def errors(self) -> tuple[Problem, ...]:
+        return tuple(problem for problem in self.problems if problem.severity == "error")
+
+    @property
+    def warnings(self) -> tuple[Problem, ...]:
+        return tuple(problem for problem in self.problems if problem.severity == "warning")
+
+    def checked_spec(self) -> Spec:
+        """The spec, or a SpecError that lists every error."""
+        if self.errors:
+            raise SpecError("the documents cannot be used\n" + "\n".join(map(str, self.errors)))
+        if self.spec is None:
+            raise SpecError("there is no Platform document among the files; name the file that has it too")
+        return self.spec
+
+    def checked_scenario(self) -> Scenario:
+        self.checked_spec()
+        if self.scenario is None:
+            raise SpecError("there is no Scenario document among the files; name the file that has it too")
+        return self.scenario
+
+
+def load(paths: Sequence[FilePath | str], catalog: Catalog | None = None) -> Loaded:
+    """Read, check and bundle the documents of all files. A file named twice is read once."""
+    types = catalog if catalog is not None else shipped.load()
+    problems: list[Problem] = []
+    headings: list[Heading] = []
+    documents: list[Written[Document]] = []
+    for path in dict.fromkeys(FilePath(path) for path in paths):
+        for parsed in read_file(path):
+            document = modelled(parsed)
+            problems += parsed.problems
+            headings += heading(parsed)
+            documents += [document] if document else []
+    problems += untold(check(documents, headings, types), documents)
+    return _bundle(documents, problems, types)
+
+
+def untold(problems: Iterable[Problem], documents: Iterable[Written[Document]]) -> Iterator[Problem]:
+    """Without those at places somebody has complained about already."""
+    told = {(each.parsed.file, *position) for each in documents for position in each.parsed.told}
+    return (each for each in problems if (each.file, each.line, each.column) not in told)
+
+
+def read_file(path: FilePath) -> Iterator[Parsed]:
+    """The YAML documents of a file; what keeps it from being read is the problem of one without data."""
+    file = str(path).encode("utf-8", "backslashreplace").decode()  # names need not be valid text
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(MAX_FILE_BYTES + 1)
+    except FileNotFoundError:
+        yield _unreadable(file, "there is no such file")
+    except IsADirectoryError:
+        yield _unreadable(file, "is a directory; name the files in it")
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        yield _unreadable(file, f"cannot be read: {getattr(error, 'strerror', None) or error}")
+    else:
+        yield from _parsed_content(content, file)
+
+
+def _parsed_content(content: bytes, file: str) -> Iterator[Parsed]:
+    if len(content) > MAX_FILE_BYTES:
+        yield _unreadable(file, f"is larger than {MAX_FILE_BYTES // 2**20} MiB; is it a document?")
+        return
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = content[: error.start].decode("utf-8", "replace")
+        line, column = before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
+        message = f"is not UTF-8 text: byte 0x{content[error.start]:02x} does not belong there"
+        yield Parsed(file, problems=[Problem(file, line, column, message, "file")])
+        return
+    documents = list(parse(text, file))
+    yield from documents or [_unreadable(file, "is empty: there is no document in it")]
+
+
+def _unreadable(file: str, message: str) -> Parsed:
+    return Parsed(file, problems=[Problem(file, 1, 1, message, "file")])
+
+
+def modelled(parsed: Parsed) -> Written[Document] | None:
+    """The model of one document, or none after noting in `parsed.problems` why there is none."""
+    if parsed.data is None:
+        return None
+    model = _model(parsed)
+    if model is None:
+        return None
+    try:
+        # Only the names people write: with by_name the Python spelling would be accepted silently.
+        document = model.model_validate(parsed.data, by_alias=True, by_name=False)
+    except ValidationError as error:
+        parsed.problems += explain(error, model, parsed, model.__name__)
+        return _salvaged(error, model, parsed)
+    return Written(document, parsed)
+
+
+def _salvaged(error: ValidationError, model: type[Document], parsed: Parsed) -> Written[Document] | None:
+    """The document without what is wrong in it, so that the rules across documents still see the rest.
+
+    They must not complain about the hole: what surrounds it counts as told.
+    """
+    data = deepcopy(parsed.data)
+    for finding in error.errors(include_url=False, include_input=False, include_context=False):
+        path = parsed.known(tuple(finding["loc"]))
+        if finding["type"] == "missing":
+            return None
+        parsed.told |= {parsed.at(path[:length]) for length in range(len(path) + 1)}
+        while path and isinstance(path[-1], int):
+            path = path[:-1]  # taking one out of a list would move the others
+        _remove(data, path)
+    try:
+        return Written(model.model_validate(data, by_alias=True, by_name=False), parsed)
+    except ValidationError:
+        return None
+
+
+def _remove(data: Any, path: Path) -> None:
+    for part in path[:-1]:
+        data = data.get(part) if isinstance(data, dict) else data[part] if part in range(len(data)) else None
+        if data is None:
+            return  # removed already, with something around it
+    if path and isinstance(data, dict):
+        data.pop(path[-1], None)
+
+
+def _model(parsed: Parsed) -> type[Document] | None:
+    """Which model reads it, judged by its kind."""
+    data = parsed.data
+    if not isinstance(data, dict):
+        _note(
+            parsed, (), "a document is a mapping with 'apiVersion', 'kind', 'metadata' and 'spec'", "document"
+        )
+        return None
+    version = data.get("apiVersion", API_VERSION)
+    if version != API_VERSION:
+        message = f"unknown apiVersion {quoted(version)}; write '{API_VERSION}'"
+        _note(parsed, ("apiVersion",), message, "api-version")
+    if "kind" not in data:
+        _note(parsed, (), f"missing key 'kind' in the document; valid: {', '.join(KINDS)}", "missing-key")
+        return None
+    kind = str(data["kind"])
+    if kind not in KINDS:
+        _note(parsed, ("kind",), f"unknown kind {quoted(kind)}; {suggestion(kind, KINDS)}", "kind")
+    return KINDS.get(kind)
+
+
+def _note(parsed: Parsed, path: Path, message: str, code: str) -> None:
+    line, column = parsed.at(path)
+    parsed.problems.append(Problem(parsed.file, line, column, message, code))
+
+
+def heading(parsed: Parsed) -> Iterator[Heading]:
+    """Kind and name, as far as they can be told, of a document that may be wrong elsewhere."""
+    data = parsed.data if isinstance(parsed.data, dict) else {}
+    metadata = data.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    kind = str(data.get("kind"))
+    if kind in KINDS and isinstance(name, str):
+        yield Heading(kind, name, parsed)
+
+
+def _bundle(documents: Sequence[Written[Document]], problems: Iterable[Problem], catalog: Catalog) -> Loaded:
+    found = tuple(sorted(set(problems)))
+    sound = not any(problem.severity == "error" for problem in found)
+    platform = next(of_kind(documents, Platform), None)
+    scenario = next(of_kind(documents, Scenario), None)
+    spec = None
+    if sound and platform is not None:
+        spec = Spec(
+            platform=platform.model,
+            catalog=catalog,
+            node_classes=_by_name(documents, NodeClass),
+            pools=_by_name(documents, ComputePool),
+            plans=_by_name(documents, CapacityPlan),
+        )
+    return Loaded(tuple(documents), found, spec, scenario.model if sound and scenario else None)
+
+
+def _by_name(documents: Sequence[Written[Document]], kind: type[M]) -> dict[str, M]:
+    return {each.name: each.model for each in sorted(of_kind(documents, kind), key=lambda each: each.name)}

@@ -1,0 +1,135 @@
+"""The reference of the documents as Markdown: every field with its type, default and meaning.
+
+Read off the models, so that it cannot say anything else than what is accepted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from enum import StrEnum
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, BeforeValidator
+from pydantic.fields import FieldInfo
+
+from tidemill.spec import units
+from tidemill.spec.names import API_VERSION
+from tidemill.spec.read import KINDS
+from tidemill.spec.units import format_duration
+
+_UNITS: dict[Any, str] = {
+    units.parse_duration: "duration",
+    units.parse_cpu: "CPU quantity",
+    units.parse_memory: "memory quantity",
+    units.parse_instant: "instant",
+    units.parse_positive_int: "integer",
+}
+_PLAIN: dict[Any, str] = {str: "text", bool: "true or false", int: "integer", float: "number"}
+
+_HEAD = f"""# Documents
+
+<!-- Generated from the models by `tidemill schema --markdown`; edit those. -->
+
+Every document has `apiVersion: {API_VERSION}` (may be left out), `kind`, `metadata` with a `name`,
+and `spec`. A file may hold several, separated by `---`. Unknown keys are errors.
+
+| written | means |
+|---|---|
+| duration | `30s`, `5m`, `36h`, `14d`, `1h30m` |
+| instant | `2026-11-16T11:30:00Z`; the zone is required |
+| CPU quantity | `180`, `0.5`, `250m` |
+| memory quantity | `1700Gi`, `512Mi`, or bytes |
+"""
+
+
+def markdown() -> str:
+    parts = [_HEAD]
+    told: set[type[BaseModel]] = set()
+    for kind, model in KINDS.items():
+        parts.append(f"## {kind}\n")
+        queue = list(_models_in(model.model_fields["spec"].annotation))
+        while queue:
+            each = queue.pop(0)
+            if each not in told:
+                told.add(each)
+                parts.append(_section(each))
+                queue += [n for field in each.model_fields.values() for n in _models_in(field.annotation)]
+    return "\n".join(parts)
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models_in(argument)
+
+
+def _section(model: type[BaseModel]) -> str:
+    lines = [f"### {model.__name__}", ""]
+    if model.__doc__ and model.__doc__ != BaseModel.__doc__:
+        lines += [" ".join(model.__doc__.split()), ""]
+    lines += ["| field | type | default | meaning |", "|---|---|---|---|"]
+    lines += [_row(field.alias or name, field) for name, field in model.model_fields.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _row(name: str, field: FieldInfo) -> str:
+    meaning = " ".join((field.description or "").split())
+    cells = (f"`{name}`", _type(field.annotation, field.metadata) + _bounds(field), _default(field), meaning)
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _type(annotation: Any, metadata: Sequence[Any] = ()) -> str:
+    """In a reader's words. A unit is known by the function that parses it."""
+    for mark in metadata:
+        if isinstance(mark, BeforeValidator) and mark.func in _UNITS:
+            return _UNITS[mark.func]
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _type(arguments[0], arguments[1:])
+    if origin in (Union, UnionType):
+        return " or ".join(_type(each) for each in arguments if each is not NoneType)
+    if origin is Literal:
+        return ", ".join(f"`{each}`" for each in arguments)
+    if origin is tuple:
+        several = "list of " if arguments[-1] is Ellipsis else f"{len(arguments)} of "
+        return several + _type(arguments[0])
+    if origin is dict:
+        return f"map of text to {_type(arguments[1])}"
+    if isinstance(annotation, type) and issubclass(annotation, StrEnum):
+        return ", ".join(f"`{each.value}`" for each in annotation)
+    name = annotation.__name__
+    return f"[{name}](#{name.lower()})" if issubclass(annotation, BaseModel) else _PLAIN[annotation]
+
+
+def _bounds(field: FieldInfo) -> str:
+    words = {"ge": "at least", "gt": "more than", "le": "at most", "min_length": "at least"}
+    found = [
+        f"{word} {value}"
+        for mark in field.metadata
+        for name, word in words.items()
+        if (value := getattr(mark, name, None)) is not None
+    ]
+    return f", {', '.join(found)}" if found else ""
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    default = field.get_default()
+    if default is None or default == () or default == {} or default == "":
+        return ""
+    if isinstance(default, timedelta):
+        return f"`{format_duration(default)}`"
+    if isinstance(default, BaseModel):
+        return ""  # its own defaults are in its own table
+    if isinstance(default, tuple):
+        shown = [
+            each.model_dump(exclude_defaults=True) if isinstance(each, BaseModel) else each
+            for each in default
+        ]
+        return f"`{json.dumps(shown)}`"
+    return f"`{json.dumps(default)}`" if not isinstance(default, str) else f"`{default}`"
