@@ -1,8 +1,8 @@
 """The front door of the command line: which verbs exist, and how failure looks. Verbs live in modules beside.
 
 Importing this module must stay cheap: a verb is imported when it is called, never for `--help`.
-Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 failed, 2 the user's mistake,
-130 interrupted, 141 the reader of our output went away.
+Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 failed (or the reader of
+our output went away), 2 the user's mistake, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import click
 from tidemill import __version__
 from tidemill.errors import SpecError, TidemillError
 
-EXIT_FAILED, EXIT_USER, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED = 1, 2, 130, 141
+EXIT_FAILED, EXIT_USER, EXIT_INTERRUPTED = 1, 2, 130
 
 
 class Verb(NamedTuple):
@@ -117,5 +117,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # Python flushes stdout once more on its way out; give it somewhere to flush to.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_PIPE_CLOSED
+        return EXIT_FAILED
     return code if isinstance(code, int) else 0

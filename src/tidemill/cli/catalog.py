@@ -1,0 +1,134 @@
+"""`tidemill catalog`: instance types, what pods get of them, and what they cost at which date."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import asdict
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tidemill.catalog import Catalog, InstanceType, load
+from tidemill.catalog.sizing import GIB, whole_node_request
+from tidemill.errors import SpecError
+from tidemill.world import Amounts, amount
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+WIDTH_WITHOUT_TERMINAL = 140  # wide enough for every column: a pipe must not cut what a person greps for
+
+
+@click.command()
+@click.option("--family", help="Only this family, for example p5 or g6e.")
+@click.option("--type", "type_name", metavar="NAME", help="Only this type, for example p5.48xlarge.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def catalog(family: str | None, type_name: str | None, as_json: bool) -> None:
+    """List instance types, what pods get of them, and prices.
+
+    Prices are dollars per instance-hour; those of Capacity Blocks are paid up front for the whole block. The
+    whole-node request is what one replica that has the node to itself should ask for.
+    """
+    shipped = load()
+    chosen = _choose(shipped, family, type_name)
+    if as_json:
+        click.echo(json.dumps(_document(shipped, chosen), indent=2))
+    else:
+        _print_table(shipped, chosen)
+
+
+def _choose(shipped: Catalog, family: str | None, type_name: str | None) -> list[InstanceType]:
+    types = shipped.types.values()
+    if type_name is not None and type_name not in shipped.types:
+        raise SpecError(_unknown("instance type", type_name, shipped.types))
+    families = dict.fromkeys(t.family for t in types)
+    if family is not None and family not in families:
+        raise SpecError(_unknown("family", family, families))
+    chosen = [t for t in types if family in (None, t.family) and type_name in (None, t.name)]
+    if not chosen:
+        raise SpecError(f"{type_name} is not of family {family}")
+    return chosen
+
+
+def _unknown(what: str, written: str, known: Collection[str]) -> str:
+    near = get_close_matches(written, known, n=1, cutoff=0.4)
+    hint = f"did you mean '{near[0]}'?" if near else f"there are: {', '.join(known)}"
+    return f"unknown {what} '{written}'; {hint}"
+
+
+def _document(shipped: Catalog, types: Sequence[InstanceType]) -> dict[str, Any]:
+    return {
+        "prices_as_of": shipped.prices_as_of,
+        "price_lists": [
+            {"kind": p.kind, "as_of": p.as_of, "region": p.region, "source": p.source}
+            for p in shipped.price_lists
+        ],
+        "types": [
+            {
+                **asdict(t),
+                "allocatable": dict(t.allocatable),
+                "whole_node_request": dict(whole_node_request(t)),
+            }
+            for t in types
+        ],
+    }
+
+
+def _print_table(shipped: Catalog, types: Sequence[InstanceType]) -> None:
+    from rich.console import Console
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDTH_WITHOUT_TERMINAL)
+    console.print(_table(types))
+    if any(t.ultraserver for t in types):
+        console.print("* sold only in UltraServers; the share of one instance", style="dim", highlight=False)
+    for price_list in shipped.price_lists:
+        where = "" if price_list.region == "not stated" else f" in {price_list.region}"
+        console.print(
+            f"{price_list.kind} prices of {price_list.as_of}{where}: {price_list.source}",
+            style="dim",
+            highlight=False,
+        )
+
+
+def _table(types: Sequence[InstanceType]) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("type", "accelerators"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("GPU GiB", "vCPU", "GiB", "EFA", "NVMe GB", "block $/h", "on-demand $/h"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("whole-node request", no_wrap=True)
+    for t, following in zip(types, [*types[1:], None], strict=True):
+        generation_ends = following is None or t.generation != following.generation
+        table.add_row(*_cells(t), end_section=generation_ends)
+    return table
+
+
+def _cells(t: InstanceType) -> tuple[str, ...]:
+    accelerator = t.accelerator
+    return (
+        t.name,
+        f"{accelerator.count} x {accelerator.model}" if accelerator else "-",
+        f"{accelerator.memory_mib / 1024:.0f}" if accelerator else "-",
+        str(t.vcpus),
+        str(t.memory_mib // 1024),
+        str(t.efa or "-"),
+        str(t.nvme_gb or "-"),
+        _usd(t.block_usd_h) + ("*" if t.ultraserver else ""),
+        _usd(t.on_demand_usd_h),
+        _request(whole_node_request(t)),
+    )
+
+
+def _usd(price: float | None) -> str:
+    return "-" if price is None else f"{price:.3f}"
+
+
+def _request(request: Amounts) -> str:
+    return f"{amount(request, 'cpu') / 1000:g} CPU / {amount(request, 'memory') // GIB} GiB"

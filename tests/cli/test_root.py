@@ -1,0 +1,125 @@
+"""The front door: fast help, one face for failure, no traceback for what is not a bug."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+
+import click
+import pytest
+
+from tidemill import __version__, cli
+from tidemill.cli import VERBS, Verb, main
+from tidemill.errors import NoCapacity, Refused, SpecError
+
+
+def run_python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def verb_that(monkeypatch):
+    """Adds a verb `probe` that does what the test says."""
+
+    def add(act):
+        probe = click.Command("probe", callback=act)
+        monkeypatch.setitem(VERBS, "probe", Verb("", "", "does what a test says"))
+        monkeypatch.setattr(
+            cli.LazyGroup, "get_command", lambda self, ctx, name: probe if name == "probe" else None
+        )
+
+    return add
+
+
+def raising(error):
+    def act():
+        raise error
+
+    return act
+
+
+def test_help_names_every_verb_with_a_sentence(capsys):
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    for name, verb in VERBS.items():
+        assert f"  {name} " in shown
+        assert verb.help in shown
+
+
+def test_every_verb_exists_where_the_table_says():
+    for name, verb in VERBS.items():
+        command = getattr(importlib.import_module(f"tidemill.cli.{verb.module}"), verb.attribute)
+        assert isinstance(command, click.Command), name
+
+
+def test_help_imports_no_verb_and_nothing_heavy():
+    done = run_python(
+        "import sys; from tidemill.cli import main; main(['--help'])\n"
+        "heavy = {'pydantic', 'yaml', 'rich', 'jinja2', 'difflib', 'asyncio',"
+        " 'tidemill.spec', 'tidemill.sim', 'tidemill.catalog', 'tidemill.engine'}\n"
+        "heavy |= {m for m in sys.modules if m.startswith('tidemill.cli.')}\n"
+        "sys.exit(', '.join(sorted(heavy & set(sys.modules))) or 0)"
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_version_is_the_package_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"tidemill {__version__}\n"
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("statsu", "status"), ("rehearsal", "rehearse"), ("wy", "why")])
+def test_a_mistyped_verb_is_answered_with_the_nearest(capsys, typed, meant):
+    assert main([typed]) == 2
+    assert f"unknown command '{typed}'; did you mean '{meant}'?" in capsys.readouterr().err
+
+
+def test_a_verb_like_no_other_is_answered_with_the_list(capsys):
+    assert main(["xyzzy"]) == 2
+    assert "there are: up, rehearse, validate" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(SpecError("bad words"), 2), (Refused("bad words"), 1), (NoCapacity("bad words"), 1)]
+)
+def test_an_error_of_ours_is_a_message_and_an_exit_code(capsys, verb_that, error, code):
+    verb_that(raising(error))
+    assert main(["probe"]) == code
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "error: bad words\n")
+
+
+def test_a_bug_keeps_its_traceback(verb_that):
+    verb_that(raising(ZeroDivisionError()))
+    with pytest.raises(ZeroDivisionError):
+        main(["probe"])
+
+
+def test_an_interrupt_is_quiet(capsys, verb_that):
+    verb_that(raising(KeyboardInterrupt()))
+    assert main(["probe"]) == 130
+    assert capsys.readouterr().err.strip() == ""
+
+
+def test_a_verb_chooses_its_own_exit_code(verb_that):
+    verb_that(lambda: click.get_current_context().exit(3))
+    assert main(["probe"]) == 3
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["catalog"], ["catalog", "--json"]])
+def test_a_reader_that_goes_away_is_no_error(arguments):
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "tidemill", *arguments],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
