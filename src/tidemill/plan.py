@@ -67,6 +67,7 @@ class Admit:
 
     pods: tuple[str, ...]  # uids
     source_label: str
+    ends_at: datetime | None  # the source's deadline, so that the pod knows from its first moment
     reason: str
 
 
@@ -165,13 +166,16 @@ Action = (
 )
 
 
+UnmetCode = Literal["starting", "launching", "held", "no-capacity", "limit", "impossible", "budget", "gang"]
+
+
 @dataclass(frozen=True, slots=True)
 class Unmet:
     """A pod that waits, and the one sentence that says why."""
 
     pod: str  # uid
     name: str  # namespace/name
-    code: Literal["starting", "launching", "held", "no-capacity", "limit", "impossible", "budget", "gang"]
+    code: UnmetCode
     reason: str
     earliest: datetime | None = None  # the earliest instant at which it could run, where that is known
 

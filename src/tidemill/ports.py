@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import Protocol
 
 from tidemill.world import (
+    CostLine,
     DisruptionBudget,
     Instance,
     KubeNode,
@@ -26,6 +27,7 @@ from tidemill.world import (
     Pod,
     PurchaseIntent,
     Reservation,
+    Spending,
 )
 
 
@@ -80,8 +82,8 @@ class Cluster(Protocol):
 
     def view(self) -> ClusterView: ...
 
-    def admit(self, pod: str, source_label: str) -> None:
-        """One patch: the gate off, the source pinned by node selector. Idempotent."""
+    def admit(self, pod: str, source_label: str, ends_at: datetime | None) -> None:
+        """One patch: the gate off, the source pinned by node selector, its end announced. Idempotent."""
         ...
 
     def mark_ready(self, node: str) -> None:
@@ -136,10 +138,10 @@ class Ledger(Protocol):
         """Replace `before` by `after` if its state and verdicts are still those of `before`; else Refused."""
         ...
 
-    def meter(self, instance_id: str, usd_per_hour: float, since: datetime, until: datetime | None) -> None:
-        """An hourly-priced instance runs from `since`; with `until` it has ended. Idempotent."""
+    def meter(self, line: CostLine) -> None:
+        """Insert or replace the line of an instance paid by the hour."""
         ...
 
-    def spent(self, now: datetime) -> tuple[int, float]:
-        """This calendar month (UTC): block fees confirmed, and hourly money spent so far."""
+    def spending(self, now: datetime) -> Spending:
+        """This calendar month (UTC), running instances counted up to `now`."""
         ...

@@ -183,6 +183,7 @@ class KubeNode:
     labels: Pairs = ()
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
+    ready_changed_at: datetime | None = None  # when the Ready condition last turned; None: at joining
     accelerators_registered_at: datetime | None = None
     check: Literal["", "passed", "failed"] = ""  # the node check's verdict; it can turn to failed later
     check_message: str = ""
@@ -320,6 +321,13 @@ class LaunchIntent:
     instance_ids: tuple[str, ...] = ()
     failure: str = ""  # the error's label: no-capacity, retryable, …
 
+    @property
+    def in_flight(self) -> int:
+        """How many instances it may have made or be making, those already seen included."""
+        if self.state is LaunchState.LAUNCHED:
+            return len(self.instance_ids)
+        return self.count if self.state is LaunchState.WRITTEN else 0
+
 
 class PurchaseState(StrEnum):
     PROPOSED = "proposed"
@@ -374,6 +382,33 @@ class PurchaseIntent:
 
 
 @dataclass(frozen=True, slots=True)
+class CostLine:
+    """An instance paid by the hour: from `since` until it ended, or until now."""
+
+    instance_id: str
+    pool: str
+    kind: SourceKind
+    usd_per_hour: float
+    since: datetime
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """Money out this calendar month (UTC): confirmed block fees, and hourly money by pool and kind."""
+
+    fees_usd: int = 0
+    hourly_usd: tuple[tuple[tuple[str, SourceKind], float], ...] = ()
+
+    @property
+    def total_usd(self) -> float:
+        return self.fees_usd + sum(usd for _, usd in self.hourly_usd)
+
+    def hourly(self, pool: str, kind: SourceKind) -> float:
+        return dict(self.hourly_usd).get((pool, kind), 0.0)
+
+
+@dataclass(frozen=True, slots=True)
 class World:
     """Everything `decide` may know."""
 
@@ -385,8 +420,7 @@ class World:
     launches: tuple[LaunchIntent, ...] = ()  # open ones, and those that failed in the last hour
     purchases: tuple[PurchaseIntent, ...] = ()
     searches: tuple[OfferSearch, ...] = ()
-    # Money out this calendar month: block fees confirmed, and hours paid for on spot and on-demand.
-    spent_fees_usd: int = 0
-    spent_hourly_usd: float = 0.0
+    spending: Spending = Spending()
     ledger_ok: bool = True  # False: no purchases and no new launches; drains and terminations go on
+    cloud_ok: bool = True  # False: reservations and instances are the last known ones, likewise
     pods_by_node: dict[str, tuple[Pod, ...]] = field(default_factory=dict)  # index of `pods`, bound ones only

@@ -1,0 +1,31 @@
+"""(spec, world) -> plan: the whole decision, as an ordered story. The first file to read.
+
+Pure: no I/O, no clock, no randomness. The same spec and world give the same plan, wherever it is asked for:
+in the controller, in `tidemill plan`, in a rehearsal, in the web preview.
+"""
+
+from __future__ import annotations
+
+from tidemill.decide.blocks import follow_purchases
+from tidemill.decide.drain import drain
+from tidemill.decide.draft import Draft
+from tidemill.decide.launches import follow_launches
+from tidemill.decide.nodes import follow_nodes
+from tidemill.decide.reclaim import reclaim
+from tidemill.decide.serve import serve
+from tidemill.plan import Plan
+from tidemill.spec import Spec
+from tidemill.world import World
+
+__all__ = ["decide"]
+
+
+def decide(spec: Spec, world: World) -> Plan:
+    draft = Draft(spec, world)  # who is ours, in which phase, ending when
+    follow_purchases(draft)  # 1 money: reconcile, submit what is approved, propose what is missing
+    in_flight = follow_launches(draft)  # 2 launches: settle what is seen, repeat what may be lost
+    follow_nodes(draft)  # 3 nodes: let checked ones work, replace late and failed ones, clean up
+    drain(draft)  # 4 time: whatever ends is drained before its deadline
+    serve(draft, in_flight)  # 5 work: warm blocks, admit what fits, launch for the rest, say why not
+    reclaim(draft)  # 6 thrift: give back what nobody wants
+    return draft.plan()

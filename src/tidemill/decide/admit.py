@@ -1,0 +1,143 @@
+"""Which pods may start: what waits as one, whether there is time enough, and gangs that must stay whole.
+
+A pin cannot be taken back once the gate is off, so a pod is admitted only onto Ready room that lasts long
+enough for it; everything here errs on the side of waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from tidemill.decide.draft import Draft, End
+from tidemill.decide.nodes import pod_lead
+from tidemill.plan import Recreate
+from tidemill.spec.models import ComputePool
+from tidemill.world import Gang, Pod, PodPhase, PodShape, Terms
+
+# From the gate's removal to useful work: scheduling and image pull, before the pod's own load time.
+POD_START = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """What waits as one: a pod, or all the pods of a gang."""
+
+    pods: tuple[Pod, ...]
+    gang: Gang | None
+    gated: bool
+    pinned_to: str = ""  # admitted, but not bound yet: only this source will do
+
+    @property
+    def shape(self) -> PodShape:
+        return self.pods[0].shape
+
+    @property
+    def terms(self) -> Terms:
+        return self.pods[0].terms
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """Items of one kind are interchangeable: where one finds no room, neither does the next."""
+        pod = self.pods[0]
+        return (pod.shape, pod.terms, pod.namespace, self.gated, self.pinned_to, len(self.pods))
+
+
+def waiting(draft: Draft) -> list[Item]:
+    """Everything that waits for a place, in the order it is served: priority, then age."""
+    items: list[Item] = []
+    gangs: dict[tuple[str, str], list[Pod]] = {}
+    for pod in draft.world.pods:
+        if pod.gang is not None:
+            gangs.setdefault((pod.namespace, pod.gang.name), []).append(pod)
+        elif _waits(pod):
+            items.append(Item((pod,), None, pod.gated, pod.pinned_to))
+    for members in gangs.values():
+        items.extend(_gang_item(draft, members))
+    # What is admitted already comes first: its room was promised, and a pin cannot be taken back.
+    items.sort(
+        key=lambda item: (not item.pinned_to, -item.terms.priority, item.pods[0].created_at, item.pods[0].name)
+    )
+    return items
+
+
+def _waits(pod: Pod) -> bool:
+    return (
+        pod.phase is PodPhase.PENDING
+        and not pod.node
+        and pod.deleting_until is None
+        and not pod.held_by_others
+        and not pod.daemon
+    )
+
+
+def _gang_item(draft: Draft, members: list[Pod]) -> Iterable[Item]:
+    """A gang that waits whole is one item; one that is broken is stopped, so that it can wait whole again.
+
+    A member that is merely missing may have finished; only a fresh gated replacement proves a loss.
+    """
+    gang = members[0].gang
+    assert gang is not None
+    if any(pod.deleting_until is not None or pod.held_by_others for pod in members):
+        for pod in members:
+            if _waits(pod):
+                draft.hold(pod, "gang", f"gang {gang.name} is being stopped, to start again whole")
+        return
+    gated = [pod for pod in members if pod.gated]
+    if not gated:
+        unbound = [pod for pod in members if _waits(pod)]
+        if unbound:
+            yield Item(tuple(unbound), gang, False, unbound[0].pinned_to)
+        return
+    if len(members) < gang.size:
+        for pod in gated:
+            draft.hold(pod, "gang", f"gang {gang.name} has {len(members)} of its {gang.size} pods")
+        return
+    admitted = [pod for pod in members if not pod.gated]
+    if not admitted:
+        yield Item(tuple(sorted(members, key=lambda pod: pod.name)), gang, True)
+        return
+    if any(pod.started_at is not None for pod in admitted):
+        stop_gang(draft, admitted, f"gang {gang.name} lost {len(gated)} of its {gang.size} pods")
+        for pod in gated:
+            draft.hold(pod, "gang", f"gang {gang.name} lost a member; the others are being stopped")
+    else:
+        # Half admitted and nobody runs yet: the rest follows onto the same source, or `pack` rolls it back.
+        yield Item(tuple(sorted(gated, key=lambda pod: pod.name)), gang, True, admitted[0].pinned_to)
+
+
+def stop_gang(draft: Draft, pods: Iterable[Pod], reason: str) -> None:
+    for pod in pods:
+        if pod.deleting_until is None:
+            draft.do(Recreate(pod.uid, reason))
+
+
+# --- time ---------------------------------------------------------------------------------------------
+
+
+def expected_run(terms: Terms, pool: ComputePool) -> timedelta | None:
+    return terms.expected if terms.expected is not None else pool.spec.default_duration
+
+
+def time_needed(terms: Terms, pool: ComputePool) -> timedelta:
+    """From a Ready node to the end of the work, or to the first checkpoint of a job that can resume."""
+    run = expected_run(terms, pool)
+    if terms.checkpoint_every is not None:
+        to_checkpoint = terms.checkpoint_every + terms.checkpoint_time
+        run = to_checkpoint if run is None else min(run, to_checkpoint)
+    return POD_START + terms.load + (run or timedelta(0))
+
+
+def useful_until(item: Item, end: End, pool: ComputePool) -> datetime | None:
+    """When a source with this end would start to drain if this item ran there too."""
+    if end.deadline is None:
+        return None
+    own = end.deadline - pod_lead(item.pods[0], checkpoint=pool.spec.drain.checkpoint)
+    return min(own, end.drain_from) if end.drain_from is not None else own
+
+
+def lasts(item: Item, end: End, pool: ComputePool, from_: datetime) -> bool:
+    """Is there time enough for this item, starting on a Ready node at `from_`?"""
+    until = useful_until(item, end, pool)
+    return until is None or from_ + time_needed(item.terms, pool) <= until

@@ -1,0 +1,134 @@
+"""What must end, ends well: announce, taint, checkpoint, evict, and only at the last safe moment force.
+
+A drain is complete by the node's deadline. Drains for other reasons (a failed check, drift, an empty node)
+take the same steps without the force.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from tidemill.decide.draft import Draft, Life
+from tidemill.decide.nodes import MARGIN, NODE_FAILED, SIGNAL_LAG, Phase, pod_lead
+from tidemill.plan import AnnounceEnd, Evict, ForceDelete, RequestCheckpoint, StartDrain, Terminate
+from tidemill.spec.units import format_instant
+from tidemill.world import Pod
+
+# An end that moved by less is not worth a patch on every pod.
+END_MOVED = timedelta(minutes=2)
+# Between the forced delete and the deadline, beyond the pod's grace: one slow call and one lost tick.
+FORCE_MARGIN = timedelta(minutes=1)
+
+
+def drain(draft: Draft) -> None:
+    allowed = {budget.workload: budget.allowed for budget in draft.world.budgets}
+    for life in draft.lives:
+        if life.phase is Phase.GONE or life.ending:
+            continue
+        _announce(draft, life)
+        if life.phase is Phase.DRAINING:
+            _empty(draft, life, allowed)
+        elif life.drain_from is not None and draft.now >= life.drain_from:
+            _start(draft, life)
+        else:
+            draft.wake(life.drain_from)
+
+
+def _announce(draft: Draft, life: Life) -> None:
+    deadline = life.deadline
+    if deadline is None:
+        return
+    for pod in life.pods:
+        known = pod.ends_at
+        if pod.deleting_until is None and (known is None or abs(known - deadline) > END_MOVED):
+            moved = "its end moved" if known else "its source ends"
+            draft.do(AnnounceEnd(pod.uid, deadline, f"{moved}: {format_instant(deadline)}"))
+
+
+def _start(draft: Draft, life: Life) -> None:
+    life.ending = True
+    assert life.deadline is not None
+    until = format_instant(life.deadline)
+    if life.node.kube is None:
+        draft.do(Terminate(life.node.key, f"it has not joined and {life.source.label} must be empty by {until}"))
+        return
+    draft.do(StartDrain(life.node.kube.name, f"{life.source.label} must be empty by {until}"))
+    for pod in life.pods:
+        if pod.terms.do_not_disrupt:
+            draft.warn(pod.full_name, f"do-not-disrupt cannot hold back the end of {life.source.label} at {until}")
+
+
+def _empty(draft: Draft, life: Life, allowed: dict[str, int]) -> None:
+    life.ending = True
+    if not life.pods:
+        draft.do(Terminate(life.node.key, f"{life.node.name} is drained ({_why(life)})"))
+        return
+    for pod in life.pods:
+        _let_go(draft, life, pod, allowed)
+
+
+def _let_go(draft: Draft, life: Life, pod: Pod, allowed: dict[str, int]) -> None:
+    """One step of one pod on its way out; the steps are in the order in which they become due."""
+    deadline = life.deadline
+    ends = life.drain_from is not None and draft.now >= life.drain_from
+    if ends and deadline is not None:
+        if _force_if_due(draft, pod, deadline):
+            return
+        turn = deadline - pod_lead(pod, checkpoint=_checkpoints(life))
+        if draft.now < turn and _worth_waiting(pod, turn):
+            draft.wake(turn)
+            return
+    if pod.deleting_until is not None:
+        return
+    if _checkpoints(life) and not _why(life).startswith(NODE_FAILED) and _await_checkpoint(draft, pod):
+        return
+    if pod.workload in allowed:
+        # Its budget, counted down within this plan; when it is used up the next ready replica wakes us.
+        if allowed[pod.workload] <= 0:
+            return
+        allowed[pod.workload] -= 1
+    draft.do(Evict(pod.uid, _why(life)))
+
+
+def _force_if_due(draft: Draft, pod: Pod, deadline: datetime) -> bool:
+    last_moment = deadline - pod.terms.grace - FORCE_MARGIN
+    if pod.deleting_until is not None:
+        due = pod.deleting_until > deadline
+    else:
+        due = draft.now >= last_moment
+        draft.wake(last_moment)
+    if due:
+        left_s = max(0, int((deadline - draft.now).total_seconds()) - 5)
+        grace_s = min(left_s, int(pod.terms.grace.total_seconds()))
+        draft.do(ForceDelete(pod.uid, grace_s, f"the last safe moment before {format_instant(deadline)}"))
+    return due
+
+
+def _worth_waiting(pod: Pod, turn: datetime) -> bool:
+    """Until its own turn comes, a resumable job still makes progress and one that will finish should."""
+    if pod.deleting_until is not None or pod.started_at is None:
+        return False
+    if pod.terms.checkpoint_every is not None:
+        return True
+    expected = pod.terms.expected
+    return expected is not None and pod.started_at + pod.terms.load + expected <= turn
+
+
+def _await_checkpoint(draft: Draft, pod: Pod) -> bool:
+    """True while a checkpoint is being asked for or written; the answer, or time, ends it."""
+    if pod.terms.checkpoint_every is None or pod.checkpoint_done_at is not None or pod.started_at is None:
+        return False
+    if pod.checkpoint_requested_at is None:
+        draft.do(RequestCheckpoint(pod.uid, "its node is going away"))
+        return True
+    patience = pod.checkpoint_requested_at + pod.terms.checkpoint_time + SIGNAL_LAG + MARGIN / 4
+    draft.wake(patience)
+    return draft.now < patience
+
+
+def _checkpoints(life: Life) -> bool:
+    return life.pool.spec.drain.checkpoint if life.pool is not None else True
+
+
+def _why(life: Life) -> str:
+    return (life.node.kube.drain_reason if life.node.kube else "") or "the node is going away"

@@ -1,0 +1,94 @@
+"""Launch intents: repeated until certain, settled when seen, and a source that failed left alone for a while.
+
+A launch is written down before it is made and its id is the ClientToken, so repeating one is safe and
+forgetting one is impossible.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from tidemill.decide.draft import Draft
+from tidemill.decide.nodes import REQUESTED_LIMIT
+from tidemill.plan import Launch, SettleLaunch
+from tidemill.world import LaunchIntent, LaunchState, Source
+
+# A launch call answers within seconds; after this long its answer is taken to be lost.
+REPEAT_AFTER = timedelta(seconds=30)
+# Failures are counted over this span before the last one; then 30 s, 1, 2, 4, 8 and at most 10 minutes.
+FAILURE_SPAN = timedelta(minutes=30)
+FIRST_BACKOFF = timedelta(seconds=30)
+LONGEST_BACKOFF = timedelta(minutes=10)
+
+Spot = tuple[Source, str, str]  # source, instance type, zone: what NoCapacity is about
+
+
+@dataclass(slots=True)
+class InFlight:
+    """What was asked for and is not seen yet, and which spots must rest until when."""
+
+    unseen: list[tuple[LaunchIntent, int]] = field(default_factory=list)
+    resting: dict[Spot, datetime] = field(default_factory=dict)
+
+    def on(self, source: Source) -> int:
+        return sum(count for intent, count in self.unseen if intent.source == source)
+
+
+def follow_launches(draft: Draft) -> InFlight:
+    in_flight = InFlight()
+    failures: dict[Spot, list[datetime]] = {}
+    ids: set[str] = set()
+    by_intent: dict[str, int] = {}
+    if draft.world.launches:
+        for node in draft.world.nodes:
+            if node.instance is not None:
+                ids.add(node.instance.id)
+                by_intent[node.instance.intent_id] = by_intent.get(node.instance.intent_id, 0) + 1
+    for intent in draft.world.launches:
+        if intent.state is LaunchState.FAILED:
+            spot = (intent.source, intent.instance_type, intent.zone)
+            failures.setdefault(spot, []).append(intent.state_at or intent.written_at)
+        elif intent.state is LaunchState.LAUNCHED:
+            _follow_launched(draft, intent, ids, in_flight)
+        elif intent.state is LaunchState.WRITTEN:
+            _follow_written(draft, intent, by_intent.get(intent.id, 0), in_flight)
+    for spot, times in failures.items():
+        until = _rests_until(times)
+        if until > draft.now:
+            in_flight.resting[spot] = until
+    return in_flight
+
+
+def _follow_launched(draft: Draft, intent: LaunchIntent, ids: set[str], in_flight: InFlight) -> None:
+    unseen = sum(instance_id not in ids for instance_id in intent.instance_ids)
+    due = (intent.state_at or intent.written_at) + REQUESTED_LIMIT
+    if unseen == 0:
+        draft.do(SettleLaunch(intent.id, "all its instances are seen"))
+    elif draft.now >= due:
+        draft.do(SettleLaunch(intent.id, f"{unseen} of its instances never showed up"))
+    else:
+        draft.wake(due)
+        in_flight.unseen.append((intent, unseen))
+
+
+def _follow_written(draft: Draft, intent: LaunchIntent, seen: int, in_flight: InFlight) -> None:
+    due = intent.written_at + REQUESTED_LIMIT
+    repeat = (intent.state_at or intent.written_at) + REPEAT_AFTER
+    if draft.now >= due:
+        draft.do(SettleLaunch(intent.id, "it is too old to repeat"))
+        return
+    draft.wake(due)
+    in_flight.unseen.append((intent, max(0, intent.count - seen)))
+    if draft.now < repeat:
+        draft.wake(repeat)
+    elif draft.world.ledger_ok and draft.world.cloud_ok:
+        draft.do(Launch(intent, "the answer to the first call was lost; the same id cannot launch twice"))
+
+
+def _rests_until(times: list[datetime]) -> datetime:
+    """Counted back from the last failure and not from now, so that the instant does not move while we wait."""
+    last = max(times)
+    count = sum(last - at <= FAILURE_SPAN for at in times)
+    rest = FIRST_BACKOFF * 2.0 ** min(count - 1, 10)
+    return last + min(rest, LONGEST_BACKOFF)

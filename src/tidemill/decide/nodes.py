@@ -1,0 +1,228 @@
+"""A node's life as a table, and how early it must be drained.
+
+A node is never asked which phase it is in: the phase is read off the facts, so that a restarted engine sees
+what the old one saw. Each phase has a limit; a node that misses one is replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from tidemill.plan import MarkReady, RemoveNode, StartDrain, Terminate
+from tidemill.spec import names
+from tidemill.spec.models import Provisioner
+from tidemill.spec.units import format_duration
+from tidemill.world import InstanceState, Node, Pod, Reservation
+
+if TYPE_CHECKING:
+    from tidemill.decide.draft import Draft, Life
+
+
+class Phase(StrEnum):
+    REQUESTED = "requested"  # an intent is written; no instance seen yet
+    LAUNCHED = "launched"
+    JOINED = "joined"
+    REGISTERING = "registering"
+    VERIFYING = "verifying"
+    READY = "ready"
+    DRAINING = "draining"
+    GONE = "gone"
+
+
+# How long a launch call may take to show an instance before its intent no longer counts as in flight.
+REQUESTED_LIMIT = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseRule:
+    """A phase holds from `since` and should be over within `limit`; `late` says what went wrong if not."""
+
+    since: Callable[[Node], datetime]
+    limit: timedelta
+    late: str
+
+
+def _launched_at(node: Node) -> datetime:
+    assert node.instance is not None
+    return node.instance.launched_at
+
+
+def _not_ready_since(node: Node) -> datetime:
+    assert node.kube is not None
+    return node.kube.ready_changed_at or node.kube.joined_at
+
+
+def _joined_at(node: Node) -> datetime:
+    assert node.kube is not None
+    return node.kube.joined_at
+
+
+def _registered_at(node: Node) -> datetime:
+    assert node.kube is not None
+    return node.kube.accelerators_registered_at or node.kube.joined_at
+
+
+# Nodes join in 3-5 minutes and GPUs register 60-90 s later; the limits are three to six times that, because
+# replacing a node that was merely slow costs another five minutes.
+LIFE: dict[Phase, PhaseRule] = {
+    Phase.LAUNCHED: PhaseRule(_launched_at, timedelta(minutes=15), "never joined the cluster"),
+    Phase.JOINED: PhaseRule(_not_ready_since, timedelta(minutes=5), "is not Ready"),
+    Phase.REGISTERING: PhaseRule(_joined_at, timedelta(minutes=10), "never registered its accelerators"),
+    Phase.VERIFYING: PhaseRule(_registered_at, timedelta(minutes=10), "never finished its node check"),
+}
+
+
+def phase_of(node: Node) -> Phase:
+    instance, kube = node.instance, node.kube
+    if instance is None or instance.state in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED):
+        return Phase.GONE
+    if kube is None:
+        return Phase.LAUNCHED
+    if kube.draining_since is not None:
+        return Phase.DRAINING
+    if not kube.ready:
+        return Phase.JOINED
+    if kube.accelerators_registered_at is None:
+        return Phase.REGISTERING
+    # The taint, and not the check, decides: a check that fails later does not make a node young again.
+    if any(taint.key == names.TAINT_STARTUP for taint in kube.taints):
+        return Phase.VERIFYING
+    return Phase.READY
+
+
+# --- the end ------------------------------------------------------------------------------------------
+
+EC2_TERMINATES_BEFORE_END = timedelta(minutes=30)
+ULTRASERVER_TERMINATES_BEFORE_END = timedelta(minutes=60)
+# EKS managed node groups scale to zero, and Karpenter deletes its NodeClaims, 40 minutes before the end.
+PROVISIONER_ACTS_BEFORE_END = {
+    Provisioner.NATIVE: EC2_TERMINATES_BEFORE_END,
+    Provisioner.ASG: EC2_TERMINATES_BEFORE_END,
+    Provisioner.MANAGED: timedelta(minutes=40),
+    Provisioner.KARPENTER: timedelta(minutes=40),
+}
+
+
+def kill_at(reservation: Reservation) -> datetime | None:
+    """When EC2 starts terminating. Only blocks are terminated at their end; `end` is the paid one."""
+    if reservation.end is None:
+        return None
+    early = ULTRASERVER_TERMINATES_BEFORE_END if reservation.ultraserver else EC2_TERMINATES_BEFORE_END
+    return reservation.end - early
+
+
+def deadline_of(reservation: Reservation, provisioner: Provisioner) -> datetime | None:
+    """By when the drain is complete: EC2's kill time, or earlier where the provisioner acts earlier."""
+    killed = kill_at(reservation)
+    if killed is None or reservation.end is None:
+        return None
+    return min(killed, reservation.end - PROVISIONER_ACTS_BEFORE_END[provisioner])
+
+
+# An annotation reaches a pod through the downward API within about a minute and a half of kubelet syncs.
+SIGNAL_LAG = timedelta(seconds=90)
+# For the engine's own reaction and a slow API server. Errs early: minutes of idle, not a killed pod.
+MARGIN = timedelta(minutes=2)
+SHORTEST_LEAD = timedelta(minutes=10)
+# Scheduling, image pull and readiness probes of a replacement, on top of its model load.
+REPLACEMENT_START = timedelta(minutes=1)
+
+
+def pod_lead(pod: Pod, *, checkpoint: bool) -> timedelta:
+    """How long before the deadline this pod's turn comes: signal, checkpoint, grace, and a margin."""
+    saving = pod.terms.checkpoint_time if checkpoint and pod.terms.checkpoint_every is not None else timedelta(0)
+    return pod.terms.grace + saving + SIGNAL_LAG + MARGIN
+
+
+def lead_for(
+    pods: Iterable[Pod],
+    *,
+    checkpoint: bool,
+    asked: timedelta | None,
+    disruptions_at_once: dict[str, int],
+) -> timedelta:
+    """How early a source must start to drain, from the pods on all of its nodes.
+
+    `disruptions_at_once` gives, for workloads under a disruption budget, how many replicas may be away at one
+    time: such a workload moves in waves, and each wave waits for replacements to become ready.
+    """
+    longest = max(SHORTEST_LEAD, asked or SHORTEST_LEAD)
+    members: dict[str, list[Pod]] = {}
+    for pod in pods:
+        if pod.daemon:
+            continue
+        longest = max(longest, pod_lead(pod, checkpoint=checkpoint))
+        if pod.workload in disruptions_at_once:
+            members.setdefault(pod.workload, []).append(pod)
+    for workload, group in members.items():
+        waves = -(-len(group) // max(1, disruptions_at_once[workload]))
+        wave = max(pod.terms.grace + pod.terms.load for pod in group) + REPLACEMENT_START
+        longest = max(longest, waves * wave + MARGIN)
+    return longest
+
+
+# --- following each node ------------------------------------------------------------------------------
+
+
+def follow_nodes(draft: Draft) -> None:
+    """Let checked nodes work, replace those that miss a limit or fail, clean up after those that are gone."""
+    for life in draft.lives:
+        if life.phase is Phase.READY or life.phase is Phase.DRAINING:
+            _follow_health(draft, life)
+        elif life.phase is Phase.GONE:
+            _clean_up(draft, life)
+        else:
+            _follow_start(draft, life)
+
+
+def _follow_start(draft: Draft, life: Life) -> None:
+    node, kube = life.node, life.node.kube
+    if life.phase is Phase.VERIFYING and kube is not None and kube.check:
+        if kube.check == "passed":
+            draft.do(MarkReady(kube.name, "its node check passed"))
+        else:
+            _give_up(draft, life, f"failed its node check: {kube.check_message or 'no detail'}")
+        return
+    rule = LIFE[life.phase]
+    due = rule.since(node) + rule.limit
+    if draft.now >= due:
+        _give_up(draft, life, f"{rule.late} within {format_duration(rule.limit)}")
+    else:
+        draft.wake(due)
+
+
+def _give_up(draft: Draft, life: Life, why: str) -> None:
+    """No work of ours runs on a node that never became ready (or that lost its kubelet), so it ends at once.
+
+    That is terminate-first, which a full block needs anyway; whatever wanted the node asks for another.
+    """
+    life.ending = True
+    draft.do(Terminate(life.node.key, f"{life.node.name} {why}; it is replaced"))
+
+
+def _follow_health(draft: Draft, life: Life) -> None:
+    kube = life.node.kube
+    assert kube is not None
+    if not kube.ready and life.phase is Phase.DRAINING:
+        # A draining node whose kubelet is lost can give nobody a grace any more.
+        due = _not_ready_since(life.node) + LIFE[Phase.JOINED].limit
+        if draft.now >= due:
+            _give_up(draft, life, "lost its kubelet while draining")
+        else:
+            draft.wake(due)
+    elif kube.check == "failed" and life.phase is Phase.READY:
+        life.ending = True
+        draft.do(StartDrain(kube.name, f"{NODE_FAILED}: {kube.check_message or 'no detail'}"))
+
+
+def _clean_up(draft: Draft, life: Life) -> None:
+    instance, kube = life.node.instance, life.node.kube
+    if instance is not None and instance.state is InstanceState.TERMINATED and kube is not None:
+        draft.do(RemoveNode(kube.name, f"its instance {instance.id} is gone"))
+
+
+NODE_FAILED = "node check failed"

@@ -1,0 +1,86 @@
+"""Capacity paid by the hour beside prepaid capacity: who may use it, and when its money runs out.
+
+In a pool with a block or odcr source, spot and on-demand are overflow: a workload opts in, an hourly and a
+monthly cap hold, and all of it stays inside the platform's monthly budget. Money that runs out is treated
+like a block that ends: there is a deadline, and the drain is complete before it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from tidemill.spec import Spec
+from tidemill.spec.models import ComputePool, SourceSpec
+from tidemill.world import InstanceState, SourceKind, World
+
+PREPAID = (SourceKind.BLOCK, SourceKind.ODCR)
+_FAR = timedelta(days=365)
+
+
+def overflow_source(pool: ComputePool, kind: SourceKind) -> SourceSpec | None:
+    """The pool's source of this kind if it counts as overflow there."""
+    if kind in PREPAID or not any(source.type in ("block", "odcr") for source in pool.spec.sources):
+        return None
+    return next((source for source in pool.spec.sources if source.type == kind.value), None)
+
+
+def usd_per_hour(spec: Spec, instance_type: str, kind: SourceKind) -> float:
+    """What an hour costs now. Prepaid capacity costs nothing more: its money is spent. Unknown types: none known."""
+    if kind in PREPAID:
+        return 0.0
+    known = spec.catalog.types.get(instance_type)
+    if known is None or known.on_demand_usd_h is None:
+        return 0.0
+    if kind is SourceKind.SPOT:
+        return known.spot_usd_h if known.spot_usd_h is not None else known.on_demand_usd_h
+    return known.on_demand_usd_h
+
+
+def hourly_rate(spec: Spec, world: World, pool: str | None, kind: SourceKind | None) -> float:
+    """Dollars an hour of what runs or is on its way, in one pool and kind, or (None, None) in all."""
+    owner = spec.platform.spec.deployment
+    rate = 0.0
+    seen: dict[str, int] = {}
+    for node in world.nodes:
+        instance = node.instance
+        if instance is None or instance.owner != owner:
+            continue
+        seen[instance.intent_id] = seen.get(instance.intent_id, 0) + 1
+        if instance.state in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED):
+            continue
+        if (pool is None or instance.pool == pool) and (kind is None or instance.source.kind is kind):
+            rate += usd_per_hour(spec, instance.instance_type, instance.source.kind)
+    for intent in world.launches:
+        if (pool is None or intent.pool == pool) and (kind is None or intent.source.kind is kind):
+            unseen = intent.in_flight - seen.get(intent.id, 0)
+            rate += max(0, unseen) * usd_per_hour(spec, intent.instance_type, intent.source.kind)
+    return rate
+
+
+def money_left_usd(spec: Spec, world: World, source: SourceSpec, pool: str, kind: SourceKind) -> tuple[float, float]:
+    """What is left of this source's monthly cap, and of the platform's monthly budget."""
+    cap = (source.max_monthly_usd or 0.0) - world.spending.hourly(pool, kind)
+    budget = spec.platform.spec.budget.monthly_usd - world.spending.total_usd
+    return cap, budget
+
+
+def money_runs_out_at(
+    spec: Spec, world: World, pool_name: str, kind: SourceKind, extra_usd_h: float = 0.0
+) -> datetime | None:
+    """The instant at which an overflow source must be empty because a cap is reached; None: not overflow.
+
+    Rounded down to the minute, so that the same rate gives the same instant at every look.
+    """
+    pool = spec.pools.get(pool_name)
+    source = overflow_source(pool, kind) if pool else None
+    if source is None:
+        return None
+    cap_left, budget_left = money_left_usd(spec, world, source, pool_name, kind)
+    own_rate = hourly_rate(spec, world, pool_name, kind) + extra_usd_h
+    whole_rate = hourly_rate(spec, world, None, None) + extra_usd_h
+    hours = min(
+        cap_left / own_rate if own_rate > 0 else _FAR.total_seconds() / 3600,
+        budget_left / whole_rate if whole_rate > 0 else _FAR.total_seconds() / 3600,
+    )
+    out = world.now + min(_FAR, timedelta(hours=max(0.0, hours)))
+    return out.replace(second=0, microsecond=0)

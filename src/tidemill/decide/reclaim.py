@@ -1,0 +1,92 @@
+"""Nodes that are no longer wanted: empty ones, and ones their pool would not launch any more.
+
+Prepaid nodes stay while their reservation lives, unless the pool says otherwise: taking them down saves
+nothing. Voluntary disruption never touches a pod marked do-not-disrupt.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from tidemill.decide.draft import Draft, Life
+from tidemill.decide.nodes import Phase
+from tidemill.decide.overflow import PREPAID
+from tidemill.plan import StartDrain
+from tidemill.spec.match import matching
+from tidemill.spec.units import format_duration
+from tidemill.world import Pod
+
+
+def reclaim(draft: Draft) -> None:
+    for life in draft.lives:
+        if life.phase is not Phase.READY or life.ending or life.pool is None:
+            continue
+        if life.pods:
+            _drop_drifted(draft, life)
+        elif not life.reserved:
+            _drop_empty(draft, life)
+
+
+def _drop_empty(draft: Draft, life: Life) -> None:
+    """The timer restarts whenever a pod comes or goes; daemon pods do not count."""
+    assert life.pool is not None
+    disruption = life.pool.spec.disruption
+    if disruption.consolidation_policy == "Never":
+        return
+    if life.source.kind in PREPAID and not disruption.consolidate_blocks:
+        return
+    since = _idle_since(life)
+    due = since + disruption.consolidate_after
+    if draft.now < due:
+        draft.wake(due)
+        return
+    life.ending = True
+    idle = format_duration(draft.now - since)
+    draft.do(StartDrain(life.node.name, f"empty for {idle}"))
+
+
+def _idle_since(life: Life) -> datetime:
+    kube = life.node.kube
+    assert kube is not None
+    began = kube.accelerators_registered_at or kube.joined_at
+    return max(began, kube.last_pod_event_at or began)
+
+
+def _drop_drifted(draft: Draft, life: Life) -> None:
+    """One drifted node at a time in a pool: its pods must find a place before the next one goes."""
+    why = drift(draft, life)
+    if why is None:
+        return
+    assert life.pool is not None
+    protected = [pod for pod in life.pods if is_protected(draft, pod)]
+    if protected:
+        draft.warn(life.node.name, f"{why}, but {protected[0].full_name} is marked do-not-disrupt")
+        return
+    if any(other.ending or other.phase is Phase.DRAINING for other in draft.lives if other.pool is life.pool):
+        return
+    life.ending = True
+    draft.do(StartDrain(life.node.name, f"drifted: {why}"))
+
+
+def drift(draft: Draft, life: Life) -> str | None:
+    """What about this node its pool would not launch today."""
+    instance, kube, pool = life.node.instance, life.node.kube, life.pool
+    assert instance is not None and kube is not None and pool is not None
+    kinds = {kind.name for kind in matching(draft.spec.catalog, pool.spec.requirements)}
+    if instance.instance_type not in kinds:
+        return f"pool {pool.name} no longer allows {instance.instance_type}"
+    labels = dict(kube.labels)
+    for key, value in pool.spec.labels.items():
+        if labels.get(key) != value:
+            return f"it lacks the label {key}={value} of pool {pool.name}"
+    return None
+
+
+def is_protected(draft: Draft, pod: Pod) -> bool:
+    """do-not-disrupt: true, or for a while after the pod started."""
+    mark = pod.terms.do_not_disrupt
+    if isinstance(mark, timedelta):
+        until = (pod.started_at or pod.created_at) + mark
+        draft.wake(until)
+        return draft.now < until
+    return mark

@@ -1,0 +1,192 @@
+"""Serve what waits: warm delivered blocks, place every waiting pod, and say what each one gets or waits for."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from hashlib import blake2b
+
+from tidemill.decide.admit import Item, stop_gang, waiting
+from tidemill.decide.draft import Draft
+from tidemill.decide.launches import InFlight
+from tidemill.decide.nodes import Phase
+from tidemill.decide.pack import Packing, Placement, pack
+from tidemill.decide.room import BOOT, SHORTEST_USE, Opening, Rooms, Stage, end_of_opening, survey
+from tidemill.decide.why import explain
+from tidemill.plan import Admit, Launch, Recreate
+from tidemill.world import LaunchIntent, Pod, SourceKind
+
+# Pods of one job arrive one by one: wait until none came for a second, at most ten from the first.
+BATCH_IDLE = timedelta(seconds=1)
+BATCH_LONGEST = timedelta(seconds=10)
+
+
+def serve(draft: Draft, in_flight: InFlight) -> None:
+    items = waiting(draft)
+    if not items and not _could_warm(draft):
+        return
+    found = survey(draft, in_flight)
+    warm(draft, found)
+    packing = pack(draft, items, found)
+    for placement in packing.placements:
+        for room in placement.rooms:
+            if room.life is not None:
+                room.life.reserved = True
+        _start_or_wait(draft, placement)
+    _launch(draft, packing, found)
+    for item in packing.unplaced:
+        _leave_waiting(draft, item, found)
+
+
+def _could_warm(draft: Draft) -> bool:
+    """Only a block with a free slot can be warmed: most looks end here."""
+    return any(
+        one.kind is SourceKind.BLOCK and one.available > 0 and one.owner == draft.owner
+        for one in draft.world.reservations
+    )
+
+
+# --- warm blocks --------------------------------------------------------------------------------------
+
+
+def warm(draft: Draft, found: Rooms) -> None:
+    """A delivered block gets its nodes at once: it is paid for whether they run or not (CB-11)."""
+    for opening in found.openings:
+        if opening.reservation is None or opening.reservation.kind is not SourceKind.BLOCK:
+            continue
+        wanted = _warm_target(draft, opening)
+        end = end_of_opening(draft, opening)
+        too_late = end.drain_from is not None and draft.now + BOOT + SHORTEST_USE > end.drain_from
+        resting = opening.resting_until is not None and opening.resting_until > draft.now
+        if too_late or resting:
+            continue
+        count = 0
+        while count < wanted and opening.left >= 1 and opening.allowance.allows(opening.kind):
+            opening.open()
+            count += 1
+            room = opening.room(end)
+            room.stage = Stage.COMING
+            found.rooms.append(room)
+        if count:
+            _write(draft, opening, count, f"block {opening.source.id} is active: {count} nodes warm up")
+            opening.opened = 0
+
+
+def _warm_target(draft: Draft, opening: Opening) -> float:
+    setting = opening.pool.spec.warm
+    if isinstance(setting, bool):
+        return float("inf") if setting else 0
+    alive = sum(
+        life.pool_name == opening.pool.name and life.source.kind is SourceKind.BLOCK and life.phase is not Phase.GONE
+        for life in draft.lives
+    )
+    coming = sum(
+        intent.in_flight
+        for intent in draft.world.launches
+        if intent.pool == opening.pool.name and intent.source.kind is SourceKind.BLOCK
+    )
+    return max(0, setting - alive - coming)
+
+
+# --- what was placed ----------------------------------------------------------------------------------
+
+
+def _start_or_wait(draft: Draft, placement: Placement) -> None:
+    item, rooms = placement.item, placement.rooms
+    if placement.stage is Stage.READY:
+        if item.gated:
+            room = rooms[0]
+            where = f"{len(rooms)} nodes of {room.source.label}" if item.gang else room.name
+            draft.do(
+                Admit(tuple(pod.uid for pod in item.pods), room.source.label, room.end.deadline,
+                      f"there is room and time on {where}")
+            )  # fmt: skip
+        return
+    for pod, room in zip(item.pods, rooms, strict=True):
+        if room.stage is Stage.READY:
+            draft.hold(pod, "gang", f"room on {room.name} is held for it until the rest of its gang has room")
+        elif room.life is not None:
+            draft.hold(pod, "starting", _stage_sentence(room.life.phase, room.name))
+        else:
+            draft.hold(pod, "launching", f"a {_opening_words(room)} is being launched for it", draft.now + BOOT)
+
+
+def _stage_sentence(phase: Phase, name: str) -> str:
+    if phase is Phase.REGISTERING:
+        return (
+            f"{name} is registering its accelerators, usually 60-90 s;"
+            " 'OutOfnvidia.com/gpu' until then is expected and passes"
+        )
+    doing = {Phase.LAUNCHED: "joining the cluster", Phase.JOINED: "not Ready yet", Phase.VERIFYING: "being checked"}
+    return f"waits for {name}, which is {doing.get(phase, phase.value)}"
+
+
+def _opening_words(room: object) -> str:
+    opening = getattr(room, "opening", None)
+    return f"{opening.kind.name} on {opening.source.label}" if opening is not None else "node"
+
+
+def _launch(draft: Draft, packing: Packing, found: Rooms) -> None:
+    asked = [opening for opening in found.openings if opening.opened > 0]
+    if not asked:
+        return
+    wanting = [pod for one in packing.placements if one.stage is Stage.NEW for pod in one.item.pods]
+    closes = _batch_closes(wanting)
+    if draft.now < closes:
+        draft.wake(closes)
+        return
+    for opening in asked:
+        first = next(
+            one.item.pods[0].full_name
+            for one in packing.placements
+            if any(room.opening is opening for room in one.rooms)
+        )
+        others = len(wanting) - 1
+        reason = f"{first} waits" if others == 0 else f"{first} and {others} other pods wait"
+        _write(draft, opening, opening.opened, reason)
+
+
+def _batch_closes(pods: list[Pod]) -> datetime:
+    newest = max(pod.created_at for pod in pods)
+    oldest = min(pod.created_at for pod in pods)
+    return min(newest + BATCH_IDLE, oldest + BATCH_LONGEST)
+
+
+def _write(draft: Draft, opening: Opening, count: int, reason: str) -> None:
+    pool = opening.pool
+    where = f"{pool.name}|{opening.source.label}|{opening.kind.name}|{opening.zone}"
+    key = f"{draft.owner}|{where}|{draft.now.isoformat()}|{len(draft.actions)}"
+    intent = LaunchIntent(
+        id="ti-" + blake2b(key.encode(), digest_size=9).hexdigest(),
+        pool=pool.name,
+        source=opening.source,
+        instance_type=opening.kind.name,
+        zone=opening.zone,
+        count=count,
+        provisioner=pool.spec.provisioner.value,
+        written_at=draft.now,
+    )
+    draft.do(Launch(intent, reason))
+
+
+# --- what was not -------------------------------------------------------------------------------------
+
+
+def _leave_waiting(draft: Draft, item: Item, found: Rooms) -> None:
+    if not item.pinned_to:
+        explain(draft, item, found)
+        return
+    reason = f"{item.pinned_to}, which it was admitted to, has no room for it any more"
+    if item.gang is not None:
+        members = [
+            pod
+            for pod in draft.world.pods
+            if pod.gang == item.gang and pod.namespace == item.pods[0].namespace and not pod.gated
+        ]
+        stop_gang(draft, [pod for pod in members if pod.workload], reason)
+    for pod in item.pods:
+        if item.gang is None and pod.workload:
+            draft.do(Recreate(pod.uid, reason))
+        if not pod.workload:
+            draft.hold(pod, "impossible", f"{reason}, and nothing would create it again")
+        else:
+            draft.hold(pod, "gang" if item.gang is not None else "held", reason)

@@ -1,0 +1,96 @@
+"""One tick: observe, decide, act, report; and when to tick again.
+
+A tick recomputes everything from what is true now. Events only wake it; losing one costs time, not truth.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from tidemill.act import Actor
+from tidemill.decide import decide
+from tidemill.decide.overflow import PREPAID, usd_per_hour
+from tidemill.errors import PortError
+from tidemill.observe import Observer
+from tidemill.plan import Outcome, Plan
+from tidemill.ports import Clock, Cloud, Cluster, Ledger
+from tidemill.spec import Spec
+from tidemill.world import CostLine, InstanceState, World
+
+log = logging.getLogger("tidemill.engine")
+
+# What was just done may allow the next step without any event telling us.
+AFTER_ACTING = timedelta(seconds=1)
+# When AWS or the API server says no to everything, asking every second makes it worse.
+AFTER_FAILING = timedelta(seconds=5)
+# Even with no event and no wake_at the world is looked at again: events get lost.
+RESYNC = timedelta(minutes=10)
+
+Decide = Callable[[Spec, World], Plan]
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    world: World
+    plan: Plan
+    outcomes: tuple[Outcome, ...]
+    wake_at: datetime
+
+
+class Engine:
+    """The engine has no memory that matters: kill it anywhere, start another, and nothing is lost or doubled."""
+
+    def __init__(
+        self, spec: Spec, clock: Clock, cloud: Cloud, cluster: Cluster, ledger: Ledger, *, decide: Decide = decide
+    ) -> None:
+        self._spec, self._clock, self._ledger, self._decide = spec, clock, ledger, decide
+        self._observer = Observer(clock, cloud, cluster, ledger)
+        self._actor = Actor(spec, clock, cloud, cluster, ledger)
+        self._metered: dict[str, bool] = {}
+
+    def tick(self) -> Tick | None:
+        """None: the world could not be seen; try again after AFTER_FAILING."""
+        # 1 observe: what is true now
+        try:
+            world = self._observer.look(self._actor.searches.values())
+            self._meter(world)
+        except PortError as error:
+            log.warning("cannot observe: %s", error)
+            return None
+        # 2 decide: what to do about it
+        plan = self._decide(self._spec, world)
+        # 3 act: one outcome per action
+        outcomes = self._actor.carry_out(plan)
+        # 4 report: what was done and what went wrong
+        for outcome in outcomes:
+            if outcome.error:
+                log.info("%s: %s (%s)", type(outcome.action).__name__, outcome.error, outcome.detail)
+        # 5 sleep: until something could be decided differently
+        return Tick(world, plan, outcomes, self._next(world.now, plan, outcomes))
+
+    def _next(self, now: datetime, plan: Plan, outcomes: tuple[Outcome, ...]) -> datetime:
+        wake_at = min(now + RESYNC, plan.wake_at or now + RESYNC)
+        if outcomes:
+            failed = all(outcome.error for outcome in outcomes)
+            wake_at = min(wake_at, now + (AFTER_FAILING if failed else AFTER_ACTING))
+        return wake_at
+
+    def _meter(self, world: World) -> None:
+        """Write down what is paid by the hour when it starts and when it ends."""
+        owner = self._spec.platform.spec.deployment
+        for node in world.nodes:
+            instance = node.instance
+            if instance is None or instance.owner != owner or instance.source.kind in PREPAID:
+                continue
+            ended = instance.state in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
+            if self._metered.get(instance.id) is ended:
+                continue
+            price = usd_per_hour(self._spec, instance.instance_type, instance.source.kind)
+            until = world.now if ended else None
+            self._ledger.meter(
+                CostLine(instance.id, instance.pool, instance.source.kind, price, instance.launched_at, until)
+            )
+            self._metered[instance.id] = ended
