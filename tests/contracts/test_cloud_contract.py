@@ -1,0 +1,169 @@
+"""What every implementation of `ports.Cloud` must do, whatever stands behind it.
+
+A new implementation joins by adding a stage: something that sets the scene (time, reservations) for the
+cloud it brings. The tests speak to the cloud through the port alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Protocol
+
+import pytest
+from tests.sim.account import OWNER, P5, ZONES, Account, tags
+
+from tidemill.errors import Gone, NoCapacity
+from tidemill.ports import Cloud
+from tidemill.world import (
+    Instance,
+    InstanceState,
+    LaunchIntent,
+    OfferQuery,
+    Reservation,
+    ReservationState,
+    Source,
+    SourceKind,
+)
+
+LAG = timedelta(seconds=90)  # the longest a read may be behind a purchase or a launch
+
+
+class Stage(Protocol):
+    cloud: Cloud
+
+    def now(self) -> datetime: ...
+
+    def let_pass(self, time: timedelta) -> None: ...
+
+    def active_block(self, count: int) -> str:
+        """A block of p5 instances in the first zone, there and tagged as ours; its id."""
+        ...
+
+
+class SimStage:
+    def __init__(self) -> None:
+        self._account = Account()
+        self.cloud: Cloud = self._account.cloud
+
+    def now(self) -> datetime:
+        return self._account.now
+
+    def let_pass(self, time: timedelta) -> None:
+        self._account.until(self.now() + time)
+
+    def active_block(self, count: int) -> str:
+        return self._account.block(count=count).id
+
+
+@pytest.fixture(params=[pytest.param(SimStage, id="simulated")])
+def stage(request: pytest.FixtureRequest) -> Stage:
+    build: Callable[[], Stage] = request.param
+    return build()
+
+
+def query(stage: Stage, **given: object) -> OfferQuery:
+    now = stage.now()
+    asked = OfferQuery(P5, 2, timedelta(days=2), now + timedelta(days=1), now + timedelta(days=9), ZONES)
+    return replace(asked, **given)  # type: ignore[arg-type]
+
+
+def launch(stage: Stage, source: Source, count: int = 1, id_: str = "l-1") -> tuple[LaunchIntent, list[str]]:
+    intent = LaunchIntent(id_, "train", source, P5, ZONES[0], count, "native", stage.now())
+    return intent, list(stage.cloud.launch(intent, tags(intent=id_)))
+
+
+def reservation(stage: Stage, id_: str) -> Reservation:
+    return next(one for one in stage.cloud.reservations() if one.id == id_)
+
+
+def instance(stage: Stage, id_: str) -> Instance:
+    return next(one for one in stage.cloud.instances() if one.id == id_)
+
+
+def test_offers_are_at_most_six_cheapest_first_and_end_on_the_grid(stage: Stage):
+    asked = query(stage)
+    offers = stage.cloud.search_offers(asked)
+    assert 1 <= len(offers) <= 6
+    assert [offer.fee_usd for offer in offers] == sorted(offer.fee_usd for offer in offers)
+    for offer in offers:
+        assert re.match(r"cb-", offer.id)
+        assert (offer.instance_type, offer.count) == (P5, 2)
+        assert (offer.end.hour, offer.end.minute) == (11, 30)
+        assert asked.earliest_start <= offer.start < offer.end <= asked.latest_end
+
+
+def test_a_window_that_fits_nothing_gives_no_offers(stage: Stage):
+    now = stage.now()
+    assert not stage.cloud.search_offers(query(stage, latest_end=now + timedelta(days=1)))
+
+
+def test_a_purchase_is_found_by_its_intent_with_what_was_offered(stage: Stage):
+    offer = stage.cloud.search_offers(query(stage))[0]
+    (bought,) = stage.cloud.purchase(offer.id, tags(intent="p-1"))
+    assert bought.state in (ReservationState.PAYMENT_PENDING, ReservationState.SCHEDULED)
+    stage.let_pass(LAG)
+    (seen,) = [one for one in stage.cloud.reservations() if one.intent_id == "p-1"]
+    assert (seen.id, seen.owner, seen.pool) == (bought.id, OWNER, "train")
+    assert (seen.instance_type, seen.zone, seen.start, seen.end) == (P5, offer.zone, offer.start, offer.end)
+    assert (seen.count, seen.available, seen.fee_usd) == (2, 0, offer.fee_usd)
+
+
+def test_an_offer_nobody_made_cannot_be_bought(stage: Stage):
+    with pytest.raises(NoCapacity):
+        stage.cloud.purchase("cb-00000000000000000", tags())
+
+
+def test_a_launch_gives_tagged_instances_that_come_to_run(stage: Stage):
+    source = Source(SourceKind.BLOCK, stage.active_block(count=3))
+    _, ids = launch(stage, source, count=2)
+    assert len(set(ids)) == 2
+    stage.let_pass(LAG)
+    for one in (instance(stage, id_) for id_ in ids):
+        assert one.state is InstanceState.RUNNING
+        assert (one.instance_type, one.zone, one.source) == (P5, ZONES[0], source)
+        assert (one.owner, one.pool, one.intent_id, one.provisioner) == (OWNER, "train", "l-1", "native")
+    assert reservation(stage, source.id).available == 1
+
+
+def test_a_repeated_launch_gives_the_same_instances(stage: Stage):
+    source = Source(SourceKind.BLOCK, stage.active_block(count=4))
+    intent, ids = launch(stage, source, count=2)
+    assert list(stage.cloud.launch(intent, tags(intent=intent.id))) == ids
+    stage.let_pass(LAG)
+    assert list(stage.cloud.launch(intent, tags(intent=intent.id))) == ids
+    assert len(stage.cloud.instances()) == 2
+
+
+def test_fewer_instances_are_an_answer_and_none_is_no_capacity(stage: Stage):
+    source = Source(SourceKind.BLOCK, stage.active_block(count=1))
+    assert len(launch(stage, source, count=2)[1]) == 1
+    with pytest.raises(NoCapacity):
+        launch(stage, source, id_="l-2")
+
+
+def test_instances_by_the_hour_need_no_reservation(stage: Stage):
+    _, ids = launch(stage, Source(SourceKind.ON_DEMAND))
+    stage.let_pass(LAG)
+    assert instance(stage, ids[0]).source == Source(SourceKind.ON_DEMAND)
+
+
+def test_terminating_works_twice_and_an_unknown_instance_is_gone(stage: Stage):
+    source = Source(SourceKind.BLOCK, stage.active_block(count=1))
+    _, (instance_id,) = launch(stage, source)
+    stage.let_pass(LAG)
+    stage.cloud.terminate(instance_id)
+    stage.cloud.terminate(instance_id)
+    assert instance(stage, instance_id).state in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
+    stage.let_pass(timedelta(minutes=5))
+    assert instance(stage, instance_id).state is InstanceState.TERMINATED
+    with pytest.raises(Gone):
+        stage.cloud.terminate("i-00000000000000000")
+
+
+def test_an_ended_block_is_still_listed(stage: Stage):
+    block_id = stage.active_block(count=1)
+    stage.let_pass(timedelta(days=2, hours=1))
+    assert reservation(stage, block_id).state is ReservationState.EXPIRED
