@@ -1,0 +1,56 @@
+# Everything starts here: Python 3.11 or newer and make are all it needs. `make help` lists the targets.
+
+VENV := .venv
+BIN := $(VENV)/bin
+# The first interpreter that is new enough; `make PYTHON=/path/to/python` overrides the search.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+UP_FLAGS ?=
+PYTEST_FLAGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help up test lint format bench conformance slow clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+up: $(VENV)/.runtime ## Watch the engine run a simulated day (UP_FLAGS="--for 60s")
+	@$(BIN)/tidemill up $(UP_FLAGS)
+
+test: lint ## Lint, types, walls between packages, and the tests
+	$(BIN)/pytest -n auto -q $(PYTEST_FLAGS)
+
+lint: $(VENV)/.dev ## Ruff, mypy and import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev ## Format the code
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev ## Print the benchmarks (ratios, not timed tests)
+	@for b in benchmarks/*.py; do echo "== $$b"; $(BIN)/python $$b || exit 1; done
+
+conformance: $(VENV)/.dev ## Which requirement is proved by which test
+	@$(BIN)/pytest -n auto -q --conformance $(PYTEST_FLAGS)
+
+slow: $(VENV)/.dev ## The tests that take minutes
+	$(BIN)/pytest -n auto -q -m slow $(PYTEST_FLAGS)
+
+clean: ## Remove the virtual environment and every cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build
+
+# Two stamps: `up` waits for the runtime alone, the checks add their tools.
+$(VENV)/.runtime: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer found; install one, or: make PYTHON=/path/to/python" >&2; exit 1; }
+	@test -x $(BIN)/python || { echo "setting up $(VENV) with $(PYTHON) ..." >&2; $(PYTHON) -m venv $(VENV); }
+	@$(PIP) install -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime
+	@echo "adding the development tools ..." >&2
+	@$(PIP) install -e '.[dev]'
+	@touch $@
