@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 import pytest
-from tests.sim.account import OWNER, P5, ZONES, Account, tags
 
+from tests.sim.account import OWNER, P5, ZONES, Account, tags
 from tidemill.errors import Gone, NoCapacity
 from tidemill.ports import Cloud
 from tidemill.world import (

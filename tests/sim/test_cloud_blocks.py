@@ -6,8 +6,8 @@ import re
 from datetime import timedelta
 
 import pytest
-from tests.sim.account import GB200, OWNER, START, Account, tags
 
+from tests.sim.account import GB200, OWNER, START, Account, tags
 from tidemill.errors import NoCapacity, Refused
 from tidemill.spec.units import parse_duration
 from tidemill.world import InstanceState, ReservationState

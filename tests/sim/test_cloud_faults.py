@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from tests.sim.account import ON_DEMAND, SPOT, START, Account, tags
 
+from tests.sim.account import ON_DEMAND, SPOT, START, Account, tags
 from tidemill.errors import NoCapacity, OutcomeUnknown, Retryable
 from tidemill.world import InstanceState
 
@@ -96,6 +96,15 @@ def test_a_running_instance_dies_and_the_next_one_lives():
     assert account.cloud.lives[first].ended_by == "hardware"
     assert account.states([second]) == {InstanceState.RUNNING}
     assert account.cloud.kill_instance("nobody") is None
+
+
+def test_a_host_failure_strikes_strangers_only_by_name():
+    account = Account()
+    account.block()
+    (stranger,) = account.cloud.add_foreign_instance("a")
+    account.wait("1m")
+    assert account.cloud.kill_instance() is None
+    assert account.cloud.kill_instance(stranger) == stranger
 
 
 def test_a_spot_interruption_is_announced_two_minutes_ahead():

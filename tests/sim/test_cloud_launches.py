@@ -6,8 +6,8 @@ import re
 from datetime import timedelta
 
 import pytest
-from tests.sim.account import ON_DEMAND, OWNER, SPOT, START, ZONES, Account, tags
 
+from tests.sim.account import ON_DEMAND, OWNER, SPOT, START, ZONES, Account, tags
 from tidemill.errors import Gone, NoCapacity
 from tidemill.world import InstanceState, Source, SourceKind
 

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sim.account import GB200, START, ZONES, Account
 
+from tests.sim.account import GB200, START, ZONES, Account
 from tidemill.errors import NoCapacity, SpecError
 from tidemill.spec.durations import LEGAL_DURATIONS
 

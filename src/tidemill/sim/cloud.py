@@ -265,7 +265,10 @@ class SimCloud:
     # --- between the parts --------------------------------------------------------------------------
 
     def _running(self, target: str) -> Iterator[InstanceLife]:
+        """Strangers only by their id: trouble of theirs is no trouble of the platform's."""
         for life in self._fleet.alive():
+            if not life.now.owner and target != life.now.id:
+                continue
             if life.now.state is InstanceState.RUNNING and hits(target, self._answers_to(life.now)):
                 yield life
 

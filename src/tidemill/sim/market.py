@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 
 from tidemill.catalog import Catalog, InstanceType
@@ -55,6 +55,24 @@ _MOODS = {
 
 
 @dataclass(frozen=True, slots=True)
+class _Shelf:
+    """What a zone has of a type for one start date. Time is cut into spells, out of step between shelves:
+    an offer vanishes with the spell it was made in."""
+
+    key: tuple[str, str, str]
+    stock: int
+    price_factor: float
+    spell_s: int
+    phase_s: int
+
+    def spell(self, now: datetime) -> int:
+        return (int(now.timestamp()) + self.phase_s) // self.spell_s
+
+    def until(self, now: datetime) -> datetime:
+        return datetime.fromtimestamp((self.spell(now) + 1) * self.spell_s - self.phase_s, UTC)
+
+
+@dataclass(frozen=True, slots=True)
 class _Issued:
     offer: Offer
     until: datetime
@@ -87,26 +105,27 @@ class OfferBoard:
         self._zones = tuple(zones)
         self._mood = _MOODS.get(market.offers)
         self._held = held  # blocks that count against the 256 on a date
+        self._shelves: dict[tuple[str, str, str], _Shelf] = {}
         self._issued: dict[str, _Issued] = {}
         self._sold: list[Offer] = []
+        self._sales: Counter[str] = Counter()  # by offer id; a purchase that was never paid counts too
 
     def search(self, query: OfferQuery, now: datetime) -> tuple[Offer, ...]:
         kind = self._checked(query)
         if self._mood is None or kind.block_usd_h is None:
             return ()
         load = self._load_by_date()
-        self._issued = {id_: entry for id_, entry in self._issued.items() if now < entry.until}
-        found: list[Offer] = []
-        for zone in self._zones:
-            if query.zones and zone not in query.zones:
-                continue
-            for start, end in self._windows(query, zone, now):
-                entry = self._issue(kind, zone, query.count, start, end, now)
-                if entry is not None and self._sellable(entry.offer, load):
-                    self._issued[entry.offer.id] = entry
-                    found.append(entry.offer)
+        found = [
+            offer
+            for zone in self._zones
+            if not query.zones or zone in query.zones
+            for start, end in self._windows(query, zone, now)
+            if (offer := self._offer(kind, zone, query.count, start, end, now)) is not None
+            and self._sellable(offer, load)
+        ]
         found.sort(key=lambda offer: (offer.fee_usd, offer.start, offer.zone, offer.end))
-        return tuple(found[:MAX_OFFERS])
+        self._issued = {id_: entry for id_, entry in self._issued.items() if now < entry.until}
+        return tuple(self._issue(offer, now) for offer in found[:MAX_OFFERS])
 
     def take(self, offer_id: str, now: datetime) -> tuple[Offer, int]:
         """The offer, now sold, and how often it had been sold before. NoCapacity: it is gone."""
@@ -115,9 +134,9 @@ class OfferBoard:
             raise NoCapacity(f"offer {offer_id} is no longer sold")
         if not self._sellable(entry.offer, self._load_by_date()):
             raise NoCapacity(f"the capacity of offer {offer_id} is sold out")
-        before = self._sold.count(entry.offer)
         self._sold.append(entry.offer)
-        return entry.offer, before
+        self._sales[offer_id] += 1
+        return entry.offer, self._sales[offer_id] - 1
 
     def give_back(self, offer: Offer) -> None:
         """Its payment failed: the capacity is for sale again."""
@@ -160,39 +179,48 @@ class OfferBoard:
         ends = [end for end in (shorter, shorter + grid.DAY) if end - start >= _SHORTEST_NOW]
         return tuple((start, end) for end in ends)
 
-    def _issue(
+    def _offer(
         self, kind: InstanceType, zone: str, count: int, start: datetime, end: datetime, now: datetime
-    ) -> _Issued | None:
-        """The offer as it stands now, if EC2 has one; once it vanished, the next has another id."""
+    ) -> Offer | None:
+        """What EC2 has for this window, without an id yet: most candidates are never shown."""
         assert self._mood is not None
-        key = (kind.name, zone, start.date().isoformat())
-        spell, until = self._spell(key, now)
-        if stream(self._seed, "has", *key, str(spell)).random() >= self._mood.chance:
-            return None
-        factor = 1 + stream(self._seed, "price", *key).uniform(-_PRICE_SWING, _PRICE_SWING)
-        fee = block_fee_usd(kind, count, end - start, factor)
-        assert fee is not None
-        offer_id = seeded_id(
-            "cb", self._seed, *key, str(spell), str(count), start.isoformat(), end.isoformat()
-        )
-        offer = Offer(offer_id, kind.name, zone, count, start, end, fee, bool(kind.ultraserver))
-        until = min(until, start - _LAST_ORDERS)
-        return _Issued(offer, until) if now < until else None
+        shelf = self._shelf(kind.name, zone, start.date())
+        if self._mood.chance < 1:
+            has = stream(self._seed, "has", *shelf.key, str(shelf.spell(now))).random()
+            if has >= self._mood.chance:
+                return None
+        fee_usd = block_fee_usd(kind, count, end - start, shelf.price_factor)
+        assert fee_usd is not None
+        return Offer("", kind.name, zone, count, start, end, fee_usd, bool(kind.ultraserver))
 
-    def _spell(self, key: tuple[str, ...], now: datetime) -> tuple[int, datetime]:
-        """Time is cut into spells, out of step between zones and dates; an offer vanishes with its spell."""
+    def _issue(self, offer: Offer, now: datetime) -> Offer:
+        """Give it the id it has until it vanishes; the next for the same window has another."""
+        shelf = self._shelf(offer.instance_type, offer.zone, offer.start.date())
+        window = (offer.start.isoformat(), offer.end.isoformat())
+        id_ = seeded_id("cb", self._seed, *shelf.key, str(shelf.spell(now)), str(offer.count), *window)
+        issued = replace(offer, id=id_)
+        self._issued[id_] = _Issued(issued, min(shelf.until(now), offer.start - _LAST_ORDERS))
+        return issued
+
+    def _shelf(self, type_: str, zone: str, day: date) -> _Shelf:
         assert self._mood is not None
-        length_s = int(self._mood.stands.total_seconds())
-        phase_s = stream(self._seed, "spell", *key).randrange(length_s)
-        spell = (int(now.timestamp()) + phase_s) // length_s
-        return spell, datetime.fromtimestamp((spell + 1) * length_s - phase_s, UTC)
+        key = (type_, zone, day.isoformat())
+        shelf = self._shelves.get(key)
+        if shelf is None:
+            draw = stream(self._seed, "shelf", *key)
+            length_s = int(self._mood.stands.total_seconds())
+            shelf = self._shelves[key] = _Shelf(
+                key=key,
+                stock=draw.randint(*self._mood.stock),
+                price_factor=1 + draw.uniform(-_PRICE_SWING, _PRICE_SWING),
+                spell_s=length_s,
+                phase_s=draw.randrange(length_s),
+            )
+        return shelf
 
     # --- what is left -------------------------------------------------------------------------------
 
     def _sellable(self, offer: Offer, load: Counter[date]) -> bool:
-        assert self._mood is not None
-        key = (offer.instance_type, offer.zone, offer.start.date().isoformat())
-        stock = stream(self._seed, "stock", *key).randint(*self._mood.stock)
         sold = sum(
             other.count
             for other in self._sold
@@ -200,8 +228,11 @@ class OfferBoard:
             and other.start < offer.end
             and offer.start < other.end
         )
-        if sold + offer.count > stock:
+        shelf = self._shelf(offer.instance_type, offer.zone, offer.start.date())
+        if sold + offer.count > shelf.stock:
             return False
+        if not load:
+            return True
         return all(
             load[day] + offer.count <= MAX_INSTANCES_ON_A_DATE for day in _dates(offer.start, offer.end)
         )

@@ -168,7 +168,9 @@ class ReservationBook:
 
     def _activate(self, record: _Record) -> None:
         bought = record.now.count
-        missing = self._trouble.missing_at_delivery(self.answers_to(record.now.id))
+        missing = 0
+        if record.now.kind is SourceKind.BLOCK:
+            missing = self._trouble.missing_at_delivery(self.answers_to(record.now.id))
         count = max(0, min(bought, bought if record.delivered is None else record.delivered) - missing)
         self._change(record, state=ReservationState.ACTIVE, count=count)
         short = f", {bought - count} fewer than bought" if count < bought else ""
