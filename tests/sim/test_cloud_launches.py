@@ -133,6 +133,22 @@ def test_an_instance_that_is_terminated_while_it_boots_never_runs():
     assert account.cloud.hourly_usd()[SourceKind.ON_DEMAND] == 0
 
 
+def test_the_truth_says_cheaply_that_nothing_changed():
+    account = Account()
+    block = account.block()
+    before = account.cloud.all_reservations(), account.cloud.fleet_version
+    account.wait("1h")
+    assert account.cloud.all_reservations() is before[0]
+    assert account.cloud.fleet_version == before[1]
+    (instance_id,) = account.launch(block.source)
+    assert account.cloud.all_reservations() != before[0]
+    launched = account.cloud.fleet_version
+    assert launched != before[1]
+    account.wait("1m")
+    assert account.cloud.fleet_version != launched
+    assert [life.now.id for life in account.cloud.alive()] == [instance_id]
+
+
 def test_strangers_on_a_block_take_slots_and_carry_no_tag():
     account = Account()
     account.block(count=3)

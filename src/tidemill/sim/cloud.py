@@ -245,8 +245,17 @@ class SimCloud:
     def refused_launches(self) -> list[RefusedLaunch]:
         return self._launches.refused
 
+    @property
+    def fleet_version(self) -> int:
+        """Moves whenever anything about any instance does: a cheap "is it still the same?"."""
+        return self._fleet.version
+
+    def alive(self) -> Iterator[InstanceLife]:
+        """Pending and running ones, in the order they were launched."""
+        return self._fleet.alive()
+
     def all_reservations(self) -> tuple[Reservation, ...]:
-        """Every one there ever was, as it is now: listed or not."""
+        """Every one there ever was, as it is now: listed or not. The same tuple until something changes."""
         return self._book.everything()
 
     def reservation(self, id_or_name: str) -> Reservation | None:

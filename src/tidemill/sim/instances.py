@@ -64,6 +64,7 @@ class Fleet:
         self._listed: dict[str, Instance] = {}
         self._answer: tuple[Instance, ...] | None = None
         self._live: dict[str, InstanceLife] = {}
+        self.version = 0  # counts changes of any instance
         self.lives: dict[str, InstanceLife] = {}
         self.live_at: Counter[tuple[Source, str, str]] = (
             Counter()
@@ -99,6 +100,7 @@ class Fleet:
         life = InstanceLife(instance, usd_h, _Delays.of(self._seed, instance.id))
         self.lives[instance.id] = self._live[instance.id] = life
         self.live_at[_place(instance)] += 1
+        self.version += 1
         self._journal.add(
             "instance-launched", instance.id, f"{instance.instance_type} on {instance.source.label}"
         )
@@ -172,6 +174,7 @@ class Fleet:
 
     def _change(self, life: InstanceLife, after: Instance) -> None:
         life.now = after
+        self.version += 1
         if after.id in self._listed:
             self._listed[after.id] = after
             self._answer = None

@@ -51,6 +51,7 @@ class ReservationBook:
         self._records: dict[str, _Record] = {}
         self._listed: dict[str, Reservation] = {}
         self._answer: tuple[Reservation, ...] | None = None
+        self._everything: tuple[Reservation, ...] | None = None
         self.names: dict[str, str] = {}
         self.on_active: list[Callable[[Reservation], None]] = []
         self.on_expired: list[Callable[[Reservation], None]] = []
@@ -70,7 +71,9 @@ class ReservationBook:
 
     def everything(self) -> tuple[Reservation, ...]:
         """All there ever were, as they are now, in the order they came."""
-        return tuple(record.now for record in self._records.values())
+        if self._everything is None:
+            self._everything = tuple(record.now for record in self._records.values())
+        return self._everything
 
     def coming_blocks(self) -> Iterator[Reservation]:
         """Blocks that hold or will hold instances: those that count on a date."""
@@ -98,6 +101,7 @@ class ReservationBook:
     ) -> None:
         record = _Record(reservation, name, delivered)
         self._records[reservation.id] = record
+        self._everything = None
         if name:
             self.names[name] = reservation.id
         if seen_after:
@@ -219,6 +223,7 @@ class ReservationBook:
         if after == record.now:
             return False
         record.now = after
+        self._everything = None
         if after.id in self._listed:
             self._listed[after.id] = after
             self._answer = None
