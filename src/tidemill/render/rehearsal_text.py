@@ -1,0 +1,221 @@
+"""A rehearsal in one screen of text: the verdict first, then blocks, jobs, services, money, what went wrong.
+
+Made of rich renderables, for 80 columns and up. Colour only repeats what the words say, and `color=False`
+leaves it out. The wall time of the run is shown here, and only here: a person is waiting for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Literal
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tidemill.render.figures import counted, exact_instant, hours, percent, share, short_instant, span, usd
+from tidemill.render.rehearsal_facts import Ending, Facts, facts, replay_command
+from tidemill.render.rehearsal_strips import block_strip, gpu_strip
+from tidemill.sim.outcome import Outcome
+
+_LISTED = 10
+_WIDE = 104  # columns from which the blocks table shows every instant
+_NOT_DRAINED = {
+    "not-yet": "not yet",
+    "never-delivered": "never came",
+    "nothing-to-drain": "unused",
+    "not-drained": "not drained",
+}
+
+
+class _Style:
+    """Names for what colour says, all empty without colour."""
+
+    def __init__(self, color: bool) -> None:
+        self.good = "bold green" if color else ""
+        self.bad = "bold red" if color else ""
+        self.drain = "yellow" if color else ""
+        self.accent = "cyan" if color else ""
+        self.soft = "bright_black" if color else ""
+        self.title = "bold" if color else ""
+
+
+def summary(outcome: Outcome, width: int, color: bool) -> RenderableType:
+    """What `tidemill rehearse` prints; `width` is the console's."""
+    style, found = _Style(color), facts(outcome)
+    parts: list[RenderableType] = [*_verdict(outcome, found, style)]
+    if outcome.blocks:
+        parts += ["", _blocks(found, width, style), "", *_strips(outcome, width, style)]
+    parts += ["", _figures(outcome, found, width, style)]
+    parts += [*_attention(found, width, style), "", *_next(outcome, width, style)]
+    return Group(*parts)
+
+
+def _verdict(outcome: Outcome, found: Facts, style: _Style) -> Iterable[Text]:
+    mark, tone = ("✓", style.good) if found.good else ("✗", style.bad)
+    yield Text.assemble(
+        (f"{mark} {found.headline}", tone), f"  {outcome.scenario}", (f"  seed {outcome.seed}", style.soft)
+    )
+    for violation in outcome.invariant_violations[:_LISTED]:
+        where = f"  invariant {violation.invariant} at {exact_instant(violation.at)} UTC: "
+        yield Text.assemble((where, style.bad), violation.sentence, f" [{', '.join(violation.objects)}]")
+    if found.broken_promises:
+        yield Text(f"  promised zero downtime, had some: {', '.join(found.broken_promises)}", style.bad)
+    period = f"{short_instant(outcome.start)} to {short_instant(outcome.end)} UTC"
+    speed = f" ({outcome.simulated_hours * 3600 / outcome.wall_s:,.0f}x)" if outcome.wall_s > 0 else ""
+    ran = f"{hours(outcome.simulated_hours)} h in {outcome.wall_s:.1f} s{speed}"
+    yield Text(f"  {period}, {ran}, commit {outcome.commit or 'unknown'}", style.soft)
+
+
+def _table(style: _Style, *heads: str) -> Table:
+    """A plain table with a rule under its head; `>` before a head puts its column to the right."""
+    table = Table(
+        box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style=style.soft, show_edge=False
+    )
+    for number, head in enumerate(heads):
+        side: Literal["left", "right"] = "right" if head.startswith(">") else "left"
+        table.add_column(head.lstrip(">"), justify=side, style="" if number else style.title, no_wrap=True)
+    return table
+
+
+def _blocks(found: Facts, width: int, style: _Style) -> Table:
+    wide = width >= _WIDE
+    instants = ("start", "drain from", "deadline", "end") if wide else ("start", "end")
+    table = _table(style, "block", "capacity", *instants, ">to spare", ">fee", ">used")
+    for ending in found.endings:
+        block = ending.block
+        times = [short_instant(at) for at in (block.start, block.drain_from, block.deadline, block.end)]
+        tone = style.bad if ending.bad else style.good if ending.drain == "in-time" else style.soft
+        table.add_row(
+            Text(block.name),
+            Text(f"{block.count}×{block.type}"),
+            *(times if wide else (times[0], times[3])),
+            Text(_to_spare(ending), tone),
+            usd(block.fee_usd),
+            percent(block.gpu_hours_used, block.gpu_hours_paid),
+        )
+    return table
+
+
+def _to_spare(ending: Ending) -> str:
+    """Between the last pod's going and the deadline."""
+    if ending.spare is None:
+        return _NOT_DRAINED[ending.drain]
+    return span(ending.spare) if ending.drain == "in-time" else f"{span(-ending.spare)} late"
+
+
+def _strips(outcome: Outcome, width: int, style: _Style) -> Iterable[Text]:
+    """The run as one line per block and one for the GPUs in use, under a common axis."""
+    names = [block.name[:14] for block in outcome.blocks[:_LISTED]]
+    lead = max(len(name) for name in [*names, "GPUs used"]) + 2
+    columns = max(20, min(width, 120) - lead - 1)
+    begin, end = short_instant(outcome.start), f"{short_instant(outcome.end)} UTC"
+    yield Text(" " * lead + begin + " " * (columns - len(begin) - len(end)) + end, style.soft)
+    for name, block in zip(names, outcome.blocks, strict=False):
+        line = Text(name.ljust(lead))
+        for piece, kind in block_strip(block, outcome, columns):
+            line.append(piece, {"held": style.accent, "drain": style.drain, "none": style.soft}[kind])
+        yield line
+    yield Text.assemble("GPUs used".ljust(lead), (gpu_strip(outcome, columns), style.accent))
+    if len(outcome.blocks) > _LISTED:
+        yield Text(f"{counted(len(outcome.blocks) - _LISTED, 'more block')} not drawn", style.soft)
+
+
+def _figures(outcome: Outcome, found: Facts, width: int, style: _Style) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style=style.soft, no_wrap=True)
+    grid.add_column()
+    named = (
+        ("GPU-hours", _gpu_hours(outcome, 20 if width < _WIDE else 30, style)),
+        ("cost", _cost(outcome, style)),
+        ("jobs", [_jobs(outcome, found, style)]),
+        ("services", _services(outcome, style)),
+    )
+    for name, lines in named:
+        for number, line in enumerate(lines):
+            grid.add_row("" if number else name, line)
+    return grid
+
+
+def _gpu_hours(outcome: Outcome, room: int, style: _Style) -> Iterable[Text]:
+    paid = outcome.gpu_hours.get("paid", 0.0)
+    for name in ("paid", "ready", "used"):
+        amount = outcome.gpu_hours.get(name, 0.0)
+        bar = (_bar(share(amount, paid), room), style.accent)
+        yield Text.assemble(
+            f"{name:<6}{hours(amount):>9}  ", bar, "" if name == "paid" else f"  {percent(amount, paid)}"
+        )
+
+
+def _cost(outcome: Outcome, style: _Style) -> Iterable[Text]:
+    cost = outcome.cost_usd
+    named = (("blocks", "blocks"), ("on_demand", "on-demand"), ("spot", "spot"))
+    split = ", ".join(f"{word} {usd(cost[key])}" for key, word in named if cost.get(key))
+    total, idle = cost.get("total", 0.0), cost.get("idle", 0.0)
+    yield Text.assemble((usd(total), style.title), f"  {split}" if split else "")
+    yield Text(f"idle {usd(idle)} ({percent(idle, total)}), prices of {outcome.prices_as_of}")
+
+
+def _services(outcome: Outcome, style: _Style) -> Iterable[Text]:
+    for service in outcome.services[:_LISTED]:
+        down = span(timedelta(seconds=service.downtime_s))
+        least = max(1, service.min_available)
+        yield Text.assemble(
+            (service.name, style.title),
+            (f"  down {down}", style.bad if service.downtime_s else style.good),
+            f"  fewest ready {service.lowest_ready}, must be {least} of {service.replicas}",
+            ("  promised" if service.promised else "", style.soft),
+        )
+    if len(outcome.services) > _LISTED:
+        yield Text(f"and {counted(len(outcome.services) - _LISTED, 'more service')}", style.soft)
+
+
+def _bar(ratio: float, room: int) -> str:
+    full = round(ratio * room)
+    return "█" * full + "░" * (room - full)
+
+
+def _jobs(outcome: Outcome, found: Facts, style: _Style) -> Text:
+    tones = {"failed": style.bad, "held": style.drain, "pending": style.soft}
+    line = Text(f"{len(outcome.jobs):,}: ")
+    counts = [(f"{count:,} {state}", tones.get(state, "")) for state, count in found.jobs_by_state_named]
+    if found.late:
+        counts.append((f"{found.late:,} late", style.drain))
+    for number, (words, tone) in enumerate(counts):
+        line.append(", " if number else "").append(words, tone)
+    return line.append(f"; {counted(len(outcome.evictions), 'eviction')}, {len(found.forced):,} forced")
+
+
+def _attention(found: Facts, width: int, style: _Style) -> Iterable[RenderableType]:
+    lines = [("forced", f"{exact_instant(row.at)}  {row.pod}", row.reason) for row in found.forced] + [
+        (trouble.state, trouble.names, trouble.reason or "no reason was given") for trouble in found.troubles
+    ]
+    if not lines:
+        return
+    yield ""
+    yield Text("What did not go smoothly", style.title)
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold", max_width=max(24, (width - 8) // 2))
+    grid.add_column(overflow="fold")
+    for kind, what, why in lines[:_LISTED]:
+        grid.add_row(
+            Text(kind, style.bad if kind in ("forced", "failed") else style.drain), Text(what), Text(why)
+        )
+    yield grid
+    if len(lines) > _LISTED:
+        yield Text(f"and {len(lines) - _LISTED:,} more: see --html or --json", style.soft)
+
+
+def _next(outcome: Outcome, width: int, style: _Style) -> Iterable[Text]:
+    yield Text("Next", style.title)
+    for command, what in (
+        (replay_command(outcome, "--html", "report.html"), "a page to look at"),
+        (replay_command(outcome, "--json"), "every row, for a program"),
+        (replay_command(outcome, seed=outcome.seed + 1), "another roll of the dice"),
+    ):
+        line = Text.assemble("  ", (command, style.accent), (f"  {what}", style.soft))
+        # A command must stay whole on its line to be copied; what it does can be guessed.
+        yield line if line.cell_len < width else Text.assemble("  ", (command, style.accent))

@@ -1,0 +1,101 @@
+"""The terminal summary: verdict first, nothing wider than the terminal, the same words without colour."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from rich.console import Console
+
+from tests.render import sample
+from tidemill.render.rehearsal_text import summary
+from tidemill.sim.outcome import Outcome, Series, Violation
+
+
+def shown(outcome: Outcome, width: int = 120, color: bool = False) -> str:
+    console = Console(file=io.StringIO(), width=width, force_terminal=color, color_system="standard")
+    console.print(summary(outcome, width, color))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_the_verdict_is_the_first_line(outcome: Outcome) -> None:
+    assert shown(outcome).startswith("✓ No invariant was violated  examples/two-blocks.yaml  seed 7")
+
+
+def test_a_violation_is_shown_with_its_instant_and_objects(outcome: Outcome) -> None:
+    violation = Violation(1, sample.hour(8), "5 instances on a block of 4", ("cr-0alpha", "i-1"))
+    lines = shown(replace(outcome, invariant_violations=(violation,))).splitlines()
+    assert lines[0].startswith("✗ 1 violation of invariant 1")
+    assert (
+        lines[1].strip() == "invariant 1 at 16 Nov 14:00:00 UTC: 5 instances on a block of 4 [cr-0alpha, i-1]"
+    )
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_nothing_is_wider_than_the_terminal(outcome: Outcome, width: int) -> None:
+    assert max(len(line) for line in shown(outcome, width).splitlines()) <= width
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_blocks_jobs_services_money_and_trouble_are_all_there(outcome: Outcome, width: int) -> None:
+    text = " ".join(shown(outcome, width).split())
+    for words in (
+        "alpha 4×p5.48xlarge 16 Nov 11:30",
+        "11m 17s $9,216 71 %",
+        "used 3,056",
+        "66 %",
+        "$18,845 blocks $18,432, on-demand $413",
+        "idle $6,207 (33 %)",
+        "40: 36 finished, 3 held, 1 failed, 1 late; 3 evictions, 2 forced",
+        "chat down 0s fewest ready 5, must be 4 of 6",
+        "forced 19 Nov 10:49:12",
+        "--seed 7 --html report.html",
+    ):
+        assert words in text
+
+
+def test_a_late_drain_says_how_late(outcome: Outcome) -> None:
+    late = replace(sample.BLOCK_A, drained_at=sample.BLOCK_A.deadline + timedelta(minutes=3))
+    assert "3m late" in shown(replace(outcome, blocks=(late,)))
+
+
+def test_square_brackets_in_names_are_not_read_as_styles(outcome: Outcome) -> None:
+    odd = sample.job("[red]x[/red]", state="failed", reason="[bold]why[/]")
+    text = shown(replace(outcome, jobs=(odd,)))
+    assert "[red]x[/red]" in text
+    assert "[bold]why[/]" in text
+
+
+def test_without_colour_there_is_no_escape_code_and_with_it_the_words_are_the_same(outcome: Outcome) -> None:
+    plain = shown(outcome)
+    assert "\x1b" not in plain
+    console = Console(file=io.StringIO(), width=120)
+    console.print(summary(outcome, 120, True))
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue() == plain
+
+
+def test_more_than_ten_troubles_are_counted_not_listed(outcome: Outcome) -> None:
+    jobs = tuple(sample.job(f"j{n}", state="failed", reason=f"reason {n}") for n in range(30))
+    text = shown(replace(outcome, jobs=jobs, evictions=()))
+    assert "reason 9" in text
+    assert "reason 10" not in text
+    assert "and 20 more: see --html or --json" in text
+
+
+def test_an_empty_rehearsal_is_summed_up_too(outcome: Outcome) -> None:
+    nothing = replace(
+        outcome,
+        blocks=(),
+        nodes=(),
+        jobs=(),
+        services=(),
+        evictions=(),
+        series=Series(),
+        gpu_hours={},
+        cost_usd={},
+    )
+    assert "No invariant was violated" in shown(nothing)
