@@ -174,9 +174,7 @@ class Kubelets:
         about is the grace they did not get.
         """
         for uid in [pod.uid for pod in self._objects.on(node_name)]:
-            pod = self._objects.pods.get(
-                uid
-            )  # the death of another may have ended its job and taken it along
+            pod = self._objects.pods.get(uid)  # gone, if the death of another ended its job
             if pod is not None and pod.daemon:
                 self._objects.drop_pod(uid)
             elif pod is not None:

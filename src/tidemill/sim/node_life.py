@@ -216,7 +216,7 @@ class NodeLives:
 
         With none Ready, the next matching node that comes to its check fails it, and the answer is empty.
         """
-        for name in sorted(self._objects.nodes):
+        for name in self._objects.nodes:
             node, truth = self._objects.nodes[name], self.by_name[name]
             if (
                 node.ready

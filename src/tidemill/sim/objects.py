@@ -41,7 +41,7 @@ class Objects:
         self.wake = wake
         self.verbose = verbose
         self.pods: dict[str, Pod] = {}
-        self.nodes: dict[str, KubeNode] = {}
+        self.nodes: dict[str, KubeNode] = {}  # kept in the order of names
         self.rooms: dict[str, Room] = {}
         self.waiting: dict[str, None] = {}  # uids the scheduler may place, in order of arrival
         self.gpus_used: Counter[str] = Counter()  # by source label, running non-daemon pods
@@ -82,7 +82,7 @@ class Objects:
 
     def all_nodes(self) -> tuple[KubeNode, ...]:
         if self._nodes_read is None:
-            self._nodes_read = tuple(self.nodes[name] for name in sorted(self.nodes))
+            self._nodes_read = tuple(self.nodes.values())
         return self._nodes_read
 
     # --- pods ---------------------------------------------------------------------------------------
@@ -144,6 +144,7 @@ class Objects:
         self.rooms[node.name] = Room(node, capacity)
         self._bound[node.name] = {}
         self._write_node(None, node)
+        self.nodes = dict(sorted(self.nodes.items()))
 
     def put_node(self, node: KubeNode) -> None:
         before = self.nodes[node.name]

@@ -39,19 +39,27 @@ class Room:
         """Names of the resources there is too little of."""
         return [name for name, count in requests if count > self.free.get(name, 0)]
 
-    def filled_by(self, requests: Amounts) -> float:
-        """How full its scarcest resource would be: accelerators if the pod wants any, else CPU and memory."""
-        scarce = [name for name, _ in requests if name in names.ACCELERATORS] or [names.CPU, names.MEMORY]
+    def left_after(self, requests: Amounts) -> float | None:
+        """The share of the scarce resource left once they are taken; None if they do not fit.
+
+        Scarce is the accelerator if the pod wants one, else CPU and memory alike.
+        """
+        free = self.free
+        for name, count in requests:
+            if count > free.get(name, 0):
+                return None
+        name, count = requests[0]
+        if name in names.ACCELERATORS:
+            return (free[name] - count) / self.capacity[name]
         asked = dict(requests)
-        return sum(
-            1 - (self.free[name] - asked.get(name, 0)) / self.capacity[name]
-            for name in scarce
-            if self.capacity.get(name)
-        ) / len(scarce)
+        cpu = (free[names.CPU] - asked.get(names.CPU, 0)) / self.capacity[names.CPU]
+        memory = (free[names.MEMORY] - asked.get(names.MEMORY, 0)) / self.capacity[names.MEMORY]
+        return (cpu + memory) / 2
 
 
 @lru_cache(maxsize=4096)
 def needs(shape: PodShape) -> Amounts:
-    """The requests, zeros left out, and one slot of the node's pod limit."""
+    """The requests, zeros left out, and one slot of the node's pod limit; accelerators first."""
     asked = {name: count for name, count in shape.requests if count}
-    return tuple(sorted({**asked, names.PODS: 1}.items()))
+    asked[names.PODS] = 1
+    return tuple(sorted(asked.items(), key=lambda item: (item[0] not in names.ACCELERATORS, item[0])))

@@ -52,9 +52,15 @@ def obstacle(shape: PodShape, pinned_to: str, node: KubeNode) -> str:
 
 
 def choose(requests: Amounts, rooms: Iterable[Room]) -> Room | None:
-    """The fullest room it still fits into; the first by name among equals."""
-    fitting = [room for room in rooms if not room.lacks(requests)]
-    return min(fitting, key=lambda room: (-room.filled_by(requests), room.node.name), default=None)
+    """The fullest room it still fits into. `rooms` come by name, so that among equals the first name wins."""
+    best, least_left = None, float("inf")
+    for room in rooms:
+        left = room.left_after(requests)
+        if left is not None and left < least_left:
+            best, least_left = room, left
+            if not left:
+                break
+    return best
 
 
 def explain(requests: Amounts, rooms: Sequence[Room], obstacles: Counter[str]) -> str:
@@ -117,11 +123,15 @@ class Scheduler:
             self._objects.put_pod(replace(pod, message=alike.message))
 
     def _class_of(self, pod: Pod) -> _Class:
-        alike = self._classes.setdefault((pod.shape, pod.pinned_to), _Class())
+        key = (pod.shape, pod.pinned_to)
+        alike = self._classes.get(key)
+        if alike is None:
+            alike = self._classes[key] = _Class()
         if alike.layout != self._objects.layout:
             alike.layout, alike.full_at = self._objects.layout, -1
             alike.rooms, alike.obstacles = [], Counter()
-            for room in self._objects.rooms.values():
+            for name in self._objects.nodes:
+                room = self._objects.rooms[name]
                 reason = obstacle(pod.shape, pod.pinned_to, room.node)
                 if reason:
                     alike.obstacles[reason] += 1

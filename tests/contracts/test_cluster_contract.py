@@ -1,0 +1,201 @@
+"""What the engine may rely on from any `ports.Cluster`, whoever implements it.
+
+A `Bench` is a cluster plus the few things a test must be able to bring about in it. Another implementation
+joins by adding its bench to `BENCHES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Protocol
+
+import pytest
+
+from tests.sim.stage import BLOCK, Stage
+from tidemill.errors import Gone
+from tidemill.ports import Cluster
+from tidemill.spec import names
+from tidemill.world import KubeNode, Pod
+
+
+class Bench(Protocol):
+    @property
+    def cluster(self) -> Cluster: ...
+
+    def fresh_node(self) -> KubeNode:
+        """A node that joined, registered and passed its check, not opened yet."""
+        ...
+
+    def gated_job_pod(self) -> Pod: ...
+
+    def running_job_pod(self) -> Pod:
+        """Of a Job that is re-created when lost, with a grace of 60 s."""
+        ...
+
+    def service_at_its_minimum(self) -> Pod: ...
+
+    def settle(self, duration: timedelta) -> None: ...
+
+
+class SimBench:
+    def __init__(self) -> None:
+        self._stage = Stage()
+        self.cluster: Cluster = self._stage.cluster
+
+    def fresh_node(self) -> KubeNode:
+        self._stage.launch("i-fresh")
+        self._stage.pass_time("10m")
+        return self._stage.node("i-fresh")
+
+    def gated_job_pod(self) -> Pod:
+        return self._stage.submit("gated")[0]
+
+    def running_job_pod(self) -> Pod:
+        self._stage.ready_nodes("i-run")
+        return self._stage.run_job("run", grace="60s")[0]
+
+    def service_at_its_minimum(self) -> Pod:
+        self._stage.ready_nodes("i-serve")
+        self._stage.serve(replicas=1, minAvailable=1)
+        self.settle(timedelta(minutes=1))
+        return self._stage.pods_of("Deployment/chat")[0]
+
+    def settle(self, duration: timedelta) -> None:
+        self._stage.timeline.advance(self._stage.now + duration)
+
+
+BENCHES: dict[str, Callable[[], Bench]] = {"simulated": SimBench}
+
+
+@pytest.fixture(params=sorted(BENCHES))
+def bench(request: pytest.FixtureRequest) -> Bench:
+    return BENCHES[request.param]()
+
+
+def pod_now(bench: Bench, uid: str) -> Pod:
+    return next(pod for pod in bench.cluster.view().pods if pod.uid == uid)
+
+
+def test_unchanged_objects_keep_their_identity_between_readings(bench: Bench) -> None:
+    bench.running_job_pod()
+    before, after = bench.cluster.view(), bench.cluster.view()
+    assert all(one is other for one, other in zip(before.nodes, after.nodes, strict=True))
+    assert all(one is other for one, other in zip(before.pods, after.pods, strict=True))
+    bench.gated_job_pod()
+    grown = bench.cluster.view()
+    assert grown.pods[: len(after.pods)] == after.pods
+    assert all(one is other for one, other in zip(after.pods, grown.pods, strict=False))
+
+
+def test_nodes_come_by_name_and_pods_by_age(bench: Bench) -> None:
+    bench.running_job_pod()
+    bench.fresh_node()
+    bench.gated_job_pod()
+    view = bench.cluster.view()
+    assert [node.name for node in view.nodes] == sorted(node.name for node in view.nodes)
+    assert [pod.created_at for pod in view.pods] == sorted(pod.created_at for pod in view.pods)
+
+
+def test_admission_takes_the_gate_off_pins_the_source_and_announces_the_end_in_one_step(bench: Bench) -> None:
+    pod = bench.gated_job_pod()
+    ends_at = pod.created_at + timedelta(hours=5)
+    bench.cluster.admit(pod.uid, BLOCK.label, ends_at)
+    admitted = pod_now(bench, pod.uid)
+    assert (admitted.gated, admitted.pinned_to, admitted.ends_at) == (False, BLOCK.label, ends_at)
+    assert admitted.shape == pod.shape
+    bench.cluster.admit(pod.uid, BLOCK.label, ends_at)
+    assert pod_now(bench, pod.uid).pinned_to == BLOCK.label
+
+
+def test_marking_ready_removes_the_startup_taint_once_and_for_all(bench: Bench) -> None:
+    node = bench.fresh_node()
+    assert names.TAINT_STARTUP in {taint.key for taint in node.taints}
+    for _ in range(2):
+        bench.cluster.mark_ready(node.name)
+        (now,) = [each for each in bench.cluster.view().nodes if each.name == node.name]
+        assert names.TAINT_STARTUP not in {taint.key for taint in now.taints}
+
+
+def test_the_first_instant_and_reason_of_a_drain_stay(bench: Bench) -> None:
+    name = bench.fresh_node().name
+
+    def draining() -> KubeNode:
+        return next(node for node in bench.cluster.view().nodes if node.name == name)
+
+    bench.cluster.start_drain(name, "the block ends at 11:00")
+    first = draining()
+    bench.settle(timedelta(minutes=5))
+    bench.cluster.start_drain(name, "another reason")
+    assert draining() == first
+    assert first.draining_since is not None
+    assert first.drain_reason == "the block ends at 11:00"
+    (taint,) = [taint for taint in first.taints if taint.key == names.TAINT_DRAINING]
+    assert taint.effect == "NoSchedule"
+    assert len(taint.value) <= 63
+    assert taint.value.replace("-", "").isalnum()
+
+
+def test_an_announced_end_can_move(bench: Bench) -> None:
+    pod = bench.running_job_pod()
+    for hours in (5, 29):
+        ends_at = pod.created_at + timedelta(hours=hours)
+        bench.cluster.announce_end(pod.uid, ends_at)
+        assert pod_now(bench, pod.uid).ends_at == ends_at
+
+
+def test_an_open_checkpoint_request_keeps_its_instant(bench: Bench) -> None:
+    pod = bench.running_job_pod()
+    bench.cluster.request_checkpoint(pod.uid)
+    first = pod_now(bench, pod.uid).checkpoint_requested_at
+    bench.settle(timedelta(seconds=10))
+    bench.cluster.request_checkpoint(pod.uid)
+    assert pod_now(bench, pod.uid).checkpoint_requested_at == first is not None
+
+
+def test_an_eviction_gives_the_pods_own_grace_and_its_controller_makes_another(bench: Bench) -> None:
+    pod = bench.running_job_pod()
+    assert bench.cluster.evict(pod.uid)
+    assert bench.cluster.evict(pod.uid), "asking again changes nothing"
+    assert pod_now(bench, pod.uid).deleting_until is not None
+    bench.settle(timedelta(seconds=61))
+    (successor,) = [each for each in bench.cluster.view().pods if each.workload == pod.workload]
+    assert successor.uid != pod.uid
+    assert successor.gated
+
+
+def test_a_disruption_budget_holds_an_eviction_back_but_not_a_deletion(bench: Bench) -> None:
+    pod = bench.service_at_its_minimum()
+    (budget,) = bench.cluster.view().budgets
+    assert (budget.workload, budget.allowed) == (pod.workload, 0)
+    assert not bench.cluster.evict(pod.uid)
+    assert pod_now(bench, pod.uid).deleting_until is None
+    bench.cluster.delete(pod.uid, 5, disruption=True)
+    bench.settle(timedelta(seconds=6))
+    assert all(each.uid != pod.uid for each in bench.cluster.view().pods)
+
+
+def test_a_removed_node_is_gone_with_its_pods(bench: Bench) -> None:
+    pod = bench.running_job_pod()
+    bench.cluster.remove_node(pod.node)
+    view = bench.cluster.view()
+    assert all(node.name != pod.node for node in view.nodes)
+    assert all(each.node != pod.node for each in view.pods)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda cluster: cluster.admit("no-such-uid", "cr-1", None),
+        lambda cluster: cluster.mark_ready("no-such-node"),
+        lambda cluster: cluster.start_drain("no-such-node", "why"),
+        lambda cluster: cluster.announce_end("no-such-uid", None),
+        lambda cluster: cluster.request_checkpoint("no-such-uid"),
+        lambda cluster: cluster.evict("no-such-uid"),
+        lambda cluster: cluster.delete("no-such-uid", None, disruption=False),
+        lambda cluster: cluster.remove_node("no-such-node"),
+    ],
+)
+def test_every_write_to_what_is_not_there_says_gone(bench: Bench, write: Callable[[Cluster], object]) -> None:
+    with pytest.raises(Gone):
+        write(bench.cluster)

@@ -1,0 +1,168 @@
+"""The filter rules of kube-scheduler, one row each, and the order and packing of a pass."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from tests.sim.stage import BLOCK, START, Stage
+from tidemill.sim.room import Room, needs
+from tidemill.sim.scheduler import choose, explain, obstacle, tolerates
+from tidemill.spec import names
+from tidemill.world import KubeNode, PodShape, Taint, Terms, Toleration
+
+NODE = KubeNode(
+    "n1", "i-1", START, True, (), labels=(("tier", "train"), (names.LABEL_SOURCE, "cr-1")),
+    taints=(Taint("nvidia.com/gpu", "present"),),
+)  # fmt: skip
+TOLERANT = (Toleration("nvidia.com/gpu", "Exists"),)
+
+
+@pytest.mark.parametrize(
+    ("toleration", "expected"),
+    [
+        (Toleration("nvidia.com/gpu", "Exists"), True),
+        (Toleration("nvidia.com/gpu", "Equal", "present"), True),
+        (Toleration("nvidia.com/gpu", "Equal", "absent"), False),
+        (Toleration("nvidia.com/gpu", "Equal"), False),
+        (Toleration("other", "Exists"), False),
+        (Toleration(operator="Exists"), True),
+        (Toleration(operator="Exists", effect="NoExecute"), False),
+        (Toleration("nvidia.com/gpu", "Exists", effect="NoSchedule"), True),
+        (Toleration("nvidia.com/gpu", "Exists", effect="NoExecute"), False),
+    ],
+)
+def test_a_toleration_matches_by_key_operator_value_and_effect(
+    toleration: Toleration, expected: bool
+) -> None:
+    assert tolerates((toleration,), NODE.taints[0]) is expected
+
+
+@pytest.mark.parametrize(
+    ("shape", "pinned_to", "node", "expected"),
+    [
+        (PodShape(tolerations=TOLERANT), "", NODE, ""),
+        (PodShape(), "", NODE, "node(s) had untolerated taint {nvidia.com/gpu: present}"),
+        (PodShape(), "", replace(NODE, taints=(Taint("x", effect="PreferNoSchedule"),)), ""),
+        (PodShape(), "", replace(NODE, taints=(Taint("x", effect="NoExecute"),)), "untolerated taint {x: }"),
+        (PodShape(tolerations=TOLERANT, node_selector=(("tier", "train"),)), "", NODE, ""),
+        (PodShape(tolerations=TOLERANT, node_selector=(("tier", "serve"),)), "", NODE, "affinity/selector"),
+        (PodShape(tolerations=TOLERANT, node_selector=(("gone", "x"),)), "", NODE, "affinity/selector"),
+        (PodShape(tolerations=TOLERANT), "cr-1", NODE, ""),
+        (PodShape(tolerations=TOLERANT), "cr-2", NODE, "affinity/selector"),
+        (PodShape(tolerations=TOLERANT), "", replace(NODE, ready=False), "not-ready"),
+        (PodShape(tolerations=TOLERANT), "", replace(NODE, unschedulable=True), "unschedulable"),
+    ],
+)
+def test_a_node_is_ruled_out_for_the_reason_kubernetes_gives(
+    shape: PodShape, pinned_to: str, node: KubeNode, expected: str
+) -> None:
+    reason = obstacle(shape, pinned_to, node)
+    assert (expected in reason) if expected else reason == ""
+
+
+def room(name: str, cpu: int = 4000, gpus: int = 8, used: int = 0) -> Room:
+    made = Room(
+        replace(NODE, name=name),
+        ((names.CPU, cpu), (names.MEMORY, 2**40), (names.NVIDIA_GPU, gpus), (names.PODS, 10)),
+    )
+    made.take(((names.NVIDIA_GPU, used),))
+    return made
+
+
+def test_packs_onto_the_fullest_node_that_still_fits() -> None:
+    want = needs(PodShape(((names.CPU, 100), (names.NVIDIA_GPU, 2))))
+    rooms = [room("a"), room("b", used=4), room("c", used=7)]
+    chosen = choose(want, rooms)
+    assert chosen is not None
+    assert chosen.node.name == "b"
+
+
+def test_the_first_name_wins_a_tie() -> None:
+    chosen = choose(needs(PodShape(((names.CPU, 100),))), [room("a"), room("b")])
+    assert chosen is not None
+    assert chosen.node.name == "a"
+
+
+def test_every_pod_takes_a_slot_of_the_pod_limit() -> None:
+    full = Room(NODE, ((names.CPU, 4000), (names.PODS, 1)))
+    small = needs(PodShape(((names.CPU, 1),)))
+    full.take(small)
+    assert full.lacks(small) == [names.PODS]
+
+
+def test_says_why_nothing_fits_as_kube_scheduler_does() -> None:
+    want = needs(PodShape(((names.CPU, 5000), (names.NVIDIA_GPU, 1))))
+    said = explain(want, [room("a"), room("b", used=8)], Counter({"node(s) were unschedulable": 2}))
+    assert said == (
+        "0/4 nodes are available: 2 Insufficient cpu, 1 Insufficient nvidia.com/gpu, "
+        "2 node(s) were unschedulable."
+    )
+    assert explain(want, [], Counter()) == "no nodes available to schedule pods"
+
+
+def test_a_waiting_pod_carries_the_schedulers_message() -> None:
+    stage = Stage()
+    stage.ready_nodes("i-1")
+    stage.run_job("first")
+    (waiting,) = stage.run_job("second")
+    assert waiting.message == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+    assert not waiting.node
+
+
+def test_gated_and_held_pods_are_not_considered() -> None:
+    stage = Stage()
+    stage.ready_nodes("i-1")
+    (gated,) = stage.submit("gated", gpus=1)
+    held = stage.cluster.create_pod("held", PodShape(((names.CPU, 1),)), held_by_others=True)
+    stage.pass_time("1m")
+    assert [pod.node for pod in (stage.pod(gated.uid), stage.pod(held.uid)) if pod] == ["", ""]
+    stage.cluster.hold(held.uid, held=False)
+    stage.pass_time("1m")
+    released = stage.pod(held.uid)
+    assert released is not None
+    assert released.node
+
+
+def test_the_draining_taint_keeps_new_pods_away() -> None:
+    stage = Stage()
+    stage.ready_nodes("i-1", "i-2")
+    stage.cluster.start_drain(stage.node("i-1").name, "block cr-1 ends at 11:00")
+    (pod,) = stage.run_job()
+    assert pod.node == stage.node("i-2").name
+
+
+def test_higher_priority_goes_first_then_the_older() -> None:
+    stage = Stage()
+    stage.ready_nodes("i-1")
+    whole = PodShape(((names.NVIDIA_GPU, 8),))
+    later_but_higher = [
+        stage.cluster.create_pod("a-low", whole), stage.cluster.create_pod("b-high", whole, Terms(priority=5))
+    ]  # fmt: skip
+    stage.pass_time("30s")
+    assert [pod.name for pod in later_but_higher if (now := stage.pod(pod.uid)) and now.node] == ["b-high"]
+
+
+def test_terminating_pods_still_hold_their_room() -> None:
+    stage = Stage()
+    stage.ready_nodes("i-1")
+    (running,) = stage.run_job("first", grace="5m")
+    stage.cluster.evict(running.uid)
+    (second,) = stage.run_job("second")
+    assert not second.node
+    stage.pass_time("5m")
+    assert stage.pods_of("Job/second")[0].node
+
+
+def test_a_pod_pinned_to_a_source_without_nodes_waits() -> None:
+    stage = Stage()
+    stage.ready_nodes("i-1")
+    (pod,) = stage.submit()
+    stage.cluster.admit(pod.uid, "cr-elsewhere", None)
+    stage.pass_time("1m")
+    waiting = stage.pod(pod.uid)
+    assert waiting is not None
+    assert waiting.pinned_to != BLOCK.label
+    assert "didn't match Pod's node affinity/selector" in waiting.message
