@@ -33,6 +33,12 @@ def test_a_block_that_never_had_a_node_keeps_its_lane(outcome: Outcome) -> None:
     assert [group.block and group.block.name for group in found] == ["alpha", "bravo"]
 
 
+def test_the_nodes_of_a_source_are_counted_at_every_change(outcome: Outcome) -> None:
+    alpha = groups(outcome, AXIS)[0]
+    assert [count for _, count in alpha.alive] == [1, 2, 3, 4, 0]
+    assert alpha.alive[0][0] == AXIS.x(outcome.nodes[0].phases[0][1])
+
+
 def test_the_axis_marks_days_and_the_1130_grid_within_the_run() -> None:
     words = [tick.label for tick in ticks(AXIS)]
     assert words[:4] == ["11:30", "17 Nov", "11:30", "18 Nov"]

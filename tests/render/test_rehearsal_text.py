@@ -86,6 +86,12 @@ def test_more_than_ten_troubles_are_counted_not_listed(outcome: Outcome) -> None
     assert "and 20 more: see --html or --json" in text
 
 
+def test_many_failures_do_not_hide_what_was_held(outcome: Outcome) -> None:
+    failed = tuple(sample.job(f"j{n}", state="failed", reason=f"reason {n}") for n in range(30))
+    held = sample.job("patient", state="held", reason="no block lasts long enough")
+    assert "no block lasts long enough" in shown(replace(outcome, jobs=(*failed, held)))
+
+
 def test_an_empty_rehearsal_is_summed_up_too(outcome: Outcome) -> None:
     nothing = replace(
         outcome,

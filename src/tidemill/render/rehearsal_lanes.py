@@ -7,10 +7,11 @@ shows the exact instant and never a rounded pixel. No markup but SVG path data i
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from tidemill.render.figures import day
 from tidemill.sim.outcome import BlockRow, NodeSpan, Outcome, Series, ServiceRow
@@ -60,7 +61,7 @@ def ticks(axis: Axis) -> tuple[Tick, ...]:
     for number in range(days):
         begin = midnight + timedelta(days=number)
         found.append((begin, day(begin) if number % every == 0 else "", "day"))
-        if days <= 60:
+        if days <= 14:
             found.append((begin + timedelta(hours=11, minutes=30), "11:30" if days <= 7 else "", "grid"))
         if days <= 2:
             hours = (hour for hour in range(3, 24, 3) if hour != 12)  # noon would sit on the 11:30 word
@@ -93,6 +94,7 @@ class Group:
     lanes: tuple[tuple[Life, ...], ...]
     node_count: int
     left_out: int
+    alive: tuple[tuple[int, float], ...]  # how many nodes there were, at each change; all of them counted
 
     @property
     def opened(self) -> bool:
@@ -140,8 +142,18 @@ def groups(outcome: Outcome, axis: Axis) -> tuple[Group, ...]:
         drawn = nodes[:left]
         left -= len(drawn)
         lanes = _lanes(drawn, axis)
-        found.append(Group(source, blocks.get(source), lanes, len(nodes), len(nodes) - len(drawn)))
+        left_out = len(nodes) - len(drawn)
+        found.append(Group(source, blocks.get(source), lanes, len(nodes), left_out, _alive(nodes, axis)))
     return tuple(found)
+
+
+def _alive(nodes: Iterable[NodeSpan], axis: Axis) -> tuple[tuple[int, float], ...]:
+    changes: Counter[int] = Counter()
+    for node in nodes:
+        changes[axis.x(node.phases[0][1])] += 1
+        changes[axis.x(node.gone_at or axis.end)] -= 1
+    counts = accumulate(changes[x] for x in sorted(changes))
+    return tuple(zip(sorted(changes), counts, strict=True))
 
 
 Points = Sequence[tuple[int, float]]

@@ -132,7 +132,12 @@ def _environment() -> Environment:
         "time": _time,
         "iso": format_instant,
     }
-    environment.globals |= {"percent": figures.percent, "share": figures.share, "counted": figures.counted}
+    environment.globals |= {
+        "percent": figures.percent,
+        "share": figures.share,
+        "counted": figures.counted,
+        "step_area": step_area,
+    }
     return environment
 
 

@@ -6,6 +6,7 @@ leaves it out. The wall time of the run is shown here, and only here: a person i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Literal
@@ -200,13 +201,25 @@ def _attention(found: Facts, width: int, style: _Style) -> Iterable[RenderableTy
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold", max_width=max(24, (width - 8) // 2))
     grid.add_column(overflow="fold")
-    for kind, what, why in lines[:_LISTED]:
+    listed = _some_of_each(lines)
+    for kind, what, why in listed:
         grid.add_row(
             Text(kind, style.bad if kind in ("forced", "failed") else style.drain), Text(what), Text(why)
         )
     yield grid
-    if len(lines) > _LISTED:
-        yield Text(f"and {len(lines) - _LISTED:,} more: see --html or --json", style.soft)
+    if len(lines) > len(listed):
+        yield Text(f"and {len(lines) - len(listed):,} more: see --html or --json", style.soft)
+
+
+def _some_of_each(lines: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+    """At most ten lines, shared out among the kinds, so that many failures do not hide what was held."""
+    places: Counter[str] = Counter()
+    ranked = []
+    for position, line in enumerate(lines):
+        ranked.append((places[line[0]], position))
+        places[line[0]] += 1
+    chosen = sorted(position for _, position in sorted(ranked)[:_LISTED])
+    return [lines[position] for position in chosen]
 
 
 def _next(outcome: Outcome, width: int, style: _Style) -> Iterable[Text]:
