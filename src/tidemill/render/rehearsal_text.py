@@ -175,7 +175,7 @@ def _services(outcome: Outcome, style: _Style) -> Iterable[Text]:
 
 def _bar(ratio: float, room: int) -> str:
     full = round(ratio * room)
-    return "█" * full + "░" * (room - full)
+    return "━" * full + "╌" * (room - full)
 
 
 def _jobs(outcome: Outcome, found: Facts, style: _Style) -> Text:
