@@ -129,8 +129,11 @@ def test_a_deletion_under_way_can_be_hastened_but_not_slowed() -> None:
     stage.ready_nodes("i-1")
     (pod,) = stage.run_job(grace="10m")
     stage.cluster.evict(pod.uid)
-    stage.cluster.delete(pod.uid, 5, disruption=True)
-    stage.cluster.delete(pod.uid, None, disruption=True)
+    for grace_s in (5, 60, 5, None):
+        stage.cluster.delete(pod.uid, grace_s, disruption=True)
+        assert (now := stage.pod(pod.uid)) is not None
+        assert now.deleting_until == stage.now + seconds(5)
+    assert [row.grace_s for row in stage.cluster.evictions] == [600, 5], "what changed nothing is not told"
     stage.pass_time("5s")
     assert stage.pod(pod.uid) is None
 

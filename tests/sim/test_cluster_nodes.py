@@ -216,6 +216,16 @@ def test_a_dead_instance_leaves_a_node_that_is_not_ready_and_forgotten_after_fiv
     assert len(stage.told("node-gone")) == 1
 
 
+def test_a_node_the_engine_removed_is_not_removed_again() -> None:
+    stage = Stage()
+    stage.ready_nodes("i-1")
+    name = stage.node("i-1").name
+    stage.lose("i-1")
+    stage.cluster.remove_node(name)
+    stage.pass_time("10m")
+    assert len(stage.told("node-gone")) == 1
+
+
 @pytest.mark.requirement("PE-6")
 def test_the_idle_timer_restarts_when_a_pod_comes_and_when_it_goes() -> None:
     stage = Stage()

@@ -112,6 +112,18 @@ def test_a_waiting_pod_carries_the_schedulers_message() -> None:
     assert not waiting.node
 
 
+def test_the_message_follows_the_nodes_there_are() -> None:
+    stage = Stage()
+    stage.ready_nodes("i-1", "i-2")
+    (waiting,) = stage.run_job(nodeSelector={"tier": "serve"})
+    assert waiting.message.startswith("0/2 nodes are available: 2 node(s) didn't match")
+    stage.cluster.remove_node(stage.node("i-2").name)
+    stage.pass_time("1s")
+    assert stage.pods_of("Job/train-1")[0].message.startswith(
+        "0/1 nodes are available: 1 node(s) didn't match"
+    )
+
+
 def test_gated_and_held_pods_are_not_considered() -> None:
     stage = Stage()
     stage.ready_nodes("i-1")

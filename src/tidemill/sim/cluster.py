@@ -8,7 +8,7 @@ and services. It knows instances only by what the cloud tells it, and no rule of
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -119,7 +119,7 @@ class SimCluster:
 
     def delete(self, pod: str, grace_s: int | None, *, disruption: bool) -> None:
         found = self._objects.pod(pod)
-        if found.deleting_until is None or grace_s is not None:
+        if self._kubelets.changes_anything(found, grace_s):
             self._record_eviction(found, grace_s, forced=disruption and grace_s is not None)
         self._kubelets.delete(found, grace_s, disruption=disruption)
 
@@ -204,6 +204,10 @@ class SimCluster:
     @property
     def jobs(self) -> Mapping[str, JobTruth]:
         return self._jobs.by_name
+
+    def open_gangs(self) -> Iterator[JobTruth]:
+        """Jobs of several pods that are not over."""
+        return self._jobs.open_gangs()
 
     @property
     def services(self) -> Mapping[str, ServiceTruth]:

@@ -6,7 +6,7 @@ holding their nodes until somebody stops them, as in a real cluster.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 
@@ -34,25 +34,36 @@ class Jobs:
         self._objects = objects
         self._kubelets: Kubelets
         self._finish: dict[str, Callable[[], None]] = {}  # by job: cancels the finish that was planned
-        self._shapes: dict[str, PodShape] = {}  # by stream, so that all its pods are one class
+        self._shapes: dict[PodShape, PodShape] = {}  # one object for equal shapes
         self._refusals: dict[str, int] = {}
         self.by_name: dict[str, JobTruth] = {}
+        self._gangs: dict[str, JobTruth] = {}
+
+    def open_gangs(self) -> Iterator[JobTruth]:
+        for name, job in list(self._gangs.items()):
+            if job.over:
+                del self._gangs[name]
+            else:
+                yield job
 
     def attach(self, kubelets: Kubelets) -> None:
         self._kubelets = kubelets
 
     def submit(self, stream: JobStream, name: str, duration: timedelta) -> JobTruth:
+        shape = shape_of(stream)
         job = JobTruth(
             name=name,
             stream=stream,
             duration=duration,
             submitted=self._objects.timeline.now(),
-            shape=self._shapes.setdefault(stream.name, shape_of(stream)),
+            shape=self._shapes.setdefault(shape, shape),
             terms=terms_of(stream, duration),
             progress=Progress(duration, stream.checkpoint_every),
             attempts=[0] * stream.nodes,
         )
         self.by_name[name] = job
+        if job.pods > 1:
+            self._gangs[name] = job
         size = f"{stream.nodes} pods" if stream.nodes > 1 else "1 pod"
         self._objects.journal.add(
             "job-submitted", name, f"{size}, {job.gpus} accelerators, {format_duration(duration)} of work"

@@ -106,9 +106,8 @@ class Kubelets:
 
     def _start(self, uid: str) -> None:
         pod = self._objects.pods.get(uid)
-        if pod is None or pod.deleting_until is not None:
-            return
-        self.start_now(pod)
+        if pod is not None:  # else it was deleted before it ran
+            self.start_now(pod)
 
     def start_now(self, pod: Pod) -> None:
         """Running from this instant."""
@@ -126,11 +125,16 @@ class Kubelets:
 
     # --- stop ---------------------------------------------------------------------------------------
 
+    def changes_anything(self, pod: Pod, grace_s: int | None) -> bool:
+        """Whether a deletion with this grace would begin or hasten anything: grace is never given back."""
+        grace = pod.terms.grace if grace_s is None else timedelta(seconds=grace_s)
+        return pod.deleting_until is None or self._objects.timeline.now() + grace < pod.deleting_until
+
     def delete(self, pod: Pod, grace_s: int | None = None, *, disruption: bool = True) -> None:
         """Begin (or hasten) a deletion. The pod exits within its grace; what never ran goes at once."""
         now = self._objects.timeline.now()
         grace = pod.terms.grace if grace_s is None else timedelta(seconds=grace_s)
-        if pod.deleting_until is not None and pod.deleting_until <= now + grace:
+        if not self.changes_anything(pod, grace_s):
             return
         again = pod.deleting_until is not None
         leaving = replace(pod, deleting_until=now + grace, ready=False)

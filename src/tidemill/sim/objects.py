@@ -160,6 +160,7 @@ class Objects:
         self._nodes_read = None
         self.node_changes += 1
         self.layout += 1
+        self.stir()
         return node
 
     def _write_node(self, before: KubeNode | None, node: KubeNode) -> None:

@@ -137,6 +137,11 @@ class JobTruth:
         return self.stream.nodes
 
     @property
+    def uids(self) -> tuple[str, ...]:
+        """Of its present pods."""
+        return tuple(self.members.values())
+
+    @property
     def gpus(self) -> int:
         """Accelerators over all its pods."""
         return (self.stream.gpus + self.stream.neuron) * self.stream.nodes
