@@ -63,14 +63,30 @@ class Parsed:
 
 def parse(text: str, file: str) -> Iterator[Parsed]:
     """Every document of a text. A syntax error ends it; the documents before the error are still given."""
+    if too_deep := _too_deep(text, file):
+        yield Parsed(file, problems=[too_deep])
+        return
     try:
         for node in yaml.compose_all(text, Loader=_Loader):
             if node is not None and not _is_null(node):
                 yield _walked(node, file)
     except yaml.YAMLError as error:
         yield Parsed(file, problems=[_syntax_problem(error, text, file)])
-    except RecursionError:
-        yield Parsed(file, problems=[Problem(file, 1, 1, "nested too deeply to be read", "syntax")])
+
+
+def _too_deep(text: str, file: str) -> Problem | None:
+    """Composing recurses in C, and too many levels end the process; parsing to events does not recurse."""
+    depth = 0
+    try:
+        for event in yaml.parse(text, Loader=_Loader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > MAX_DEPTH:
+                at = event.start_mark
+                message = f"nested more than {MAX_DEPTH} levels deep"
+                return Problem(file, at.line + 1, at.column + 1, message, "size")
+    except yaml.YAMLError:
+        pass  # told when the text is composed, after the documents before it
+    return None
 
 
 def _is_null(node: yaml.Node) -> bool:

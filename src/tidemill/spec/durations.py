@@ -16,7 +16,7 @@ LONGEST: Final = LEGAL_DURATIONS[-1]
 _LEGAL: Final = frozenset(LEGAL_DURATIONS)
 
 MAX_INSTANCES_PER_BLOCK: Final = 64
-MAX_INSTANCES_ON_A_DATE: Final = 256  # over all blocks that cover one date, in all accounts of an Organization
+MAX_INSTANCES_ON_A_DATE: Final = 256  # over all blocks and all accounts of an AWS Organization
 
 
 def is_legal(duration: timedelta) -> bool:

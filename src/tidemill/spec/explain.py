@@ -32,17 +32,21 @@ def explain(error: ValidationError, model: type[BaseModel], parsed: Parsed, root
     """One problem for each thing that is wrong; what the YAML walk already complained about is left out."""
     told = parsed.told | {Position(problem.line, problem.column) for problem in parsed.problems}
     unions: dict[Path, list[Any]] = defaultdict(list)
-    for finding in error.errors(include_url=False):
+    findings = error.errors(include_url=False)
+    inner = {tuple(finding["loc"][:-1]) for finding in findings}
+    for finding in findings:
         path: Path = tuple(finding["loc"])
+        if finding["type"] == "too_short" and any(each[: len(path)] == path for each in inner):
+            continue  # pydantic counts the items it accepted; the ones it refused are told themselves
         if finding["type"] == "missing":
             yield from _missing(path, parsed, root)
         elif finding["type"] == "extra_forbidden":
             yield _unknown_key(path, model, parsed, root)
         elif parsed.at(path) not in told:
             unions[parsed.known(path)].append(finding)
-    for path, findings in unions.items():
+    for path, branches in unions.items():
         line, column = parsed.at(path)
-        message = _sentence(findings, path, parsed.spelled.get(path, ""))
+        message = _sentence(branches, path, parsed.spelled.get(path, ""))
         yield Problem(parsed.file, line, column, message, "value")
 
 

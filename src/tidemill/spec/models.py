@@ -22,7 +22,11 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_len
 
 class Model(BaseModel):
     model_config = ConfigDict(
-        frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True, use_attribute_docstrings=True
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        populate_by_name=True,
+        use_attribute_docstrings=True,
     )
 
 
@@ -39,9 +43,13 @@ class ClusterRef(Model):
     name: str
     """EKS cluster name."""
     version: str = "1.33"
+    """Kubernetes version, in quotes."""
     endpoint: str = ""
+    """Address of the API server, for the bootstrap of self-managed nodes."""
     certificate_authority: str = ""
+    """Of the API server, base64."""
     service_cidr: str = ""
+    """The cluster's service addresses."""
 
 
 class Budget(Model):
@@ -57,6 +65,7 @@ class Approval(Model):
     """Who must say yes before a block is bought. The default proposes and never buys."""
 
     mode: Literal["propose", "one", "two", "auto"] = "propose"
+    """Only propose; buy when one or two people approved; or buy by itself up to `autoMaxFeeUsd`."""
     approvers: tuple[str, ...] = ()
     """Proved identities that may approve. Empty: anyone with the approver role, never the proposer alone."""
     auto_max_fee_usd: Count = Field(default=0, ge=0)
@@ -67,17 +76,25 @@ class Approval(Model):
 
 class PlatformSpec(Model):
     region: str
+    """AWS region."""
     account_id: Annotated[str, Field(pattern=r"^\d{12}$")] | None = None
+    """12 digits, in quotes."""
     deployment: Name
     """Value of the owner tag on everything Tidemill makes."""
     cluster: ClusterRef
+    """The EKS cluster that nodes join."""
     node_role: str = ""
+    """IAM role of the nodes."""
     subnets: dict[str, tuple[str, ...]] = {}
     """Subnet ids by availability zone."""
     security_groups: tuple[str, ...] = ()
+    """Of the nodes."""
     hostname: str = ""
+    """Where the pages and the API are served."""
     budget: Budget = Budget()
+    """Ceilings on money."""
     approval: Approval = Approval()
+    """Who must say yes to a purchase."""
 
 
 # --- NodeClass ----------------------------------------------------------------------------------------
@@ -87,6 +104,7 @@ class AmiTerm(Model):
     alias: str | None = None
     """`bottlerocket@v1.52.0`, `al2023@v20261101`; pin the version."""
     id: Annotated[str, Field(pattern=r"^ami-[0-9a-f]+$")] | None = None
+    """One image, instead of an alias."""
 
     @model_validator(mode="after")
     def _one_way_to_name_it(self) -> AmiTerm:
@@ -97,16 +115,19 @@ class AmiTerm(Model):
 
 class Ebs(Model):
     volume_size: MemoryBytes = Field(gt=0)
+    """Such as `2000Gi`."""
     volume_type: Literal["gp3", "gp2", "io1", "io2", "st1", "sc1", "standard"] = "gp3"
     encrypted: bool = True
     iops: Count | None = Field(default=None, ge=100)
     throughput: Count | None = Field(default=None, ge=125)
     kms_key_id: str | None = Field(default=None, alias="kmsKeyID")
+    """None: the account's default key."""
     delete_on_termination: bool = True
 
 
 class BlockDevice(Model):
     device_name: str
+    """Such as `/dev/xvda`."""
     ebs: Ebs
 
 
@@ -115,21 +136,30 @@ class LaunchTemplateRef(Model):
 
     id: Annotated[str, Field(pattern=r"^lt-[0-9a-f]+$")]
     version: str = "$Default"
+    """Pin a number where nodes must not change by themselves."""
 
 
 class NodeClassSpec(Model):
     ami_selector_terms: tuple[AmiTerm, ...] = Field(min_length=1)
+    """Which image nodes boot."""
     block_device_mappings: tuple[BlockDevice, ...] = ()
+    """EBS volumes."""
     instance_store_policy: Literal["RAID0"] | None = None
+    """RAID0 joins the local NVMe disks into one; what is on it is lost with the node."""
     launch_template: LaunchTemplateRef | None = None
+    """An existing template to build on."""
     user_data: str = ""
     """Extra bootstrap, merged into what Tidemill writes."""
     kernel: dict[str, str] = {}
     """sysctl settings."""
     container_runtime: dict[str, str] = {}
+    """containerd settings."""
     max_pods: Count | None = Field(default=None, gt=0)
+    """None: what the type's network interfaces allow."""
     efa: bool = False
+    """Attach the type's EFA interfaces."""
     role: str = ""
+    """IAM role of these nodes; empty: the platform's."""
 
 
 # --- ComputePool --------------------------------------------------------------------------------------
@@ -150,22 +180,32 @@ class SourceSpec(Model):
     """
 
     type: Literal["block", "odcr", "spot", "on-demand"]
+    """Capacity Block, on-demand capacity reservation, or paid by the hour."""
     ids: tuple[str, ...] = ()
     """Block and odcr: only these reservations (strict pinning)."""
     tags: dict[str, str] = {}
     """Block and odcr: only reservations with these tags. Default: the platform's owner tag."""
     zones: tuple[str, ...] = ()
+    """Only these zones."""
     max_hourly_usd: float | None = Field(default=None, ge=0)
+    """Spot and on-demand: the most all nodes of this source may cost per hour."""
     max_monthly_usd: float | None = Field(default=None, ge=0)
+    """Spot and on-demand: the most they may cost per calendar month (UTC)."""
 
 
 class Requirements(Model):
+    """Which instance types may be launched. All that are given must hold; an absent one allows any."""
+
     instance_categories: tuple[str, ...] = ()
+    """Such as `p`, `g`, `trn`."""
     instance_families: tuple[str, ...] = ()
+    """Such as `p5`, `g6e`."""
     instance_types: tuple[str, ...] = ()
+    """Such as `p5.48xlarge`."""
     arch: Literal["amd64", "arm64"] | None = None
     hypervisor: Literal["nitro", "xen"] | None = None
     min_generation: Count | None = Field(default=None, ge=1)
+    """The number in the family's name: p5 is of generation 5."""
     cpu_sizes: tuple[Count, ...] = ()
     """Only types with one of these vCPU counts."""
     zones: tuple[str, ...] = ()
@@ -178,9 +218,13 @@ class TaintSpec(Model):
 
 
 class Limits(Model):
+    """The most a pool may have at once, nodes on their way included. What is absent is not limited."""
+
     cpu: CpuMilli | None = Field(default=None, ge=0)
+    """vCPUs of all nodes together."""
     memory: MemoryBytes | None = Field(default=None, ge=0)
     gpus: Count | None = Field(default=None, ge=0)
+    """GPUs or Neuron devices of all nodes together."""
     nodes: Count | None = Field(default=None, ge=0)
 
 
@@ -188,13 +232,18 @@ class DisruptionBudgetSpec(Model):
     nodes: str = "10%"
     """How many nodes of the pool may be disrupted at once: a number or a percentage."""
     schedule: str | None = None
+    """When it begins to hold, as a cron line (UTC); none: always."""
     duration: Duration | None = None
+    """How long it holds from then."""
     reasons: tuple[Literal["Empty", "Underutilized", "Drifted"], ...] = ()
+    """Empty: all reasons."""
 
 
 class Disruption(Model):
     consolidation_policy: Literal["WhenEmpty", "WhenEmptyOrUnderutilized", "Never"] = "WhenEmpty"
+    """Which nodes are taken away by themselves."""
     consolidate_after: Duration = timedelta(minutes=5)
+    """How long a node must have been so; starts anew when a pod comes or goes."""
     consolidate_blocks: bool = False
     """Prepaid block nodes stay up while the block lives, unless this is true."""
     budgets: tuple[DisruptionBudgetSpec, ...] = ()
@@ -209,23 +258,30 @@ class Drain(Model):
 
 class ComputePoolSpec(Model):
     node_class_name: Name
+    """The NodeClass its nodes are made from."""
     provisioner: Provisioner = Provisioner.NATIVE
+    """Who launches: the engine itself, an Auto Scaling group, an EKS managed node group, or Karpenter."""
     sources: tuple[SourceSpec, ...] = (SourceSpec(type="on-demand"),)
+    """Where capacity may come from, the preferred first."""
     requirements: Requirements = Requirements()
     labels: dict[str, str] = {}
+    """On its nodes."""
     taints: tuple[TaintSpec, ...] = ()
+    """On its nodes."""
     startup_taints: tuple[TaintSpec, ...] = ()
+    """On its nodes until something else takes them off."""
     limits: Limits | None = None
     """Without limits a pool launches nothing: set them."""
     disruption: Disruption = Disruption()
     warm: bool | Count = True
-    """Block pools: true brings up every node of a block when it is delivered; a number that many; false on demand."""
+    """Block pools: true brings up every node when a block is delivered, a number that many, false none."""
     drain: Drain = Drain()
     weight: Count = Field(default=0, ge=0, le=100)
     """Higher weights are tried first."""
     default_duration: Duration | None = None
     """How long a pod that does not say runs; none: it is taken to have no end."""
     allowed_namespaces: tuple[str, ...] = ()
+    """Empty: all."""
 
 
 # --- CapacityPlan -------------------------------------------------------------------------------------
@@ -237,9 +293,12 @@ class DemandWindow(Model):
     name: Name
     start: Instant = Field(alias="from")
     end: Instant = Field(alias="to")
+    """Rounded up to a length EC2 sells; at most 182 days after `from`."""
     instance_type: str
     instances: Count = Field(gt=0)
+    """At most 64: EC2 sells no larger block."""
     zones: tuple[str, ...] = ()
+    """Empty: any zone the platform has subnets in."""
     max_fee_usd: Count = Field(default=0, ge=0)
     """The most this window may cost; 0: the platform's per-purchase ceiling."""
 
@@ -252,7 +311,9 @@ class DemandWindow(Model):
 
 class CapacityPlanSpec(Model):
     pool: Name
+    """The ComputePool that will use the blocks."""
     demand: tuple[DemandWindow, ...] = Field(min_length=1)
+    """The calendar: when how many instances are needed."""
     propose_before: Duration = timedelta(days=56)
     """Start to search this long before a window opens; EC2 sells at most 8 weeks ahead."""
     overlap: Duration = timedelta(0)

@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
 from enum import StrEnum
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator
+from pydantic import BaseModel, BeforeValidator, PlainSerializer
 from pydantic.fields import FieldInfo
 
 from tidemill.spec import units
 from tidemill.spec.names import API_VERSION
 from tidemill.spec.read import KINDS
-from tidemill.spec.units import format_duration
 
 _UNITS: dict[Any, str] = {
     units.parse_duration: "duration",
@@ -122,8 +120,9 @@ def _default(field: FieldInfo) -> str:
     default = field.get_default()
     if default is None or default == () or default == {} or default == "":
         return ""
-    if isinstance(default, timedelta):
-        return f"`{format_duration(default)}`"
+    for mark in field.metadata:
+        if isinstance(mark, PlainSerializer):  # a unit, printed as people write it
+            return f"`{mark.func(default)}`"  # type: ignore[call-arg]
     if isinstance(default, BaseModel):
         return ""  # its own defaults are in its own table
     if isinstance(default, tuple):

@@ -20,6 +20,7 @@ class Spread(Model):
 
     fixed: Duration | None = None
     uniform: tuple[Duration, Duration] | None = None
+    """The shortest and the longest."""
     lognormal: Lognormal | None = None
 
     @model_validator(mode="after")
@@ -35,6 +36,9 @@ class Lognormal(Model):
     max: Duration | None = None
 
 
+Spread.model_rebuild()  # it names Lognormal before that exists, and others read its fields
+
+
 class Arrivals(Model):
     """When jobs of a stream come: exactly one of the three, bounded by `count` and `until`."""
 
@@ -42,6 +46,7 @@ class Arrivals(Model):
     per_hour: float | None = Field(default=None, gt=0)
     """Poisson arrivals."""
     at: tuple[Duration, ...] = ()
+    """These instants."""
     start: Duration = Field(default=timedelta(0), alias="from")
     until: Duration | None = None
     count: Count | None = Field(default=None, gt=0)
@@ -65,18 +70,24 @@ class PodTemplate(Model):
     tolerate: tuple[str, ...] = ("nvidia.com/gpu",)
     """Taint keys it tolerates."""
     grace: Duration = timedelta(seconds=30)
+    """terminationGracePeriodSeconds: what it needs to stop cleanly."""
     load: Duration = timedelta(0)
     """From container start to useful work: image, model load."""
     overflow: bool = False
+    """May run on capacity that is paid by the hour beside a block."""
     do_not_disrupt: bool | Duration = False
+    """Not moved for consolidation or drift, for good or for so long."""
     priority: Count = 0
     team: str = ""
+    """Whom its cost is charged to."""
 
 
 class JobStream(PodTemplate):
     name: Name
     arrivals: Arrivals
+    """When its jobs come."""
     duration: Spread
+    """How long they truly take."""
     expected: Duration | None = None
     """What the job says it takes; default: the truth."""
     says_nothing: bool = False
@@ -84,7 +95,9 @@ class JobStream(PodTemplate):
     nodes: Count = Field(default=1, gt=0)
     """Pods per job; more than one is a gang."""
     checkpoint_every: Duration | None = None
+    """It saves its progress this often, so it can be resumed; none: it starts over."""
     checkpoint_time: Duration = timedelta(0)
+    """How long writing a checkpoint takes."""
     acknowledges: bool = True
     """Answers a checkpoint request; false: the engine must wait it out."""
     deadline: Duration | None = None
@@ -115,6 +128,7 @@ class OwnedReservation(Model):
     duration: Duration | None = None
     """Blocks: rounded so that the block ends at 11:30 UTC, as EC2 does."""
     pool: str = ""
+    """The ComputePool it is meant for; empty: whichever may use it."""
     owned: bool = True
     """False: bought elsewhere, without our owner tag."""
     delivered: Count | None = Field(default=None, ge=0)
@@ -125,9 +139,11 @@ class Market(Model):
     """What EC2 has to sell and to lend."""
 
     offers: Literal["plenty", "scarce", "none"] = "plenty"
+    """Capacity Blocks for sale."""
     on_demand: dict[str, Count] = {}
     """Instance type -> how many can be had in each zone; not listed: plenty."""
     spot: dict[str, Count] = {}
+    """The same for spot."""
 
 
 class Decision(Model):
@@ -147,7 +163,9 @@ class Extension(Model):
     block: Name
     by: Duration
     payment: Literal["succeeds", "fails"] = "succeeds"
+    """The block's end moves only when it succeeds."""
     settles_after: Duration = timedelta(minutes=10)
+    """How long the payment takes."""
 
 
 FaultKind = Literal[
@@ -195,20 +213,25 @@ class RandomFaults(Model):
 
 
 class ScenarioSpec(Model):
+    """Offsets such as `26h` count from `start`."""
+
     start: Instant
+    """The instant at which virtual time begins."""
     duration: Duration
+    """How much of it is played."""
     reservations: tuple[OwnedReservation, ...] = ()
+    """Capacity that exists already."""
     jobs: tuple[JobStream, ...] = ()
     services: tuple[Service, ...] = ()
     market: Market = Market()
     decisions: tuple[Decision, ...] = ()
+    """What people answer to proposals."""
     extensions: tuple[Extension, ...] = ()
     faults: tuple[Fault, ...] = ()
     random_faults: RandomFaults | None = None
+    """More faults, drawn from the seed."""
 
 
 class Scenario(Document):
     kind: Literal["Scenario"] = "Scenario"
     spec: ScenarioSpec
-
-

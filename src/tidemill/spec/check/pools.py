@@ -93,7 +93,7 @@ def limits_are_set(shelf: Shelf) -> Iterator[Problem]:
         if limits is None or not limits.model_dump(exclude_none=True):
             yield pool.warning(
                 ("limits",),
-                f"pool {quoted(pool.name)} has no limits, so it launches nothing; set 'limits', such as its 'gpus'",
+                f"pool {quoted(pool.name)} has no limits, so it launches nothing; set them, such as 'gpus'",
                 "TR-9",
             )
 

@@ -1,0 +1,259 @@
+"""Rules across documents and the catalog."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.spec.conftest import Reader
+from tests.spec.writing import NODE_CLASS, PLATFORM, block, plan, pool, scenario, together, told, window
+
+BLOCK_POOL = pool("sources: [{type: block}]")
+
+
+def test_a_pool_that_names_a_missing_node_class_gets_the_nearest(read: Reader) -> None:
+    assert told(read(pool(), NODE_CLASS.replace("name: gpu", "name: gpus"))) == [
+        "a.yaml:4:18: no NodeClass is named 'gpu'; did you mean 'gpus'?"
+    ]
+
+
+def test_names_are_unique_within_a_kind(read: Reader) -> None:
+    (only,) = told(read(NODE_CLASS, together(pool(name="gpu"), NODE_CLASS)))
+    assert only.startswith("b.yaml:9:18: NodeClass 'gpu' is already defined at ")
+    assert only.endswith("a.yaml:2:18")
+
+
+def test_there_is_one_platform(read: Reader) -> None:
+    (only,) = told(read(PLATFORM, PLATFORM.replace("name: prod}\nspec", "name: test}\nspec")))
+    assert only.startswith(
+        "b.yaml:2:18: a second Platform 'test'; there is one a run, and 'prod' is defined at"
+    )
+
+
+@pytest.mark.parametrize(
+    ("requirements", "message"),
+    [
+        ("{instanceFamilies: [p5x]}", "unknown instance family 'p5x'; did you mean 'p5'?"),
+        ("{instanceCategories: [q]}", "unknown instance category 'q'; valid: g, p"),
+        ("{instanceTypes: [p5.48xlrge]}", "unknown instance type 'p5.48xlrge'; did you mean 'p5.48xlarge'?"),
+        (
+            "{instanceFamilies: [p5], arch: arm64}",
+            "the requirements of pool 'training' leave no instance type in the catalog",
+        ),
+    ],
+)
+def test_requirements_must_leave_something_to_launch(read: Reader, requirements: str, message: str) -> None:
+    text = pool().replace("{instanceTypes: [p5.48xlarge]}", requirements)
+    assert [problem.message for problem in read(text, NODE_CLASS).problems] == [message]
+
+
+@pytest.mark.requirement("TR-9")
+@pytest.mark.parametrize("limits", ["{}", ""])
+def test_warns_of_a_pool_without_limits(read: Reader, limits: str) -> None:
+    (problem,) = read(pool(limits=limits), NODE_CLASS).problems
+    assert (problem.code, problem.severity) == ("TR-9", "warning")
+    assert (
+        problem.message == "pool 'training' has no limits, so it launches nothing; set them, such as 'gpus'"
+    )
+
+
+def test_warnings_do_not_keep_a_spec_from_being_used(read: Reader) -> None:
+    loaded = read(together(PLATFORM, NODE_CLASS, pool(limits="{}")))
+    assert loaded.warnings
+    assert loaded.checked_spec().pools["training"]
+
+
+@pytest.mark.parametrize("alias", ["al2023@latest", "bottlerocket"])
+def test_warns_of_an_image_that_moves_by_itself(read: Reader, alias: str) -> None:
+    (problem,) = read(NODE_CLASS.replace("bottlerocket@v1.52.0", alias)).problems
+    assert (problem.code, problem.severity, problem.line, problem.column) == ("TR-8", "warning", 4, 30)
+
+
+def test_warns_of_pinning_to_reservation_ids(read: Reader) -> None:
+    (problem,) = read(pool("sources: [{type: block, ids: [cr-1]}]"), NODE_CLASS).problems
+    assert (problem.code, problem.severity) == ("TR-3", "warning")
+
+
+def test_warns_of_a_cpu_limit_that_is_no_whole_number_of_nodes(read: Reader) -> None:
+    (problem,) = read(pool(limits="{cpu: 200}"), NODE_CLASS).problems
+    assert problem.code == "TR-18"
+    assert problem.message.endswith("write 192 or 384")
+
+
+@pytest.mark.parametrize("limits", ["{cpu: 384}", "{gpus: 8}"])
+def test_whole_nodes_are_no_reason_to_warn(read: Reader, limits: str) -> None:
+    assert told(read(pool(limits=limits), NODE_CLASS)) == []
+
+
+def test_a_cpu_limit_over_types_of_several_sizes_has_no_right_multiple(read: Reader) -> None:
+    assert told(read(pool(limits="{cpu: 100}", types="[g6.xlarge, g6.48xlarge]"), NODE_CLASS)) == []
+
+
+@pytest.mark.parametrize("source", ["spot, ids: [cr-1]", "on-demand, tags: {a: b}"])
+def test_only_reservations_can_be_selected(read: Reader, source: str) -> None:
+    (problem,) = read(pool(f"sources: [{{type: {source}}}]"), NODE_CLASS).errors
+    assert "selects reservations" in problem.message
+
+
+@pytest.mark.requirement("PE-18")
+@pytest.mark.parametrize(
+    ("overflow", "absent"),
+    [
+        ("type: on-demand", "'maxHourlyUsd' and 'maxMonthlyUsd'"),
+        ("type: spot, maxHourlyUsd: 9", "'maxMonthlyUsd'"),
+        ("type: spot, maxMonthlyUsd: 9", "'maxHourlyUsd'"),
+    ],
+)
+@pytest.mark.parametrize("reserved", ["block", "odcr"])
+def test_overflow_without_both_caps_is_refused(
+    read: Reader, reserved: str, overflow: str, absent: str
+) -> None:
+    (problem,) = read(pool(f"sources: [{{type: {reserved}}}, {{{overflow}}}]"), NODE_CLASS).errors
+    assert problem.code == "overflow-cap"
+    assert problem.message.endswith(f"has no cap: set {absent}")
+
+
+@pytest.mark.requirement("PE-18")
+def test_capped_overflow_and_plain_on_demand_pools_are_fine(read: Reader) -> None:
+    capped = "{type: on-demand, maxHourlyUsd: 100, maxMonthlyUsd: 5000}"
+    assert told(read(together(NODE_CLASS, pool(f"sources: [{{type: block}}, {capped}]")))) == []
+    assert told(read(together(NODE_CLASS, pool("sources: [{type: spot}, {type: on-demand}]")))) == []
+
+
+# --- plans --------------------------------------------------------------------------------------------
+
+
+def test_a_plan_must_feed_a_pool_that_takes_its_blocks(read: Reader) -> None:
+    assert [
+        p.message for p in read(together(NODE_CLASS, BLOCK_POOL, plan(window(), pool="trainin"))).errors
+    ] == ["no ComputePool is named 'trainin'; did you mean 'training'?"]
+    assert [p.message for p in read(together(NODE_CLASS, pool(), plan(window()))).errors] == [
+        "pool 'training' has no source of type 'block': what is bought for it would stand idle"
+    ]
+    assert [
+        p.message for p in read(together(NODE_CLASS, BLOCK_POOL, plan(window(type="p4d.24xlarge")))).errors
+    ] == ["the requirements of pool 'training' exclude p4d.24xlarge"]
+
+
+@pytest.mark.requirement("CB-2")
+def test_a_window_of_any_length_up_to_182_days_is_fine_because_it_is_rounded_up(read: Reader) -> None:
+    assert told(read(together(NODE_CLASS, BLOCK_POOL, plan(window(end="2027-05-15T11:30:00Z"))))) == []
+    (problem,) = read(together(NODE_CLASS, BLOCK_POOL, plan(window(end="2027-05-18T11:30:00Z")))).errors
+    assert problem.message == "a window of 183d is longer than any block EC2 sells (182d); split it in two"
+
+
+@pytest.mark.requirement("CB-2")
+def test_refuses_more_than_64_instances_a_block(read: Reader) -> None:
+    assert told(read(together(NODE_CLASS, BLOCK_POOL, plan(window(instances=64))))) == []
+    (problem,) = read(together(NODE_CLASS, BLOCK_POOL, plan(window(instances=65)))).errors
+    assert problem.code == "block-size"
+    (problem,) = read(scenario(f"reservations: [{block(count=65)}]")).errors
+    assert problem.message == "EC2 sells at most 64 instances a block, not 65"
+
+
+@pytest.mark.requirement("CB-2")
+def test_refuses_more_than_256_instances_on_a_date_over_all_windows(read: Reader) -> None:
+    four = [window(name=f"w{i}", instances=64) for i in range(4)]
+    assert told(read(together(NODE_CLASS, BLOCK_POOL, plan(*four)))) == []
+    later = window(name="later", start="2026-11-20T11:30:00Z", end="2026-11-21T11:30:00Z", instances=64)
+    assert told(read(together(NODE_CLASS, BLOCK_POOL, plan(*four, later)))) == []
+    (problem,) = read(together(NODE_CLASS, BLOCK_POOL, plan(*four, window(name="w4", instances=1)))).errors
+    assert problem.message == "with 'w4' there would be 257 instances in blocks on one date; EC2 allows 256"
+
+
+@pytest.mark.requirement("CB-2")
+def test_refuses_more_than_256_instances_on_a_date_over_all_blocks(read: Reader) -> None:
+    blocks = ", ".join(block(name=f"b{i}", count=64) for i in range(5))
+    (problem,) = read(scenario(f"reservations: [{blocks}]")).errors
+    assert problem.message.startswith("with 'b4' there would be 320 instances")
+
+
+def test_window_names_are_unique(read: Reader) -> None:
+    (problem,) = read(together(NODE_CLASS, BLOCK_POOL, plan(window(), window()))).errors
+    assert problem.message.startswith("window 'run-1' is already defined at ")
+
+
+def test_a_window_needs_a_type_that_is_sold_as_blocks(read: Reader) -> None:
+    text = together(
+        NODE_CLASS, pool("sources: [{type: block}]", types="[g6.xlarge]"), plan(window(type="g6.xlarge"))
+    )
+    assert [problem.message for problem in read(text).errors] == [
+        "EC2 does not sell g6.xlarge as Capacity Blocks"
+    ]
+
+
+# --- scenarios ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("CB-2")
+@pytest.mark.requirement("TR-1")
+@pytest.mark.parametrize(
+    ("duration", "hint"),
+    [
+        ("180d", "180d is not a duration EC2 sells; the nearest are 175d and 182d"),
+        ("36h", "1d12h is not a duration EC2 sells; the nearest are 1d and 2d"),
+        ("365d", "365d is not a duration EC2 sells; the nearest is 182d"),
+        ("12h", "12h is not a duration EC2 sells; the nearest is 1d"),
+    ],
+)
+def test_refuses_a_duration_ec2_does_not_sell(read: Reader, duration: str, hint: str) -> None:
+    assert [p.message for p in read(scenario(f"reservations: [{block(duration=duration)}]")).errors] == [hint]
+    extension = f"extensions: [{{at: 1h, block: a, by: {duration}}}]"
+    assert hint in [
+        p.message for p in read(scenario(f"reservations: [{block(duration='1d')}]", extension)).errors
+    ]
+
+
+def test_an_on_demand_reservation_may_last_as_long_as_it_likes(read: Reader) -> None:
+    text = scenario(f"reservations: [{block(duration='180d', type='g6.xlarge', more='type: odcr')}]")
+    assert told(read(text)) == []
+
+
+def test_a_block_needs_an_end(read: Reader) -> None:
+    (problem,) = read(scenario(f"reservations: [{block().replace(', duration: 7d', '')}]")).errors
+    assert problem.message == "block 'a' needs a 'duration': every block ends"
+
+
+def test_an_extension_cannot_make_a_block_longer_than_182_days(read: Reader) -> None:
+    text = scenario(f"reservations: [{block(duration='182d')}]", "extensions: [{at: 1h, block: a, by: 1d}]")
+    assert [p.message for p in read(text).errors] == [
+        "extended, the block would last 183d; EC2 allows 182d in all"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (f"reservations: [{block(type='g6.xlarge')}]", "EC2 does not sell g6.xlarge as Capacity Blocks"),
+        (f"reservations: [{block(type='p6.x')}]", "unknown instance type 'p6.x'"),
+        (f"reservations: [{block(more='pool: nope')}]", "no ComputePool is named 'nope'"),
+        (f"reservations: [{block(more='delivered: 5')}]", "5 delivered are more than the 4 reserved"),
+        (f"reservations: [{block()}, {block()}]", "a reservation 'a' is already listed"),
+        ("decisions: [{at: 1h, window: run-9, verdict: approve}]", "no plan has a window 'run-9'"),
+        ("extensions: [{at: 1h, block: b, by: 7d}]", "no block is named 'b'"),
+        (
+            "services: [{name: s, replicas: 2, minAvailable: 3}]",
+            "service 's' can never have 3 available of 2 replicas",
+        ),
+        ("services: [{name: s, replicas: 2, zeroDowntime: true}]", "zeroDowntime promises nothing"),
+        ("faults: [{at: 1h, fault: node-dies, target: nobody}]", "nothing is named 'nobody'"),
+    ],
+)
+def test_a_scenario_line_must_be_possible_and_hit_something(read: Reader, line: str, message: str) -> None:
+    (problem,) = read(scenario(line)).problems
+    assert problem.message.startswith(message)
+
+
+def test_faults_may_hit_a_pool_a_block_or_a_type(read: Reader) -> None:
+    faults = ", ".join(
+        f"{{at: 1h, fault: node-dies, target: {t}}}" for t in ("a", "training", "g6.xlarge", "''")
+    )
+    text = together(NODE_CLASS, BLOCK_POOL, scenario(f"reservations: [{block()}]", f"faults: [{faults}]"))
+    assert told(read(text)) == []
+
+
+def test_a_decision_about_a_plan_that_could_not_be_read_is_not_wrong_as_well(read: Reader) -> None:
+    broken = plan(window(start="tomorrow"))
+    text = together(
+        NODE_CLASS, BLOCK_POOL, broken, scenario("decisions: [{at: 1h, window: run-1, verdict: approve}]")
+    )
+    assert [problem.code for problem in read(text).problems] == ["value"]

@@ -1,0 +1,49 @@
+"""The schema and the reference say what the models accept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from tidemill.spec.read import KINDS
+from tidemill.spec.reference import markdown
+from tidemill.spec.schema import json_schema
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_one_schema_tells_all_kinds_apart_by_kind() -> None:
+    schema = json_schema()
+    assert set(schema["discriminator"]["mapping"]) == set(KINDS)
+    assert len(schema["oneOf"]) == len(KINDS)
+    for kind in KINDS:
+        assert schema["$defs"][kind]["properties"]["kind"]["const"] == kind
+        assert schema["$defs"][kind]["required"] == ["kind", "metadata", "spec"]
+
+
+def test_the_schema_of_one_kind_stands_alone() -> None:
+    schema = json_schema("ComputePool")
+    assert schema["title"] == "ComputePool"
+    assert "Platform" not in schema["$defs"]
+
+
+def test_fields_are_spelled_as_people_write_them_and_nothing_else_is_allowed() -> None:
+    definitions = json_schema()["$defs"]
+    assert "consolidateAfter" in definitions["Disruption"]["properties"]
+    objects = [each for each in definitions.values() if each.get("type") == "object"]
+    assert objects
+    assert not [each["title"] for each in objects if each.get("additionalProperties") is not False]
+
+
+def test_the_committed_reference_is_the_generated_one() -> None:
+    committed = (ROOT / "docs/reference/spec.md").read_text(encoding="utf-8")
+    assert committed == markdown(), "run: tidemill schema --markdown > docs/reference/spec.md"
+
+
+def test_the_reference_names_every_field() -> None:
+    text = markdown()
+    todo: list[type[BaseModel]] = [model.model_fields["spec"].annotation for model in KINDS.values()]  # type: ignore[misc]
+    for model in todo:
+        for name, field in model.model_fields.items():
+            assert f"| `{field.alias or name}` |" in text
