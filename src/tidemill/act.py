@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import assert_never
 
 from tidemill.decide.blocks import over_budget
-from tidemill.errors import Gone, NoCapacity, OutcomeUnknown, PortError, Refused, TidemillError, label
+from tidemill.errors import Gone, NoCapacity, OutcomeUnknown, PortError, Refused, Retryable, TidemillError, label
 from tidemill.plan import (
     Action,
     Admit,
@@ -164,12 +164,12 @@ class Actor:
         )
         try:
             made = self._cloud.purchase(offer.id, tags)
-        except NoCapacity:
-            again = self._move(submitted, PurchaseState.APPROVED, note="the offer was gone")
-            self._ledger.advance(submitted, again)
-            raise
-        except PortError:
-            # Only a definite no is a no. Everything else may have bought it.
+        except (NoCapacity, Retryable) as error:
+            # Only a definite no is a no; everything else may have bought it.
+            if not isinstance(error, OutcomeUnknown):
+                again = self._move(submitted, PurchaseState.APPROVED, note=f"not bought: {error}")
+                self._ledger.advance(submitted, again)
+                raise
             unknown = self._move(submitted, PurchaseState.UNKNOWN, note="the call's outcome is unknown")
             self._ledger.advance(submitted, unknown)
             raise
@@ -203,5 +203,6 @@ def _is_inside(offer: Offer, envelope: Envelope) -> bool:
         and offer.count == envelope.count
         and offer.fee_usd <= envelope.max_fee_usd
         and envelope.earliest_start <= offer.start <= envelope.latest_start
+        and offer.end >= envelope.earliest_end
         and (not envelope.zones or offer.zone in envelope.zones)
     )

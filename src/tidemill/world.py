@@ -349,6 +349,7 @@ class Envelope:
     duration: timedelta
     earliest_start: datetime
     latest_start: datetime
+    earliest_end: datetime  # a block that ends sooner does not cover what it is bought for
     zones: tuple[str, ...]
     max_fee_usd: int
     expires_at: datetime

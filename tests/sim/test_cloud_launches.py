@@ -136,16 +136,16 @@ def test_an_instance_that_is_terminated_while_it_boots_never_runs():
 def test_the_truth_says_cheaply_that_nothing_changed():
     account = Account()
     block = account.block()
-    before = account.cloud.all_reservations(), account.cloud.fleet_version
+    before = account.cloud.all_reservations(), account.cloud.changes[1]
     account.wait("1h")
     assert account.cloud.all_reservations() is before[0]
-    assert account.cloud.fleet_version == before[1]
+    assert account.cloud.changes[1] == before[1]
     (instance_id,) = account.launch(block.source)
     assert account.cloud.all_reservations() != before[0]
-    launched = account.cloud.fleet_version
+    launched = account.cloud.changes[1]
     assert launched != before[1]
     account.wait("1m")
-    assert account.cloud.fleet_version != launched
+    assert account.cloud.changes[1] != launched
     assert [life.now.id for life in account.cloud.alive()] == [instance_id]
 
 

@@ -242,7 +242,7 @@ def _search_or_propose(
             draft.wake(search.at + SEARCH_FRESH)
         return
     best = min(good, key=lambda offer: (offer.fee_usd, offer.start, offer.id))
-    intent = propose(draft, plan, window, best, attempt)
+    intent = propose(draft, plan, window, best, query.duration, attempt)
     draft.do(
         ProposePurchase(
             intent, f"{best.count} {best.instance_type} from {format_instant(best.start)}, about ${best.fee_usd:,}"
@@ -264,7 +264,7 @@ def _latest_search(draft: Draft, query: OfferQuery) -> OfferSearch | None:
 
 
 def propose(
-    draft: Draft, plan: CapacityPlan, window: DemandWindow, best: Offer, attempt: int
+    draft: Draft, plan: CapacityPlan, window: DemandWindow, best: Offer, duration: timedelta, attempt: int
 ) -> PurchaseIntent:
     budget = plan.spec.budget or draft.spec.platform.spec.budget
     ceiling = window.max_fee_usd or budget.per_purchase_usd or draft.spec.platform.spec.budget.per_purchase_usd
@@ -279,9 +279,10 @@ def propose(
         envelope=Envelope(
             instance_type=best.instance_type,
             count=best.count,
-            duration=best.end - best.start,
+            duration=duration,
             earliest_start=best.start - timedelta(days=1),
             latest_start=latest,
+            earliest_end=window.end,
             zones=window.zones or tuple(sorted(draft.spec.platform.spec.subnets)),
             max_fee_usd=min(headroom, ceiling) if ceiling >= best.fee_usd else headroom,
             expires_at=draft.now + draft.spec.platform.spec.approval.expires_after,

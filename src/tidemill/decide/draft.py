@@ -99,9 +99,9 @@ class Draft:
                 self.strangers.append(node)
                 continue
             bound = pods_by_node.get(node.kube.name, ()) if node.kube is not None else ()
-            self.lives.append(
-                Life(node, phase_of(node), self.spec.pools.get(instance.pool), instance.source, bound)
-            )
+            pods = tuple(pod for pod in bound if not pod.daemon)
+            pool = self.spec.pools.get(instance.pool)
+            self.lives.append(Life(node, phase_of(node), pool, instance.source, pods))
         for life in self.lives:
             if life.phase is not Phase.GONE:
                 self._set_end(life)

@@ -13,6 +13,7 @@ from datetime import datetime
 
 from tidemill.decide.admit import Item, lasts
 from tidemill.decide.draft import Draft, End
+from tidemill.decide.handover import fits_beside_claims
 from tidemill.decide.room import (
     BOOT,
     SHORTEST_USE,
@@ -74,7 +75,7 @@ def _place(draft: Draft, item: Item, rooms: list[Room], found: Rooms) -> list[Ro
 
 
 def _place_one(draft: Draft, item: Item, usable: list[Room], found: Rooms) -> list[Room] | None:
-    best = min((room for room in usable if fits(item.shape.requests, room.free)), key=_rank, default=None)
+    best = min((room for room in usable if fits_beside_claims(draft, item, room)), key=_rank, default=None)
     if best is None:
         best = _open(draft, item, found.openings)
     if best is None:
@@ -108,7 +109,7 @@ def _fill(draft: Draft, item: Item, rooms: list[Room], openings: list[Opening]) 
     taken: list[Room] = []
     here = list(rooms)
     for _ in item.pods:
-        room = next((room for room in here if fits(requests, room.free)), None)
+        room = next((room for room in here if fits_beside_claims(draft, item, room)), None)
         if room is None:
             room = _open(draft, item, openings)
             if room is None:

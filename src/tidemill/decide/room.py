@@ -64,6 +64,17 @@ class Room:
     opening: Opening | None = None
     name: str = ""
     overflow: bool = False
+    claimed: dict[str, int] = field(default_factory=dict)  # by services that will move in
+    claimed_from: datetime | None = None
+
+    def claim(self, requests: Amounts, since: datetime) -> None:
+        for name, wanted in requests:
+            self.claimed[name] = self.claimed.get(name, 0) + wanted
+        self.claimed[names.PODS] = self.claimed.get(names.PODS, 0) + 1
+        self.claimed_from = min(since, self.claimed_from or since)
+
+    def unclaimed(self) -> dict[str, int]:
+        return {name: free - self.claimed.get(name, 0) for name, free in self.free.items()}
 
     def take(self, requests: Amounts) -> None:
         free = self.free

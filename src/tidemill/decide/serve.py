@@ -7,6 +7,7 @@ from hashlib import blake2b
 
 from tidemill.decide.admit import Item, stop_gang, waiting
 from tidemill.decide.draft import Draft
+from tidemill.decide.handover import claim
 from tidemill.decide.launches import InFlight
 from tidemill.decide.nodes import Phase
 from tidemill.decide.pack import Packing, Placement, pack
@@ -26,6 +27,7 @@ def serve(draft: Draft, in_flight: InFlight) -> None:
         return
     found = survey(draft, in_flight)
     warm(draft, found)
+    claim(draft, found)
     packing = pack(draft, items, found)
     for placement in packing.placements:
         for room in placement.rooms:

@@ -241,18 +241,18 @@ class SimCloud:
         """Every instance there ever was, by id."""
         return self._fleet.lives
 
+    def alive(self) -> Iterator[InstanceLife]:
+        """Pending and running, in the order they were launched."""
+        return self._fleet.alive()
+
+    @property
+    def changes(self) -> tuple[int, int]:
+        """Counters of reservation and instance changes: equal means nothing moved."""
+        return self._book.version, self._fleet.version
+
     @property
     def refused_launches(self) -> list[RefusedLaunch]:
         return self._launches.refused
-
-    @property
-    def fleet_version(self) -> int:
-        """Moves whenever anything about any instance does: a cheap "is it still the same?"."""
-        return self._fleet.version
-
-    def alive(self) -> Iterator[InstanceLife]:
-        """Pending and running ones, in the order they were launched."""
-        return self._fleet.alive()
 
     def all_reservations(self) -> tuple[Reservation, ...]:
         """Every one there ever was, as it is now: listed or not. The same tuple until something changes."""

@@ -47,6 +47,7 @@ class ReservationBook:
         self._timeline = timeline
         self._journal = journal
         self._wakes = wakes
+        self.version = 0  # counts changes, so that others can tell cheaply whether to look again
         self._trouble = trouble
         self._records: dict[str, _Record] = {}
         self._listed: dict[str, Reservation] = {}
@@ -101,6 +102,7 @@ class ReservationBook:
     ) -> None:
         record = _Record(reservation, name, delivered)
         self._records[reservation.id] = record
+        self.version += 1
         self._everything = None
         if name:
             self.names[name] = reservation.id
@@ -223,6 +225,7 @@ class ReservationBook:
         if after == record.now:
             return False
         record.now = after
+        self.version += 1
         self._everything = None
         if after.id in self._listed:
             self._listed[after.id] = after

@@ -1,0 +1,56 @@
+"""Room kept for services whose source ends: they move before it does, so nobody else may sit there then.
+
+A claim is dated: a job that is done before the move may still use the room until then.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from tidemill.decide.admit import POD_START, Item, expected_run
+from tidemill.decide.draft import Draft, Life
+from tidemill.decide.nodes import Phase
+from tidemill.decide.room import Room, Rooms, admits, fits
+from tidemill.world import Pod
+
+
+def claim(draft: Draft, found: Rooms) -> None:
+    """For every replica on a source that ends: the first room of its pool that outlives the source."""
+    leaving = [
+        (life.drain_from, life, pod)
+        for life in draft.lives
+        if life.drain_from is not None and life.phase in (Phase.READY, Phase.DRAINING)
+        for pod in life.pods
+        if moves(pod)
+    ]
+    for when, life, pod in sorted(leaving, key=lambda one: (one[0], one[1].node.name, one[2].name)):
+        room = next((room for room in found.rooms if _suits(room, life, pod)), None)
+        if room is not None:
+            room.claim(pod.shape.requests, when)
+
+
+def moves(pod: Pod) -> bool:
+    """A replica of something that runs on: its controller makes it again, and it has no end of its own."""
+    return bool(pod.workload) and not pod.pinned_to and pod.terms.expected is None and pod.deleting_until is None
+
+
+def _suits(room: Room, life: Life, pod: Pod) -> bool:
+    if room.pool is None or room.pool is not life.pool or room.source == life.source:
+        return False
+    ends, leaves = room.end.drain_from, life.deadline
+    if ends is not None and leaves is not None and ends <= leaves:
+        return False
+    return admits(pod.shape, room.labels, room.taints) and fits(pod.shape.requests, room.unclaimed())
+
+
+def fits_beside_claims(draft: Draft, item: Item, room: Room) -> bool:
+    """Is there room for it until it is done, given who will move in and when?"""
+    if not fits(item.shape.requests, room.free):
+        return False
+    if not room.claimed or not item.gated or room.pool is None:
+        return True
+    run = expected_run(item.terms, room.pool)
+    done: datetime | None = draft.now + POD_START + item.terms.load + run if run is not None else None
+    if done is not None and room.claimed_from is not None and done <= room.claimed_from:
+        return True
+    return fits(item.shape.requests, room.unclaimed())

@@ -1,0 +1,55 @@
+"""Crashes at any step: a port that lets the engine die just before or just after one of its calls.
+
+The call itself is real: `after:purchase` means bought, and nobody left to write it down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+class EngineCrashed(Exception):
+    """The engine's process died here. Not a TidemillError: nothing in the engine may catch it."""
+
+
+class CrashPoints:
+    """Armed steps such as `before:launch` and `after:purchase`; each strikes once."""
+
+    def __init__(self) -> None:
+        self._armed: list[str] = []
+
+    def arm(self, step: str) -> None:
+        self._armed.append(step)
+
+    def reached(self, step: str) -> None:
+        if self._armed and step in self._armed:
+            self._armed.remove(step)
+            raise EngineCrashed(step)
+
+
+class Crashing:
+    """Any port, with crash points around its calls."""
+
+    def __init__(self, port: object, points: CrashPoints) -> None:
+        self._port = port
+        self._points = points
+
+    def __getattr__(self, name: str) -> Any:
+        inner = getattr(self._port, name)
+        if not callable(inner):
+            return inner
+        wrapped = self._around(name, inner)
+        setattr(self, name, wrapped)
+        return wrapped
+
+    def _around(self, name: str, inner: Callable[..., Any]) -> Callable[..., Any]:
+        before, after, reached = f"before:{name}", f"after:{name}", self._points.reached
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            reached(before)
+            answer = inner(*args, **kwargs)
+            reached(after)
+            return answer
+
+        return call

@@ -1,0 +1,73 @@
+"""What is measured while a rehearsal runs: GPUs paid, ready and used over time, by source and in all.
+
+Sampled after every instant at which anything happened; each value holds until the next, so the integrals
+are exact.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from tidemill.catalog import Catalog
+from tidemill.sim.cloud import SimCloud
+from tidemill.sim.cluster import SimCluster
+from tidemill.sim.outcome import Series
+from tidemill.world import InstanceState, ReservationState, SourceKind
+
+_ALIVE = (InstanceState.PENDING, InstanceState.RUNNING)
+
+
+class Recorder:
+    def __init__(self, cloud: SimCloud, cluster: SimCluster, catalog: Catalog, start: datetime) -> None:
+        self._cloud, self._cluster, self._catalog = cloud, cluster, catalog
+        self._at = start
+        self._paid, self._ready, self._used = 0, 0, 0
+        self._used_by_source: dict[str, int] = {}
+        self._money_from: object = None
+        self._gpus_changed: object = None
+        self._points: list[tuple[datetime, int, int, int]] = []
+        self.hours = {"paid": 0.0, "ready": 0.0, "used": 0.0}
+        self.used_hours_by_source: dict[str, float] = {}
+
+    def sample(self, now: datetime) -> None:
+        self._integrate(now)
+        changed = self._cluster.changes
+        if changed != self._gpus_changed:
+            self._gpus_changed = changed
+            self._ready, self._used = self._cluster.gpus_ready(), self._cluster.gpus_used()
+            self._used_by_source = self._cluster.gpus_used_by_source()
+        money = self._cloud.changes
+        if money != self._money_from:
+            self._money_from = money
+            self._paid = self._count_paid()
+        point = (now, self._paid, self._ready, self._used)
+        if not self._points or point[1:] != self._points[-1][1:]:
+            self._points.append(point)
+
+    def _integrate(self, now: datetime) -> None:
+        hours = (now - self._at).total_seconds() / 3600
+        if hours <= 0:
+            return
+        self._at = now
+        self.hours["paid"] += hours * self._paid
+        self.hours["ready"] += hours * self._ready
+        self.hours["used"] += hours * self._used
+        for source, gpus in self._used_by_source.items():
+            self.used_hours_by_source[source] = self.used_hours_by_source.get(source, 0.0) + hours * gpus
+
+    def _count_paid(self) -> int:
+        """Reservations are paid whole while they are active; other instances while they run."""
+        paid = sum(
+            one.count * self._catalog.types[one.instance_type].gpus
+            for one in self._cloud.all_reservations()
+            if one.state is ReservationState.ACTIVE
+        )
+        return paid + sum(
+            self._catalog.types[life.now.instance_type].gpus
+            for life in self._cloud.alive()
+            if life.now.source.kind in (SourceKind.SPOT, SourceKind.ON_DEMAND) and life.now.state in _ALIVE
+        )
+
+    def series(self) -> Series:
+        columns = list(zip(*self._points, strict=True)) if self._points else [(), (), (), ()]
+        return Series(*(tuple(column) for column in columns))

@@ -1,0 +1,227 @@
+"""A rehearsal: the engine, unmodified, on a simulated AWS and a simulated cluster, in virtual time.
+
+It composes the simulated world, plays the scenario, lets the engine sleep until an event or its own
+`wake_at`, crashes and restarts it where the scenario says so, and checks the invariants all along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import cast
+
+from tidemill.decide import decide as the_decision
+from tidemill.engine import AFTER_FAILING, Decide, Engine, Tick
+from tidemill.errors import InvariantViolated, Refused
+from tidemill.plan import Action, Plan
+from tidemill.ports import Cloud, Cluster, Ledger
+from tidemill.sim.cloud import SimCloud
+from tidemill.sim.cluster import SimCluster
+from tidemill.sim.crash import Crashing, CrashPoints, EngineCrashed
+from tidemill.sim.invariants import Invariants, Truth
+from tidemill.sim.journal import Journal
+from tidemill.sim.outcome import Violation
+from tidemill.sim.recorder import Recorder
+from tidemill.sim.script import lay_out
+from tidemill.sim.timeline import Timeline
+from tidemill.spec import Spec
+from tidemill.spec.scenario import Scenario
+from tidemill.spec.units import format_instant
+from tidemill.store.memory import MemoryLedger
+from tidemill.store.verdicts import give_verdict
+from tidemill.world import PurchaseState, World
+
+RESTART_AFTER = timedelta(seconds=30)  # a crashed controller's pod is running again by then
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """One action the engine took, with what came of it: the sequence two runs are compared by."""
+
+    at: datetime
+    action: Action
+    error: str
+
+
+class Rehearsal:
+    def __init__(
+        self,
+        spec: Spec,
+        scenario: Scenario,
+        seed: int,
+        *,
+        decide: Decide = the_decision,
+        every_second: bool = False,
+        verbose: bool = False,
+        cloud: Callable[..., SimCloud] = SimCloud,
+    ) -> None:
+        self.spec, self.scenario, self.seed = spec, scenario, seed
+        self.start = scenario.spec.start
+        self.end = self.start + scenario.spec.duration
+        self.timeline = Timeline(self.start)
+        self.journal = Journal(self.timeline.now)
+        self._decide, self._every_second = decide, every_second
+        self._awake = True
+        self._tick_at = self.start
+        self._back_at = self.start
+        self._points = CrashPoints()
+        zones = sorted(spec.platform.spec.subnets) or ["us-east-1a"]
+        self.cloud = cloud(
+            self.timeline, self.journal, spec.catalog, seed=seed, zones=zones,
+            market=scenario.spec.market, wake=self._wake,
+        )  # fmt: skip
+        self.cluster = SimCluster(
+            self.timeline, self.journal, spec.catalog, spec, seed=seed, wake=self._wake, verbose=verbose
+        )
+        self.cloud.on_instance.append(self.cluster.instance_changed)
+        self.ledger = MemoryLedger(self.timeline)
+        for owned in scenario.spec.reservations:
+            self.cloud.add_reservation(owned, owner=spec.platform.spec.deployment)
+        lay_out(scenario, seed, self)
+        self._truth = Truth(spec, self.cloud, self.cluster, self.ledger, self.timeline.now, decide)
+        self.invariants = Invariants(self._truth)
+        self.recorder = Recorder(self.cloud, self.cluster, spec.catalog, self.start)
+        self.engine = self._start_engine()
+        self.ticks = 0
+        self.done: list[Done] = []
+        self.world: World | None = None
+        self.plan = Plan()
+        self.reasons: dict[str, str] = {}  # pod uid -> the last reason it waited for
+
+    # --- running ------------------------------------------------------------------------------------
+
+    def run(self, progress: Callable[[float], None] | None = None) -> None:
+        """To the end. Raises InvariantViolated at the first violation."""
+        total = (self.end - self.start).total_seconds()
+        while self.step():
+            if progress is not None:
+                progress((self.timeline.now() - self.start).total_seconds() / total)
+
+    def run_until(self, at: datetime) -> None:
+        while self.next_at() <= at and self.step():
+            pass
+        self.timeline.advance(at)
+
+    def next_at(self) -> datetime:
+        """The next instant at which something happens or the engine wants to look."""
+        now = self.timeline.now()
+        tick = max(self._tick_at if not self._awake else now, self._back_at)
+        if self._every_second:
+            tick = min(tick, max(now + timedelta(seconds=1), self._back_at))
+        due = self.timeline.next_at()
+        return min(tick, due or tick, self.end)
+
+    def step(self) -> bool:
+        """One instant: everything due happens, then the engine looks if it was woken. False: it is over."""
+        if self.timeline.now() >= self.end:
+            return False
+        at = self.next_at()
+        self.timeline.advance(at)
+        self._tick_if_due(at)
+        self.recorder.sample(at)
+        self._stop_on(self.invariants.check(at))
+        return True
+
+    def _tick_if_due(self, now: datetime) -> None:
+        if now < self._back_at or not (self._awake or now >= self._tick_at or self._every_second):
+            return
+        self._awake = False
+        self.ticks += 1
+        try:
+            tick = self.engine.tick()
+        except EngineCrashed as crash:
+            self.journal.add("engine-crashed", "engine", f"it died at step '{crash}'; a new one starts")
+            self._lose_engine(RESTART_AFTER)
+            return
+        if tick is None:
+            self._tick_at = now + AFTER_FAILING
+            return
+        self._awake = False  # what its own actions stirred up is looked at a second later
+        self._tick_at = tick.wake_at
+        self._note(tick)
+        self._stop_on(self.invariants.check_tick(tick))
+
+    def _note(self, tick: Tick) -> None:
+        self.world, self.plan = tick.world, tick.plan
+        for outcome in tick.outcomes:
+            self.done.append(Done(tick.world.now, outcome.action, outcome.error))
+            self._tell(outcome.action, outcome.error, outcome.detail)
+        for unmet in tick.plan.unmet:
+            self.reasons[unmet.pod] = unmet.reason
+
+    def _tell(self, action: Action, error: str, detail: str) -> None:
+        kind = type(action).__name__
+        if kind in _QUIET and not error:
+            return
+        about = getattr(action, "pod", "") or getattr(action, "node", "") or getattr(action, "instance_id", "")
+        intent = getattr(action, "intent", None)
+        if intent is not None:
+            about = intent.pool
+        came = f" -> {error}: {detail}" if error else (f" -> {detail}" if detail else "")
+        self.journal.add("decided", about or "engine", f"{kind}: {action.reason}{came}")
+
+    def _stop_on(self, violation: Violation | None) -> None:
+        if violation is not None:
+            raise InvariantViolated(
+                violation.invariant, violation.sentence, at=format_instant(violation.at), seed=self.seed,
+                objects=violation.objects,
+            )  # fmt: skip
+
+    # --- the engine ---------------------------------------------------------------------------------
+
+    def _wake(self, reason: str) -> None:
+        self._awake = True
+
+    def _start_engine(self) -> Engine:
+        points = self._points
+        return Engine(
+            self.spec,
+            self.timeline,
+            cast(Cloud, Crashing(self.cloud, points)),
+            cast(Cluster, Crashing(self.cluster, points)),
+            cast(Ledger, Crashing(self.ledger, points)),
+            decide=self._decide,
+        )
+
+    def _lose_engine(self, duration: timedelta) -> None:
+        """Its memory is gone; a new one starts with nothing but the ports."""
+        now = self.timeline.now()
+        self._back_at = max(self._back_at, now + duration)
+        self._truth.away.append((now, self._back_at))
+        self.engine = self._start_engine()
+        self._awake = True
+
+    # --- what a script does (script.Stage) ----------------------------------------------------------
+
+    def crash_engine(self, step: str) -> None:
+        if step:
+            self._points.arm(step)
+        else:
+            self.journal.add("engine-crashed", "engine", "it died between two ticks; a new one starts")
+            self._lose_engine(RESTART_AFTER)
+
+    def keep_engine_away(self, duration: timedelta) -> None:
+        self._lose_engine(duration)
+
+    def give_verdict(self, window: str, by: str, approved: bool, note: str) -> None:
+        """A person looks at what is proposed for a window; if nothing is, the word is noted as lost."""
+        for intent in self.ledger.purchases():
+            if intent.window == window and intent.state is PurchaseState.PROPOSED:
+                try:
+                    give_verdict(
+                        self.ledger, self.spec.platform, intent, who=by, approved=approved,
+                        at=self.timeline.now(), note=note,
+                    )  # fmt: skip
+                except Refused as refused:
+                    self.journal.add("verdict-refused", window, str(refused))
+                    return
+                word = "approved" if approved else "refused"
+                self.journal.add("verdict", window, f"{by} {word} {intent.id}{': ' + note if note else ''}")
+                self._wake("verdict")
+                return
+        self.journal.add("verdict-refused", window, f"{by} had nothing to decide on: nothing is proposed for {window}")
+
+
+# Too frequent to be worth a line each; counted in `done` all the same.
+_QUIET = ("SettleLaunch", "AnnounceEnd", "MarkReady", "Admit", "RemoveNode")
