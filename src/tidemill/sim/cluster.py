@@ -232,6 +232,12 @@ class SimCluster:
         """Bound there, terminating ones and daemons included; by node name or instance id."""
         return tuple(self._objects.on(self._nodes.node_name(node) if node in self._nodes.history else node))
 
+    def emptied_at(self, source_label: str) -> datetime | None:
+        """When the last non-daemon pod left the nodes of a source; None: some are there, or none ever was."""
+        if self._objects.pods_on_source[source_label]:
+            return None
+        return self._objects.emptied_at.get(source_label)
+
     @property
     def changes(self) -> tuple[int, int, int]:
         """Counters of pod, node and GPU changes: equal means nothing moved."""

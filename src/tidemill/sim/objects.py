@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import datetime
 
 from tidemill.errors import Gone
 from tidemill.sim.journal import Journal
@@ -46,6 +47,8 @@ class Objects:
         self.waiting: dict[str, None] = {}  # uids the scheduler may place, in order of arrival
         self.gpus_used: Counter[str] = Counter()  # by source label, running non-daemon pods
         self.gpus_ready: Counter[str] = Counter()  # by source label, nodes open to pods
+        self.pods_on_source: Counter[str] = Counter()  # by source label, bound non-daemon pods
+        self.emptied_at: dict[str, datetime] = {}  # source label -> when the last of them left
         # Counters, so that whoever samples knows without looking whether there is anything new.
         self.pod_changes = 0
         self.node_changes = 0
@@ -96,7 +99,7 @@ class Objects:
         if pod.node and (before is None or not before.node):
             self._bound[pod.node][pod.uid] = None
             self.rooms[pod.node].take(needs(pod.shape))
-            self._pod_moved(pod)
+            self._pod_moved(pod, +1)
         if pod.phase is PodPhase.RUNNING and (before is None or before.phase is not PodPhase.RUNNING):
             self._count_used(pod, +1)
         if pod.node or pod.gated or pod.held_by_others or pod.deleting_until is not None:
@@ -117,7 +120,7 @@ class Objects:
             del self._bound[pod.node][uid]
             self.rooms[pod.node].give_back(needs(pod.shape))
             self.openings += 1
-            self._pod_moved(pod)
+            self._pod_moved(pod, -1)
             self.stir()
         return pod
 
@@ -127,10 +130,14 @@ class Objects:
             self.gpus_used[source_of(self.nodes[pod.node])] += sign * count
             self.gpu_changes += 1
 
-    def _pod_moved(self, pod: Pod) -> None:
+    def _pod_moved(self, pod: Pod, sign: int) -> None:
         """Idle timers start from here; daemon pods come with the node and say nothing about its use."""
         if not pod.daemon:
             node = self.nodes[pod.node]
+            source = source_of(node)
+            self.pods_on_source[source] += sign
+            if self.pods_on_source[source] == 0:
+                self.emptied_at[source] = self.timeline.now()
             self.nodes[pod.node] = self.rooms[pod.node].node = replace(
                 node, last_pod_event_at=self.timeline.now()
             )

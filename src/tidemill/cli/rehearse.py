@@ -1,0 +1,74 @@
+"""`tidemill rehearse`: play a scenario out in virtual time and report what came of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from tidemill.cli.loading import load_scenario
+from tidemill.errors import InvariantViolated
+from tidemill.sim.outcome import Outcome
+from tidemill.sim.rehearsal import Rehearsal
+from tidemill.sim.tally import tally
+
+
+@click.command(short_help="Play a scenario out in virtual time.")
+@click.argument("scenario", nargs=-1, required=True, metavar="SCENARIO…")
+@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Draws everything random.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write the report page here.")
+def rehearse(scenario: tuple[str, ...], seed: int, as_json: bool, html: Path | None) -> None:
+    """Rehearse SCENARIO (one or more YAML files, or the word `demo`).
+
+    The engine that would run in production plays the whole plan on a simulated AWS and a simulated cluster.
+    The same files and seed give the same result. Exits 1 when an invariant was violated.
+    """
+    spec, document = load_scenario(scenario)
+    rehearsal = Rehearsal(spec, document, seed)
+    outcome = run(rehearsal, " ".join(scenario))
+    if html is not None:
+        from tidemill.render.rehearsal_page import page
+
+        _write(html, page(outcome))
+    if as_json:
+        click.echo(json.dumps(outcome.as_json(), indent=2))
+    else:
+        _print_summary(outcome)
+        if html is not None:
+            click.echo(f"Report: {html}")
+    if outcome.invariant_violations:
+        sys.exit(1)
+
+
+def run(rehearsal: Rehearsal, name: str) -> Outcome:
+    """To the end, or to the first violation; with a progress bar on a terminal."""
+    from tidemill.cli.progress import progress
+
+    began = time.perf_counter()
+    violation: InvariantViolated | None = None
+    try:
+        with progress("Rehearsing") as show:
+            rehearsal.run(show)
+    except InvariantViolated as caught:
+        violation = caught
+    return tally(rehearsal, scenario=name, wall_s=time.perf_counter() - began, violation=violation)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise click.FileError(str(path), hint=error.strerror or "cannot be written") from error
+
+
+def _print_summary(outcome: Outcome) -> None:
+    from rich.console import Console
+
+    from tidemill.render.rehearsal_text import summary
+
+    console = Console()
+    console.print(summary(outcome, console.width, console.is_terminal))

@@ -1,0 +1,186 @@
+"""A finished (or stopped) rehearsal, summed up: every row of the Outcome, from the simulator's truth."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+from tidemill import __version__
+from tidemill.decide.nodes import deadline_of, kill_at
+from tidemill.errors import InvariantViolated
+from tidemill.sim.instances import InstanceLife
+from tidemill.sim.outcome import BlockRow, JobRow, NodeSpan, Outcome, ServiceRow, Violation
+from tidemill.sim.rehearsal import Rehearsal
+from tidemill.sim.workloads import JobTruth
+from tidemill.spec.models import Provisioner
+from tidemill.world import Reservation, ReservationState, SourceKind
+
+
+def tally(
+    rehearsal: Rehearsal, *, scenario: str, wall_s: float, violation: InvariantViolated | None = None
+) -> Outcome:
+    end = min(rehearsal.timeline.now(), rehearsal.end)
+    blocks = tuple(
+        _block(rehearsal, one, end)
+        for one in rehearsal.cloud.all_reservations()
+        if one.kind is SourceKind.BLOCK and one.owner == rehearsal.spec.platform.spec.deployment
+    )
+    recorder = rehearsal.recorder
+    paid, used = recorder.hours["paid"], recorder.hours["used"]
+    violations = (
+        (Violation(violation.number, end, violation.sentence, violation.objects),) if violation else ()
+    )
+    return Outcome(
+        scenario=scenario,
+        seed=rehearsal.seed,
+        commit=commit(),
+        start=rehearsal.start,
+        end=end,
+        simulated_hours=round((end - rehearsal.start).total_seconds() / 3600, 3),
+        wall_s=round(wall_s, 3),
+        ticks=rehearsal.ticks,
+        actions=len(rehearsal.done),
+        invariant_violations=violations,
+        blocks=blocks,
+        nodes=tuple(_span(rehearsal, life) for life in rehearsal.cloud.lives.values() if life.now.pool),
+        jobs=tuple(_job(rehearsal, job, end) for job in rehearsal.cluster.jobs.values()),
+        services=_services(rehearsal, end),
+        evictions=tuple(rehearsal.cluster.evictions),
+        gpu_hours={**{k: round(v, 3) for k, v in recorder.hours.items()}, "idle": round(paid - used, 3)},
+        cost_usd=_cost(rehearsal, blocks),
+        prices_as_of=rehearsal.spec.catalog.prices_as_of,
+        series=recorder.series(),
+        journal=tuple((line.at, line.kind, line.about, line.sentence) for line in rehearsal.journal.lines),
+    )
+
+
+def _block(rehearsal: Rehearsal, one: Reservation, end: datetime) -> BlockRow:
+    """Its deadline is the earliest of the provisioners its nodes were launched by."""
+    killed = kill_at(one)
+    assert one.end is not None and killed is not None
+    lives = [life for life in rehearsal.cloud.lives.values() if life.now.source.id == one.id]
+    nodes = [rehearsal.cluster.nodes[life.now.id] for life in lives if life.now.id in rehearsal.cluster.nodes]
+    pool = rehearsal.spec.pools.get(one.pool)
+    ways = {Provisioner(life.now.provisioner) for life in lives if life.now.provisioner}
+    ways |= {pool.spec.provisioner} if pool else set()
+    deadline = min((deadline_of(one, way) or killed for way in ways), default=killed)
+    drains = [node.draining_since for node in nodes if node.draining_since is not None]
+    gpus = one.count * rehearsal.spec.catalog.types[one.instance_type].gpus
+    delivered = one.state in (ReservationState.ACTIVE, ReservationState.EXPIRED)
+    span_h = max(0.0, (min(one.end, end) - max(one.start, rehearsal.start)).total_seconds() / 3600)
+    drained = rehearsal.cluster.emptied_at(one.id)
+    return BlockRow(
+        id=one.id,
+        name=next((name for name, known in rehearsal.cloud.names.items() if known == one.id), ""),
+        pool=one.pool,
+        type=one.instance_type,
+        count=one.count,
+        zone=one.zone,
+        state=one.state.value,
+        start=one.start,
+        end=one.end,
+        kill_at=killed,
+        deadline=deadline,
+        drain_from=min(drains, default=None),
+        drained_at=drained if drains else None,
+        fee_usd=one.fee_usd,
+        gpus=gpus,
+        gpu_hours_paid=round(gpus * span_h, 3) if delivered else 0.0,
+        gpu_hours_used=round(rehearsal.recorder.used_hours_by_source.get(one.id, 0.0), 3),
+    )
+
+
+def _span(rehearsal: Rehearsal, life: InstanceLife) -> NodeSpan:
+    node = rehearsal.cluster.nodes.get(life.now.id)
+    phases: list[tuple[str, datetime | None]] = [("launched", life.now.launched_at)]
+    if node is not None:
+        phases += [
+            ("registering", node.joined_at),
+            ("verifying", node.registered_at),
+            ("ready", node.ready_at),
+            ("draining", node.draining_since),
+        ]
+    reached = tuple(sorted(((name, at) for name, at in phases if at is not None), key=lambda one: one[1]))
+    gone = life.shutting_down_at or life.terminated_at
+    return NodeSpan(
+        life.now.id, life.now.pool, life.now.source.label, life.now.instance_type,
+        tuple((name, at) for name, at in reached if gone is None or at <= gone), gone,
+    )  # fmt: skip
+
+
+def _job(rehearsal: Rehearsal, job: JobTruth, end: datetime) -> JobRow:
+    state: Literal["finished", "running", "held", "pending", "failed"] = job.state
+    reason = job.reason
+    if job.state == "pending":
+        waits = {unmet.pod: unmet for unmet in rehearsal.plan.unmet}
+        mine = [waits[uid] for uid in job.members.values() if uid in waits]
+        if mine:
+            reason = mine[0].reason
+            state = "pending" if mine[0].code in ("starting", "launching") else "held"
+    return JobRow(
+        name=job.name,
+        stream=job.stream.name,
+        team=job.team,
+        gpus=job.gpus,
+        pods=job.pods,
+        arrived=job.submitted,
+        started=job.started,
+        finished=job.finished if job.state == "finished" else None,
+        state=state,
+        late=job.late(end),
+        restarts=job.restarts,
+        sources=tuple(sorted(job.sources)),
+        reason=reason,
+    )
+
+
+def _services(rehearsal: Rehearsal, end: datetime) -> tuple[ServiceRow, ...]:
+    return tuple(
+        ServiceRow(
+            name=one.name,
+            replicas=one.replicas,
+            min_available=one.min_available,
+            promised=one.service.zero_downtime,
+            downtime_s=one.downtime_s(end),
+            lowest_ready=one.lowest_ready(),
+            series=tuple(one.series),
+        )
+        for one in rehearsal.cluster.services.values()
+    )
+
+
+def _cost(rehearsal: Rehearsal, blocks: tuple[BlockRow, ...]) -> dict[str, float]:
+    """Fees of the blocks that were paid, and what the hour meters show; idle is a block's unused share."""
+    bought = [block for block in blocks if block.state not in ("payment-failed", "payment-pending")]
+    fees = sum(block.fee_usd for block in bought)
+    hourly = rehearsal.cloud.hourly_usd()
+    idle = sum(
+        block.fee_usd * (1 - block.gpu_hours_used / block.gpu_hours_paid) for block in bought if block.gpu_hours_paid
+    )
+    on_demand = hourly[SourceKind.ON_DEMAND] + hourly[SourceKind.ODCR]
+    return {
+        "blocks": float(fees),
+        "on_demand": round(on_demand, 2),
+        "spot": round(hourly[SourceKind.SPOT], 2),
+        "total": round(fees + on_demand + hourly[SourceKind.SPOT], 2),
+        "idle": round(idle, 2),
+    }
+
+
+def commit() -> str:
+    """The source commit this runs from, read off the checkout; the version where there is none."""
+    for folder in Path(__file__).resolve().parents:
+        head = folder / ".git" / "HEAD"
+        if not head.is_file():
+            continue
+        text = head.read_text().strip()
+        if not text.startswith("ref: "):
+            return text[:12]
+        ref = text.removeprefix("ref: ")
+        loose, packed = folder / ".git" / ref, folder / ".git" / "packed-refs"
+        if loose.is_file():
+            return loose.read_text().strip()[:12]
+        lines = packed.read_text().splitlines() if packed.is_file() else []
+        return next((line.split()[0][:12] for line in lines if line.endswith(f" {ref}")), f"v{__version__}")
+    return f"v{__version__}"
