@@ -1,0 +1,177 @@
+"""Which pods may start where: enough time, the least sufficient time, and held with a reason otherwise."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from tests.decide.builders import (
+    ON_DEMAND,
+    ahead,
+    block,
+    hourly_pool,
+    node,
+    of,
+    pod,
+    pool,
+    replica,
+    spec,
+    why,
+    world,
+)
+from tidemill.decide import decide
+from tidemill.plan import Admit, Launch, Plan
+from tidemill.world import Source, SourceKind
+
+pytestmark = pytest.mark.requirement("CB-13")
+
+
+def admitted(plan: Plan) -> dict[str, str]:
+    return {uid: action.source_label for action in of(plan, Admit) for uid in action.pods}
+
+
+def on(id: str, source: str, **fields):
+    return node(id, source=Source(SourceKind.BLOCK, source), **fields)
+
+
+def test_a_job_that_finishes_before_the_drain_is_admitted_and_told_its_end():
+    (admit,) = of(decide(spec(), world(block(ends_in="10h"), node(), pod(gpus=8, expected="9h"))), Admit)
+    assert (admit.pods, admit.source_label, admit.ends_at) == (("uid-train-1",), "cr-1", ahead("9h30m"))
+
+
+@pytest.mark.parametrize(
+    ("expected", "starts"),
+    [
+        # drain starts 10 minutes before the deadline at 9h30m; a minute goes by before a pod works
+        ("9h19m", True),
+        ("9h20m", False),
+    ],
+)
+def test_a_job_starts_only_where_it_can_finish_before_the_drain(expected: str, starts: bool):
+    waiting = pod(gpus=8, expected=expected)
+    plan = decide(spec(), world(block(ends_in="10h"), node(), waiting))
+    assert bool(admitted(plan)) is starts
+
+
+def test_its_own_grace_and_load_count_too():
+    there = [block(ends_in="10h"), node()]
+    assert admitted(decide(spec(), world(there, pod(gpus=8, expected="9h"))))
+    assert not admitted(decide(spec(), world(there, pod(gpus=8, expected="9h", load="20m"))))
+    assert not admitted(decide(spec(), world(there, pod(gpus=8, expected="9h", grace="40m"))))
+
+
+def test_a_job_that_fits_nowhere_is_held_with_the_reason_and_the_earliest_instant():
+    waiting = pod(gpus=8, expected="20h")
+    coming = block("cr-2", starts_in="30h", ends_in="80h")
+    plan = decide(spec(), world(block(ends_in="10h"), node(), coming, waiting))
+    assert not admitted(plan)
+    held = why(plan, waiting)
+    assert held.code == "held"
+    assert held.reason == (
+        "it needs 20h1m and nothing in pool p5 lasts that long; block cr-2 starts 2026-11-17T18:00:00Z"
+    )
+    assert held.earliest == coming.start + timedelta(minutes=7)  # a node boots in seven minutes
+
+
+def test_a_block_to_come_that_is_too_short_is_no_hope():
+    waiting = pod(gpus=8, expected="20h")
+    coming = block("cr-2", starts_in="30h", ends_in="40h")
+    held = why(decide(spec(), world(block(ends_in="10h"), node(), coming, waiting)), waiting)
+    assert held.earliest is None
+    assert "cr-2" not in held.reason
+
+
+@pytest.mark.parametrize(("left", "starts"), [("1h56m", True), ("1h55m", False)])
+def test_a_resumable_job_needs_only_load_and_one_checkpoint(left: str, starts: bool):
+    # a minute to start + 10 load + 1 h interval + 5 checkpoint; the drain starts 40 minutes before the end
+    long = pod(gpus=8, expected="300h", load="10m", checkpoint_every="1h", checkpoint_time="5m")
+    assert bool(admitted(decide(spec(), world(block(ends_in=left), node(), long)))) is starts
+
+
+def test_a_resumable_job_that_is_shorter_than_its_interval_needs_no_more_than_itself():
+    short = pod(gpus=8, expected="10m", checkpoint_every="24h", checkpoint_time="5m")
+    assert admitted(decide(spec(), world(block(ends_in="2h"), node(), short)))
+
+
+def test_a_job_goes_to_the_block_that_ends_first_among_those_that_last():
+    blocks = [
+        block("cr-long", ends_in="100h"),
+        block("cr-mid", ends_in="30h"),
+        block("cr-short", ends_in="5h"),
+    ]
+    nodes = [on("i-1", "cr-long"), on("i-2", "cr-mid"), on("i-3", "cr-short")]
+    for expected, source in (("2h", "cr-short"), ("20h", "cr-mid"), ("50h", "cr-long")):
+        plan = decide(spec(), world(blocks, nodes, pod(gpus=8, expected=expected)))
+        assert admitted(plan) == {"uid-train-1": source}
+
+
+def test_a_pod_that_does_not_say_runs_as_long_as_its_pool_assumes():
+    there = [block(ends_in="10h"), node(), pod(gpus=8)]
+    assert admitted(decide(spec(pool(defaultDuration="9h")), world(there)))
+    assert not admitted(decide(spec(pool(defaultDuration="12h")), world(there)))
+
+
+def test_a_gate_comes_off_only_when_a_node_is_ready():
+    for phase in ("launched", "joined", "registering", "verifying"):
+        young = node(phase=phase, launched="3m", joined="1m")
+        waiting = pod(gpus=8)
+        plan = decide(spec(), world(block(), young, waiting))
+        assert not admitted(plan)
+        assert why(plan, waiting).code == "starting"
+
+
+def test_room_is_promised_once():
+    pods = [pod("a", gpus=8), pod("b", gpus=8)]
+    plan = decide(spec(), world(block(), node(), pods))
+    assert len(admitted(plan)) == 1
+
+
+def test_a_pod_that_was_admitted_keeps_its_room_until_it_is_bound():
+    promised = pod("promised", gpus=8, gated=False, pinned_to="cr-1")
+    plan = decide(spec(), world(block(), node(), promised, pod("newer", gpus=8, priority=100)))
+    assert admitted(plan) == {}
+
+
+def test_a_namespace_that_a_pool_does_not_serve_is_not_admitted_there():
+    plan = decide(spec(pool(allowedNamespaces=["research"])), world(block(), node(), pod(gpus=8)))
+    assert not admitted(plan)
+    allowed = pod(gpus=8, namespace="research")
+    assert admitted(decide(spec(pool(allowedNamespaces=["research"])), world(block(), node(), allowed)))
+
+
+def test_room_that_a_service_will_move_into_is_not_given_to_a_job_that_would_still_be_there():
+    old, new = on("i-1", "cr-old"), on("i-2", "cr-new")
+    blocks = [block("cr-old", ends_in="4h"), block("cr-new", ends_in="100h")]
+    serving = replica(on=old, gpus=8)
+    long = decide(spec(), world(blocks, old, new, serving, pod(gpus=8, expected="20h")))
+    assert admitted(long) == {}
+    # A job that is done before the service comes may use the room until then.
+    short = decide(spec(), world(blocks, old, new, serving, pod(gpus=8, expected="1h")))
+    assert admitted(short) == {"uid-train-1": "cr-new"}
+
+
+def test_a_pod_pinned_to_a_source_that_is_gone_is_made_anew_if_somebody_would():
+    orphan = pod(gpus=8, gated=False, pinned_to="cr-gone")
+    plan = decide(spec(), world(block(), node(), orphan))
+    assert [type(action).__name__ for action in plan.actions if getattr(action, "pod", "") == orphan.uid] == [
+        "Recreate"
+    ]
+    bare = pod(gpus=8, gated=False, pinned_to="cr-gone", workload="")
+    plan = decide(spec(), world(block(), node(), bare))
+    assert not [action for action in plan.actions if getattr(action, "pod", "") == bare.uid]
+    assert why(plan, bare).code == "impossible"
+    assert "nothing would create it again" in why(plan, bare).reason
+
+
+def test_a_service_is_never_held_for_time():
+    serving = replica(gpus=8)
+    plan = decide(spec(), world(block(ends_in="2h"), node(), serving))
+    assert not plan.unmet
+    assert not of(plan, Launch)
+
+
+def test_capacity_without_an_end_takes_work_without_an_end():
+    forever = pod(gpus=1, expected="9000h")
+    up = node(source=ON_DEMAND, pool="g6", instance_type="g6.xlarge")
+    assert admitted(decide(spec(hourly_pool()), world(up, forever))) == {"uid-train-1": "on-demand"}

@@ -1,0 +1,164 @@
+"""A node's phase is read off the facts; each phase has a limit, and a node that misses one is replaced."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from tests.decide.builders import NOW, ago, block, gang, node, of, pod, spec, why, world
+from tidemill.decide import decide
+from tidemill.decide.nodes import Phase, phase_of
+from tidemill.plan import Admit, Evict, MarkReady, RemoveNode, RequestCheckpoint, StartDrain, Terminate
+from tidemill.world import InstanceState, Node, Taint
+
+KUBE = node(phase="ready").kube
+assert KUBE is not None
+
+
+@pytest.mark.requirement("PE-10")
+@pytest.mark.parametrize(
+    ("facts", "phase"),
+    [
+        (node(phase="launched"), "launched"),
+        (node(phase="launched", state=InstanceState.PENDING), "launched"),
+        (node(phase="joined"), "joined"),
+        (node(phase="registering"), "registering"),
+        (node(phase="verifying"), "verifying"),
+        (node(phase="verifying", check="failed"), "verifying"),
+        (node(phase="ready"), "ready"),
+        (node(phase="ready", check="failed"), "ready"),
+        (node(phase="ready", ready=False), "joined"),
+        (node(phase="ready", taints=(Taint("team", "a"),)), "ready"),
+        (node(phase="draining"), "draining"),
+        (node(phase="draining", ready=False), "draining"),
+        (node(phase="ready", state=InstanceState.SHUTTING_DOWN), "gone"),
+        (node(phase="draining", state=InstanceState.TERMINATED), "gone"),
+        (Node(None, KUBE), "gone"),
+    ],
+)
+def test_the_phase_follows_from_the_facts(facts: Node, phase: str):
+    assert phase_of(facts) is Phase(phase)
+
+
+@pytest.mark.requirement("PE-9")
+@pytest.mark.parametrize(
+    ("young", "limit", "sentence"),
+    [
+        (lambda age: node(phase="launched", launched=age), "15m", "never joined the cluster within 15m"),
+        (lambda age: node(phase="joined", joined=age), "5m", "is not Ready within 5m"),
+        (
+            lambda age: node(phase="registering", joined=age),
+            "10m",
+            "never registered its accelerators within 10m",
+        ),
+    ],
+    ids=["joining", "becoming Ready", "registering GPUs"],
+)
+def test_a_node_that_misses_the_limit_of_its_phase_is_replaced(young, limit: str, sentence: str):
+    late = decide(spec(), world(block(), young(limit)))
+    assert [ended.reason for ended in of(late, Terminate)] == [
+        f"{young(limit).name} {sentence}; it is replaced"
+    ]
+    almost = decide(spec(), world(block(), young(limit), now=NOW - timedelta(seconds=1)))
+    assert not of(almost, Terminate)
+    assert almost.wake_at == NOW
+
+
+@pytest.mark.requirement("PE-10")
+def test_a_node_check_that_never_ends_is_a_timed_failure():
+    late = node(phase="verifying", accelerators_registered_at=ago("10m"))
+    (ended,) = of(decide(spec(), world(block(), late)), Terminate)
+    assert "never finished its node check within 10m" in ended.reason
+
+
+@pytest.mark.requirement("PE-10")
+def test_a_node_takes_work_once_its_check_passed():
+    checked = node(phase="verifying", check="passed", joined="3m")
+    (marked,) = of(decide(spec(), world(block(), checked)), MarkReady)
+    assert marked.node == checked.name
+    assert not of(decide(spec(), world(block(), node(phase="verifying", joined="3m"))), MarkReady)
+
+
+@pytest.mark.requirement("PE-17")
+def test_a_node_that_fails_its_first_check_is_terminated_with_the_reason():
+    bad = node(phase="verifying", check="failed", check_message="ECC errors on GPU 3", joined="3m")
+    (ended,) = of(decide(spec(), world(block(), bad)), Terminate)
+    assert "failed its node check: ECC errors on GPU 3" in ended.reason
+
+
+@pytest.mark.requirement("PE-17")
+def test_a_gpu_that_fails_after_ready_drains_the_node():
+    bad = node(check="failed", check_message="GPU 5 fell off the bus")
+    plan = decide(spec(), world(block(), bad, pod(on=bad, gpus=8)))
+    (started,) = of(plan, StartDrain)
+    assert started.reason == "node check failed: GPU 5 fell off the bus"
+    assert not of(plan, Terminate)
+
+
+@pytest.mark.requirement("PE-17")
+def test_a_failed_node_asks_nobody_for_a_checkpoint_and_evicts_at_once():
+    bad = node(phase="draining", drain_reason="node check failed: GPU 5", check="failed")
+    plan = decide(
+        spec(), world(block(), bad, pod(on=bad, gpus=8, checkpoint_every="1h", checkpoint_time="5m"))
+    )
+    assert of(plan, Evict)
+    assert not of(plan, RequestCheckpoint)
+
+
+@pytest.mark.requirement("PE-17")
+def test_nothing_new_is_sent_to_a_node_that_failed_its_check():
+    waiting = pod(gpus=8)
+    plan = decide(spec(), world(block(), node(check="failed"), waiting))
+    assert not of(plan, Admit)
+    assert why(plan, waiting)
+
+
+@pytest.mark.requirement("PE-17")
+def test_a_running_node_that_goes_silent_is_replaced_after_five_minutes():
+    silent = node(ready=False, ready_changed_at=ago("5m"))
+    plan = decide(spec(), world(block(), silent, pod(on=silent, gpus=8)))
+    assert [ended.instance_id for ended in of(plan, Terminate)] == ["i-1"]
+    hiccup = node(ready=False, ready_changed_at=ago("4m"))
+    assert not of(decide(spec(), world(block(), hiccup)), Terminate)
+
+
+@pytest.mark.requirement("PE-17")
+def test_a_draining_node_that_goes_silent_is_not_waited_for():
+    silent = node(phase="draining", ready=False, ready_changed_at=ago("5m"))
+    plan = decide(spec(), world(block(), silent, pod(on=silent, gpus=8)))
+    assert [ended.instance_id for ended in of(plan, Terminate)] == ["i-1"]
+
+
+@pytest.mark.requirement("PE-17")
+def test_the_node_object_of_an_instance_that_is_gone_is_removed():
+    plan = decide(spec(), world(block(), node(state=InstanceState.TERMINATED)))
+    assert [removed.node for removed in of(plan, RemoveNode)] == ["node-i-1"]
+    still_ending = decide(spec(), world(block(), node(state=InstanceState.SHUTTING_DOWN)))
+    assert not of(still_ending, RemoveNode)
+
+
+@pytest.mark.requirement("PE-9")
+def test_the_registration_window_is_told_as_passing():
+    waiting = pod(gpus=8, message="OutOfnvidia.com/gpu")
+    plan = decide(spec(), world(block(), node(phase="registering", joined="1m"), waiting))
+    told = why(plan, waiting)
+    assert told.code == "starting"
+    assert "60-90 s" in told.reason
+    assert "OutOfnvidia.com/gpu" in told.reason
+
+
+@pytest.mark.requirement("PE-9")
+def test_a_node_whose_gpus_are_not_registered_is_not_admitted_to():
+    plan = decide(spec(), world(block(), node(phase="registering", joined="1m"), pod(gpus=8)))
+    assert not of(plan, Admit)
+
+
+@pytest.mark.requirement("PE-17")
+def test_a_gang_keeps_the_nodes_of_its_survivors_while_the_lost_slot_is_replaced():
+    survivor, replacement = node("i-1"), node("i-2", "launched", launched="2m")
+    pods = gang(size=2)
+    plan = decide(spec(), world(block(), survivor, replacement, pods))
+    assert not of(plan, Admit)
+    assert not of(plan, StartDrain)
+    assert {why(plan, one).code for one in pods} == {"gang", "starting"}
