@@ -100,5 +100,13 @@ class Observer:
                 if pod.node:
                     index.setdefault(pod.node, []).append(pod)
             self._indexed_from = view.pods
-            self._pods_by_node = {name: tuple(pods) for name, pods in index.items()}
+            before = self._pods_by_node
+            self._pods_by_node = {name: _same_or_new(before.get(name), pods) for name, pods in index.items()}
         return self._pods_by_node
+
+
+def _same_or_new(before: tuple[Pod, ...] | None, pods: list[Pod]) -> tuple[Pod, ...]:
+    """The tuple of the last look if it holds the very same pods: then nothing about the node has to be redone."""
+    if before is not None and len(before) == len(pods) and all(a is b for a, b in zip(before, pods, strict=True)):
+        return before
+    return tuple(pods)

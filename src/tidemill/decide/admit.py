@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from tidemill.decide.draft import Draft, End
 from tidemill.decide.nodes import pod_lead
 from tidemill.plan import Recreate
+from tidemill.spec import names
 from tidemill.spec.models import ComputePool
 from tidemill.world import Gang, Pod, PodPhase, PodShape, Terms
 
@@ -38,10 +39,25 @@ class Item:
         return self.pods[0].terms
 
     @property
+    def wants_accelerator(self) -> bool:
+        return any(name in names.ACCELERATORS for name, _ in self.shape.requests)
+
+    @property
     def kind(self) -> tuple[object, ...]:
-        """Items of one kind are interchangeable: where one finds no room, neither does the next."""
-        pod = self.pods[0]
-        return (pod.shape, pod.terms, pod.namespace, self.gated, self.pinned_to, len(self.pods))
+        """Items of one kind ask for the same room and differ only in how long they need it."""
+        pod, terms = self.pods[0], self.pods[0].terms
+        resumes = terms.checkpoint_every is not None
+        return (
+            id(pod.shape), pod.namespace, self.gated, self.pinned_to, len(self.pods),
+            terms.overflow, terms.grace, terms.checkpoint_time, terms.expected is None, resumes,
+        )  # fmt: skip
+
+    @property
+    def need(self) -> timedelta:
+        """How long it needs its room, as far as it says; the longer of two of one kind is the harder to place."""
+        terms = self.terms
+        run = terms.expected or timedelta(0)
+        return terms.load + max(run, terms.checkpoint_every or timedelta(0))
 
 
 def waiting(draft: Draft) -> list[Item]:

@@ -6,25 +6,26 @@ take room from it, so that a later step sees what an earlier one has already pro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from tidemill.decide.nodes import Phase, deadline_of, lead_for, phase_of
+from tidemill.decide.facts import NodeFacts, facts_of
+from tidemill.decide.nodes import Phase, deadline_of, waves_lead
 from tidemill.decide.overflow import money_runs_out_at
+from tidemill.decide.pools import templates
 from tidemill.plan import Action, Plan, Unmet, UnmetCode, Warning
 from tidemill.spec import Spec
 from tidemill.spec.models import ComputePool, Provisioner
 from tidemill.world import Node, Pod, Reservation, Source, SourceKind, World
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Life:
     """One node of ours, as this decision sees it. Strangers' nodes are in `Draft.strangers`."""
 
+    facts: NodeFacts
     node: Node
     phase: Phase
-    pool: ComputePool | None  # None: the pool was removed; its nodes run on and still end well
-    source: Source
     pods: tuple[Pod, ...]  # bound here, daemons left out
     deadline: datetime | None = None
     drain_from: datetime | None = None
@@ -32,14 +33,13 @@ class Life:
     ending: bool = False  # this plan drains or terminates it
 
     @property
-    def pool_name(self) -> str:
-        return self.node.instance.pool if self.node.instance else ""
+    def pool(self) -> ComputePool | None:
+        """None: the pool was removed; its nodes run on and still end well."""
+        return self.facts.template.pool if self.facts.template is not None else None
 
     @property
-    def provisioner(self) -> Provisioner:
-        """How it was launched, which decides who else will end it; the pool may have changed since."""
-        tag = self.node.instance.provisioner if self.node.instance else ""
-        return Provisioner(tag) if tag in Provisioner._value2member_map_ else Provisioner.NATIVE
+    def source(self) -> Source:
+        return self.facts.source
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,13 @@ class End:
 
 
 NO_END = End(None, None)
+Ending = tuple[str, Provisioner, Source]  # a pool's nodes of one source end together
+
+
+@dataclass(slots=True)
+class _Group:
+    lives: list[Life] = field(default_factory=list)
+    end: End | None = None
 
 
 class Draft:
@@ -59,14 +66,16 @@ class Draft:
         self.world = world
         self.now = world.now
         self.owner = spec.platform.spec.deployment
+        self.templates = templates(spec)
         self.reservations: dict[str, Reservation] = {r.id: r for r in world.reservations}
         self.actions: list[Action] = []
         self.unmet: dict[str, Unmet] = {}
         self.warnings: list[Warning] = []
         self.wake_at: datetime | None = None
-        self.lives: list[Life] = []
+        self.lives: list[Life] = []  # those that are not gone
+        self.gone: list[Life] = []
         self.strangers: list[Node] = []
-        self._ends: dict[tuple[str, str, Source], End] = {}
+        self._groups: dict[Ending, _Group] = {}
         self._disruptions_at_once: dict[str, int] | None = None
         self._join()
 
@@ -92,38 +101,49 @@ class Draft:
     # --- the world joined up ---
 
     def _join(self) -> None:
-        pods_by_node = self.world.pods_by_node
+        spec, owner, pods_by_node, groups = self.spec, self.owner, self.world.pods_by_node, self._groups
         for node in self.world.nodes:
-            instance = node.instance
-            if instance is None or instance.owner != self.owner:
+            instance, kube = node.instance, node.kube
+            if instance is None or instance.owner != owner:
                 self.strangers.append(node)
                 continue
-            bound = pods_by_node.get(node.kube.name, ()) if node.kube is not None else ()
-            pods = tuple(pod for pod in bound if not pod.daemon)
-            pool = self.spec.pools.get(instance.pool)
-            self.lives.append(Life(node, phase_of(node), pool, instance.source, pods))
-        for life in self.lives:
-            if life.phase is not Phase.GONE:
-                self._set_end(life)
+            facts = facts_of(spec, node, pods_by_node.get(kube.name, ()) if kube is not None else ())
+            life = Life(facts, node, facts.phase, facts.pods)
+            if facts.phase is Phase.GONE:
+                self.gone.append(life)
+                continue
+            self.lives.append(life)
+            ending = (facts.pool_name, facts.provisioner, facts.source)
+            group = groups.get(ending)
+            if group is None:
+                group = groups[ending] = _Group()
+            group.lives.append(life)
+        for ending, group in groups.items():
+            end = group.end = self._compute_end(ending, group.lives)
+            for life in group.lives:
+                life.deadline, life.drain_from = end.deadline, end.drain_from
+                announced = life.node.instance.ends_at if life.node.instance is not None else None
+                if announced is not None:
+                    self._end_alone(life, announced)
 
-    def _set_end(self, life: Life) -> None:
-        end = self.end_of(life.source, life.pool_name, life.provisioner)
-        life.deadline, life.drain_from = end.deadline, end.drain_from
-        instance = life.node.instance
-        if instance is not None and instance.ends_at is not None:
-            life.deadline = min(instance.ends_at, life.deadline or instance.ends_at)
-            lead = self._lead(life.pods, life.pool)
-            life.drain_from = min(life.deadline - lead, life.drain_from or life.deadline)
+    def _end_alone(self, life: Life, at: datetime) -> None:
+        """AWS has announced that it takes this one: an interruption, a retirement."""
+        life.deadline = min(at, life.deadline or at)
+        lead = self._lead([life], life.pool)
+        life.drain_from = min(life.deadline - lead, life.drain_from or life.deadline)
 
     def end_of(self, source: Source, pool_name: str, provisioner: Provisioner) -> End:
         """One lead for all nodes of a source in a pool: they end together, so they drain together."""
-        key = (pool_name, provisioner.value, source)
-        end = self._ends.get(key)
-        if end is None:
-            end = self._ends[key] = self._compute_end(source, pool_name, provisioner)
-        return end
+        ending = (pool_name, provisioner, source)
+        group = self._groups.get(ending)
+        if group is None:
+            group = self._groups[ending] = _Group()
+        if group.end is None:
+            group.end = self._compute_end(ending, group.lives)
+        return group.end
 
-    def _compute_end(self, source: Source, pool_name: str, provisioner: Provisioner) -> End:
+    def _compute_end(self, ending: Ending, lives: list[Life]) -> End:
+        pool_name, provisioner, source = ending
         deadline: datetime | None = None
         if source.kind in (SourceKind.BLOCK, SourceKind.ODCR):
             reservation = self.reservations.get(source.id)
@@ -133,28 +153,22 @@ class Draft:
             deadline = money_runs_out_at(self.spec, self.world, pool_name, source.kind)
         if deadline is None:
             return NO_END
-        pods = [
-            pod
-            for life in self.lives
-            if life.source == source and life.pool_name == pool_name
-            for pod in life.pods
-        ]
-        return End(deadline, deadline - self._lead(pods, self.spec.pools.get(pool_name)))
+        return End(deadline, deadline - self._lead(lives, self.spec.pools.get(pool_name)))
 
-    def _lead(self, pods: list[Pod] | tuple[Pod, ...], pool: ComputePool | None) -> timedelta:
-        return lead_for(
-            pods,
-            checkpoint=pool.spec.drain.checkpoint if pool else True,
-            asked=pool.spec.drain.lead if pool else None,
-            disruptions_at_once=self.disruptions_at_once,
-        )
+    def _lead(self, lives: list[Life], pool: ComputePool | None) -> timedelta:
+        """The longest any pod needs, any service under a budget needs, and the pool asks for."""
+        longest = max((life.facts.lead for life in lives), default=timedelta(0))
+        if pool is not None and pool.spec.drain.lead is not None:
+            longest = max(longest, pool.spec.drain.lead)
+        pods = [pod for life in lives for pod in life.pods] if self.world.budgets else []
+        return waves_lead(longest, pods, self.disruptions_at_once)
 
     @property
     def disruptions_at_once(self) -> dict[str, int]:
         """For each workload under a budget: how many replicas may be away at one time, when all are healthy."""
         if self._disruptions_at_once is None:
             replicas: dict[str, int] = {}
-            for pod in self.world.pods:
+            for pod in self.world.pods if self.world.budgets else ():
                 if pod.deleting_until is None:
                     replicas[pod.workload] = replicas.get(pod.workload, 0) + 1
             self._disruptions_at_once = {

@@ -23,7 +23,7 @@ FORCE_MARGIN = timedelta(minutes=1)
 def drain(draft: Draft) -> None:
     allowed = {budget.workload: budget.allowed for budget in draft.world.budgets}
     for life in draft.lives:
-        if life.phase is Phase.GONE or life.ending:
+        if life.ending:
             continue
         _announce(draft, life)
         if life.phase is Phase.DRAINING:
@@ -36,7 +36,7 @@ def drain(draft: Draft) -> None:
 
 def _announce(draft: Draft, life: Life) -> None:
     deadline = life.deadline
-    if deadline is None:
+    if deadline is None or all(told is not None and abs(told - deadline) <= END_MOVED for told in life.facts.announced):
         return
     for pod in life.pods:
         known = pod.ends_at

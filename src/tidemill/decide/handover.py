@@ -10,7 +10,8 @@ from datetime import datetime
 from tidemill.decide.admit import POD_START, Item, expected_run
 from tidemill.decide.draft import Draft, Life
 from tidemill.decide.nodes import Phase
-from tidemill.decide.room import Room, Rooms, admits, fits
+from tidemill.decide.room import Room, Rooms
+from tidemill.decide.rules import admits, fits
 from tidemill.world import Pod
 
 
@@ -23,8 +24,9 @@ def claim(draft: Draft, found: Rooms) -> None:
         for pod in life.pods
         if moves(pod)
     ]
+    rooms = list(found.all_rooms()) if leaving else []
     for when, life, pod in sorted(leaving, key=lambda one: (one[0], one[1].node.name, one[2].name)):
-        room = next((room for room in found.rooms if _suits(room, life, pod)), None)
+        room = next((room for room in rooms if _suits(room, life, pod)), None)
         if room is not None:
             room.claim(pod.shape.requests, when)
 
@@ -35,21 +37,22 @@ def moves(pod: Pod) -> bool:
 
 
 def _suits(room: Room, life: Life, pod: Pod) -> bool:
-    if room.pool is None or room.pool is not life.pool or room.source == life.source:
+    group = room.group
+    if group.template is None or group.template is not life.facts.template or group.source == life.source:
         return False
-    ends, leaves = room.end.drain_from, life.deadline
+    ends, leaves = group.end.drain_from, life.deadline
     if ends is not None and leaves is not None and ends <= leaves:
         return False
-    return admits(pod.shape, room.labels, room.taints) and fits(pod.shape.requests, room.unclaimed())
+    return admits(pod.shape, group.labels, group.taints) and fits(pod.shape.requests, room.unclaimed())
 
 
 def fits_beside_claims(draft: Draft, item: Item, room: Room) -> bool:
     """Is there room for it until it is done, given who will move in and when?"""
     if not fits(item.shape.requests, room.free):
         return False
-    if not room.claimed or not item.gated or room.pool is None:
+    if not room.claimed or not item.gated or room.group.template is None:
         return True
-    run = expected_run(item.terms, room.pool)
+    run = expected_run(item.terms, room.group.template.pool)
     done: datetime | None = draft.now + POD_START + item.terms.load + run if run is not None else None
     if done is not None and room.claimed_from is not None and done <= room.claimed_from:
         return True

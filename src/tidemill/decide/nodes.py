@@ -138,28 +138,19 @@ def pod_lead(pod: Pod, *, checkpoint: bool) -> timedelta:
     return pod.terms.grace + saving + SIGNAL_LAG + MARGIN
 
 
-def lead_for(
-    pods: Iterable[Pod],
-    *,
-    checkpoint: bool,
-    asked: timedelta | None,
-    disruptions_at_once: dict[str, int],
-) -> timedelta:
-    """How early a source must start to drain, from the pods on all of its nodes.
+def waves_lead(longest: timedelta, pods: Iterable[Pod], disruptions_at_once: dict[str, int]) -> timedelta:
+    """How early a source must start to drain: the longest need of its pods, or of its services if they need more.
 
     `disruptions_at_once` gives, for workloads under a disruption budget, how many replicas may be away at one
     time: such a workload moves in waves, and each wave waits for replacements to become ready.
     """
-    longest = max(SHORTEST_LEAD, asked or SHORTEST_LEAD)
+    longest = max(SHORTEST_LEAD, longest)
     members: dict[str, list[Pod]] = {}
     for pod in pods:
-        if pod.daemon:
-            continue
-        longest = max(longest, pod_lead(pod, checkpoint=checkpoint))
         if pod.workload in disruptions_at_once:
             members.setdefault(pod.workload, []).append(pod)
     for workload, group in members.items():
-        waves = -(-len(group) // max(1, disruptions_at_once[workload]))
+        waves = -(-len(group) // disruptions_at_once[workload])
         wave = max(pod.terms.grace + pod.terms.load for pod in group) + REPLACEMENT_START
         longest = max(longest, waves * wave + MARGIN)
     return longest
@@ -170,11 +161,11 @@ def lead_for(
 
 def follow_nodes(draft: Draft) -> None:
     """Let checked nodes work, replace those that miss a limit or fail, clean up after those that are gone."""
+    for life in draft.gone:
+        _clean_up(draft, life)
     for life in draft.lives:
         if life.phase is Phase.READY or life.phase is Phase.DRAINING:
             _follow_health(draft, life)
-        elif life.phase is Phase.GONE:
-            _clean_up(draft, life)
         else:
             _follow_start(draft, life)
 

@@ -1,4 +1,4 @@
-"""Which nodes to launch, and who goes where: a first-fit over rooms, ordered by cost and by time.
+"""Which nodes to launch, and who goes where: a first-fit over groups of rooms, ordered by cost and by time.
 
 One pass places everything that waits: on Ready room now, on room that is coming, or on new room it opens
 within the limits; what finds none gets its reason from `why`. Prepaid room comes first, and among sources
@@ -9,25 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from tidemill.decide.admit import Item, lasts
 from tidemill.decide.draft import Draft, End
 from tidemill.decide.handover import fits_beside_claims
-from tidemill.decide.room import (
-    BOOT,
-    SHORTEST_USE,
-    Opening,
-    Room,
-    Rooms,
-    Stage,
-    admits,
-    end_of_opening,
-    fits,
-    money_allows,
-)
+from tidemill.decide.openings import Opening, end_of_opening, money_allows
+from tidemill.decide.room import BOOT, Group, Room, Rooms, Stage
+from tidemill.decide.rules import admits, fits, wants_host
 from tidemill.spec import names
 from tidemill.world import Source
+
+# A node that would be drained sooner than this after booting is not worth launching.
+SHORTEST_USE = timedelta(minutes=15)
 
 
 @dataclass(slots=True)
@@ -37,7 +31,7 @@ class Placement:
 
     @property
     def stage(self) -> Stage:
-        return max(room.stage for room in self.rooms)
+        return max(room.group.stage for room in self.rooms)
 
 
 @dataclass(slots=True)
@@ -47,53 +41,78 @@ class Packing:
 
 
 def pack(draft: Draft, items: list[Item], found: Rooms) -> Packing:
+    """Room only ever shrinks within a pass: where an item found none, one like it that needs longer will not."""
     packing = Packing()
-    hopeless: set[tuple[object, ...]] = set()
-    with_gpus = [room for room in found.rooms if any(room.free.get(name, 0) > 0 for name in names.ACCELERATORS)]
+    groups = found.ordered()
+    hopeless: dict[tuple[object, ...], timedelta] = {}
     for item in items:
-        rooms = None
-        if item.kind not in hopeless:
-            wants_gpu = any(name in names.ACCELERATORS for name, _ in item.shape.requests)
-            rooms = _place(draft, item, with_gpus if wants_gpu else found.rooms, found)
+        failed = hopeless.get(item.kind)
+        if failed is not None and failed <= item.need:
+            packing.unplaced.append(item)
+            continue
+        usable = [group for group in groups if group.rooms and may_use(draft, item, group)]
+        if len(item.pods) == 1:
+            rooms = _place_one(draft, item, usable, found)
+        else:
+            rooms = _place_gang(draft, item, usable, found)
         if rooms is None:
-            hopeless.add(item.kind)
+            hopeless[item.kind] = item.need
             packing.unplaced.append(item)
             continue
         for room in rooms:
-            if room.stage is Stage.NEW and room not in found.rooms:
-                found.rooms.append(room)
-                with_gpus.append(room)
+            if room.group.stage is Stage.NEW and room not in room.group.rooms:
+                room.group.rooms.append(room)
+                groups.append(room.group)
         packing.placements.append(Placement(item, rooms))
     return packing
 
 
-def _place(draft: Draft, item: Item, rooms: list[Room], found: Rooms) -> list[Room] | None:
-    usable = [room for room in rooms if may_use(draft, item, room)]
-    if len(item.pods) == 1:
-        return _place_one(draft, item, usable, found)
-    return _place_gang(draft, item, usable, found)
-
-
-def _place_one(draft: Draft, item: Item, usable: list[Room], found: Rooms) -> list[Room] | None:
-    best = min((room for room in usable if fits_beside_claims(draft, item, room)), key=_rank, default=None)
-    if best is None:
-        best = _open(draft, item, found.openings)
-    if best is None:
-        return None
+def _place_one(draft: Draft, item: Item, usable: list[Group], found: Rooms) -> list[Room] | None:
+    host = wants_host(item.shape)
+    for group in usable:
+        fitting = [
+            room
+            for room in group.rooms
+            if fits_beside_claims(draft, item, room) and (not host or _is_host(room, host))
+        ]
+        if fitting:
+            best = min(fitting, key=lambda room: room.tightness)
+            break
+    else:
+        opened = _open(draft, item, found.openings)
+        if opened is None:
+            return None
+        best = opened
     best.take(item.shape.requests)
     return [best]
 
 
-def _place_gang(draft: Draft, item: Item, usable: list[Room], found: Rooms) -> list[Room] | None:
+def _is_host(room: Room, host: str) -> bool:
+    labels = room.life.facts.labels if room.life is not None else room.group.labels
+    return labels.get(names.LABEL_HOSTNAME) == host
+
+
+def _place_gang(draft: Draft, item: Item, usable: list[Group], found: Rooms) -> list[Room] | None:
     """All pods on one source in one zone. Fewest nodes still to come first, then order and time."""
     places: dict[tuple[Source, str], list[Room]] = {}
-    for room in sorted(usable, key=_rank):
-        places.setdefault((room.source, room.zone), []).append(room)
+    for group in usable:
+        places.setdefault((group.source, group.zone), []).extend(group.rooms)
+    best = _best_of(item, [_fill(draft, item, rooms, ()) for rooms in places.values()])
+    if best is not None:
+        return best
+    opening_at: dict[tuple[Source, str], list[Opening]] = {}
     for opening in found.openings:
-        places.setdefault((opening.source, opening.zone), [])
+        opening_at.setdefault((opening.source, opening.zone), []).append(opening)
+    for place, openings in opening_at.items():
+        taken = _fill(draft, item, places.get(place, []), openings)
+        best = _best_of(item, [best, taken])
+    return best
+
+
+def _best_of(item: Item, fillings: Iterable[list[Room] | None]) -> list[Room] | None:
+    """Keep the best; give back what the others took."""
     best: list[Room] | None = None
-    for (source, zone), rooms in places.items():
-        taken = _fill(draft, item, rooms, [o for o in found.openings if (o.source, o.zone) == (source, zone)])
+    for taken in fillings:
         if taken is None:
             continue
         if best is None or _gang_rank(taken) < _gang_rank(best):
@@ -103,13 +122,13 @@ def _place_gang(draft: Draft, item: Item, usable: list[Room], found: Rooms) -> l
     return best
 
 
-def _fill(draft: Draft, item: Item, rooms: list[Room], openings: list[Opening]) -> list[Room] | None:
+def _fill(draft: Draft, item: Item, rooms: list[Room], openings: Iterable[Opening]) -> list[Room] | None:
     """Take room for every pod of a gang, or none at all."""
     requests = item.shape.requests
     taken: list[Room] = []
-    here = list(rooms)
+    here = [room for room in rooms if fits_beside_claims(draft, item, room)]
     for _ in item.pods:
-        room = next((room for room in here if fits_beside_claims(draft, item, room)), None)
+        room = next((room for room in here if fits(requests, room.free)), None)
         if room is None:
             room = _open(draft, item, openings)
             if room is None:
@@ -124,32 +143,43 @@ def _fill(draft: Draft, item: Item, rooms: list[Room], openings: list[Opening]) 
 def _undo(item: Item, taken: list[Room]) -> None:
     for room in taken:
         room.give_back(item.shape.requests)
-    for room in {id(room): room for room in taken}.values():
-        if room.stage is Stage.NEW and room.opening is not None and _untouched(room):
-            room.opening.opened -= 1
-            room.opening.left += 1
-            room.opening.allowance.take(room.opening.kind, -1)
+    for opened in {id(room): room for room in taken if room.opening is not None}.values():
+        if opened.opening is not None and not opened.group.rooms:
+            opened.opening.close()
 
 
-def _untouched(room: Room) -> bool:
-    return room.opening is not None and all(room.free.get(k) == v for k, v in room.opening.free.items())
+def _gang_rank(rooms: list[Room]) -> tuple[object, ...]:
+    coming = sum(room.group.stage is not Stage.READY for room in rooms)
+    return (max(room.group.stage for room in rooms), rooms[0].group.order, coming, rooms[0].group.rank)
+
+
+# --- opening ------------------------------------------------------------------------------------------
 
 
 def _open(draft: Draft, item: Item, openings: Iterable[Opening]) -> Room | None:
-    """The first opening that would do: they are in order of preference, cheapest first."""
+    """The best opening that would do: the pool's order, then the price, then the least time, then the fewest GPUs."""
     best: tuple[tuple[object, ...], Opening, End] | None = None
     for opening in openings:
         if refusal(draft, item, opening) is not None:
             continue
         end = end_of_opening(draft, opening)
-        rank = (*opening.order, opening.usd_h, _instant(end.deadline), opening.kind.gpus, opening.kind.name, opening.zone)
+        ends = end.deadline.timestamp() if end.deadline is not None else float("inf")
+        rank = (*opening.order, opening.usd_h, ends, opening.kind.gpus, opening.kind.name, opening.zone)
         if best is None or rank < best[0]:
             best = (rank, opening, end)
     if best is None:
         return None
     _, opening, end = best
     opening.open()
-    return opening.room(end)
+    return new_room(opening, end, Stage.NEW)
+
+
+def new_room(opening: Opening, end: End, stage: Stage) -> Room:
+    group = Group(
+        stage, opening.template, opening.source, opening.zone, opening.labels, opening.template.taints, end,
+        opening.order, overflow=opening.overflow is not None,
+    )  # fmt: skip
+    return Room(group, f"new {opening.kind.name}", opening.free, opening=opening)
 
 
 def refusal(draft: Draft, item: Item, opening: Opening) -> str | None:
@@ -159,7 +189,7 @@ def refusal(draft: Draft, item: Item, opening: Opening) -> str | None:
         return "namespace"
     if item.pinned_to and item.pinned_to != opening.source.label:
         return "pinned"
-    if not admits(item.shape, opening.labels, opening.taints):
+    if not admits(item.shape, opening.labels, opening.template.taints) or wants_host(item.shape):
         return "selector"
     if not fits(item.shape.requests, opening.free):
         return "size"
@@ -169,48 +199,34 @@ def refusal(draft: Draft, item: Item, opening: Opening) -> str | None:
         return "money"
     if not opening.allowance.allows(opening.kind):
         return "limit"
-    end = end_of_opening(draft, opening)
-    ready_at = draft.now + BOOT
-    if not lasts(item, end, pool, ready_at):
-        return "time"
-    if end.drain_from is not None and ready_at + SHORTEST_USE > end.drain_from:
+    if not outlasts(draft, item, end_of_opening(draft, opening), opening):
         return "time"
     if opening.resting_until is not None and opening.resting_until > draft.now:
         return "resting"
     return "full" if opening.left < 1 else None
 
 
-def may_use(draft: Draft, item: Item, room: Room) -> bool:
-    """Everything but resources. Ungated pods go where the scheduler sends them; we only count on room for them."""
-    if item.pinned_to and item.pinned_to != room.source.label:
+def outlasts(draft: Draft, item: Item, end: End, opening: Opening) -> bool:
+    ready_at: datetime = draft.now + BOOT
+    if end.drain_from is not None and ready_at + SHORTEST_USE > end.drain_from:
         return False
-    if not admits(item.shape, room.labels, room.taints):
+    return lasts(item, end, opening.pool, ready_at)
+
+
+def may_use(draft: Draft, item: Item, group: Group) -> bool:
+    """Everything but resources. Ungated pods go where the scheduler sends them; we only count on room for them."""
+    if item.pinned_to and item.pinned_to != group.source.label:
+        return False
+    if not admits(item.shape, group.labels, group.taints):
         return False
     if not item.gated:
         return True
-    pool = room.pool
-    if pool is None:
+    if group.template is None:
         return False  # a gated pod is pinned to a source, and a stranger's node has none
+    pool = group.template.pool
     if pool.spec.allowed_namespaces and item.pods[0].namespace not in pool.spec.allowed_namespaces:
         return False
-    if room.overflow and not item.terms.overflow:
+    if group.overflow and not item.terms.overflow:
         return False
-    from_ = draft.now if room.stage is Stage.READY else draft.now + BOOT
-    return lasts(item, room.end, pool, from_)
-
-
-def _instant(end: datetime | None) -> float:
-    """Sorts what never ends last."""
-    return end.timestamp() if end is not None else float("inf")
-
-
-def _rank(room: Room) -> tuple[object, ...]:
-    """Ready before coming; then the pool's own order; then the least time that suffices; then the tightest fit."""
-    free_gpus = sum(room.free.get(name, 0) for name in names.ACCELERATORS)
-    ends = _instant(room.end.deadline)
-    return (room.stage, room.order, ends, free_gpus, room.free.get(names.CPU, 0), room.name)
-
-
-def _gang_rank(rooms: list[Room]) -> tuple[object, ...]:
-    coming = sum(room.stage is not Stage.READY for room in rooms)
-    return (max(room.stage for room in rooms), rooms[0].order, coming, _instant(rooms[0].end.deadline), rooms[0].source.label)
+    from_ = draft.now if group.stage is Stage.READY else draft.now + BOOT
+    return lasts(item, group.end, pool, from_)

@@ -12,14 +12,13 @@ from tidemill.decide.draft import Draft, Life
 from tidemill.decide.nodes import Phase
 from tidemill.decide.overflow import PREPAID
 from tidemill.plan import StartDrain
-from tidemill.spec.match import matching
 from tidemill.spec.units import format_duration
 from tidemill.world import Pod
 
 
 def reclaim(draft: Draft) -> None:
     for life in draft.lives:
-        if life.phase is not Phase.READY or life.ending or life.pool is None:
+        if life.phase is not Phase.READY or life.ending or life.facts.template is None:
             continue
         if life.pods:
             _drop_drifted(draft, life)
@@ -54,7 +53,7 @@ def _idle_since(life: Life) -> datetime:
 
 def _drop_drifted(draft: Draft, life: Life) -> None:
     """One drifted node at a time in a pool: its pods must find a place before the next one goes."""
-    why = drift(draft, life)
+    why = life.facts.drift
     if why is None:
         return
     assert life.pool is not None
@@ -66,20 +65,6 @@ def _drop_drifted(draft: Draft, life: Life) -> None:
         return
     life.ending = True
     draft.do(StartDrain(life.node.name, f"drifted: {why}"))
-
-
-def drift(draft: Draft, life: Life) -> str | None:
-    """What about this node its pool would not launch today."""
-    instance, kube, pool = life.node.instance, life.node.kube, life.pool
-    assert instance is not None and kube is not None and pool is not None
-    kinds = {kind.name for kind in matching(draft.spec.catalog, pool.spec.requirements)}
-    if instance.instance_type not in kinds:
-        return f"pool {pool.name} no longer allows {instance.instance_type}"
-    labels = dict(kube.labels)
-    for key, value in pool.spec.labels.items():
-        if labels.get(key) != value:
-            return f"it lacks the label {key}={value} of pool {pool.name}"
-    return None
 
 
 def is_protected(draft: Draft, pod: Pod) -> bool:

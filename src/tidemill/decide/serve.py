@@ -10,9 +10,10 @@ from tidemill.decide.draft import Draft
 from tidemill.decide.handover import claim
 from tidemill.decide.launches import InFlight
 from tidemill.decide.nodes import Phase
-from tidemill.decide.pack import Packing, Placement, pack
-from tidemill.decide.room import BOOT, SHORTEST_USE, Opening, Rooms, Stage, end_of_opening, survey
-from tidemill.decide.why import explain
+from tidemill.decide.openings import Opening, end_of_opening
+from tidemill.decide.pack import SHORTEST_USE, Packing, Placement, new_room, pack
+from tidemill.decide.room import BOOT, Room, Rooms, Stage, survey
+from tidemill.decide.why import Explainer
 from tidemill.plan import Admit, Launch, Recreate
 from tidemill.world import LaunchIntent, Pod, SourceKind
 
@@ -25,7 +26,8 @@ def serve(draft: Draft, in_flight: InFlight) -> None:
     items = waiting(draft)
     if not items and not _could_warm(draft):
         return
-    found = survey(draft, in_flight)
+    accelerated = all(item.wants_accelerator for item in items) and not draft.world.budgets
+    found = survey(draft, in_flight, accelerated=accelerated)
     warm(draft, found)
     claim(draft, found)
     packing = pack(draft, items, found)
@@ -35,8 +37,12 @@ def serve(draft: Draft, in_flight: InFlight) -> None:
                 room.life.reserved = True
         _start_or_wait(draft, placement)
     _launch(draft, packing, found)
+    explainer = Explainer(draft, found)
     for item in packing.unplaced:
-        _leave_waiting(draft, item, found)
+        if item.pinned_to:
+            _take_back(draft, item)
+        else:
+            explainer.explain(item)
 
 
 def _could_warm(draft: Draft) -> bool:
@@ -52,7 +58,7 @@ def _could_warm(draft: Draft) -> bool:
 
 def warm(draft: Draft, found: Rooms) -> None:
     """A delivered block gets its nodes at once: it is paid for whether they run or not (CB-11)."""
-    for opening in found.openings:
+    for opening in found.openings if _could_warm(draft) else ():
         if opening.reservation is None or opening.reservation.kind is not SourceKind.BLOCK:
             continue
         wanted = _warm_target(draft, opening)
@@ -65,9 +71,8 @@ def warm(draft: Draft, found: Rooms) -> None:
         while count < wanted and opening.left >= 1 and opening.allowance.allows(opening.kind):
             opening.open()
             count += 1
-            room = opening.room(end)
-            room.stage = Stage.COMING
-            found.rooms.append(room)
+            group = found.coming(opening.template, opening.source, opening.kind, opening.zone, end)
+            group.rooms.append(new_room(opening, end, Stage.COMING))
         if count:
             _write(draft, opening, count, f"block {opening.source.id} is active: {count} nodes warm up")
             opening.opened = 0
@@ -78,7 +83,7 @@ def _warm_target(draft: Draft, opening: Opening) -> float:
     if isinstance(setting, bool):
         return float("inf") if setting else 0
     alive = sum(
-        life.pool_name == opening.pool.name and life.source.kind is SourceKind.BLOCK and life.phase is not Phase.GONE
+        life.facts.pool_name == opening.pool.name and life.source.kind is SourceKind.BLOCK
         for life in draft.lives
     )
     coming = sum(
@@ -97,14 +102,15 @@ def _start_or_wait(draft: Draft, placement: Placement) -> None:
     if placement.stage is Stage.READY:
         if item.gated:
             room = rooms[0]
-            where = f"{len(rooms)} nodes of {room.source.label}" if item.gang else room.name
+            source, end = room.group.source, room.group.end
+            where = f"{len(rooms)} nodes of {source.label}" if item.gang else room.name
             draft.do(
-                Admit(tuple(pod.uid for pod in item.pods), room.source.label, room.end.deadline,
+                Admit(tuple(pod.uid for pod in item.pods), source.label, end.deadline,
                       f"there is room and time on {where}")
             )  # fmt: skip
         return
     for pod, room in zip(item.pods, rooms, strict=True):
-        if room.stage is Stage.READY:
+        if room.group.stage is Stage.READY:
             draft.hold(pod, "gang", f"room on {room.name} is held for it until the rest of its gang has room")
         elif room.life is not None:
             draft.hold(pod, "starting", _stage_sentence(room.life.phase, room.name))
@@ -122,8 +128,8 @@ def _stage_sentence(phase: Phase, name: str) -> str:
     return f"waits for {name}, which is {doing.get(phase, phase.value)}"
 
 
-def _opening_words(room: object) -> str:
-    opening = getattr(room, "opening", None)
+def _opening_words(room: Room) -> str:
+    opening = room.opening
     return f"{opening.kind.name} on {opening.source.label}" if opening is not None else "node"
 
 
@@ -173,10 +179,8 @@ def _write(draft: Draft, opening: Opening, count: int, reason: str) -> None:
 # --- what was not -------------------------------------------------------------------------------------
 
 
-def _leave_waiting(draft: Draft, item: Item, found: Rooms) -> None:
-    if not item.pinned_to:
-        explain(draft, item, found)
-        return
+def _take_back(draft: Draft, item: Item) -> None:
+    """Admitted to a source that has no room any more: made again, gated, it can be admitted elsewhere."""
     reason = f"{item.pinned_to}, which it was admitted to, has no room for it any more"
     if item.gang is not None:
         members = [

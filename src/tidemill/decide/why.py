@@ -6,24 +6,17 @@ The question is asked of every pool; the pool that comes closest gives the answe
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from tidemill.decide.admit import Item, lasts, time_needed
+from tidemill.decide.admit import Item, lasts, time_needed, useful_until
 from tidemill.decide.draft import Draft, End
 from tidemill.decide.nodes import SHORTEST_LEAD, deadline_of
+from tidemill.decide.openings import end_of_opening, usable_reservations
 from tidemill.decide.pack import may_use, refusal
-from tidemill.decide.room import (
-    BOOT,
-    Rooms,
-    admits,
-    fits,
-    node_labels,
-    pool_taints,
-    tolerates,
-    usable_reservations,
-)
+from tidemill.decide.pools import PoolTemplate
+from tidemill.decide.room import BOOT, Rooms
+from tidemill.decide.rules import admits, fits, tolerates
 from tidemill.plan import UnmetCode
-from tidemill.spec.match import matching
 from tidemill.spec.models import ComputePool
 from tidemill.spec.units import format_cpu, format_duration, format_instant, format_memory
 from tidemill.world import Pod, Reservation, ReservationState, Source, SourceKind
@@ -37,25 +30,64 @@ class Answer:
     earliest: datetime | None = None
 
 
-def explain(draft: Draft, item: Item, found: Rooms) -> None:
-    answers = [_ask(draft, item, pool, found) for pool in draft.spec.pools.values()]
-    best = max(answers, key=lambda answer: answer.closeness, default=None)
-    if best is None:
-        best = Answer(0, "impossible", "there is no compute pool")
-    for pod in item.pods:
-        draft.hold(pod, best.code, best.sentence, best.earliest)
+class Explainer:
+    """One answer serves every item of a kind for which the same sources last long enough."""
+
+    def __init__(self, draft: Draft, found: Rooms) -> None:
+        self._draft, self._found = draft, found
+        self._known: dict[tuple[object, ...], list[tuple[timedelta, timedelta, Answer]]] = {}
+
+    def explain(self, item: Item) -> None:
+        answer = self._recall(item) or self._work_out(item)
+        for pod in item.pods:
+            self._draft.hold(pod, answer.code, answer.sentence, answer.earliest)
+
+    def _recall(self, item: Item) -> Answer | None:
+        for shortest, longest, answer in self._known.get(item.kind, ()):
+            if shortest <= item.need <= longest:
+                return answer
+        return None
+
+    def _work_out(self, item: Item) -> Answer:
+        answers = [_ask(self._draft, item, one, self._found) for one in self._draft.templates.values()]
+        best = max(answers, key=lambda answer: answer.closeness, default=None)
+        if best is None:
+            best = Answer(0, "impossible", "there is no compute pool")
+        known = self._known.setdefault(item.kind, [])
+        known.append((item.need, item.need + _slack(self._draft, item, self._found), best))
+        return best
 
 
-def _ask(draft: Draft, item: Item, pool: ComputePool, found: Rooms) -> Answer:
-    misfit = _misfit(draft, item, pool)
+def _slack(draft: Draft, item: Item, found: Rooms) -> timedelta:
+    """How much longer an item could run before one source that lasts for this one would not for it."""
+    shortest = timedelta(days=365)
+    now = draft.now
+    for template in draft.templates.values():
+        pool = template.pool
+        needed = time_needed(item.terms, pool)
+        ends = [(now, group.end) for group in found.groups.values() if group.template is template]
+        ends += [(now + BOOT, group.end) for group in found.groups.values() if group.template is template]
+        ends += [(now + BOOT, end_of_opening(draft, one)) for one in found.openings if one.template is template]
+        ends += [(one.start + BOOT, _end_of(one, pool)) for one in _coming(draft, template)]
+        for start, end in ends:
+            until = useful_until(item, end, pool)
+            spare = until - start - needed if until is not None else shortest
+            if spare >= timedelta(0):
+                shortest = min(shortest, spare)
+    return shortest
+
+
+def _ask(draft: Draft, item: Item, template: PoolTemplate, found: Rooms) -> Answer:
+    pool = template.pool
+    misfit = _misfit(draft, item, template)
     if misfit is not None:
         return misfit
     if pool.spec.limits is None:
         return Answer(5, "limit", f"pool {pool.name} has no limits, and without limits it launches nothing")
-    coming = _next_reservation(draft, item, pool)
+    coming = _next_reservation(draft, item, template)
     earliest = coming.start + BOOT if coming is not None else None
     later = f"; block {coming.id} starts {format_instant(coming.start)}" if coming is not None else ""
-    words = {refusal(draft, item, one) for one in found.openings if one.pool is pool}
+    words = {refusal(draft, item, one) for one in found.openings if one.template is template}
     answer = _closest(draft, item, pool, words, found)
     return Answer(answer.closeness, answer.code, answer.sentence + later, answer.earliest or earliest)
 
@@ -85,63 +117,73 @@ def _closest(draft: Draft, item: Item, pool: ComputePool, words: set[str | None]
     return Answer(20, "no-capacity", f"pool {pool.name} has no active capacity")
 
 
-def _misfit(draft: Draft, item: Item, pool: ComputePool) -> Answer | None:
+def _misfit(draft: Draft, item: Item, template: PoolTemplate) -> Answer | None:
     """The pool could never run it, whatever capacity it had."""
-    pod = item.pods[0]
+    pod, pool, shape = item.pods[0], template.pool, item.shape
     if pool.spec.allowed_namespaces and pod.namespace not in pool.spec.allowed_namespaces:
         return Answer(1, "impossible", f"pool {pool.name} does not serve namespace {pod.namespace}")
-    kinds = matching(draft.spec.catalog, pool.spec.requirements)
-    taints = pool_taints(pool)
+    for taint in template.taints:
+        if taint.effect != "PreferNoSchedule" and not tolerates(shape.tolerations, taint):
+            return Answer(2, "impossible", f"it does not tolerate the taint {taint.key} of pool {pool.name}")
     source = Source(SourceKind.ON_DEMAND)
     zones = sorted(draft.spec.platform.spec.subnets) or [""]
-    for taint in taints:
-        if taint.effect != "PreferNoSchedule" and not tolerates(item.shape.tolerations, taint):
-            return Answer(2, "impossible", f"it does not tolerate the taint {taint.key} of pool {pool.name}")
     labelled = [
-        kind for kind in kinds if any(admits(item.shape, node_labels(pool, source, kind, zone), taints) for zone in zones)
+        kind
+        for kind in template.kinds.values()
+        if any(admits(shape, template.labels(source, kind, zone), template.taints) for zone in zones)
     ]
     if not labelled:
-        wanted = ", ".join(f"{key}={value}" for key, value in item.shape.node_selector)
+        wanted = ", ".join(f"{key}={value}" for key, value in shape.node_selector)
         return Answer(0, "impossible", f"no pool has nodes with the labels it selects ({wanted})")
-    if not any(fits(item.shape.requests, dict(kind.allocatable)) for kind in labelled):
+    if not any(fits(shape.requests, dict(kind.allocatable)) for kind in labelled):
         return Answer(3, "impossible", f"it asks for {_asks(pod)}, more than any node of pool {pool.name} has")
     return None
 
 
-def _next_reservation(draft: Draft, item: Item, pool: ComputePool) -> Reservation | None:
-    """The first reservation still to start that would last long enough for it."""
-    kinds = {kind.name for kind in matching(draft.spec.catalog, pool.spec.requirements)}
-    coming = [
+def _coming(draft: Draft, template: PoolTemplate) -> list[Reservation]:
+    """Reservations the pool may use that have not started."""
+    return [
         one
-        for wanted in pool.spec.sources
+        for wanted in template.pool.spec.sources
         if wanted.type in ("block", "odcr")
-        for one in usable_reservations(draft, pool, wanted)
+        for one in usable_reservations(draft, template.pool, wanted)
         if one.state in (ReservationState.SCHEDULED, ReservationState.PAYMENT_PENDING)
-        and one.instance_type in kinds
-        and one.count >= len(item.pods)
-        and _would_last(item, one, pool)
+        and one.instance_type in template.kinds
     ]
-    return min(coming, key=lambda one: (one.start, one.id), default=None)
 
 
-def _would_last(item: Item, one: Reservation, pool: ComputePool) -> bool:
+def _next_reservation(draft: Draft, item: Item, template: PoolTemplate) -> Reservation | None:
+    """The first reservation still to start that would last long enough for it."""
+    pool = template.pool
+    good = [
+        one
+        for one in _coming(draft, template)
+        if one.count >= len(item.pods) and lasts(item, _end_of(one, pool), pool, one.start + BOOT)
+    ]
+    return min(good, key=lambda one: (one.start, one.id), default=None)
+
+
+def _end_of(one: Reservation, pool: ComputePool) -> End:
     deadline = deadline_of(one, pool.spec.provisioner)
-    end = End(deadline, deadline - SHORTEST_LEAD if deadline else None)
-    return lasts(item, end, pool, one.start + BOOT)
+    return End(deadline, deadline - SHORTEST_LEAD if deadline else None)
 
 
 def _busy(draft: Draft, item: Item, pool: ComputePool, found: Rooms) -> bool:
     """Some room would do for it, if it were free."""
-    return any(room.pool is pool and may_use(draft, item, room) for room in found.rooms)
+    return any(
+        group.template is not None and group.template.pool is pool and may_use(draft, item, group)
+        for group in found.groups.values()
+    )
 
 
 def _too_short(item: Item, pool: ComputePool, found: Rooms) -> bool:
     """There is room that would suit it but for the time."""
     return any(
-        room.pool is pool
-        and admits(item.shape, room.labels, room.taints)
-        and (item.terms.overflow or not room.overflow)
-        for room in found.rooms
+        group.template is not None
+        and group.template.pool is pool
+        and admits(item.shape, group.labels, group.taints)
+        and (item.terms.overflow or not group.overflow)
+        for group in found.groups.values()
     )
 
 

@@ -12,7 +12,7 @@ from tidemill.catalog import Catalog
 from tidemill.spec.models import CapacityPlan, ComputePool, NodeClass, Platform
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # compared by identity: what follows from a Spec is remembered with it
 class Spec:
     """Checked documents plus the catalog they are read against. Maps are by name, in a stable order."""
 

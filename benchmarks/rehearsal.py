@@ -1,0 +1,130 @@
+"""How fast is a rehearsal? 30 days, 200 nodes, 5,000 jobs; printed as simulated seconds per wall second.
+
+    python benchmarks/rehearsal.py [--days 30] [--nodes 200] [--jobs 5000] [--seed 1] [--json]
+
+Four blocks of 28 days end one after the other, so that drains and hand-overs are part of it; a fifth of the
+jobs are gangs. The wall time includes the invariants, which are checked at every tick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tidemill.catalog import load
+from tidemill.sim.rehearsal import Rehearsal
+from tidemill.sim.tally import tally
+from tidemill.spec import Spec
+from tidemill.spec.models import ComputePool, NodeClass, Platform
+from tidemill.spec.scenario import Scenario
+
+
+def spec(nodes: int) -> Spec:
+    platform = {
+        "region": "us-east-1",
+        "deployment": "bench",
+        "cluster": {"name": "bench"},
+        "subnets": {"us-east-1a": ["subnet-a"], "us-east-1b": ["subnet-b"]},
+    }
+    pool = {
+        "nodeClassName": "gpu",
+        "sources": [{"type": "block"}],
+        "requirements": {"instanceTypes": ["p5.48xlarge"]},
+        "labels": {"workload-type": "training"},
+        "taints": [{"key": "nvidia.com/gpu", "value": "true"}],
+        "limits": {"nodes": nodes},
+    }
+    return Spec(
+        platform=Platform.model_validate({"metadata": {"name": "bench"}, "spec": platform}),
+        catalog=load(),
+        node_classes={
+            "gpu": NodeClass.model_validate(
+                {"metadata": {"name": "gpu"}, "spec": {"amiSelectorTerms": [{"alias": "al2023@v20261101"}]}}
+            )
+        },
+        pools={"train": ComputePool.model_validate({"metadata": {"name": "train"}, "spec": pool})},
+    )
+
+
+def scenario(days: int, nodes: int, jobs: int) -> Scenario:
+    def job(name: str, share: float, **more: Any) -> dict[str, Any]:
+        count = round(jobs * share)
+        per_hour = count / (days * 24 * 0.95)
+        return {
+            "name": name,
+            "nodeSelector": {"workload-type": "training"},
+            "arrivals": {"perHour": per_hour, "count": count},
+            "grace": "2m",
+            **more,
+        }
+
+    whole = {"gpus": 8, "cpu": "170", "memory": "1500Gi", "checkpointEvery": "30m", "checkpointTime": "3m"}
+    reservations = [
+        {
+            "name": f"block-{index}",
+            "instanceType": "p5.48xlarge",
+            "count": nodes // 4,
+            "zone": "us-east-1a" if index % 2 else "us-east-1b",
+            "from": f"{index}d" if index else "0s",
+            "duration": "28d",
+        }
+        for index in range(4)
+    ]
+    return Scenario.model_validate(
+        {
+            "metadata": {"name": "month"},
+            "spec": {
+                "start": datetime(2026, 11, 1, 11, 30, tzinfo=UTC),
+                "duration": timedelta(days=days),
+                "reservations": reservations,
+                "jobs": [
+                    job("small", 0.5, gpus=2, cpu="16", memory="128Gi", duration={"lognormal": {"median": "6h", "sigma": 0.8}}),
+                    job("node", 0.3, duration={"lognormal": {"median": "12h", "sigma": 0.8}}, **whole),
+                    job("pair", 0.15, nodes=2, duration={"uniform": ["4h", "30h"]}, **whole),
+                    job("gang", 0.05, nodes=8, duration={"uniform": ["6h", "48h"]}, **whole),
+                ],
+            },
+        }
+    )  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--days", type=int, default=30)
+    parser.add_argument("--nodes", type=int, default=200)
+    parser.add_argument("--jobs", type=int, default=5000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    rehearsal = Rehearsal(spec(args.nodes), scenario(args.days, args.nodes, args.jobs), args.seed)
+    began = time.perf_counter()
+    rehearsal.run()
+    wall_s = time.perf_counter() - began
+    outcome = tally(rehearsal, scenario="month", wall_s=wall_s)
+    most_nodes = max((point for point in outcome.series.ready), default=0) // 8
+    figures = {
+        "simulated_s_per_wall_s": round(outcome.simulated_hours * 3600 / wall_s),
+        "wall_s": round(wall_s, 2),
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "ticks": outcome.ticks,
+        "ms_per_tick": round(1000 * wall_s / outcome.ticks, 3),
+        "nodes_at_once": most_nodes,
+        "jobs": len(outcome.jobs),
+        "finished": sum(job.state == "finished" for job in outcome.jobs),
+        "gpu_hours_used_percent": round(100 * outcome.gpu_hours["used"] / outcome.gpu_hours["paid"]),
+    }
+    if args.json:
+        json.dump(figures, sys.stdout, indent=2)
+        print()
+    else:
+        for name, value in figures.items():
+            print(f"{name:>24}  {value:,}")
+
+
+if __name__ == "__main__":
+    main()
