@@ -79,7 +79,9 @@ class Rehearsal:
         for owned in scenario.spec.reservations:
             self.cloud.add_reservation(owned, owner=spec.platform.spec.deployment)
         lay_out(scenario, seed, self)
-        self._truth = Truth(spec, self.cloud, self.cluster, self.ledger, self.timeline.now, decide)
+        self._truth = Truth(
+            spec, self.cloud, self.cluster, self.ledger, self.journal, self.timeline.now, decide
+        )
         self.invariants = Invariants(self._truth)
         self.recorder = Recorder(self.cloud, self.cluster, spec.catalog, self.start)
         self.engine = self._start_engine()
@@ -135,7 +137,9 @@ class Rehearsal:
             self._lose_engine(RESTART_AFTER)
             return
         if tick is None:
+            # It sees nothing: a new engine has no last reading to go on with while AWS is throttled.
             self._tick_at = now + AFTER_FAILING
+            self._truth.away.append((now, self._tick_at))
             return
         self._awake = False  # what its own actions stirred up is looked at a second later
         self._tick_at = tick.wake_at
@@ -154,7 +158,9 @@ class Rehearsal:
         kind = type(action).__name__
         if kind in _QUIET and not error:
             return
-        about = getattr(action, "pod", "") or getattr(action, "node", "") or getattr(action, "instance_id", "")
+        about = (
+            getattr(action, "pod", "") or getattr(action, "node", "") or getattr(action, "instance_id", "")
+        )
         intent = getattr(action, "intent", None)
         if intent is not None:
             about = intent.pool
@@ -204,6 +210,11 @@ class Rehearsal:
     def keep_engine_away(self, duration: timedelta) -> None:
         self._lose_engine(duration)
 
+    def throttle_cloud(self, duration: timedelta) -> None:
+        now = self.timeline.now()
+        self.cloud.throttle(duration)
+        self._truth.deaf.append((now, now + duration))
+
     def give_verdict(self, window: str, by: str, approved: bool, note: str) -> None:
         """A person looks at what is proposed for a window; if nothing is, the word is noted as lost."""
         for intent in self.ledger.purchases():
@@ -220,7 +231,9 @@ class Rehearsal:
                 self.journal.add("verdict", window, f"{by} {word} {intent.id}{': ' + note if note else ''}")
                 self._wake("verdict")
                 return
-        self.journal.add("verdict-refused", window, f"{by} had nothing to decide on: nothing is proposed for {window}")
+        self.journal.add(
+            "verdict-refused", window, f"{by} had nothing to decide on: nothing is proposed for {window}"
+        )
 
 
 # Too frequent to be worth a line each; counted in `done` all the same.

@@ -12,8 +12,6 @@ from itertools import islice
 from random import Random
 from typing import ParamSpec, Protocol
 
-P = ParamSpec("P")
-
 from tidemill.errors import Refused
 from tidemill.sim.cloud import SimCloud
 from tidemill.sim.cluster import SimCluster
@@ -21,6 +19,8 @@ from tidemill.sim.journal import Journal
 from tidemill.sim.timeline import Timeline, stream, whole_seconds
 from tidemill.spec.scenario import Arrivals, Fault, JobStream, RandomFaults, Scenario, Spread
 from tidemill.spec.units import format_duration
+
+P = ParamSpec("P")
 
 
 class Stage(Protocol):
@@ -33,6 +33,7 @@ class Stage(Protocol):
 
     def crash_engine(self, step: str) -> None: ...
     def keep_engine_away(self, duration: timedelta) -> None: ...
+    def throttle_cloud(self, duration: timedelta) -> None: ...
     def give_verdict(self, window: str, by: str, approved: bool, note: str) -> None: ...
 
 
@@ -65,7 +66,9 @@ def _lay_out_jobs(line: JobStream, seed: int, stage: Stage, start: datetime, end
     draw = stream(seed, "jobs", line.name)
     for number, at in enumerate(arrivals(line.arrivals, draw, end - start), start=1):
         duration = length(line.duration, draw)
-        stage.timeline.at(start + at, _call(stage.cluster.submit_job, line, f"{line.name}-{number}", duration))
+        stage.timeline.at(
+            start + at, _call(stage.cluster.submit_job, line, f"{line.name}-{number}", duration)
+        )
 
 
 def arrivals(rule: Arrivals, draw: Random, horizon: timedelta) -> list[timedelta]:
@@ -162,7 +165,7 @@ def strike(stage: Stage, fault: Fault) -> None:
         case "payment-fails":
             cloud.fail_next_payment(count)
         case "throttle":
-            cloud.throttle(fault.duration)
+            stage.throttle_cloud(fault.duration)
         case "timeout-after-commit":
             cloud.timeout_after_commit(count, "purchase" if target == "purchase" else "launch")
         case "event-lost":
@@ -177,4 +180,6 @@ def strike(stage: Stage, fault: Fault) -> None:
             stage.keep_engine_away(fault.duration)
     where = f" on {target}" if target else ""
     hit = f": {struck}" if struck else ""
-    stage.journal.add("fault", fault.fault, f"{fault.fault} x{count} for {format_duration(fault.duration)}{where}{hit}")
+    stage.journal.add(
+        "fault", fault.fault, f"{fault.fault} x{count} for {format_duration(fault.duration)}{where}{hit}"
+    )

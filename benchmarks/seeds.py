@@ -1,0 +1,91 @@
+"""Many seeds of one scenario: how many end without a violation, and how fast virtual time runs.
+
+Every violation is printed with its seed, so that `tidemill rehearse SCENARIO --seed N` shows it again.
+Run with `python benchmarks/seeds.py [SCENARIO] [--seeds 200] [--first 0]`; exits 1 if any seed failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import traceback
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache, partial
+from multiprocessing import Pool
+from pathlib import Path
+
+from tidemill.errors import InvariantViolated
+from tidemill.sim.rehearsal import Rehearsal
+from tidemill.spec import Spec
+from tidemill.spec.read import load
+from tidemill.spec.scenario import Scenario
+
+MIXED_SOURCES = Path(__file__).parents[1] / "examples" / "mixed-sources.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One seed: what went wrong (nothing, one hopes), and what it took."""
+
+    seed: int
+    kind: str  # "", "invariant 4", "crash"
+    story: str
+    simulated_s: float
+    wall_s: float
+    ticks: int
+    actions: int
+
+
+@cache
+def documents(scenario: Path) -> tuple[Spec, Scenario]:
+    loaded = load([scenario])
+    return loaded.checked_spec(), loaded.checked_scenario()
+
+
+def rehearse(scenario: Path, seed: int) -> Ran:
+    began = time.perf_counter()
+    rehearsal = Rehearsal(*documents(scenario), seed)
+    kind, story = "", ""
+    try:
+        rehearsal.run()
+    except InvariantViolated as violated:
+        kind, story = f"invariant {violated.number}", str(violated)
+    except Exception:  # a crash of the simulator or the engine is a finding like any other
+        kind, story = "crash", traceback.format_exc(limit=-4)
+    lasted = rehearsal.timeline.now() - rehearsal.start
+    wall_s = time.perf_counter() - began
+    return Ran(seed, kind, story, lasted.total_seconds(), wall_s, rehearsal.ticks, len(rehearsal.done))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("scenario", nargs="?", type=Path, default=MIXED_SOURCES)
+    parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=None)
+    asked = parser.parse_args()
+    began = time.perf_counter()
+    kinds: Counter[str] = Counter()
+    simulated_s = busy_s = 0.0
+    with Pool(asked.processes) as pool:
+        seeds = range(asked.first, asked.first + asked.seeds)
+        for ran in pool.imap_unordered(partial(rehearse, asked.scenario), seeds):
+            simulated_s, busy_s = simulated_s + ran.simulated_s, busy_s + ran.wall_s
+            if ran.kind:
+                kinds[ran.kind] += 1
+                print(f"seed {ran.seed}: {ran.story}", flush=True)
+    wall_s = time.perf_counter() - began
+    failed = sum(kinds.values())
+    print(f"{asked.seeds - failed} of {asked.seeds} seeds without a violation" + "".join(
+        f"; {kind}: {count}" for kind, count in sorted(kinds.items())
+    ))  # fmt: skip
+    print(f"{simulated_s / busy_s:,.0f} simulated seconds per second of one core; {wall_s:.1f} s in all")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""The eleven invariants, checked on the simulator's truth and never on what the engine believes.
+
+Safety ones hold at every instant, the others within a stated bound. A violation stops the run with the seed,
+the instant and the objects, so that it can be replayed. Each check is in the module of its subject: capacity,
+money, endings, plans, wholeness.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from tidemill.engine import Tick
+from tidemill.sim.invariants.capacity import Strangers, blocks_hold, limits_hold
+from tidemill.sim.invariants.endings import Endings
+from tidemill.sim.invariants.money import overflow_held, purchases_held
+from tidemill.sim.invariants.plans import Plans
+from tidemill.sim.invariants.truth import Findings, Truth
+from tidemill.sim.invariants.wholeness import Gangs, no_orphans, services_up
+from tidemill.sim.outcome import Violation
+from tidemill.store.memory import MemoryLedger
+from tidemill.world import PurchaseState
+
+__all__ = ["Invariants", "SENTENCES", "Truth", "still_unknown"]
+
+SENTENCES = {
+    1: "more instances run on a block than it holds",
+    2: "a pool is over its limits",
+    3: "money was spent twice, without approval or over a ceiling",
+    4: "a pod still runs on a node at its deadline",
+    5: "a pod lost grace although no deadline forced it",
+    6: "the same spec and world gave two different plans",
+    7: "an instance of ours runs without being or becoming a working node",
+    8: "a gang is neither whole nor absent",
+    9: "a service promised zero downtime is below its minimum",
+    10: "the plan never becomes empty although nothing new happens",
+    11: "something without our owner tag was modified or terminated",
+}
+# What is true for minutes, or costs by the hour, need not be looked at every second.
+LOOK_EVERY = timedelta(minutes=1)
+
+
+class Invariants:
+    def __init__(self, truth: Truth) -> None:
+        self._truth = truth
+        self._cloud_seen: object = None
+        self._purchases_seen = 0
+        self._looked_at: datetime | None = None
+        self._strangers, self._endings, self._gangs, self._plans = Strangers(), Endings(), Gangs(), Plans()
+
+    def check(self, now: datetime) -> Violation | None:
+        """After every instant at which anything happened."""
+        return next(
+            (Violation(number, now, SENTENCES[number], objects) for number, objects in self._all(now)), None
+        )
+
+    def check_tick(self, tick: Tick) -> Violation | None:
+        """After every tick."""
+        for number, objects in self._plans.check(self._truth, tick):
+            return Violation(number, tick.world.now, SENTENCES[number], objects)
+        return None
+
+    def _all(self, now: datetime) -> Findings:
+        truth = self._truth
+        yield from self._endings.check(truth)
+        yield from services_up(truth)
+        cloud_changed = truth.cloud.changes != self._cloud_seen
+        if cloud_changed:
+            self._cloud_seen = truth.cloud.changes
+            yield from blocks_hold(truth)
+            yield from limits_hold(truth)
+            yield from self._strangers.untouched(truth)
+        if len(truth.cloud.purchases) != self._purchases_seen:
+            self._purchases_seen = len(truth.cloud.purchases)
+            yield from purchases_held(truth)
+        yield from self._bounded(now, cloud_changed)
+
+    def _bounded(self, now: datetime, cloud_changed: bool) -> Findings:
+        if not cloud_changed and self._looked_at is not None and now < self._looked_at + LOOK_EVERY:
+            return
+        self._looked_at = now
+        yield from overflow_held(self._truth)
+        yield from no_orphans(self._truth)
+        yield from self._gangs.check(self._truth)
+
+
+def still_unknown(ledger: MemoryLedger) -> tuple[str, ...]:
+    """Purchases whose outcome nobody knows at the end of a run: a person must look."""
+    return tuple(one.id for one in ledger.purchases() if one.state is PurchaseState.UNKNOWN)

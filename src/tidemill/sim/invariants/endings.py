@@ -1,0 +1,67 @@
+"""4 and 5: every pod is gone before AWS takes its node, and nobody loses grace that a deadline did not cost.
+
+A pod that still runs at the deadline dies with its node at that very instant, so both are read from who died
+and how: the kubelets' record of deaths and the API server's record of shortened deletions.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from tidemill.sim.instances import InstanceLife
+from tidemill.sim.invariants.truth import Findings, Truth
+from tidemill.sim.kubelet import Kill
+from tidemill.sim.outcome import EvictionRow
+from tidemill.world import SourceKind
+
+# The engine forces a pod out a minute before its grace would no longer fit: an engine that was there at any
+# moment of that minute could have done it. One that was away for all of it is reported, not blamed.
+LAST_SAFE_MINUTE = timedelta(minutes=1)
+# A forced deletion gives the grace that is left, less a few seconds for the call.
+CALL_TAKES = timedelta(seconds=30)
+
+
+class Endings:
+    def __init__(self) -> None:
+        self._kills = 0
+        self._cuts = 0
+
+    def check(self, truth: Truth) -> Findings:
+        kills, self._kills = truth.cluster.kills[self._kills :], len(truth.cluster.kills)
+        for kill in kills:
+            life = truth.life_of_node(kill.node)
+            if life is not None:
+                yield from _judge_death(truth, kill, life)
+        cuts, self._cuts = truth.cluster.cut_short[self._cuts :], len(truth.cluster.cut_short)
+        for row in cuts:
+            if not _forced_by_deadline(truth, row):
+                yield 5, (row.pod, row.node, f"{row.grace_s} s")
+
+
+def _judge_death(truth: Truth, kill: Kill, life: InstanceLife) -> Findings:
+    if life.now.owner != truth.owner:
+        return
+    if life.ended_by in ("engine", ""):  # it ended the node under the pod, or took the node object away
+        if not kill.full_grace:
+            yield (
+                5,
+                (kill.pod, kill.node, f"died with its node after {kill.grace_had_s} s of {kill.grace_s} s"),
+            )
+        return
+    deadline = truth.deadline_of(life)
+    retired = (
+        life.now.source.kind is SourceKind.SPOT or life.ended_by == "hardware"
+    )  # too little notice, or none
+    if deadline is None or kill.at < deadline or retired:
+        return
+    last_safe = deadline - timedelta(seconds=kill.grace_s)
+    if not truth.away_throughout(last_safe - LAST_SAFE_MINUTE, last_safe):
+        yield 4, (life.now.source.label, life.now.id, kill.pod)
+
+
+def _forced_by_deadline(truth: Truth, row: EvictionRow) -> bool:
+    life = truth.life_of_node(row.node)
+    deadline = truth.deadline_of(life) if life is not None else None
+    if not row.forced or deadline is None:
+        return False
+    return row.at + timedelta(seconds=row.grace_s) >= deadline - CALL_TAKES

@@ -1,0 +1,129 @@
+"""3: one purchase per intent, never without approval, never over a ceiling; overflow inside its caps.
+
+What AWS sold is compared with what people said and with the documents; the engine's own sums are not used.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime, timedelta
+
+from tidemill.sim.instances import InstanceLife
+from tidemill.sim.invariants.truth import Findings, Truth
+from tidemill.sim.purchases import Purchase
+from tidemill.spec.models import SourceSpec
+from tidemill.world import PurchaseIntent, SourceKind
+
+HOURLY = (SourceKind.SPOT, SourceKind.ON_DEMAND)
+CENT = 0.01  # sums of floats
+# An engine that was away or throttled cannot stop what runs: what that cost in the last hours is forgiven.
+FORGIVEN_OVER = timedelta(hours=3)
+
+
+def purchases_held(truth: Truth) -> Findings:
+    """Over everything bought for us so far; looked at when something was bought."""
+    bought = [one for one in truth.cloud.purchases if one.intent_id]
+    intents = {intent.id: intent for intent in truth.ledger.purchases()}
+    for intent_id, count in Counter(one.intent_id for one in bought).items():
+        if count > 1:
+            yield 3, (intent_id, f"bought {count} times")
+    for one in bought:
+        intent = intents.get(one.intent_id)
+        if intent is None:
+            yield 3, (one.intent_id, "nobody had written it down")
+        elif not _approved(truth, one, intent):
+            yield 3, (one.intent_id, *one.reservation_ids, "nobody had approved it")
+        elif why := _outside(truth, one, intent):
+            yield 3, (one.intent_id, *one.reservation_ids, why)
+    now = truth.now()
+    spent = spent_usd(truth, now)
+    if bought and bought[-1].at == now and spent > truth.spec.platform.spec.budget.monthly_usd + CENT:
+        yield 3, (bought[-1].intent_id, f"${spent:,.0f} this month")
+
+
+def _approved(truth: Truth, one: Purchase, intent: PurchaseIntent) -> bool:
+    policy = truth.spec.platform.spec.approval
+    if any(not word.approved and word.at <= one.at for word in intent.verdicts):
+        return False
+    yes = {
+        word.who
+        for word in intent.verdicts
+        if word.approved
+        and word.at <= one.at
+        and word.who != intent.proposer
+        and (not policy.approvers or word.who in policy.approvers)
+    }
+    if policy.mode == "auto" and one.fee_usd <= policy.auto_max_fee_usd:
+        return True
+    return policy.mode != "propose" and len(yes) >= (2 if policy.mode == "two" else 1)
+
+
+def _outside(truth: Truth, one: Purchase, intent: PurchaseIntent) -> str:
+    """What about the purchase the approval did not cover; empty: nothing."""
+    envelope, offer = intent.envelope, one.offer
+    plan = truth.spec.plans.get(intent.plan)
+    budgets = [truth.spec.platform.spec.budget, *([plan.spec.budget] if plan and plan.spec.budget else [])]
+    if one.fee_usd > min(budget.per_purchase_usd for budget in budgets):
+        return f"${one.fee_usd:,} is over the ceiling of one purchase"
+    if one.fee_usd > envelope.max_fee_usd:
+        return f"${one.fee_usd:,} is over the approved ${envelope.max_fee_usd:,}"
+    if one.at > envelope.expires_at:
+        return "its approval had expired"
+    if (offer.instance_type, offer.count) != (envelope.instance_type, envelope.count):
+        return f"{offer.count} x {offer.instance_type} was not what was approved"
+    if (
+        not envelope.earliest_start <= offer.start <= envelope.latest_start
+        or offer.end < envelope.earliest_end
+    ):
+        return "its dates are not the approved ones"
+    return ""
+
+
+# --- by the hour --------------------------------------------------------------------------------------
+
+
+def overflow_held(truth: Truth) -> Findings:
+    now = truth.now()
+    hourly = [life for life in truth.cloud.lives.values() if life.now.source.kind in HOURLY]
+    for pool in truth.spec.pools.values():
+        if not any(source.type in ("block", "odcr") for source in pool.spec.sources):
+            continue  # a pool that lives by the hour has no overflow
+        for source in pool.spec.sources:
+            lives = [x for x in hourly if x.now.pool == pool.name and x.now.source.kind.value == source.type]
+            if lives:
+                yield from _cap_held(truth, pool.name, source, lives, now)
+
+
+def _cap_held(
+    truth: Truth, pool: str, source: SourceSpec, lives: list[InstanceLife], now: datetime
+) -> Findings:
+    rate = sum(life.usd_h for life in lives if life.shutting_down_at is None)
+    if rate > (source.max_hourly_usd or 0) + CENT:
+        yield 3, (pool, f"{source.type} at ${rate:,.2f}/h of ${source.max_hourly_usd or 0:,.2f}/h")
+    helpless = FORGIVEN_OVER - truth.able_for(now - FORGIVEN_OVER, now)
+    forgiven = CENT + rate * helpless.total_seconds() / 3600
+    spent = sum(_usd(life, now) for life in lives)
+    if spent > (source.max_monthly_usd or 0) + forgiven:
+        yield 3, (pool, f"{source.type} cost ${spent:,.2f} this month of ${source.max_monthly_usd or 0:,.2f}")
+    budget = truth.spec.platform.spec.budget.monthly_usd
+    if rate and (total := spent_usd(truth, now)) > budget + forgiven:
+        yield 3, (pool, f"overflow runs with ${total:,.2f} spent this month of ${budget:,}")
+
+
+def spent_usd(truth: Truth, now: datetime) -> float:
+    """Fees of blocks bought for us and hourly money of our instances, this calendar month."""
+    fees = sum(
+        one.fee_usd
+        for one in truth.cloud.purchases
+        if one.intent_id and (one.at.year, one.at.month) == (now.year, now.month)
+    )
+    lives = (life for life in truth.cloud.lives.values() if life.now.owner == truth.owner)
+    return fees + sum(_usd(life, now) for life in lives if life.now.source.kind in HOURLY)
+
+
+def _usd(life: InstanceLife, now: datetime) -> float:
+    if life.running_at is None:
+        return 0.0
+    month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    seconds = ((life.shutting_down_at or now) - max(month, life.running_at)).total_seconds()
+    return life.usd_h * max(0.0, seconds) / 3600

@@ -1,0 +1,86 @@
+"""What the checks look at: the simulator's own books, and when the engine could not have acted.
+
+Nothing here comes from the engine: deadlines are those at which the simulated AWS and the provisioners act,
+so that a wrong deadline in the engine cannot hide itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from tidemill.engine import Decide
+from tidemill.sim.block_end import SCALE_DOWN_LEAD
+from tidemill.sim.cloud import SimCloud
+from tidemill.sim.cluster import SimCluster
+from tidemill.sim.instances import InstanceLife
+from tidemill.sim.journal import Journal
+from tidemill.sim.reservations import kill_at
+from tidemill.spec import Spec
+from tidemill.spec.models import Provisioner
+from tidemill.store.memory import MemoryLedger
+from tidemill.world import SourceKind
+
+Finding = tuple[int, tuple[str, ...]]  # the invariant's number, the objects involved
+Findings = Iterator[Finding]
+Span = tuple[datetime, datetime]
+# Provisioners that end what they made at SCALE_DOWN_LEAD, before EC2 does.
+END_EARLY = (Provisioner.MANAGED, Provisioner.KARPENTER)
+
+
+@dataclass(slots=True)
+class Truth:
+    spec: Spec
+    cloud: SimCloud
+    cluster: SimCluster
+    ledger: MemoryLedger
+    journal: Journal
+    now: Callable[[], datetime]
+    decide: Decide
+    away: list[Span] = field(default_factory=list)  # the engine was not there, or saw nothing
+    deaf: list[Span] = field(default_factory=list)  # AWS answered no call
+
+    @property
+    def owner(self) -> str:
+        return self.spec.platform.spec.deployment
+
+    def ours(self) -> Iterator[InstanceLife]:
+        """Pending and running instances with our owner tag."""
+        return (life for life in self.cloud.alive() if life.now.owner == self.owner)
+
+    def life_of_node(self, name: str) -> InstanceLife | None:
+        found = next((node for node in self.cluster.nodes.values() if node.name == name), None)
+        return self.cloud.lives[found.instance_id] if found is not None else None
+
+    def deadline_of(self, life: InstanceLife) -> datetime | None:
+        """When AWS or its provisioner takes this instance; None: nobody has said they will."""
+        ends = [life.now.ends_at] if life.now.ends_at is not None else []
+        block = self.cloud.reservation(life.now.source.id) if life.now.source.id else None
+        if block is not None and block.kind is SourceKind.BLOCK and block.end is not None:
+            ends += [kill] if (kill := kill_at(block)) is not None else []
+            ends += [block.end - SCALE_DOWN_LEAD] if life.now.provisioner in END_EARLY else []
+        return min(ends, default=None)
+
+    # --- when the engine could act ---
+
+    def able_for(self, since: datetime, until: datetime) -> timedelta:
+        """How much of a span the engine was there for, with an AWS that answered."""
+        return until - since - _covered([*self.away, *self.deaf], since, until)
+
+    def was_away(self, since: datetime, until: datetime) -> bool:
+        return any(left < until and since < back for left, back in self.away)
+
+    def away_throughout(self, since: datetime, until: datetime) -> bool:
+        return _covered(self.away, since, until) >= until - since
+
+
+def _covered(spans: Iterable[Span], since: datetime, until: datetime) -> timedelta:
+    """How much of [since, until] the spans cover; where they overlap it counts once."""
+    covered, reached = timedelta(0), since
+    for start, end in sorted(spans):
+        start, end = max(start, reached), min(end, until)
+        if end > start:
+            covered += end - start
+            reached = end
+    return covered

@@ -1,0 +1,95 @@
+"""7, 8 and 9, within their bounds: no orphan instance, gangs whole or absent, promised services up."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from tidemill.sim.instances import InstanceLife
+from tidemill.sim.invariants.truth import Findings, Truth
+from tidemill.sim.workloads import JobTruth, ServiceTruth
+from tidemill.spec.units import format_instant
+
+# 7: a node may take 15 minutes to join, 20 more to become ready; ten for the call and the termination.
+JOIN_BOUND = timedelta(minutes=25)
+READY_BOUND = timedelta(minutes=30)
+# An emptied node is terminated in the next tick; ten minutes are a resync, the rest a throttled API.
+EMPTY_BOUND = timedelta(minutes=15)
+# 8: stopping survivors takes their grace, and their replacements a tick.
+GANG_BOUND = timedelta(minutes=10)
+
+
+def no_orphans(truth: Truth) -> Findings:
+    """Nothing of ours runs and costs without being, or becoming, a working node."""
+    now = truth.now()
+    for life in truth.ours():
+        why, since, bound = _useless(truth, life)
+        if since is not None and truth.able_for(since, now) > bound:
+            yield 7, (life.now.id, f"{why} since {format_instant(since)}")
+
+
+def _useless(truth: Truth, life: InstanceLife) -> tuple[str, datetime | None, timedelta]:
+    node = truth.cluster.nodes.get(life.now.id)
+    if node is None or node.joined_at is None:
+        return "not joined", life.now.launched_at, JOIN_BOUND
+    if node.gone_at is not None:
+        return "without a node object", node.gone_at, JOIN_BOUND
+    if node.draining_since is not None:
+        kube = next((kube for kube in truth.cluster.view().nodes if kube.name == node.name), None)
+        if kube is None or any(not pod.daemon for pod in truth.cluster.pods_on(life.now.id)):
+            return "", None, EMPTY_BOUND
+        return (
+            "drained and empty",
+            max(node.draining_since, kube.last_pod_event_at or kube.joined_at),
+            EMPTY_BOUND,
+        )
+    if node.ready_at is None:
+        return "not ready", node.joined_at, READY_BOUND
+    return "", None, JOIN_BOUND
+
+
+class Gangs:
+    """Since when each gang is neither whole nor absent."""
+
+    def __init__(self) -> None:
+        self._broken: dict[str, datetime] = {}
+
+    def check(self, truth: Truth) -> Findings:
+        now = truth.now()
+        for job in truth.cluster.open_gangs():
+            admitted, started = _members(truth, job)
+            if admitted in (0, job.pods) and started in (0, job.pods):
+                self._broken.pop(job.name, None)
+                continue
+            since = self._broken.setdefault(job.name, now)
+            if truth.able_for(since, now) > GANG_BOUND + job.terms.grace:
+                sizes = f"{admitted} admitted and {started} started of {job.pods}"
+                yield 8, (job.name, f"{sizes} since {format_instant(since)}")
+
+
+def _members(truth: Truth, job: JobTruth) -> tuple[int, int]:
+    pods = truth.cluster.pods
+    members = [pods[uid] for uid in job.members.values() if uid in pods]
+    started = sum(pod.started_at is not None and pod.deleting_until is None for pod in members)
+    return sum(not pod.gated for pod in members), started
+
+
+def services_up(truth: Truth) -> Findings:
+    now = truth.now()
+    for service in truth.cluster.services.values():
+        since = service.short_since
+        if since is None or service.stopped is not None or not service.promised:
+            continue
+        if not _struck(truth, service) and not truth.was_away(since - timedelta(minutes=30), now):
+            yield 9, (service.name, f"{service.ready} ready since {format_instant(since)}")
+
+
+def _struck(truth: Truth, service: ServiceTruth) -> bool:
+    """Hardware took a replica since the service was last complete: that is not the engine's to keep up."""
+    complete = max((at for at, ready in service.series if ready == service.replicas), default=service.started)
+    for kill in truth.cluster.kills:
+        if kill.workload == service.workload and kill.at >= complete:
+            life = truth.life_of_node(kill.node)
+            if life is not None and life.ended_by == "hardware":
+                return True
+    failed = ("node-check-failed", "instance-ending")
+    return any(line.kind in failed and line.at >= complete for line in truth.journal.lines)
