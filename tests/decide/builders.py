@@ -269,8 +269,8 @@ FIELD_OF: dict[type, str] = {
 }  # fmt: skip
 
 
-def world(*things: Any, now: datetime = NOW, **fields: Any) -> World:
-    """A snapshot of these things; lists are laid out flat."""
+def world(*things: Any, **fields: Any) -> World:
+    """A snapshot of these things at NOW; lists are laid out flat."""
     sorted_out: dict[str, list[Any]] = {}
     for thing in (one for each in things for one in (each if isinstance(each, list) else [each])):
         if isinstance(thing, Spending):
@@ -282,7 +282,8 @@ def world(*things: Any, now: datetime = NOW, **fields: Any) -> World:
         if one.node:
             index.setdefault(one.node, []).append(one)
     facts: dict[str, Any] = {key: tuple(value) for key, value in sorted_out.items()}
-    return World(now=now, pods_by_node={key: tuple(pods) for key, pods in index.items()}, **facts, **fields)
+    by_node = {key: tuple(pods) for key, pods in index.items()}
+    return World(pods_by_node=by_node, **{"now": NOW, **facts, **fields})
 
 
 # --- reading a plan -----------------------------------------------------------------------------------

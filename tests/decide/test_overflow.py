@@ -1,0 +1,195 @@
+"""Overflow to capacity paid by the hour: by opt-in, under an hourly and a monthly cap, inside the budget."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.decide.builders import (
+    NOW,
+    ON_DEMAND,
+    ahead,
+    block,
+    gang,
+    launch_intent,
+    node,
+    of,
+    pod,
+    pool,
+    spec,
+    why,
+    world,
+)
+from tidemill.catalog import load
+from tidemill.decide import decide
+from tidemill.plan import Admit, AnnounceEnd, Launch, Plan, StartDrain
+from tidemill.world import SourceKind, Spending
+
+pytestmark = pytest.mark.requirement("PE-18")
+
+P5_USD_H = load().types["p5.48xlarge"].on_demand_usd_h or 0.0
+
+
+def documents(
+    hourly: float = 200, monthly: float = 50_000, budget: int = 100_000, types: Any = ("p5.48xlarge",)
+) -> Any:
+    overflow = {"type": "on-demand", "maxHourlyUsd": hourly, "maxMonthlyUsd": monthly}
+    wanted = {"instanceTypes": list(types)}
+    return spec(
+        pool(sources=[{"type": "block"}, overflow], requirements=wanted), budget={"monthlyUsd": budget}
+    )
+
+
+def launched(plan: Plan) -> int:
+    return sum(launch.intent.count for launch in of(plan, Launch) if launch.intent.source == ON_DEMAND)
+
+
+def spent(hourly_usd: float = 0, fees_usd: int = 0) -> Spending:
+    return Spending(fees_usd, ((("p5", SourceKind.ON_DEMAND), hourly_usd),))
+
+
+def test_only_a_workload_that_opted_in_overflows():
+    shy = pod(gpus=8)
+    plan = decide(documents(), world(block(), shy))
+    assert launched(plan) == 0
+    assert why(plan, shy).code == "no-capacity"
+    assert launched(decide(documents(), world(block(), pod(gpus=8, overflow=True)))) == 1
+
+
+def test_what_did_not_opt_in_is_told_so_when_overflow_is_all_there_is():
+    shy = pod(gpus=8)
+    told = why(decide(documents(), world(shy)), shy)
+    assert (told.code, told.reason) == (
+        "held",
+        "pool p5 has only overflow capacity now, and it did not opt in",
+    )
+
+
+def test_an_overflow_node_is_not_given_to_a_pod_that_did_not_opt_in():
+    up = node(source=ON_DEMAND)
+    assert not of(decide(documents(), world(up, pod(gpus=8, expected="1h"))), Admit)
+    assert of(decide(documents(), world(up, pod(gpus=8, expected="1h", overflow=True))), Admit)
+
+
+def test_prepaid_room_comes_before_overflow():
+    plan = decide(
+        documents(), world(block(), node(), node("i-2", source=ON_DEMAND), pod(gpus=8, overflow=True))
+    )
+    assert [admit.source_label for admit in of(plan, Admit)] == ["cr-1"]
+
+
+PER_ZONE = pytest.mark.xfail(reason="fault in decide/room.py: the hourly cap is counted per zone and type")
+
+
+@pytest.mark.parametrize(
+    ("cap", "expected"),
+    [
+        pytest.param(P5_USD_H * 2 + 1, 2, marks=PER_ZONE),
+        pytest.param(P5_USD_H, 1, marks=PER_ZONE),
+        (P5_USD_H - 1, 0),
+        (0, 0),
+    ],
+)
+def test_the_hourly_cap_holds_inside_one_batch(cap: float, expected: int):
+    pods = [pod(f"p{place}", gpus=8, overflow=True) for place in range(4)]
+    plan = decide(documents(hourly=cap), world(pods))
+    assert launched(plan) == expected
+
+
+@pytest.mark.xfail(reason="fault in decide/why.py: nodes opened in this very plan count as taken")
+def test_a_pod_over_the_hourly_cap_is_told_that_it_is_about_money():
+    pods = [pod(f"p{place}", gpus=8, overflow=True) for place in range(2)]
+    plan = decide(documents(hourly=P5_USD_H), world(pods))
+    assert [why(plan, one).code for one in pods] == ["launching", "budget"]
+
+
+@PER_ZONE
+def test_the_hourly_cap_is_one_for_all_types_and_zones_of_the_source():
+    both = documents(hourly=5, types=("g6.12xlarge", "g6.xlarge"))
+    small = pod("small", gpus=1, overflow=True, selector={"node.kubernetes.io/instance-type": "g6.xlarge"})
+    large = pod("large", gpus=4, overflow=True)
+    plan = decide(both, world(small, large))
+    rate = sum(
+        (load().types[one.intent.instance_type].on_demand_usd_h or 0) * one.intent.count
+        for one in of(plan, Launch)
+    )
+    assert rate <= 5
+
+
+def test_what_already_runs_and_what_is_on_its_way_counts_against_the_hourly_cap():
+    waiting = pod(gpus=8, overflow=True)
+    busy = node(source=ON_DEMAND)
+    work = pod("work", gpus=8, on=busy, overflow=True)
+    cap = documents(hourly=P5_USD_H * 1.5)
+    assert launched(decide(cap, world(busy, work, waiting))) == 0
+    coming = launch_intent(source=ON_DEMAND)
+    pinned = pod("pinned", gpus=8, overflow=True, gated=False, pinned_to="on-demand")
+    assert launched(decide(cap, world(coming, pinned, waiting))) == 0
+
+
+def test_a_gang_overflows_whole_or_not_at_all():
+    pods = gang(size=3, overflow=True)
+    assert launched(decide(documents(hourly=P5_USD_H * 2), world(pods))) == 0
+    assert launched(decide(documents(hourly=P5_USD_H * 3), world(pods))) == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "spending"),
+    [
+        ({"monthly": 1_000}, spent(hourly_usd=1_000)),
+        ({"budget": 30_000}, spent(fees_usd=30_000)),
+        ({"budget": 30_000}, Spending(29_000, ((("other", SourceKind.SPOT), 1_000.0),))),
+    ],
+    ids=["its own monthly cap", "the budget, by block fees", "the budget, by another pool"],
+)
+def test_nothing_overflows_once_a_months_money_is_spent(settings: dict, spending: Spending):
+    waiting = pod(gpus=8, overflow=True)
+    plan = decide(documents(**settings), world(waiting, spending))
+    assert launched(plan) == 0
+    assert why(plan, waiting).code == "budget"
+
+
+def test_without_a_budget_nothing_overflows():
+    assert launched(decide(documents(budget=0), world(pod(gpus=8, overflow=True)))) == 0
+
+
+def test_money_that_will_run_out_is_a_deadline():
+    # ten hours of one node are left of the monthly cap
+    left = P5_USD_H * 10
+    up = node(source=ON_DEMAND)
+    work = pod(gpus=8, on=up, overflow=True)
+    plan = decide(documents(monthly=1_000 + left), world(up, work, spent(hourly_usd=1_000)))
+    (told,) = of(plan, AnnounceEnd)
+    assert told.ends_at == ahead("10h")
+    assert plan.wake_at == ahead("9h50m")
+
+
+def test_the_nearer_of_cap_and_budget_is_the_deadline():
+    up = node(source=ON_DEMAND)
+    work = pod(gpus=8, on=up, overflow=True)
+    tight = documents(monthly=P5_USD_H * 100, budget=int(P5_USD_H * 2))
+    (told,) = of(decide(tight, world(up, work)), AnnounceEnd)
+    assert ahead("1h58m") <= told.ends_at <= ahead("2h")
+
+
+def test_overflow_nodes_are_drained_before_the_money_is_gone():
+    up = node(source=ON_DEMAND)
+    work = pod(gpus=8, on=up, overflow=True)
+    nearly = world(up, work, spent(hourly_usd=1_000))
+    assert of(decide(documents(monthly=1_000 + P5_USD_H * 0.15), nearly), StartDrain)
+
+
+def test_a_job_that_the_money_would_not_see_through_is_held():
+    waiting = pod(gpus=8, overflow=True, expected="20h")
+    plan = decide(documents(monthly=P5_USD_H * 10), world(waiting))
+    assert launched(plan) == 0
+    assert why(plan, waiting).code == "held"
+    assert launched(decide(documents(monthly=P5_USD_H * 30), world(waiting))) == 1
+
+
+def test_a_pool_of_on_demand_alone_is_not_overflow():
+    plain = spec(pool(sources=[{"type": "on-demand"}]))
+    plan = decide(plain, world(pod(gpus=8)))
+    assert launched(plan) == 1
+    assert plan.wake_at is None or plan.wake_at > NOW

@@ -1,0 +1,151 @@
+"""What holds in every world: one plan whatever the order, a reason for everyone, honest sleep."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tests.decide.builders import of
+from tests.decide.worlds import SPEC, worlds
+from tidemill.decide import decide
+from tidemill.plan import (
+    Action,
+    Admit,
+    Launch,
+    Plan,
+    Terminate,
+)
+from tidemill.world import Pod, PodPhase, World
+
+
+def essence(action: Action) -> object:
+    """An action without the id of a fresh launch, which also counts the actions before it."""
+    if isinstance(action, Launch):
+        return ("launch", replace(action.intent, id="-"))
+    if isinstance(action, Admit):
+        return ("admit", frozenset(action.pods), action.source_label)
+    return replace(action, reason="-")
+
+
+def essences(plan: Plan) -> Counter:
+    return Counter(essence(action) for action in plan.actions)
+
+
+def copied(there: World) -> World:
+    """The same facts in new objects, so that nothing can be remembered by identity."""
+    pods = tuple(replace(one) for one in there.pods)
+    index: dict[str, list[Pod]] = {}
+    for one in pods:
+        if one.node:
+            index.setdefault(one.node, []).append(one)
+    return replace(
+        there,
+        pods=pods,
+        nodes=tuple(replace(one) for one in there.nodes),
+        reservations=tuple(replace(one) for one in there.reservations),
+        pods_by_node={name: tuple(bound) for name, bound in index.items()},
+    )
+
+
+@given(there=worlds())
+def test_the_same_world_gives_the_same_plan(there: World):
+    first = decide(SPEC, there)
+    assert decide(SPEC, there) == first
+    assert decide(SPEC, copied(there)) == first
+
+
+@given(there=worlds(), random=st.randoms(use_true_random=False))
+def test_the_order_in_which_the_world_is_listed_does_not_matter(there: World, random):
+    def shuffled(things: tuple) -> tuple:
+        return tuple(random.sample(things, len(things)))
+
+    mixed = replace(
+        there,
+        pods=shuffled(there.pods),
+        nodes=shuffled(there.nodes),
+        reservations=shuffled(there.reservations),
+        launches=shuffled(there.launches),
+        pods_by_node={name: shuffled(bound) for name, bound in there.pods_by_node.items()},
+    )
+    assert essences(decide(SPEC, mixed)) == essences(decide(SPEC, there))
+
+
+def waits(one: Pod) -> bool:
+    return (
+        one.phase is PodPhase.PENDING
+        and not one.node
+        and not one.held_by_others
+        and one.deleting_until is None
+        and not one.daemon
+    )
+
+
+@pytest.mark.requirement("PE-13")
+@given(there=worlds())
+def test_every_gated_pod_is_admitted_or_has_one_reason(there: World):
+    plan = decide(SPEC, there)
+    admitted = {uid for action in of(plan, Admit) for uid in action.pods}
+    told = Counter(unmet.pod for unmet in plan.unmet)
+    assert all(count == 1 for count in told.values())
+    for one in there.pods:
+        if waits(one) and one.gated:
+            assert (one.uid in admitted) != (one.uid in told), one.full_name
+        elif not waits(one):
+            assert one.uid not in told, one.full_name
+
+
+@given(there=worlds())
+def test_nobody_is_admitted_twice_and_gangs_only_whole(there: World):
+    plan = decide(SPEC, there)
+    admitted = Counter(uid for action in of(plan, Admit) for uid in action.pods)
+    assert all(count == 1 for count in admitted.values())
+    for one in there.pods:
+        if one.gang is not None and one.uid in admitted:
+            members = [other for other in there.pods if other.gang == one.gang]
+            assert len(members) == one.gang.size
+            assert all(other.uid in admitted for other in members)
+
+
+@given(there=worlds())
+def test_admitted_pods_fit_the_nodes_they_are_pinned_to(there: World):
+    """Summed over a source: what is admitted asks for no more GPUs than its Ready nodes have free."""
+    plan = decide(SPEC, there)
+    wanted: Counter = Counter()
+    by_uid = {one.uid: one for one in there.pods}
+    for action in of(plan, Admit):
+        for uid in action.pods:
+            wanted[action.source_label] += dict(by_uid[uid].shape.requests).get("nvidia.com/gpu", 0)
+    free: Counter = Counter()
+    for one in there.nodes:
+        if one.instance is not None and one.kube is not None and one.instance.owner == "tides":
+            bound = there.pods_by_node.get(one.kube.name, ())
+            used = sum(dict(each.shape.requests).get("nvidia.com/gpu", 0) for each in bound)
+            free[one.instance.source.label] += max(
+                0, dict(one.kube.allocatable).get("nvidia.com/gpu", 0) - used
+            )
+    for label, gpus in wanted.items():
+        assert gpus <= free[label]
+
+
+@pytest.mark.requirement("PE-23")
+@given(there=worlds())
+def test_no_action_ever_names_a_strangers_instance(there: World):
+    theirs = {one.key for one in there.nodes if one.instance is not None and one.instance.owner != "tides"}
+    names = {one.name for one in there.nodes if one.key in theirs}
+    plan = decide(SPEC, there)
+    assert not theirs & {action.instance_id for action in of(plan, Terminate)}
+    assert not names & {getattr(action, "node", "") for action in plan.actions}
+
+
+@given(there=worlds(), share=st.floats(0.01, 0.99))
+def test_nothing_new_is_decided_before_wake_at(there: World, share: float):
+    """A sleeping engine misses nothing: the same facts at any instant before `wake_at` ask for nothing."""
+    plan = decide(SPEC, there)
+    assume(not plan.actions and plan.wake_at is not None)
+    assert plan.wake_at is not None
+    between = there.now + (plan.wake_at - there.now) * share
+    assert not decide(SPEC, replace(there, now=between)).actions

@@ -1,0 +1,99 @@
+"""What became of a purchase: found by its tag, in doubt, void, or to be tried again. Never made twice."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from tests.decide.builders import NOW, ago, ahead, block, of, world
+from tests.decide.purchases import buying, intent, offer, search
+from tidemill.decide import decide
+from tidemill.plan import ProposePurchase, SearchOffers, SettlePurchase, SubmitPurchase
+from tidemill.world import OfferQuery, ReservationState
+
+pytestmark = pytest.mark.requirement("CB-4")
+
+GRANTED = intent("approved", approved_by=("ana",))
+
+
+def asked() -> OfferQuery:
+    (action,) = of(decide(buying(), world()), SearchOffers)
+    return action.query
+
+
+def submitted(*things) -> bool:
+    return bool(of(decide(buying(), world(*things)), SubmitPurchase))
+
+
+def settled(*things, now=NOW, documents=None) -> list[tuple[str, str]]:
+    decided = decide(documents or buying(), world(*things, now=now))
+    return [(one.outcome, one.reason) for one in of(decided, SettlePurchase)]
+
+
+def test_an_intent_whose_demand_is_covered_by_now_is_voided_and_not_bought():
+    covered = block(starts_in="1d", ends_in="10d", count=4)
+    assert settled(GRANTED, covered) == [("voided", "its demand is covered by now")]
+    assert not submitted(GRANTED, covered)
+
+
+def test_an_expired_approval_is_void():
+    assert [outcome for outcome, _ in settled(GRANTED, now=ahead("24h"))] == ["voided"]
+    assert not settled(GRANTED, now=ahead("24h") - timedelta(seconds=1))
+
+
+def test_an_intent_whose_window_was_taken_out_of_the_plan_is_voided():
+    assert settled(intent("approved", window="gone", approved_by=("ana",)))[0][0] == "voided"
+
+
+@pytest.mark.parametrize("state", ["submitted", "unknown"])
+def test_a_purchase_is_confirmed_by_the_tag_on_what_it_made(state: str):
+    made = block("cr-9", starts_in="2d", ends_in="16d", intent_id="tp-1", fee_usd=25_000)
+    (confirmed,) = of(decide(buying(), world(intent(state, state_at=ago("5m")), made)), SettlePurchase)
+    assert (confirmed.outcome, confirmed.reservation_ids, confirmed.fee_usd) == (
+        "confirmed",
+        ("cr-9",),
+        25_000,
+    )
+
+
+@pytest.mark.requirement("CB-15")
+def test_one_intent_may_have_made_several_blocks():
+    made = [
+        block(f"cr-{place}", starts_in="2d", intent_id="tp-1", fee_usd=10, ultraserver=True)
+        for place in (1, 2)
+    ]
+    (confirmed,) = of(decide(buying(), world(intent("submitted"), made)), SettlePurchase)
+    assert (confirmed.reservation_ids, confirmed.fee_usd) == (("cr-1", "cr-2"), 20)
+
+
+def test_a_call_whose_answer_was_lost_becomes_unknown_and_is_never_made_again():
+    fresh = intent("submitted", state_at=ago("59s"), approved_by=("ana",))
+    assert not settled(fresh)
+    lost = intent("submitted", state_at=ago("1m"), approved_by=("ana",))
+    assert [outcome for outcome, _ in settled(lost)] == ["unknown"]
+    unknown = intent("unknown", state_at=ago("20h"), approved_by=("ana",))
+    decided = decide(buying(), world(unknown, search(asked(), offer())))
+    assert not decided.actions
+    assert "outcome of this purchase is unknown" in decided.warnings[0].sentence
+
+
+def test_a_confirmed_block_that_does_not_show_yet_is_not_bought_again():
+    bought = intent("confirmed", reservation_ids=("cr-9",), state_at=ago("1m"))
+    assert not decide(buying(), world(bought, search(asked(), offer()))).actions
+
+
+@pytest.mark.requirement("CB-5")
+def test_a_block_whose_payment_failed_is_proposed_anew_with_a_new_id():
+    failed = block(
+        "cr-9", starts_in="2d", ends_in="16d", intent_id="tp-1", state=ReservationState.PAYMENT_FAILED
+    )
+    bought = intent("confirmed", reservation_ids=("cr-9",), state_at=ago("12h"))
+    (again,) = of(decide(buying(), world(bought, failed, search(asked(), offer()))), ProposePurchase)
+    assert again.intent.id != "tp-1"
+
+
+def test_a_submit_that_found_no_offer_tries_again_in_ten_minutes():
+    tried = {"approved_by": ("ana",), "note": "no offer inside its envelope"}
+    assert not submitted(intent("approved", state_at=ago("9m"), **tried))
+    assert submitted(intent("approved", state_at=ago("10m"), **tried))

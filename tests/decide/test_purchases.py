@@ -1,0 +1,237 @@
+"""What a plan lacks is searched for, proposed, and bought only with approval and inside the budget."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.decide.builders import NOW, ago, ahead, block, of, plan, world
+from tests.decide.purchases import GENEROUS, GRID, buying, intent, offer, search
+from tidemill.decide import decide
+from tidemill.plan import ProposePurchase, SearchOffers, SubmitPurchase
+from tidemill.world import OfferQuery, ReservationState, Spending, Verdict
+
+pytestmark = pytest.mark.requirement("CB-3")
+
+
+def submitted(documents, *things) -> bool:
+    return bool(of(decide(documents, world(*things)), SubmitPurchase))
+
+
+def asked() -> OfferQuery:
+    """The search the default plan leads to."""
+    (action,) = of(decide(buying(), world()), SearchOffers)
+    return action.query
+
+
+# --- from demand to proposal ---------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("CB-1")
+def test_a_window_that_lacks_capacity_is_searched_for():
+    query = asked()
+    assert (query.instance_type, query.count) == ("p5.48xlarge", 4)
+    assert query.earliest_start == GRID
+    # Seven days from noon are seven days and half an hour from the grid: the next length EC2 sells is taken.
+    assert query.duration >= ahead("9d") - GRID
+
+
+@pytest.mark.requirement("CB-4")
+@pytest.mark.parametrize(
+    ("held", "lacking"),
+    [
+        ([block(starts_in="1d", ends_in="10d", count=4)], 0),
+        ([block(starts_in="1d", ends_in="10d", count=3)], 1),
+        ([block(starts_in="1d", ends_in="10d", count=4, state=ReservationState.PAYMENT_PENDING)], 0),
+        ([block(starts_in="1d", ends_in="10d", count=4, state=ReservationState.PAYMENT_FAILED)], 4),
+        ([block(starts_in="1d", ends_in="10d", count=4, owner="somebody")], 4),
+        ([block(starts_in="1d", ends_in="10d", count=4, pool="other")], 4),
+        ([block(starts_in="1d", ends_in="10d", count=4, instance_type="p4d.24xlarge")], 4),
+        ([block(starts_in="1d", ends_in="8d", count=4)], 4),
+        ([block("cr-a", starts_in="1d", ends_in="5d"), block("cr-b", starts_in="5d", ends_in="10d")], 0),
+        ([block("cr-a", starts_in="1d", ends_in="5d"), block("cr-b", starts_in="6d", ends_in="10d")], 4),
+    ],
+)
+def test_what_is_missing_is_counted_from_what_aws_shows_at_the_worst_instant(held: list, lacking: int):
+    counts = [action.query.count for action in of(decide(buying(), world(held)), SearchOffers)]
+    assert counts == ([lacking] if lacking else [])
+
+
+def test_nothing_is_asked_before_it_is_time():
+    early = plan(proposeBefore="1d")
+    quiet = decide(buying(document=early), world())
+    assert not of(quiet, SearchOffers)
+    assert quiet.wake_at == ahead("1d")
+    assert of(decide(buying(document=early), world(now=ahead("1d"))), SearchOffers)
+
+
+def test_the_cheapest_offer_that_covers_the_window_is_proposed():
+    offers = [
+        offer("cb-dear", fee_usd=26_000),
+        offer("cb-good", fee_usd=25_000),
+        offer("cb-short", fee_usd=1_000, end=ahead("8d")),
+        offer("cb-late", fee_usd=1_000, start=ahead("3d")),
+    ]
+    (proposed,) = of(decide(buying(), world(search(asked(), *offers))), ProposePurchase)
+    bound = proposed.intent.envelope
+    assert (bound.count, bound.earliest_end, bound.max_fee_usd) == (4, ahead("9d"), 27_500)
+    assert bound.expires_at == ahead("24h")
+    assert "about $25,000" in proposed.reason
+
+
+def test_a_proposal_never_asks_for_more_than_the_window_may_cost():
+    capped = buying(document=plan(maxFeeUsd=25_500))
+    (proposed,) = of(decide(capped, world(search(asked(), offer(fee_usd=25_000)))), ProposePurchase)
+    assert proposed.intent.envelope.max_fee_usd == 25_500
+
+
+def test_the_same_proposal_has_the_same_id_whenever_it_is_made():
+    ids = {
+        one.intent.id
+        for later in ("0s", "5m")
+        for one in of(decide(buying(), world(search(asked(), offer()), now=ahead(later))), ProposePurchase)
+    }
+    assert len(ids) == 1
+
+
+def test_an_old_answer_is_asked_for_again_before_it_is_used():
+    stale = search(asked(), offer(), at=ago("30m"))
+    assert of(decide(buying(), world(stale)), SearchOffers)
+    assert not of(decide(buying(), world(stale)), ProposePurchase)
+
+
+def test_an_empty_answer_is_not_asked_for_again_for_hours():
+    plan_ = decide(buying(), world(search(asked(), at=ago("5h"))))
+    assert not of(plan_, SearchOffers)
+    assert plan_.wake_at == ahead("1h")
+    assert "EC2 offers no block of 4 p5.48xlarge" in plan_.warnings[0].sentence
+    assert of(decide(buying(), world(search(asked(), at=ago("6h")))), SearchOffers)
+
+
+@pytest.mark.xfail(
+    reason="fault in decide/blocks.py: sleeps 6 h past the instant at which it would ask again"
+)
+def test_the_engine_wakes_when_it_would_search_again():
+    useless = search(asked(), offer(end=ahead("8d")), at=NOW)
+    quiet = decide(buying(), world(useless))
+    assert not quiet.actions
+    assert of(decide(buying(), world(useless, now=ahead("30m"))), SearchOffers)
+    assert quiet.wake_at is not None
+    assert quiet.wake_at <= ahead("30m")
+
+
+@pytest.mark.parametrize("state", ["proposed", "approved", "submitted", "unknown"])
+def test_a_window_with_an_open_intent_is_not_proposed_again(state: str):
+    there = world(intent(state, state_at=ago("10s")), search(asked(), offer()))
+    assert not of(decide(buying("propose"), there), ProposePurchase)
+
+
+def test_after_a_no_the_question_is_not_asked_again_for_six_hours():
+    refused = intent("refused", state_at=ago("5h59m"))
+    quiet = decide(buying(), world(refused, search(asked(), offer())))
+    assert not of(quiet, ProposePurchase)
+    assert quiet.wake_at == ahead("1m")
+    (again,) = of(
+        decide(buying(), world(intent("refused", state_at=ago("6h")), search(asked(), offer()))),
+        ProposePurchase,
+    )
+    assert again.intent.id != refused.id
+
+
+@pytest.mark.parametrize("away", ["cloud_ok", "ledger_ok"])
+def test_nothing_is_proposed_while_aws_or_the_ledger_cannot_be_read(away: str):
+    there = world(search(asked(), offer()), **{away: False})
+    assert not decide(buying(), there).actions
+
+
+# --- who may say yes ------------------------------------------------------------------------------------
+
+
+def test_by_default_the_platform_only_proposes():
+    eager = intent("approved", approved_by=("ana", "ben"))
+    decided = decide(buying("propose"), world(eager))
+    assert not of(decided, SubmitPurchase)
+    assert "only proposes" in decided.warnings[0].sentence
+
+
+@pytest.mark.parametrize(
+    ("mode", "approved_by", "buys"),
+    [
+        ("one", (), False),
+        ("one", ("ana",), True),
+        ("one", ("tidemill-engine",), False),
+        ("two", ("ana",), False),
+        ("two", ("ana", "ana"), False),
+        ("two", ("ana", "tidemill-engine"), False),
+        ("two", ("ana", "ben"), True),
+        ("auto", (), False),
+        ("auto", ("ana",), True),
+    ],
+)
+def test_it_is_bought_only_once_enough_others_said_yes(mode: str, approved_by: tuple, buys: bool):
+    """Even an intent that claims to be approved: the verdicts are counted, not the state believed."""
+    assert submitted(buying(mode), intent("approved", approved_by=approved_by)) is buys
+
+
+def test_a_no_among_the_verdicts_is_not_a_yes():
+    no = Verdict("ana", ago("1h"), approved=False)
+    assert not submitted(buying(), intent("approved", verdicts=(no,)))
+
+
+def test_only_named_approvers_count_where_they_are_named():
+    named = buying(approval={"approvers": ["ana"]})
+    assert not submitted(named, intent("approved", approved_by=("ben",)))
+    assert submitted(named, intent("approved", approved_by=("ana",)))
+
+
+@pytest.mark.parametrize(("cap", "buys"), [(29_999, False), (30_000, True)])
+def test_auto_buys_by_itself_only_up_to_its_cap(cap: int, buys: bool):
+    assert submitted(buying("auto", approval={"autoMaxFeeUsd": cap}), intent()) is buys
+
+
+# --- ceilings -------------------------------------------------------------------------------------------
+
+
+GRANTED = intent("approved", approved_by=("ana",))
+
+
+@pytest.mark.parametrize(
+    ("budget", "spent", "buys", "word"),
+    [
+        ({"perPurchaseUsd": 30_000, "monthlyUsd": 30_000}, 0, True, ""),
+        ({"perPurchaseUsd": 29_999, "monthlyUsd": 99_999}, 0, False, "for one purchase"),
+        ({"perPurchaseUsd": 30_000, "monthlyUsd": 29_999}, 0, False, "monthly budget"),
+        ({"perPurchaseUsd": 30_000, "monthlyUsd": 99_999}, 70_000, False, "monthly budget"),
+        ({}, 0, False, "for one purchase"),
+    ],
+)
+def test_the_platforms_ceilings_hold(budget: dict, spent: int, buys: bool, word: str):
+    decided = decide(buying(budget=budget), world(GRANTED, Spending(spent)))
+    assert bool(of(decided, SubmitPurchase)) is buys
+    assert word in (decided.warnings[0].sentence if decided.warnings else "")
+
+
+@pytest.mark.parametrize(
+    ("lowered", "buys"),
+    [
+        (GENEROUS, True),
+        ({"perPurchaseUsd": 20_000, "monthlyUsd": 500_000}, False),
+        ({"perPurchaseUsd": 100_000, "monthlyUsd": 20_000}, False),
+    ],
+)
+def test_a_plan_can_lower_the_ceilings(lowered: dict, buys: bool):
+    assert submitted(buying(document=plan(budget=lowered)), GRANTED) is buys
+
+
+def test_a_plan_can_never_raise_them():
+    tight = {"perPurchaseUsd": 20_000, "monthlyUsd": 20_000}
+    assert not submitted(buying(document=plan(budget=GENEROUS), budget=tight), GRANTED)
+
+
+# Not found is not "not bought": until it is certain, the fee of an unknown outcome may be spent.
+@pytest.mark.requirement("CB-4")
+@pytest.mark.parametrize("state", ["submitted", "unknown"])
+@pytest.mark.xfail(reason="fault in decide/blocks.py: a fee in doubt does not count against the budget")
+def test_a_purchase_in_doubt_counts_against_the_budget(state: str):
+    doubtful = intent(state, id="tp-0", window="other", state_at=ago("10s"))
+    tight = buying(budget={"perPurchaseUsd": 30_000, "monthlyUsd": 50_000})
+    assert not submitted(tight, doubtful, GRANTED)

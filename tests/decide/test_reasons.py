@@ -1,0 +1,124 @@
+"""Every pod that waits has one sentence saying why, and a code for machines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.decide.builders import (
+    ago,
+    ahead,
+    block,
+    failed_launch,
+    gang,
+    hourly_pool,
+    launch_intent,
+    node,
+    of,
+    pod,
+    pool,
+    spec,
+    why,
+    world,
+)
+from tidemill.decide import decide
+from tidemill.plan import Launch
+
+pytestmark = pytest.mark.requirement("PE-13")
+
+WAITING = pod(gpus=8, expected="2h")
+
+SITUATIONS: dict[str, tuple[list[Any], list[Any], str, list[str]]] = {
+    # name: (documents, world, code, words)
+    "launching": (
+        [hourly_pool("p5", "p5.48xlarge")], [], "launching", ["p5.48xlarge on on-demand", "being launched"],
+    ),
+    "launch written": ([], [block(), launch_intent()], "launching", ["being launched"]),
+    "joining": ([], [block(), node(phase="launched", launched="1m")], "starting", ["i-1, which is joining"]),
+    "not Ready": ([], [block(), node(phase="joined", joined="1m")], "starting", ["not Ready yet"]),
+    "registering": ([], [block(), node(phase="registering", joined="1m")], "starting", ["60-90 s"]),
+    "being checked": ([], [block(), node(phase="verifying", joined="2m")], "starting", ["being checked"]),
+    "all taken": (
+        [], [block(), node(), pod("other", gpus=8, on=node(), ends_at=ahead("23h30m"))],
+        "no-capacity", ["every node pool p5 can have is taken"],
+    ),
+    "no block yet": ([], [], "no-capacity", ["pool p5 has no active capacity"]),
+    "a block to come": (
+        [], [block(starts_in="5h", ends_in="53h")], "no-capacity",
+        ["no active capacity", "block cr-1 starts 2026-11-16T17:00:00Z"],
+    ),
+    "too little time": ([], [block(ends_in="2h"), node()], "held", ["it needs 2h1m", "in pool p5 lasts"]),
+    "limits reached": (
+        [hourly_pool("p5", "p5.48xlarge", limits={"gpus": 4})], [], "limit", ["reached its limits (gpus 4)"],
+    ),
+    "no limits": ([hourly_pool("p5", "p5.48xlarge", limits=None)], [], "limit", ["no limits"]),
+    "EC2 has none": (
+        [pool(warm=False)], [block(free=4), failed_launch()], "no-capacity",
+        ["EC2 has no capacity for pool p5 now", "next try 2026-11-16T12:00:30Z"],
+    ),
+    "too big": ([hourly_pool("g6", "g6.xlarge")], [], "impossible", ["8 nvidia.com/gpu", "more than any"]),
+    "taint": ([pool(taints=[{"key": "gpu"}])], [block()], "impossible", ["does not tolerate the taint gpu"]),
+    "namespace": ([pool(allowedNamespaces=["x"])], [block()], "impossible", ["does not serve namespace ml"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_a_pod_that_waits_is_told_why(situation: str):
+    documents, there, code, words = SITUATIONS[situation]
+    told = why(decide(spec(*documents), world(there, WAITING)), WAITING)
+    assert told.code == code
+    for word in words:
+        assert word in told.reason
+    assert told.name == "ml/train-1"
+    assert "\n" not in told.reason
+
+
+def test_a_label_that_no_pool_has_is_named():
+    picky = pod(gpus=8, selector={"team": "moon"})
+    told = why(decide(spec(), world(block(), node(), picky)), picky)
+    assert (told.code, told.reason) == (
+        "impossible",
+        "no pool has nodes with the labels it selects (team=moon)",
+    )
+
+
+def test_the_pool_that_came_closest_gives_the_reason():
+    documents = spec(
+        hourly_pool("tiny", "g6.xlarge"), hourly_pool("full", "p5.48xlarge", limits={"nodes": 0})
+    )
+    assert why(decide(documents, world(WAITING)), WAITING).reason.startswith(
+        "pool full has reached its limits"
+    )
+
+
+def test_the_earliest_instant_is_told_where_it_is_known():
+    coming = decide(spec(), world(block(starts_in="5h", ends_in="53h"), WAITING))
+    assert why(coming, WAITING).earliest == ahead("5h7m")
+    launching = decide(spec(hourly_pool("p5", "p5.48xlarge")), world(WAITING))
+    assert why(launching, WAITING).earliest == ahead("7m")
+
+
+def test_a_pod_that_somebody_else_holds_is_none_of_our_business():
+    plan = decide(spec(), world(block(free=4), pod(gpus=8, held_by_others=True)))
+    assert not plan.unmet
+
+
+def test_a_pod_that_is_going_away_or_bound_does_not_wait():
+    here = node()
+    gone = pod("gone", gpus=8, deleting_until=ahead("10s"))
+    bound = pod("bound", gpus=8, on=here)
+    assert not decide(spec(), world(block(), here, gone, bound)).unmet
+
+
+def test_a_gang_with_a_reason_has_it_on_every_member():
+    pods = gang(size=3, expected="400h")
+    plan = decide(spec(), world(block(), [node(f"i-{place}") for place in range(3)], pods))
+    assert {why(plan, one).code for one in pods} == {"held"}
+
+
+def test_a_pod_of_a_closed_batch_is_told_that_a_node_comes():
+    fresh = pod(gpus=8, created_at=ago("0s"))
+    plan = decide(spec(hourly_pool("p5", "p5.48xlarge")), world(fresh))
+    assert not of(plan, Launch)
+    assert why(plan, fresh).code == "launching"

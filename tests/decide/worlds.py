@@ -1,0 +1,115 @@
+"""Random but possible worlds, for properties: nodes in any phase, and work that runs or waits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tests.decide.builders import (
+    ON_DEMAND,
+    PHASES,
+    ago,
+    block,
+    failed_launch,
+    gang,
+    hourly_pool,
+    launch_intent,
+    node,
+    pod,
+    pool,
+    replica,
+    spec,
+    world,
+)
+from tidemill.world import DisruptionBudget, Node, Pod, Source, SourceKind, World
+
+CAPS = {"maxHourlyUsd": 300, "maxMonthlyUsd": 40_000}
+SPEC = spec(
+    pool(limits={"nodes": 8}, sources=[{"type": "block"}, {"type": "on-demand", **CAPS}], warm=2),
+    hourly_pool("g6", limits={"gpus": 20}),
+    budget={"monthlyUsd": 60_000},
+)
+DURATIONS = st.sampled_from(("30s", "5m", "40m", "3h", "30h"))
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> list[Node]:
+    made = []
+    for place in range(draw(st.integers(0, 5))):
+        on_block = draw(st.booleans())
+        fields: dict[str, Any] = {"source": Source(SourceKind.BLOCK, draw(st.sampled_from(("cr-1", "cr-2"))))}
+        if not on_block:
+            fields = {"source": ON_DEMAND, "pool": "g6", "instance_type": "g6.12xlarge"}
+        phase = draw(st.sampled_from(PHASES))
+        age = draw(st.sampled_from(("1m", "4m", "9m", "14m")))
+        check = draw(st.sampled_from(("", "passed", "failed"))) if phase in ("verifying", "ready") else ""
+        owner = draw(st.sampled_from(("tides", "tides", "tides", "somebody")))
+        if phase != "launched":
+            fields["check"] = check
+        made.append(node(f"i-{place}", phase, launched=age, joined=age, owner=owner, **fields))
+    return made
+
+
+@st.composite
+def terms(draw: st.DrawFn) -> dict[str, Any]:
+    drawn: dict[str, Any] = {
+        "grace": draw(st.sampled_from(("30s", "10m"))),
+        "overflow": draw(st.booleans()),
+        "priority": draw(st.integers(0, 2)),
+    }
+    if draw(st.booleans()):
+        drawn["expected"] = draw(DURATIONS)
+    if draw(st.booleans()):
+        drawn |= {"checkpoint_every": "30m", "checkpoint_time": "4m", "load": "5m"}
+    return drawn
+
+
+@st.composite
+def pods(draw: st.DrawFn, there: list[Node]) -> list[Pod]:
+    made: list[Pod] = []
+    up = [one for one in there if one.kube is not None and one.kube.ready]
+    for place in range(draw(st.integers(0, 6))):
+        fields = {"gpus": draw(st.sampled_from((0, 1, 4, 8))), **draw(terms())}
+        here = draw(st.none() | st.sampled_from(up)) if up else None
+        if draw(st.booleans()):
+            made.append(pod(f"job-{place}", on=here, created_at=ago(draw(DURATIONS)), **fields))
+        else:
+            made.append(replica(f"chat-{place}", on=here, **fields))
+    for place in range(draw(st.integers(0, 2))):
+        size = draw(st.integers(2, 3))
+        members = gang(f"gang-{place}", size, **draw(terms()))
+        made.extend(members[: draw(st.integers(1, size))])
+    return made
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    there = draw(nodes())
+    blocks = [
+        block(
+            id,
+            ends_in=draw(st.sampled_from(("35m", "55m", "70m", "5h", "50h"))),
+            free=draw(st.integers(0, 2)),
+        )
+        for id in draw(st.sampled_from(((), ("cr-1",), ("cr-1", "cr-2"))))
+    ]
+    launches = draw(
+        st.lists(
+            st.sampled_from(
+                (
+                    launch_intent("ti-a"),
+                    launch_intent("ti-b", written_at=ago("9m")),
+                    launch_intent("ti-c", pool="g6", source=ON_DEMAND, instance_type="g6.12xlarge", count=2),
+                    failed_launch("ti-d", at=ago("10s")),
+                    failed_launch(
+                        "ti-e", pool="g6", source=ON_DEMAND, instance_type="g6.xlarge", at=ago("20s")
+                    ),
+                )
+            ),
+            unique=True,
+            max_size=3,
+        )
+    )
+    budgets = [DisruptionBudget("Deployment/chat", 1, draw(st.integers(0, 2)))] if draw(st.booleans()) else []
+    return world(blocks, there, draw(pods(there)), launches, budgets)
