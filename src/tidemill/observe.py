@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tidemill.errors import PortError
-from tidemill.ports import Clock, Cloud, Cluster, ClusterView, Ledger
+from tidemill.ports import Clock, Cloud, Cluster, Ledger
 from tidemill.world import (
     Instance,
     KubeNode,
     LaunchIntent,
     Node,
     OfferSearch,
-    Pod,
     PurchaseIntent,
     Reservation,
     Spending,
@@ -34,8 +33,6 @@ class Observer:
         self._books: tuple[tuple[LaunchIntent, ...], tuple[PurchaseIntent, ...], Spending] | None = None
         self._joined_from: tuple[object, object] = (None, None)
         self._nodes: tuple[Node, ...] = ()
-        self._indexed_from: object = None
-        self._pods_by_node: dict[str, tuple[Pod, ...]] = {}
 
     def look(self, searches: Iterable[OfferSearch] = ()) -> World:
         """Raises Retryable only if the cluster, or at the very first look AWS or the ledger, cannot be read."""
@@ -56,7 +53,7 @@ class Observer:
             spending=spending,
             ledger_ok=ledger_ok,
             cloud_ok=cloud_ok,
-            pods_by_node=self._index(view),
+            pods_by_node=view.pods_by_node,
         )
 
     def _read_cloud(self) -> bool:
@@ -92,21 +89,3 @@ class Observer:
         nodes.extend(Node(None, kube) for kube in kubes.values())
         self._joined_from, self._nodes = (instances, kube_nodes), tuple(nodes)
         return self._nodes
-
-    def _index(self, view: ClusterView) -> dict[str, tuple[Pod, ...]]:
-        if self._indexed_from is not view.pods:
-            index: dict[str, list[Pod]] = {}
-            for pod in view.pods:
-                if pod.node:
-                    index.setdefault(pod.node, []).append(pod)
-            self._indexed_from = view.pods
-            before = self._pods_by_node
-            self._pods_by_node = {name: _same_or_new(before.get(name), pods) for name, pods in index.items()}
-        return self._pods_by_node
-
-
-def _same_or_new(before: tuple[Pod, ...] | None, pods: list[Pod]) -> tuple[Pod, ...]:
-    """The tuple of the last look if it holds the very same pods: then nothing about the node has to be redone."""
-    if before is not None and len(before) == len(pods) and all(a is b for a, b in zip(before, pods, strict=True)):
-        return before
-    return tuple(pods)

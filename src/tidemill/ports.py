@@ -10,7 +10,7 @@ id of an intent that was written first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -70,11 +70,16 @@ class Cloud(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """One consistent reading of the cluster. Unchanged objects keep their identity between readings."""
+    """One consistent reading of the cluster. Unchanged objects keep their identity between readings.
+
+    So do the tuples in `pods_by_node`: adapters keep it up to date as pods come and go, which is far cheaper
+    than indexing all pods at every look.
+    """
 
     nodes: tuple[KubeNode, ...]
     pods: tuple[Pod, ...]  # finished pods are left out
     budgets: tuple[DisruptionBudget, ...]
+    pods_by_node: Mapping[str, tuple[Pod, ...]]  # bound ones, by node name
 
 
 class Cluster(Protocol):

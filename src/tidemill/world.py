@@ -7,6 +7,7 @@ changed, so identity may be used as a cheap "is it still the same?".
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -424,4 +425,4 @@ class World:
     spending: Spending = Spending()
     ledger_ok: bool = True  # False: no purchases and no new launches; drains and terminations go on
     cloud_ok: bool = True  # False: reservations and instances are the last known ones, likewise
-    pods_by_node: dict[str, tuple[Pod, ...]] = field(default_factory=dict)  # index of `pods`, bound ones only
+    pods_by_node: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)  # index of `pods`, bound ones only

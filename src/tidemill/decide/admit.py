@@ -55,22 +55,24 @@ class Item:
     @property
     def need(self) -> timedelta:
         """How long it needs its room, as far as it says; the longer of two of one kind is the harder to place."""
-        terms = self.terms
-        run = terms.expected or timedelta(0)
-        return terms.load + max(run, terms.checkpoint_every or timedelta(0))
+        return time_needed(self.terms, None)
 
 
 def waiting(draft: Draft) -> list[Item]:
     """Everything that waits for a place, in the order it is served: priority, then age."""
-    items: list[Item] = []
-    gangs: dict[tuple[str, str], list[Pod]] = {}
-    for pod in draft.world.pods:
-        if pod.gang is not None:
-            gangs.setdefault((pod.namespace, pod.gang.name), []).append(pod)
-        elif _waits(pod):
-            items.append(Item((pod,), None, pod.gated, pod.pinned_to))
-    for members in gangs.values():
-        items.extend(_gang_item(draft, members))
+    unbound = [pod for pod in draft.world.pods if not pod.node]
+    items = [
+        Item((pod,), None, pod.gated, pod.pinned_to) for pod in unbound if pod.gang is None and _waits(pod)
+    ]
+    gangs: dict[tuple[str, str], list[Pod]] = {
+        (pod.namespace, pod.gang.name): [] for pod in unbound if pod.gang is not None
+    }
+    if gangs:
+        for pod in draft.world.pods:
+            if pod.gang is not None and (key := (pod.namespace, pod.gang.name)) in gangs:
+                gangs[key].append(pod)
+        for members in gangs.values():
+            items.extend(_gang_item(draft, members))
     # What is admitted already comes first: its room was promised, and a pin cannot be taken back.
     items.sort(
         key=lambda item: (not item.pinned_to, -item.terms.priority, item.pods[0].created_at, item.pods[0].name)
@@ -132,11 +134,14 @@ def stop_gang(draft: Draft, pods: Iterable[Pod], reason: str) -> None:
 # --- time ---------------------------------------------------------------------------------------------
 
 
-def expected_run(terms: Terms, pool: ComputePool) -> timedelta | None:
-    return terms.expected if terms.expected is not None else pool.spec.default_duration
+def expected_run(terms: Terms, pool: ComputePool | None) -> timedelta | None:
+    """What the pod says, else the pool's default; None: no end is known."""
+    if terms.expected is not None or pool is None:
+        return terms.expected
+    return pool.spec.default_duration
 
 
-def time_needed(terms: Terms, pool: ComputePool) -> timedelta:
+def time_needed(terms: Terms, pool: ComputePool | None) -> timedelta:
     """From a Ready node to the end of the work, or to the first checkpoint of a job that can resume."""
     run = expected_run(terms, pool)
     if terms.checkpoint_every is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from tidemill.decide.facts import NodeFacts, facts_of
+from tidemill.decide.facts import NodeFacts, recall
 from tidemill.decide.nodes import Phase, deadline_of, waves_lead
 from tidemill.decide.overflow import money_runs_out_at
 from tidemill.decide.pools import templates
@@ -101,30 +101,43 @@ class Draft:
     # --- the world joined up ---
 
     def _join(self) -> None:
-        spec, owner, pods_by_node, groups = self.spec, self.owner, self.world.pods_by_node, self._groups
+        """Runs over every node at every tick, so it is written to cost little: facts are recalled, and what is
+        shared is worked out once per group."""
+        owner, pods_by_node = self.owner, self.world.pods_by_node
+        memory = recall(self.spec)
+        known = memory.known
+        by_ending: dict[int, list[Life]] = {}
         for node in self.world.nodes:
             instance, kube = node.instance, node.kube
             if instance is None or instance.owner != owner:
                 self.strangers.append(node)
                 continue
-            facts = facts_of(spec, node, pods_by_node.get(kube.name, ()) if kube is not None else ())
+            bound = pods_by_node.get(kube.name, ()) if kube is not None else ()
+            facts = known.get(instance.id)
+            if facts is None or facts.node is not node or facts.bound is not bound:
+                facts = memory.facts_of(node, bound)
             life = Life(facts, node, facts.phase, facts.pods)
             if facts.phase is Phase.GONE:
                 self.gone.append(life)
                 continue
             self.lives.append(life)
-            ending = (facts.pool_name, facts.provisioner, facts.source)
-            group = groups.get(ending)
-            if group is None:
-                group = groups[ending] = _Group()
-            group.lives.append(life)
-        for ending, group in groups.items():
-            end = group.end = self._compute_end(ending, group.lives)
-            for life in group.lives:
-                life.deadline, life.drain_from = end.deadline, end.drain_from
-                announced = life.node.instance.ends_at if life.node.instance is not None else None
-                if announced is not None:
-                    self._end_alone(life, announced)
+            together = by_ending.get(id(facts.ending))
+            if together is None:
+                by_ending[id(facts.ending)] = [life]
+            else:
+                together.append(life)
+        for lives in by_ending.values():
+            self._set_ends(lives)
+
+    def _set_ends(self, lives: list[Life]) -> None:
+        ending = lives[0].facts.ending
+        end = self._compute_end(ending, lives)
+        self._groups[ending] = _Group(lives, end)
+        for life in lives:
+            life.deadline, life.drain_from = end.deadline, end.drain_from
+            instance = life.node.instance
+            if instance is not None and instance.ends_at is not None:
+                self._end_alone(life, instance.ends_at)
 
     def _end_alone(self, life: Life, at: datetime) -> None:
         """AWS has announced that it takes this one: an interruption, a retirement."""

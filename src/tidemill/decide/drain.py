@@ -25,7 +25,8 @@ def drain(draft: Draft) -> None:
     for life in draft.lives:
         if life.ending:
             continue
-        _announce(draft, life)
+        if life.pods and life.deadline is not None and not (life.facts.all_told and life.facts.told == life.deadline):
+            _announce(draft, life, life.deadline)
         if life.phase is Phase.DRAINING:
             _empty(draft, life, allowed)
         elif life.drain_from is not None and draft.now >= life.drain_from:
@@ -34,10 +35,7 @@ def drain(draft: Draft) -> None:
             draft.wake(life.drain_from)
 
 
-def _announce(draft: Draft, life: Life) -> None:
-    deadline = life.deadline
-    if deadline is None or all(told is not None and abs(told - deadline) <= END_MOVED for told in life.facts.announced):
-        return
+def _announce(draft: Draft, life: Life, deadline: datetime) -> None:
     for pod in life.pods:
         known = pod.ends_at
         if pod.deleting_until is None and (known is None or abs(known - deadline) > END_MOVED):

@@ -35,30 +35,38 @@ class NodeFacts:
     provisioner: Provisioner  # how it was launched, which decides who else will end it
     pods: tuple[Pod, ...]  # bound here, daemons left out
     lead: timedelta  # the longest its pods need, at least the shortest there is
-    announced: frozenset[datetime | None]  # the ends its pods were told
+    told: datetime | None  # the end its pods were told, where all were told the same
+    all_told: bool  # none of them was told nothing, or something else than the others
     labels: Mapping[str, str]
     free: Mapping[str, int]  # empty unless Ready
     free_accelerators: int
     daemons: Mapping[str, int]  # what daemon pods take here
     drift: str | None
     order: tuple[int, int]
+    ending: tuple[str, Provisioner, Source]  # what it shares its end with
     group: int  # nodes of one group differ only in what is free on them, and in their host name
 
 
-def facts_of(spec: Spec, node: Node, bound: tuple[Pod, ...]) -> NodeFacts:
-    memory = _memory(spec)
-    known = memory.get(node.key)
-    if known is not None and known.node is node and known.bound is bound:
-        return known
-    if len(memory) > 20_000:  # nodes that are gone; the living come back at once
-        memory.clear()
-    fresh = memory[node.key] = _work_out(spec, node, bound)
-    return fresh
+class Recall:
+    """The memory of one Spec, by instance id."""
+
+    def __init__(self, spec: Spec) -> None:
+        self._spec = spec
+        self.known: dict[str, NodeFacts] = {}
+
+    def facts_of(self, node: Node, bound: tuple[Pod, ...]) -> NodeFacts:
+        known = self.known.get(node.key)
+        if known is not None and known.node is node and known.bound is bound:
+            return known
+        if len(self.known) > 20_000:  # nodes that are gone; the living come back at once
+            self.known.clear()
+        fresh = self.known[node.key] = _work_out(self._spec, node, bound)
+        return fresh
 
 
 @lru_cache(maxsize=8)
-def _memory(spec: Spec) -> dict[str, NodeFacts]:
-    return {}
+def recall(spec: Spec) -> Recall:
+    return Recall(spec)
 
 
 def _work_out(spec: Spec, node: Node, bound: tuple[Pod, ...]) -> NodeFacts:
@@ -68,6 +76,8 @@ def _work_out(spec: Spec, node: Node, bound: tuple[Pod, ...]) -> NodeFacts:
     phase = phase_of(node)
     pods = tuple(pod for pod in bound if not pod.daemon)
     checkpoint = template.pool.spec.drain.checkpoint if template else True
+    provisioner = _PROVISIONERS.get(instance.provisioner, Provisioner.NATIVE)
+    announced = {pod.ends_at for pod in pods if pod.deleting_until is None}
     free = left_over(kube.allocatable, bound) if phase is Phase.READY and kube is not None else {}
     return NodeFacts(
         node=node,
@@ -77,18 +87,26 @@ def _work_out(spec: Spec, node: Node, bound: tuple[Pod, ...]) -> NodeFacts:
         kind=spec.catalog.types.get(instance.instance_type),
         source=instance.source,
         pool_name=instance.pool,
-        provisioner=_PROVISIONERS.get(instance.provisioner, Provisioner.NATIVE),
+        provisioner=provisioner,
         pods=pods,
         lead=max((pod_lead(pod, checkpoint=checkpoint) for pod in pods), default=SHORTEST_LEAD),
-        announced=frozenset(pod.ends_at for pod in pods if pod.deleting_until is None),
+        told=next(iter(announced), None),
+        all_told=not announced or (len(announced) == 1 and None not in announced),
         labels=dict(kube.labels) if kube is not None else {},
         free=free,
         free_accelerators=sum(free.get(name, 0) for name in names.ACCELERATORS),
         daemons=_daemons(bound),
         drift=_drift(node, template),
         order=template.order(instance.source) if template else (0, 0),
+        ending=_shared((instance.pool, provisioner, instance.source)),
         group=_group(spec, node),
     )
+
+
+@lru_cache(maxsize=4096)
+def _shared(ending: tuple[str, Provisioner, Source]) -> tuple[str, Provisioner, Source]:
+    """One object for equal keys, so that grouping by it can compare by identity."""
+    return ending
 
 
 @lru_cache(maxsize=8)

@@ -165,7 +165,9 @@ def follow_nodes(draft: Draft) -> None:
         _clean_up(draft, life)
     for life in draft.lives:
         if life.phase is Phase.READY or life.phase is Phase.DRAINING:
-            _follow_health(draft, life)
+            kube = life.node.kube
+            if kube is not None and (not kube.ready or kube.check == "failed"):
+                _follow_health(draft, life)
         else:
             _follow_start(draft, life)
 

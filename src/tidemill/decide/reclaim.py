@@ -21,7 +21,8 @@ def reclaim(draft: Draft) -> None:
         if life.phase is not Phase.READY or life.ending or life.facts.template is None:
             continue
         if life.pods:
-            _drop_drifted(draft, life)
+            if life.facts.drift is not None:
+                _drop_drifted(draft, life)
         elif not life.reserved:
             _drop_empty(draft, life)
 

@@ -22,6 +22,9 @@ from tidemill.spec.units import format_cpu, format_duration, format_instant, for
 from tidemill.world import Pod, Reservation, ReservationState, Source, SourceKind
 
 
+_NEED = "{need}"  # filled in for each pod: the answer is shared, its own time is not
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     closeness: int  # how near the pool came to serving it
@@ -39,12 +42,15 @@ class Explainer:
 
     def explain(self, item: Item) -> None:
         answer = self._recall(item) or self._work_out(item)
+        sentence = answer.sentence
+        if _NEED in sentence:
+            sentence = sentence.replace(_NEED, format_duration(time_needed(item.terms, None)))
         for pod in item.pods:
-            self._draft.hold(pod, answer.code, answer.sentence, answer.earliest)
+            self._draft.hold(pod, answer.code, sentence, answer.earliest)
 
     def _recall(self, item: Item) -> Answer | None:
         for shortest, longest, answer in self._known.get(item.kind, ()):
-            if shortest <= item.need <= longest:
+            if shortest < item.need <= longest:
                 return answer
         return None
 
@@ -53,14 +59,15 @@ class Explainer:
         best = max(answers, key=lambda answer: answer.closeness, default=None)
         if best is None:
             best = Answer(0, "impossible", "there is no compute pool")
+        less, more = _slack(self._draft, item, self._found)
         known = self._known.setdefault(item.kind, [])
-        known.append((item.need, item.need + _slack(self._draft, item, self._found), best))
+        known.append((item.need - less, item.need + more, best))
         return best
 
 
-def _slack(draft: Draft, item: Item, found: Rooms) -> timedelta:
-    """How much longer an item could run before one source that lasts for this one would not for it."""
-    shortest = timedelta(days=365)
+def _slack(draft: Draft, item: Item, found: Rooms) -> tuple[timedelta, timedelta]:
+    """By how much less and more time an item could ask for and still meet the same sources that last."""
+    less = more = timedelta(days=365)
     now = draft.now
     for template in draft.templates.values():
         pool = template.pool
@@ -71,10 +78,13 @@ def _slack(draft: Draft, item: Item, found: Rooms) -> timedelta:
         ends += [(one.start + BOOT, _end_of(one, pool)) for one in _coming(draft, template)]
         for start, end in ends:
             until = useful_until(item, end, pool)
-            spare = until - start - needed if until is not None else shortest
-            if spare >= timedelta(0):
-                shortest = min(shortest, spare)
-    return shortest
+            if until is not None:
+                spare = until - start - needed
+                if spare >= timedelta(0):
+                    more = min(more, spare)
+                else:
+                    less = min(less, -spare)
+    return less, more
 
 
 def _ask(draft: Draft, item: Item, template: PoolTemplate, found: Rooms) -> Answer:
@@ -108,8 +118,7 @@ def _closest(draft: Draft, item: Item, pool: ComputePool, words: set[str | None]
     if "money" in words:
         return Answer(27, "budget", f"the overflow caps or the budget of pool {pool.name} are used up")
     if "time" in words or _too_short(item, pool, found):
-        need = format_duration(time_needed(item.terms, pool))
-        return Answer(26, "held", f"it needs {need} and nothing in pool {pool.name} lasts that long")
+        return Answer(26, "held", f"it needs {_NEED} and nothing in pool {pool.name} lasts that long")
     if "opt-in" in words:
         return Answer(25, "held", f"pool {pool.name} has only overflow capacity now, and it did not opt in")
     if not (draft.world.ledger_ok and draft.world.cloud_ok):

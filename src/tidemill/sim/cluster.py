@@ -56,7 +56,7 @@ class SimCluster:
         self._nodes = NodeLives(self._objects, self._kubelets, catalog, spec, seed)
         self._scheduler = Scheduler(self._objects, self._kubelets.bind)
         self._objects.stir = self._scheduler.stir
-        self._view = ClusterView((), (), ())
+        self._view = ClusterView((), (), (), {})
         self.evictions: list[EvictionRow] = []
         self.cut_short: list[EvictionRow] = []  # those with less grace than the pod's own
 
@@ -67,7 +67,7 @@ class SimCluster:
         budgets = self._services.budgets()
         last = self._view
         if nodes is not last.nodes or pods is not last.pods or budgets is not last.budgets:
-            self._view = ClusterView(nodes, pods, budgets)
+            self._view = ClusterView(nodes, pods, budgets, self._objects.pods_by_node())
         return self._view
 
     def admit(self, pod: str, source_label: str, ends_at: datetime | None) -> None:

@@ -57,6 +57,7 @@ class Objects:
         self.openings = 0  # moves when room may have appeared: pods that did not fit are worth another look
         self.stir: Callable[[], None] = lambda: None  # called when a waiting pod may have found room
         self._bound: dict[str, dict[str, None]] = {}
+        self._pods_on: dict[str, tuple[Pod, ...]] = {}  # by node; a missing entry is made when it is read
         self._pods_read: tuple[Pod, ...] | None = ()
         self._nodes_read: tuple[KubeNode, ...] | None = ()
 
@@ -78,6 +79,13 @@ class Objects:
         """Pods bound there, terminating ones and daemons included."""
         return iter([self.pods[uid] for uid in self._bound.get(node, ())])
 
+    def pods_by_node(self) -> dict[str, tuple[Pod, ...]]:
+        """A reading of its own; the tuples of nodes where nothing changed are the same ones as before."""
+        pods, known = self.pods, self._pods_on
+        for node in self._bound.keys() - known.keys():
+            known[node] = tuple(pods[uid] for uid in self._bound[node])
+        return known.copy()
+
     def all_pods(self) -> tuple[Pod, ...]:
         if self._pods_read is None:
             self._pods_read = tuple(self.pods.values())
@@ -95,6 +103,7 @@ class Objects:
         before = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
         self._pods_read = None
+        self._pods_on.pop(pod.node, None)
         self.pod_changes += 1
         if pod.node and (before is None or not before.node):
             self._bound[pod.node][pod.uid] = None
@@ -112,6 +121,7 @@ class Objects:
     def drop_pod(self, uid: str) -> Pod:
         pod = self.pods.pop(uid)
         self._pods_read = None
+        self._pods_on.pop(pod.node, None)
         self.pod_changes += 1
         self.waiting.pop(uid, None)
         if pod.phase is PodPhase.RUNNING:
@@ -163,6 +173,7 @@ class Objects:
         assert not self._bound[name], f"{name} still has pods"
         node = self.nodes.pop(name)
         del self.rooms[name], self._bound[name]
+        self._pods_on.pop(name, None)
         self._count_ready(node, -1)
         self._nodes_read = None
         self.node_changes += 1
