@@ -31,7 +31,7 @@ class Plans:
 
     def check(self, truth: Truth, tick: Tick) -> Findings:
         self._ticks += 1
-        twice = self._ticks % DECIDE_TWICE_EVERY == 1 or len(tick.plan.actions) > 2
+        twice = self._ticks % DECIDE_TWICE_EVERY == 1 or len(tick.plan.actions) > 1
         if twice and truth.decide(truth.spec, tick.world) != tick.plan:
             yield 6, (f"tick {self._ticks}",)
         if tick.outcomes:

@@ -1,0 +1,173 @@
+"""Engines that are wrong on purpose, each in one way, and a cloud that lets one of them get away with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from tests.sim.scene import mutant, with_pool
+from tidemill.decide import decide
+from tidemill.engine import Decide
+from tidemill.errors import NoCapacity
+from tidemill.plan import (
+    Action,
+    Admit,
+    Evict,
+    ForceDelete,
+    Launch,
+    MarkReady,
+    Plan,
+    Recreate,
+    RemoveNode,
+    SubmitPurchase,
+    Terminate,
+)
+from tidemill.sim.cloud import SimCloud
+from tidemill.spec import Spec, names
+from tidemill.spec.models import Limits
+from tidemill.world import (
+    Instance,
+    InstanceState,
+    LaunchIntent,
+    Pairs,
+    Pod,
+    PurchaseState,
+    ReservationState,
+    SourceKind,
+    World,
+)
+
+
+class LeakyCloud(SimCloud):
+    """Launches on a full block too, as EC2 never would."""
+
+    def launch(self, intent: LaunchIntent, tags: Pairs) -> tuple[str, ...]:
+        try:
+            return super().launch(intent, tags)
+        except NoCapacity:
+            tag = dict(tags)
+            leaked = Instance(
+                f"i-leaked-{intent.id}", intent.instance_type, intent.zone, intent.source,
+                InstanceState.PENDING, self._timeline.now(), tag[names.TAG_OWNER], intent.pool, intent.id,
+                intent.provisioner,
+            )  # fmt: skip
+            self._fleet.start(leaked, 0.0)
+            return (leaked.id,)
+
+
+def launches_on_a_full_block(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
+    yield from plan.actions
+    for one in world.reservations:
+        if one.state is ReservationState.ACTIVE and one.available == 0 and one.kind is SourceKind.BLOCK:
+            intent = LaunchIntent(
+                "ti-one-more", "train", one.source, one.instance_type, one.zone, 1, "native", world.now
+            )
+            yield Launch(intent, "one more will do no harm")
+
+
+def without_limits(spec: Spec) -> Spec:
+    return with_pool(spec, limits=Limits(nodes=99))
+
+
+def without_caps(spec: Spec) -> Spec:
+    sources = [one.model_copy(update={"max_hourly_usd": 900.0}) for one in spec.pools["train"].spec.sources]
+    return with_pool(spec, sources=tuple(sources))
+
+
+def approving_itself(spec: Spec) -> Spec:
+    approval = spec.platform.spec.approval.model_copy(update={"mode": "auto", "auto_max_fee_usd": 10**6})
+    return _with_platform(spec, approval=approval)
+
+
+def rich(spec: Spec) -> Spec:
+    budget = spec.platform.spec.budget.model_copy(update={"per_purchase_usd": 10**6, "monthly_usd": 10**6})
+    return _with_platform(spec, budget=budget)
+
+
+def _with_platform(spec: Spec, **changes: Any) -> Spec:
+    inner = spec.platform.spec.model_copy(update=changes)
+    return replace(spec, platform=spec.platform.model_copy(update={"spec": inner}))
+
+
+def buys_again(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
+    yield from plan.actions
+    for intent in world.purchases:
+        if intent.state is PurchaseState.CONFIRMED:
+            yield SubmitPurchase(intent, "was it really bought?")
+
+
+def ten_minutes_late(spec: Spec, world: World) -> Plan:
+    late = tuple(
+        replace(one, end=one.end + timedelta(minutes=10)) if one.end else one for one in world.reservations
+    )
+    return decide(spec, replace(world, reservations=late))
+
+
+def kills_at_once(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
+    yield from plan.actions
+    yield from (ForceDelete(pod.uid, 0, "impatience") for pod in _working(world))
+
+
+def ends_nodes_under_pods(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
+    yield from plan.actions
+    yield from (Terminate(pod.node.partition(".")[0], "thrift") for pod in _working(world))
+
+
+def removes_nodes_under_pods(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
+    yield from plan.actions
+    yield from (RemoveNode(pod.node, "tidiness") for pod in _working(world))
+
+
+def _working(world: World) -> list[Pod]:
+    return [pod for pod in world.pods if pod.started_at is not None and not pod.daemon]
+
+
+def in_any_order() -> Decide:
+    calls = 0
+
+    def change(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
+        nonlocal calls
+        calls += 1
+        return reversed(plan.actions) if calls % 2 else plan.actions
+
+    return mutant(change)
+
+
+def admits_the_first_of_a_gang(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
+    for action in plan.actions:
+        if isinstance(action, Admit):
+            yield replace(action, pods=tuple(uid for uid in action.pods if "-0-" in uid))
+        elif not isinstance(action, Recreate):
+            yield action
+
+
+def ignores_budgets(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
+    yield from (action for action in plan.actions if not isinstance(action, Evict))
+    draining = {node.kube.name for node in world.nodes if node.kube and node.kube.draining_since}
+    for pod in _working(world):
+        if pod.node in draining and pod.deleting_until is None:
+            yield Recreate(pod.uid, "all at once is quicker")
+
+
+def opens_nodes_for_ever(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
+    yield from plan.actions
+    yield from (MarkReady(node.kube.name, "to be sure") for node in world.nodes if node.kube)
+
+
+def restarts_jobs_for_ever(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
+    yield from plan.actions
+    yield from (Recreate(pod.uid, "afresh") for pod in _working(world) if pod.deleting_until is None)
+
+
+def ends_strangers(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
+    yield from plan.actions
+    for node in world.nodes:
+        if node.instance is not None and not node.instance.owner:
+            yield Terminate(node.instance.id, "it sits on our block")
+
+
+def takes_what_it_sees(spec: Spec, world: World) -> Plan:
+    owned = tuple(replace(one, owner="mill") for one in world.reservations)
+    return decide(spec, replace(world, reservations=owned))

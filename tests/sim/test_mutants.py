@@ -1,0 +1,159 @@
+"""For each invariant an engine that is wrong on purpose: it trips that invariant, and the real one does not.
+
+An invariant nobody has seen fail proves nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.sim import mutants
+from tests.sim.scene import (
+    Scene,
+    believing,
+    block,
+    fault,
+    job,
+    mutant,
+    plan,
+    platform,
+    pool,
+    scene,
+    service,
+    without,
+)
+from tidemill.errors import InvariantViolated
+from tidemill.plan import Evict, ForceDelete, StartDrain, Terminate
+from tidemill.sim.rehearsal import Rehearsal
+from tidemill.world import InstanceState
+
+# --- the scenes they play in --------------------------------------------------------------------------
+
+ONE_BLOCK = scene(reservations=[block()], jobs=[job(lasts="40m", at=("0s", "10m", "2h45m"), grace="2m")])
+LONG_WORK = scene(reservations=[block()], jobs=[job(lasts="9h", checkpointEvery="20m", grace="2m")])
+TIGHT = scene(
+    pool(sources=[{"type": "on-demand"}], limits={"nodes": 2}), jobs=[job(at=("0s", "1s", "2s", "3s"))]
+)
+BUYER = platform(budget={"perPurchaseUsd": 9000, "monthlyUsd": 9000}, approval={"mode": "one"})
+PURCHASE = scene(
+    on=BUYER,
+    plans=[plan()],
+    duration="5h",
+    decisions=[{"at": "2h", "window": "sprint", "verdict": "approve", "by": "finance"}],
+)
+UNAPPROVED = scene(on=BUYER, plans=[plan()], duration="5h")
+POOR = platform(budget={"perPurchaseUsd": 100, "monthlyUsd": 100}, approval={"mode": "one"})
+TOO_DEAR = replace(PURCHASE, spec=replace(PURCHASE.spec, platform=POOR))
+OVERFLOWING = scene(
+    pool(sources=[{"type": "block"}, {"type": "on-demand", "maxHourlyUsd": 60, "maxMonthlyUsd": 1000}]),
+    on=platform(budget={"monthlyUsd": 5000}),
+    jobs=[job(overflow=True, at=("0s", "1s", "2s"))],
+)
+STILLBORN = scene(reservations=[block()], faults=[fault("0s", "never-joins")], duration="2h")
+NO_GPUS = scene(reservations=[block()], faults=[fault("0s", "gpus-never-register")], duration="2h")
+IDLE_ON_DEMAND = scene(pool(sources=[{"type": "on-demand"}]), jobs=[job(lasts="10m")], duration="2h")
+GANG = scene(reservations=[block()], jobs=[job(nodes=2, lasts="1h")], duration="2h")
+HAND_OVER = scene(
+    reservations=[
+        block("a"),
+        block("b", zone="us-east-1b", **{"from": "1h"}, duration="28h"),
+    ],
+    services=[service(zeroDowntime=True)],
+)
+STRANGER = scene(pool(warm=2), reservations=[block(count=3)], duration="1h")
+NOT_OURS = scene(reservations=[block(owned=False)], jobs=[job()], duration="1h")
+
+
+def a_stranger_comes(rehearsal: Rehearsal) -> None:
+    def come() -> None:
+        rehearsal.cloud.add_foreign_instance("a")
+
+    rehearsal.timeline.after(timedelta(minutes=20), come)
+
+
+CASES: dict[str, tuple[int, Scene, dict[str, Any]]] = {
+    "launches on a full block": (
+        1,
+        ONE_BLOCK,
+        {"decide": mutant(mutants.launches_on_a_full_block), "cloud": mutants.LeakyCloud},
+    ),
+    "ignores limits": (2, TIGHT, {"decide": believing(mutants.without_limits)}),
+    "buys without approval": (3, UNAPPROVED, {"decide": believing(mutants.approving_itself)}),
+    "buys twice": (3, PURCHASE, {"decide": mutant(mutants.buys_again)}),
+    "overflows over its cap": (3, OVERFLOWING, {"decide": believing(mutants.without_caps)}),
+    "never drains": (4, LONG_WORK, {"decide": without(StartDrain, Evict, ForceDelete)}),
+    "drains ten minutes late": (4, LONG_WORK, {"decide": mutants.ten_minutes_late}),
+    "kills without grace": (5, ONE_BLOCK, {"decide": mutant(mutants.kills_at_once)}),
+    "ends nodes under their pods": (5, ONE_BLOCK, {"decide": mutant(mutants.ends_nodes_under_pods)}),
+    "removes nodes under their pods": (5, ONE_BLOCK, {"decide": mutant(mutants.removes_nodes_under_pods)}),
+    "acts in any order": (6, ONE_BLOCK, {"decide": mutants.in_any_order()}),
+    "keeps what never joined": (7, STILLBORN, {"decide": without(Terminate)}),
+    "keeps what never registered GPUs": (7, NO_GPUS, {"decide": without(Terminate)}),
+    "keeps what it drained": (7, IDLE_ON_DEMAND, {"decide": without(Terminate)}),
+    "admits half a gang": (8, GANG, {"decide": mutant(mutants.admits_the_first_of_a_gang)}),
+    "moves a service all at once": (9, HAND_OVER, {"decide": mutant(mutants.ignores_budgets)}),
+    "repeats itself": (10, ONE_BLOCK, {"decide": mutant(mutants.opens_nodes_for_ever)}),
+    "goes round in circles": (10, ONE_BLOCK, {"decide": mutant(mutants.restarts_jobs_for_ever)}),
+    "launches on a stranger's block": (11, NOT_OURS, {"decide": mutants.takes_what_it_sees}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_wrong_engine_trips_its_invariant(name: str) -> None:
+    number, played, how = CASES[name]
+    with pytest.raises(InvariantViolated) as caught:
+        played.played(**how)
+    assert caught.value.number == number, str(caught.value)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_real_engine_keeps_every_invariant_in_the_same_scene(name: str) -> None:
+    _, played, how = CASES[name]
+    played.played(**{key: value for key, value in how.items() if key != "decide"})
+
+
+@pytest.mark.requirement("PE-23")
+def test_an_engine_that_ends_a_strangers_instance_trips_number_11_and_the_real_one_leaves_it() -> None:
+    wrong = STRANGER.rehearse(decide=mutant(mutants.ends_strangers))
+    a_stranger_comes(wrong)
+    with pytest.raises(InvariantViolated) as caught:
+        wrong.run()
+    assert caught.value.number == 11
+    real = STRANGER.rehearse()
+    a_stranger_comes(real)
+    real.run()
+    strangers = [life for life in real.cloud.lives.values() if not life.now.owner]
+    assert [life.now.state for life in strangers] == [InstanceState.RUNNING]
+
+
+def test_an_engine_with_another_budget_than_the_platform_trips_number_3_and_the_real_one_buys_nothing() -> (
+    None
+):
+    wrong = TOO_DEAR.rehearse(decide=believing(mutants.rich))
+    wrong.spec = mutants.rich(wrong.spec)  # what acts believes it too, as after a wrong deployment
+    wrong.crash_engine("")
+    with pytest.raises(InvariantViolated) as caught:
+        wrong.run()
+    assert caught.value.number == 3
+    assert not TOO_DEAR.played().cloud.purchases
+
+
+@pytest.mark.parametrize("away_from", ["3h20m", "3h26m"])
+def test_an_engine_that_was_away_for_the_last_safe_minute_is_reported_and_not_blamed(away_from: str) -> None:
+    gone = fault(away_from, "engine-absent", duration="1h")
+    absent = scene(reservations=[block()], jobs=[job(lasts="9h", checkpointEvery="20m")], faults=[gone])
+    rehearsal = absent.played()
+    assert rehearsal.cluster.kills
+
+
+def test_an_engine_that_was_only_restarted_before_the_deadline_has_no_excuse() -> None:
+    crash = fault("3h28m", "engine-crash")
+    restarted = scene(reservations=[block()], jobs=[job(lasts="9h", checkpointEvery="20m")], faults=[crash])
+    with pytest.raises(InvariantViolated) as caught:
+        restarted.played(decide=without(StartDrain, Evict, ForceDelete))
+    assert caught.value.number == 4
+    assert not restarted.played().cluster.kills

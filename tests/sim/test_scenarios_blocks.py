@@ -1,0 +1,235 @@
+"""Blocks through the whole loop: bought, delivered, warmed, extended or not, drained in time."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.sim.scene import (
+    BLOCK_END,
+    P5,
+    after,
+    block,
+    done,
+    fault,
+    job,
+    last_pod_left_at,
+    plan,
+    platform,
+    pool,
+    scene,
+    service,
+    told,
+)
+from tidemill.plan import Launch, StartDrain, Terminate
+from tidemill.sim.rehearsal import Rehearsal
+from tidemill.world import PurchaseState, ReservationState, SourceKind
+
+BUYER = platform(budget={"perPurchaseUsd": 9000, "monthlyUsd": 20000}, approval={"mode": "one"})
+APPROVAL = {"at": "1h", "window": "sprint", "verdict": "approve", "by": "finance"}
+
+
+def states_of_the_bought_block(rehearsal: Rehearsal) -> list[ReservationState]:
+    """Every state the engine saw the block in, in order."""
+    seen: list[ReservationState] = []
+    while rehearsal.step():
+        for one in rehearsal.world.reservations if rehearsal.world else ():
+            if one.intent_id and (not seen or seen[-1] is not one.state):
+                seen.append(one.state)
+    return seen
+
+
+# --- CB-5, CB-11, CB-12, CB-14 ------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("CB-5")
+def test_a_block_is_followed_from_its_payment_to_its_end() -> None:
+    rehearsal = scene(on=BUYER, plans=[plan()], decisions=[APPROVAL], duration="54h").rehearse()
+    assert states_of_the_bought_block(rehearsal) == [
+        ReservationState.PAYMENT_PENDING,
+        ReservationState.SCHEDULED,
+        ReservationState.ACTIVE,
+        ReservationState.EXPIRED,
+    ]
+
+
+@pytest.mark.requirement("CB-5")
+def test_the_future_count_of_a_block_that_is_not_active_yet_is_known() -> None:
+    rehearsal = scene(on=BUYER, plans=[plan()], decisions=[APPROVAL], duration="3h").played()
+    assert rehearsal.world is not None
+    (coming,) = rehearsal.world.reservations
+    assert (coming.state, coming.count, coming.available) == (ReservationState.SCHEDULED, 2, 0)
+
+
+@pytest.mark.requirement("CB-5")
+def test_a_payment_that_fails_is_followed_by_a_new_proposal_and_not_by_a_second_purchase() -> None:
+    faults = [fault("30m", "payment-fails")]
+    again = {**APPROVAL, "at": "20h"}
+    rehearsal = scene(
+        on=BUYER, plans=[plan()], decisions=[APPROVAL, again], faults=faults, duration="24h"
+    ).rehearse()
+    states = states_of_the_bought_block(rehearsal)
+    assert states[:2] == [ReservationState.PAYMENT_PENDING, ReservationState.PAYMENT_FAILED]
+    intents = [one.intent_id for one in rehearsal.cloud.purchases]
+    assert len(intents) == len(set(intents)) == 2
+
+
+@pytest.mark.requirement("CB-11")
+def test_a_delivered_block_gets_all_its_nodes_at_once_although_nobody_waits() -> None:
+    rehearsal = scene(reservations=[block(**{"from": "1h"}, duration="3h")], duration="2h").played()
+    (launch,) = done(rehearsal, Launch)
+    assert launch[0] - after("1h") <= timedelta(seconds=5)
+    assert launch[1].intent.count == 2
+    assert rehearsal.cluster.gpus_ready() == 16
+
+
+@pytest.mark.requirement("CB-12")
+def test_prepaid_nodes_stay_up_empty_while_the_block_lives_unless_the_pool_says_so() -> None:
+    empty = {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "10m"}
+    kept = scene(pool(disruption=empty), reservations=[block()], duration="3h").played()
+    assert not done(kept, Terminate)
+    saving = pool(warm=False, disruption={**empty, "consolidateBlocks": True})
+    given = scene(saving, reservations=[block()], jobs=[job(lasts="20m")], duration="3h").played()
+    assert len(done(given, Terminate)) == 1
+
+
+@pytest.mark.requirement("CB-14")
+def test_block_odcr_spot_and_on_demand_pools_work_side_by_side() -> None:
+    hourly = {"requirements": {"instanceFamilies": ["g6"]}, "limits": {"gpus": 8}}
+    small: dict[str, Any] = {"gpus": 1, "cpu": "2", "memory": "8Gi"}
+    rehearsal = scene(
+        pool(sources=[{"type": "block"}, {"type": "odcr"}]),
+        pool("spot", sources=[{"type": "spot"}], **hourly),
+        pool("plain", sources=[{"type": "on-demand"}], **hourly),
+        reservations=[block(count=1), block("standing", type="odcr", count=1, duration=None)],
+        jobs=[
+            job(at=("0s", "0s")),
+            job("sift", nodeSelector={"tier": "spot"}, **small),
+            job("look", nodeSelector={"tier": "plain"}, **small),
+        ],
+        duration="2h",
+    ).played()
+    assert {one.state for one in rehearsal.cluster.jobs.values()} == {"finished"}
+    kinds = {life.now.source.kind for life in rehearsal.cloud.lives.values()}
+    assert kinds == set(SourceKind)
+
+
+# --- CB-10: every provisioner has its own deadline -----------------------------------------------------
+
+GB200 = {"requirements": {"instanceTypes": ["p6e-gb200.36xlarge"]}}
+
+
+@pytest.mark.requirement("CB-10")
+@pytest.mark.parametrize(
+    ("settings", "before_end"),
+    [
+        ({"provisioner": "native"}, timedelta(minutes=30)),
+        ({"provisioner": "asg"}, timedelta(minutes=30)),
+        ({"provisioner": "managed"}, timedelta(minutes=40)),
+        ({"provisioner": "karpenter"}, timedelta(minutes=40)),
+        ({"provisioner": "native", **GB200}, timedelta(minutes=60)),
+        ({"provisioner": "managed", **GB200}, timedelta(minutes=60)),
+    ],
+    ids=["native", "asg", "managed", "karpenter", "ultraserver", "managed-ultraserver"],
+)
+def test_the_last_pod_is_gone_before_the_deadline_of_its_provisioner(
+    settings: dict[str, Any], before_end: timedelta
+) -> None:
+    gb200 = settings.get("requirements") is not None
+    size: dict[str, Any] = {"gpus": 4, "cpu": "64", "memory": "500Gi"} if gb200 else {}
+    rehearsal = scene(
+        pool(**settings),
+        reservations=[block(instanceType="p6e-gb200.36xlarge" if gb200 else P5, count=9 if gb200 else 3)],
+        services=[service(**size)],
+        jobs=[
+            job(lasts="9h", checkpointEvery="20m", checkpointTime="4m", grace="3m", **size),
+        ],
+    ).rehearse()
+    deadline = BLOCK_END - before_end
+    rehearsal.run_until(deadline - timedelta(seconds=1))
+    left = [pod.full_name for pod in rehearsal.cluster.pods.values() if pod.node and not pod.daemon]
+    assert not left
+    last = last_pod_left_at(rehearsal, "a")
+    assert last is not None
+    assert deadline - timedelta(minutes=15) < last <= deadline  # and not much too early: it is paid for
+    rehearsal.run()
+    assert not rehearsal.cluster.kills
+    assert not rehearsal.cluster.cut_short
+
+
+@pytest.mark.requirement("CB-10")
+def test_a_long_grace_and_a_slow_checkpoint_start_the_drain_earlier() -> None:
+    def first_drain(**fields: Any) -> datetime:
+        jobs = [job(lasts="9h", checkpointEvery="20m", **fields)]
+        rehearsal = scene(reservations=[block()], jobs=jobs).played()
+        assert not rehearsal.cluster.cut_short
+        return done(rehearsal, StartDrain)[0][0]
+
+    quick = first_drain(grace="30s", checkpointTime="30s")
+    slow = first_drain(grace="15m", checkpointTime="10m")
+    assert quick - slow >= timedelta(minutes=15)
+
+
+@pytest.mark.requirement("CB-10")
+def test_a_pod_that_never_acknowledges_its_checkpoint_is_evicted_in_time_all_the_same() -> None:
+    deaf = job(lasts="9h", checkpointEvery="20m", checkpointTime="4m", acknowledges=False, grace="2m")
+    rehearsal = scene(reservations=[block()], jobs=[deaf]).played()
+    assert rehearsal.cluster.evictions
+    assert not rehearsal.cluster.kills
+    assert not rehearsal.cluster.cut_short
+
+
+# --- CB-7: drains follow the end that is paid ----------------------------------------------------------
+
+
+def extended(payment: str, *, at: str = "2h", settles: str = "10m") -> Rehearsal:
+    extension = {"at": at, "block": "a", "by": "1d", "payment": payment, "settlesAfter": settles}
+    return scene(
+        reservations=[block()],
+        jobs=[job(lasts="20h", checkpointEvery="20m", grace="2m")],
+        extensions=[extension],
+        duration="29h",
+    ).played()
+
+
+@pytest.mark.requirement("CB-7")
+def test_an_extension_that_is_paid_moves_the_drain_by_its_whole_length() -> None:
+    rehearsal = extended("succeeds")
+    assert told(rehearsal, "block-extended")
+    assert min(at for at, _ in done(rehearsal, StartDrain)) > BLOCK_END
+    assert rehearsal.cluster.jobs["fit-1"].state == "finished"
+    assert rehearsal.cluster.jobs["fit-1"].restarts == 0
+
+
+@pytest.mark.requirement("CB-7")
+def test_an_extension_whose_payment_fails_leaves_the_drain_where_it_was() -> None:
+    rehearsal = extended("fails")
+    assert told(rehearsal, "extension-failed")
+    last = last_pod_left_at(rehearsal, "a")
+    assert last is not None
+    assert last <= BLOCK_END - timedelta(minutes=30)
+    assert rehearsal.cluster.jobs["fit-1"].state != "finished"
+
+
+@pytest.mark.requirement("CB-7")
+def test_an_extension_that_is_paid_after_the_drain_began_keeps_what_has_not_left_yet() -> None:
+    """Asked for at 10:25 and paid at 10:55: the drain for 11:00 is under way, nobody dies, work goes on."""
+    rehearsal = extended("succeeds", at="2h55m", settles="30m")
+    assert told(rehearsal, "block-extended")
+    assert not rehearsal.cluster.kills
+    assert rehearsal.cluster.jobs["fit-1"].state == "finished"
+
+
+# --- buying --------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_bought_before_the_word_of_a_person_and_one_block_after_it() -> None:
+    rehearsal = scene(on=BUYER, plans=[plan()], decisions=[APPROVAL], duration="5h").rehearse()
+    rehearsal.run_until(after("59m59s"))
+    assert not rehearsal.cloud.purchases
+    rehearsal.run()
+    (intent,) = rehearsal.ledger.purchases()
+    assert intent.state is PurchaseState.CONFIRMED
+    assert len(rehearsal.cloud.purchases) == 1

@@ -1,0 +1,176 @@
+"""The engine dies, is away, is throttled or misled at any step: nothing is lost, nothing is done twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tests.sim.scene import after, block, done, fault, job, plan, platform, pool, scene, service, told
+from tidemill.plan import SubmitPurchase
+from tidemill.sim.invariants import still_unknown
+from tidemill.sim.rehearsal import Rehearsal
+from tidemill.sim.script import CRASH_STEPS
+from tidemill.world import PurchaseState, ReservationState
+
+BUYER = platform(budget={"perPurchaseUsd": 9000, "monthlyUsd": 20000}, approval={"mode": "one"})
+APPROVAL = {"at": "1h", "window": "sprint", "verdict": "approve", "by": "finance"}
+PURCHASE_STEPS = [step for step in CRASH_STEPS if step.endswith(("purchase", "advance"))]
+LAUNCH_STEPS = [step for step in CRASH_STEPS if step.endswith("launch")]
+
+
+def buying(*faults: dict[str, Any], duration: str = "6h") -> Rehearsal:
+    return scene(
+        on=BUYER, plans=[plan()], decisions=[APPROVAL], faults=list(faults), duration=duration
+    ).played()
+
+
+def working(*faults: dict[str, Any]) -> Rehearsal:
+    """A service, a job and a gang on two blocks, one of which ends within the scene."""
+    return scene(
+        pool(sources=[{"type": "block"}, {"type": "on-demand", "maxHourlyUsd": 60, "maxMonthlyUsd": 900}]),
+        on=platform(budget={"monthlyUsd": 1000}),
+        reservations=[
+            block("a", count=3),
+            block("b", count=4, zone="us-east-1b", **{"from": "30m"}, duration="28h"),
+        ],
+        services=[service()],
+        jobs=[
+            job(at=("1m",), lasts="40m"),
+            job("pair", at=("20m",), nodes=2, lasts="2h", checkpointEvery="15m"),
+            job("urgent", at=("25m",), lasts="20m", overflow=True),
+        ],
+        faults=list(faults),
+        duration="8h",
+    ).played()
+
+
+def assert_all_work_is_done(rehearsal: Rehearsal) -> None:
+    states = {name: one.state for name, one in rehearsal.cluster.jobs.items()}
+    assert set(states.values()) == {"finished"}, states
+    assert rehearsal.cluster.services["chat"].ready == 2
+    assert not rehearsal.ledger.launches()  # every launch is settled
+
+
+def assert_bought_once(rehearsal: Rehearsal) -> None:
+    (bought,) = rehearsal.cloud.purchases
+    (intent,) = rehearsal.ledger.purchases()
+    assert intent.state is PurchaseState.CONFIRMED
+    assert intent.reservation_ids == bought.reservation_ids
+    assert not still_unknown(rehearsal.ledger)
+
+
+# --- crashes ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("CB-4")
+@pytest.mark.parametrize("step", CRASH_STEPS, ids=lambda step: step or "between-ticks")
+def test_an_engine_that_dies_around_a_purchase_never_buys_twice(step: str) -> None:
+    rehearsal = buying(fault("59m", "engine-crash", step=step))
+    assert bool(told(rehearsal, "engine-crashed")) == (step in ("", *PURCHASE_STEPS))
+    assert len(rehearsal.cloud.purchases) <= 1
+    if step == "before:purchase":
+        # It was written down and never made: nobody can know that, so a person must look first.
+        assert not rehearsal.cloud.purchases
+        assert still_unknown(rehearsal.ledger)
+    elif step == "after:advance":
+        # Submitted on paper only: the same doubt.
+        assert not rehearsal.cloud.purchases
+        assert still_unknown(rehearsal.ledger)
+    else:
+        assert_bought_once(rehearsal)
+
+
+@pytest.mark.requirement("PE-17")
+@pytest.mark.parametrize("step", CRASH_STEPS, ids=lambda step: step or "between-ticks")
+def test_an_engine_that_dies_at_any_step_of_its_work_leaves_everything_to_the_next(step: str) -> None:
+    rehearsal = working(*(fault(at, "engine-crash", step=step) for at in ("0s", "29m", "1h", "3h15m")))
+    if step not in PURCHASE_STEPS:
+        assert told(rehearsal, "engine-crashed")
+    assert_all_work_is_done(rehearsal)
+    # Never more nodes on a block than it has, and none that nobody asked for: one launch per slot.
+    per_source = Counter(life.now.source.label for life in rehearsal.cloud.lives.values())
+    blocks = {rehearsal.cloud.names["a"]: 3, rehearsal.cloud.names["b"]: 4, "on-demand": 1}
+    assert all(per_source[source] <= slots for source, slots in blocks.items()), per_source
+
+
+@pytest.mark.parametrize("step", LAUNCH_STEPS)
+def test_a_launch_that_was_cut_off_is_found_again_by_its_token(step: str) -> None:
+    rehearsal = scene(
+        reservations=[block()], faults=[fault("0s", "engine-crash", step=step)], duration="1h"
+    ).played()
+    assert told(rehearsal, "engine-crashed")
+    assert len(rehearsal.cloud.lives) == 2
+    assert rehearsal.cluster.gpus_ready() == 16
+
+
+# --- absence ------------------------------------------------------------------------------------------
+
+
+def test_an_engine_that_was_away_for_hours_finds_the_world_and_goes_on() -> None:
+    rehearsal = working(fault("35m", "engine-absent", duration="2h"))
+    away = (after("35m"), after("2h35m"))
+    assert not [one for one in rehearsal.done if away[0] < one.at < away[1]]
+    assert_all_work_is_done(rehearsal)
+
+
+def test_what_died_while_the_engine_was_away_is_seen_when_it_returns() -> None:
+    rehearsal = working(fault("1h", "engine-absent", duration="45m"), fault("1h10m", "node-dies", target="b"))
+    assert_all_work_is_done(rehearsal)
+
+
+# --- an AWS that does not answer, or answers too late ---------------------------------------------------
+
+
+def test_throttled_calls_are_repeated_until_they_pass() -> None:
+    rehearsal = working(fault("0s", "throttle", duration="10m"), fault("30m", "throttle", duration="10m"))
+    assert_all_work_is_done(rehearsal)
+
+
+def test_a_drain_goes_on_while_aws_is_throttled() -> None:
+    rehearsal = scene(
+        reservations=[block()],
+        jobs=[job(lasts="9h", checkpointEvery="20m", grace="2m")],
+        faults=[fault("3h15m", "throttle", duration="20m")],
+    ).played()
+    assert rehearsal.cluster.evictions
+    assert not rehearsal.cluster.kills
+
+
+@pytest.mark.requirement("CB-4")
+def test_a_purchase_whose_answer_was_lost_is_found_by_its_tag() -> None:
+    rehearsal = buying(fault("30m", "timeout-after-commit", target="purchase"))
+    assert [one.error for one in rehearsal.done if isinstance(one.action, SubmitPurchase)] == [
+        "outcome-unknown"
+    ]
+    assert_bought_once(rehearsal)
+    (bought,) = rehearsal.cloud.all_reservations()
+    assert bought.state is ReservationState.SCHEDULED
+
+
+def test_a_launch_whose_answer_was_lost_is_not_made_twice() -> None:
+    rehearsal = scene(
+        reservations=[block()], faults=[fault("0s", "timeout-after-commit", count=2)], duration="1h"
+    ).played()
+    assert len(rehearsal.cloud.lives) == 2
+    assert rehearsal.cluster.gpus_ready() == 16
+    assert not rehearsal.ledger.launches()
+
+
+# --- notices ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["event-lost", "event-doubled", "event-late"])
+def test_notices_that_are_lost_doubled_or_late_cost_time_and_no_truth(kind: str) -> None:
+    rehearsal = working(*(fault(at, kind, count=5) for at in ("0s", "30m", "1h", "3h")))
+    assert_all_work_is_done(rehearsal)
+
+
+def test_a_block_whose_delivery_was_never_told_is_found_by_the_next_look() -> None:
+    late = block(**{"from": "1h"}, duration="3h")
+    rehearsal = scene(
+        reservations=[late], faults=[fault("55m", "event-lost", count=9)], duration="2h"
+    ).played()
+    assert rehearsal.cluster.gpus_ready() == 16
+    assert done(rehearsal, SubmitPurchase) == []
