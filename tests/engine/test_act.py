@@ -1,0 +1,151 @@
+"""One outcome per action; written before the call, written after it, and a failure stops nobody else."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.decide.builders import ahead, hourly_pool, launch_intent, spec
+from tests.engine.ports import Outside
+from tidemill.errors import Gone, NoCapacity, OutcomeUnknown, Retryable
+from tidemill.plan import (
+    Admit,
+    AnnounceEnd,
+    Evict,
+    ForceDelete,
+    Launch,
+    MarkReady,
+    Recreate,
+    RemoveNode,
+    RequestCheckpoint,
+    SearchOffers,
+    SettleLaunch,
+    StartDrain,
+    Terminate,
+)
+from tidemill.sim.crash import EngineCrashed
+from tidemill.spec import names
+from tidemill.world import LaunchState, OfferQuery
+
+INTENT = launch_intent(count=2)
+
+
+@pytest.fixture
+def outside() -> Outside:
+    return Outside(spec(hourly_pool("p5", "p5.48xlarge")))
+
+
+@pytest.mark.parametrize(
+    ("action", "asked"),
+    [
+        (Admit(("a", "b"), "cr-1", None, ""), [("admit", "a", "cr-1", None), ("admit", "b", "cr-1", None)]),
+        (MarkReady("n", ""), [("mark_ready", "n")]),
+        (StartDrain("n", "why"), [("start_drain", "n", "why")]),
+        (AnnounceEnd("a", ahead("1h"), ""), [("announce_end", "a", ahead("1h"))]),
+        (RequestCheckpoint("a", ""), [("request_checkpoint", "a")]),
+        (Evict("a", ""), [("evict", "a")]),
+        (ForceDelete("a", 40, ""), [("delete", "a", 40, True)]),
+        (Recreate("a", ""), [("delete", "a", None, True)]),
+        (RemoveNode("n", ""), [("remove_node", "n")]),
+    ],
+)
+def test_each_action_asks_the_cluster_for_exactly_one_thing(outside: Outside, action, asked):
+    (outcome,) = outside.act(action)
+    assert outcome.error == ""
+    assert outside.cluster.asked == asked
+
+
+def test_a_failing_action_does_not_stop_the_others(outside: Outside):
+    outside.cluster.fail("mark_ready", Retryable("slow down"))
+    outcomes = outside.act(MarkReady("n1", ""), MarkReady("n2", ""))
+    assert [one.error for one in outcomes] == ["retryable", ""]
+    assert outside.cluster.asked == [("mark_ready", "n2")]
+
+
+def test_what_is_gone_already_is_done(outside: Outside):
+    outside.cluster.fail("remove_node", Gone("n"))
+    outcomes = outside.act(RemoveNode("n", ""), Terminate("i-404", ""))
+    assert [one.error for one in outcomes] == ["", ""]
+    assert "already gone" in outcomes[0].detail
+
+
+def test_an_eviction_that_a_budget_forbids_is_an_outcome_and_not_a_force(outside: Outside):
+    outside.cluster.evictable = False
+    (outcome,) = outside.act(Evict("a", ""))
+    assert outcome.error == "refused"
+    assert outside.cluster.asked == [("evict", "a")]
+
+
+def test_a_search_leaves_a_dated_answer(outside: Outside):
+    query = OfferQuery("p5.48xlarge", 4, ahead("14d") - ahead("0s"), ahead("1d"), ahead("20d"))
+    actor = outside.actor()
+    assert actor._attempt(SearchOffers(query, "")).detail == "0 offers"
+    assert actor.searches[query].at == outside.clock.now()
+
+
+# --- launches -------------------------------------------------------------------------------------------
+
+
+def written(outside: Outside):
+    (intent,) = outside.books.launches()
+    return intent
+
+
+@pytest.mark.requirement("PE-23")
+def test_a_launch_is_written_down_and_tagged_with_its_owner_and_intent(outside: Outside):
+    (outcome,) = outside.act(Launch(INTENT, ""))
+    assert outcome.detail == "2 of 2: i-0, i-1"
+    assert (written(outside).state, written(outside).instance_ids) == (LaunchState.LAUNCHED, ("i-0", "i-1"))
+    made = outside.cloud.running["i-0"]
+    assert (made.owner, made.intent_id, made.pool) == ("tides", "ti-1", "p5")
+    assert names.TAG_OWNER == "deployment"
+
+
+def test_a_launch_is_in_the_ledger_before_the_call_is_made(outside: Outside):
+    outside.crashes.arm("before:launch")
+    with pytest.raises(EngineCrashed):
+        outside.act(Launch(INTENT, ""))
+    assert written(outside).state is LaunchState.WRITTEN
+    assert not outside.cloud.running
+
+
+def test_a_crash_between_the_call_and_the_note_neither_loses_nor_doubles(outside: Outside):
+    outside.crashes.arm("after:launch")
+    with pytest.raises(EngineCrashed):
+        outside.act(Launch(INTENT, ""))
+    assert written(outside).state is LaunchState.WRITTEN
+    outside.act(Launch(written(outside), "again"))
+    assert len(outside.cloud.running) == 2
+    assert written(outside).state is LaunchState.LAUNCHED
+
+
+def test_a_launch_whose_outcome_is_unknown_stays_written_and_the_same_id_is_safe(outside: Outside):
+    outside.cloud.fail("launch", OutcomeUnknown("timed out"), after=True)
+    (outcome,) = outside.act(Launch(INTENT, ""))
+    assert outcome.error == "outcome-unknown"
+    assert written(outside).state is LaunchState.WRITTEN
+    outside.clock.pass_time(seconds=30)
+    outside.act(Launch(written(outside), "again"))
+    assert (len(outside.cloud.running), written(outside).id) == (2, INTENT.id)
+
+
+@pytest.mark.parametrize(
+    ("error", "label"), [(NoCapacity("none"), "no-capacity"), (Retryable("throttled"), "retryable")]
+)
+def test_a_launch_that_failed_is_remembered_with_its_label(outside: Outside, error: Exception, label: str):
+    outside.cloud.fail("launch", error)
+    (outcome,) = outside.act(Launch(INTENT, ""))
+    assert outcome.error == label
+    assert (written(outside).state, written(outside).failure) == (LaunchState.FAILED, label)
+    assert written(outside).state_at == outside.clock.now()
+
+
+def test_nothing_is_launched_if_the_intent_cannot_be_written(outside: Outside):
+    outside.books.away = True
+    (outcome,) = outside.act(Launch(INTENT, ""))
+    assert outcome.error == "retryable"
+    assert not outside.cloud.running
+
+
+def test_a_settled_launch_is_no_longer_open(outside: Outside):
+    outside.act(Launch(INTENT, ""), SettleLaunch("ti-1", ""))
+    assert outside.books.launches() == ()

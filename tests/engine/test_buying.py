@@ -1,0 +1,264 @@
+"""Buying: the best offer inside the envelope, once, whatever crashes between the call and the note."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.decide.builders import ago, ahead
+from tests.decide.purchases import buying, intent, offer
+from tests.engine.ports import Outside
+from tidemill.errors import NoCapacity, OutcomeUnknown, Refused, Retryable
+from tidemill.plan import Outcome, ProposePurchase, SettlePurchase, SubmitPurchase
+from tidemill.sim.crash import EngineCrashed
+from tidemill.spec.models import CapacityPlan
+from tidemill.store.verdicts import give_verdict
+from tidemill.world import PurchaseIntent, PurchaseState, Verdict
+
+pytestmark = pytest.mark.requirement("CB-4")
+
+GRANTED = intent("approved", approved_by=("ana",))
+
+
+def shop(*offers, held: PurchaseIntent = GRANTED, **platform) -> Outside:
+    outside = Outside(buying(**platform))
+    outside.cloud.offers = list(offers)
+    outside.books.propose(held)
+    return outside
+
+
+def buy(outside: Outside, what: PurchaseIntent = GRANTED) -> Outcome:
+    (outcome,) = outside.act(SubmitPurchase(what, ""))
+    return outcome
+
+
+def held(outside: Outside) -> PurchaseIntent:
+    (one,) = outside.books.purchases()
+    return one
+
+
+@pytest.mark.requirement("CB-3")
+def test_a_purchase_is_tagged_confirmed_and_counted():
+    outside = shop(offer(fee_usd=25_000))
+    assert buy(outside).error == ""
+    ((bought, tags),) = outside.cloud.purchases
+    assert (bought, dict(tags)) == (
+        "cb-1",
+        {"deployment": "tides", "tidemill.dev/pool": "p5", "tidemill.dev/intent": "tp-1"},
+    )
+    assert (held(outside).state, held(outside).reservation_ids) == (PurchaseState.CONFIRMED, ("cr-1",))
+    assert outside.books.spending(outside.clock.now()).fees_usd == 25_000
+
+
+@pytest.mark.requirement("CB-3")
+@pytest.mark.parametrize(
+    "outside_the_envelope",
+    [
+        offer(fee_usd=30_001),
+        offer(count=3),
+        offer(zone="us-west-2c"),
+        offer(instance_type="p4d.24xlarge"),
+        offer(start=ahead("2d2h")),
+        offer(end=ahead("8d")),
+    ],
+    ids=["dearer", "fewer", "elsewhere", "another type", "later", "shorter"],
+)
+def test_an_offer_outside_the_envelope_is_not_bought(outside_the_envelope):
+    outside = shop(outside_the_envelope)
+    assert buy(outside).error == "no-capacity"
+    assert not outside.cloud.purchases
+    assert (held(outside).state, held(outside).note) == (
+        PurchaseState.APPROVED,
+        "no offer inside its envelope",
+    )
+
+
+def test_the_cheapest_offer_inside_the_envelope_is_taken():
+    outside = shop(
+        offer("cb-a", fee_usd=28_000), offer("cb-b", fee_usd=24_000), offer("cb-c", fee_usd=31_000)
+    )
+    buy(outside)
+    assert outside.cloud.purchases[0][0] == "cb-b"
+
+
+@pytest.mark.xfail(reason="fault in act.py: the search at submit asks for an end before that of the offer")
+def test_a_start_now_block_that_was_proposed_can_be_bought():
+    """It starts at an odd minute and ends on the grid, up to a day later than its length says."""
+    urgent = CapacityPlan.model_validate({"metadata": {"name": "november"}, "spec": {"pool": "p5", "demand": [
+        {"name": "now", "from": ago("1h"), "to": ahead("24h"), "instanceType": "p5.48xlarge", "instances": 4}
+    ]}})  # fmt: skip
+    outside = Outside(buying("auto", document=urgent, approval={"autoMaxFeeUsd": 50_000}))
+    outside.cloud.offers = [offer(start=ahead("30m"), end=ahead("47h30m"))]
+    engine = outside.engine()
+    for _ in range(3):  # search, propose, buy
+        engine.tick()
+    assert len(outside.cloud.purchases) == 1
+
+
+@pytest.mark.requirement("CB-3")
+def test_the_budget_is_checked_again_at_submit():
+    outside = shop(offer(fee_usd=25_000), budget={"perPurchaseUsd": 30_000, "monthlyUsd": 40_000})
+    spent = intent("confirmed", id="tp-0", fee_usd=20_000, state_at=outside.clock.now())
+    outside.books.propose(spent)
+    assert buy(outside).error == "refused"
+    assert not outside.cloud.purchases
+
+
+def test_two_purchases_of_one_plan_cannot_exceed_the_budget_together():
+    outside = shop(offer(fee_usd=25_000), budget={"perPurchaseUsd": 30_000, "monthlyUsd": 40_000})
+    second = replace(GRANTED, id="tp-2", window="other")
+    outside.books.propose(second)
+    outcomes = outside.act(SubmitPurchase(GRANTED, ""), SubmitPurchase(second, ""))
+    assert [one.error for one in outcomes] == ["", "refused"]
+
+
+@pytest.mark.xfail(reason="fault in store/memory.py: a fee in doubt does not count as spent")
+def test_a_purchase_in_doubt_counts_as_spent_at_submit():
+    outside = shop(offer(fee_usd=25_000), budget={"perPurchaseUsd": 30_000, "monthlyUsd": 40_000})
+    second = replace(GRANTED, id="tp-2", window="other")
+    outside.books.propose(second)
+    outside.cloud.fail("purchase", OutcomeUnknown("timed out"), after=True)
+    outside.act(SubmitPurchase(GRANTED, ""), SubmitPurchase(second, ""))
+    assert len(outside.cloud.purchases) == 1
+
+
+@pytest.mark.requirement("CB-3")
+@pytest.mark.xfail(reason="fault in act.py: approval is not checked again at submit")
+def test_without_approval_nothing_is_bought_whoever_asks():
+    proposed = intent("proposed")
+    outside = shop(offer(), held=proposed)
+    assert buy(outside, proposed).error == "refused"
+    assert not outside.cloud.purchases
+
+
+def test_an_intent_is_submitted_in_the_ledger_before_the_call():
+    outside = shop(offer())
+    outside.crashes.arm("before:purchase")
+    with pytest.raises(EngineCrashed):
+        buy(outside)
+    assert held(outside).state is PurchaseState.SUBMITTED
+    assert not outside.cloud.purchases
+
+
+@pytest.mark.parametrize("step", ["before:purchase", "after:purchase"])
+def test_a_purchase_interrupted_by_a_crash_is_never_made_a_second_time(step: str):
+    """The next engine reads SUBMITTED, looks for the tag, and confirms or doubts; it does not buy."""
+    outside = shop(offer())
+    outside.crashes.arm(step)
+    with pytest.raises(EngineCrashed):
+        buy(outside)
+    made = len(outside.cloud.purchases)
+    for _ in range(30):
+        outside.clock.pass_time(minutes=5)
+        outside.engine().tick()
+    assert len(outside.cloud.purchases) == made
+    expected = PurchaseState.CONFIRMED if made else PurchaseState.UNKNOWN
+    assert held(outside).state is expected
+
+
+def test_an_unknown_outcome_is_quarantined_and_confirmed_by_its_tag():
+    outside = shop(offer())
+    outside.cloud.fail("purchase", OutcomeUnknown("timed out"), after=True)
+    assert buy(outside).error == "outcome-unknown"
+    assert held(outside).state is PurchaseState.UNKNOWN
+    outside.engine().tick()
+    assert (held(outside).state, held(outside).fee_usd) == (PurchaseState.CONFIRMED, 25_000)
+    assert len(outside.cloud.purchases) == 1
+
+
+@pytest.mark.parametrize("error", [NoCapacity("gone"), Retryable("throttled")])
+def test_a_definite_no_leaves_the_approval_standing(error: Exception):
+    outside = shop(offer())
+    outside.cloud.fail("purchase", error)
+    buy(outside)
+    assert held(outside).state is PurchaseState.APPROVED
+    assert "not bought" in held(outside).note
+
+
+def test_nothing_is_bought_if_the_ledger_cannot_be_written():
+    outside = shop(offer())
+    outside.books.fail("advance", Retryable("away"))
+    assert buy(outside).error == "retryable"
+    assert not outside.cloud.purchases
+
+
+def test_a_verdict_given_meanwhile_stops_the_purchase():
+    """What was decided on is no longer what is in the ledger: compare-and-set refuses."""
+    outside = shop(offer())
+    no = Verdict("ben", outside.clock.now(), approved=False)
+    outside.books.advance(
+        GRANTED, replace(GRANTED, state=PurchaseState.REFUSED, verdicts=(*GRANTED.verdicts, no))
+    )
+    assert buy(outside).error == "refused"
+    assert not outside.cloud.purchases
+
+
+def test_settling_what_somebody_else_settled_is_refused():
+    outside = shop(offer())
+    buy(outside)
+    (outcome,) = outside.act(SettlePurchase(GRANTED, "voided", (), 0, "expired"))
+    assert outcome.error == "refused"
+    assert held(outside).state is PurchaseState.CONFIRMED
+
+
+def test_proposing_twice_changes_nothing():
+    outside = shop(held=GRANTED)
+    outside.act(ProposePurchase(replace(GRANTED, state=PurchaseState.PROPOSED, verdicts=()), ""))
+    assert held(outside) == GRANTED
+
+
+# --- verdicts -------------------------------------------------------------------------------------------
+
+
+def verdict(outside: Outside, *, who: str = "ana", approved: bool = True) -> PurchaseIntent:
+    return give_verdict(
+        outside.books,
+        outside.spec.platform,
+        held(outside),
+        who=who,
+        approved=approved,
+        at=outside.clock.now(),
+    )
+
+
+@pytest.mark.requirement("CB-3")
+def test_one_yes_approves_and_two_are_needed_where_two_are_asked_for():
+    one = shop(held=intent())
+    assert verdict(one).state is PurchaseState.APPROVED
+    two = shop(held=intent(), mode="two")
+    assert verdict(two).state is PurchaseState.PROPOSED
+    assert verdict(two, who="ben").state is PurchaseState.APPROVED
+
+
+@pytest.mark.requirement("CB-3")
+def test_one_no_refuses():
+    outside = shop(held=intent(), mode="two")
+    verdict(outside)
+    assert verdict(outside, who="ben", approved=False).state is PurchaseState.REFUSED
+
+
+@pytest.mark.requirement("CB-3")
+def test_the_proposer_cannot_decide():
+    with pytest.raises(Refused, match="somebody else must decide"):
+        verdict(shop(held=intent(proposer="ana")))
+
+
+@pytest.mark.requirement("CB-3")
+def test_a_verdict_on_an_expired_or_settled_intent_is_refused():
+    late = shop(held=intent())
+    late.clock.pass_time(hours=24)
+    with pytest.raises(Refused, match="expired"):
+        verdict(late)
+    with pytest.raises(Refused, match="only a proposed one"):
+        verdict(shop(held=intent("voided")))
+
+
+def test_two_people_who_read_the_same_intent_cannot_overwrite_each_other():
+    outside = shop(held=intent(), mode="two")
+    read = held(outside)
+    verdict(outside)
+    with pytest.raises(Refused):
+        give_verdict(
+            outside.books, outside.spec.platform, read, who="ben", approved=False, at=outside.clock.now()
+        )

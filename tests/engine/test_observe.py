@@ -1,0 +1,106 @@
+"""One look at everything: joined up per node, and honest about what could not be read."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.decide.builders import block, node, pod, spec
+from tests.engine.ports import Outside
+from tidemill.errors import Retryable
+from tidemill.observe import Observer
+from tidemill.world import Node
+
+
+@pytest.fixture
+def outside() -> Outside:
+    made = Outside(spec())
+    made.cloud.held = [block()]
+    made.has(node("i-1"), node("i-2", "launched"))
+    return made
+
+
+def observer(outside: Outside) -> Observer:
+    return Observer(outside.clock, outside.cloud, outside.cluster, outside.books)
+
+
+def test_an_instance_and_its_kubernetes_node_are_one_node(outside: Outside):
+    seen = {one.key: one for one in observer(outside).look().nodes}
+    assert seen["i-1"].kube is not None
+    assert seen["i-1"].kube.name == "node-i-1"
+    assert seen["i-2"].kube is None
+
+
+def test_a_kubernetes_node_without_an_instance_is_still_seen(outside: Outside):
+    outside.cluster.nodes.append(Node(None, node("i-9").kube))
+    assert {one.key for one in observer(outside).look().nodes} == {"i-1", "i-2", "node-i-9"}
+
+
+def test_pods_are_found_by_the_node_they_are_bound_to(outside: Outside):
+    outside.cluster.pods = [pod("a", on=node("i-1")), pod("b")]
+    seen = observer(outside).look()
+    assert {name: [one.name for one in pods] for name, pods in seen.pods_by_node.items()} == {
+        "node-i-1": ["a"]
+    }
+    assert len(seen.pods) == 2
+
+
+def test_when_aws_cannot_be_reached_the_last_known_facts_stand_and_it_is_said(outside: Outside):
+    eyes = observer(outside)
+    before = eyes.look()
+    outside.cloud.away = True
+    seen = eyes.look()
+    assert (before.cloud_ok, seen.cloud_ok, seen.ledger_ok) == (True, False, True)
+    assert (seen.reservations, seen.nodes) == (before.reservations, before.nodes)
+    outside.cloud.away = False
+    assert eyes.look().cloud_ok
+
+
+def test_half_an_answer_from_aws_is_no_answer(outside: Outside):
+    eyes = observer(outside)
+    eyes.look()
+    outside.cloud.held = []
+    outside.cloud.fail("instances", Retryable("throttled"))
+    seen = eyes.look()
+    assert not seen.cloud_ok
+    assert [one.id for one in seen.reservations] == ["cr-1"]
+
+
+def test_what_the_cluster_says_is_new_even_while_aws_is_away(outside: Outside):
+    eyes = observer(outside)
+    eyes.look()
+    outside.cloud.away = True
+    outside.cluster.nodes[1] = node("i-2")
+    joined = {one.key: one for one in eyes.look().nodes}["i-2"]
+    assert joined.kube is not None
+
+
+def test_when_the_ledger_cannot_be_read_it_is_said(outside: Outside):
+    eyes = observer(outside)
+    eyes.look()
+    outside.books.away = True
+    seen = eyes.look()
+    assert (seen.ledger_ok, seen.cloud_ok) == (False, True)
+
+
+@pytest.mark.parametrize("port", ["cloud", "books", "cluster"])
+def test_without_a_first_look_there_is_no_world(outside: Outside, port: str):
+    getattr(outside, port).away = True
+    with pytest.raises(Retryable):
+        observer(outside).look()
+
+
+def test_a_cluster_that_cannot_be_read_is_never_guessed(outside: Outside):
+    eyes = observer(outside)
+    eyes.look()
+    outside.cluster.away = True
+    with pytest.raises(Retryable):
+        eyes.look()
+
+
+def test_an_unchanged_node_is_the_same_object(outside: Outside):
+    eyes = observer(outside)
+    first, second = eyes.look().nodes, eyes.look().nodes
+    assert [one is other for one, other in zip(first, second, strict=True)] == [True, True]
+    outside.cluster.nodes[0] = node("i-1", check="failed")
+    third = eyes.look().nodes
+    assert [one is other for one, other in zip(first, third, strict=True)] == [False, True]
