@@ -107,9 +107,6 @@ def test_an_empty_answer_is_not_asked_for_again_for_hours():
     assert of(decide(buying(), world(search(asked(), at=ago("6h")))), SearchOffers)
 
 
-@pytest.mark.xfail(
-    reason="fault in decide/blocks.py: sleeps 6 h past the instant at which it would ask again"
-)
 def test_the_engine_wakes_when_it_would_search_again():
     useless = search(asked(), offer(end=ahead("8d")), at=NOW)
     quiet = decide(buying(), world(useless))

@@ -236,10 +236,8 @@ def _search_or_propose(
         if (offer.start <= window.start or window.start <= draft.now) and offer.end >= window.end
     ]
     if not good:
-        draft.wake(search.at + ASK_AGAIN)
+        draft.wake(search.at + (SEARCH_FRESH if search.offers else ASK_AGAIN))
         draft.warn(window.name, f"EC2 offers no block of {query.count} {query.instance_type} for it now")
-        if search.offers and draft.now - search.at >= SEARCH_FRESH:
-            draft.wake(search.at + SEARCH_FRESH)
         return
     best = min(good, key=lambda offer: (offer.fee_usd, offer.start, offer.id))
     intent = propose(draft, plan, window, best, query.duration, attempt)
