@@ -7,10 +7,10 @@ of the call is written after it. A crash between the two is what the next decisi
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import assert_never
 
-from tidemill.decide.blocks import over_budget
+from tidemill.decide.blocks import not_granted, over_budget
 from tidemill.errors import Gone, NoCapacity, OutcomeUnknown, PortError, Refused, Retryable, TidemillError, label
 from tidemill.plan import (
     Action,
@@ -45,6 +45,10 @@ from tidemill.world import (
     PurchaseIntent,
     PurchaseState,
 )
+
+
+# A start-now block begins at an odd minute and ends on the grid, up to a day later than its length says.
+GRID_STEP = timedelta(days=1)
 
 
 class Actor:
@@ -143,6 +147,9 @@ class Actor:
     def _buy(self, intent: PurchaseIntent) -> str:
         """Search again, check the money again, write, call, write. Any doubt before the call buys nothing."""
         plan = self._spec.plans.get(intent.plan)
+        why_not = not_granted(self._spec.platform, intent)
+        if why_not is not None:
+            raise Refused(why_not)
         offer = self._best_offer(intent)
         if offer is None:
             again = self._move(intent, PurchaseState.APPROVED, note="no offer inside its envelope")
@@ -152,7 +159,8 @@ class Actor:
         why_not = over_budget(self._spec.platform, plan, offer.fee_usd, spent_usd)
         if why_not is not None:
             raise Refused(why_not)
-        submitted = self._move(intent, PurchaseState.SUBMITTED, note=f"offer {offer.id}, ${offer.fee_usd:,}")
+        note = f"offer {offer.id}, ${offer.fee_usd:,}"
+        submitted = self._move(intent, PurchaseState.SUBMITTED, fee_usd=offer.fee_usd, note=note)
         self._ledger.advance(intent, submitted)
         return self._call(submitted, offer)
 
@@ -167,7 +175,7 @@ class Actor:
         except (NoCapacity, Retryable) as error:
             # Only a definite no is a no; everything else may have bought it.
             if not isinstance(error, OutcomeUnknown):
-                again = self._move(submitted, PurchaseState.APPROVED, note=f"not bought: {error}")
+                again = self._move(submitted, PurchaseState.APPROVED, fee_usd=0, note=f"not bought: {error}")
                 self._ledger.advance(submitted, again)
                 raise
             unknown = self._move(submitted, PurchaseState.UNKNOWN, note="the call's outcome is unknown")
@@ -186,7 +194,7 @@ class Actor:
             envelope.count,
             envelope.duration,
             max(envelope.earliest_start, self._clock.now()),
-            envelope.latest_start + envelope.duration,
+            envelope.latest_start + envelope.duration + GRID_STEP,
             envelope.zones,
         )
         inside = [offer for offer in self._cloud.search_offers(query) if _is_inside(offer, envelope)]

@@ -15,7 +15,7 @@ from tidemill.decide import decide
 from tidemill.decide.overflow import PREPAID, usd_per_hour
 from tidemill.errors import PortError
 from tidemill.observe import Observer
-from tidemill.plan import Outcome, Plan
+from tidemill.plan import Admit, AnnounceEnd, Outcome, Plan, SettleLaunch
 from tidemill.ports import Clock, Cloud, Cluster, Ledger
 from tidemill.spec import Spec
 from tidemill.world import CostLine, InstanceState, World
@@ -24,6 +24,8 @@ log = logging.getLogger("tidemill.engine")
 
 # What was just done may allow the next step without any event telling us.
 AFTER_ACTING = timedelta(seconds=1)
+# These do not: they only write down or let happen what this very decision reckoned with.
+_LEADS_NOWHERE = (Admit, AnnounceEnd, SettleLaunch)
 # When AWS or the API server says no to everything, asking every second makes it worse.
 AFTER_FAILING = timedelta(seconds=5)
 # Even with no event and no wake_at the world is looked at again: events get lost.
@@ -56,10 +58,10 @@ class Engine:
         # 1 observe: what is true now
         try:
             world = self._observer.look(self._actor.searches.values())
-            self._meter(world)
         except PortError as error:
             log.warning("cannot observe: %s", error)
             return None
+        self._meter(world)
         # 2 decide: what to do about it
         plan = self._decide(self._spec, world)
         # 3 act: one outcome per action
@@ -73,10 +75,10 @@ class Engine:
 
     def _next(self, now: datetime, plan: Plan, outcomes: tuple[Outcome, ...]) -> datetime:
         wake_at = min(now + RESYNC, plan.wake_at or now + RESYNC)
-        if outcomes:
-            failed = all(outcome.error for outcome in outcomes)
-            wake_at = min(wake_at, now + (AFTER_FAILING if failed else AFTER_ACTING))
-        return wake_at
+        if all(isinstance(outcome.action, _LEADS_NOWHERE) and not outcome.error for outcome in outcomes):
+            return wake_at
+        failed = all(outcome.error for outcome in outcomes)
+        return min(wake_at, now + (AFTER_FAILING if failed else AFTER_ACTING))
 
     def _meter(self, world: World) -> None:
         """Write down what is paid by the hour when it starts and when it ends."""
@@ -90,7 +92,10 @@ class Engine:
                 continue
             price = usd_per_hour(self._spec, instance.instance_type, instance.source.kind)
             until = world.now if ended else None
-            self._ledger.meter(
-                CostLine(instance.id, instance.pool, instance.source.kind, price, instance.launched_at, until)
-            )
+            line = CostLine(instance.id, instance.pool, instance.source.kind, price, instance.launched_at, until)
+            try:
+                self._ledger.meter(line)
+            except PortError as error:
+                log.warning("cannot meter %s, next tick again: %s", instance.id, error)
+                return
             self._metered[instance.id] = ended

@@ -83,7 +83,12 @@ class ClusterView:
 
 
 class Cluster(Protocol):
-    """The Kubernetes API server: the truth for nodes and pods. Every write raises Gone if its object is."""
+    """The Kubernetes API server: the truth for nodes and pods. Every write raises Gone if its object is.
+
+    It wakes the engine when a pod is made, goes, fails, acknowledges a checkpoint, or is bound without having
+    been told its end; when a service's ready count changes; and when a node joins, registers, is checked,
+    turns NotReady or goes. A pod that merely starts changes no decision.
+    """
 
     def view(self) -> ClusterView: ...
 

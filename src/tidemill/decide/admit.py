@@ -75,7 +75,9 @@ def waiting(draft: Draft) -> list[Item]:
             items.extend(_gang_item(draft, members))
     # What is admitted already comes first: its room was promised, and a pin cannot be taken back.
     items.sort(
-        key=lambda item: (not item.pinned_to, -item.terms.priority, item.pods[0].created_at, item.pods[0].name)
+        key=lambda item: (
+            not item.pinned_to, item.gated, -item.terms.priority, item.pods[0].created_at, item.pods[0].name
+        )  # fmt: skip
     )
     return items
 
@@ -109,8 +111,9 @@ def _gang_item(draft: Draft, members: list[Pod]) -> Iterable[Item]:
             yield Item(tuple(unbound), gang, False, unbound[0].pinned_to)
         return
     if len(members) < gang.size:
-        for pod in gated:
-            draft.hold(pod, "gang", f"gang {gang.name} has {len(members)} of its {gang.size} pods")
+        for pod in members:
+            if _waits(pod):
+                draft.hold(pod, "gang", f"gang {gang.name} has {len(members)} of its {gang.size} pods")
         return
     admitted = [pod for pod in members if not pod.gated]
     if not admitted:
@@ -120,14 +123,22 @@ def _gang_item(draft: Draft, members: list[Pod]) -> Iterable[Item]:
         stop_gang(draft, admitted, f"gang {gang.name} lost {len(gated)} of its {gang.size} pods")
         for pod in gated:
             draft.hold(pod, "gang", f"gang {gang.name} lost a member; the others are being stopped")
-    else:
-        # Half admitted and nobody runs yet: the rest follows onto the same source, or `pack` rolls it back.
-        yield Item(tuple(sorted(gated, key=lambda pod: pod.name)), gang, True, admitted[0].pinned_to)
+        return
+    # Half admitted and nobody runs yet: the rest follows onto the same source, or all of it is rolled back.
+    # The admitted half comes first, because its room is promised.
+    unbound = [pod for pod in admitted if _waits(pod)]
+    for half in (unbound, gated):
+        if half:
+            pods = tuple(sorted(half, key=lambda pod: pod.name))
+            yield Item(pods, gang, half is gated, admitted[0].pinned_to)
 
 
 def stop_gang(draft: Draft, pods: Iterable[Pod], reason: str) -> None:
+    """Only pods that somebody will create again are deleted; the others are left, and said so."""
     for pod in pods:
-        if pod.deleting_until is None:
+        if not pod.workload:
+            draft.warn(pod.full_name, f"{reason}, but nothing would create this pod again")
+        elif pod.deleting_until is None:
             draft.do(Recreate(pod.uid, reason))
 
 

@@ -75,7 +75,7 @@ def _reconcile(draft: Draft, intent: PurchaseIntent) -> None:
     due = (intent.state_at or intent.proposed_at) + CALL_ANSWERS_WITHIN
     if intent.state is PurchaseState.SUBMITTED:
         if draft.now >= due:
-            draft.do(SettlePurchase(intent, "unknown", (), 0, "the call's answer was lost; it is not repeated"))
+            draft.do(SettlePurchase(intent, "unknown", (), intent.fee_usd, "the call's answer was lost; it is not repeated"))
         draft.wake(due)
     else:
         draft.warn(intent.id, "the outcome of this purchase is unknown; look in the EC2 console before anything else")

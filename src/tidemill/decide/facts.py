@@ -34,9 +34,11 @@ class NodeFacts:
     pool_name: str
     provisioner: Provisioner  # how it was launched, which decides who else will end it
     pods: tuple[Pod, ...]  # bound here, daemons left out
+    movers: tuple[Pod, ...]  # replicas that must find another place when its source ends
     lead: timedelta  # the longest its pods need, at least the shortest there is
     told: datetime | None  # the end its pods were told, where all were told the same
     all_told: bool  # none of them was told nothing, or something else than the others
+    cordoned: bool  # by somebody: nothing new can start there
     labels: Mapping[str, str]
     free: Mapping[str, int]  # empty unless Ready
     free_accelerators: int
@@ -89,9 +91,11 @@ def _work_out(spec: Spec, node: Node, bound: tuple[Pod, ...]) -> NodeFacts:
         pool_name=instance.pool,
         provisioner=provisioner,
         pods=pods,
+        movers=tuple(pod for pod in pods if moves(pod)),
         lead=max((pod_lead(pod, checkpoint=checkpoint) for pod in pods), default=SHORTEST_LEAD),
         told=next(iter(announced), None),
         all_told=not announced or (len(announced) == 1 and None not in announced),
+        cordoned=kube is not None and kube.unschedulable,
         labels=dict(kube.labels) if kube is not None else {},
         free=free,
         free_accelerators=sum(free.get(name, 0) for name in names.ACCELERATORS),
@@ -122,6 +126,11 @@ def _group(spec: Spec, node: Node) -> int:
     key = (instance.pool, instance.source, instance.instance_type, instance.zone, labels, kube.taints if kube else ())
     known = _groups(spec)
     return known.setdefault(key, len(known))
+
+
+def moves(pod: Pod) -> bool:
+    """A replica of something that runs on: its controller makes it again, and it has no end of its own."""
+    return bool(pod.workload) and not pod.pinned_to and pod.terms.expected is None and pod.deleting_until is None
 
 
 def _daemons(bound: tuple[Pod, ...]) -> dict[str, int]:

@@ -9,7 +9,6 @@ from datetime import datetime
 
 from tidemill.decide.admit import POD_START, Item, expected_run
 from tidemill.decide.draft import Draft, Life
-from tidemill.decide.nodes import Phase
 from tidemill.decide.room import Room, Rooms
 from tidemill.decide.rules import admits, fits
 from tidemill.world import Pod
@@ -20,20 +19,14 @@ def claim(draft: Draft, found: Rooms) -> None:
     leaving = [
         (life.drain_from, life, pod)
         for life in draft.lives
-        if life.drain_from is not None and life.phase in (Phase.READY, Phase.DRAINING)
-        for pod in life.pods
-        if moves(pod)
+        if life.facts.movers and life.drain_from is not None
+        for pod in life.facts.movers
     ]
     rooms = list(found.all_rooms()) if leaving else []
     for when, life, pod in sorted(leaving, key=lambda one: (one[0], one[1].node.name, one[2].name)):
         room = next((room for room in rooms if _suits(room, life, pod)), None)
         if room is not None:
             room.claim(pod.shape.requests, when)
-
-
-def moves(pod: Pod) -> bool:
-    """A replica of something that runs on: its controller makes it again, and it has no end of its own."""
-    return bool(pod.workload) and not pod.pinned_to and pod.terms.expected is None and pod.deleting_until is None
 
 
 def _suits(room: Room, life: Life, pod: Pod) -> bool:

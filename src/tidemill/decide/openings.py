@@ -42,13 +42,31 @@ class Allowance:
         self.gpus -= kind.gpus * count
         self.nodes -= count
 
-    def allows(self, kind: InstanceType) -> bool:
+    def allows(self, kind: InstanceType, count: int = 1) -> bool:
         return (
-            self.cpu_milli >= kind.vcpus * 1000
-            and self.memory_bytes >= kind.memory_mib * 2**20
-            and self.gpus >= kind.gpus
-            and self.nodes >= 1
+            self.cpu_milli >= kind.vcpus * 1000 * count
+            and self.memory_bytes >= kind.memory_mib * 2**20 * count
+            and self.gpus >= kind.gpus * count
+            and self.nodes >= count
         )
+
+
+@dataclass(slots=True, eq=False)
+class Stock:
+    """How many more instances a source can give, shared by every pool that may use it."""
+
+    left: float
+
+
+@dataclass(slots=True, eq=False)
+class Purse:
+    """The hourly money one overflow source of a pool may still commit, shared by all its types and zones."""
+
+    source: SourceSpec
+    pool: str
+    kind: SourceKind
+    hourly_left_usd: float
+    added_usd_h: float = 0.0  # by nodes opened in this plan
 
 
 @dataclass(slots=True, eq=False)
@@ -59,14 +77,13 @@ class Opening:
     source: Source
     kind: InstanceType
     zone: str
-    left: float
+    stock: Stock
     usd_h: float
     order: tuple[int, int]
     allowance: Allowance
     free: Mapping[str, int]
     reservation: Reservation | None = None
-    overflow: SourceSpec | None = None
-    hourly_left_usd: float = float("inf")
+    purse: Purse | None = None  # set: it is overflow
     resting_until: datetime | None = None
     opened: int = 0
 
@@ -75,18 +92,25 @@ class Opening:
         return self.template.pool
 
     @property
+    def left(self) -> float:
+        return self.stock.left
+
+    @property
     def labels(self) -> Mapping[str, str]:
         return self.template.labels(self.source, self.kind, self.zone)
 
     def open(self) -> None:
-        self.opened += 1
-        self.left -= 1
-        self.allowance.take(self.kind)
+        self._count(+1)
 
     def close(self) -> None:
-        self.opened -= 1
-        self.left += 1
-        self.allowance.take(self.kind, -1)
+        self._count(-1)
+
+    def _count(self, sign: int) -> None:
+        self.opened += sign
+        self.stock.left -= sign
+        self.allowance.take(self.kind, sign)
+        if self.purse is not None:
+            self.purse.added_usd_h += sign * self.usd_h
 
 
 def find_openings(
@@ -96,10 +120,13 @@ def find_openings(
     if not (draft.world.ledger_ok and draft.world.cloud_ok):
         return []
     found: list[Opening] = []
+    stocks = {
+        one.source: Stock(one.available - in_flight.on(one.source)) for one in draft.world.reservations
+    }
     for name, template in draft.templates.items():
         for wanted in template.pool.spec.sources:
             if wanted.type in ("block", "odcr"):
-                found += _reserved(draft, template, wanted, in_flight, allowances[name], daemons)
+                found += _reserved(draft, template, wanted, stocks, allowances[name], daemons)
             else:
                 found += _hourly(draft, template, wanted, allowances[name], daemons)
     for opening in found:
@@ -109,13 +136,13 @@ def find_openings(
 
 
 def _reserved(
-    draft: Draft, template: PoolTemplate, wanted: SourceSpec, in_flight: InFlight, allowance: Allowance,
-    daemons: Mapping[str, int],
+    draft: Draft, template: PoolTemplate, wanted: SourceSpec, stocks: Mapping[Source, Stock],
+    allowance: Allowance, daemons: Mapping[str, int],
 ) -> list[Opening]:  # fmt: skip
     return [
         Opening(
-            template, one.source, template.kinds[one.instance_type], one.zone,
-            one.available - in_flight.on(one.source), 0.0, template.order(one.source), allowance,
+            template, one.source, template.kinds[one.instance_type], one.zone, stocks[one.source], 0.0,
+            template.order(one.source), allowance,
             fresh(template.kinds[one.instance_type], daemons), reservation=one,
         )
         for one in usable_reservations(draft, template.pool, wanted)
@@ -129,14 +156,15 @@ def _hourly(
     pool = template.pool
     source = Source(SourceKind(wanted.type))
     overflow = template.overflow[source.kind]
-    hourly_left = float("inf")
+    purse = None
     if overflow is not None:
-        hourly_left = (overflow.max_hourly_usd or 0.0) - hourly_rate(draft.spec, draft.world, pool.name, source.kind)
+        running = hourly_rate(draft.spec, draft.world, pool.name, source.kind)
+        purse = Purse(overflow, pool.name, source.kind, (overflow.max_hourly_usd or 0.0) - running)
     zones = [zone for zone in sorted(draft.spec.platform.spec.subnets) if _is_allowed(zone, pool, wanted)]
     return [
         Opening(
-            template, source, kind, zone, float("inf"), usd_per_hour(draft.spec, kind.name, source.kind),
-            template.order(source), allowance, fresh(kind, daemons), overflow=overflow, hourly_left_usd=hourly_left,
+            template, source, kind, zone, Stock(float("inf")), usd_per_hour(draft.spec, kind.name, source.kind),
+            template.order(source), allowance, fresh(kind, daemons), purse=purse,
         )
         for kind in template.kinds.values()
         if kind.on_demand_usd_h is not None  # a price nobody knows cannot be kept inside a cap
@@ -168,21 +196,21 @@ def usable_reservations(draft: Draft, pool: ComputePool, wanted: SourceSpec) -> 
 
 def end_of_opening(draft: Draft, opening: Opening) -> End:
     """As `Draft.end_of`, but where money is the limit it counts the node that would be added."""
-    pool = opening.pool
-    if opening.overflow is None:
+    pool, purse = opening.pool, opening.purse
+    if purse is None:
         return draft.end_of(opening.source, pool.name, pool.spec.provisioner)
-    extra = opening.usd_h * (opening.opened + 1)
-    out = money_runs_out_at(draft.spec, draft.world, pool.name, opening.source.kind, extra)
+    extra = purse.added_usd_h + opening.usd_h
+    out = money_runs_out_at(draft.spec, draft.world, pool.name, purse.kind, extra)
     return End(out, out - SHORTEST_LEAD) if out is not None else NO_END
 
 
 def money_allows(draft: Draft, opening: Opening) -> bool:
-    if opening.overflow is None:
+    purse = opening.purse
+    if purse is None:
         return True
-    if opening.usd_h * (opening.opened + 1) > opening.hourly_left_usd:
+    if purse.added_usd_h + opening.usd_h > purse.hourly_left_usd:
         return False
-    left = money_left_usd(draft.spec, draft.world, opening.overflow, opening.pool.name, opening.source.kind)
-    return min(left) > 0
+    return min(money_left_usd(draft.spec, draft.world, purse.source, purse.pool, purse.kind)) > 0
 
 
 def fresh(kind: InstanceType, daemons: Mapping[str, int]) -> dict[str, int]:

@@ -177,7 +177,7 @@ def _open(draft: Draft, item: Item, openings: Iterable[Opening]) -> Room | None:
 def new_room(opening: Opening, end: End, stage: Stage) -> Room:
     group = Group(
         stage, opening.template, opening.source, opening.zone, opening.labels, opening.template.taints, end,
-        opening.order, overflow=opening.overflow is not None,
+        opening.order, overflow=opening.purse is not None,
     )  # fmt: skip
     return Room(group, f"new {opening.kind.name}", opening.free, opening=opening)
 
@@ -193,7 +193,7 @@ def refusal(draft: Draft, item: Item, opening: Opening) -> str | None:
         return "selector"
     if not fits(item.shape.requests, opening.free):
         return "size"
-    if opening.overflow is not None and not item.terms.overflow:
+    if opening.purse is not None and not item.terms.overflow:
         return "opt-in"
     if not money_allows(draft, opening):
         return "money"

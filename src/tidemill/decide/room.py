@@ -141,7 +141,7 @@ def survey(draft: Draft, in_flight: InFlight, *, accelerated: bool) -> Rooms:
             continue
         counted = (facts.pool_name, facts.kind.name)
         counts[counted] = counts.get(counted, 0) + 1
-        if life.ending or life.phase is Phase.DRAINING:
+        if life.ending or life.phase is Phase.DRAINING or facts.cordoned:
             continue
         if life.phase is Phase.READY:
             group = _ready_group(found, life)

@@ -58,10 +58,11 @@ def _could_warm(draft: Draft) -> bool:
 
 def warm(draft: Draft, found: Rooms) -> None:
     """A delivered block gets its nodes at once: it is paid for whether they run or not (CB-11)."""
+    started: dict[str, int] = {}
     for opening in found.openings if _could_warm(draft) else ():
         if opening.reservation is None or opening.reservation.kind is not SourceKind.BLOCK:
             continue
-        wanted = _warm_target(draft, opening)
+        wanted = _warm_target(draft, opening) - started.get(opening.pool.name, 0)
         end = end_of_opening(draft, opening)
         too_late = end.drain_from is not None and draft.now + BOOT + SHORTEST_USE > end.drain_from
         resting = opening.resting_until is not None and opening.resting_until > draft.now
@@ -74,6 +75,7 @@ def warm(draft: Draft, found: Rooms) -> None:
             group = found.coming(opening.template, opening.source, opening.kind, opening.zone, end)
             group.rooms.append(new_room(opening, end, Stage.COMING))
         if count:
+            started[opening.pool.name] = started.get(opening.pool.name, 0) + count
             _write(draft, opening, count, f"block {opening.source.id} is active: {count} nodes warm up")
             opening.opened = 0
 
@@ -183,12 +185,9 @@ def _take_back(draft: Draft, item: Item) -> None:
     """Admitted to a source that has no room any more: made again, gated, it can be admitted elsewhere."""
     reason = f"{item.pinned_to}, which it was admitted to, has no room for it any more"
     if item.gang is not None:
-        members = [
-            pod
-            for pod in draft.world.pods
-            if pod.gang == item.gang and pod.namespace == item.pods[0].namespace and not pod.gated
-        ]
-        stop_gang(draft, [pod for pod in members if pod.workload], reason)
+        namespace = item.pods[0].namespace
+        members = [pod for pod in draft.world.pods if pod.gang == item.gang and pod.namespace == namespace]
+        stop_gang(draft, (pod for pod in members if not pod.gated), reason)
     for pod in item.pods:
         if item.gang is None and pod.workload:
             draft.do(Recreate(pod.uid, reason))

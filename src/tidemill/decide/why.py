@@ -19,7 +19,7 @@ from tidemill.decide.rules import admits, fits, tolerates
 from tidemill.plan import UnmetCode
 from tidemill.spec.models import ComputePool
 from tidemill.spec.units import format_cpu, format_duration, format_instant, format_memory
-from tidemill.world import Pod, Reservation, ReservationState, Source, SourceKind
+from tidemill.world import Gang, Pod, Reservation, ReservationState, Source, SourceKind
 
 
 _NEED = "{need}"  # filled in for each pod: the answer is shared, its own time is not
@@ -39,6 +39,7 @@ class Explainer:
     def __init__(self, draft: Draft, found: Rooms) -> None:
         self._draft, self._found = draft, found
         self._known: dict[tuple[object, ...], list[tuple[timedelta, timedelta, Answer]]] = {}
+        self._pairs: list[tuple[PoolTemplate, set[tuple[datetime, End]]]] | None = None
 
     def explain(self, item: Item) -> None:
         answer = self._recall(item) or self._work_out(item)
@@ -59,32 +60,39 @@ class Explainer:
         best = max(answers, key=lambda answer: answer.closeness, default=None)
         if best is None:
             best = Answer(0, "impossible", "there is no compute pool")
-        less, more = _slack(self._draft, item, self._found)
+        less, more = self._slack(item)
         known = self._known.setdefault(item.kind, [])
         known.append((item.need - less, item.need + more, best))
         return best
 
 
-def _slack(draft: Draft, item: Item, found: Rooms) -> tuple[timedelta, timedelta]:
-    """By how much less and more time an item could ask for and still meet the same sources that last."""
-    less = more = timedelta(days=365)
-    now = draft.now
-    for template in draft.templates.values():
-        pool = template.pool
-        needed = time_needed(item.terms, pool)
-        ends = [(now, group.end) for group in found.groups.values() if group.template is template]
-        ends += [(now + BOOT, group.end) for group in found.groups.values() if group.template is template]
-        ends += [(now + BOOT, end_of_opening(draft, one)) for one in found.openings if one.template is template]
-        ends += [(one.start + BOOT, _end_of(one, pool)) for one in _coming(draft, template)]
-        for start, end in ends:
-            until = useful_until(item, end, pool)
-            if until is not None:
-                spare = until - start - needed
-                if spare >= timedelta(0):
-                    more = min(more, spare)
-                else:
-                    less = min(less, -spare)
-    return less, more
+    def _slack(self, item: Item) -> tuple[timedelta, timedelta]:
+        """By how much less and more time an item could ask for and still meet the same sources that last."""
+        less = more = timedelta(days=365)
+        for template, ends in self._ends():
+            needed = time_needed(item.terms, template.pool)
+            for start, end in ends:
+                until = useful_until(item, end, template.pool)
+                if until is not None:
+                    spare = until - start - needed
+                    if spare >= timedelta(0):
+                        more = min(more, spare)
+                    else:
+                        less = min(less, -spare)
+        return less, more
+
+    def _ends(self) -> list[tuple[PoolTemplate, set[tuple[datetime, End]]]]:
+        """For each pool: every pair of a possible start and an end that a pod could meet there."""
+        if self._pairs is None:
+            self._pairs = [(one, self._ends_in(one)) for one in self._draft.templates.values()]
+        return self._pairs
+
+    def _ends_in(self, template: PoolTemplate) -> set[tuple[datetime, End]]:
+        draft, found, now = self._draft, self._found, self._draft.now
+        here = {group.end for group in found.groups.values() if group.template is template}
+        here |= {end_of_opening(draft, one) for one in found.openings if one.template is template}
+        pairs = {(start, end) for end in here for start in (now, now + BOOT)}
+        return pairs | {(one.start + BOOT, _end_of(one, template.pool)) for one in _coming(draft, template)}
 
 
 def _ask(draft: Draft, item: Item, template: PoolTemplate, found: Rooms) -> Answer:
@@ -103,6 +111,8 @@ def _ask(draft: Draft, item: Item, template: PoolTemplate, found: Rooms) -> Answ
 
 
 def _closest(draft: Draft, item: Item, pool: ComputePool, words: set[str | None], found: Rooms) -> Answer:
+    if None in words and item.gang is not None:
+        return _gang_too_large(item, pool, item.gang, found)
     if "limit" in words:
         return Answer(30, "limit", f"pool {pool.name} has reached its limits ({_limits(pool)})")
     if "resting" in words:
@@ -124,6 +134,16 @@ def _closest(draft: Draft, item: Item, pool: ComputePool, words: set[str | None]
     if not (draft.world.ledger_ok and draft.world.cloud_ok):
         return Answer(24, "held", "AWS or the ledger cannot be reached, so nothing is launched")
     return Answer(20, "no-capacity", f"pool {pool.name} has no active capacity")
+
+
+def _gang_too_large(item: Item, pool: ComputePool, gang: Gang, found: Rooms) -> Answer:
+    """One of its pods would find a node, all of them together do not."""
+    count = len(item.pods)
+    kinds = [one for one in found.openings if one.pool is pool]
+    if not any(one.allowance.allows(one.kind, count) for one in kinds):
+        sentence = f"gang {gang.name} needs {count} nodes at once, more than the limits of pool {pool.name} leave"
+        return Answer(31, "limit", f"{sentence} ({_limits(pool)})")
+    return Answer(28, "gang", f"no source of pool {pool.name} has {count} nodes at once for gang {gang.name}")
 
 
 def _misfit(draft: Draft, item: Item, template: PoolTemplate) -> Answer | None:

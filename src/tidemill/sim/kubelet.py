@@ -83,6 +83,8 @@ class Kubelets:
         if lacking:
             self._refuse(bound, lacking)
             return
+        if not pod.daemon and pod.ends_at is None:
+            self._objects.wake(f"{pod.full_name} is bound and does not know its end")
         start_s = stream(self._seed, "start", pod.uid).randint(*_START_S)
         objects.timeline.after(timedelta(seconds=start_s), lambda: self._start(pod.uid))
 
@@ -121,7 +123,6 @@ class Kubelets:
             self._objects.journal.add("pod-started", pod.full_name, f"started on {pod.node}")
         if owner is not None:
             owner.pod_started(running)
-        self._objects.wake(f"{pod.full_name} started")
 
     # --- stop ---------------------------------------------------------------------------------------
 

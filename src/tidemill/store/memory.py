@@ -17,6 +17,7 @@ from tidemill.world import (
     Spending,
 )
 
+_MAY_COST = (PurchaseState.SUBMITTED, PurchaseState.UNKNOWN, PurchaseState.CONFIRMED)
 FAILURES_KEPT = timedelta(hours=1)
 
 
@@ -76,10 +77,11 @@ class MemoryLedger:
         for line in self._running.values():
             usd = dict(_by_month(replace(line, until=now), now)).get(month, 0.0)
             sums[(line.pool, line.kind)] = sums.get((line.pool, line.kind), 0.0) + usd
+        # What may have been bought counts as bought until it is certain that it was not.
         fees = sum(
             one.fee_usd
             for one in self._purchases.values()
-            if one.state is PurchaseState.CONFIRMED and one.state_at and (one.state_at.year, one.state_at.month) == month
+            if one.state in _MAY_COST and one.state_at and (one.state_at.year, one.state_at.month) == month
         )
         return Spending(fees, tuple(sorted(sums.items())))
 
