@@ -21,6 +21,7 @@ from tidemill.plan import (
     Plan,
     Recreate,
     RemoveNode,
+    StartDrain,
     SubmitPurchase,
     Terminate,
 )
@@ -159,6 +160,15 @@ def opens_nodes_for_ever(spec: Spec, world: World, plan: Plan) -> Iterable[Actio
 def restarts_jobs_for_ever(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
     yield from plan.actions
     yield from (Recreate(pod.uid, "afresh") for pod in _working(world) if pod.deleting_until is None)
+
+
+def gives_back_what_it_warms(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
+    yield from plan.actions
+    used = {pod.node for pod in _working(world)}
+    for node in world.nodes:
+        kube = node.kube
+        if kube is not None and kube.check == "passed" and kube.name not in used and not kube.draining_since:
+            yield StartDrain(kube.name, "nobody is on it this instant")
 
 
 def ends_strangers(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:

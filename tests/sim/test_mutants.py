@@ -5,6 +5,7 @@ An invariant nobody has seen fail proves nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -29,6 +30,7 @@ from tests.sim.scene import (
 from tidemill.errors import InvariantViolated
 from tidemill.plan import Evict, ForceDelete, StartDrain, Terminate
 from tidemill.sim.rehearsal import Rehearsal
+from tidemill.spec import Spec
 from tidemill.world import InstanceState
 
 # --- the scenes they play in --------------------------------------------------------------------------
@@ -64,6 +66,7 @@ HAND_OVER = scene(
     ],
     services=[service(zeroDowntime=True)],
 )
+WARM = scene(reservations=[block(duration="28h")], duration="4h")
 STRANGER = scene(pool(warm=2), reservations=[block(count=3)], duration="1h")
 NOT_OURS = scene(reservations=[block(owned=False)], jobs=[job()], duration="1h")
 
@@ -82,7 +85,6 @@ CASES: dict[str, tuple[int, Scene, dict[str, Any]]] = {
         {"decide": mutant(mutants.launches_on_a_full_block), "cloud": mutants.LeakyCloud},
     ),
     "ignores limits": (2, TIGHT, {"decide": believing(mutants.without_limits)}),
-    "buys without approval": (3, UNAPPROVED, {"decide": believing(mutants.approving_itself)}),
     "buys twice": (3, PURCHASE, {"decide": mutant(mutants.buys_again)}),
     "overflows over its cap": (3, OVERFLOWING, {"decide": believing(mutants.without_caps)}),
     "never drains": (4, LONG_WORK, {"decide": without(StartDrain, Evict, ForceDelete)}),
@@ -98,6 +100,7 @@ CASES: dict[str, tuple[int, Scene, dict[str, Any]]] = {
     "moves a service all at once": (9, HAND_OVER, {"decide": mutant(mutants.ignores_budgets)}),
     "repeats itself": (10, ONE_BLOCK, {"decide": mutant(mutants.opens_nodes_for_ever)}),
     "goes round in circles": (10, ONE_BLOCK, {"decide": mutant(mutants.restarts_jobs_for_ever)}),
+    "launches and gives back in turn": (10, WARM, {"decide": mutant(mutants.gives_back_what_it_warms)}),
     "launches on a stranger's block": (11, NOT_OURS, {"decide": mutants.takes_what_it_sees}),
 }
 
@@ -130,16 +133,22 @@ def test_an_engine_that_ends_a_strangers_instance_trips_number_11_and_the_real_o
     assert [life.now.state for life in strangers] == [InstanceState.RUNNING]
 
 
-def test_an_engine_with_another_budget_than_the_platform_trips_number_3_and_the_real_one_buys_nothing() -> (
-    None
-):
-    wrong = TOO_DEAR.rehearse(decide=believing(mutants.rich))
-    wrong.spec = mutants.rich(wrong.spec)  # what acts believes it too, as after a wrong deployment
+@pytest.mark.requirement("CB-3")
+@pytest.mark.parametrize(
+    ("played", "believed"),
+    [(TOO_DEAR, mutants.rich), (UNAPPROVED, mutants.approving_itself)],
+    ids=["budget", "approval"],
+)
+def test_an_engine_that_buys_by_other_rules_trips_number_3_and_the_real_one_buys_nothing(
+    played: Scene, believed: Callable[[Spec], Spec]
+) -> None:
+    wrong = played.rehearse(decide=believing(believed))
+    wrong.spec = believed(wrong.spec)  # what acts believes it too, as after a wrong deployment
     wrong.crash_engine("")
     with pytest.raises(InvariantViolated) as caught:
         wrong.run()
     assert caught.value.number == 3
-    assert not TOO_DEAR.played().cloud.purchases
+    assert not played.played().cloud.purchases
 
 
 @pytest.mark.parametrize("away_from", ["3h20m", "3h26m"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.sim.scene import after, block, done, fault, job, plan, platform, pool, scene, service, told
+from tests.sim.scene import P5, after, block, done, fault, job, plan, platform, pool, scene, service, told
 from tidemill.plan import SubmitPurchase
 from tidemill.sim.invariants import still_unknown
 from tidemill.sim.rehearsal import Rehearsal
@@ -147,6 +147,30 @@ def test_a_purchase_whose_answer_was_lost_is_found_by_its_tag() -> None:
     assert_bought_once(rehearsal)
     (bought,) = rehearsal.cloud.all_reservations()
     assert bought.state is ReservationState.SCHEDULED
+
+
+@pytest.mark.requirement("CB-4")
+def test_a_purchase_that_may_have_been_made_counts_as_money_spent() -> None:
+    """Two windows are approved within a second, the budget covers one, and the first answer is lost."""
+    days = {"one": "18", "two": "20"}
+    windows = [
+        {
+            "name": name, "from": f"2026-11-{day}T11:30:00Z", "to": f"2026-11-{int(day) + 1}T11:00:00Z",
+            "instanceType": P5, "instances": 2,
+        }
+        for name, day in days.items()
+    ]  # fmt: skip
+    rehearsal = scene(
+        on=platform(budget={"perPurchaseUsd": 9000, "monthlyUsd": 2500}, approval={"mode": "one"}),
+        plans=[plan(demand=windows)],
+        decisions=[
+            {**APPROVAL, "window": "one"},
+            {**APPROVAL, "window": "two", "at": "1h1s"},
+        ],
+        faults=[fault("30m", "timeout-after-commit", target="purchase")],
+        duration="3h",
+    ).played()
+    assert len(rehearsal.cloud.purchases) == 1
 
 
 def test_a_launch_whose_answer_was_lost_is_not_made_twice() -> None:

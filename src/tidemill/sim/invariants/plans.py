@@ -1,16 +1,18 @@
 """6 and 10: the same world gives the same plan, and nothing is done to one object for ever.
 
 A livelock rarely repeats one plan word for word: it drains, replaces and drains again. So what is counted is
-how often one kind of thing was done to one object (or to one job, whose pods have new names each time).
+how often one kind of thing was done to one object (or to one workload, whose pods have new names each time),
+and how many nodes of one source were given back without ever having been used.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from tidemill.engine import Tick
-from tidemill.plan import Action, Outcome
+from tidemill.plan import Action, StartDrain
 from tidemill.sim.invariants.truth import Findings, Truth
 from tidemill.world import Pod
 
@@ -20,6 +22,9 @@ DECIDE_TWICE_EVERY = 37
 # 10: more often than this within the hour is a loop. What legitimately repeats does so every ten minutes.
 REPEAT_BOUND = 15
 REPEAT_SPAN = timedelta(hours=1)
+# So many unused nodes, or three times a reservation's size, given back within a day: launched for nothing.
+UNUSED_BOUND = 15
+UNUSED_SPAN = timedelta(days=1)
 # What failed this way may be tried again; a success, or a refusal asked for again, may not.
 MAY_REPEAT = ("retryable", "outcome-unknown", "no-capacity")
 
@@ -36,39 +41,58 @@ class Plans:
             yield 6, (f"tick {self._ticks}",)
         if tick.outcomes:
             pods = {pod.uid: pod for pod in tick.world.pods}
+            sizes = Counter(pod.workload for pod in tick.world.pods)
             for outcome in tick.outcomes:
-                yield from self._count(outcome, tick.world.now, pods)
+                if outcome.error not in MAY_REPEAT:
+                    yield from self._count(outcome.action, tick.world.now, pods, sizes)
+                    yield from self._given_back(truth, tick, outcome.action)
 
-    def _count(self, outcome: Outcome, now: datetime, pods: dict[str, Pod]) -> Findings:
-        if outcome.error in MAY_REPEAT:
+    def _count(
+        self, action: Action, now: datetime, pods: dict[str, Pod], sizes: Mapping[str, int]
+    ) -> Findings:
+        kind = type(action).__name__
+        for about in _objects(action, pods):
+            times = self._noted(kind, about, now, REPEAT_SPAN)
+            if times > REPEAT_BOUND * max(1, sizes.get(about, 1)):
+                yield 10, (kind, about, f"{times} times within the hour")
+
+    def _given_back(self, truth: Truth, tick: Tick, action: Action) -> Findings:
+        if not isinstance(action, StartDrain):
             return
-        for about, size in _objects(outcome.action, pods):
-            times = self._done[type(outcome.action).__name__, about]
-            times.append(now)
-            while times[0] < now - REPEAT_SPAN:
-                times.popleft()
-            if len(times) > REPEAT_BOUND * size:
-                yield 10, (type(outcome.action).__name__, about, f"{len(times)} times within the hour")
+        node = next((one for one in tick.world.nodes if one.name == action.node), None)
+        if node is None or node.instance is None or node.kube is None or node.kube.last_pod_event_at:
+            return
+        if node.kube.check == "failed" or truth.soon_over(node.instance.id, tick.world.now):
+            return
+        source = f"{node.instance.pool} on {node.instance.source.label}"
+        times = self._noted("unused", source, tick.world.now, UNUSED_SPAN)
+        held = truth.cloud.reservation(node.instance.source.id)
+        if times > max(UNUSED_BOUND, 3 * held.count if held else 0):
+            yield 10, (source, f"{times} nodes given back unused within a day")
+
+    def _noted(self, kind: str, about: str, now: datetime, span: timedelta) -> int:
+        times = self._done[kind, about]
+        times.append(now)
+        while times[0] < now - span:
+            times.popleft()
+        return len(times)
 
 
-def _objects(action: Action, pods: dict[str, Pod]) -> list[tuple[str, int]]:
-    """What an action is done to, and how many pods share that name."""
+def _objects(action: Action, pods: dict[str, Pod]) -> list[str]:
+    """What an action is done to."""
     if hasattr(action, "query"):
-        return [(f"{action.query.count} x {action.query.instance_type} for {action.query.duration}", 1)]
+        return [f"{action.query.count} x {action.query.instance_type} for {action.query.duration}"]
     if hasattr(action, "intent"):
-        # Launches follow demand and have no object that lasts; that they are wanted is what 2 and 7 watch.
-        return [(action.intent.window, 1)] if hasattr(action.intent, "window") else [(action.intent.id, 1)]
+        return [getattr(action.intent, "window", action.intent.id)]
     if hasattr(action, "intent_id"):
-        return [(action.intent_id, 1)]
+        return [action.intent_id]
     if hasattr(action, "pods"):
-        return [_job_of(pods.get(uid), uid) for uid in action.pods]
+        return [_work_of(pods.get(uid), uid) for uid in action.pods]
     if hasattr(action, "pod"):
-        return [_job_of(pods.get(action.pod), action.pod)]
-    return [(getattr(action, "node", "") or getattr(action, "instance_id", ""), 1)]
+        return [_work_of(pods.get(action.pod), action.pod)]
+    return [getattr(action, "node", "") or getattr(action, "instance_id", "")]
 
 
-def _job_of(pod: Pod | None, uid: str) -> tuple[str, int]:
-    """Pods of a job come back under new names; replicas of a service are many, and each is its own object."""
-    if pod is None or not pod.workload.startswith("Job/"):
-        return uid, 1
-    return pod.workload, pod.gang.size if pod.gang is not None else 1
+def _work_of(pod: Pod | None, uid: str) -> str:
+    """Pods come back under new names; what they work for keeps its own."""
+    return pod.workload if pod is not None and pod.workload else uid

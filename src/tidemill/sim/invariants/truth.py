@@ -62,6 +62,11 @@ class Truth:
             ends += [block.end - SCALE_DOWN_LEAD] if life.now.provisioner in END_EARLY else []
         return min(ends, default=None)
 
+    def soon_over(self, instance_id: str, now: datetime) -> bool:
+        """It would end within two hours anyway: whoever empties it does so for its deadline."""
+        deadline = self.deadline_of(self.cloud.lives[instance_id])
+        return deadline is not None and deadline - now < timedelta(hours=2)
+
     # --- when the engine could act ---
 
     def able_for(self, since: datetime, until: datetime) -> timedelta:
