@@ -1,0 +1,184 @@
+"""The whole picture at one instant: pools, blocks, nodes, what waits, purchases, money."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from tidemill.decide.draft import Draft, Life
+from tidemill.decide.nodes import Phase, kill_at
+from tidemill.decide.overflow import hourly_rate
+from tidemill.plan import Plan
+from tidemill.report.pods import gpus, pods, warnings
+from tidemill.report.rows import BlockRow, Money, NodeRow, PodRow, PoolRow, PurchaseRow, Status
+from tidemill.spec import Spec
+from tidemill.spec.match import matching
+from tidemill.spec.models import ComputePool, Provisioner
+from tidemill.world import PurchaseIntent, Reservation, SourceKind, World
+
+
+def status(spec: Spec, world: World, plan: Plan, *, called: Mapping[str, str] | None = None) -> Status:
+    """`called` names reservations by id; without it they are called by the window they were bought for."""
+    draft = Draft(spec, world)
+    lives = [life for life in draft.lives if life.phase is not Phase.GONE]
+    blocks = _blocks(draft, lives, called or {})
+    rows = pods(spec, world, plan)
+    waiting = tuple(row for row in rows if row.state == "waiting")
+    return Status(
+        at=world.now,
+        pools=tuple(_pool(draft, pool, lives, blocks, rows) for pool in spec.pools.values()),
+        blocks=blocks,
+        nodes=tuple(_node(spec, life) for life in lives),
+        waiting=waiting,
+        purchases=tuple(_purchase(intent) for intent in world.purchases),
+        money=_money(spec, world),
+        warnings=warnings(plan),
+        wake_at=plan.wake_at,
+    )
+
+
+def _blocks(draft: Draft, lives: list[Life], called: Mapping[str, str]) -> tuple[BlockRow, ...]:
+    windows = {id_: intent.window for intent in draft.world.purchases for id_ in intent.reservation_ids}
+    windows |= {
+        one.id: intent.window
+        for intent in draft.world.purchases
+        for one in draft.world.reservations
+        if one.intent_id == intent.id
+    }
+    rows = [
+        _block(
+            draft,
+            one,
+            lives,
+            called.get(one.id) or windows.get(one.id) or dict(one.tags).get("Name") or one.id,
+        )
+        for one in draft.world.reservations
+        if one.owner == draft.owner
+    ]
+    return tuple(sorted(rows, key=lambda row: (row.start, row.id)))
+
+
+def _block(draft: Draft, one: Reservation, lives: list[Life], name: str) -> BlockRow:
+    mine = [life for life in lives if life.source == one.source]
+    drain_from, deadline = _ends(draft, one, mine)
+    known = draft.spec.catalog.types.get(one.instance_type)
+    return BlockRow(
+        id=one.id,
+        name=name,
+        kind=one.kind.value,
+        pool=one.pool,
+        type=one.instance_type,
+        count=one.count,
+        zone=one.zone,
+        state=one.state.value,
+        gpus=one.count * (known.gpus if known else 0),
+        fee_usd=one.fee_usd,
+        start=one.start,
+        drain_from=drain_from,
+        deadline=deadline,
+        kill_at=kill_at(one) if one.kind is SourceKind.BLOCK else None,
+        end=one.end,
+        nodes_up=len(mine),
+        pods=sum(len(life.pods) for life in mine),
+    )
+
+
+def _ends(draft: Draft, one: Reservation, lives: list[Life]) -> tuple[datetime | None, datetime | None]:
+    """Drain start and deadline: the soonest of its nodes'; without nodes, as its pool would launch them."""
+    if lives:
+        starts = [life.drain_from for life in lives if life.drain_from is not None]
+        deadlines = [life.deadline for life in lives if life.deadline is not None]
+        return min(starts, default=None), min(deadlines, default=None)
+    pool = draft.spec.pools.get(one.pool)
+    end = draft.end_of(one.source, one.pool, pool.spec.provisioner if pool else Provisioner.NATIVE)
+    return end.drain_from, end.deadline
+
+
+def _node(spec: Spec, life: Life) -> NodeRow:
+    instance, kube = life.node.instance, life.node.kube
+    assert instance is not None  # a life is one of ours, and only instances carry our tag
+    known = spec.catalog.types.get(instance.instance_type)
+    return NodeRow(
+        name=life.node.name,
+        instance=instance.id,
+        pool=instance.pool,
+        type=instance.instance_type,
+        source=life.source.label,
+        zone=instance.zone,
+        phase=life.phase.value,
+        gpus=known.gpus if known else 0,
+        gpus_used=sum(gpus(pod.shape) for pod in life.pods),
+        pods=tuple(pod.full_name for pod in life.pods),
+        drain_from=life.drain_from,
+        deadline=life.deadline,
+        why=kube.drain_reason if kube else "",
+    )
+
+
+def _pool(
+    draft: Draft, pool: ComputePool, lives: list[Life], blocks: tuple[BlockRow, ...], rows: Iterable[PodRow]
+) -> PoolRow:
+    mine = [life for life in lives if life.node.instance and life.node.instance.pool == pool.name]
+    nodes = [_node(draft.spec, life) for life in mine]
+    sources = {life.source.label for life in mine}
+    active = [row for row in blocks if row.state == "active" and (row.pool == pool.name or row.id in sources)]
+    active.sort(key=lambda row: (row.end is None, row.end or row.start, row.id))
+    first = active[0] if active else None
+    asked = [row for row in rows if row.pool == pool.name]
+    used = sum(node.gpus_used for node in nodes)
+    queue = [row for row in asked if row.state == "waiting"]
+    month = sum(usd for (name, _), usd in draft.world.spending.hourly_usd if name == pool.name)
+    return PoolRow(
+        name=pool.name,
+        types=tuple(kind.name for kind in matching(draft.spec.catalog, pool.spec.requirements)),
+        gpus_ready=sum(node.gpus for node in nodes if node.phase == Phase.READY),
+        gpus_used=used,
+        gpus_wanted=used + sum(row.gpus for row in queue),
+        nodes=_by_phase(draft.world, pool.name, mine),
+        blocks=tuple(row.id for row in active),
+        drain_from=first.drain_from if first else None,
+        deadline=first.deadline if first else None,
+        ends_at=first.end if first else None,
+        waiting=len(queue),
+        usd_per_hour=hourly_rate(draft.spec, draft.world, pool.name, None),
+        month_usd=month,
+    )
+
+
+def _by_phase(world: World, pool: str, lives: list[Life]) -> dict[str, int]:
+    counts = Counter(life.phase for life in lives)
+    seen = Counter(node.instance.intent_id for node in world.nodes if node.instance is not None)
+    counts[Phase.REQUESTED] = sum(
+        max(0, intent.in_flight - seen[intent.id]) for intent in world.launches if intent.pool == pool
+    )
+    return {phase.value: counts[phase] for phase in Phase if counts[phase]}
+
+
+def _purchase(intent: PurchaseIntent) -> PurchaseRow:
+    words = tuple(
+        f"{one.who} {'approved' if one.approved else 'refused'}{': ' + one.note if one.note else ''}"
+        for one in intent.verdicts
+    )
+    return PurchaseRow(
+        id=intent.id,
+        plan=intent.plan,
+        window=intent.window,
+        pool=intent.pool,
+        state=intent.state.value,
+        type=intent.envelope.instance_type,
+        count=intent.envelope.count,
+        max_fee_usd=intent.envelope.max_fee_usd,
+        fee_usd=intent.fee_usd,
+        proposed_at=intent.proposed_at,
+        state_at=intent.state_at,
+        verdicts=words,
+        reservations=intent.reservation_ids,
+        note=intent.note,
+    )
+
+
+def _money(spec: Spec, world: World) -> Money:
+    hourly = sum(usd for _, usd in world.spending.hourly_usd)
+    budget_usd = spec.platform.spec.budget.monthly_usd
+    return Money(world.spending.fees_usd, hourly, budget_usd, hourly_rate(spec, world, None, None))

@@ -1,0 +1,178 @@
+"""The read models: every figure from the facts, every waiting pod with its reason, and all of it as JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pydantic import TypeAdapter
+
+from tests.decide.builders import (
+    ON_DEMAND,
+    ahead,
+    block,
+    daemon,
+    gang,
+    hourly_pool,
+    launch_intent,
+    node,
+    pod,
+    pool,
+    spec,
+    world,
+)
+from tidemill.decide import decide
+from tidemill.plan import Plan
+from tidemill.report import Status, next_steps, pods, status
+from tidemill.world import PodPhase, Source, SourceKind, Spending
+
+
+def shown(spec_, world_, plan=None, **names):
+    return status(spec_, world_, plan or decide(spec_, world_), **names)
+
+
+def only(rows):
+    (row,) = rows
+    return row
+
+
+@pytest.mark.requirement("PE-10")
+def test_counts_a_pools_nodes_by_phase_with_those_only_asked_for():
+    nodes = [node(f"i-{phase}", phase) for phase in ("launched", "registering", "ready", "draining")]
+    seen = shown(spec(), world(block(count=8), nodes, launch_intent(count=3)), Plan())
+    assert only(seen.pools).nodes == {
+        "requested": 3,
+        "launched": 1,
+        "registering": 1,
+        "ready": 1,
+        "draining": 1,
+    }
+
+
+def test_an_instance_that_is_seen_no_longer_counts_as_asked_for():
+    up = node("i-1", "launched", intent_id="ti-1")
+    seen = shown(spec(), world(block(), up, launch_intent(count=2)), Plan())
+    assert only(seen.pools).nodes == {"requested": 1, "launched": 1}
+
+
+def test_wanted_is_what_runs_and_what_waits():
+    up = node()
+    facts = world(
+        block(free=0, count=1), up, pod("runs", gpus=4, on=up), pod("waits", gpus=8), daemon("agent", up)
+    )
+    row = only(shown(spec(), facts).pools)
+    assert (row.gpus_ready, row.gpus_used, row.gpus_wanted, row.waiting) == (8, 4, 12, 1)
+
+
+def test_a_waiting_pod_stands_in_the_queue_of_the_pool_it_asks_for():
+    train, small = pool("train", labels={"use": "training"}), hourly_pool("small", labels={"use": "small"})
+    waits = pod("eval", gpus=1, selector={"use": "small"})
+    rows = {row.name: row for row in shown(spec(train, small), world(waits), Plan()).pools}
+    assert (rows["small"].waiting, rows["train"].waiting) == (1, 0)
+
+
+def test_a_pod_no_pool_has_gpus_enough_for_is_in_no_queue_but_still_listed():
+    seen = shown(spec(), world(block(), pod("huge", gpus=64)))
+    assert only(seen.pools).waiting == 0
+    assert "more than any node" in only(seen.waiting).reason
+
+
+def test_a_block_counts_down_to_its_drain_its_deadline_and_its_end():
+    up = node()
+    seen = shown(spec(), world(block(ends_in="10h"), up, pod(on=up, grace="20m")))
+    row = only(seen.blocks)
+    assert (row.deadline, row.kill_at, row.end) == (ahead("9h30m"), ahead("9h30m"), ahead("10h"))
+    assert row.drain_from is not None
+    assert row.drain_from < ahead("9h10m")
+    assert (row.nodes_up, row.pods) == (1, 1)
+
+
+@pytest.mark.requirement("CB-10")
+def test_a_managed_pools_block_shows_the_earlier_deadline():
+    managed = pool(provisioner="managed")
+    before = only(shown(spec(managed), world(block(ends_in="10h", pool="p5", free=4)), Plan()).blocks)
+    assert before.deadline == ahead("9h20m")
+    up = node(provisioner="managed")
+    assert only(shown(spec(managed), world(block(ends_in="10h"), up)).blocks).deadline == ahead("9h20m")
+
+
+def test_the_block_behind_a_pool_is_the_one_that_ends_first():
+    later = Source(SourceKind.BLOCK, "cr-2")
+    facts = world(block(ends_in="30h"), block("cr-2", ends_in="5h"), node(), node("i-2", source=later))
+    row = only(shown(spec(), facts).pools)
+    assert row.blocks == ("cr-2", "cr-1")
+    assert row.ends_at == ahead("5h")
+
+
+def test_strangers_blocks_are_not_shown_as_ours():
+    assert shown(spec(), world(block(owner="somebody"))).blocks == ()
+
+
+def test_a_block_is_called_by_the_name_it_was_given_or_else_by_its_id():
+    assert only(shown(spec(), world(block()), called={"cr-1": "tide-a"}).blocks).name == "tide-a"
+    assert only(shown(spec(), world(block(tags=(("Name", "november"),)))).blocks).name == "november"
+    assert only(shown(spec(), world(block())).blocks).name == "cr-1"
+
+
+@pytest.mark.requirement("PE-13")
+def test_a_waiting_pod_has_the_plans_reason_and_earliest_instant():
+    facts = world(
+        block(ends_in="50m", free=4), block("cr-2", starts_in="2h", ends_in="26h"), pod(gpus=8, expected="5h")
+    )
+    row = only(shown(spec(), facts).waiting)
+    assert "cr-2 starts" in row.reason
+    assert row.earliest is not None
+    assert row.earliest >= ahead("2h")
+
+
+def test_a_pod_says_where_it_runs_and_until_when():
+    up = node()
+    runs = pod("runs", gpus=8, on=up, ends_at=ahead("3h"))
+    row = only(pods(spec(), world(block(), up, runs), Plan()))
+    assert (row.state, row.node, row.source, row.until) == ("running", "node-i-1", "cr-1", ahead("3h"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "state"),
+    [
+        ({"deleting_until": ahead("1m")}, "stopping"),
+        ({"phase": PodPhase.PENDING, "started_at": None}, "starting"),
+    ],
+)
+def test_a_bound_pod_that_does_not_run_says_so(fields, state):
+    up = node()
+    assert only(pods(spec(), world(block(), up, pod(on=up, **fields)), Plan())).state == state
+
+
+def test_a_pod_that_another_controller_holds_says_so():
+    row = only(pods(spec(), world(block(), pod(held_by_others=True)), Plan()))
+    assert row.reason == "another controller holds it"
+
+
+def test_money_is_the_ledgers_month_and_the_rate_of_what_runs():
+    small = hourly_pool("g6", "g6.xlarge")
+    facts = world(
+        node(source=ON_DEMAND, pool="g6", instance_type="g6.xlarge"),
+        Spending(1200, ((("g6", SourceKind.ON_DEMAND), 34.5),)),
+    )
+    seen = shown(spec(small, budget={"monthlyUsd": 5000}), facts)
+    assert (seen.money.fees_usd, seen.money.hourly_usd, seen.money.budget_usd) == (1200, 34.5, 5000)
+    assert seen.money.usd_per_hour == only(seen.pools).usd_per_hour > 0
+    assert only(seen.pools).month_usd == 34.5
+
+
+def test_next_steps_name_what_each_action_touches():
+    facts = world(block(free=2), gang("g", 2), node("i-1"), node("i-2"))
+    steps = next_steps(spec(), facts, decide(spec(), facts))
+    admitted = only([step for step in steps.steps if step.action == "Admit"])
+    assert admitted.about == ("ml/g-0", "ml/g-1")
+    launched = only([step for step in steps.steps if step.action == "Launch"])
+    assert launched.about == ("2 x p5.48xlarge on cr-1",)
+
+
+def test_as_json_is_what_a_program_can_read_back():
+    up = node()
+    seen = shown(spec(), world(block(), up, pod("runs", gpus=8, on=up), gang("g", 2), launch_intent()))
+    written = json.dumps(seen.as_json())
+    assert '"at": "2026-11-16T12:00:00Z"' in written
+    assert TypeAdapter(Status).validate_json(written) == seen
