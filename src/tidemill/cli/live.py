@@ -1,0 +1,201 @@
+"""`tidemill status`, `plan` and `why`: one instant, looked at.
+
+The instant is what a running `tidemill up` shows, or, with files, the one a rehearsal has reached at `--at`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from tidemill.errors import SpecError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from tidemill.cli.current import Look
+    from tidemill.render.names import Names
+    from tidemill.report import PodRow
+    from tidemill.spec.scenario import Scenario
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+WIDTH_WITHOUT_TERMINAL = 160  # rows stay on one line for grep
+
+
+def _instant_options(verb: F) -> F:
+    """What says which instant is meant."""
+    at = click.option(
+        "--at", metavar="TIME", help="With files: how far to play, such as 26h. Default: the start."
+    )
+    seed = click.option(
+        "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="With files."
+    )
+    as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+    return at(seed(as_json(verb)))
+
+
+@click.command(short_help="Show pools, nodes, blocks and what is waiting.")
+@click.argument("files", nargs=-1, metavar="[SCENARIO…]")
+@_instant_options
+def status(files: tuple[str, ...], at: str | None, seed: int, as_json: bool) -> None:
+    """Show pools, blocks, nodes, what waits and the money.
+
+    Without files: the instant a running `tidemill up` shows. With SCENARIO (YAML files, or `demo`): the
+    instant a rehearsal has reached at --at.
+    """
+    from tidemill.render.status_text import status_text
+
+    look = _look(files, at, seed)
+    if as_json:
+        _print_json(look, look.status.as_json())
+    else:
+        _print(look, status_text(look.status, _names(look)))
+
+
+@click.command(short_help="Show what the engine would do next, and why.")
+@click.argument("files", nargs=-1, metavar="[SCENARIO…]")
+@_instant_options
+def plan(files: tuple[str, ...], at: str | None, seed: int, as_json: bool) -> None:
+    """Show what the engine would do next, with its reasons, and what waits. Nothing is done.
+
+    Without files: at the instant a running `tidemill up` shows. With SCENARIO (YAML files, or `demo`): at the
+    instant a rehearsal has reached at --at.
+    """
+    from tidemill.render.status_text import plan_text
+
+    look = _look(files, at, seed)
+    if as_json:
+        _print_json(look, look.next.as_json())
+    else:
+        _print(look, plan_text(look.next))
+
+
+@click.command(short_help="Say in one sentence why a pod is pending.")
+@click.argument("pod", metavar="POD")
+@click.argument("files", nargs=-1, metavar="[SCENARIO…]")
+@_instant_options
+def why(pod: str, files: tuple[str, ...], at: str | None, seed: int, as_json: bool) -> None:
+    """Say why POD waits, or where it runs and until when.
+
+    POD is a name, namespace/name, or the beginning of one. Without files: at the instant a running
+    `tidemill up` shows. With SCENARIO (YAML files, or `demo`): at the instant a rehearsal reached at --at.
+    """
+    from tidemill.render.status_text import why_text
+    from tidemill.report.rows import plain
+
+    look = _look(files, at, seed)
+    found = _find(pod, look.pods)
+    if as_json:
+        _print_json(look, {"at": plain(look.status.at), "pod": plain(found)})
+    else:
+        click.echo(why_text(found, _names(look)))
+
+
+# --- which instant ------------------------------------------------------------------------------------
+
+
+def _look(files: tuple[str, ...], at: str | None, seed: int) -> Look:
+    if files:
+        return _rehearsed(files, at, seed)
+    if at is not None:
+        raise SpecError("--at needs a scenario to play: name a file, or `demo`")
+    from tidemill.cli.current import read
+
+    look = read()
+    if look is None:
+        raise SpecError(
+            "there is nothing to look at: start `tidemill up` in another terminal, or name a scenario and an "
+            "instant, for example: tidemill status demo --at 12h25m"
+        )
+    return look
+
+
+def _rehearsed(files: tuple[str, ...], at: str | None, seed: int) -> Look:
+    from tidemill.cli.current import look
+    from tidemill.cli.loading import load_scenario
+    from tidemill.cli.playback import run_until
+    from tidemill.sim.rehearsal import Rehearsal
+
+    spec, document = load_scenario(files)
+    until = _instant(at, document)
+    rehearsal = Rehearsal(spec, document, seed)
+    run_until(rehearsal, until)
+    return look(rehearsal, document.name)
+
+
+def _instant(at: str | None, scenario: Scenario) -> datetime:
+    """`26h` from the scenario's start, or an instant such as 2026-11-17T11:00:00Z."""
+    from tidemill.spec.units import format_duration, format_instant, parse_duration, parse_instant
+
+    start, end = scenario.spec.start, scenario.spec.start + scenario.spec.duration
+    if at is None:
+        return start
+    try:
+        found = parse_instant(at) if "T" in at else start + parse_duration(at)
+    except ValueError as error:
+        raise SpecError(f"--at: {error}") from error
+    if not start <= found <= end:
+        lasts = f"{format_duration(scenario.spec.duration)} from {format_instant(start)}"
+        raise SpecError(f"--at: '{at}' is outside the scenario, which lasts {lasts}")
+    return found.replace(microsecond=0)
+
+
+# --- which pod ----------------------------------------------------------------------------------------
+
+
+def _find(written: str, pods: tuple[PodRow, ...]) -> PodRow:
+    """By namespace/name, by name, or by a beginning that only one pod has."""
+    exact = [row for row in pods if written in (row.name, _short(row))]
+    if len(exact) == 1:
+        return exact[0]
+    begins = exact or [row for row in pods if row.name.startswith(written) or _short(row).startswith(written)]
+    if len(begins) == 1:
+        return begins[0]
+    if begins:
+        raise SpecError(f"'{written}' fits several pods: {_listed(row.name for row in begins)}")
+    if not pods:
+        raise SpecError(f"there is no pod '{written}': no pod exists at this instant")
+    known = {name: row.name for row in pods for name in (row.name, _short(row))}
+    near = dict.fromkeys(known[name] for name in get_close_matches(written, known, n=3, cutoff=0.5))
+    hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {_listed(row.name for row in pods)}"
+    raise SpecError(f"there is no pod '{written}' now; {hint}")
+
+
+def _short(row: PodRow) -> str:
+    return row.name.rsplit("/", 1)[-1]
+
+
+def _listed(names: Any) -> str:
+    every = sorted(names)
+    return ", ".join(every[:6]) + (f" and {len(every) - 6} more" if len(every) > 6 else "")
+
+
+# --- printing -----------------------------------------------------------------------------------------
+
+
+def _names(look: Look) -> Names:
+    from tidemill.render.names import Names
+
+    return Names({row.id: row.name for row in look.status.blocks})
+
+
+def _print(look: Look, body: RenderableType) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=WIDTH_WITHOUT_TERMINAL)
+    at = _names(look).both(look.status.at)
+    console.print(f"SIMULATED  {look.scenario}, seed {look.seed}, {at}\n", style="bright_black")
+    console.print(body)
+
+
+def _print_json(look: Look, body: dict[str, Any]) -> None:
+    head = {"simulated": True, "scenario": look.scenario, "seed": look.seed}
+    click.echo(json.dumps({**head, **body}, indent=2))

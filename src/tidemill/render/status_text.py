@@ -1,0 +1,157 @@
+"""`status`, `plan` and `why` as text: the read models in aligned rows, for 80 columns and up.
+
+Ids are whole here, because people copy them into the next command. Colour only repeats the words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from itertools import groupby
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tidemill.render.figures import NOTHING, counted, exact_instant, short_instant, span, usd
+from tidemill.render.live_rows import countdown
+from tidemill.render.names import Names
+from tidemill.report import BlockRow, NextSteps, NodeRow, PodRow, PoolRow, PurchaseRow, Status
+
+_SOFT = "bright_black"
+_LISTED = 20
+
+
+def status_text(status: Status, names: Names) -> RenderableType:
+    parts: list[RenderableType] = [_pools(status.pools, status.blocks)]
+    if status.blocks:
+        parts += ["", _blocks(status.blocks, status.at, names)]
+    if status.nodes:
+        parts += ["", _nodes(status.nodes)]
+    if status.waiting:
+        parts += ["", _waiting(status.waiting)]
+    if status.purchases:
+        parts += ["", _purchases(status.purchases)]
+    money = status.money
+    spent = f"{usd(money.fees_usd + money.hourly_usd)} of {usd(money.budget_usd)} this month"
+    parts += ["", f"money     {spent}: block fees {usd(money.fees_usd)}, by the hour {usd(money.hourly_usd)}"]
+    parts += [Text(f"warning   {one.about}: {one.sentence}", "yellow") for one in status.warnings]
+    return Group(*parts, Text(_next_look(status.wake_at, status.at), _SOFT))
+
+
+def plan_text(steps: NextSteps) -> RenderableType:
+    if steps.steps:
+        table = _table("action", "about", "reason")
+        for one in steps.steps:
+            table.add_row(one.action, _few(one.about), Text(one.reason))
+        parts: list[RenderableType] = [table]
+    else:
+        parts = ["Nothing to do now."]
+    if steps.waiting:
+        parts += ["", _waiting(steps.waiting)]
+    parts += [Text(f"warning   {one.about}: {one.sentence}", "yellow") for one in steps.warnings]
+    return Group(*parts, Text(_next_look(steps.wake_at, steps.at), _SOFT))
+
+
+def why_text(pod: PodRow, names: Names) -> str:
+    """One pod, in a sentence or two."""
+    until = f" until {names.both(pod.until)}" if pod.until is not None else ", for which no end is known"
+    where = f"node {pod.node} ({pod.source})" if pod.source else f"node {pod.node}"
+    match pod.state:
+        case "running":
+            return f"{pod.name} runs on {where} since {short_instant(pod.since)} UTC{until}."
+        case "starting":
+            return f"{pod.name} is starting on {where}{until}."
+        case "stopping":
+            return f"{pod.name} is stopping" + (f" on {where}." if pod.node else ".")
+    earliest = f" It could run from {names.both(pod.earliest)}." if pod.earliest is not None else ""
+    return f"{pod.name} waits: {pod.reason}.{earliest}"
+
+
+def _next_look(wake_at: datetime | None, now: datetime) -> str:
+    if wake_at is None:
+        return "Next look   at the next event"
+    return f"Next look   {exact_instant(wake_at)} UTC (in {span(wake_at - now)}), or at the next event"
+
+
+def _table(*heads: str) -> Table:
+    """A plain table with a rule under its head; `>` puts a column to the right, the last one may fold."""
+    table = Table(
+        box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style=_SOFT, show_edge=False
+    )
+    for number, head in enumerate(heads):
+        table.add_column(
+            head.lstrip(">"),
+            justify="right" if head.startswith(">") else "left",
+            style="" if number else "bold",
+            no_wrap=number < len(heads) - 1,
+            overflow="fold",
+        )
+    return table
+
+
+def _pools(pools: Iterable[PoolRow], blocks: Iterable[BlockRow]) -> Table:
+    called = {row.id: row.name for row in blocks}
+    table = _table("pool", ">used", ">ready", ">wanted", ">waiting", ">$/h", "behind it", "nodes")
+    for row in pools:
+        phases = ", ".join(f"{count} {phase}" for phase, count in row.nodes.items()) or "none"
+        behind = ", ".join(called.get(id_, id_) for id_ in row.blocks) or NOTHING
+        rate = usd(row.usd_per_hour) if row.usd_per_hour else NOTHING
+        figures = (row.gpus_used, row.gpus_ready, row.gpus_wanted, row.waiting)
+        table.add_row(row.name, *map(str, figures), rate, behind, phases)
+    return table
+
+
+def _blocks(blocks: Iterable[BlockRow], now: datetime, names: Names) -> Table:
+    table = _table("block", "id", "capacity", "state", "next", "empty by")
+    for row in blocks:
+        deadline = names.both(row.deadline) if row.deadline is not None else NOTHING
+        comes = countdown(row, now)
+        table.add_row(
+            row.name if row.name != row.id else row.kind,
+            row.id,
+            f"{row.count}×{row.type}",
+            row.state,
+            "" if comes == row.state else comes,
+            deadline,
+        )
+    return table
+
+
+def _nodes(nodes: Iterable[NodeRow]) -> Table:
+    rows = list(nodes)
+    table = _table("node", "pool", "phase", ">GPUs", "pods")
+    for row in rows[:_LISTED]:
+        pods = _few(tuple(pod.rsplit("/", 1)[-1] for pod in row.pods)) or NOTHING
+        table.add_row(row.name, row.pool, row.phase, f"{row.gpus_used}/{row.gpus}", pods)
+    if len(rows) > _LISTED:
+        table.add_row(f"and {counted(len(rows) - _LISTED, 'more node')}", "", "", "", "")
+    return table
+
+
+def _waiting(pods: Iterable[PodRow]) -> Table:
+    """Pods of one workload with one reason are one row."""
+    table = _table("waits", ">pods", "earliest", "why")
+
+    def key(row: PodRow) -> tuple[str, str]:
+        return row.workload or row.name, row.reason
+
+    for (workload, reason), group in groupby(sorted(pods, key=key), key):
+        members = list(group)
+        earliest = min((row.earliest for row in members if row.earliest is not None), default=None)
+        table.add_row(workload, str(len(members)), short_instant(earliest), Text(reason))
+    return table
+
+
+def _purchases(purchases: Iterable[PurchaseRow]) -> Table:
+    table = _table("purchase", "window", "state", "capacity", ">up to", "what people said")
+    for row in purchases:
+        fee = usd(row.fee_usd or row.max_fee_usd)
+        said = "; ".join(row.verdicts) or row.note or NOTHING
+        table.add_row(row.id, row.window, row.state, f"{row.count}×{row.type}", fee, Text(said))
+    return table
+
+
+def _few(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")

@@ -1,0 +1,179 @@
+"""`status`, `plan` and `why`: one instant of a scenario, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from tidemill.cli import main
+from tidemill.cli.current import Current, path, read
+from tidemill.cli.loading import load_scenario
+from tidemill.cli.pace import Pace
+from tidemill.cli.playback import Playback
+from tidemill.sim.rehearsal import Rehearsal
+
+DRAIN = ("demo", "--at", "12h24m")
+
+
+@pytest.fixture(autouse=True)
+def state_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def asked(capsys):
+    def ask(*arguments, code=0):
+        assert main([*arguments]) == code
+        captured = capsys.readouterr()
+        return captured.out if code == 0 else captured.err
+
+    return ask
+
+
+@pytest.fixture
+def running_up():
+    """An `up` in this process that has just written its file."""
+    spec, scenario = load_scenario(["demo"])
+    rehearsal = Rehearsal(spec, scenario, 1)
+    playback = Playback(rehearsal, "demo", Pace(rehearsal.end, wall_s=10, speed=3600))
+    playback.advance(passed_s=1, elapsed_s=0, within_s=10)
+    with Current(playback) as current:
+        current.write()
+        yield rehearsal
+
+
+# --- status -------------------------------------------------------------------------------------------
+
+
+def test_status_shows_pools_blocks_nodes_purchases_and_money(asked):
+    out = asked("status", *DRAIN)
+    for words in (
+        "SIMULATED",
+        "tide-a",
+        "DRAINING 1 pod",
+        "finance refused",
+        "finetune-1-0-0",
+        "of $30,000 this month",
+    ):
+        assert words in out
+
+
+def test_status_as_json_has_the_same_rows(asked):
+    seen = json.loads(asked("status", *DRAIN, "--json"))
+    assert seen["simulated"] is True
+    assert {pool["name"]: pool["nodes"] for pool in seen["pools"]} == {
+        "small": {"ready": 2},
+        "train": {"draining": 1},
+    }
+    assert [(row["name"], row["state"]) for row in seen["blocks"]] == [
+        ("tide-a", "active"),
+        ("tuesday", "scheduled"),
+    ]
+    assert [row["state"] for row in seen["purchases"]] == ["refused", "confirmed"]
+
+
+def test_an_instant_may_be_written_as_one(asked):
+    written = asked("status", "demo", "--at", "2026-11-17T10:54:00Z", "--json")
+    assert json.loads(written) == json.loads(asked("status", *DRAIN, "--json"))
+
+
+# --- plan ---------------------------------------------------------------------------------------------
+
+
+def test_plan_at_the_start_is_what_the_engine_does_first(asked):
+    steps = json.loads(asked("plan", "demo", "--json"))["steps"]
+    assert [step["action"] for step in steps] == ["SearchOffers", "Launch"]
+    assert all(step["reason"] for step in steps)
+
+
+def test_plan_says_that_there_is_nothing_to_do_and_when_it_looks_again(asked):
+    out = asked("plan", "demo", "--at", "4h")
+    assert "Nothing to do now." in out
+    assert "Next look   17 Nov 04:55:00 UTC" in out
+
+
+def test_plan_changes_nothing(running_up):
+    def truth():
+        return running_up.ticks, len(running_up.done), running_up.ledger.purchases(), running_up.cloud.changes
+
+    before = truth()
+    assert read() is not None
+    assert truth() == before
+
+
+# --- why ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("PE-13")
+@pytest.mark.parametrize(
+    "pod", ["foundation/pretrain-1-0-0", "pretrain-1-0-0", "pretrain-1-0", "foundation/pretrain-1-0"]
+)
+def test_why_says_in_a_sentence_what_a_pod_waits_for(asked, pod):
+    out = asked("why", pod, *DRAIN)
+    assert out.startswith(
+        "foundation/pretrain-1-0-0 waits: it needs 1h11m and nothing in pool train lasts that long"
+    )
+    assert "It could run from 17 Nov 11:37 UTC" in out
+    assert out.count("\n") == 1
+
+
+def test_why_says_where_a_pod_runs_and_until_when(asked):
+    out = asked("why", "finetune-1", "demo", "--at", "5h")
+    assert "research/finetune-1-0-0 runs on node i-" in out
+    assert "until 17 Nov 11:00 UTC" in out
+
+
+def test_why_as_json(asked):
+    seen = json.loads(asked("why", "chat-0", *DRAIN, "--json"))
+    assert (seen["pod"]["name"], seen["pod"]["state"]) == ("serving/chat-0", "running")
+
+
+@pytest.mark.parametrize(
+    ("pod", "says"),
+    [
+        ("fintune-1-0-0", "there is no pod 'fintune-1-0-0' now; did you mean research/finetune-1-0-0"),
+        ("pretrain-1", "'pretrain-1' fits several pods: foundation/pretrain-1-0-0, "),
+        ("zzz", "there are: "),
+    ],
+)
+def test_a_pod_that_cannot_be_told_is_answered_with_the_nearest(asked, pod, says):
+    assert says in asked("why", pod, *DRAIN, code=2)
+
+
+# --- which instant ------------------------------------------------------------------------------------
+
+
+def test_without_files_they_look_at_a_running_up(asked, running_up):
+    seen = json.loads(asked("status", "--json"))
+    assert seen["at"] == "2026-11-16T23:30:00Z"
+    assert "runs on node" in asked("why", "finetune")
+    assert "Next look" in asked("plan")
+
+
+def test_the_file_of_an_up_that_is_gone_counts_as_none(asked, running_up):
+    content = path().read_text().replace(f'"pid":{os.getpid()}', '"pid":999999999')
+    path().write_text(content)
+    assert "start `tidemill up`" in asked("status", code=2)
+
+
+def test_a_file_of_another_make_counts_as_none(asked):
+    path().parent.mkdir(parents=True)
+    path().write_text('{"pid": 1}')
+    assert "start `tidemill up`" in asked("plan", code=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["status"], "start `tidemill up` in another terminal, or name a scenario"),
+        (["status", "--at", "3h"], "--at needs a scenario"),
+        (["plan", "demo", "--at", "soon"], "'soon' is not a duration"),
+        (["plan", "demo", "--at", "99h"], "outside the scenario, which lasts 1d1h"),
+        (["why", "x", "none.yaml"], "there is no such file"),
+    ],
+)
+def test_wrong_input_is_a_message_and_code_2(asked, arguments, says):
+    assert says in asked(*arguments, code=2)
