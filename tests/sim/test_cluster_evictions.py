@@ -173,7 +173,7 @@ def test_the_engine_is_woken_by_what_it_may_care_about() -> None:
         "joined",
         "registered its devices",
         "passed its check",
-        "started",
+        "is bound and does not know its end",
         "2 ready",
     ):
         assert words in said

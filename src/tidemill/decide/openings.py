@@ -177,12 +177,12 @@ def _is_allowed(zone: str, pool: ComputePool, wanted: SourceSpec) -> bool:
 
 
 def usable_reservations(draft: Draft, pool: ComputePool, wanted: SourceSpec) -> list[Reservation]:
-    """Reservations of this kind that the pool may use.
+    """Reservations of this kind that the pool may use, in an order that does not depend on who listed them.
 
     Always ours by the owner tag; where the pool names ids or tags, only those of them. A pool tag on a
     reservation keeps other pools off it.
     """
-    return [
+    usable = [
         one
         for one in draft.world.reservations
         if one.owner == draft.owner
@@ -192,6 +192,7 @@ def usable_reservations(draft: Draft, pool: ComputePool, wanted: SourceSpec) -> 
         and (not wanted.tags or set(wanted.tags.items()) <= set(one.tags))
         and _is_allowed(one.zone, pool, wanted)
     ]
+    return sorted(usable, key=lambda one: (one.start, one.id)) if len(usable) > 1 else usable
 
 
 def end_of_opening(draft: Draft, opening: Opening) -> End:
