@@ -127,7 +127,9 @@ def test_daemon_pods_need_no_lead():
 
 
 @pytest.mark.requirement("CB-10", "CB-9")
-@pytest.mark.parametrize(("min_available", "expected"), [(3, "38m"), (2, "20m"), (0, "11m"), (4, "38m")])
+@pytest.mark.parametrize(
+    ("min_available", "expected"), [(3, "38m"), (2, "20m"), (1, "20m"), (0, "11m"), (4, "38m")]
+)
 def test_a_service_under_a_budget_moves_in_waves_that_wait_for_their_replacements(min_available, expected):
     replicas = [replica(f"chat-{place}", on=HERE, grace="1m", load="7m") for place in range(4)]
     budget = DisruptionBudget("Deployment/chat", min_available, allowed=4 - min_available)

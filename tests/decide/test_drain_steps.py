@@ -7,7 +7,21 @@ from typing import Any
 
 import pytest
 
-from tests.decide.builders import ago, ahead, block, daemon, node, of, pod, pool, replica, spec, world
+from tests.decide.builders import (
+    SPOT,
+    ago,
+    ahead,
+    block,
+    daemon,
+    hourly_pool,
+    node,
+    of,
+    pod,
+    pool,
+    replica,
+    spec,
+    world,
+)
 from tidemill.decide import decide
 from tidemill.plan import (
     Admit,
@@ -194,3 +208,24 @@ def test_a_node_that_finishes_its_check_during_the_drain_takes_no_work():
     plan = decide(spec(), world(block(ends_in="39m"), late, pod(gpus=8, expected="1m")))
     assert [one.node for one in of(plan, StartDrain)] == ["node-i-2"]
     assert not of(plan, Admit)
+
+
+@pytest.mark.requirement("PE-17")
+def test_a_spot_interruption_drains_at_once_and_forces_within_its_two_minutes():
+    documents = spec(hourly_pool("g6", "g6.xlarge", sources=[{"type": "spot"}]))
+    taken = {"source": SPOT, "pool": "g6", "instance_type": "g6.xlarge", "ends_in": "2m"}
+    assert of(decide(documents, world(node(**taken), pod(on=node(**taken), gpus=1))), StartDrain)
+    leaves = node(phase="draining", **taken)
+    work = pod(on=leaves, gpus=1, grace="30s", ends_at=ahead("2m"))
+    assert of(decide(documents, world(leaves, work)), Evict)
+    (forced,) = of(decide(documents, world(leaves, work, now=ahead("30s"))), ForceDelete)
+    assert forced.grace_s == 30
+
+
+@pytest.mark.requirement("PE-17")
+def test_a_failed_node_in_a_full_block_is_ended_before_its_slot_is_filled():
+    bad = node(phase="draining", drain_reason="node check failed: GPU 5", check="failed")
+    full = decide(spec(), world(block(count=1, free=0), bad, pod(gpus=8)))
+    assert [type(action) for action in full.actions] == [Terminate]
+    (launch,) = of(decide(spec(), world(block(count=1, free=1), pod(gpus=8))), Launch)
+    assert launch.intent.count == 1

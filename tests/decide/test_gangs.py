@@ -165,7 +165,6 @@ def test_a_half_admitted_gang_whose_source_has_no_room_for_the_rest_is_rolled_ba
     assert {action.pod for action in of(plan, Recreate)} == {pods[0].uid, pods[1].uid}
 
 
-@pytest.mark.xfail(reason="fault in decide/admit.py: the admitted half takes no room")
 def test_room_promised_to_the_admitted_half_is_not_promised_to_the_rest():
     """One node is left of two: the admitted pod will take it, so the other must not follow yet."""
     pods = gang(size=2)
@@ -173,7 +172,6 @@ def test_room_promised_to_the_admitted_half_is_not_promised_to_the_rest():
     assert not of(plan, Admit)
 
 
-@pytest.mark.xfail(reason="fault in decide/admit.py: only gated members get a reason")
 def test_every_waiting_member_of_a_half_admitted_gang_has_a_reason():
     pods = gang(size=3)
     members = [admitted(pods[0]), pods[1]]  # and one that its controller has not made again yet
@@ -229,7 +227,6 @@ def test_a_gang_takes_its_pools_preferred_source_even_when_limits_allow_only_one
     assert launch.intent.source.id == "cr-1"
 
 
-@pytest.mark.xfail(reason="fault in decide/admit.py: survivors nobody would make again are deleted")
 def test_a_survivor_that_nobody_would_create_again_is_not_deleted():
     pods = gang(size=2, workload="")
     survivor = running(pods[:1], node("i-1"))

@@ -155,7 +155,6 @@ def test_warming_a_block_stops_at_the_limits_too():
 
 
 @pytest.mark.requirement("PE-5")
-@pytest.mark.xfail(reason="fault in decide/why.py: a refused gang is told no-capacity")
 def test_a_gang_that_does_not_fit_the_limits_opens_nothing():
     pods = gang(size=3)
     plan = decide(spec(hourly_pool("p5", "p5.48xlarge", limits={"nodes": 2})), world(pods))

@@ -79,14 +79,11 @@ def test_prepaid_room_comes_before_overflow():
     assert [admit.source_label for admit in of(plan, Admit)] == ["cr-1"]
 
 
-PER_ZONE = pytest.mark.xfail(reason="fault in decide/room.py: the hourly cap is counted per zone and type")
-
-
 @pytest.mark.parametrize(
     ("cap", "expected"),
     [
-        pytest.param(P5_USD_H * 2 + 1, 2, marks=PER_ZONE),
-        pytest.param(P5_USD_H, 1, marks=PER_ZONE),
+        (P5_USD_H * 2 + 1, 2),
+        (P5_USD_H, 1),
         (P5_USD_H - 1, 0),
         (0, 0),
     ],
@@ -97,14 +94,12 @@ def test_the_hourly_cap_holds_inside_one_batch(cap: float, expected: int):
     assert launched(plan) == expected
 
 
-@pytest.mark.xfail(reason="fault in decide/why.py: nodes opened in this very plan count as taken")
 def test_a_pod_over_the_hourly_cap_is_told_that_it_is_about_money():
     pods = [pod(f"p{place}", gpus=8, overflow=True) for place in range(2)]
     plan = decide(documents(hourly=P5_USD_H), world(pods))
     assert [why(plan, one).code for one in pods] == ["launching", "budget"]
 
 
-@PER_ZONE
 def test_the_hourly_cap_is_one_for_all_types_and_zones_of_the_source():
     both = documents(hourly=5, types=("g6.12xlarge", "g6.xlarge"))
     small = pod("small", gpus=1, overflow=True, selector={"node.kubernetes.io/instance-type": "g6.xlarge"})

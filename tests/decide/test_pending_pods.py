@@ -76,7 +76,6 @@ def test_does_not_count_on_a_node_that_is_going_away():
 
 # A person cordoned it: a pod pinned to it could never start, and a pin cannot be taken back.
 @pytest.mark.requirement("PE-3")
-@pytest.mark.xfail(reason="fault in decide/room.py: cordoned nodes count as room")
 def test_does_not_count_on_a_cordoned_node():
     cordoned = node(source=ON_DEMAND, pool="g6", instance_type="g6.xlarge", unschedulable=True)
     plan = decide(spec(hourly_pool()), world(cordoned, pod(gpus=1)))

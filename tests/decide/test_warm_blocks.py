@@ -96,14 +96,18 @@ def test_a_pool_that_selects_by_tag_uses_only_blocks_with_that_tag():
     assert warmed(decide(tagged, there)) == [("cr-2", 2)]
 
 
-@pytest.mark.xfail(reason="fault in decide/room.py: slots are counted per pool")
 def test_two_pools_that_share_a_block_never_ask_for_more_than_it_holds():
     """Neither pool is named by the block, so both may use it: its slots are still only there once."""
     plan = decide(spec(pool("serve"), pool("train")), world(block(count=4, free=4)))
     assert sum(count for _, count in warmed(plan)) == 4
 
 
-@pytest.mark.xfail(reason="fault in decide/serve.py: the number is per block")
 def test_a_number_is_reached_and_not_doubled_when_two_blocks_are_delivered_at_once():
     there = world(block("cr-1", free=4), block("cr-2", free=4))
     assert sum(count for _, count in warmed(decide(spec(pool(warm=2)), there))) == 2
+
+
+def test_a_number_warms_the_same_block_whichever_is_listed_first():
+    one, other = block("cr-1", free=4), block("cr-2", free=4)
+    documents = spec(pool(warm=2))
+    assert warmed(decide(documents, world(one, other))) == warmed(decide(documents, world(other, one)))

@@ -82,7 +82,6 @@ def test_the_cheapest_offer_inside_the_envelope_is_taken():
     assert outside.cloud.purchases[0][0] == "cb-b"
 
 
-@pytest.mark.xfail(reason="fault in act.py: the search at submit asks for an end before that of the offer")
 def test_a_start_now_block_that_was_proposed_can_be_bought():
     """It starts at an odd minute and ends on the grid, up to a day later than its length says."""
     urgent = CapacityPlan.model_validate({"metadata": {"name": "november"}, "spec": {"pool": "p5", "demand": [
@@ -113,7 +112,6 @@ def test_two_purchases_of_one_plan_cannot_exceed_the_budget_together():
     assert [one.error for one in outcomes] == ["", "refused"]
 
 
-@pytest.mark.xfail(reason="fault in store/memory.py: a fee in doubt does not count as spent")
 def test_a_purchase_in_doubt_counts_as_spent_at_submit():
     outside = shop(offer(fee_usd=25_000), budget={"perPurchaseUsd": 30_000, "monthlyUsd": 40_000})
     second = replace(GRANTED, id="tp-2", window="other")
@@ -124,7 +122,6 @@ def test_a_purchase_in_doubt_counts_as_spent_at_submit():
 
 
 @pytest.mark.requirement("CB-3")
-@pytest.mark.xfail(reason="fault in act.py: approval is not checked again at submit")
 def test_without_approval_nothing_is_bought_whoever_asks():
     proposed = intent("proposed")
     outside = shop(offer(), held=proposed)

@@ -71,9 +71,6 @@ def test_drains_go_on_and_nothing_is_launched_while_aws_or_the_ledger_is_away(po
 
 
 @pytest.mark.requirement("CB-10")
-@pytest.mark.xfail(
-    reason="fault in engine.py: a meter that cannot be written ends the tick before it decides"
-)
 def test_a_ledger_that_cannot_be_written_does_not_stop_the_drains():
     """An instance paid by the hour appears while the ledger is away: its meter waits, the drain does not."""
     outside = Outside(spec(pool(), hourly_pool("g6", "g6.xlarge")))

@@ -104,8 +104,16 @@ def test_money_is_split_where_a_calendar_month_begins(ledger: MemoryLedger, ende
 
 
 @pytest.mark.requirement("CB-3")
-def test_only_confirmed_fees_of_this_month_are_spent(ledger: MemoryLedger):
+def test_the_fees_of_this_month_are_spent(ledger: MemoryLedger):
     ledger.propose(intent("confirmed", id="tp-a", fee_usd=700, state_at=NOW))
     ledger.propose(intent("confirmed", id="tp-b", fee_usd=90, state_at=NOW - timedelta(days=31)))
-    ledger.propose(intent("proposed", id="tp-c", fee_usd=5))
+    ledger.propose(intent("voided", id="tp-c", fee_usd=5, state_at=NOW))
     assert ledger.spending(NOW).fees_usd == 700
+
+
+# Not found is not "not bought": until it is certain, the fee of an unknown outcome may be spent.
+@pytest.mark.requirement("CB-4")
+@pytest.mark.parametrize("state", ["submitted", "unknown"])
+def test_a_fee_in_doubt_counts_as_spent(ledger: MemoryLedger, state: str):
+    ledger.propose(intent(state, fee_usd=25_000, state_at=NOW))
+    assert ledger.spending(NOW).fees_usd == 25_000
