@@ -7,6 +7,7 @@ Run with `python benchmarks/seeds.py [SCENARIO] [--seeds 200] [--first 0]`; exit
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 import time
 import traceback
@@ -60,6 +61,7 @@ def rehearse(scenario: Path, seed: int) -> Ran:
 
 
 def main() -> int:
+    logging.disable(logging.WARNING)  # an engine that meets trouble says so, thousands of times
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -71,16 +71,16 @@ class Truth:
 
     def able_for(self, since: datetime, until: datetime) -> timedelta:
         """How much of a span the engine was there for, with an AWS that answered."""
-        return until - since - _covered([*self.away, *self.deaf], since, until)
+        return until - since - covered([*self.away, *self.deaf], since, until)
 
     def was_away(self, since: datetime, until: datetime) -> bool:
         return any(left < until and since < back for left, back in self.away)
 
     def away_throughout(self, since: datetime, until: datetime) -> bool:
-        return _covered(self.away, since, until) >= until - since
+        return covered(self.away, since, until) >= until - since
 
 
-def _covered(spans: Iterable[Span], since: datetime, until: datetime) -> timedelta:
+def covered(spans: Iterable[Span], since: datetime, until: datetime) -> timedelta:
     """How much of [since, until] the spans cover; where they overlap it counts once."""
     covered, reached = timedelta(0), since
     for start, end in sorted(spans):

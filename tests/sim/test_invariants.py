@@ -1,0 +1,138 @@
+"""The checks themselves: what they excuse and what not, and what a violation says."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.sim.mutants import without_limits
+from tests.sim.scene import after, believing, block, fault, job, plan, platform, pool, scene, service, without
+from tidemill.errors import InvariantViolated
+from tidemill.plan import Evict, ForceDelete, Launch, Plan, StartDrain, Terminate
+from tidemill.sim.invariants import SENTENCES
+from tidemill.sim.invariants.truth import covered
+from tidemill.spec import Spec
+from tidemill.world import World
+
+NEVER_DRAINS = without(StartDrain, Evict, ForceDelete)
+
+
+def idle(spec: Spec, world: World) -> Plan:
+    """An engine that does nothing at all."""
+    return Plan()
+
+
+def violation(played: Any, **how: Any) -> InvariantViolated:
+    with pytest.raises(InvariantViolated) as caught:
+        played.played(**how)
+    return caught.value
+
+
+def test_a_violation_names_the_instant_the_seed_and_the_objects() -> None:
+    doomed = scene(reservations=[block()], jobs=[job(lasts="9h", checkpointEvery="20m")])
+    found = violation(doomed, seed=42, decide=NEVER_DRAINS)
+    assert (found.number, found.seed, found.at) == (4, 42, "2026-11-17T11:00:00Z")
+    assert any("fit-1" in one for one in found.objects)
+    assert SENTENCES[4] in str(found)
+
+
+@pytest.mark.requirement("CB-10")
+@pytest.mark.parametrize(
+    ("provisioner", "at"),
+    [("native", "11:00"), ("asg", "11:00"), ("managed", "10:50"), ("karpenter", "10:50")],
+)
+def test_a_pod_left_behind_is_seen_at_the_very_deadline_of_its_provisioner(provisioner: str, at: str) -> None:
+    """AWS takes the node at that instant too, so a check afterwards would find nobody there."""
+    doomed = scene(
+        pool(provisioner=provisioner),
+        reservations=[block()],
+        jobs=[job(lasts="9h", checkpointEvery="20m")],
+    )
+    assert violation(doomed, decide=NEVER_DRAINS).at == f"2026-11-17T{at}:00Z"
+
+
+def test_a_node_that_is_retired_under_its_pods_is_a_missed_deadline() -> None:
+    doomed = scene(
+        reservations=[block(duration="28h")],
+        jobs=[job(lasts="9h", checkpointEvery="20m")],
+        faults=[fault("30m", "retirement", duration="2h")],
+        duration="5h",
+    )
+    found = violation(doomed, decide=NEVER_DRAINS)
+    assert (found.number, found.at) == (4, "2026-11-17T10:00:00Z")
+
+
+def test_nodes_whose_host_fails_under_them_are_nobodys_fault() -> None:
+    rehearsal = scene(
+        reservations=[block()], services=[service(zeroDowntime=True, minAvailable=2)], duration="2h",
+        faults=[fault("1h", "node-dies")],
+    ).played()  # fmt: skip
+    assert rehearsal.cluster.kills
+    assert rehearsal.cluster.services["chat"].lowest_ready() == 1
+
+
+def test_a_service_is_not_excused_by_a_failure_it_had_long_recovered_from() -> None:
+    hit = fault("1h", "node-dies")
+    doomed = scene(
+        reservations=[block(count=3)], services=[service(zeroDowntime=True)], faults=[hit]
+    )  # the block ends, and there is nowhere to go
+    found = violation(doomed)
+    assert found.number == 9
+
+
+def test_an_instance_that_never_joined_while_aws_was_throttled_is_given_more_time() -> None:
+    stuck = [fault("0s", "never-joins"), fault("10m", "throttle", duration="30m")]
+    rehearsal = scene(reservations=[block()], faults=stuck, duration="2h").played()
+    assert rehearsal.cluster.gpus_ready() == 16
+
+
+def test_a_pool_without_limits_may_launch_nothing() -> None:
+    limitless = scene(pool(limits=None), reservations=[block()], duration="1h")
+    assert not limitless.played().cloud.lives
+    assert violation(limitless, decide=believing(without_limits)).number == 2
+
+
+@pytest.mark.requirement("CB-3")
+@pytest.mark.parametrize(
+    ("approval", "words", "bought"),
+    [
+        ({"mode": "propose"}, ["ann"], 0),
+        ({"mode": "one"}, [], 0),
+        ({"mode": "one"}, ["tidemill-engine"], 0),
+        ({"mode": "one"}, ["ann"], 1),
+        ({"mode": "one", "approvers": ["bea"]}, ["ann"], 0),
+        ({"mode": "two"}, ["ann"], 0),
+        ({"mode": "two"}, ["ann", "ann"], 0),
+        ({"mode": "two"}, ["ann", "bea"], 1),
+        ({"mode": "auto", "autoMaxFeeUsd": 9000}, [], 1),
+        ({"mode": "auto", "autoMaxFeeUsd": 100}, [], 0),
+    ],
+)
+def test_every_approval_policy_buys_exactly_when_it_should(
+    approval: dict[str, Any], words: list[str], bought: int
+) -> None:
+    decisions = [
+        {"at": f"{hour}h", "window": "sprint", "verdict": "approve", "by": who}
+        for hour, who in enumerate(words, start=1)
+    ]
+    rehearsal = scene(
+        on=platform(budget={"perPurchaseUsd": 9000, "monthlyUsd": 20000}, approval=approval),
+        plans=[plan()],
+        decisions=decisions,
+        duration="4h",
+    ).played()
+    assert len(rehearsal.cloud.purchases) == bought
+
+
+def test_an_engine_that_does_nothing_breaks_no_safety_rule_where_nothing_is_asked() -> None:
+    rehearsal = scene(reservations=[block()], jobs=[job()]).played(decide=idle)
+    assert not [one for one in rehearsal.done if isinstance(one.action, Launch | Terminate)]
+
+
+def test_overlapping_absences_count_once() -> None:
+    spans = [(after("10m"), after("30m")), (after("20m"), after("40m")), (after("2h"), after("3h"))]
+    assert covered(spans, after("0s"), after("1h")) == timedelta(minutes=30)
+    assert covered(spans, after("15m"), after("25m")) == timedelta(minutes=10)
+    assert covered(spans, after("45m"), after("1h")) == timedelta(0)
