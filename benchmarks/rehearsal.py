@@ -64,6 +64,7 @@ def scenario(days: int, nodes: int, jobs: int) -> Scenario:
         }
 
     whole = {"gpus": 8, "cpu": "170", "memory": "1500Gi", "checkpointEvery": "30m", "checkpointTime": "3m"}
+    quarter = {"gpus": 2, "cpu": "16", "memory": "128Gi"}
     reservations = [
         {
             "name": f"block-{index}",
@@ -83,7 +84,7 @@ def scenario(days: int, nodes: int, jobs: int) -> Scenario:
                 "duration": timedelta(days=days),
                 "reservations": reservations,
                 "jobs": [
-                    job("small", 0.5, gpus=2, cpu="16", memory="128Gi", duration={"lognormal": {"median": "6h", "sigma": 0.8}}),
+                    job("small", 0.5, duration={"lognormal": {"median": "6h", "sigma": 0.8}}, **quarter),
                     job("node", 0.3, duration={"lognormal": {"median": "12h", "sigma": 0.8}}, **whole),
                     job("pair", 0.15, nodes=2, duration={"uniform": ["4h", "30h"]}, **whole),
                     job("gang", 0.05, nodes=8, duration={"uniform": ["6h", "48h"]}, **whole),
@@ -94,7 +95,9 @@ def scenario(days: int, nodes: int, jobs: int) -> Scenario:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--days", type=int, default=30)
     parser.add_argument("--nodes", type=int, default=200)
     parser.add_argument("--jobs", type=int, default=5000)

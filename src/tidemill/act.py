@@ -11,11 +11,21 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from tidemill.decide.blocks import not_granted, over_budget
-from tidemill.errors import Gone, NoCapacity, OutcomeUnknown, PortError, Refused, Retryable, TidemillError, label
+from tidemill.errors import (
+    Gone,
+    NoCapacity,
+    OutcomeUnknown,
+    PortError,
+    Refused,
+    Retryable,
+    TidemillError,
+    label,
+)
 from tidemill.plan import (
     Action,
     Admit,
     AnnounceEnd,
+    CancelDrain,
     Evict,
     ForceDelete,
     Launch,
@@ -45,7 +55,6 @@ from tidemill.world import (
     PurchaseIntent,
     PurchaseState,
 )
-
 
 # A start-now block begins at an odd minute and ends on the grid, up to a day later than its length says.
 GRID_STEP = timedelta(days=1)
@@ -78,7 +87,9 @@ class Actor:
             case SubmitPurchase(intent):
                 return self._buy(intent)
             case SettlePurchase(intent, outcome, ids, fee_usd, reason):
-                settled = self._move(intent, PurchaseState(outcome), reservation_ids=ids, fee_usd=fee_usd, note=reason)
+                settled = self._move(
+                    intent, PurchaseState(outcome), reservation_ids=ids, fee_usd=fee_usd, note=reason
+                )
                 self._ledger.advance(intent, settled)
             case Launch(intent):
                 return self._launch(intent)
@@ -91,6 +102,8 @@ class Actor:
                 cluster.mark_ready(node)
             case StartDrain(node, reason):
                 cluster.start_drain(node, reason)
+            case CancelDrain(node):
+                cluster.cancel_drain(node)
             case AnnounceEnd(pod, ends_at):
                 cluster.announce_end(pod, ends_at)
             case RequestCheckpoint(pod):
@@ -135,7 +148,9 @@ class Actor:
     def _settle(self, intent_id: str) -> None:
         for intent in self._ledger.launches():
             if intent.id == intent_id:
-                self._ledger.write_launch(replace(intent, state=LaunchState.SETTLED, state_at=self._clock.now()))
+                self._ledger.write_launch(
+                    replace(intent, state=LaunchState.SETTLED, state_at=self._clock.now())
+                )
 
     # --- purchases ---
 
@@ -183,7 +198,9 @@ class Actor:
             raise
         ids = tuple(sorted(one.id for one in made))
         fee_usd = sum(one.fee_usd for one in made)
-        confirmed = self._move(submitted, PurchaseState.CONFIRMED, reservation_ids=ids, fee_usd=fee_usd, note="")
+        confirmed = self._move(
+            submitted, PurchaseState.CONFIRMED, reservation_ids=ids, fee_usd=fee_usd, note=""
+        )
         self._ledger.advance(submitted, confirmed)
         return f"bought {', '.join(ids)} for ${fee_usd:,}"
 

@@ -46,7 +46,14 @@ class Engine:
     """The engine has no memory that matters: kill it anywhere, start another, and nothing is lost or doubled."""
 
     def __init__(
-        self, spec: Spec, clock: Clock, cloud: Cloud, cluster: Cluster, ledger: Ledger, *, decide: Decide = decide
+        self,
+        spec: Spec,
+        clock: Clock,
+        cloud: Cloud,
+        cluster: Cluster,
+        ledger: Ledger,
+        *,
+        decide: Decide = decide,
     ) -> None:
         self._spec, self._clock, self._ledger, self._decide = spec, clock, ledger, decide
         self._observer = Observer(clock, cloud, cluster, ledger)
@@ -92,7 +99,9 @@ class Engine:
                 continue
             price = usd_per_hour(self._spec, instance.instance_type, instance.source.kind)
             until = world.now if ended else None
-            line = CostLine(instance.id, instance.pool, instance.source.kind, price, instance.launched_at, until)
+            line = CostLine(
+                instance.id, instance.pool, instance.source.kind, price, instance.launched_at, until
+            )
             try:
                 self._ledger.meter(line)
             except PortError as error:

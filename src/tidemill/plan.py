@@ -88,6 +88,14 @@ class StartDrain:
 
 
 @dataclass(frozen=True, slots=True)
+class CancelDrain:
+    """The end moved: an extension was paid after the drain began. Take the taint off again."""
+
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class AnnounceEnd:
     """Tell a pod when its node ends (or that the end moved)."""
 
@@ -156,6 +164,7 @@ Action = (
     | Admit
     | MarkReady
     | StartDrain
+    | CancelDrain
     | AnnounceEnd
     | RequestCheckpoint
     | Evict

@@ -185,7 +185,7 @@ class KubeNode:
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     ready_changed_at: datetime | None = None  # when the Ready condition last turned; None: at joining
-    accelerators_registered_at: datetime | None = None
+    accelerators_registered_at: datetime | None = None  # of a type without any: when it joined
     check: Literal["", "passed", "failed"] = ""  # the node check's verdict; it can turn to failed later
     check_message: str = ""
     draining_since: datetime | None = None
@@ -425,4 +425,6 @@ class World:
     spending: Spending = Spending()
     ledger_ok: bool = True  # False: no purchases and no new launches; drains and terminations go on
     cloud_ok: bool = True  # False: reservations and instances are the last known ones, likewise
-    pods_by_node: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)  # index of `pods`, bound ones only
+    pods_by_node: Mapping[str, tuple[Pod, ...]] = field(
+        default_factory=dict
+    )  # index of `pods`, bound ones only

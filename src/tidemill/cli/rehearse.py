@@ -18,7 +18,9 @@ from tidemill.sim.tally import tally
 
 @click.command(short_help="Play a scenario out in virtual time.")
 @click.argument("scenario", nargs=-1, required=True, metavar="SCENARIO…")
-@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Draws everything random.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Draws everything random."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write the report page here.")
 def rehearse(scenario: tuple[str, ...], seed: int, as_json: bool, html: Path | None) -> None:

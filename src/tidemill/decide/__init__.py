@@ -7,8 +7,8 @@ in the controller, in `tidemill plan`, in a rehearsal, in the web preview.
 from __future__ import annotations
 
 from tidemill.decide.blocks import follow_purchases
-from tidemill.decide.drain import drain
 from tidemill.decide.draft import Draft
+from tidemill.decide.drain import drain
 from tidemill.decide.launches import follow_launches
 from tidemill.decide.nodes import follow_nodes
 from tidemill.decide.reclaim import reclaim

@@ -74,12 +74,15 @@ def waiting(draft: Draft) -> list[Item]:
         for members in gangs.values():
             items.extend(_gang_item(draft, members))
     # What is admitted already comes first: its room was promised, and a pin cannot be taken back.
-    items.sort(
-        key=lambda item: (
-            not item.pinned_to, item.gated, -item.terms.priority, item.pods[0].created_at, item.pods[0].name
-        )  # fmt: skip
-    )
+    items.sort(key=_turn)
     return items
+
+
+def _turn(item: Item) -> tuple[bool, bool, int, datetime, str]:
+    """Of a half-admitted gang, the admitted half before the rest."""
+    first = item.pods[0]
+    rest_of_gang = bool(item.pinned_to) and item.gated
+    return (not item.pinned_to, rest_of_gang, -item.terms.priority, first.created_at, first.name)
 
 
 def _waits(pod: Pod) -> bool:

@@ -75,10 +75,16 @@ def _reconcile(draft: Draft, intent: PurchaseIntent) -> None:
     due = (intent.state_at or intent.proposed_at) + CALL_ANSWERS_WITHIN
     if intent.state is PurchaseState.SUBMITTED:
         if draft.now >= due:
-            draft.do(SettlePurchase(intent, "unknown", (), intent.fee_usd, "the call's answer was lost; it is not repeated"))
+            draft.do(
+                SettlePurchase(
+                    intent, "unknown", (), intent.fee_usd, "the call's answer was lost; it is not repeated"
+                )
+            )
         draft.wake(due)
     else:
-        draft.warn(intent.id, "the outcome of this purchase is unknown; look in the EC2 console before anything else")
+        draft.warn(
+            intent.id, "the outcome of this purchase is unknown; look in the EC2 console before anything else"
+        )
 
 
 def _submit_or_void(draft: Draft, intent: PurchaseIntent) -> None:
@@ -163,7 +169,10 @@ def _cover(draft: Draft, plan: CapacityPlan, window: DemandWindow, intents: list
     short = missing(draft, plan.spec.pool, window)
     if short == 0 or _just_bought(draft, intents):
         return
-    again = max((i.state_at + ASK_AGAIN for i in intents if i.state is PurchaseState.REFUSED and i.state_at), default=None)
+    again = max(
+        (i.state_at + ASK_AGAIN for i in intents if i.state is PurchaseState.REFUSED and i.state_at),
+        default=None,
+    )
     if again is not None and draft.now < again:
         draft.wake(again)
         return
@@ -197,7 +206,7 @@ def missing(draft: Draft, pool: str, window: DemandWindow) -> int:
     def held(at: datetime) -> int:
         return sum(one.count for one in holding if one.start <= at and (one.end is None or at < one.end))
 
-    return max(0, max(window.instances - held(at) for at in instants))
+    return max(0, *(window.instances - held(at) for at in instants))
 
 
 def query_for(draft: Draft, window: DemandWindow, count: int) -> OfferQuery | None:
@@ -228,7 +237,9 @@ def _search_or_propose(
 ) -> None:
     search = _latest_search(draft, query)
     if search is None or draft.now - search.at >= (SEARCH_FRESH if search.offers else ASK_AGAIN):
-        draft.do(SearchOffers(query, f"window {window.name} of plan {plan.name} lacks {query.count} instances"))
+        draft.do(
+            SearchOffers(query, f"window {window.name} of plan {plan.name} lacks {query.count} instances")
+        )
         return
     good = [
         offer
@@ -243,7 +254,8 @@ def _search_or_propose(
     intent = propose(draft, plan, window, best, query.duration, attempt)
     draft.do(
         ProposePurchase(
-            intent, f"{best.count} {best.instance_type} from {format_instant(best.start)}, about ${best.fee_usd:,}"
+            intent,
+            f"{best.count} {best.instance_type} from {format_instant(best.start)}, about ${best.fee_usd:,}",
         )
     )
 
@@ -265,7 +277,9 @@ def propose(
     draft: Draft, plan: CapacityPlan, window: DemandWindow, best: Offer, duration: timedelta, attempt: int
 ) -> PurchaseIntent:
     budget = plan.spec.budget or draft.spec.platform.spec.budget
-    ceiling = window.max_fee_usd or budget.per_purchase_usd or draft.spec.platform.spec.budget.per_purchase_usd
+    ceiling = (
+        window.max_fee_usd or budget.per_purchase_usd or draft.spec.platform.spec.budget.per_purchase_usd
+    )
     headroom = best.fee_usd * (100 + FEE_HEADROOM_PERCENT) // 100
     key = f"{draft.owner}|{plan.name}|{window.name}|{attempt}"
     latest = max(best.start, window.start) + timedelta(hours=1)

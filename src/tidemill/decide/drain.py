@@ -10,10 +10,20 @@ from datetime import datetime, timedelta
 
 from tidemill.decide.draft import Draft, Life
 from tidemill.decide.nodes import MARGIN, NODE_FAILED, SIGNAL_LAG, Phase, pod_lead
-from tidemill.plan import AnnounceEnd, Evict, ForceDelete, RequestCheckpoint, StartDrain, Terminate
+from tidemill.decide.overflow import PREPAID
+from tidemill.plan import (
+    AnnounceEnd,
+    CancelDrain,
+    Evict,
+    ForceDelete,
+    RequestCheckpoint,
+    StartDrain,
+    Terminate,
+)
 from tidemill.spec.units import format_instant
 from tidemill.world import Pod
 
+MUST_BE_EMPTY = "must be empty by"  # in the reason of every drain that a source's end is the cause of
 # An end that moved by less is not worth a patch on every pod.
 END_MOVED = timedelta(minutes=2)
 # Between the forced delete and the deadline, beyond the pod's grace: one slow call and one lost tick.
@@ -25,14 +35,29 @@ def drain(draft: Draft) -> None:
     for life in draft.lives:
         if life.ending:
             continue
-        if life.pods and life.deadline is not None and not (life.facts.all_told and life.facts.told == life.deadline):
+        if (
+            life.pods
+            and life.deadline is not None
+            and not (life.facts.all_told and life.facts.told == life.deadline)
+        ):
             _announce(draft, life, life.deadline)
         if life.phase is Phase.DRAINING:
-            _empty(draft, life, allowed)
+            if _end_moved(draft, life):
+                life.ending = True
+                draft.do(CancelDrain(life.node.name, f"{life.source.label} was extended and paid for"))
+            else:
+                _empty(draft, life, allowed)
         elif life.drain_from is not None and draft.now >= life.drain_from:
             _start(draft, life)
         else:
             draft.wake(life.drain_from)
+
+
+def _end_moved(draft: Draft, life: Life) -> bool:
+    """The drain began for an end that has moved since. Only a reservation's end moves for good."""
+    if life.drain_from is None or draft.now >= life.drain_from or life.source.kind not in PREPAID:
+        return False
+    return MUST_BE_EMPTY in _why(life)
 
 
 def _announce(draft: Draft, life: Life, deadline: datetime) -> None:
@@ -48,12 +73,16 @@ def _start(draft: Draft, life: Life) -> None:
     assert life.deadline is not None
     until = format_instant(life.deadline)
     if life.node.kube is None:
-        draft.do(Terminate(life.node.key, f"it has not joined and {life.source.label} must be empty by {until}"))
+        draft.do(
+            Terminate(life.node.key, f"it has not joined and {life.source.label} must be empty by {until}")
+        )
         return
-    draft.do(StartDrain(life.node.kube.name, f"{life.source.label} must be empty by {until}"))
+    draft.do(StartDrain(life.node.kube.name, f"{life.source.label} {MUST_BE_EMPTY} {until}"))
     for pod in life.pods:
         if pod.terms.do_not_disrupt:
-            draft.warn(pod.full_name, f"do-not-disrupt cannot hold back the end of {life.source.label} at {until}")
+            draft.warn(
+                pod.full_name, f"do-not-disrupt cannot hold back the end of {life.source.label} at {until}"
+            )
 
 
 def _empty(draft: Draft, life: Life, allowed: dict[str, int]) -> None:

@@ -122,15 +122,26 @@ def _group(spec: Spec, node: Node) -> int:
     """A small number for everything a pod could ask of a node besides room and its host name."""
     instance, kube = node.instance, node.kube
     assert instance is not None
-    labels = frozenset(pair for pair in kube.labels if pair[0] != names.LABEL_HOSTNAME) if kube else frozenset()
-    key = (instance.pool, instance.source, instance.instance_type, instance.zone, labels, kube.taints if kube else ())
+    labels = (
+        frozenset(pair for pair in kube.labels if pair[0] != names.LABEL_HOSTNAME) if kube else frozenset()
+    )
+    key = (
+        instance.pool,
+        instance.source,
+        instance.instance_type,
+        instance.zone,
+        labels,
+        kube.taints if kube else (),
+    )
     known = _groups(spec)
     return known.setdefault(key, len(known))
 
 
 def moves(pod: Pod) -> bool:
     """A replica of something that runs on: its controller makes it again, and it has no end of its own."""
-    return bool(pod.workload) and not pod.pinned_to and pod.terms.expected is None and pod.deleting_until is None
+    return (
+        bool(pod.workload) and not pod.pinned_to and pod.terms.expected is None and pod.deleting_until is None
+    )
 
 
 def _daemons(bound: tuple[Pod, ...]) -> dict[str, int]:

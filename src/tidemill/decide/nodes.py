@@ -134,7 +134,9 @@ REPLACEMENT_START = timedelta(minutes=1)
 
 def pod_lead(pod: Pod, *, checkpoint: bool) -> timedelta:
     """How long before the deadline this pod's turn comes: signal, checkpoint, grace, and a margin."""
-    saving = pod.terms.checkpoint_time if checkpoint and pod.terms.checkpoint_every is not None else timedelta(0)
+    saving = (
+        pod.terms.checkpoint_time if checkpoint and pod.terms.checkpoint_every is not None else timedelta(0)
+    )
     return pod.terms.grace + saving + SIGNAL_LAG + MARGIN
 
 

@@ -120,9 +120,7 @@ def find_openings(
     if not (draft.world.ledger_ok and draft.world.cloud_ok):
         return []
     found: list[Opening] = []
-    stocks = {
-        one.source: Stock(one.available - in_flight.on(one.source)) for one in draft.world.reservations
-    }
+    stocks = {one.source: Stock(one.available - in_flight.on(one.source)) for one in draft.world.reservations}
     for name, template in draft.templates.items():
         for wanted in template.pool.spec.sources:
             if wanted.type in ("block", "odcr"):

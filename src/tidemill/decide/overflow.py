@@ -57,7 +57,9 @@ def hourly_rate(spec: Spec, world: World, pool: str | None, kind: SourceKind | N
     return rate
 
 
-def money_left_usd(spec: Spec, world: World, source: SourceSpec, pool: str, kind: SourceKind) -> tuple[float, float]:
+def money_left_usd(
+    spec: Spec, world: World, source: SourceSpec, pool: str, kind: SourceKind
+) -> tuple[float, float]:
     """What is left of this source's monthly cap, and of the platform's monthly budget."""
     cap = (source.max_monthly_usd or 0.0) - world.spending.hourly(pool, kind)
     budget = spec.platform.spec.budget.monthly_usd - world.spending.total_usd

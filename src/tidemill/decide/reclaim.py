@@ -20,10 +20,9 @@ def reclaim(draft: Draft) -> None:
     for life in draft.lives:
         if life.phase is not Phase.READY or life.ending or life.facts.template is None:
             continue
-        if life.pods:
-            if life.facts.drift is not None:
-                _drop_drifted(draft, life)
-        elif not life.reserved:
+        if life.facts.drift is not None:
+            _drop_drifted(draft, life, life.facts.drift)
+        elif not life.pods and not life.reserved:
             _drop_empty(draft, life)
 
 
@@ -52,12 +51,8 @@ def _idle_since(life: Life) -> datetime:
     return max(began, kube.last_pod_event_at or began)
 
 
-def _drop_drifted(draft: Draft, life: Life) -> None:
+def _drop_drifted(draft: Draft, life: Life, why: str) -> None:
     """One drifted node at a time in a pool: its pods must find a place before the next one goes."""
-    why = life.facts.drift
-    if why is None:
-        return
-    assert life.pool is not None
     protected = [pod for pod in life.pods if is_protected(draft, pod)]
     if protected:
         draft.warn(life.node.name, f"{why}, but {protected[0].full_name} is marked do-not-disrupt")

@@ -118,7 +118,9 @@ class Rooms:
     def all_rooms(self) -> Iterable[Room]:
         return (room for group in self.ordered() for room in group.rooms)
 
-    def coming(self, template: PoolTemplate, source: Source, kind: InstanceType, zone: str, end: End) -> Group:
+    def coming(
+        self, template: PoolTemplate, source: Source, kind: InstanceType, zone: str, end: End
+    ) -> Group:
         """The group of nodes of this kind that are on their way, ending so."""
         key = (template.pool.name, source, kind.name, zone, end)
         group = self.groups.get(key)
@@ -193,7 +195,14 @@ def _add_strangers(draft: Draft, found: Rooms) -> None:
         if kube is not None and kube.ready and not kube.unschedulable:
             free = left_over(kube.allocatable, draft.world.pods_by_node.get(kube.name, ()))
             group = found.groups[kube.name] = Group(
-                Stage.READY, None, Source(SourceKind.ON_DEMAND), "", dict(kube.labels), kube.taints, NO_END, (0, 0)
+                Stage.READY,
+                None,
+                Source(SourceKind.ON_DEMAND),
+                "",
+                dict(kube.labels),
+                kube.taints,
+                NO_END,
+                (0, 0),
             )
             group.rooms.append(Room(group, kube.name, free))
 

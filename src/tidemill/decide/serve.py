@@ -15,7 +15,7 @@ from tidemill.decide.pack import SHORTEST_USE, Packing, Placement, new_room, pac
 from tidemill.decide.room import BOOT, Room, Rooms, Stage, survey
 from tidemill.decide.why import Explainer
 from tidemill.plan import Admit, Launch, Recreate
-from tidemill.world import LaunchIntent, Pod, SourceKind
+from tidemill.world import LaunchIntent, Pod, Source, SourceKind
 
 # Pods of one job arrive one by one: wait until none came for a second, at most ten from the first.
 BATCH_IDLE = timedelta(seconds=1)
@@ -85,15 +85,24 @@ def _warm_target(draft: Draft, opening: Opening) -> float:
     if isinstance(setting, bool):
         return float("inf") if setting else 0
     alive = sum(
-        life.facts.pool_name == opening.pool.name and life.source.kind is SourceKind.BLOCK
+        life.facts.pool_name == opening.pool.name and _outlives(draft, life.source, opening)
         for life in draft.lives
     )
     coming = sum(
         intent.in_flight
         for intent in draft.world.launches
-        if intent.pool == opening.pool.name and intent.source.kind is SourceKind.BLOCK
+        if intent.pool == opening.pool.name and _outlives(draft, intent.source, opening)
     )
     return max(0, setting - alive - coming)
+
+
+def _outlives(draft: Draft, source: Source, opening: Opening) -> bool:
+    """A warm number is reached by nodes that stay: those of a block that ends sooner are about to go."""
+    own = opening.reservation
+    other = draft.reservations.get(source.id)
+    if source.kind is not SourceKind.BLOCK or own is None or other is None:
+        return False
+    return other.end is None or own.end is None or other.end >= own.end
 
 
 # --- what was placed ----------------------------------------------------------------------------------
@@ -117,7 +126,9 @@ def _start_or_wait(draft: Draft, placement: Placement) -> None:
         elif room.life is not None:
             draft.hold(pod, "starting", _stage_sentence(room.life.phase, room.name))
         else:
-            draft.hold(pod, "launching", f"a {_opening_words(room)} is being launched for it", draft.now + BOOT)
+            draft.hold(
+                pod, "launching", f"a {_opening_words(room)} is being launched for it", draft.now + BOOT
+            )
 
 
 def _stage_sentence(phase: Phase, name: str) -> str:
@@ -126,7 +137,11 @@ def _stage_sentence(phase: Phase, name: str) -> str:
             f"{name} is registering its accelerators, usually 60-90 s;"
             " 'OutOfnvidia.com/gpu' until then is expected and passes"
         )
-    doing = {Phase.LAUNCHED: "joining the cluster", Phase.JOINED: "not Ready yet", Phase.VERIFYING: "being checked"}
+    doing = {
+        Phase.LAUNCHED: "joining the cluster",
+        Phase.JOINED: "not Ready yet",
+        Phase.VERIFYING: "being checked",
+    }
     return f"waits for {name}, which is {doing.get(phase, phase.value)}"
 
 

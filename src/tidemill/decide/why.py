@@ -21,7 +21,6 @@ from tidemill.spec.models import ComputePool
 from tidemill.spec.units import format_cpu, format_duration, format_instant, format_memory
 from tidemill.world import Gang, Pod, Reservation, ReservationState, Source, SourceKind
 
-
 _NEED = "{need}"  # filled in for each pod: the answer is shared, its own time is not
 
 
@@ -64,7 +63,6 @@ class Explainer:
         known = self._known.setdefault(item.kind, [])
         known.append((item.need - less, item.need + more, best))
         return best
-
 
     def _slack(self, item: Item) -> tuple[timedelta, timedelta]:
         """By how much less and more time an item could ask for and still meet the same sources that last."""
@@ -141,7 +139,9 @@ def _gang_too_large(item: Item, pool: ComputePool, gang: Gang, found: Rooms) -> 
     count = len(item.pods)
     kinds = [one for one in found.openings if one.pool is pool]
     if not any(one.allowance.allows(one.kind, count) for one in kinds):
-        sentence = f"gang {gang.name} needs {count} nodes at once, more than the limits of pool {pool.name} leave"
+        sentence = (
+            f"gang {gang.name} needs {count} nodes at once, more than the limits of pool {pool.name} leave"
+        )
         return Answer(31, "limit", f"{sentence} ({_limits(pool)})")
     return Answer(28, "gang", f"no source of pool {pool.name} has {count} nodes at once for gang {gang.name}")
 
@@ -165,7 +165,9 @@ def _misfit(draft: Draft, item: Item, template: PoolTemplate) -> Answer | None:
         wanted = ", ".join(f"{key}={value}" for key, value in shape.node_selector)
         return Answer(0, "impossible", f"no pool has nodes with the labels it selects ({wanted})")
     if not any(fits(shape.requests, dict(kind.allocatable)) for kind in labelled):
-        return Answer(3, "impossible", f"it asks for {_asks(pod)}, more than any node of pool {pool.name} has")
+        return Answer(
+            3, "impossible", f"it asks for {_asks(pod)}, more than any node of pool {pool.name} has"
+        )
     return None
 
 

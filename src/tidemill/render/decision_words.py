@@ -13,6 +13,7 @@ from itertools import groupby
 from tidemill.plan import (
     Action,
     Admit,
+    CancelDrain,
     Evict,
     ForceDelete,
     Launch,
@@ -71,6 +72,8 @@ def in_words(group: Sequence[Action], pods: Mapping[str, str]) -> tuple[str, Wei
         case StartDrain():
             weight = Weight.TURN if "must be empty by" in action.reason else Weight.ROUTINE
             return f"drains {_subjects(group, pods)}: {action.reason}", weight
+        case CancelDrain():
+            return f"drains {_subjects(group, pods)} no longer: {action.reason}", Weight.TURN
         case RequestCheckpoint():
             return f"asks {_subjects(group, pods)} for a checkpoint: {action.reason}", Weight.NOTABLE
         case Evict():

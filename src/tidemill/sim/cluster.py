@@ -92,6 +92,14 @@ class SimCluster:
         taints = (*found.taints, Taint(names.TAINT_DRAINING, value))
         self._objects.put_node(replace(found, taints=taints, draining_since=now, drain_reason=reason))
 
+    def cancel_drain(self, node: str) -> None:
+        found = self._objects.node(node)
+        if found.draining_since is None:
+            return
+        self._nodes.by_name[node].draining_since = None
+        taints = tuple(taint for taint in found.taints if taint.key != names.TAINT_DRAINING)
+        self._objects.put_node(replace(found, taints=taints, draining_since=None, drain_reason=""))
+
     def announce_end(self, pod: str, ends_at: datetime) -> None:
         found = self._objects.pod(pod)
         if found.ends_at != ends_at:

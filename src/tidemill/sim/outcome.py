@@ -131,7 +131,10 @@ class Outcome:
         rows = body.pop("jobs")
         body["job_rows"] = rows
         body["jobs"] = {
-            **{state: sum(row["state"] == state for row in rows) for state in ("finished", "running", "held", "pending", "failed")},
+            **{
+                state: sum(row["state"] == state for row in rows)
+                for state in ("finished", "running", "held", "pending", "failed")
+            },
             "late": sum(row["late"] for row in rows),
             "evicted_forced": sum(row.forced for row in self.evictions),
             "evicted": len(self.evictions),

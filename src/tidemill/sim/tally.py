@@ -156,7 +156,9 @@ def _cost(rehearsal: Rehearsal, blocks: tuple[BlockRow, ...]) -> dict[str, float
     fees = sum(block.fee_usd for block in bought)
     hourly = rehearsal.cloud.hourly_usd()
     idle = sum(
-        block.fee_usd * (1 - block.gpu_hours_used / block.gpu_hours_paid) for block in bought if block.gpu_hours_paid
+        block.fee_usd * (1 - block.gpu_hours_used / block.gpu_hours_paid)
+        for block in bought
+        if block.gpu_hours_paid
     )
     on_demand = hourly[SourceKind.ON_DEMAND] + hourly[SourceKind.ODCR]
     return {

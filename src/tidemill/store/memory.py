@@ -91,7 +91,9 @@ def _by_month(line: CostLine, until: datetime) -> list[tuple[tuple[int, int], fl
     parts = []
     start = line.since
     while start < until:
-        turn = (start.replace(day=1, hour=0, minute=0, second=0, microsecond=0) + timedelta(days=32)).replace(day=1)
+        turn = (start.replace(day=1, hour=0, minute=0, second=0, microsecond=0) + timedelta(days=32)).replace(
+            day=1
+        )
         stop = min(turn, until)
         hours = (stop - start).total_seconds() / 3600
         parts.append(((start.year, start.month), hours * line.usd_per_hour))

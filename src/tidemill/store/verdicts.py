@@ -13,7 +13,14 @@ from tidemill.world import PurchaseIntent, PurchaseState, Verdict
 
 
 def give_verdict(
-    ledger: Ledger, platform: Platform, intent: PurchaseIntent, *, who: str, approved: bool, at: datetime, note: str = ""
+    ledger: Ledger,
+    platform: Platform,
+    intent: PurchaseIntent,
+    *,
+    who: str,
+    approved: bool,
+    at: datetime,
+    note: str = "",
 ) -> PurchaseIntent:
     """Append the verdict; the intent is approved once the platform's policy is satisfied, refused at one no."""
     if intent.state is not PurchaseState.PROPOSED:
