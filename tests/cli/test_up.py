@@ -71,7 +71,7 @@ STORY = (
     r"aws .*sells 4 x p5.48xlarge, .* USD up front",
     r"fault .*the engine crashes right after its purchase call",
     r"engine the purchase for tuesday is confirmed: found by its tag: .*; 1 purchase in all, nothing twice",
-    r"engine drains i-\w+, i-\w+: block tide-a must be empty by 17 Nov 11:00 UTC \(12:00 CET\)",
+    r"engine drains i-\w+, i-\w+: .*block tide-a must be empty by 17 Nov 11:00 UTC \(12:00 CET\)",
     r"engine asks finetune-1-0-0 for a checkpoint",
     r"work .*finetune-1-0-0 has written its checkpoint",
     r"engine block tide-a is empty, \d+m \d+s before its deadline",

@@ -6,6 +6,7 @@ end: the terminal is restored, the summary is printed and the exit code is 0.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -91,7 +92,7 @@ def up(
     rehearsal = Rehearsal(spec, document, seed)
     pace = Pace(rehearsal.end, wall_s=_FITTED * (for_s or _WALL_S), speed=speed)
     playback = Playback(rehearsal, document.name, pace)
-    show: Show = LineShow(playback) if plain or not sys.stdout.isatty() else ScreenShow(playback)
+    show: Show = ScreenShow(playback) if _draws() and not plain else LineShow(playback)
     began = time.monotonic()
     violation = None
     with terminated_like_ctrl_c():
@@ -103,6 +104,11 @@ def up(
         except InvariantViolated as caught:
             violation = caught
     ctx.exit(_summary(playback, " ".join(files), time.monotonic() - began, violation))
+
+
+def _draws() -> bool:
+    """Is there a terminal that can be drawn on?"""
+    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def play(playback: Playback, show: Show, for_s: float | None) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from itertools import groupby
 
+from tidemill.decide.drain import MUST_BE_EMPTY
 from tidemill.plan import (
     Action,
     Admit,
@@ -70,7 +71,7 @@ def in_words(group: Sequence[Action], pods: Mapping[str, str]) -> tuple[str, Wei
         case MarkReady():
             return f"{_subjects(group, pods)} may take work: {action.reason}", Weight.ROUTINE
         case StartDrain():
-            weight = Weight.TURN if "must be empty by" in action.reason else Weight.ROUTINE
+            weight = Weight.TURN if MUST_BE_EMPTY in action.reason else Weight.ROUTINE
             return f"drains {_subjects(group, pods)}: {action.reason}", weight
         case CancelDrain():
             return f"drains {_subjects(group, pods)} no longer: {action.reason}", Weight.TURN

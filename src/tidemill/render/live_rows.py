@@ -73,7 +73,7 @@ def block_cells(row: BlockRow, now: datetime, names: Names, room: int) -> Cells:
     cells = [Text(row.name, "bold"), Text(f"{row.count}×{row.type}")]
     if room >= _ROOMY:
         cells += [Text(f"{usd(row.fee_usd)} {row.zone}", SOFT), Text(there)]
-    return [*cells, Text(words, tone), Text(_when(until, now, names), SOFT)]
+    return [*cells, Text(words, tone), Text(_when(until, now, names))]
 
 
 def _countdown(row: BlockRow, now: datetime) -> tuple[str, str, datetime | None]:

@@ -15,6 +15,7 @@ from tidemill.decide.nodes import deadline_of
 from tidemill.plan import (
     Action,
     Admit,
+    CancelDrain,
     Launch,
     Plan,
     ProposePurchase,
@@ -93,8 +94,8 @@ class Narrator:
         for group in alike(one.action for one in done):
             came = next(one for one in done if one.action is group[0])
             words, weight = self._refined(group[0], came.error, pods) or in_words(group, full_names)
-            if isinstance(came.action, StartDrain) and weight is Weight.TURN:
-                self._note_drain(came.action.node)
+            if weight is Weight.TURN and isinstance(came.action, StartDrain | CancelDrain):
+                self._note_drain(came.action)
             if words:
                 yield Told(came.at, "engine", names.spoken(words), weight)
 
@@ -141,16 +142,18 @@ class Narrator:
                 yield Told(world.now, "engine", names.spoken(words), Weight.NOTABLE)
         self._holding = holding
 
-    def _note_drain(self, node: str) -> None:
-        """From now on, watch for the last pod to leave the block of this node."""
+    def _note_drain(self, action: StartDrain | CancelDrain) -> None:
+        """Watch for the last pod to leave the block of this node, or no longer."""
         world = self._rehearsal.world
-        found = next((one for one in world.nodes if one.name == node), None) if world is not None else None
-        instance = found.instance if found is not None else None
-        reservation = self._rehearsal.cloud.reservation(instance.source.id) if instance is not None else None
-        if instance is not None and reservation is not None:
-            deadline = deadline_of(reservation, Provisioner(instance.provisioner or Provisioner.NATIVE))
-            if deadline is not None:
-                self._draining[reservation.id] = deadline
+        nodes = world.nodes if world is not None else ()
+        instance = next((one.instance for one in nodes if one.name == action.node), None)
+        block = self._rehearsal.cloud.reservation(instance.source.id) if instance is not None else None
+        if instance is None or block is None:
+            return
+        deadline = deadline_of(block, Provisioner(instance.provisioner or Provisioner.NATIVE))
+        self._draining.pop(block.id, None)
+        if isinstance(action, StartDrain) and deadline is not None:
+            self._draining[block.id] = deadline
 
     def _emptied(self, names: Names) -> Iterator[Told]:
         """A drain's happy end: the last pod left before the deadline."""

@@ -1,0 +1,63 @@
+"""What is told of a rehearsal: once, in people's words, and only what is true."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta, timezone
+
+import pytest
+
+from tidemill.cli.up import demo_path
+from tidemill.render.names import Names
+from tidemill.render.narrative import Narrator
+from tidemill.sim.rehearsal import Rehearsal
+from tidemill.spec.read import load
+
+# Asked for in time, paid two minutes into the drain.
+EXTENDED = "  extensions:\n    - {at: 11h50m, block: tide-a, by: 1d, settlesAfter: 32m}\n"
+
+
+@pytest.fixture
+def tell(tmp_path):
+    """Everything told of the demo up to an instant; `more` is added to its scenario."""
+
+    def told(*, until, more=""):
+        text = demo_path().read_text(encoding="utf-8").replace("  services:\n", f"{more}  services:\n")
+        (tmp_path / "day.yaml").write_text(text, encoding="utf-8")
+        loaded = load([tmp_path / "day.yaml"])
+        rehearsal = Rehearsal(loaded.checked_spec(), loaded.checked_scenario(), 1)
+        narrator, lines = Narrator(rehearsal), []
+        while rehearsal.next_at() < rehearsal.start + until and rehearsal.step():
+            lines += narrator.news(Names({id_: name for name, id_ in rehearsal.cloud.names.items()}))
+        return [f"{one.who} {one.words}" for one in lines]
+
+    return told
+
+
+def test_the_last_pods_going_is_told_once_with_what_was_to_spare(tell):
+    lines = tell(until=timedelta(hours=14))
+    assert (
+        len([line for line in lines if re.search(r"tide-a is empty, \dm \d+s before its deadline", line)])
+        == 1
+    )
+
+
+def test_a_drain_that_an_extension_cancels_has_no_happy_end_to_tell(tell):
+    lines = tell(until=timedelta(hours=14), more=EXTENDED)
+    assert any("no longer: block tide-a was extended and paid for" in line for line in lines)
+    assert not any("tide-a is empty" in line for line in lines)
+
+
+def test_a_cause_is_told_before_what_it_brought_about(tell):
+    lines = tell(until=timedelta(hours=17))
+    died = next(number for number, line in enumerate(lines) if "dies: its host failed" in line)
+    killed = next(number for number, line in enumerate(lines) if "was killed" in line)
+    assert died < killed
+
+
+def test_a_person_reads_names_and_two_clocks_instead_of_ids_and_rfc_3339():
+    names = Names({"cr-0123456789abcdef0": "tide-a"}, timezone(timedelta(hours=9), "JST"))
+    said = names.spoken(
+        "cr-0123456789abcdef0 must be empty by 2026-11-17T11:00:00Z (i-0123456789abcdef0.ec2.internal)"
+    )
+    assert said == "block tide-a must be empty by 17 Nov 11:00 UTC (20:00 JST) (i-01234567)"
