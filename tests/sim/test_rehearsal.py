@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -39,9 +40,10 @@ BUSY = scene(
 BUYING = scene(
     on=platform(budget={"perPurchaseUsd": 9000, "monthlyUsd": 20000}, approval={"mode": "one"}),
     plans=[plan()],
-    duration="30h",
+    start=datetime(2026, 11, 18, 8, 0, tzinfo=UTC),  # three and a half hours before the window opens
+    duration="6h",
     decisions=[{"at": "90m", "window": "sprint", "verdict": "approve", "by": "finance"}],
-    jobs=[job(at=("27h",))],
+    jobs=[job(at=("3h",))],
 )
 TROUBLED = scene(
     pool(sources=[{"type": "spot"}, {"type": "on-demand"}], disruption={"consolidateAfter": "3m"}),
