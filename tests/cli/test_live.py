@@ -12,6 +12,7 @@ from tidemill.cli.current import Current, path, read
 from tidemill.cli.loading import load_scenario
 from tidemill.cli.pace import Pace
 from tidemill.cli.playback import Playback
+from tidemill.cli.up import demo_path
 from tidemill.sim.rehearsal import Rehearsal
 
 DRAIN = ("demo", "--at", "12h24m")
@@ -93,6 +94,14 @@ def test_plan_says_that_there_is_nothing_to_do_and_when_it_looks_again(asked):
     out = asked("plan", "demo", "--at", "4h")
     assert "Nothing to do now." in out
     assert "Next look   17 Nov 04:55:00 UTC" in out
+
+
+def test_while_aws_cannot_be_read_the_last_known_facts_are_shown(asked, tmp_path):
+    day = demo_path().read_text(encoding="utf-8")
+    throttled = "  faults:\n    - {at: 3h, fault: throttle, duration: 30m}\n"
+    (tmp_path / "day.yaml").write_text(day.replace("  faults:\n", throttled), encoding="utf-8")
+    out = asked("status", str(tmp_path / "day.yaml"), "--at", "3h10m")
+    assert "tide-a" in out
 
 
 def test_plan_changes_nothing(running_up):

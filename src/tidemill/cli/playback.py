@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from tidemill.cli.pace import Pace
 from tidemill.decide import decide
+from tidemill.errors import PortError
 from tidemill.observe import Observer
 from tidemill.plan import Plan
 from tidemill.render.decision_words import Weight
@@ -87,9 +88,15 @@ def called(rehearsal: Rehearsal) -> dict[str, str]:
 
 def glimpse(rehearsal: Rehearsal) -> tuple[World, Plan]:
     """The world at this very instant and what the engine would do about it; nothing is done."""
-    known = rehearsal.world.searches if rehearsal.world is not None else ()
+    seen = rehearsal.world
     observer = Observer(rehearsal.timeline, rehearsal.cloud, rehearsal.cluster, rehearsal.ledger)
-    world = observer.look(known)
+    try:
+        world = observer.look(seen.searches if seen is not None else ())
+    except PortError:
+        if seen is None:
+            raise
+        # AWS cannot be read just now: like the engine, go on from what was last known.
+        world = replace(seen, now=rehearsal.timeline.now(), cloud_ok=False)
     return world, decide(rehearsal.spec, world)
 
 
