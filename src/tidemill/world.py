@@ -226,12 +226,60 @@ class PodPhase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Expression:
+    """One requirement on a label: In, NotIn, Exists, DoesNotExist, Gt, Lt (the last two on nodes only)."""
+
+    key: str
+    operator: str = "In"
+    values: tuple[str, ...] = ()
+
+
+# Expressions that must all hold. An empty one holds for everything.
+Selector = tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PodTerm:
+    """Other pods, by label, and the kind of place in which to be with them or apart from them."""
+
+    topology_key: str
+    selector: Selector
+    namespaces: tuple[str, ...] = ()  # empty: the pod's own
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A topologySpreadConstraint."""
+
+    topology_key: str
+    selector: Selector
+    max_skew: int = 1
+    hard: bool = True  # DoNotSchedule; False: ScheduleAnyway
+    min_domains: int = 1
+    match_label_keys: tuple[str, ...] = ()
+    honor_affinity: bool = True  # nodeAffinityPolicy: only places its own selector and affinity allow count
+    honor_taints: bool = False  # nodeTaintsPolicy
+
+
+@dataclass(frozen=True, slots=True)
 class PodShape:
     """What the scheduler looks at. Pods of one template share one shape object."""
 
     requests: Amounts = ()
     node_selector: Pairs = ()
     tolerations: tuple[Toleration, ...] = ()
+    labels: Pairs = ()  # what other pods' selectors see
+    node_terms: tuple[
+        Selector, ...
+    ] = ()  # required node affinity: one of them must hold; empty: none required
+    preferred_nodes: tuple[tuple[int, Selector], ...] = ()
+    affinity: tuple[PodTerm, ...] = ()
+    anti_affinity: tuple[PodTerm, ...] = ()
+    preferred_affinity: tuple[tuple[int, PodTerm], ...] = ()
+    preferred_anti_affinity: tuple[tuple[int, PodTerm], ...] = ()
+    spread: tuple[Spread, ...] = ()
+    host_ports: tuple[tuple[str, int, str], ...] = ()  # protocol, port, host IP ("" or 0.0.0.0: all of them)
+    volume_zones: tuple[str, ...] = ()  # zones its bound volumes can be reached from; empty: no such volume
 
 
 @dataclass(frozen=True, slots=True)
