@@ -11,6 +11,7 @@ from tidemill.plan import CancelDrain, Evict, Terminate
 
 def draining(reason: str):
     leaving = node("i-1", "draining")
+    assert leaving.kube is not None
     return replace(leaving, kube=replace(leaving.kube, drain_reason=reason, draining_since=NOW))
 
 

@@ -16,6 +16,7 @@ from tests.decide.builders import (
     hourly_pool,
     node,
     of,
+    pod,
     pool,
     spec,
     why,
@@ -232,3 +233,14 @@ def test_a_survivor_that_nobody_would_create_again_is_not_deleted():
     survivor = running(pods[:1], node("i-1"))
     plan = decide(spec(), world(block(), node("i-1"), survivor, pods[1]))
     assert not of(plan, Recreate)
+
+
+@pytest.mark.requirement("PE-17")
+def test_the_nodes_of_a_broken_gang_are_kept_while_ec2_cleans_the_slot_of_the_lost_one():
+    """One of two nodes died and its slot is not free yet: a small job must not move in between."""
+    pods = gang(size=2)
+    small = pod("small", gpus=8, priority=-1)
+    plan = decide(spec(), world(block(count=2, free=0), node("i-1"), pods, small))
+    assert not of(plan, Admit)
+    assert "held for it" in why(plan, pods[0]).reason
+    assert "cleaning its slot" in why(plan, pods[1]).reason

@@ -282,7 +282,8 @@ def propose(
     )
     headroom = best.fee_usd * (100 + FEE_HEADROOM_PERCENT) // 100
     key = f"{draft.owner}|{plan.name}|{window.name}|{attempt}"
-    latest = max(best.start, window.start) + timedelta(hours=1)
+    # A window ahead must be covered from its first minute; one that has begun, as soon as can be.
+    latest = window.start if window.start > draft.now else best.start + timedelta(hours=1)
     return PurchaseIntent(
         id="tp-" + blake2b(key.encode(), digest_size=9).hexdigest(),
         plan=plan.name,

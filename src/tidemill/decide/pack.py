@@ -97,6 +97,9 @@ def _place_gang(draft: Draft, item: Item, usable: list[Group], found: Rooms) -> 
     places: dict[tuple[Source, str], list[Room]] = {}
     for group in usable:
         places.setdefault((group.source, group.zone), []).extend(group.rooms)
+    for group in found.returning:
+        if may_use(draft, item, group):
+            places.setdefault((group.source, group.zone), []).extend(group.rooms)
     best = _best_of(item, [_fill(draft, item, rooms, ()) for rooms in places.values()])
     if best is not None:
         return best

@@ -19,7 +19,7 @@ from tidemill.decide.openings import Allowance, Opening, find_openings, fresh
 from tidemill.decide.pools import PoolTemplate
 from tidemill.decide.rules import left_over
 from tidemill.spec import names
-from tidemill.world import Amounts, Source, SourceKind, Taint
+from tidemill.world import Amounts, Reservation, ReservationState, Source, SourceKind, Taint
 
 # From launch call to a Ready, verified node: 3-5 minutes to join, 60-90 s to register, half a minute to check.
 BOOT = timedelta(minutes=7)
@@ -60,6 +60,7 @@ class Room:
     free: Mapping[str, int]
     life: Life | None = None
     opening: Opening | None = None
+    returning: bool = False  # a slot of a reservation that EC2 is cleaning up: it will hold a node again
     claimed: dict[str, int] = field(default_factory=dict)  # by services that will move in
     claimed_from: datetime | None = None
     _own: dict[str, int] | None = None  # `free` is shared with the facts until something is taken
@@ -102,6 +103,7 @@ class Rooms:
         self._in_flight = in_flight
         self._openings: list[Opening] | None = None
         self.groups: dict[object, Group] = {}
+        self.returning: list[Group] = []
         self.allowances = {name: Allowance.of(one.pool.spec.limits) for name, one in draft.templates.items()}
         self.daemons: Mapping[str, int] = {}
 
@@ -158,6 +160,7 @@ def survey(draft: Draft, in_flight: InFlight, *, accelerated: bool) -> Rooms:
     for (pool_name, kind_name), count in counts.items():
         found.allowances[pool_name].take(types[kind_name], count)
     _add_in_flight(draft, found, in_flight)
+    _add_returning(draft, found, in_flight)
     _add_strangers(draft, found)
     return found
 
@@ -187,6 +190,46 @@ def _add_in_flight(draft: Draft, found: Rooms, in_flight: InFlight) -> None:
         group = found.coming(template, intent.source, kind, intent.zone, end)
         for number in range(count):
             group.rooms.append(Room(group, f"{intent.id}/{number}", fresh(kind, found.daemons)))
+
+
+def _add_returning(draft: Draft, found: Rooms, in_flight: InFlight) -> None:
+    """Slots of a warm block that hold no node and cannot be launched into yet: minutes after one was lost.
+
+    Only gangs count on them: so a broken gang's other nodes are kept for it (PE-17) and not filled in between.
+    """
+    for one in draft.world.reservations:
+        if one.kind is not SourceKind.BLOCK or one.state is not ReservationState.ACTIVE:
+            continue
+        template = _warm_template(draft, one)
+        if template is None:
+            continue
+        taken = sum(life.source == one.source for life in draft.lives) + in_flight.on(one.source)
+        taken += sum(
+            node.instance is not None and node.instance.source == one.source for node in draft.strangers
+        )
+        if one.count - one.available - taken > 0:
+            kind = template.kinds[one.instance_type]
+            end = draft.end_of(one.source, template.pool.name, template.pool.spec.provisioner)
+            group = Group(
+                Stage.COMING, template, one.source, one.zone, template.labels(one.source, kind, one.zone),
+                template.taints, end, template.order(one.source),
+            )  # fmt: skip
+            for number in range(one.count - one.available - taken):
+                name = f"{one.id}/returning/{number}"
+                group.rooms.append(Room(group, name, fresh(kind, found.daemons), returning=True))
+            found.returning.append(group)
+
+
+def _warm_template(draft: Draft, reservation: Reservation) -> PoolTemplate | None:
+    """The pool that keeps all of this block's slots filled."""
+    if reservation.owner != draft.owner:
+        return None
+    alone = len(draft.templates) == 1
+    for name, template in draft.templates.items():
+        mine = reservation.pool == name or (not reservation.pool and alone)
+        if mine and template.pool.spec.warm is True and reservation.instance_type in template.kinds:
+            return template
+    return None
 
 
 def _add_strangers(draft: Draft, found: Rooms) -> None:

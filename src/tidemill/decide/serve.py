@@ -76,7 +76,8 @@ def warm(draft: Draft, found: Rooms) -> None:
             group.rooms.append(new_room(opening, end, Stage.COMING))
         if count:
             started[opening.pool.name] = started.get(opening.pool.name, 0) + count
-            _write(draft, opening, count, f"block {opening.source.id} is active: {count} nodes warm up")
+            nodes = "1 node warms up" if count == 1 else f"{count} nodes warm up"
+            _write(draft, opening, count, f"block {opening.source.id} is active: {nodes}")
             opening.opened = 0
 
 
@@ -123,6 +124,10 @@ def _start_or_wait(draft: Draft, placement: Placement) -> None:
     for pod, room in zip(item.pods, rooms, strict=True):
         if room.group.stage is Stage.READY:
             draft.hold(pod, "gang", f"room on {room.name} is held for it until the rest of its gang has room")
+        elif room.returning:
+            draft.hold(
+                pod, "starting", f"a node of {room.group.source.label} is gone, and EC2 is cleaning its slot"
+            )
         elif room.life is not None:
             draft.hold(pod, "starting", _stage_sentence(room.life.phase, room.name))
         else:
@@ -166,7 +171,8 @@ def _launch(draft: Draft, packing: Packing, found: Rooms) -> None:
             if any(room.opening is opening for room in one.rooms)
         )
         others = len(wanting) - 1
-        reason = f"{first} waits" if others == 0 else f"{first} and {others} other pods wait"
+        beside = "" if not others else " and 1 other pod" if others == 1 else f" and {others} other pods"
+        reason = f"{first}{beside} {'wait' if others else 'waits'}"
         _write(draft, opening, opening.opened, reason)
 
 

@@ -72,7 +72,7 @@ def _block(rehearsal: Rehearsal, one: Reservation, end: datetime) -> BlockRow:
     drained = rehearsal.cluster.emptied_at(one.id)
     return BlockRow(
         id=one.id,
-        name=next((name for name, known in rehearsal.cloud.names.items() if known == one.id), ""),
+        name=_name(rehearsal, one.id),
         pool=one.pool,
         type=one.instance_type,
         count=one.count,
@@ -89,6 +89,15 @@ def _block(rehearsal: Rehearsal, one: Reservation, end: datetime) -> BlockRow:
         gpu_hours_paid=round(gpus * span_h, 3) if delivered else 0.0,
         gpu_hours_used=round(rehearsal.recorder.used_hours_by_source.get(one.id, 0.0), 3),
     )
+
+
+def _name(rehearsal: Rehearsal, reservation_id: str) -> str:
+    """As the scenario calls it; one that was bought, after the demand window it was bought for."""
+    for name, known in rehearsal.cloud.names.items():
+        if known == reservation_id:
+            return name
+    bought = (one.window for one in rehearsal.ledger.purchases() if reservation_id in one.reservation_ids)
+    return next(bought, "")
 
 
 def _span(rehearsal: Rehearsal, life: InstanceLife) -> NodeSpan:
