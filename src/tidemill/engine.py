@@ -15,7 +15,7 @@ from tidemill.decide import decide
 from tidemill.decide.overflow import PREPAID, usd_per_hour
 from tidemill.errors import PortError
 from tidemill.observe import Observer
-from tidemill.plan import Admit, AnnounceEnd, Outcome, Plan, SettleLaunch
+from tidemill.plan import Admit, AnnounceEnd, Launch, Outcome, Plan, SettleLaunch, SubmitPurchase
 from tidemill.ports import Clock, Cloud, Cluster, Ledger
 from tidemill.spec import Spec
 from tidemill.world import CostLine, InstanceState, World
@@ -84,7 +84,8 @@ class Engine:
         wake_at = min(now + RESYNC, plan.wake_at or now + RESYNC)
         if all(isinstance(outcome.action, _LEADS_NOWHERE) and not outcome.error for outcome in outcomes):
             return wake_at
-        failed = all(outcome.error for outcome in outcomes)
+        # A refused launch or purchase was written down: what is decided next is something else, at once.
+        failed = all(o.error and not isinstance(o.action, Launch | SubmitPurchase) for o in outcomes)
         return min(wake_at, now + (AFTER_FAILING if failed else AFTER_ACTING))
 
     def _meter(self, world: World) -> None:

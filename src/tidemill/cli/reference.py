@@ -44,7 +44,7 @@ def _prose(text: str) -> str:
 
 def _row(param: click.Parameter, context: click.Context) -> str:
     record = param.get_help_record(context)
-    if record is None or (isinstance(param, click.Option) and param.hidden):
+    if record is None or "--help" in param.opts or (isinstance(param, click.Option) and param.hidden):
         return ""
     option, meaning = (part.replace("|", "\\|").replace("\n", " ") for part in record)
     return f"| `{option}` | {' '.join(meaning.split())} |\n"

@@ -77,7 +77,10 @@ def _start(draft: Draft, life: Life) -> None:
             Terminate(life.node.key, f"it has not joined and {life.source.label} must be empty by {until}")
         )
         return
-    draft.do(StartDrain(life.node.kube.name, f"{life.source.label} {MUST_BE_EMPTY} {until}"))
+    instance = life.node.instance
+    alone = instance is not None and instance.ends_at == life.deadline
+    what = f"{instance.ends_why}: the node" if alone and instance is not None else life.source.label
+    draft.do(StartDrain(life.node.kube.name, f"{what} {MUST_BE_EMPTY} {until}"))
     for pod in life.pods:
         if pod.terms.do_not_disrupt:
             draft.warn(
@@ -99,7 +102,7 @@ def _let_go(draft: Draft, life: Life, pod: Pod, allowed: dict[str, int]) -> None
     deadline = life.deadline
     ends = life.drain_from is not None and draft.now >= life.drain_from
     if ends and deadline is not None:
-        if _force_if_due(draft, pod, deadline):
+        if _force_if_due(draft, life, pod, deadline):
             return
         turn = deadline - pod_lead(pod, checkpoint=_checkpoints(life))
         if draft.now < turn and _worth_waiting(pod, turn):
@@ -117,18 +120,25 @@ def _let_go(draft: Draft, life: Life, pod: Pod, allowed: dict[str, int]) -> None
     draft.do(Evict(pod.uid, _why(life)))
 
 
-def _force_if_due(draft: Draft, pod: Pod, deadline: datetime) -> bool:
+def _force_if_due(draft: Draft, life: Life, pod: Pod, deadline: datetime) -> bool:
     last_moment = deadline - pod.terms.grace - FORCE_MARGIN
     if pod.deleting_until is not None:
-        due = pod.deleting_until > deadline
+        due = pod.deleting_until > deadline and _is_hard(life)
     else:
         due = draft.now >= last_moment
         draft.wake(last_moment)
     if due:
-        left_s = max(0, int((deadline - draft.now).total_seconds()) - 5)
-        grace_s = min(left_s, int(pod.terms.grace.total_seconds()))
+        grace_s = int(pod.terms.grace.total_seconds())
+        if _is_hard(life):
+            grace_s = min(grace_s, max(0, int((deadline - draft.now).total_seconds()) - 5))
         draft.do(ForceDelete(pod.uid, grace_s, f"the last safe moment before {format_instant(deadline)}"))
     return due
+
+
+def _is_hard(life: Life) -> bool:
+    """Somebody else ends the node then. Money that runs out is our own deadline: it never costs a pod its grace."""
+    instance = life.node.instance
+    return life.source.kind in PREPAID or (instance is not None and instance.ends_at is not None)
 
 
 def _worth_waiting(pod: Pod, turn: datetime) -> bool:

@@ -32,7 +32,7 @@ def _drop_empty(draft: Draft, life: Life) -> None:
     disruption = life.pool.spec.disruption
     if disruption.consolidation_policy == "Never":
         return
-    if life.source.kind in PREPAID and not disruption.consolidate_blocks:
+    if life.source.kind in PREPAID and not (disruption.consolidate_blocks and _beyond_warm(draft, life)):
         return
     since = _idle_since(life)
     due = since + disruption.consolidate_after
@@ -42,6 +42,19 @@ def _drop_empty(draft: Draft, life: Life) -> None:
     life.ending = True
     idle = format_duration(draft.now - since)
     draft.do(StartDrain(life.node.name, f"empty for {idle}"))
+
+
+def _beyond_warm(draft: Draft, life: Life) -> bool:
+    """More nodes than the pool keeps warm: giving back one of those would only launch it again."""
+    assert life.pool is not None
+    warm = life.pool.spec.kept_warm
+    if isinstance(warm, bool):
+        return not warm
+    staying = sum(
+        other.facts.template is life.facts.template and other.source.kind in PREPAID and not other.ending
+        for other in draft.lives
+    )
+    return staying > warm
 
 
 def _idle_since(life: Life) -> datetime:

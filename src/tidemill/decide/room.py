@@ -227,7 +227,7 @@ def _warm_template(draft: Draft, reservation: Reservation) -> PoolTemplate | Non
     alone = len(draft.templates) == 1
     for name, template in draft.templates.items():
         mine = reservation.pool == name or (not reservation.pool and alone)
-        if mine and template.pool.spec.warm is True and reservation.instance_type in template.kinds:
+        if mine and template.pool.spec.kept_warm is True and reservation.instance_type in template.kinds:
             return template
     return None
 

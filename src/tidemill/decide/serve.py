@@ -82,7 +82,7 @@ def warm(draft: Draft, found: Rooms) -> None:
 
 
 def _warm_target(draft: Draft, opening: Opening) -> float:
-    setting = opening.pool.spec.warm
+    setting = opening.pool.spec.kept_warm
     if isinstance(setting, bool):
         return float("inf") if setting else 0
     alive = sum(

@@ -19,7 +19,7 @@ from tidemill.decide.rules import admits, fits, tolerates
 from tidemill.plan import UnmetCode
 from tidemill.spec.models import ComputePool
 from tidemill.spec.units import format_cpu, format_duration, format_instant, format_memory
-from tidemill.world import Gang, Pod, Reservation, ReservationState, Source, SourceKind
+from tidemill.world import Pod, Reservation, ReservationState, Source, SourceKind
 
 _NEED = "{need}"  # filled in for each pod: the answer is shared, its own time is not
 
@@ -110,7 +110,7 @@ def _ask(draft: Draft, item: Item, template: PoolTemplate, found: Rooms) -> Answ
 
 def _closest(draft: Draft, item: Item, pool: ComputePool, words: set[str | None], found: Rooms) -> Answer:
     if None in words and item.gang is not None:
-        return _gang_too_large(item, pool, item.gang, found)
+        return _gang_too_large(item, pool, found)
     if "limit" in words:
         return Answer(30, "limit", f"pool {pool.name} has reached its limits ({_limits(pool)})")
     if "resting" in words:
@@ -134,16 +134,14 @@ def _closest(draft: Draft, item: Item, pool: ComputePool, words: set[str | None]
     return Answer(20, "no-capacity", f"pool {pool.name} has no active capacity")
 
 
-def _gang_too_large(item: Item, pool: ComputePool, gang: Gang, found: Rooms) -> Answer:
+def _gang_too_large(item: Item, pool: ComputePool, found: Rooms) -> Answer:
     """One of its pods would find a node, all of them together do not."""
     count = len(item.pods)
     kinds = [one for one in found.openings if one.pool is pool]
     if not any(one.allowance.allows(one.kind, count) for one in kinds):
-        sentence = (
-            f"gang {gang.name} needs {count} nodes at once, more than the limits of pool {pool.name} leave"
-        )
+        sentence = f"its gang needs {count} nodes at once, more than the limits of pool {pool.name} leave"
         return Answer(31, "limit", f"{sentence} ({_limits(pool)})")
-    return Answer(28, "gang", f"no source of pool {pool.name} has {count} nodes at once for gang {gang.name}")
+    return Answer(28, "gang", f"no source of pool {pool.name} has the {count} nodes its gang needs at once")
 
 
 def _misfit(draft: Draft, item: Item, template: PoolTemplate) -> Answer | None:

@@ -273,8 +273,9 @@ class ComputePoolSpec(Model):
     limits: Limits | None = None
     """Without limits a pool launches nothing: set them."""
     disruption: Disruption = Disruption()
-    warm: bool | Count = True
-    """Block pools: true brings up every node when a block is delivered, a number that many, false none."""
+    warm: bool | Count | None = None
+    """Block pools: true brings up every node of a block when it is delivered and keeps it up, a number that many,
+    false none. Not given: true, unless consolidateBlocks is."""
     drain: Drain = Drain()
     weight: Count = Field(default=0, ge=0, le=100)
     """Higher weights are tried first."""
@@ -282,6 +283,19 @@ class ComputePoolSpec(Model):
     """How long a pod that does not say runs; none: it is taken to have no end."""
     allowed_namespaces: tuple[str, ...] = ()
     """Empty: all."""
+
+    @property
+    def kept_warm(self) -> bool | int:
+        """How many nodes of its blocks stay up without work: all (True), so many, or none."""
+        return not self.disruption.consolidate_blocks if self.warm is None else self.warm
+
+    @model_validator(mode="after")
+    def _warm_or_consolidated(self) -> ComputePoolSpec:
+        if self.warm is True and self.disruption.consolidate_blocks:
+            raise ValueError(
+                "warm: true keeps every node up, so consolidateBlocks: true could never take effect"
+            )
+        return self
 
 
 # --- CapacityPlan -------------------------------------------------------------------------------------
