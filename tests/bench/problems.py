@@ -1,0 +1,117 @@
+"""Builders of small packing problems and of hand-made answers, for the tests of those who judge them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from tidemill.bench.checker import check
+from tidemill.decide.problem import Ask, Flavour, NewNode, Place, Problem, Resident, Solution
+from tidemill.world import Expression, Gang, PodShape, PodTerm, Spread
+
+NOW = datetime(2026, 8, 3, 12, 0, tzinfo=UTC)
+ZONE = "topology.kubernetes.io/zone"
+HOST = "kubernetes.io/hostname"
+SOURCE = "tidemill.dev/source"
+
+
+def shape(cpu=100, labels=None, requests=None, **rest) -> PodShape:
+    wanted = {"cpu": cpu, **(requests or {})}
+    return PodShape(
+        requests=tuple(sorted(wanted.items())), labels=tuple(sorted((labels or {}).items())), **rest
+    )
+
+
+def ask(
+    name="pod", *, gang=None, size=2, namespace="default", need="0h", lead="0h", overflow=True, **rest
+) -> Ask:
+    return Ask(
+        name,
+        shape(**rest),
+        namespace=namespace,
+        gang=Gang(gang, size) if gang else None,
+        need=span(need),
+        lead=span(lead),
+        overflow=overflow,
+    )
+
+
+def span(text: str) -> timedelta:
+    number, unit = text[:-1], text[-1]
+    return timedelta(**{{"h": "hours", "m": "minutes", "d": "days"}[unit]: int(number)})
+
+
+def after(text: str | None) -> datetime | None:
+    return None if text is None else NOW + span(text)
+
+
+def resident(count=1, namespace="default", **rest) -> Resident:
+    return Resident(shape(**rest), namespace, count)
+
+
+def place(
+    name="n1", zone="a", *, labels=None, free=None, ready=None, deadline=None, drain=None, **rest
+) -> Place:
+    return Place(
+        name,
+        {**({ZONE: zone} if zone else {}), **(labels or {})},
+        free if free is not None else {"cpu": 10_000, "pods": 10},
+        ready_at=after(ready),
+        deadline=after(deadline),
+        drain_from=after(drain),
+        **rest,
+    )
+
+
+def flavour(
+    name="m", zone="a", *, labels=None, capacity=None, price=1.0, deadline=None, drain=None, **rest
+) -> Flavour:
+    return Flavour(
+        name,
+        {**({ZONE: zone} if zone else {}), **(labels or {})},
+        capacity if capacity is not None else {"cpu": 10_000, "pods": 10},
+        price,
+        deadline=after(deadline),
+        drain_from=after(drain),
+        **rest,
+    )
+
+
+def problem(asks, places=(), flavours=(), **rest) -> Problem:
+    return Problem(NOW, tuple(asks), tuple(places), tuple(flavours), **rest)
+
+
+def answer(stated: Problem, where: str) -> Solution:
+    """An answer written as one word an ask: `n1 new m:2 -` puts the first on place n1, the second on an opened
+    node of the only flavour, the third on the second opened node of flavour m; `-` leaves it out."""
+    names = [p.name for p in stated.places]
+    flavours = {f"{f.name}@{f.labels.get(ZONE, '')}": f for f in reversed(stated.flavours)}
+    flavours |= {f.name: f for f in reversed(stated.flavours)}
+    solution, opened = Solution(), {}
+    for index, word in enumerate(where.split()):
+        if word == "-":
+            solution.unplaced[index] = "no place fits"
+        elif word in names:
+            solution.existing.setdefault(names.index(word), []).append(index)
+        else:
+            if word not in opened:
+                opened[word] = NewNode(flavours[word.partition(":")[0]])
+                solution.opened.append(opened[word])
+            opened[word].asks.append(index)
+    return solution
+
+
+def kinds(stated: Problem, where: str) -> list[str]:
+    """The kinds of fault that the checker finds in an answer, in order and each once."""
+    return list(dict.fromkeys(fault.kind for fault in check(stated, answer(stated, where))))
+
+
+def having(key: str, *values: str, operator="In") -> tuple[Expression, ...]:
+    return (Expression(key, operator, values),)
+
+
+def term(key: str, namespaces=(), **labels: str) -> PodTerm:
+    return PodTerm(key, tuple(Expression(k, "In", (v,)) for k, v in labels.items()), namespaces)
+
+
+def spread(key: str, selector: dict[str, str] | None = None, skew=1, **rest) -> Spread:
+    return Spread(key, tuple(Expression(k, "In", (v,)) for k, v in (selector or {}).items()), skew, **rest)

@@ -1,0 +1,359 @@
+"""The checker sees each broken rule of one pod and one node, and lets the same thing done right pass."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from tests.bench.problems import (
+    SOURCE,
+    ZONE,
+    answer,
+    ask,
+    flavour,
+    having,
+    kinds,
+    place,
+    problem,
+    resident,
+)
+from tidemill.bench.checker import check
+from tidemill.decide.problem import NewNode, Solution
+from tidemill.world import Expression, Taint, Toleration
+
+# --- everybody is answered once ---------------------------------------------------------------------------
+
+
+def test_accepts_an_answer_with_everybody_somewhere_once():
+    stated = problem([ask("a"), ask("b"), ask("c")], [place("n1")], [flavour("m")])
+    assert kinds(stated, "n1 m -") == []
+
+
+def test_misses_a_pod_that_is_in_no_list():
+    stated = problem([ask("a"), ask("b")], [place()])
+    (fault,) = check(stated, Solution({0: [0]}))
+    assert (fault.kind, fault.objects) == ("lost", ("b",))
+
+
+@pytest.mark.parametrize(
+    "solution",
+    [Solution({0: [0, 0]}), Solution({0: [0]}, unplaced={0: "why"}), Solution({0: [0], 1: [0]})],
+    ids=["same-place", "placed-and-left-out", "two-places"],
+)
+def test_sees_a_pod_that_is_answered_twice(solution):
+    stated = problem([ask()], [place("n1"), place("n2")])
+    assert [fault.kind for fault in check(stated, solution)] == ["twice"]
+
+
+def test_sees_what_the_problem_never_named():
+    stated = problem([ask()], [place()], [flavour("m")])
+    foreign = NewNode(flavour("m"), [0])  # equal to one of the problem's, and still not one of them
+    assert [f.kind for f in check(stated, Solution(opened=[foreign]))] == ["stranger"]
+    assert "stranger" in [f.kind for f in check(stated, Solution({7: [0]}))]
+    assert "stranger" in [f.kind for f in check(stated, Solution({0: [0, 5]}))]
+
+
+def test_sees_a_node_opened_for_nobody_and_a_refusal_without_reason():
+    stated = problem([ask()], [place()], [flavour()])
+    assert [f.kind for f in check(stated, Solution({0: [0]}, [NewNode(stated.flavours[0])]))] == [
+        "empty-node"
+    ]
+    assert [f.kind for f in check(stated, Solution(unplaced={0: ""}))] == ["no-reason"]
+
+
+# --- resources --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("each", "found"), [(5_000, []), (5_001, ["resources"])])
+def test_adds_up_what_pods_ask_for_on_places_and_on_opened_nodes(each, found):
+    two = [ask("a", cpu=each), ask("b", cpu=each)]
+    assert kinds(problem(two, [place("n1")]), "n1 n1") == found
+    assert kinds(problem(two, [], [flavour("m")]), "m m") == found
+
+
+def test_a_resource_that_is_not_listed_is_not_there():
+    stated = problem([ask(requests={"nvidia.com/gpu": 1})], [place("n1")])
+    assert kinds(stated, "n1") == ["resources"]
+    stated = problem([ask(requests={"nvidia.com/gpu": 0})], [place("n1")])
+    assert kinds(stated, "n1") == []
+
+
+def test_any_resource_counts():
+    room = {"cpu": 1000, "pods": 9, "vpc.amazonaws.com/efa": 4}
+    stated = problem([ask("a", requests={"vpc.amazonaws.com/efa": 4}), ask("b")], [place("n1", free=room)])
+    assert kinds(stated, "n1 n1") == []
+    stated = problem([ask(requests={"vpc.amazonaws.com/efa": 5})], [place("n1", free=room)])
+    assert kinds(stated, "n1") == ["resources"]
+
+
+@pytest.mark.parametrize(("slots", "found"), [(2, []), (1, ["resources"])])
+def test_each_pod_takes_one_of_the_pod_slots(slots, found):
+    stated = problem([ask("a"), ask("b")], [place("n1", free={"cpu": 10_000, "pods": slots})])
+    assert kinds(stated, "n1 n1") == found
+
+
+def test_nothing_of_a_resource_fits_where_it_is_over_committed():
+    stated = problem([ask(cpu=0)], [place("n1", free={"cpu": -50, "pods": 1})])
+    assert kinds(stated, "n1") == []
+    stated = problem([ask(cpu=1)], [place("n1", free={"cpu": -50, "pods": 1})])
+    assert kinds(stated, "n1") == ["resources"]
+
+
+# --- labels -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "label", "fits"),
+    [
+        ("In", ("x", "y"), "y", True),
+        ("In", ("x",), "y", False),
+        ("In", ("x",), None, False),
+        ("In", (), "x", False),
+        ("NotIn", ("x",), "y", True),
+        ("NotIn", ("x",), "x", False),
+        ("NotIn", ("x",), None, True),
+        ("Exists", (), "", True),
+        ("Exists", (), None, False),
+        ("DoesNotExist", (), None, True),
+        ("DoesNotExist", (), "x", False),
+        ("Gt", ("8",), "9", True),
+        ("Gt", ("8",), "10", True),  # as numbers, not as words
+        ("Gt", ("8",), "8", False),
+        ("Gt", ("8",), "many", False),
+        ("Gt", ("8",), "1_0", False),
+        ("Gt", ("8",), None, False),
+        ("Lt", ("8",), "7", True),
+        ("Lt", ("8",), "-3", True),
+        ("Lt", ("8",), "8", False),
+        ("Lt", ("8",), None, False),
+    ],
+)
+def test_reads_node_affinity_operators_as_kubernetes_does(operator, values, label, fits):
+    labels = {} if label is None else {"k": label}
+    picky = ask(node_terms=((Expression("k", operator, values),),))
+    expected = [] if fits else ["node-affinity"]
+    assert kinds(problem([picky], [place("n1", labels=labels)]), "n1") == expected
+    assert kinds(problem([picky], [], [flavour("m", labels=labels)]), "m") == expected
+
+
+def test_refuses_to_guess_at_an_operator_it_does_not_know():
+    stated = problem([ask(node_terms=(having("k", "v", operator="Near"),))], [place("n1")])
+    with pytest.raises(ValueError, match="no such operator"):
+        kinds(stated, "n1")
+
+
+def test_node_affinity_terms_are_alternatives_and_their_expressions_are_not():
+    both = (*having("k", "1"), *having("j", "2"))
+    node = place("n1", labels={"k": "1"})
+    assert kinds(problem([ask(node_terms=(both,))], [node]), "n1") == ["node-affinity"]
+    assert kinds(problem([ask(node_terms=(both, having("k", "1")))], [node]), "n1") == []
+
+
+def test_a_node_selector_and_node_affinity_must_both_hold():
+    node = place("n1", labels={"k": "1"})
+    assert kinds(problem([ask(node_selector=(("k", "1"),))], [node]), "n1") == []
+    assert kinds(problem([ask(node_selector=(("k", "2"),))], [node]), "n1") == ["node-affinity"]
+    assert kinds(problem([ask(node_selector=(("z", "1"),))], [node]), "n1") == ["node-affinity"]
+    mixed = ask(node_selector=(("k", "1"),), node_terms=(having("k", "9"),))
+    assert kinds(problem([mixed], [node]), "n1") == ["node-affinity"]
+
+
+def test_a_pod_may_name_its_host():
+    pinned = ask(node_selector=(("kubernetes.io/hostname", "n2"),))
+    stated = problem([pinned], [place("n1"), place("n2")], [flavour("m")])
+    assert kinds(stated, "n2") == []
+    assert kinds(stated, "n1") == ["node-affinity"]
+    assert kinds(stated, "m") == ["node-affinity"]
+
+
+def test_wishes_about_nodes_and_neighbours_bind_nobody():
+    wishing = ask(preferred_nodes=((1, having("k", "never")),))
+    assert kinds(problem([wishing], [place("n1")]), "n1") == []
+
+
+# --- taints -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("toleration", "fits"),
+    [
+        (None, False),
+        (Toleration("team", "Equal", "red"), True),
+        (Toleration("team", "Equal", "blue"), False),
+        (Toleration("other", "Equal", "red"), False),
+        (Toleration("team", "Exists"), True),
+        (Toleration("team", "Exists", effect="NoSchedule"), True),
+        (Toleration("team", "Exists", effect="NoExecute"), False),
+        (Toleration("", "Exists"), True),
+    ],
+)
+def test_reads_tolerations_as_kubernetes_does(toleration, fits):
+    tolerant = ask(tolerations=(toleration,) if toleration else ())
+    taints = (Taint("team", "red"),)
+    expected = [] if fits else ["taint"]
+    assert kinds(problem([tolerant], [place("n1", taints=taints)]), "n1") == expected
+    assert kinds(problem([tolerant], [], [flavour("m", taints=taints)]), "m") == expected
+
+
+@pytest.mark.parametrize(
+    ("effect", "found"), [("NoSchedule", ["taint"]), ("NoExecute", ["taint"]), ("PreferNoSchedule", [])]
+)
+def test_only_taints_that_repel_count(effect, found):
+    assert kinds(problem([ask()], [place("n1", taints=(Taint("k", "v", effect),))]), "n1") == found
+
+
+def test_every_taint_needs_its_toleration():
+    half = ask(tolerations=(Toleration("one", "Exists"),))
+    assert kinds(problem([half], [place("n1", taints=(Taint("one"), Taint("two")))]), "n1") == ["taint"]
+
+
+# --- ports and volumes ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "clash"),
+    [
+        (("TCP", 80, ""), ("TCP", 80, ""), True),
+        (("TCP", 80, ""), ("TCP", 81, ""), False),
+        (("TCP", 80, ""), ("UDP", 80, ""), False),
+        (("", 80, ""), ("TCP", 80, ""), True),
+        (("TCP", 80, "10.0.0.1"), ("TCP", 80, "10.0.0.2"), False),
+        (("TCP", 80, "10.0.0.1"), ("TCP", 80, "10.0.0.1"), True),
+        (("TCP", 80, "0.0.0.0"), ("TCP", 80, "10.0.0.1"), True),
+        (("TCP", 80, ""), ("TCP", 80, "10.0.0.1"), True),
+    ],
+)
+def test_ports_clash_by_protocol_number_and_address(one, other, clash):
+    expected = ["host-port"] if clash else []
+    two = [ask("a", host_ports=(one,)), ask("b", host_ports=(other,))]
+    assert kinds(problem(two, [place("n1"), place("n2")]), "n1 n1") == expected
+    assert kinds(problem(two, [place("n1"), place("n2")]), "n1 n2") == []
+    settled = place("n1", residents=(resident(host_ports=(other,)),))
+    assert kinds(problem(two[:1], [settled]), "n1") == expected
+
+
+def test_a_pod_follows_its_volumes():
+    bound = ask(volume_zones=("b", "c"))
+    places = [place("n1", zone="a"), place("n2", zone="b"), place("n3", zone=None)]
+    stated = problem([bound], places, [flavour("m", zone="a"), flavour("m", zone="c")])
+    assert kinds(stated, "n1") == ["volume-zone"]
+    assert kinds(stated, "n2") == []
+    assert kinds(stated, "n3") == ["volume-zone"]
+    assert kinds(stated, "m@a") == ["volume-zone"]
+    assert kinds(stated, "m@c") == []
+
+
+# --- time and money ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("node", "fits"),
+    [
+        ({"deadline": "5h"}, True),  # 4 h and 1 h of lead: to the minute
+        ({"deadline": "299m"}, False),
+        ({"drain": "4h"}, True),  # a drain's beginning already has everybody's lead in it
+        ({"drain": "239m"}, False),
+        ({"deadline": "9h", "drain": "3h"}, False),
+        ({"deadline": "3h", "drain": "9h"}, False),
+        ({}, True),
+    ],
+)
+def test_a_pod_is_done_before_it_would_have_to_leave(node, fits):
+    stated = problem([ask(need="4h", lead="1h")], [place("n1", **node)])
+    assert kinds(stated, "n1") == ([] if fits else ["time"])
+
+
+@pytest.mark.parametrize(
+    ("ready", "fits"), [(None, True), ("60m", True), ("61m", False)], ids=["ready", "in-time", "late"]
+)
+def test_time_begins_when_the_node_is_ready(ready, fits):
+    stated = problem([ask(need="4h")], [place("n1", ready=ready, deadline="5h")])
+    assert kinds(stated, "n1") == ([] if fits else ["time"])
+
+
+def test_time_on_an_opened_node_begins_after_its_boot():
+    stated = problem([ask(need="4h")], [], [flavour("m", deadline="247m")])
+    assert kinds(stated, "m") == []
+    stated = problem([ask(need="4h")], [], [flavour("m", deadline="246m")])
+    assert kinds(stated, "m") == ["time"]
+
+
+@pytest.mark.requirement("PE-18")
+def test_only_who_opted_in_uses_capacity_paid_by_the_hour():
+    stated = problem(
+        [ask("no", overflow=False), ask("yes")], [place("n1", overflow=True)], [flavour("m", overflow=True)]
+    )
+    assert kinds(stated, "- n1") == []
+    assert kinds(stated, "n1 -") == ["overflow"]
+    assert kinds(stated, "m -") == ["overflow"]
+
+
+@pytest.mark.requirement("PE-5")
+def test_a_batch_may_use_a_limit_up_and_not_pass_it():
+    big = flavour("m", budget="pool", consumes={"cpu": 4000, "nodes": 1})
+    asks = [ask("a"), ask("b"), ask("c")]
+    stated = problem(asks, [], [big], budgets={"pool": {"cpu": 8000}})
+    assert kinds(stated, "m:1 m:2 m:2") == []
+    assert kinds(stated, "m:1 m:2 m:3") == ["limit"]
+    assert kinds(dataclasses.replace(stated, budgets={"pool": {"cpu": 9**9, "nodes": 2}}), "m:1 m:2 m:3") == [
+        "limit"
+    ]
+    assert kinds(dataclasses.replace(stated, budgets={"pool": {}}), "m:1 m:2 m:3") == []
+    assert kinds(dataclasses.replace(stated, budgets={}), "m:1 m:2 m:3") == ["limit"]
+
+
+def test_flavours_that_share_a_budget_or_a_stock_are_counted_together():
+    pair = [flavour(n, stock="cr-1", budget="pool", consumes={"nodes": 1}) for n in ("m", "k")]
+    stated = problem([ask("a"), ask("b")], [], pair, stocks={"cr-1": 2}, budgets={"pool": {"nodes": 1}})
+    assert kinds(stated, "m k") == ["limit"]
+    stated = dataclasses.replace(stated, stocks={"cr-1": 1}, budgets={"pool": {"nodes": 2}})
+    assert kinds(stated, "m k") == ["stock"]
+    assert kinds(stated, "m m") == []
+    assert kinds(dataclasses.replace(stated, stocks={}), "m m") == ["stock"]
+
+
+# --- gangs ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("PE-11")
+def test_a_gang_is_whole_or_absent():
+    stated = problem([ask("a", gang="g"), ask("b", gang="g")], [place("n1"), place("n2")])
+    assert kinds(stated, "n1 n2") == []
+    assert kinds(stated, "- -") == []
+    assert kinds(stated, "n1 -") == ["gang"]
+
+
+def test_a_gang_of_which_members_are_missing_does_not_start():
+    stated = problem([ask("a", gang="g", size=3), ask("b", gang="g", size=3)], [place("n1")])
+    assert kinds(stated, "n1 n1") == ["gang"]
+    assert kinds(stated, "- -") == []
+
+
+def test_gangs_of_one_name_in_two_namespaces_are_two():
+    stated = problem([ask("a", gang="g"), ask("b", gang="g", namespace="other")], [place("n1")])
+    assert kinds(stated, "n1 n1") == ["gang"]
+
+
+@pytest.mark.requirement("PE-11")
+def test_a_gang_stays_in_one_zone_and_on_one_source():
+    pair = [ask("a", gang="g"), ask("b", gang="g")]
+    zones = problem(pair, [place("n1", zone="a"), place("n2", zone="b"), place("n3", zone="a")])
+    assert kinds(zones, "n1 n2") == ["gang"]
+    assert kinds(zones, "n1 n3") == []
+    first, second = {SOURCE: "cr-1"}, {SOURCE: "cr-2"}
+    sources = [place("n1", labels=first), place("n2", labels=second), place("n3", labels=first), place("n4")]
+    stated = problem(pair, sources, [flavour("m", labels=first)])
+    assert kinds(stated, "n1 n2") == ["gang"]
+    assert kinds(stated, "n1 n4") == ["gang"]  # a node of no known source is not of the same one
+    assert kinds(stated, "n1 n3") == []
+    assert kinds(stated, "n1 m") == []
+
+
+def test_a_fault_names_what_it_is_about():
+    stated = problem([ask("a", node_selector=((ZONE, "b"),))], [place("n1")])
+    (fault,) = check(stated, answer(stated, "n1"))
+    assert fault.objects == ("a", "n1")
+    assert fault.sentence == (
+        "a is on n1, but its node selector or required node affinity does not match the labels"
+    )
