@@ -8,12 +8,13 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; 
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 UP_FLAGS ?=
 PYTEST_FLAGS ?=
+BENCH_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help up test lint format bench conformance slow clean
+.PHONY: help up test lint format bench bench-karpenter conformance slow clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 up: $(VENV)/.runtime ## Watch the engine run a simulated day (UP_FLAGS="--for 60s")
 	@$(BIN)/tidemill up $(UP_FLAGS)
@@ -32,7 +33,11 @@ format: $(VENV)/.dev ## Format the code
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.dev ## Print the benchmarks (ratios, not timed tests)
-	@for b in benchmarks/*.py; do echo "== $$b"; $(BIN)/python $$b || exit 1; done
+	@for b in $(filter-out benchmarks/karpenter.py,$(wildcard benchmarks/*.py)); do echo "== $$b"; $(BIN)/python $$b || exit 1; done
+
+# Apart from `bench`: it needs Go, builds for minutes the first time and solves for minutes every time.
+bench-karpenter: $(VENV)/.runtime ## Karpenter's own scheduling benchmark beside ours (BENCH_FLAGS="--pods 1000")
+	@$(BIN)/python benchmarks/karpenter.py $(BENCH_FLAGS)
 
 conformance: $(VENV)/.dev ## Which requirement is proved by which test
 	@$(BIN)/pytest -n auto -q --conformance $(PYTEST_FLAGS)
