@@ -1,0 +1,196 @@
+"""The solver: who goes where, and which nodes to open for the rest. One general method, told in order.
+
+Asks that are alike are one crowd. Crowds are dealt to domains on counts; within a domain, crowds with the same
+needs are poured into what is free, tightest first, and then room is made the cheapest way. Deterministic.
+"""
+
+from __future__ import annotations
+
+from tidemill.decide.problem import NewNode, Problem, Solution
+from tidemill.decide.solver.bins import Bin
+from tidemill.decide.solver.crowd import HOST, Crowd, Crowds, gather
+from tidemill.decide.solver.fill import Filler
+from tidemill.decide.solver.ground import Domain, Ground
+from tidemill.decide.solver.topology import Dealer, Share
+
+__all__ = ["solve"]
+
+
+def solve(problem: Problem) -> Solution:
+    found = gather(problem)  # 1 asks that are alike are one crowd
+    ground = Ground(problem, found)  # 2 domains, and what could be opened in each
+    filler = Filler(ground, found.weights)
+    dealer = _settle_residents(problem, found, ground, filler)  # 3 who is there already
+    shares = _deal(found, ground, filler, dealer)  # 4 which domain, on counts alone
+    left = _fill(shares, filler, dealer)  # 5 which node, and which nodes to open
+    return _write_down(problem, filler, left)  # 6 each new node gets the cheapest type that holds it
+
+
+def _settle_residents(problem: Problem, found: Crowds, ground: Ground, filler: Filler) -> Dealer:
+    places = [(ground.domain_of(place.labels), place) for place in problem.places]
+    domains = sorted({domain for domain, _ in places} | set(ground.by_domain))
+    dealer = Dealer(ground, found, domains)
+    dimensions = found.dimensions
+    hits: dict[tuple[int, str], list[tuple[int, bool]]] = {}
+    for number, (domain, place) in enumerate(places):
+        one = Bin(number, domain, [place.free.get(name, 0) for name in dimensions])
+        one.place = number
+        for resident in place.residents:
+            key = (id(resident.shape), resident.namespace)
+            moved = hits.get(key)
+            if moved is None:
+                moved = hits[key] = [
+                    (counter.number, counter.key == HOST)
+                    for counter in found.counters
+                    if counter.matches(resident.shape, resident.namespace)
+                ]
+            for counter, on_host in moved:
+                if on_host:
+                    one.counts[counter] = one.counts.get(counter, 0) + resident.count
+                else:
+                    dealer.count(counter, domain, resident.count)
+            for term in resident.shape.anti_affinity:
+                for minded in found.counters:
+                    same = (minded.key, minded.selector) == (term.topology_key, term.selector)
+                    if same and minded.namespaces == frozenset(term.namespaces or (resident.namespace,)):
+                        if minded.key == HOST:
+                            one.caps[minded.number] = int(minded.matches(resident.shape, resident.namespace))
+                        else:
+                            dealer.tally.barred[(minded.number, domain[ground.keys.index(minded.key)])] = True
+            if resident.shape.host_ports:
+                one.ports = (one.ports or set()) | set(resident.shape.host_ports)
+        filler.add(one)
+    return dealer
+
+
+def _deal(found: Crowds, ground: Ground, filler: Filler, dealer: Dealer) -> list[Share]:
+    """Bound crowds first; what may go anywhere is dealt after the load, so that forced hosts stand where work is."""
+    domains = sorted(dealer.load)
+    reach: dict[int, list[Domain]] = {}
+    shares: list[Share] = []
+    free: list[Crowd] = []
+    for crowd in sorted(found.crowds, key=_difficulty):
+        allowed = reach.get(crowd.eligibility)
+        if allowed is None:
+            allowed = reach[crowd.eligibility] = _reach(crowd, domains, ground, filler)
+        if not crowd.bound or not allowed:
+            free.append(crowd)
+            continue
+        dealt, stuck = dealer.deal(crowd, allowed)
+        shares += dealt
+        if stuck:
+            shares.append(Share(crowd, stuck, None))
+    for crowd in free:
+        allowed = reach[crowd.eligibility]
+        if forces_hosts(crowd) and len(allowed) > 1:
+            shares += _follow_load(crowd, allowed, dealer)
+        else:
+            shares.append(Share(crowd, crowd.asks, None))
+    return shares
+
+
+def _reach(crowd: Crowd, domains: list[Domain], ground: Ground, filler: Filler) -> list[Domain]:
+    """Domains where the crowd could stand on something."""
+    return [
+        domain
+        for domain in domains
+        if any(ground.allowed(stratum, crowd.eligibility) for stratum in ground.by_domain.get(domain, ()))
+        or any(filler.may_stand(crowd, one) for one in filler.by_domain.get(domain, ()))
+    ]
+
+
+def _difficulty(crowd: Crowd) -> tuple[object, ...]:
+    return (-crowd.priority, not crowd.company, not crowd.apart, -crowd.size, crowd.asks[0])
+
+
+def forces_hosts(crowd: Crowd) -> bool:
+    """Each of its pods keeps the others off its host."""
+    return any(own and cap == 1 for _, cap, own in crowd.host_caps)
+
+
+def _follow_load(crowd: Crowd, domains: list[Domain], dealer: Dealer) -> list[Share]:
+    total = sum(dealer.load[domain] for domain in domains)
+    shares, start = [], 0
+    wanted = 0.0
+    for domain in domains:
+        part = dealer.load[domain] / total if total else 1 / len(domains)
+        wanted += part * len(crowd.asks)
+        stop = min(len(crowd.asks), round(wanted))
+        if stop > start:
+            shares.append(Share(crowd, crowd.asks[start:stop], domain))
+        start = max(start, stop)
+    if start < len(crowd.asks):
+        shares.append(Share(crowd, crowd.asks[start:], domains[-1]))
+    return shares
+
+
+# Priority, whether it forces hosts, size, needs, domain, eligibility: what is filled in one go, and when.
+_Turn = tuple[int, bool, float, tuple[tuple[int, int], ...], Domain, int]
+
+
+def _fill(shares: list[Share], filler: Filler, dealer: Dealer) -> list[tuple[Crowd, list[int]]]:
+    """Those that force hosts open them first; then the large before the small, so that the small fill the gaps."""
+    left: list[tuple[Crowd, list[int]]] = []
+    domains = sorted(dealer.load)
+    groups: dict[_Turn, list[Share]] = {}
+    for share in shares:
+        crowd = share.crowd
+        key: _Turn = (
+            -crowd.priority,
+            not forces_hosts(crowd),
+            -crowd.size,
+            crowd.wants,
+            share.domain or (),
+            crowd.eligibility,
+        )
+        groups.setdefault(key, []).append(share)
+    raised = False
+    for key in sorted(groups):
+        group = groups[key]
+        if not raised and key[1]:
+            raised = True
+            waiting = [share for other in groups if other >= key for share in groups[other]]
+            for domain, demand in _demand(waiting, filler).items():
+                filler.raise_floor(domain, demand)
+        queue = [(share.crowd, share.asks) for share in group]
+        targets = (group[0].domain,) if group[0].domain is not None else domains
+        for domain in targets:
+            queue = filler.pour(queue, domain)
+            if not queue:
+                break
+        for crowd, asks in queue:
+            rest = asks
+            for domain in targets:
+                rest = filler.make_room(crowd, rest, domain)
+                if not rest:
+                    break
+            if rest:
+                left.append((crowd, rest))
+    return left
+
+
+def _demand(shares: list[Share], filler: Filler) -> dict[Domain, list[int]]:
+    """What is still to come, by domain and dimension."""
+    demand: dict[Domain, list[int]] = {}
+    for share in shares:
+        if share.domain is not None:
+            sums = demand.setdefault(share.domain, [0] * len(filler.ground.dimensions))
+            for place, amount in share.crowd.wants:
+                sums[place] += amount * len(share.asks)
+    return demand
+
+
+def _write_down(problem: Problem, filler: Filler, left: list[tuple[Crowd, list[int]]]) -> Solution:
+    solution = Solution()
+    for one in filler.bins:
+        if one.place >= 0:
+            if one.asks:
+                solution.existing[one.place] = one.asks
+        elif one.asks:
+            assert one.ladder is not None
+            rung = one.ladder.rung(one.used)
+            solution.opened.append(NewNode(one.ladder.flavours[rung], one.asks))
+    for _, asks in left:
+        for ask in asks:
+            solution.unplaced[ask] = "no room"
+    return solution

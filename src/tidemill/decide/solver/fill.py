@@ -1,0 +1,389 @@
+"""Fill nodes: what is free first, then the cheapest way to make room, a larger node or one more.
+
+Crowds with the same needs are poured in one go. Many at once look at every bin of the domain and take those
+they would leave least behind in; a few look only at the bins that are tightest in what they need most, found by
+bisection. So the cost grows with kinds and bins where there are many alike, and with pods where there are not.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heapreplace
+
+from tidemill.decide.solver.bins import NO_END, Bin
+from tidemill.decide.solver.crowd import Crowd
+from tidemill.decide.solver.ground import Domain, Ground, Stratum
+
+_BITS = 24  # room for 16 million bins in the low bits of a sort key
+_MASK = (1 << _BITS) - 1
+# How many bins a few pods look at before they ask for more room.
+_PATIENCE = 48
+# One in so many bins wanted: then looking at all of them at once is cheaper than one by one.
+_MANY = 40
+# Floors are raised a little beyond the demand: what is not used is not kept, and large pods find their place.
+_HEADROOM = 1.02
+
+Queue = list[tuple[Crowd, list[int]]]  # crowds with the same needs, and their asks
+
+
+class Shelf:
+    """The bins of one domain, sorted by what is free of one dimension."""
+
+    __slots__ = ("dimension", "keys", "stale")
+
+    def __init__(self, dimension: int) -> None:
+        self.dimension = dimension
+        self.keys: list[int] = []
+        self.stale = True
+
+
+class Filler:
+    def __init__(self, ground: Ground, weights: Sequence[float]) -> None:
+        self.ground = ground
+        self._weights = weights  # what one unit of each dimension is worth when fits are compared
+        self.bins: list[Bin] = []
+        self.by_domain: dict[Domain, list[Bin]] = {}
+        self._shelves: dict[Domain, dict[int, Shelf]] = {}
+        self._stands: dict[tuple[int, int], bool] = {}
+
+    def add(self, one: Bin) -> None:
+        self.bins.append(one)
+        self.by_domain.setdefault(one.domain, []).append(one)
+        for shelf in self._shelves.get(one.domain, {}).values():
+            if not shelf.stale:
+                insort(shelf.keys, _key(one, shelf.dimension))
+
+    # --- pouring ---
+
+    def pour(self, queue: Queue, domain: Domain) -> Queue:
+        """As many as fit into what is free in this domain; returns the rest."""
+        bins = self.by_domain.get(domain)
+        if not bins:
+            return queue
+        total = sum(len(asks) for _, asks in queue)
+        if total * _MANY >= len(bins):
+            while queue:
+                rest = self._pour_many(queue, bins)
+                if sum(len(asks) for _, asks in rest) == total:
+                    break
+                queue, total = rest, sum(len(asks) for _, asks in rest)
+            self._disturb(domain)
+            return queue
+        return self._pour_few(queue, domain)
+
+    def _pour_many(self, queue: Queue, bins: list[Bin]) -> Queue:
+        """One pod to a bin, those first where least would be left over."""
+        line = _Line(queue)
+        first = line.head
+        for score, number in self._fits(first, bins):
+            del score
+            one = self.bins[number]
+            asks = line.next_for(one, self)
+            if asks is not None:
+                one.take(line.chosen, asks)
+                if line.empty:
+                    break
+        return line.rest()
+
+    def _fits(self, crowd: Crowd, bins: list[Bin]) -> list[tuple[float, int]]:
+        """Bins with room for one, by how much they would have left and how lopsided it would be."""
+        weights = self._weights
+        (main, most), *others = [(place, amount) for place, amount in crowd.wants if weights[place] > 0] or [
+            (0, 0)
+        ]
+        weight = weights[main]
+        fits = []
+        if len(others) == 1:
+            (second, less), other_weight = others[0], weights[others[0][0]]
+            for one in bins:
+                free = one.free
+                a = free[main] - most
+                if a >= 0:
+                    b = free[second] - less
+                    if b >= 0:
+                        left, right = a * weight, b * other_weight
+                        fits.append((left + right + abs(left - right), one.number))
+        else:
+            for one in bins:
+                free = one.free
+                left = (free[main] - most) * weight
+                if left >= 0:
+                    score = left
+                    for place, amount in others:
+                        right = (free[place] - amount) * weights[place]
+                        if right < 0:
+                            break
+                        score += right
+                    else:
+                        fits.append((score, one.number))
+        fits.sort()
+        return fits
+
+    def _pour_few(self, queue: Queue, domain: Domain) -> Queue:
+        rest: Queue = []
+        for crowd, asks in queue:
+            left = self._pour_crowd(crowd, asks, domain)
+            if left:
+                rest.append((crowd, left))
+        return rest
+
+    def _pour_crowd(self, crowd: Crowd, asks: list[int], domain: Domain) -> list[int]:
+        dimension, amount = crowd.wants[0]
+        keys, bins = self._shelf(domain, dimension).keys, self.bins
+        start = bisect_left(keys, amount << _BITS)
+        done, total = 0, len(asks)
+        changed: list[tuple[Bin, list[int]]] = []
+        for key in keys[start : start + _PATIENCE]:
+            one = bins[key & _MASK]
+            count = one.room(crowd.wants)
+            if count == 0 or not self.may_stand(crowd, one):
+                continue
+            count = min(count, one.tolerance(crowd), total - done)
+            if count > 0:
+                changed.append((one, one.free.copy()))
+                one.take(crowd, asks[done : done + count])
+                done += count
+                if done == total:
+                    break
+        for one, before in changed:
+            self._moved(one, before)
+        return asks[done:] if done else asks
+
+    def may_stand(self, crowd: Crowd, one: Bin) -> bool:
+        if crowd.eligibility in one.eligibilities:
+            return True
+        if one.place < 0:
+            return self._joins(crowd, one)
+        key = (crowd.eligibility, one.number)
+        known = self._stands.get(key)
+        if known is None:
+            known = self._stands[key] = self.ground.may_stand(crowd, self.ground.problem.places[one.place])
+        return known
+
+    def _joins(self, crowd: Crowd, one: Bin) -> bool:
+        """Is there a flavour for the pods of a new bin and this crowd together, no dearer than the bin is now?"""
+        assert one.stratum is not None and one.ladder is not None
+        together = one.eligibilities | {crowd.eligibility}
+        ladder = self.ground.ladder(one.stratum, together)
+        if ladder is None:
+            return False
+        rung = next(
+            (r for r, flavour in enumerate(ladder.flavours) if flavour is one.ladder.flavours[one.rung]), -1
+        )
+        if rung < 0:
+            return False
+        one.eligibilities, one.ladder, one.rung = together, ladder, rung
+        return True
+
+    # --- making room ---
+
+    def raise_floor(self, domain: Domain, demand: list[int]) -> None:
+        """Let new bins grow evenly until together they could hold what is to come, the smallest first.
+
+        Growing before filling pays for the same number of steps, but gives the large pods many bins to choose
+        from and the small ones many gaps to fill.
+        """
+        bins = self.by_domain.get(domain, [])
+        free = [0] * len(demand)
+        for one in bins:
+            for place, amount in enumerate(one.free):
+                if amount > 0:
+                    free[place] += amount
+        wanted = [int(amount * _HEADROOM) for amount in demand]
+        heap = [(one.rung, one.number) for one in bins if one.ladder is not None]
+        heapify(heap)
+        while heap and any(short > there for short, there in zip(wanted, free, strict=True)):
+            rung, number = heap[0]
+            one = self.bins[number]
+            assert one.ladder is not None
+            if rung + 1 >= len(one.ladder.prices) or not self._affords(one, rung + 1):
+                heappop(heap)
+                continue
+            before, after = one.ladder.capacities[rung], one.ladder.capacities[rung + 1]
+            for place, (low, high) in enumerate(zip(before, after, strict=True)):
+                free[place] += high - low
+            self._climb(one, rung + 1)
+            heapreplace(heap, (rung + 1, number))
+        self._disturb(domain)
+
+    def make_room(self, crowd: Crowd, asks: list[int], domain: Domain) -> list[int]:
+        """Climb or open, whichever costs less for the next pod, until all have room or nothing can be had."""
+        climbs = True
+        while asks:
+            climb = self._best_climb(crowd, domain) if climbs else None
+            climbs = climb is not None  # bins only get fuller: where none could grow, none will
+            opening = self._best_opening(crowd, domain)
+            if climb is None and opening is None:
+                return asks
+            if climb is not None and (opening is None or climb[0][0] <= opening[0]):
+                one = climb[2]
+                before = one.free.copy()
+                self._climb(one, climb[1])
+                self._moved(one, before)
+            else:
+                assert opening is not None
+                one = self._open(crowd, opening[1], opening[2])
+            count = min(one.room(crowd.wants), one.tolerance(crowd), len(asks))
+            assert count > 0
+            before = one.free.copy()
+            one.take(crowd, asks[:count])
+            self._moved(one, before)
+            asks = asks[count:]
+        return asks
+
+    def _best_climb(self, crowd: Crowd, domain: Domain) -> tuple[tuple[float, float], int, Bin] | None:
+        """The new bin that makes room for one more at the least extra price."""
+        best: tuple[tuple[float, float], int, Bin] | None = None
+        for one in self._climbers(crowd, domain):
+            assert one.ladder is not None
+            used = one.used.copy()
+            for place, amount in crowd.wants:
+                used[place] += amount
+            rung = one.ladder.rung(used)
+            if rung <= one.rung or not self._affords(one, rung):
+                continue
+            prices = one.ladder.prices
+            waste = sum(
+                (a - b) * weight
+                for a, b, weight in zip(one.ladder.capacities[rung], used, self._weights, strict=True)
+            )
+            score = (round(prices[rung] - prices[one.rung], 9), waste)
+            if best is None or score < best[0]:
+                best = (score, rung, one)
+        return best
+
+    def _climbers(self, crowd: Crowd, domain: Domain) -> Iterator[Bin]:
+        """New bins with the most free: a larger type wastes least where only a little was missing."""
+        keys = self._shelf(domain, crowd.wants[0][0]).keys
+        tried = 0
+        for place in range(len(keys) - 1, max(-1, len(keys) - 1 - 6 * _PATIENCE), -1):
+            one = self.bins[keys[place] & _MASK]
+            if one.place < 0 and crowd.eligibility in one.eligibilities and one.tolerance(crowd) > 0:
+                yield one
+                tried += 1
+                if tried >= _PATIENCE:
+                    return
+
+    def _best_opening(self, crowd: Crowd, domain: Domain) -> tuple[float, Stratum, int] | None:
+        used = [0] * len(self.ground.dimensions)
+        for place, amount in crowd.wants:
+            used[place] = amount
+        for stratum in self.ground.by_domain.get(domain, ()):
+            ladder = self.ground.ladder(stratum, frozenset((crowd.eligibility,)))
+            if ladder is None or (stratum.stock and self.ground.stocks.get(stratum.stock, 0) < 1):
+                continue
+            rung = ladder.rung(used)
+            if rung >= 0 and self._budget_allows(stratum, ladder.flavours[rung].consumes):
+                return round(ladder.prices[rung], 9), stratum, rung
+        return None
+
+    def _open(self, crowd: Crowd, stratum: Stratum, rung: int) -> Bin:
+        ladder = self.ground.ladder(stratum, frozenset((crowd.eligibility,)))
+        assert ladder is not None
+        one = Bin(len(self.bins), stratum.domain, list(ladder.capacities[rung]))
+        one.stratum, one.ladder, one.rung = stratum, ladder, rung
+        one.used = [0] * len(self.ground.dimensions)
+        one.eligibilities = frozenset((crowd.eligibility,))
+        if stratum.stock:
+            self.ground.stocks[stratum.stock] -= 1
+        self._spend(stratum, ladder.flavours[rung].consumes, +1)
+        self.add(one)
+        return one
+
+    def _climb(self, one: Bin, rung: int) -> None:
+        assert one.ladder is not None and one.stratum is not None
+        if one.stratum.budget:
+            self._spend(one.stratum, one.ladder.flavours[one.rung].consumes, -1)
+            self._spend(one.stratum, one.ladder.flavours[rung].consumes, +1)
+        one.stand_on(rung)
+
+    def _affords(self, one: Bin, rung: int) -> bool:
+        assert one.ladder is not None and one.stratum is not None
+        if not one.stratum.budget:
+            return True
+        now, then = one.ladder.flavours[one.rung].consumes, one.ladder.flavours[rung].consumes
+        left = self.ground.budgets.get(one.stratum.budget, {})
+        return all(left.get(name, NO_END) >= amount - now.get(name, 0) for name, amount in then.items())
+
+    def _budget_allows(self, stratum: Stratum, consumes: Mapping[str, int]) -> bool:
+        left = self.ground.budgets.get(stratum.budget)
+        return left is None or all(left.get(name, NO_END) >= amount for name, amount in consumes.items())
+
+    def _spend(self, stratum: Stratum, consumes: Mapping[str, int], sign: int) -> None:
+        left = self.ground.budgets.get(stratum.budget)
+        if left is not None:
+            for name, amount in consumes.items():
+                if name in left:
+                    left[name] -= sign * amount
+
+    # --- shelves ---
+
+    def _shelf(self, domain: Domain, dimension: int) -> Shelf:
+        shelves = self._shelves.setdefault(domain, {})
+        shelf = shelves.get(dimension)
+        if shelf is None:
+            shelf = shelves[dimension] = Shelf(dimension)
+        if shelf.stale:
+            shelf.keys = sorted(_key(one, dimension) for one in self.by_domain.get(domain, ()))
+            shelf.stale = False
+        return shelf
+
+    def _disturb(self, domain: Domain) -> None:
+        for shelf in self._shelves.get(domain, {}).values():
+            shelf.stale = True
+
+    def _moved(self, one: Bin, before: list[int]) -> None:
+        """Put a bin where it belongs now, on every shelf of its domain."""
+        for shelf in self._shelves.get(one.domain, {}).values():
+            if shelf.stale:
+                continue
+            keys, was = shelf.keys, before[shelf.dimension]
+            place = bisect_left(keys, (max(0, was) << _BITS) | one.number)
+            del keys[place]
+            insort(keys, _key(one, shelf.dimension))
+
+
+def _key(one: Bin, dimension: int) -> int:
+    return (max(0, one.free[dimension]) << _BITS) | one.number
+
+
+class _Line:
+    """Crowds with the same needs, standing in line for bins one pod at a time."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._crowds = [crowd for crowd, _ in queue]
+        self._asks = [asks for _, asks in queue]
+        self._done = [0] * len(queue)
+        self._first = 0
+        self.chosen = self._crowds[0]
+
+    @property
+    def head(self) -> Crowd:
+        return self._crowds[0]
+
+    @property
+    def empty(self) -> bool:
+        return self._first >= len(self._crowds)
+
+    def next_for(self, one: Bin, filler: Filler) -> list[int] | None:
+        """The first in line that this bin puts up with, looking a few places down the line."""
+        crowds = self._crowds
+        for place in range(self._first, min(self._first + 6, len(crowds))):
+            done = self._done[place]
+            if done >= len(self._asks[place]):
+                continue
+            crowd = crowds[place]
+            if (not crowd.host_moves and not crowd.host_caps and not crowd.ports) or one.tolerance(crowd) > 0:
+                if not filler.may_stand(crowd, one):
+                    continue
+                self.chosen = crowd
+                self._done[place] = done + 1
+                while self._first < len(crowds) and self._done[self._first] >= len(self._asks[self._first]):
+                    self._first += 1
+                return self._asks[place][done : done + 1]
+        return None
+
+    def rest(self) -> Queue:
+        left = zip(self._crowds, self._asks, self._done, strict=True)
+        return [(crowd, asks[done:]) for crowd, asks, done in left if done < len(asks)]

@@ -1,0 +1,198 @@
+"""The ground pods can stand on: domains, and in each the kinds of node that could be opened.
+
+A domain is one combination of values of the topology keys that matter in this problem (usually just the
+zone). A stratum is what can be opened in a domain from one source at one rank; its flavours differ in size and
+price and form a ladder that a node climbs as it fills: its type is chosen last.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from tidemill.decide.problem import Flavour, Place, Problem
+from tidemill.decide.rules import tolerates
+from tidemill.decide.solver.crowd import HOST, Crowd, Crowds, selects
+from tidemill.spec import names
+from tidemill.world import PodShape, Taint
+
+Domain = tuple[str, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Ladder:
+    """Flavours of one stratum that a set of pods may use, cheapest first, those that are never better left out."""
+
+    flavours: list[Flavour]
+    capacities: list[list[int]]  # by rung, by dimension
+    prices: list[float]
+    columns: list[list[int]] | None  # by dimension, if every rung holds at least what the one before holds
+    _known: dict[tuple[int, ...], int] = field(default_factory=dict)
+
+    def rung(self, used: list[int]) -> int:
+        """The cheapest that holds so much; -1: none does."""
+        if self.columns is not None:
+            rung = 0
+            for column, amount in zip(self.columns, used, strict=True):
+                if column[rung] < amount:
+                    rung = bisect_left(column, amount, rung)
+                    if rung == len(column):
+                        return -1
+            return rung
+        key = tuple(used)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = next(
+                (
+                    rung
+                    for rung, capacity in enumerate(self.capacities)
+                    if all(a >= b for a, b in zip(capacity, used, strict=True))
+                ),
+                -1,
+            )
+        return known
+
+
+@dataclass(slots=True, eq=False)
+class Stratum:
+    """What one source could give in one domain. Lower ranks are used first, whatever the price."""
+
+    number: int
+    rank: tuple[int, ...]
+    domain: Domain
+    flavours: list[Flavour]
+    taints: tuple[Taint, ...]
+    stock: str
+    budget: str
+    deadline: datetime | None
+    drain_from: datetime | None
+    overflow: bool
+    ladders: dict[frozenset[int], Ladder | None] = field(default_factory=dict)
+    allowed: dict[int, list[int]] = field(default_factory=dict)  # eligibility -> flavours by position
+
+
+class Ground:
+    def __init__(self, problem: Problem, found: Crowds) -> None:
+        self.problem = problem
+        self.keys = found.keys
+        self.dimensions = found.dimensions
+        self.strata: list[Stratum] = self._stratify(problem.flavours)
+        self.stocks = dict(problem.stocks)
+        self.budgets = {name: dict(left) for name, left in problem.budgets.items()}
+        self.by_domain: dict[Domain, list[Stratum]] = {}
+        for stratum in sorted(self.strata, key=lambda one: (one.rank, one.number)):
+            self.by_domain.setdefault(stratum.domain, []).append(stratum)
+        self._profiles = {crowd.eligibility: crowd for crowd in (*found.crowds, *found.gangs)}
+
+    def domain_of(self, labels: Mapping[str, str]) -> Domain:
+        return tuple(labels.get(key, "") for key in self.keys)
+
+    def _stratify(self, flavours: Iterable[Flavour]) -> list[Stratum]:
+        groups: dict[tuple[object, ...], Stratum] = {}
+        for flavour in flavours:
+            domain = self.domain_of(flavour.labels)
+            key = (
+                flavour.rank, domain, flavour.taints, flavour.stock, flavour.budget, flavour.deadline,
+                flavour.drain_from, flavour.overflow,
+            )  # fmt: skip
+            stratum = groups.get(key)
+            if stratum is None:
+                stratum = groups[key] = Stratum(
+                    len(groups), flavour.rank, domain, [], flavour.taints, flavour.stock, flavour.budget,
+                    flavour.deadline, flavour.drain_from, flavour.overflow,
+                )  # fmt: skip
+            stratum.flavours.append(flavour)
+        return list(groups.values())
+
+    # --- who may stand where ---
+
+    def allowed(self, stratum: Stratum, eligibility: int) -> list[int]:
+        """Positions of the flavours that crowds with this eligibility may use."""
+        known = stratum.allowed.get(eligibility)
+        if known is None:
+            crowd = self._profiles[eligibility]
+            shape, ready = crowd.shape, self.problem.now + self.problem.boot
+            suits = (
+                (crowd.overflow or not stratum.overflow)
+                and tolerated(shape, stratum.taints)
+                and not wants_host(shape)
+                and self.lasts(crowd, stratum.deadline, stratum.drain_from, ready)
+            )
+            known = (
+                [place for place, one in enumerate(stratum.flavours) if admitted(shape, one.labels)]
+                if suits
+                else []
+            )
+            stratum.allowed[eligibility] = known
+        return known
+
+    def may_stand(self, crowd: Crowd, place: Place) -> bool:
+        ready = place.ready_at or self.problem.now
+        return (
+            (crowd.overflow or not place.overflow)
+            and tolerated(crowd.shape, place.taints)
+            and self.lasts(crowd, place.deadline, place.drain_from, ready)
+            and admitted(crowd.shape, place.labels)
+        )
+
+    def lasts(
+        self, crowd: Crowd, deadline: datetime | None, drain_from: datetime | None, ready: datetime
+    ) -> bool:
+        if deadline is None:
+            return True
+        until = deadline - crowd.lead
+        if drain_from is not None:
+            until = min(until, drain_from)
+        return ready + crowd.need <= until
+
+    def ladder(self, stratum: Stratum, eligibilities: frozenset[int]) -> Ladder | None:
+        """For pods of all these eligibilities on one node; None: no flavour suits them all."""
+        if eligibilities in stratum.ladders:
+            return stratum.ladders[eligibilities]
+        positions = set.intersection(*(set(self.allowed(stratum, one)) for one in eligibilities))
+        ladder = self._build([stratum.flavours[place] for place in sorted(positions)]) if positions else None
+        stratum.ladders[eligibilities] = ladder
+        return ladder
+
+    def _build(self, flavours: list[Flavour]) -> Ladder:
+        dimensions = self.dimensions
+        rows = sorted(
+            ((one.price, [one.capacity.get(name, 0) for name in dimensions], one) for one in flavours),
+            key=lambda row: (row[0], [-amount for amount in row[1]], row[2].name),
+        )
+        kept: list[tuple[float, list[int], Flavour]] = []
+        last: list[int] | None = None
+        chain = True
+        for price, capacity, flavour in rows:
+            if last is not None and all(a <= b for a, b in zip(capacity, last, strict=True)):
+                continue  # no more room than a cheaper one
+            if not chain and any(all(a <= b for a, b in zip(capacity, row[1], strict=True)) for row in kept):
+                continue
+            if last is not None and not all(a >= b for a, b in zip(capacity, last, strict=True)):
+                chain = False
+            kept.append((price, capacity, flavour))
+            last = capacity
+        capacities = [row[1] for row in kept]
+        columns = [list(column) for column in zip(*capacities, strict=True)] if chain else None
+        return Ladder([row[2] for row in kept], capacities, [row[0] for row in kept], columns)
+
+
+def tolerated(shape: PodShape, taints: tuple[Taint, ...]) -> bool:
+    return all(taint.effect == "PreferNoSchedule" or tolerates(shape.tolerations, taint) for taint in taints)
+
+
+def admitted(shape: PodShape, labels: Mapping[str, str]) -> bool:
+    """Node selector, required node affinity and the zones of its volumes."""
+    for key, value in shape.node_selector:
+        if labels.get(key) != value:
+            return False
+    if shape.node_terms and not any(selects(term, labels) for term in shape.node_terms):
+        return False
+    return not shape.volume_zones or labels.get(names.LABEL_ZONE) in shape.volume_zones
+
+
+def wants_host(shape: PodShape) -> bool:
+    """It names a host: only a node that is there can be it."""
+    return any(key == HOST for key, _ in shape.node_selector)

@@ -1,0 +1,186 @@
+"""Which domain each pod goes to, decided on counts before a single node is looked at.
+
+Spread, affinity and anti-affinity over domains (zones, mostly) only ask how many pods of a kind a domain has.
+The rules are kept for the final state, whatever the order in which the scheduler binds: a counter that
+somebody watches stays level even when pods come that do not mind it themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tidemill.decide.solver.crowd import Crowd, Crowds
+from tidemill.decide.solver.ground import Domain, Ground
+
+
+@dataclass(slots=True)
+class Share:
+    """So many asks of a crowd, for one domain. None: wherever it fits."""
+
+    crowd: Crowd
+    asks: list[int]
+    domain: Domain | None
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of the counters over the values of their keys, and how strictly somebody watches each."""
+
+    counts: list[dict[str, int]]
+    skew: dict[int, int] = field(default_factory=dict)  # counter -> the smallest skew asked for
+    barred: dict[tuple[int, str], bool] = field(default_factory=dict)  # an anti-affine pod is there
+
+
+class Dealer:
+    def __init__(self, ground: Ground, found: Crowds, domains: list[Domain]) -> None:
+        self._ground = ground
+        self._position = {key: place for place, key in enumerate(ground.keys)}
+        self._keys = [counter.key for counter in found.counters]
+        self.tally = Tally([{} for _ in found.counters])
+        self._domains = domains
+        self.load: dict[Domain, float] = dict.fromkeys(domains, 0.0)
+        self._eligible: dict[int, list[Domain]] = {}
+
+    # --- what is there already ---
+
+    def count(self, counter: int, domain: Domain, pods: int) -> None:
+        value = self._value(counter, domain)
+        counts = self.tally.counts[counter]
+        counts[value] = counts.get(value, 0) + pods
+
+    def _value(self, counter: int, domain: Domain) -> str:
+        return domain[self._position[self._keys[counter]]]
+
+    # --- dealing ---
+
+    def deal(self, crowd: Crowd, domains: list[Domain]) -> tuple[list[Share], list[int]]:
+        """Shares of a crowd over these domains, and the asks that no domain may take."""
+        quick = self._deal_level(crowd, domains)
+        quotas = quick if quick is not None else self._deal_one_by_one(crowd, domains)
+        shares, start = [], 0
+        for domain, count in quotas:
+            shares.append(Share(crowd, crowd.asks[start : start + count], domain))
+            self.load[domain] += count * crowd.size
+            start += count
+        return shares, crowd.asks[start:]
+
+    def _deal_level(self, crowd: Crowd, domains: list[Domain]) -> list[tuple[Domain, int]] | None:
+        """The usual case at once: one counter to keep level, and rules that are met wherever it is kept so."""
+        if crowd.apart or crowd.company or len(crowd.moves) != 1 or len(self._ground.keys) != 1:
+            return None
+        moved = crowd.moves[0]
+        counts = self.tally.counts[moved]
+        values = [domain[0] for domain in domains]
+        for counter, rule, own in crowd.spreads:
+            if own and counter != moved:
+                return None
+            minded = self.tally.counts[counter]
+            there = [minded.get(value, 0) for value in values]
+            if max(there) - min(there) > rule.max_skew or len(values) < rule.min_domains:
+                return None
+        for (counter, _), barred in self.tally.barred.items():
+            if barred and counter == moved:
+                return None
+        heights = sorted(
+            (counts.get(value, 0), self.load[domain], place)
+            for place, (value, domain) in enumerate(zip(values, domains, strict=True))
+        )
+        quotas = _fill_level([height for height, _, _ in heights], len(crowd.asks))
+        dealt = []
+        for (_, _, place), quota in zip(heights, quotas, strict=True):
+            if quota:
+                counts[values[place]] = counts.get(values[place], 0) + quota
+                dealt.append((domains[place], quota))
+        for counter, rule, _ in crowd.spreads:
+            self._watch(counter, rule.max_skew)
+        return dealt
+
+    def _watch(self, counter: int, skew: int) -> None:
+        known = self.tally.skew.get(counter)
+        self.tally.skew[counter] = skew if known is None else min(known, skew)
+
+    def _deal_one_by_one(self, crowd: Crowd, domains: list[Domain]) -> list[tuple[Domain, int]]:
+        quotas: dict[Domain, int] = {}
+        for _ in crowd.asks:
+            domain = self._best(crowd, domains)
+            if domain is None:
+                break
+            quotas[domain] = quotas.get(domain, 0) + 1
+            self.load[domain] += crowd.size * 1e-9  # so that ties rotate; the whole is added afterwards
+            for counter in crowd.moves:
+                self.count(counter, domain, 1)
+            for counter, rule, _ in crowd.spreads:
+                self._watch(counter, rule.max_skew)
+            for counter, _ in crowd.apart:
+                self.tally.barred[(counter, self._value(counter, domain))] = True
+        return list(quotas.items())
+
+    def _best(self, crowd: Crowd, domains: list[Domain]) -> Domain | None:
+        allowed = [domain for domain in domains if self.allows(crowd, domain, domains)]
+        if not allowed:
+            return None
+
+        def heights(domain: Domain) -> tuple[int, float]:
+            moved = sum(
+                self.tally.counts[counter].get(self._value(counter, domain), 0) for counter in crowd.moves
+            )
+            return moved, self.load[domain]
+
+        return min(allowed, key=heights)
+
+    def allows(self, crowd: Crowd, domain: Domain, domains: list[Domain]) -> bool:
+        """Would everybody be content, the pods that are there included, with one more of this crowd here?"""
+        for counter, rule, own in crowd.spreads:
+            if (
+                self._height(counter, domain) + own - self._lowest(counter, domains, rule.min_domains)
+                > rule.max_skew
+            ):
+                return False
+        for counter, own in crowd.apart:
+            if self._height(counter, domain) - 0 > 0 and not (own and self._height(counter, domain) == 0):
+                return False
+        for counter, own_match in crowd.company:
+            if self._height(counter, domain) == 0 and not (
+                own_match and not any(self.tally.counts[counter].values())
+            ):
+                return False
+        for counter in crowd.moves:
+            if self.tally.barred.get((counter, self._value(counter, domain))):
+                return False
+            skew = self.tally.skew.get(counter)
+            if (
+                skew is not None
+                and self._height(counter, domain) + 1 - self._lowest(counter, domains, 1) > skew
+            ):
+                return False
+        return True
+
+    def _height(self, counter: int, domain: Domain) -> int:
+        return self.tally.counts[counter].get(self._value(counter, domain), 0)
+
+    def _lowest(self, counter: int, domains: list[Domain], min_domains: int) -> int:
+        values = {self._value(counter, domain) for domain in domains}
+        if len(values) < min_domains:
+            return 0
+        counts = self.tally.counts[counter]
+        return min(counts.get(value, 0) for value in values)
+
+
+def _fill_level(heights: list[int], pods: int) -> list[int]:
+    """Pour pods onto columns of these heights (lowest first) so that the lowest rise first."""
+    quotas = [0] * len(heights)
+    level, columns = heights[0], 1
+    while pods > 0:
+        while columns < len(heights) and heights[columns] <= level:
+            columns += 1
+        upto = heights[columns] if columns < len(heights) else None
+        rise = pods // columns if upto is None else min(pods // columns, upto - level)
+        if rise == 0:
+            for place in range(pods):
+                quotas[place] += 1
+            return quotas
+        for place in range(columns):
+            quotas[place] += rise
+        pods -= rise * columns
+        level += rise
+    return quotas
