@@ -37,7 +37,7 @@ SIZES = (1000, 5000, 10000, 20000)  # the sizes from 1,000 up that Karpenter's f
 # only keeps a struct; the second comes after the clock has been read.
 HOOKS = (
     ("\t\tif i == 0 {\n", "\t\t\tfirstResults = results\n"),
-    ('\tb.ReportMetric(float64(nodesInRound1), "nodes")\n', "\treportPrice(b, pods)\n"),
+    ('\tb.ReportMetric(float64(nodesInRound1), "nodes")\n', "\treportPrice(b)\n"),
 )
 
 
@@ -47,22 +47,17 @@ class CannotRun(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """One side at one size. Price and bound are per hour, `None` where that side did not tell."""
+    """One side at one size. The price is per hour, of all nodes together."""
 
     pods: int
     pods_per_s: float
     nodes: int
-    price: float | None
-    bound: float | None
+    price: float
     cpu_s: float  # of the whole process: what a busy machine cannot stretch
 
     @property
-    def price_per_pod(self) -> float | None:
-        return None if self.price is None else self.price / self.pods
-
-    @property
-    def over_bound_percent(self) -> float | None:
-        return 100 * (self.price / self.bound - 1) if self.price and self.bound else None
+    def price_per_pod(self) -> float:
+        return self.price / self.pods
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +194,7 @@ def karpenter_figures(output: str, pods: int, cpu_s: float) -> Packed:
     by_unit = {unit: float(value) for value, unit in zip(words[::2], words[1::2], strict=True)}
     if by_unit["pods"] != pods:
         raise CannotRun(f"Karpenter placed {by_unit['pods']:,.0f} of {pods:,} pods")
-    return Packed(
-        pods, by_unit["pods/sec"], int(by_unit["nodes"]), by_unit.get("price"), by_unit.get("bound"), cpu_s
-    )
+    return Packed(pods, by_unit["pods/sec"], int(by_unit["nodes"]), by_unit["price"], cpu_s)
 
 
 def run_karpenter(binary: Path, pods: int, limit_s: float) -> Packed:
@@ -216,10 +209,10 @@ def run_karpenter(binary: Path, pods: int, limit_s: float) -> Packed:
 
 def tidemill_figures(answer: dict[str, Any], pods: int, cpu_s: float) -> Packed:
     if not answer["checked"]:
-        raise CannotRun(f"the checker objects to Tidemill's placement of {pods:,} pods")
-    return Packed(
-        pods, answer["pods_per_s"], answer["nodes"], answer.get("price"), answer.get("lower_bound"), cpu_s
-    )
+        raise CannotRun("the checker objects to Tidemill's placement")
+    if answer["placed"] != pods:
+        raise CannotRun(f"Tidemill placed {answer['placed']:,} of {pods:,} pods")
+    return Packed(pods, answer["pods_per_s"], answer["nodes"], answer["price"], cpu_s)
 
 
 def run_tidemill(pods: int, limit_s: float) -> Packed:
@@ -250,16 +243,15 @@ def compare(binary: Path, pods: int, rounds: int, limit_s: float) -> Row:
 
 TITLES = (
     "pods", "karpenter pods/s", "tidemill pods/s", "ratio", "nodes k.", "nodes t.",
-    "price/pod k.", "price/pod t.", "over bound k.", "over bound t.", "load",
+    "price/pod k.", "price/pod t.", "load",
 )  # fmt: skip
 
 
 def cells(row: Row) -> list[str]:
     """One cell per title; a dash where a side was not measured."""
 
-    def both(read: Callable[[Packed], float | None], form: str, unit: str = "") -> list[str]:
-        values = [read(side) if side else None for side in (row.karpenter, row.tidemill)]
-        return ["-" if value is None else f"{value:{form}}{unit}" for value in values]
+    def both(read: Callable[[Packed], float], form: str) -> list[str]:
+        return [f"{read(side):{form}}" if side else "-" for side in (row.karpenter, row.tidemill)]
 
     return [
         f"{row.pods:,}",
@@ -267,7 +259,6 @@ def cells(row: Row) -> list[str]:
         f"{row.ratio:,.0f}x" if row.ratio else "-",
         *both(lambda side: side.nodes, ",d"),
         *both(lambda side: side.price_per_pod, ".4f"),
-        *both(lambda side: side.over_bound_percent, "+.1f", "%"),
         f"{row.load:.1f}",
     ]
 
@@ -279,10 +270,7 @@ def aligned(values: Sequence[str]) -> str:
 
 def as_json(row: Row) -> dict[str, Any]:
     def side(packed: Packed | None) -> dict[str, Any] | None:
-        if packed is None:
-            return None
-        derived = {"price_per_pod": packed.price_per_pod, "over_bound_percent": packed.over_bound_percent}
-        return dataclasses.asdict(packed) | derived
+        return dataclasses.asdict(packed) | {"price_per_pod": packed.price_per_pod} if packed else None
 
     sides = {"karpenter": side(row.karpenter), "tidemill": side(row.tidemill)}
     return {"pods": row.pods, "ratio": row.ratio, "load": row.load, **sides}

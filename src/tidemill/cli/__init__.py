@@ -36,6 +36,7 @@ VERBS = {
     "status": Verb("live", "status", "Show pools, nodes, blocks and what is waiting."),
     "why": Verb("live", "why", "Say in one sentence why a pod is pending."),
     "catalog": Verb("catalog", "catalog", "List instance types, what pods get of them, and prices."),
+    "bench": Verb("bench", "bench", "Measure the packing of pods, and check what comes out."),
     "schema": Verb("documents", "schema", "Print the JSON Schema of the documents."),
     "import": Verb("documents", "import_", "Turn other tools' compute pools into documents."),
 }

@@ -22,7 +22,7 @@ def solve(problem: Problem) -> Solution:
     filler = Filler(ground, found.weights)
     dealer = _settle_residents(problem, found, ground, filler)  # 3 who is there already
     shares = _deal(found, ground, filler, dealer)  # 4 which domain, on counts alone
-    left = _fill(shares, filler, dealer)  # 5 which node, and which nodes to open
+    left = _fill(shares, filler)  # 5 which node, and which nodes to open
     return _write_down(problem, filler, left)  # 6 each new node gets the cheapest type that holds it
 
 
@@ -33,7 +33,7 @@ def _settle_residents(problem: Problem, found: Crowds, ground: Ground, filler: F
     dimensions = found.dimensions
     hits: dict[tuple[int, str], list[tuple[int, bool]]] = {}
     for number, (domain, place) in enumerate(places):
-        one = Bin(number, domain, [place.free.get(name, 0) for name in dimensions])
+        one = Bin(number, (place.rank, domain), [place.free.get(name, 0) for name in dimensions])
         one.place = number
         for resident in place.residents:
             key = (id(resident.shape), resident.namespace)
@@ -56,7 +56,7 @@ def _settle_residents(problem: Problem, found: Crowds, ground: Ground, filler: F
                         if minded.key == HOST:
                             one.caps[minded.number] = int(minded.matches(resident.shape, resident.namespace))
                         else:
-                            dealer.tally.barred[(minded.number, domain[ground.keys.index(minded.key)])] = True
+                            dealer.bar(minded.number, domain)
             if resident.shape.host_ports:
                 one.ports = (one.ports or set()) | set(resident.shape.host_ports)
         filler.add(one)
@@ -65,38 +65,51 @@ def _settle_residents(problem: Problem, found: Crowds, ground: Ground, filler: F
 
 def _deal(found: Crowds, ground: Ground, filler: Filler, dealer: Dealer) -> list[Share]:
     """Bound crowds first; what may go anywhere is dealt after the load, so that forced hosts stand where work is."""
-    domains = sorted(dealer.load)
-    reach: dict[int, list[Domain]] = {}
+    reach = _Reach(ground, filler, sorted(dealer.load))
     shares: list[Share] = []
     free: list[Crowd] = []
     for crowd in sorted(found.crowds, key=_difficulty):
-        allowed = reach.get(crowd.eligibility)
-        if allowed is None:
-            allowed = reach[crowd.eligibility] = _reach(crowd, domains, ground, filler)
+        allowed = reach.of(crowd)
         if not crowd.bound or not allowed:
             free.append(crowd)
             continue
         dealt, stuck = dealer.deal(crowd, allowed)
         shares += dealt
         if stuck:
-            shares.append(Share(crowd, stuck, None))
+            shares.append(Share(crowd, stuck, ()))
     for crowd in free:
-        allowed = reach[crowd.eligibility]
+        allowed = reach.of(crowd)
         if forces_hosts(crowd) and len(allowed) > 1:
             shares += _follow_load(crowd, allowed, dealer)
         else:
-            shares.append(Share(crowd, crowd.asks, None))
+            shares.append(Share(crowd, crowd.asks, tuple(allowed)))
     return shares
 
 
-def _reach(crowd: Crowd, domains: list[Domain], ground: Ground, filler: Filler) -> list[Domain]:
-    """Domains where the crowd could stand on something."""
-    return [
-        domain
-        for domain in domains
-        if any(ground.allowed(stratum, crowd.eligibility) for stratum in ground.by_domain.get(domain, ()))
-        or any(filler.may_stand(crowd, one) for one in filler.by_domain.get(domain, ()))
-    ]
+class _Reach:
+    """Domains where crowds of one eligibility could stand on something."""
+
+    def __init__(self, ground: Ground, filler: Filler, domains: list[Domain]) -> None:
+        self._ground, self._domains = ground, domains
+        self._bins: dict[Domain, list[Bin]] = {}
+        for one in filler.bins:
+            self._bins.setdefault(one.site[1], []).append(one)
+        self._may_stand = filler.may_stand
+        self._known: dict[int, list[Domain]] = {}
+
+    def of(self, crowd: Crowd) -> list[Domain]:
+        known = self._known.get(crowd.eligibility)
+        if known is None:
+            known = self._known[crowd.eligibility] = [
+                domain for domain in self._domains if self._can(crowd, domain)
+            ]
+        return known
+
+    def _can(self, crowd: Crowd, domain: Domain) -> bool:
+        strata = self._ground.by_domain.get(domain, ())
+        if any(self._ground.allowed(stratum, crowd.eligibility) for stratum in strata):
+            return True
+        return any(self._may_stand(crowd, one) for one in self._bins.get(domain, ()))
 
 
 def _difficulty(crowd: Crowd) -> tuple[object, ...]:
@@ -117,67 +130,57 @@ def _follow_load(crowd: Crowd, domains: list[Domain], dealer: Dealer) -> list[Sh
         wanted += part * len(crowd.asks)
         stop = min(len(crowd.asks), round(wanted))
         if stop > start:
-            shares.append(Share(crowd, crowd.asks[start:stop], domain))
+            shares.append(Share(crowd, crowd.asks[start:stop], (domain,)))
         start = max(start, stop)
     if start < len(crowd.asks):
-        shares.append(Share(crowd, crowd.asks[start:], domains[-1]))
+        shares.append(Share(crowd, crowd.asks[start:], (domains[-1],)))
     return shares
 
 
-# Priority, whether it forces hosts, size, needs, domain, eligibility: what is filled in one go, and when.
-_Turn = tuple[int, bool, float, tuple[tuple[int, int], ...], Domain, int]
+# Priority, whether it forces hosts, size, needs, domains, eligibility: what is filled in one go, and when.
+_Turn = tuple[int, bool, float, tuple[tuple[int, int], ...], tuple[Domain, ...], int]
 
 
-def _fill(shares: list[Share], filler: Filler, dealer: Dealer) -> list[tuple[Crowd, list[int]]]:
+def _fill(shares: list[Share], filler: Filler) -> list[tuple[Crowd, list[int]]]:
     """Those that force hosts open them first; then the large before the small, so that the small fill the gaps."""
     left: list[tuple[Crowd, list[int]]] = []
-    domains = sorted(dealer.load)
     groups: dict[_Turn, list[Share]] = {}
     for share in shares:
         crowd = share.crowd
-        key: _Turn = (
-            -crowd.priority,
-            not forces_hosts(crowd),
-            -crowd.size,
-            crowd.wants,
-            share.domain or (),
-            crowd.eligibility,
-        )
-        groups.setdefault(key, []).append(share)
+        turn: _Turn = (
+            -crowd.priority, not forces_hosts(crowd), -crowd.size, crowd.wants, share.domains, crowd.eligibility
+        )  # fmt: skip
+        groups.setdefault(turn, []).append(share)
     raised = False
-    for key in sorted(groups):
-        group = groups[key]
-        if not raised and key[1]:
+    for turn in sorted(groups):
+        if turn[1] and not raised:
             raised = True
-            waiting = [share for other in groups if other >= key for share in groups[other]]
-            for domain, demand in _demand(waiting, filler).items():
-                filler.raise_floor(domain, demand)
-        queue = [(share.crowd, share.asks) for share in group]
-        targets = (group[0].domain,) if group[0].domain is not None else domains
-        for domain in targets:
-            queue = filler.pour(queue, domain)
+            _raise_floors([share for other in groups if other >= turn for share in groups[other]], filler)
+        queue = [(share.crowd, share.asks) for share in groups[turn]]
+        sites = filler.sites(turn[4])
+        for site in sites:
+            queue = filler.pour(queue, site)
             if not queue:
                 break
         for crowd, asks in queue:
-            rest = asks
-            for domain in targets:
-                rest = filler.make_room(crowd, rest, domain)
-                if not rest:
-                    break
+            rest = filler.make_room(crowd, asks, sites)
             if rest:
                 left.append((crowd, rest))
     return left
 
 
-def _demand(shares: list[Share], filler: Filler) -> dict[Domain, list[int]]:
-    """What is still to come, by domain and dimension."""
+def _raise_floors(shares: list[Share], filler: Filler) -> None:
+    """What is still to come, by domain and dimension, is what the new bins there should be able to hold."""
     demand: dict[Domain, list[int]] = {}
     for share in shares:
-        if share.domain is not None:
-            sums = demand.setdefault(share.domain, [0] * len(filler.ground.dimensions))
+        if len(share.domains) == 1:
+            sums = demand.setdefault(share.domains[0], [0] * len(filler.ground.dimensions))
             for place, amount in share.crowd.wants:
                 sums[place] += amount * len(share.asks)
-    return demand
+    for domain, sums in demand.items():
+        sites = filler.sites((domain,))
+        if len(sites) == 1:
+            filler.raise_floor(sites[0], sums)
 
 
 def _write_down(problem: Problem, filler: Filler, left: list[tuple[Crowd, list[int]]]) -> Solution:

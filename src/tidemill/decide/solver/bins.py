@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 from tidemill.decide.solver.crowd import Crowd
 
 if TYPE_CHECKING:
-    from tidemill.decide.solver.ground import Domain, Ladder, Stratum
+    from tidemill.decide.solver.ground import Ladder, Site, Stratum
 
 NO_END = 1 << 60
 
 
 class Bin:
     __slots__ = (
-        "asks", "caps", "counts", "domain", "eligibilities", "free", "ladder", "number", "place", "ports",
-        "rung", "stratum", "used",
+        "asks", "caps", "counts", "eligibilities", "free", "ladder", "number", "place", "ports", "rung", "site",
+        "stratum", "used",
     )  # fmt: skip
 
-    def __init__(self, number: int, domain: Domain, free: list[int]) -> None:
+    def __init__(self, number: int, site: Site, free: list[int]) -> None:
         self.number = number
-        self.domain = domain
+        self.site = site
         self.free = free
         self.asks: list[int] = []
         self.counts: dict[int, int] = {}  # host counters

@@ -149,7 +149,10 @@ class _Compiler:
                 self._counter(
                     term.topology_key, term.selector, term.namespaces or (namespace,)
                 ).watched = True
-        self._found.keys = tuple(sorted({counter.key for counter in self._found.counters} - {HOST}))
+        keys = {counter.key for counter in self._found.counters} - {HOST}
+        if self._found.gangs:
+            keys |= {names.LABEL_ZONE, names.LABEL_SOURCE}  # a gang runs in one zone, on one source
+        self._found.keys = tuple(sorted(keys))
         matches: dict[tuple[tuple[tuple[str, str], ...], str], tuple[tuple[int, ...], tuple[int, ...]]] = {}
         for crowd in everyone:
             labelled = (crowd.shape.labels, crowd.namespace)

@@ -1,6 +1,6 @@
 """Fill nodes: what is free first, then the cheapest way to make room, a larger node or one more.
 
-Crowds with the same needs are poured in one go. Many at once look at every bin of the domain and take those
+Crowds with the same needs are poured in one go. Many at once look at every bin of the site and take those
 they would leave least behind in; a few look only at the bins that are tightest in what they need most, found by
 bisection. So the cost grows with kinds and bins where there are many alike, and with pods where there are not.
 """
@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heapreplace
 
 from tidemill.decide.solver.bins import NO_END, Bin
 from tidemill.decide.solver.crowd import Crowd
-from tidemill.decide.solver.ground import Domain, Ground, Stratum
+from tidemill.decide.solver.ground import Domain, Ground, Site, Stratum
 
 _BITS = 24  # room for 16 million bins in the low bits of a sort key
 _MASK = (1 << _BITS) - 1
@@ -28,7 +28,7 @@ Queue = list[tuple[Crowd, list[int]]]  # crowds with the same needs, and their a
 
 
 class Shelf:
-    """The bins of one domain, sorted by what is free of one dimension."""
+    """The bins of one site, sorted by what is free of one dimension."""
 
     __slots__ = ("dimension", "keys", "stale")
 
@@ -43,22 +43,32 @@ class Filler:
         self.ground = ground
         self._weights = weights  # what one unit of each dimension is worth when fits are compared
         self.bins: list[Bin] = []
-        self.by_domain: dict[Domain, list[Bin]] = {}
-        self._shelves: dict[Domain, dict[int, Shelf]] = {}
+        self.by_site: dict[Site, list[Bin]] = {}
+        self._shelves: dict[Site, dict[int, Shelf]] = {}
         self._stands: dict[tuple[int, int], bool] = {}
+        self._sites: dict[tuple[Domain, ...], list[Site]] = {}
 
     def add(self, one: Bin) -> None:
         self.bins.append(one)
-        self.by_domain.setdefault(one.domain, []).append(one)
-        for shelf in self._shelves.get(one.domain, {}).values():
+        self.by_site.setdefault(one.site, []).append(one)
+        for shelf in self._shelves.get(one.site, {}).values():
             if not shelf.stale:
                 insort(shelf.keys, _key(one, shelf.dimension))
 
+    def sites(self, domains: tuple[Domain, ...]) -> list[Site]:
+        """Where there is or could be a bin in these domains, lowest rank first."""
+        known = self._sites.get(domains)
+        if known is None:
+            wanted = set(domains)
+            every = self.by_site.keys() | self.ground.by_site.keys()
+            known = self._sites[domains] = sorted(site for site in every if site[1] in wanted)
+        return known
+
     # --- pouring ---
 
-    def pour(self, queue: Queue, domain: Domain) -> Queue:
-        """As many as fit into what is free in this domain; returns the rest."""
-        bins = self.by_domain.get(domain)
+    def pour(self, queue: Queue, site: Site) -> Queue:
+        """As many as fit into what is free on this site; returns the rest."""
+        bins = self.by_site.get(site)
         if not bins:
             return queue
         total = sum(len(asks) for _, asks in queue)
@@ -68,9 +78,9 @@ class Filler:
                 if sum(len(asks) for _, asks in rest) == total:
                     break
                 queue, total = rest, sum(len(asks) for _, asks in rest)
-            self._disturb(domain)
+            self._disturb(site)
             return queue
-        return self._pour_few(queue, domain)
+        return self._pour_few(queue, site)
 
     def _pour_many(self, queue: Queue, bins: list[Bin]) -> Queue:
         """One pod to a bin, those first where least would be left over."""
@@ -120,17 +130,17 @@ class Filler:
         fits.sort()
         return fits
 
-    def _pour_few(self, queue: Queue, domain: Domain) -> Queue:
+    def _pour_few(self, queue: Queue, site: Site) -> Queue:
         rest: Queue = []
         for crowd, asks in queue:
-            left = self._pour_crowd(crowd, asks, domain)
+            left = self._pour_crowd(crowd, asks, site)
             if left:
                 rest.append((crowd, left))
         return rest
 
-    def _pour_crowd(self, crowd: Crowd, asks: list[int], domain: Domain) -> list[int]:
+    def _pour_crowd(self, crowd: Crowd, asks: list[int], site: Site) -> list[int]:
         dimension, amount = crowd.wants[0]
-        keys, bins = self._shelf(domain, dimension).keys, self.bins
+        keys, bins = self._shelf(site, dimension).keys, self.bins
         start = bisect_left(keys, amount << _BITS)
         done, total = 0, len(asks)
         changed: list[tuple[Bin, list[int]]] = []
@@ -178,13 +188,13 @@ class Filler:
 
     # --- making room ---
 
-    def raise_floor(self, domain: Domain, demand: list[int]) -> None:
+    def raise_floor(self, site: Site, demand: list[int]) -> None:
         """Let new bins grow evenly until together they could hold what is to come, the smallest first.
 
         Growing before filling pays for the same number of steps, but gives the large pods many bins to choose
         from and the small ones many gaps to fill.
         """
-        bins = self.by_domain.get(domain, [])
+        bins = self.by_site.get(site, [])
         free = [0] * len(demand)
         for one in bins:
             for place, amount in enumerate(one.free):
@@ -205,37 +215,55 @@ class Filler:
                 free[place] += high - low
             self._climb(one, rung + 1)
             heapreplace(heap, (rung + 1, number))
-        self._disturb(domain)
+        self._disturb(site)
 
-    def make_room(self, crowd: Crowd, asks: list[int], domain: Domain) -> list[int]:
-        """Climb or open, whichever costs less for the next pod, until all have room or nothing can be had."""
-        climbs = True
-        while asks:
-            climb = self._best_climb(crowd, domain) if climbs else None
-            climbs = climb is not None  # bins only get fuller: where none could grow, none will
-            opening = self._best_opening(crowd, domain)
-            if climb is None and opening is None:
+    def make_room(self, crowd: Crowd, asks: list[int], sites: Sequence[Site]) -> list[int]:
+        """Climb or open, whichever costs less for the next pod, until all have room or nothing can be had.
+
+        Sites come in order of rank: a lower rank is used up before the next, whatever the price.
+        """
+        for rank in dict.fromkeys(rank for rank, _ in sites):
+            asks = self._make_room(crowd, asks, [site for site in sites if site[0] == rank])
+            if not asks:
                 return asks
+        return asks
+
+    def _make_room(self, crowd: Crowd, asks: list[int], sites: Sequence[Site]) -> list[int]:
+        climbing = list(sites)  # bins only get fuller: where none can grow, none will
+        while asks:
+            climb: tuple[tuple[float, float], int, Bin] | None = None
+            for site in climbing.copy():
+                found = self._best_climb(crowd, site)
+                if found is None:
+                    climbing.remove(site)
+                elif climb is None or found[0] < climb[0]:
+                    climb = found
+            openings = [one for one in (self._best_opening(crowd, site) for site in sites) if one is not None]
+            opening = min(openings, key=lambda one: one[0], default=None)
             if climb is not None and (opening is None or climb[0][0] <= opening[0]):
                 one = climb[2]
                 before = one.free.copy()
                 self._climb(one, climb[1])
                 self._moved(one, before)
-            else:
-                assert opening is not None
+            elif opening is not None:
                 one = self._open(crowd, opening[1], opening[2])
+            else:
+                return asks
             count = min(one.room(crowd.wants), one.tolerance(crowd), len(asks))
             assert count > 0
-            before = one.free.copy()
-            one.take(crowd, asks[:count])
-            self._moved(one, before)
+            self.put(one, crowd, asks[:count])
             asks = asks[count:]
         return asks
 
-    def _best_climb(self, crowd: Crowd, domain: Domain) -> tuple[tuple[float, float], int, Bin] | None:
+    def put(self, one: Bin, crowd: Crowd, asks: list[int]) -> None:
+        before = one.free.copy()
+        one.take(crowd, asks)
+        self._moved(one, before)
+
+    def _best_climb(self, crowd: Crowd, site: Site) -> tuple[tuple[float, float], int, Bin] | None:
         """The new bin that makes room for one more at the least extra price."""
         best: tuple[tuple[float, float], int, Bin] | None = None
-        for one in self._climbers(crowd, domain):
+        for one in self._climbers(crowd, site):
             assert one.ladder is not None
             used = one.used.copy()
             for place, amount in crowd.wants:
@@ -253,9 +281,9 @@ class Filler:
                 best = (score, rung, one)
         return best
 
-    def _climbers(self, crowd: Crowd, domain: Domain) -> Iterator[Bin]:
+    def _climbers(self, crowd: Crowd, site: Site) -> Iterator[Bin]:
         """New bins with the most free: a larger type wastes least where only a little was missing."""
-        keys = self._shelf(domain, crowd.wants[0][0]).keys
+        keys = self._shelf(site, crowd.wants[0][0]).keys
         tried = 0
         for place in range(len(keys) - 1, max(-1, len(keys) - 1 - 6 * _PATIENCE), -1):
             one = self.bins[keys[place] & _MASK]
@@ -265,11 +293,11 @@ class Filler:
                 if tried >= _PATIENCE:
                     return
 
-    def _best_opening(self, crowd: Crowd, domain: Domain) -> tuple[float, Stratum, int] | None:
+    def _best_opening(self, crowd: Crowd, site: Site) -> tuple[float, Stratum, int] | None:
         used = [0] * len(self.ground.dimensions)
         for place, amount in crowd.wants:
             used[place] = amount
-        for stratum in self.ground.by_domain.get(domain, ()):
+        for stratum in self.ground.by_site.get(site, ()):
             ladder = self.ground.ladder(stratum, frozenset((crowd.eligibility,)))
             if ladder is None or (stratum.stock and self.ground.stocks.get(stratum.stock, 0) < 1):
                 continue
@@ -281,7 +309,7 @@ class Filler:
     def _open(self, crowd: Crowd, stratum: Stratum, rung: int) -> Bin:
         ladder = self.ground.ladder(stratum, frozenset((crowd.eligibility,)))
         assert ladder is not None
-        one = Bin(len(self.bins), stratum.domain, list(ladder.capacities[rung]))
+        one = Bin(len(self.bins), (stratum.rank, stratum.domain), list(ladder.capacities[rung]))
         one.stratum, one.ladder, one.rung = stratum, ladder, rung
         one.used = [0] * len(self.ground.dimensions)
         one.eligibilities = frozenset((crowd.eligibility,))
@@ -319,23 +347,23 @@ class Filler:
 
     # --- shelves ---
 
-    def _shelf(self, domain: Domain, dimension: int) -> Shelf:
-        shelves = self._shelves.setdefault(domain, {})
+    def _shelf(self, site: Site, dimension: int) -> Shelf:
+        shelves = self._shelves.setdefault(site, {})
         shelf = shelves.get(dimension)
         if shelf is None:
             shelf = shelves[dimension] = Shelf(dimension)
         if shelf.stale:
-            shelf.keys = sorted(_key(one, dimension) for one in self.by_domain.get(domain, ()))
+            shelf.keys = sorted(_key(one, dimension) for one in self.by_site.get(site, ()))
             shelf.stale = False
         return shelf
 
-    def _disturb(self, domain: Domain) -> None:
-        for shelf in self._shelves.get(domain, {}).values():
+    def _disturb(self, site: Site) -> None:
+        for shelf in self._shelves.get(site, {}).values():
             shelf.stale = True
 
     def _moved(self, one: Bin, before: list[int]) -> None:
-        """Put a bin where it belongs now, on every shelf of its domain."""
-        for shelf in self._shelves.get(one.domain, {}).values():
+        """Put a bin where it belongs now, on every shelf of its site."""
+        for shelf in self._shelves.get(one.site, {}).values():
             if shelf.stale:
                 continue
             keys, was = shelf.keys, before[shelf.dimension]

@@ -19,6 +19,9 @@ from tidemill.spec import names
 from tidemill.world import PodShape, Taint
 
 Domain = tuple[str, ...]
+Site = tuple[
+    tuple[int, ...], Domain
+]  # bins of one rank in one domain: what is compared, sorted and filled together
 
 
 @dataclass(slots=True, eq=False)
@@ -82,8 +85,10 @@ class Ground:
         self.stocks = dict(problem.stocks)
         self.budgets = {name: dict(left) for name, left in problem.budgets.items()}
         self.by_domain: dict[Domain, list[Stratum]] = {}
+        self.by_site: dict[Site, list[Stratum]] = {}
         for stratum in sorted(self.strata, key=lambda one: (one.rank, one.number)):
             self.by_domain.setdefault(stratum.domain, []).append(stratum)
+            self.by_site.setdefault((stratum.rank, stratum.domain), []).append(stratum)
         self._profiles = {crowd.eligibility: crowd for crowd in (*found.crowds, *found.gangs)}
 
     def domain_of(self, labels: Mapping[str, str]) -> Domain:

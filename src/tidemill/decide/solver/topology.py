@@ -15,11 +15,11 @@ from tidemill.decide.solver.ground import Domain, Ground
 
 @dataclass(slots=True)
 class Share:
-    """So many asks of a crowd, for one domain. None: wherever it fits."""
+    """So many asks of a crowd, for any of these domains."""
 
     crowd: Crowd
     asks: list[int]
-    domain: Domain | None
+    domains: tuple[Domain, ...]
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class Tally:
 
     counts: list[dict[str, int]]
     skew: dict[int, int] = field(default_factory=dict)  # counter -> the smallest skew asked for
-    barred: dict[tuple[int, str], bool] = field(default_factory=dict)  # an anti-affine pod is there
+    barred: set[tuple[int, str]] = field(default_factory=set)  # an anti-affine pod is there
 
 
 class Dealer:
@@ -39,7 +39,8 @@ class Dealer:
         self.tally = Tally([{} for _ in found.counters])
         self._domains = domains
         self.load: dict[Domain, float] = dict.fromkeys(domains, 0.0)
-        self._eligible: dict[int, list[Domain]] = {}
+        self.barred: set[int] = set()  # counters that an anti-affine pod keeps out of some domain
+        self._values: dict[tuple[str, int], dict[str, tuple[Domain, ...]]] = {}
 
     # --- what is there already ---
 
@@ -58,48 +59,61 @@ class Dealer:
         quick = self._deal_level(crowd, domains)
         quotas = quick if quick is not None else self._deal_one_by_one(crowd, domains)
         shares, start = [], 0
-        for domain, count in quotas:
-            shares.append(Share(crowd, crowd.asks[start : start + count], domain))
-            self.load[domain] += count * crowd.size
+        for within, count in quotas:
+            shares.append(Share(crowd, crowd.asks[start : start + count], within))
+            for domain in within:
+                self.load[domain] += count * crowd.size / len(within)
             start += count
         return shares, crowd.asks[start:]
 
-    def _deal_level(self, crowd: Crowd, domains: list[Domain]) -> list[tuple[Domain, int]] | None:
+    def _deal_level(self, crowd: Crowd, domains: list[Domain]) -> list[tuple[tuple[Domain, ...], int]] | None:
         """The usual case at once: one counter to keep level, and rules that are met wherever it is kept so."""
-        if crowd.apart or crowd.company or len(crowd.moves) != 1 or len(self._ground.keys) != 1:
+        if crowd.apart or crowd.company or len(crowd.moves) != 1:
             return None
         moved = crowd.moves[0]
-        counts = self.tally.counts[moved]
-        values = [domain[0] for domain in domains]
-        for counter, rule, own in crowd.spreads:
-            if own and counter != moved:
-                return None
+        key = self._keys[moved]
+        if any(self._keys[counter] != key or (own and counter != moved) for counter, _, own in crowd.spreads):
+            return None
+        if moved in self.barred:
+            return None
+        within = self._by_value(key, domains)
+        for counter, rule, _ in crowd.spreads:
             minded = self.tally.counts[counter]
-            there = [minded.get(value, 0) for value in values]
-            if max(there) - min(there) > rule.max_skew or len(values) < rule.min_domains:
+            there = [minded.get(value, 0) for value in within]
+            if max(there) - min(there) > rule.max_skew or len(within) < rule.min_domains:
                 return None
-        for (counter, _), barred in self.tally.barred.items():
-            if barred and counter == moved:
-                return None
-        heights = sorted(
-            (counts.get(value, 0), self.load[domain], place)
-            for place, (value, domain) in enumerate(zip(values, domains, strict=True))
-        )
+        counts = self.tally.counts[moved]
+        heights = sorted((counts.get(value, 0), self.load[of[0]], value) for value, of in within.items())
         quotas = _fill_level([height for height, _, _ in heights], len(crowd.asks))
         dealt = []
-        for (_, _, place), quota in zip(heights, quotas, strict=True):
+        for (height, _, value), quota in zip(heights, quotas, strict=True):
             if quota:
-                counts[values[place]] = counts.get(values[place], 0) + quota
-                dealt.append((domains[place], quota))
+                counts[value] = height + quota
+                dealt.append((within[value], quota))
         for counter, rule, _ in crowd.spreads:
             self._watch(counter, rule.max_skew)
         return dealt
+
+    def _by_value(self, key: str, domains: list[Domain]) -> dict[str, tuple[Domain, ...]]:
+        """The domains of each value of a key. The same list of domains gives the same answer."""
+        known = self._values.get((key, id(domains)))
+        if known is None:
+            place = self._position[key]
+            values: dict[str, list[Domain]] = {}
+            for domain in domains:
+                values.setdefault(domain[place], []).append(domain)
+            known = self._values[(key, id(domains))] = {value: tuple(of) for value, of in values.items()}
+        return known
 
     def _watch(self, counter: int, skew: int) -> None:
         known = self.tally.skew.get(counter)
         self.tally.skew[counter] = skew if known is None else min(known, skew)
 
-    def _deal_one_by_one(self, crowd: Crowd, domains: list[Domain]) -> list[tuple[Domain, int]]:
+    def bar(self, counter: int, domain: Domain) -> None:
+        self.barred.add(counter)
+        self.tally.barred.add((counter, self._value(counter, domain)))
+
+    def _deal_one_by_one(self, crowd: Crowd, domains: list[Domain]) -> list[tuple[tuple[Domain, ...], int]]:
         quotas: dict[Domain, int] = {}
         for _ in crowd.asks:
             domain = self._best(crowd, domains)
@@ -112,8 +126,8 @@ class Dealer:
             for counter, rule, _ in crowd.spreads:
                 self._watch(counter, rule.max_skew)
             for counter, _ in crowd.apart:
-                self.tally.barred[(counter, self._value(counter, domain))] = True
-        return list(quotas.items())
+                self.bar(counter, domain)
+        return [((domain,), count) for domain, count in quotas.items()]
 
     def _best(self, crowd: Crowd, domains: list[Domain]) -> Domain | None:
         allowed = [domain for domain in domains if self.allows(crowd, domain, domains)]
@@ -136,8 +150,8 @@ class Dealer:
                 > rule.max_skew
             ):
                 return False
-        for counter, own in crowd.apart:
-            if self._height(counter, domain) - 0 > 0 and not (own and self._height(counter, domain) == 0):
+        for counter, _ in crowd.apart:
+            if self._height(counter, domain) > 0:
                 return False
         for counter, own_match in crowd.company:
             if self._height(counter, domain) == 0 and not (
@@ -145,7 +159,7 @@ class Dealer:
             ):
                 return False
         for counter in crowd.moves:
-            if self.tally.barred.get((counter, self._value(counter, domain))):
+            if (counter, self._value(counter, domain)) in self.tally.barred:
                 return False
             skew = self.tally.skew.get(counter)
             if (
