@@ -10,6 +10,7 @@ from tidemill.decide.problem import NewNode, Problem, Solution
 from tidemill.decide.solver.bins import Bin
 from tidemill.decide.solver.crowd import HOST, Crowd, Crowds, gather
 from tidemill.decide.solver.fill import Filler
+from tidemill.decide.solver.gangs import place_gangs
 from tidemill.decide.solver.ground import Domain, Ground
 from tidemill.decide.solver.topology import Dealer, Share
 
@@ -21,9 +22,10 @@ def solve(problem: Problem) -> Solution:
     ground = Ground(problem, found)  # 2 domains, and what could be opened in each
     filler = Filler(ground, found.weights)
     dealer = _settle_residents(problem, found, ground, filler)  # 3 who is there already
-    shares = _deal(found, ground, filler, dealer)  # 4 which domain, on counts alone
-    left = _fill(shares, filler)  # 5 which node, and which nodes to open
-    return _write_down(problem, filler, left)  # 6 each new node gets the cheapest type that holds it
+    homeless = place_gangs(problem, found, filler, sorted(dealer.load))  # 4 gangs, whole or not at all
+    shares = _deal(found, ground, filler, dealer)  # 5 which domain, on counts alone
+    left = _fill(shares, filler)  # 6 which node, and which nodes to open
+    return _write_down(filler, left, homeless)  # 7 each new node gets the cheapest type that holds it
 
 
 def _settle_residents(problem: Problem, found: Crowds, ground: Ground, filler: Filler) -> Dealer:
@@ -183,7 +185,7 @@ def _raise_floors(shares: list[Share], filler: Filler) -> None:
             filler.raise_floor(sites[0], sums)
 
 
-def _write_down(problem: Problem, filler: Filler, left: list[tuple[Crowd, list[int]]]) -> Solution:
+def _write_down(filler: Filler, left: list[tuple[Crowd, list[int]]], homeless: list[int]) -> Solution:
     solution = Solution()
     for one in filler.bins:
         if one.place >= 0:
@@ -196,4 +198,6 @@ def _write_down(problem: Problem, filler: Filler, left: list[tuple[Crowd, list[i
     for _, asks in left:
         for ask in asks:
             solution.unplaced[ask] = "no room"
+    for ask in homeless:
+        solution.unplaced[ask] = "no room for the whole gang"
     return solution

@@ -246,13 +246,15 @@ class Filler:
                 self._climb(one, climb[1])
                 self._moved(one, before)
             elif opening is not None:
-                one = self._open(crowd, opening[1], opening[2])
+                one = self.open(crowd, opening[1], opening[2])
             else:
                 return asks
             count = min(one.room(crowd.wants), one.tolerance(crowd), len(asks))
             assert count > 0
             self.put(one, crowd, asks[:count])
             asks = asks[count:]
+            if one.site not in climbing and one.tolerance(crowd) > 0:
+                climbing.append(one.site)  # a new bin that may grow for the next
         return asks
 
     def put(self, one: Bin, crowd: Crowd, asks: list[int]) -> None:
@@ -306,7 +308,7 @@ class Filler:
                 return round(ladder.prices[rung], 9), stratum, rung
         return None
 
-    def _open(self, crowd: Crowd, stratum: Stratum, rung: int) -> Bin:
+    def open(self, crowd: Crowd, stratum: Stratum, rung: int) -> Bin:
         ladder = self.ground.ladder(stratum, frozenset((crowd.eligibility,)))
         assert ladder is not None
         one = Bin(len(self.bins), (stratum.rank, stratum.domain), list(ladder.capacities[rung]))

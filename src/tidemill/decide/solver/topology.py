@@ -27,7 +27,9 @@ class Tally:
     """Counts of the counters over the values of their keys, and how strictly somebody watches each."""
 
     counts: list[dict[str, int]]
-    skew: dict[int, int] = field(default_factory=dict)  # counter -> the smallest skew asked for
+    skew: dict[tuple[int, str], int] = field(
+        default_factory=dict
+    )  # where somebody minds: the smallest skew asked for
     barred: set[tuple[int, str]] = field(default_factory=set)  # an anti-affine pod is there
 
 
@@ -90,8 +92,8 @@ class Dealer:
             if quota:
                 counts[value] = height + quota
                 dealt.append((within[value], quota))
-        for counter, rule, _ in crowd.spreads:
-            self._watch(counter, rule.max_skew)
+            for counter, rule, _ in crowd.spreads if quota else ():
+                self._watch(counter, value, rule.max_skew)
         return dealt
 
     def _by_value(self, key: str, domains: list[Domain]) -> dict[str, tuple[Domain, ...]]:
@@ -105,9 +107,10 @@ class Dealer:
             known = self._values[(key, id(domains))] = {value: tuple(of) for value, of in values.items()}
         return known
 
-    def _watch(self, counter: int, skew: int) -> None:
-        known = self.tally.skew.get(counter)
-        self.tally.skew[counter] = skew if known is None else min(known, skew)
+    def _watch(self, counter: int, value: str, skew: int) -> None:
+        """A pod that minds this counter stands in the domain with this value."""
+        known = self.tally.skew.get((counter, value))
+        self.tally.skew[(counter, value)] = skew if known is None else min(known, skew)
 
     def bar(self, counter: int, domain: Domain) -> None:
         self.barred.add(counter)
@@ -124,7 +127,7 @@ class Dealer:
             for counter in crowd.moves:
                 self.count(counter, domain, 1)
             for counter, rule, _ in crowd.spreads:
-                self._watch(counter, rule.max_skew)
+                self._watch(counter, self._value(counter, domain), rule.max_skew)
             for counter, _ in crowd.apart:
                 self.bar(counter, domain)
         return [((domain,), count) for domain, count in quotas.items()]
@@ -161,7 +164,7 @@ class Dealer:
         for counter in crowd.moves:
             if (counter, self._value(counter, domain)) in self.tally.barred:
                 return False
-            skew = self.tally.skew.get(counter)
+            skew = self.tally.skew.get((counter, self._value(counter, domain)))
             if (
                 skew is not None
                 and self._height(counter, domain) + 1 - self._lowest(counter, domains, 1) > skew
