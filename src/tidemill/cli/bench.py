@@ -1,0 +1,105 @@
+"""`tidemill bench`: how fast and how well pods are packed, on workloads anybody can repeat."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tidemill.errors import TidemillError
+
+if TYPE_CHECKING:
+    from tidemill.bench.run import Packing
+
+DEFAULT_PODS = 5_000
+FAULTS_SHOWN = 5
+COLUMNS = ("mix", "solver", "pods", "pods/s", "nodes", "$/h", "bound", "over", "unplaced", "checked")
+
+
+@click.group()
+def bench() -> None:
+    """Measure the packing of pods, and check what comes out."""
+
+
+@bench.command()
+@click.option(
+    "--pods", type=click.IntRange(min=1), default=DEFAULT_PODS, show_default=True, help="How many pods."
+)
+@click.option(
+    "--mix", "mixes", multiple=True, metavar="NAME", help="Which mix; repeat for several. Default: all."
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the pods that are drawn.")
+@click.option(
+    "--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="Time the best of so many."
+)
+@click.option("--solver", type=click.Choice(["tidemill", "first-fit"]), default="tidemill", show_default=True)
+@click.option("--reference", is_flag=True, help="Run plain first-fit beside it. Slow: it tries every node.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def pack(
+    pods: int, mixes: tuple[str, ...], seed: int, repeat: int, solver: str, reference: bool, as_json: bool
+) -> None:
+    """Pack the pods of a mix into nodes; time it, check every rule, compare the price with a lower bound.
+
+    Fails if an answer breaks a rule.
+    """
+    from tidemill.bench.mixes import MIXES
+    from tidemill.bench.run import measure
+
+    solvers = tuple(dict.fromkeys((solver, "first-fit"))) if reference else (solver,)
+    results: list[Packing] = []
+    for mix in mixes or MIXES:
+        results += measure(mix, pods, seed=seed, repeat=repeat, solvers=solvers)
+    if as_json:
+        documents = [_document(result) for result in results]
+        click.echo(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2))
+    else:
+        _print_table(results)
+    broken = [fault for result in results for fault in result.faults]
+    if broken:
+        sentences = "; ".join(fault.sentence for fault in broken[:FAULTS_SHOWN])
+        raise TidemillError(f"{len(broken)} rules are broken: {sentences}")
+
+
+def _document(result: Packing) -> dict[str, Any]:
+    document = asdict(result)
+    document["faults"] = document["faults"][:FAULTS_SHOWN]
+    return document
+
+
+def _print_table(results: Iterable[Packing]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in COLUMNS:
+        table.add_column(
+            heading, justify="left" if heading in ("mix", "solver", "checked") else "right", no_wrap=True
+        )
+    for result in results:
+        table.add_row(*_cells(result))
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=120)
+    console.print(table)
+
+
+def _cells(result: Packing) -> tuple[str, ...]:
+    over = (
+        f"{result.price / result.lower_bound - 1:+.1%}" if result.lower_bound and not result.unplaced else "-"
+    )
+    return (
+        result.mix,
+        result.solver,
+        f"{result.pods:,}",
+        f"{result.pods_per_s:,.0f}",
+        f"{result.nodes:,}",
+        f"{result.price:,.2f}",
+        f"{result.lower_bound:,.2f}",
+        over,
+        f"{result.unplaced:,}",
+        "sound" if result.checked else f"{len(result.faults)} faults",
+    )

@@ -1,0 +1,139 @@
+"""Random small clusters with every rule in play, as a Hypothesis strategy: for whoever answers Problems."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from tests.bench.problems import (
+    HOST,
+    SOURCE,
+    ZONE,
+    ask,
+    flavour,
+    having,
+    place,
+    problem,
+    resident,
+    spread,
+    term,
+)
+from tidemill.world import Taint, Toleration
+
+LETTERS = st.sampled_from("xyz")
+KEYS = st.sampled_from([ZONE, HOST])
+TAINTS = st.sampled_from([(), (), (), (Taint("team", "red"),), (Taint("soft", effect="PreferNoSchedule"),)])
+
+
+def maybe(strategy, often: int = 3):
+    """Nothing, `often` times out of `often` + 1."""
+    return st.one_of(*[st.just(())] * often, strategy)
+
+
+@st.composite
+def rules(draw) -> dict:
+    """Labels, and what a pod minds about nodes and about others."""
+    return {
+        "labels": {"app": draw(LETTERS)},
+        "affinity": draw(maybe(st.tuples(st.builds(lambda k, v: term(k, app=v), KEYS, LETTERS)), 5)),
+        "anti_affinity": draw(maybe(st.tuples(st.builds(lambda k, v: term(k, app=v), KEYS, LETTERS)), 5)),
+        "spread": draw(
+            maybe(
+                st.tuples(
+                    st.builds(
+                        lambda k, v, skew, least: spread(k, {"app": v}, skew, min_domains=least),
+                        KEYS,
+                        LETTERS,
+                        st.integers(1, 2),
+                        st.integers(1, 3),
+                    )
+                )
+            )
+        ),
+        "node_terms": draw(maybe(st.just((having(ZONE, "a", "b"),)), 5)),
+        "tolerations": draw(maybe(st.just((Toleration("team", "Equal", "red"),)))),
+        "host_ports": draw(maybe(st.just((("TCP", 80, ""),)), 9)),
+        "volume_zones": draw(maybe(st.just(("a",)), 9)),
+    }
+
+
+@st.composite
+def asks(draw, most: int):
+    templates = draw(st.lists(st.tuples(rules(), st.integers(1, 8)), min_size=1, max_size=3))
+    found, gangs = [], draw(st.integers(0, 2))
+    for number in range(gangs):
+        kind, cpu = draw(st.sampled_from(templates))
+        size = draw(st.integers(1, 3))
+        found += [
+            ask(f"gang{number}-{member}", gang=f"gang{number}", size=size, cpu=cpu * 500, **kind)
+            for member in range(size)
+        ]
+    for number in range(draw(st.integers(1, most))):
+        kind, cpu = draw(st.sampled_from(templates))
+        need, overflow = (
+            draw(st.sampled_from(["0h", "2h", "9h"])),
+            draw(st.sampled_from([True, True, True, False])),
+        )
+        found.append(ask(f"pod{number}", cpu=cpu * 500, need=need, lead="10m", overflow=overflow, **kind))
+    return found
+
+
+@st.composite
+def places(draw):
+    found = []
+    for number in range(draw(st.integers(0, 4))):
+        there = [
+            resident(draw(st.integers(1, 2)), **{**draw(rules()), "spread": (), "affinity": ()})
+            for _ in range(draw(st.integers(0, 2)))
+        ]
+        found.append(
+            place(
+                f"n{number}",
+                draw(st.sampled_from("abc")),
+                labels={SOURCE: draw(st.sampled_from(["cr-1", "on-demand"]))},
+                free={"cpu": draw(st.integers(0, 6)) * 1000, "pods": draw(st.integers(0, 4))},
+                residents=tuple(there),
+                taints=draw(TAINTS),
+                deadline=draw(st.sampled_from([None, "3h", "12h"])),
+                ready=draw(st.sampled_from([None, "5m"])),
+            )
+        )
+    return found
+
+
+@st.composite
+def flavours(draw):
+    """Odd ones; and mostly, so that there is something to do well, one that would take anybody in any zone."""
+    roomy = {"capacity": {"cpu": 8_000, "pods": 8}, "price": 9.0, "rank": (1,), "overflow": True}
+    found = [flavour("roomy", zone, labels={SOURCE: "on-demand"}, **roomy) for zone in "abc"]
+    if not draw(st.sampled_from([True, True, True, False])):
+        found = []
+    for number in range(draw(st.integers(0, 5))):
+        size, prepaid = draw(st.integers(1, 8)), draw(st.sampled_from([False, False, True]))
+        found.append(
+            flavour(
+                f"type{number}",
+                draw(st.sampled_from("abc")),
+                labels={SOURCE: "cr-2" if prepaid else "on-demand"},
+                capacity={"cpu": size * 1000, "pods": draw(st.integers(1, 6))},
+                price=0.0 if prepaid else size * draw(st.sampled_from([0.9, 1.0, 1.3])),
+                stock="cr-2" if prepaid else draw(st.sampled_from(["", "few"])),
+                budget="pool",
+                consumes={"cpu": size * 1000, "nodes": 1},
+                taints=draw(TAINTS),
+                deadline="8h" if prepaid else None,
+                rank=(0,) if prepaid else (1,),
+                overflow=not prepaid,
+            )
+        )
+    return found
+
+
+@st.composite
+def problems(draw, most_asks: int = 12):
+    return problem(
+        draw(asks(most_asks)),
+        draw(places()),
+        draw(flavours()),
+        stocks={"cr-2": draw(st.integers(0, 3)), "few": draw(st.integers(0, 3))},
+        budgets={"pool": {"cpu": draw(st.sampled_from([10**9, 12_000, 4_000])), "nodes": 10}},
+    )

@@ -1,0 +1,69 @@
+"""`tidemill bench pack`: figures for people and for programs, and a failure when an answer is not sound."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tidemill.bench import run
+from tidemill.bench.mixes import build
+from tidemill.bench.run import measure, stranded_gpus
+from tidemill.cli import main
+from tidemill.decide.problem import NewNode, Solution
+
+
+def test_prints_the_figures_of_one_mix_as_one_object(capsys):
+    code = main(["bench", "pack", "--pods", "60", "--mix", "karpenter", "--solver", "first-fit", "--json"])
+    assert code == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["checked"] is True
+    assert shown["faults"] == []
+    assert (shown["pods"], shown["placed"], shown["unplaced"]) == (60, 60, 0)
+    assert shown["nodes"] >= 12
+    assert 0 < shown["lower_bound"] <= shown["price"]
+    assert shown["pods_per_s"] == pytest.approx(60 / shown["seconds"])
+
+
+def test_prints_a_table_of_several_mixes(capsys):
+    arguments = ["bench", "pack", "--pods", "40", "--mix", "shapes", "--mix", "gpu", "--solver", "first-fit"]
+    assert main(arguments) == 0
+    shown = capsys.readouterr().out
+    assert [line.split()[0] for line in shown.splitlines() if "sound" in line] == ["shapes", "gpu"]
+
+
+def test_an_unknown_mix_is_the_users_mistake(capsys):
+    assert main(["bench", "pack", "--mix", "nonsense"]) == 2
+    assert "unknown mix 'nonsense'" in capsys.readouterr().err
+
+
+def test_fails_when_an_answer_breaks_a_rule(capsys, monkeypatch):
+    def careless(problem):
+        return Solution(opened=[NewNode(problem.flavours[0], list(range(len(problem.asks))))])
+
+    monkeypatch.setattr(run, "solver", lambda name: careless)
+    assert main(["bench", "pack", "--pods", "20", "--mix", "karpenter", "--json"]) == 1
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["checked"] is False
+    assert "rules are broken: new-0 has 900 cpu" in captured.err
+
+
+def test_compares_solvers_on_the_same_problem(monkeypatch):
+    asked = []
+
+    def spy(problem):
+        asked.append(problem)
+        return run.first_fit(problem)
+
+    monkeypatch.setattr(run, "solver", lambda name: spy)
+    one, other = measure("karpenter", 30, repeat=2, solvers=("this", "that"))
+    assert len(asked) == 4
+    assert len({id(problem) for problem in asked}) == 1
+    assert (one.solver, other.solver, one.price) == ("this", "that", other.price)
+
+
+def test_counts_the_gpus_that_nobody_asked_for():
+    stated = build("gpu", 100)
+    whole = next(f for f in stated.flavours if f.name == "g6.48xlarge")
+    single = next(i for i, ask in enumerate(stated.asks) if dict(ask.shape.requests)["nvidia.com/gpu"] == 1)
+    assert stranded_gpus(stated, Solution(opened=[NewNode(whole, [single])])) == 7

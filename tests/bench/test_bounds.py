@@ -1,0 +1,176 @@
+"""Bounds never exceed what can be reached, are sharp where they should be, and the exact optimum is exact."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.bench.problems import HOST, SOURCE, ZONE, answer, ask, flavour, place, problem, spread, term
+from tests.bench.random_problems import problems
+from tidemill.bench.bounds import lower_bound, volumetric
+from tidemill.bench.checker import check
+from tidemill.bench.exact import exact_optimum
+from tidemill.bench.first_fit import first_fit
+from tidemill.bench.mixes import build
+from tidemill.bench.relaxation import relaxed
+
+
+def sized(name, cpu, price, zone="a", **rest):
+    return flavour(name, zone, capacity={"cpu": cpu, "pods": 10}, price=price, **rest)
+
+
+def pods(count, cpu, **rest):
+    return [ask(f"p{n}", cpu=cpu, **rest) for n in range(count)]
+
+
+# --- bounds -----------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=150)
+@given(problems(most_asks=8))
+def test_no_sound_answer_that_places_everybody_is_cheaper_than_the_bound(stated):
+    solution = first_fit(stated)
+    placed = tuple(a for index, a in enumerate(stated.asks) if index not in solution.unplaced)
+    assert lower_bound(replace(stated, asks=placed)) <= solution.price + 1e-6
+
+
+@pytest.mark.parametrize(
+    "mix", ["karpenter", "gpu", "shapes", "one-label", "no-anchor", "preferences", "pools"]
+)
+def test_the_bound_of_a_mix_is_below_the_reference(mix):
+    stated = build(mix, 100)
+    assert 0 < lower_bound(stated) <= first_fit(stated).price
+
+
+def test_volume_is_paid_at_the_best_price_per_unit():
+    stated = problem(pods(10, 500), [], [sized("small", 1000, 2.0), sized("large", 4000, 4.0)])
+    assert volumetric(stated) == pytest.approx(5.0)
+
+
+def test_what_is_there_and_what_is_prepaid_costs_nothing():
+    block = sized("block", 1000, 0.0, stock="cr-1")
+    stated = problem(pods(10, 500), [place(free={"cpu": 1000, "pods": 9})], [block, sized("m", 1000, 1.0)])
+    assert volumetric(stated) == pytest.approx(4.0)
+    stated = problem(stated.asks, stated.places, stated.flavours, stocks={"cr-1": 3})
+    assert volumetric(stated) == pytest.approx(1.0)
+
+
+def test_a_flavour_nobody_may_use_does_not_make_it_cheaper():
+    stated = problem(
+        pods(4, 500, overflow=False), [], [sized("m", 1000, 0.1, overflow=True), sized("k", 1000, 1.0)]
+    )
+    assert volumetric(stated) == pytest.approx(2.0)
+
+
+def test_pods_that_avoid_each_other_force_hosts_open():
+    alone = pods(5, 500, labels={"app": "x"}, anti_affinity=(term(HOST, app="x"),))
+    flavours = [sized("tiny", 100, 0.2), sized("small", 600, 1.0), sized("large", 10_000, 5.0)]
+    stated = problem(alone, [], flavours)
+    assert volumetric(stated) == pytest.approx(5.0)  # each needs a small one, though volume alone costs 1.25
+    assert relaxed(stated) == pytest.approx(5.0)
+    assert volumetric(problem(alone, [place(), place("n2")], flavours)) == pytest.approx(3.0)
+
+
+def test_hosts_and_volume_are_weighed_together():
+    # Every node keeps 100 of its CPU for itself, so five hosts pay that five times.
+    flavours = [sized(f"t{n}", n * 1000 - 100, float(n)) for n in range(1, 50)]
+    alone = pods(5, 800, labels={"app": "x"}, anti_affinity=(term(HOST, app="x"),))
+    rest = [ask(f"r{n}", cpu=1000) for n in range(20)]
+    assert volumetric(problem([*alone, *rest], [], flavours)) == pytest.approx(24.5)
+
+
+def test_the_relaxation_knows_that_pods_come_whole():
+    stated = problem(pods(4, 600), [], [sized("m", 1000, 1.0)])
+    assert volumetric(stated) == pytest.approx(2.4)
+    assert relaxed(stated) == pytest.approx(4.0)
+
+
+def test_the_relaxation_has_no_answer_where_there_is_none():
+    assert relaxed(problem(pods(1, 2000), [], [sized("m", 1000, 1.0)])) is None
+    assert relaxed(problem(pods(4, 600), [], [sized("m", 1000, 1.0, stock="few")], stocks={"few": 3})) is None
+
+
+# --- the exact optimum ------------------------------------------------------------------------------------
+
+
+def test_the_optimum_mixes_types():
+    stated = problem(
+        pods(3, 1000), [], [sized("one", 1000, 1.0), sized("two", 2000, 1.6), sized("four", 4000, 3.3)]
+    )
+    assert exact_optimum(stated) == pytest.approx(2.6)
+
+
+def test_the_optimum_uses_what_is_there_and_keeps_stocks_and_limits():
+    flavours = [
+        sized("block", 1000, 0.0, stock="cr-1"),
+        sized("cheap", 1000, 1.0, budget="pool", consumes={"nodes": 1}),
+        sized("dear", 1000, 2.0),
+    ]
+    stated = problem(
+        pods(5, 1000), [place(free={"cpu": 1000, "pods": 9})], flavours,
+        stocks={"cr-1": 1}, budgets={"pool": {"nodes": 2}},
+    )  # fmt: skip
+    assert exact_optimum(stated) == pytest.approx(1.0 + 1.0 + 2.0)
+
+
+def test_the_optimum_keeps_a_gang_in_one_zone_and_on_one_source():
+    gang = [ask(f"g{n}", cpu=1000, gang="g", size=2) for n in range(2)]
+    split = [sized("m", 1000, 1.0, "a", stock="one"), sized("m", 1000, 1.0, "b"), sized("k", 1000, 1.5, "a")]
+    assert exact_optimum(problem(gang, [], split, stocks={"one": 1})) == pytest.approx(2.0)
+    assert exact_optimum(problem(gang, [], [split[0], split[2]], stocks={"one": 1})) == pytest.approx(2.5)
+    sources = [sized("m", 1000, 1.0, labels={SOURCE: "cr-1"}, stock="one"), sized("k", 1000, 1.5)]
+    assert exact_optimum(problem(gang, [], sources, stocks={"one": 1})) == pytest.approx(3.0)
+
+
+def test_the_optimum_deals_zones_and_keeps_loners_apart():
+    dealt = pods(2, 100, labels={"app": "x"}, spread=(spread(ZONE, {"app": "x"}),))
+    zones = [sized("m", 1000, 1.0, "a"), sized("m", 1000, 7.0, "b")]
+    assert exact_optimum(problem(dealt, [], zones)) == pytest.approx(8.0)
+    alone = pods(3, 100, labels={"app": "x"}, anti_affinity=(term(HOST, app="x"),))
+    assert exact_optimum(problem(alone, [], zones)) == pytest.approx(3.0)
+
+
+def test_the_optimum_of_a_question_it_cannot_state_is_not_guessed():
+    flavours = [sized("m", 1000, 1.0)]
+    assert exact_optimum(problem(pods(1, 10, affinity=(term(ZONE, app="x"),)), [], flavours)) is None
+    assert exact_optimum(problem(pods(1, 10, host_ports=(("TCP", 1, ""),)), [], flavours)) is None
+    assert exact_optimum(problem(pods(1, 10, spread=(spread(HOST),)), [], flavours)) is None
+    assert exact_optimum(problem(pods(1, 10, anti_affinity=(term(HOST, app="x"),)), [], flavours)) is None
+    assert exact_optimum(problem(pods(9, 10), [], flavours), most_slots=8) is None
+    assert exact_optimum(problem(pods(1, 2000), [], flavours)) is None
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 4), st.sampled_from(["", "", "spread", "loner", "gang"])),
+        min_size=1,
+        max_size=3,
+    ),
+    st.lists(st.tuples(st.integers(1, 8), st.sampled_from("ab"), st.integers(1, 9)), min_size=1, max_size=2),
+    st.integers(0, 4),
+)
+def test_the_optimum_is_what_trying_everything_finds(wanted, offered, there):
+    rules = {
+        "spread": {"spread": (spread(ZONE, {"app": "x"}),)},
+        "loner": {"anti_affinity": (term(HOST, app="x"),), "labels": {"app": "x", "alone": "yes"}},
+        "gang": {"gang": "g", "size": sum(rule == "gang" for _, rule in wanted)},
+    }
+    if any(rule == "loner" for _, rule in wanted) and not all(rule == "loner" for _, rule in wanted):
+        rules["loner"] = {}  # whom a loner means must be loners, or the program does not state it
+    asks = [
+        ask(f"p{n}", cpu=cpu * 1000, **{"labels": {"app": "x"}, **rules.get(rule, {})})
+        for n, (cpu, rule) in enumerate(wanted)
+    ]
+    flavours = [
+        sized(f"t{n}", cpu * 1000, float(price), zone) for n, (cpu, zone, price) in enumerate(offered)
+    ]
+    stated = problem(asks, [place("n1", free={"cpu": there * 1000, "pods": 9})], flavours)
+    words = ["n1", *(f"{f.name}:{k}" for f in flavours for k in range(len(asks)))]
+    found = [answer(stated, " ".join(where)) for where in product(words, repeat=len(asks))]
+    best = min((s.price for s in found if not check(stated, s)), default=None)
+    assert exact_optimum(stated) == (None if best is None else pytest.approx(best))

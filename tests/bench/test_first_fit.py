@@ -1,0 +1,91 @@
+"""The reference packer: sound on anything, first by place, then by rank, then by price; gangs leave no trace."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+
+from tests.bench.problems import SOURCE, ZONE, ask, flavour, place, problem, spread
+from tests.bench.random_problems import problems
+from tidemill.bench.checker import check
+from tidemill.bench.first_fit import first_fit
+from tidemill.bench.mixes import MIXES, build
+
+
+@settings(max_examples=200)
+@given(problems())
+def test_its_answers_keep_every_rule_on_any_problem(stated):
+    assert check(stated, first_fit(stated)) == []
+
+
+@pytest.mark.parametrize("mix", [mix for mix in MIXES if mix != "cluster"])
+def test_its_answers_keep_every_rule_on_the_mixes(mix):
+    stated = build(mix, 150)
+    solution = first_fit(stated)
+    assert check(stated, solution) == []
+    assert not solution.unplaced
+
+
+def test_takes_nodes_that_are_there_before_it_opens_any():
+    solution = first_fit(
+        problem([ask(), ask("b")], [place("n1", free={"cpu": 150, "pods": 9})], [flavour("m")])
+    )
+    assert solution.existing == {0: [0]}
+    assert [node.asks for node in solution.opened] == [[1]]
+
+
+def test_opens_by_rank_first_and_by_price_among_equals():
+    dear, cheap = flavour("dear", price=3.0, rank=(1,)), flavour("cheap", price=2.0, rank=(1,))
+    prepaid = flavour("block", price=9.0, rank=(0,), stock="cr-1")
+    stated = problem(
+        [ask("a", cpu=9_000), ask("b", cpu=9_000)], [], [dear, cheap, prepaid], stocks={"cr-1": 1}
+    )
+    assert [node.flavour.name for node in first_fit(stated).opened] == ["block", "cheap"]
+
+
+def test_the_largest_come_first_and_more_important_ones_before_them():
+    room = place("n1", free={"cpu": 1000, "pods": 9})
+    small, large = ask("small", cpu=400), ask("large", cpu=900)
+    assert first_fit(problem([small, large], [room])).existing == {0: [1]}
+    assert first_fit(problem([replace(small, priority=5), large], [room])).existing == {0: [0]}
+
+
+def test_a_gang_that_fits_nowhere_whole_leaves_room_and_stock_untouched():
+    gang = [ask(f"g{n}", gang="g", size=3, cpu=900) for n in range(3)]
+    block = flavour("block", stock="cr-1", labels={SOURCE: "cr-1"}, capacity={"cpu": 1000, "pods": 4})
+    stated = problem(
+        [*gang, ask("a", cpu=900), ask("b", cpu=900)],
+        [place("n1", "b", free={"cpu": 1000, "pods": 4})],
+        [block],
+        stocks={"cr-1": 2},
+        budgets={},
+    )
+    solution = first_fit(stated)
+    assert sorted(solution.unplaced) == [0, 1, 2]
+    assert solution.existing == {0: [3]}
+    assert [node.asks for node in solution.opened] == [[4]]
+
+
+def test_a_gang_goes_where_all_of_it_fits():
+    gang = [ask(f"g{n}", gang="g", size=2, cpu=900) for n in range(2)]
+    small = place("n1", "a", free={"cpu": 1000, "pods": 4})
+    large = place("n2", "b", free={"cpu": 2000, "pods": 4})
+    assert first_fit(problem(gang, [small, large])).existing == {1: [0, 1]}
+
+
+def test_deals_pods_over_zones_that_only_flavours_bring():
+    deal = [ask(f"p{n}", labels={"app": "x"}, spread=(spread(ZONE, {"app": "x"}),)) for n in range(6)]
+    stated = problem(deal, [], [flavour("m", zone) for zone in "abc"])
+    zones = [node.flavour.labels[ZONE] for node in first_fit(stated).opened for _ in node.asks]
+    assert sorted(zones) == ["a", "a", "b", "b", "c", "c"]
+
+
+@pytest.mark.requirement("PE-5")
+def test_stops_at_a_limit_in_the_middle_of_a_batch():
+    big = flavour("m", capacity={"cpu": 1000, "pods": 4}, budget="pool", consumes={"cpu": 1000})
+    stated = problem([ask(f"p{n}", cpu=900) for n in range(5)], [], [big], budgets={"pool": {"cpu": 3000}})
+    solution = first_fit(stated)
+    assert len(solution.opened) == 3
+    assert len(solution.unplaced) == 2
