@@ -301,7 +301,7 @@ def main() -> int:
         return 1
     if not asked.json:
         print(
-            f"Karpenter {version} on {os.cpu_count()} CPUs; prices per hour, and over each side's own bound"
+            f"Karpenter {version} on {os.cpu_count()} CPUs; k. is Karpenter's, t. Tidemill's, prices per hour"
         )
         print(aligned(TITLES))
     rows = []
