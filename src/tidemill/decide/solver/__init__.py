@@ -12,6 +12,7 @@ from tidemill.decide.solver.crowd import HOST, Crowd, Crowds, gather
 from tidemill.decide.solver.fill import Filler
 from tidemill.decide.solver.gangs import place_gangs
 from tidemill.decide.solver.ground import Domain, Ground
+from tidemill.decide.solver.polish import polish
 from tidemill.decide.solver.topology import Dealer, Share
 
 __all__ = ["solve"]
@@ -25,7 +26,8 @@ def solve(problem: Problem) -> Solution:
     homeless = place_gangs(problem, found, filler, sorted(dealer.load))  # 4 gangs, whole or not at all
     shares = _deal(found, ground, filler, dealer)  # 5 which domain, on counts alone
     left = _fill(shares, filler)  # 6 which node, and which nodes to open
-    return _write_down(filler, left, homeless)  # 7 each new node gets the cheapest type that holds it
+    polish(filler, _crowd_of(problem, found))  # 7 second thoughts, where much is left over
+    return _write_down(filler, left, homeless)  # 8 each new node gets the cheapest type that holds it
 
 
 def _settle_residents(problem: Problem, found: Crowds, ground: Ground, filler: Filler) -> Dealer:
@@ -183,6 +185,15 @@ def _raise_floors(shares: list[Share], filler: Filler) -> None:
         sites = filler.sites((domain,))
         if len(sites) == 1:
             filler.raise_floor(sites[0], sums)
+
+
+def _crowd_of(problem: Problem, found: Crowds) -> list[Crowd | None]:
+    """By ask; gangs are left where they are."""
+    crowd_of: list[Crowd | None] = [None] * len(problem.asks)
+    for crowd in found.crowds:
+        for ask in crowd.asks:
+            crowd_of[ask] = crowd
+    return crowd_of
 
 
 def _write_down(filler: Filler, left: list[tuple[Crowd, list[int]]], homeless: list[int]) -> Solution:

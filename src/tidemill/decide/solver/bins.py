@@ -6,6 +6,7 @@ takes. A new bin stands on a rung of its ladder and may climb; climbing costs th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tidemill.decide.solver.crowd import Crowd
@@ -99,6 +100,22 @@ class Bin:
                     caps[counter] = cap
         if crowd.ports:
             self.ports = (self.ports or set()) | set(crowd.ports)
+
+    def drop(self, crowd: Crowd, ask: int, staying: Sequence[Crowd | None]) -> None:
+        """Take one pod of a crowd off again; `staying` are the crowds of the pods that remain."""
+        self.asks.remove(ask)
+        for place, amount in crowd.wants:
+            self.free[place] += amount
+            self.used[place] -= amount
+        for counter in crowd.host_moves:
+            self.counts[counter] -= 1
+        if crowd.host_caps:
+            self.caps = {}
+            for other in staying:
+                for counter, cap, _ in other.host_caps if other is not None else ():
+                    self.caps[counter] = min(cap, self.caps.get(counter, cap))
+        if crowd.ports and self.ports:
+            self.ports -= set(crowd.ports)
 
     def stand_on(self, rung: int) -> None:
         """Climb: what is free is what the new rung holds beyond what is used."""

@@ -41,7 +41,7 @@ class Shelf:
 class Filler:
     def __init__(self, ground: Ground, weights: Sequence[float]) -> None:
         self.ground = ground
-        self._weights = weights  # what one unit of each dimension is worth when fits are compared
+        self.weights = weights  # what one unit of each dimension is worth when fits are compared
         self.bins: list[Bin] = []
         self.by_site: dict[Site, list[Bin]] = {}
         self._shelves: dict[Site, dict[int, Shelf]] = {}
@@ -78,7 +78,7 @@ class Filler:
                 if sum(len(asks) for _, asks in rest) == total:
                     break
                 queue, total = rest, sum(len(asks) for _, asks in rest)
-            self._disturb(site)
+            self.disturb(site)
             return queue
         return self._pour_few(queue, site)
 
@@ -98,7 +98,7 @@ class Filler:
 
     def _fits(self, crowd: Crowd, bins: list[Bin]) -> list[tuple[float, int]]:
         """Bins with room for one, by how much they would have left and how lopsided it would be."""
-        weights = self._weights
+        weights = self.weights
         (main, most), *others = [(place, amount) for place, amount in crowd.wants if weights[place] > 0] or [
             (0, 0)
         ]
@@ -136,6 +136,10 @@ class Filler:
             left = self._pour_crowd(crowd, asks, site)
             if left:
                 rest.append((crowd, left))
+        # Nodes that are there cost nothing: before more are asked for, every one of them is looked at.
+        if rest and self.by_site[site][0].place >= 0:
+            rest = self._pour_many(rest, self.by_site[site])
+            self.disturb(site)
         return rest
 
     def _pour_crowd(self, crowd: Crowd, asks: list[int], site: Site) -> list[int]:
@@ -215,7 +219,7 @@ class Filler:
                 free[place] += high - low
             self._climb(one, rung + 1)
             heapreplace(heap, (rung + 1, number))
-        self._disturb(site)
+        self.disturb(site)
 
     def make_room(self, crowd: Crowd, asks: list[int], sites: Sequence[Site]) -> list[int]:
         """Climb or open, whichever costs less for the next pod, until all have room or nothing can be had.
@@ -276,7 +280,7 @@ class Filler:
             prices = one.ladder.prices
             waste = sum(
                 (a - b) * weight
-                for a, b, weight in zip(one.ladder.capacities[rung], used, self._weights, strict=True)
+                for a, b, weight in zip(one.ladder.capacities[rung], used, self.weights, strict=True)
             )
             score = (round(prices[rung] - prices[one.rung], 9), waste)
             if best is None or score < best[0]:
@@ -321,6 +325,38 @@ class Filler:
         self.add(one)
         return one
 
+    # --- second thoughts ---
+
+    def settle(self, one: Bin, rung: int) -> None:
+        """Stand on another rung, up or down."""
+        if rung != one.rung:
+            self._climb(one, rung)
+
+    def find(self, crowd: Crowd, site: Site, other_than: Bin) -> Bin | None:
+        """The tightest bin with room for one as it stands."""
+        dimension, amount = crowd.wants[0]
+        keys = self._shelf(site, dimension).keys
+        start = bisect_left(keys, amount << _BITS)
+        for key in keys[start : start + _PATIENCE]:
+            one = self.bins[key & _MASK]
+            if (
+                one is not other_than
+                and one.room(crowd.wants)
+                and one.tolerance(crowd)
+                and self.may_stand(crowd, one)
+            ):
+                return one
+        return None
+
+    def move(self, ask: int, crowd: Crowd, source: Bin, target: Bin, staying: Sequence[Crowd | None]) -> None:
+        """One pod from one bin to another; the one it leaves becomes as small as it can."""
+        before = source.free.copy()
+        source.drop(crowd, ask, staying)
+        assert source.ladder is not None
+        self.settle(source, source.ladder.rung(source.used))
+        self._moved(source, before)
+        self.put(target, crowd, [ask])
+
     def _climb(self, one: Bin, rung: int) -> None:
         assert one.ladder is not None and one.stratum is not None
         if one.stratum.budget:
@@ -359,7 +395,7 @@ class Filler:
             shelf.stale = False
         return shelf
 
-    def _disturb(self, site: Site) -> None:
+    def disturb(self, site: Site) -> None:
         for shelf in self._shelves.get(site, {}).values():
             shelf.stale = True
 
