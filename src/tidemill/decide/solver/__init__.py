@@ -142,7 +142,7 @@ def _follow_load(crowd: Crowd, domains: list[Domain], dealer: Dealer) -> list[Sh
 
 
 # Priority, whether it forces hosts, size, needs, domains, eligibility: what is filled in one go, and when.
-_Turn = tuple[int, bool, float, tuple[tuple[int, int], ...], tuple[Domain, ...], int]
+_Turn = tuple[int, int, float, tuple[tuple[int, int], ...], tuple[Domain, ...], int]
 
 
 def _fill(shares: list[Share], filler: Filler) -> list[tuple[Crowd, list[int]]]:
@@ -152,7 +152,7 @@ def _fill(shares: list[Share], filler: Filler) -> list[tuple[Crowd, list[int]]]:
     for share in shares:
         crowd = share.crowd
         turn: _Turn = (
-            -crowd.priority, not forces_hosts(crowd), -crowd.size, crowd.wants, share.domains, crowd.eligibility
+            -crowd.priority, 0 if forces_hosts(crowd) else 1 if crowd.host_caps else 2, -crowd.size, crowd.wants, share.domains, crowd.eligibility
         )  # fmt: skip
         groups.setdefault(turn, []).append(share)
     raised = False

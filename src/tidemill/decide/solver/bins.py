@@ -101,6 +101,31 @@ class Bin:
         if crowd.ports:
             self.ports = (self.ports or set()) | set(crowd.ports)
 
+    def take_one(self, crowd: Crowd, ask: int) -> None:
+        """`take` for a single pod: it is called once for most pods there are."""
+        self.asks.append(ask)
+        free = self.free
+        if self.place < 0:
+            used = self.used
+            for place, amount in crowd.wants:
+                free[place] -= amount
+                used[place] += amount
+        else:
+            for place, amount in crowd.wants:
+                free[place] -= amount
+        if crowd.host_moves:
+            counts = self.counts
+            for counter in crowd.host_moves:
+                counts[counter] = counts.get(counter, 0) + 1
+        if crowd.host_caps:
+            caps = self.caps
+            for counter, cap, _ in crowd.host_caps:
+                known = caps.get(counter)
+                if known is None or cap < known:
+                    caps[counter] = cap
+        if crowd.ports:
+            self.ports = (self.ports or set()) | set(crowd.ports)
+
     def drop(self, crowd: Crowd, ask: int, staying: Sequence[Crowd | None]) -> None:
         """Take one pod of a crowd off again; `staying` are the crowds of the pods that remain."""
         self.asks.remove(ask)

@@ -56,6 +56,7 @@ class Crowd:
     apart: tuple[tuple[int, int], ...] = ()  # counter that must be 0 in its domain, whether it counts itself
     company: tuple[tuple[int, bool], ...] = ()
     ports: tuple[tuple[str, int, str], ...] = ()
+    picky: bool = False  # who else is on its host matters, to it or to them
 
     @property
     def bound(self) -> bool:
@@ -160,6 +161,7 @@ class _Compiler:
             if moved is None:
                 moved = matches[labelled] = self._moved(crowd)
             crowd.host_moves, crowd.moves = moved
+            crowd.picky = bool(crowd.host_moves or crowd.host_caps or crowd.host_company or crowd.ports)
 
     def _moved(self, crowd: Crowd) -> tuple[tuple[int, ...], tuple[int, ...]]:
         hit = [one for one in self._found.counters if one.matches(crowd.shape, crowd.namespace)]

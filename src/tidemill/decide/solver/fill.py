@@ -21,6 +21,7 @@ _MASK = (1 << _BITS) - 1
 _PATIENCE = 48
 # One in so many bins wanted: then looking at all of them at once is cheaper than one by one.
 _MANY = 40
+_LOOK_DOWN_THE_LINE = 6
 # Floors are raised a little beyond the demand: what is not used is not kept, and large pods find their place.
 _HEADROOM = 1.02
 
@@ -83,18 +84,35 @@ class Filler:
         return self._pour_few(queue, site)
 
     def _pour_many(self, queue: Queue, bins: list[Bin]) -> Queue:
-        """One pod to a bin, those first where least would be left over."""
-        line = _Line(queue)
-        first = line.head
-        for score, number in self._fits(first, bins):
-            del score
-            one = self.bins[number]
-            asks = line.next_for(one, self)
-            if asks is not None:
-                one.take(line.chosen, asks)
-                if line.empty:
-                    break
-        return line.rest()
+        """One pod to a bin, those bins first where least would be left over.
+
+        Who is not put up with on a bin lets the next few in line try, who need the same.
+        """
+        every, may_stand = self.bins, self.may_stand
+        crowds, asks = [crowd for crowd, _ in queue], [asks for _, asks in queue]
+        done, first, end = [0] * len(queue), 0, len(queue)
+        for _, number in self._fits(crowds[0], bins):
+            one = every[number]
+            for place in range(first, min(first + _LOOK_DOWN_THE_LINE, end)):
+                crowd, at = crowds[place], done[place]
+                if at == len(asks[place]):
+                    continue
+                if (crowd.picky and one.tolerance(crowd) <= 0) or (
+                    crowd.eligibility not in one.eligibilities and not may_stand(crowd, one)
+                ):
+                    continue
+                one.take_one(crowd, asks[place][at])
+                done[place] = at + 1
+                break
+            while done[first] == len(asks[first]):
+                first += 1
+                if first == end:
+                    return []
+        return [
+            (crowds[place], asks[place][done[place] :])
+            for place in range(end)
+            if done[place] < len(asks[place])
+        ]
 
     def _fits(self, crowd: Crowd, bins: list[Bin]) -> list[tuple[float, int]]:
         """Bins with room for one, by how much they would have left and how lopsided it would be."""
@@ -207,18 +225,23 @@ class Filler:
         wanted = [int(amount * _HEADROOM) for amount in demand]
         heap = [(one.rung, one.number) for one in bins if one.ladder is not None]
         heapify(heap)
+        floor: dict[int, int] = {}
         while heap and any(short > there for short, there in zip(wanted, free, strict=True)):
             rung, number = heap[0]
-            one = self.bins[number]
-            assert one.ladder is not None
-            if rung + 1 >= len(one.ladder.prices) or not self._affords(one, rung + 1):
+            ladder = self.bins[number].ladder
+            assert ladder is not None
+            if rung + 1 >= len(ladder.prices):
                 heappop(heap)
                 continue
-            before, after = one.ladder.capacities[rung], one.ladder.capacities[rung + 1]
-            for place, (low, high) in enumerate(zip(before, after, strict=True)):
-                free[place] += high - low
-            self._climb(one, rung + 1)
+            for place, more in enumerate(ladder.gain(rung)):
+                free[place] += more
+            floor[number] = rung + 1
             heapreplace(heap, (rung + 1, number))
+        for number, rung in floor.items():
+            one = self.bins[number]
+            while rung > one.rung and not self._affords(one, rung):
+                rung -= 1
+            self.settle(one, rung)
         self.disturb(site)
 
     def make_room(self, crowd: Crowd, asks: list[int], sites: Sequence[Site]) -> list[int]:
@@ -257,9 +280,27 @@ class Filler:
             assert count > 0
             self.put(one, crowd, asks[:count])
             asks = asks[count:]
-            if one.site not in climbing and one.tolerance(crowd) > 0:
-                climbing.append(one.site)  # a new bin that may grow for the next
+            if one.tolerance(crowd) > 0:
+                if one.site not in climbing:
+                    climbing.append(one.site)  # a new bin that may grow for the next
+            elif opening is not None and not climbing and len(sites) == 1:
+                asks = self._open_many(crowd, asks, opening[1], opening[2], count)
         return asks
+
+    def _open_many(self, crowd: Crowd, asks: list[int], stratum: Stratum, rung: int, each: int) -> list[int]:
+        """Those who keep each other off their hosts: one new bin after the other, while there are any to be had."""
+        ladder = self.ground.ladder(stratum, frozenset((crowd.eligibility,)))
+        assert ladder is not None
+        consumes, start = ladder.flavours[rung].consumes, 0
+        while start < len(asks):
+            if stratum.stock and self.ground.stocks.get(stratum.stock, 0) < 1:
+                break
+            if not self._budget_allows(stratum, consumes):
+                break
+            self.open(crowd, stratum, rung).take(crowd, asks[start : start + each])
+            start += each
+        self.disturb((stratum.rank, stratum.domain))
+        return asks[start:]
 
     def put(self, one: Bin, crowd: Crowd, asks: list[int]) -> None:
         before = one.free.copy()
@@ -412,44 +453,3 @@ class Filler:
 
 def _key(one: Bin, dimension: int) -> int:
     return (max(0, one.free[dimension]) << _BITS) | one.number
-
-
-class _Line:
-    """Crowds with the same needs, standing in line for bins one pod at a time."""
-
-    def __init__(self, queue: Queue) -> None:
-        self._crowds = [crowd for crowd, _ in queue]
-        self._asks = [asks for _, asks in queue]
-        self._done = [0] * len(queue)
-        self._first = 0
-        self.chosen = self._crowds[0]
-
-    @property
-    def head(self) -> Crowd:
-        return self._crowds[0]
-
-    @property
-    def empty(self) -> bool:
-        return self._first >= len(self._crowds)
-
-    def next_for(self, one: Bin, filler: Filler) -> list[int] | None:
-        """The first in line that this bin puts up with, looking a few places down the line."""
-        crowds = self._crowds
-        for place in range(self._first, min(self._first + 6, len(crowds))):
-            done = self._done[place]
-            if done >= len(self._asks[place]):
-                continue
-            crowd = crowds[place]
-            if (not crowd.host_moves and not crowd.host_caps and not crowd.ports) or one.tolerance(crowd) > 0:
-                if not filler.may_stand(crowd, one):
-                    continue
-                self.chosen = crowd
-                self._done[place] = done + 1
-                while self._first < len(crowds) and self._done[self._first] >= len(self._asks[self._first]):
-                    self._first += 1
-                return self._asks[place][done : done + 1]
-        return None
-
-    def rest(self) -> Queue:
-        left = zip(self._crowds, self._asks, self._done, strict=True)
-        return [(crowd, asks[done:]) for crowd, asks, done in left if done < len(asks)]

@@ -33,6 +33,15 @@ class Ladder:
     prices: list[float]
     columns: list[list[int]] | None  # by dimension, if every rung holds at least what the one before holds
     _known: dict[tuple[int, ...], int] = field(default_factory=dict)
+    _gains: dict[int, list[int]] = field(default_factory=dict)
+
+    def gain(self, rung: int) -> list[int]:
+        """What the next rung holds more than this one."""
+        known = self._gains.get(rung)
+        if known is None:
+            pairs = zip(self.capacities[rung + 1], self.capacities[rung], strict=True)
+            known = self._gains[rung] = [high - low for high, low in pairs]
+        return known
 
     def rung(self, used: list[int]) -> int:
         """The cheapest that holds so much; -1: none does."""
