@@ -57,6 +57,8 @@ def test_residents_are_counted_in_their_namespace():
     crowded = place("a1", "a", residents=(resident(3, labels={"app": "web"}),))
     assert kinds(problem(dealt(1), [crowded, ZONES[1]]), "a1") == ["spread"]
     assert kinds(problem(dealt(1), [crowded, ZONES[1]]), "b1") == []
+    assert kinds(problem(dealt(1, skew=3), [crowded, ZONES[1]]), "a1") == ["spread"]  # all three of them
+    assert kinds(problem(dealt(1, skew=4), [crowded, ZONES[1]]), "a1") == []
     elsewhere = place("a1", "a", residents=(resident(3, namespace="other", labels={"app": "web"}),))
     assert kinds(problem(dealt(1), [elsewhere, ZONES[1]]), "a1") == []
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
-from tests.bench.problems import SOURCE, ZONE, ask, flavour, place, problem, spread
+from tests.bench.problems import SOURCE, ZONE, answer, ask, flavour, place, problem, spread
 from tests.bench.random_problems import problems
 from tidemill.bench.checker import check
-from tidemill.bench.first_fit import first_fit
+from tidemill.bench.first_fit import first_fit, overlooked
 from tidemill.bench.mixes import MIXES, build
 
 
@@ -89,3 +89,32 @@ def test_stops_at_a_limit_in_the_middle_of_a_batch():
     solution = first_fit(stated)
     assert len(solution.opened) == 3
     assert len(solution.unplaced) == 2
+
+
+def test_sees_who_was_left_out_though_there_was_a_place():
+    room = place("n1", free={"cpu": 1000, "pods": 9})
+    stated = problem([ask("a", cpu=600), ask("b", cpu=600), ask("c", cpu=300)], [room])
+    assert overlooked(stated, answer(stated, "n1 - n1")) == []
+    assert overlooked(stated, answer(stated, "n1 - -")) == [2]
+    assert overlooked(stated, answer(stated, "- - n1")) == [0]  # either, not both
+
+
+def test_sees_that_one_more_node_could_have_been_opened_within_stock_and_limit():
+    few = flavour("m", capacity={"cpu": 1000, "pods": 1}, stock="few")
+    stated = problem([ask("a"), ask("b")], [], [few], stocks={"few": 2})
+    assert overlooked(stated, answer(stated, "m -")) == [1]
+    assert overlooked(replace(stated, stocks={"few": 1}), answer(stated, "m -")) == []
+
+
+def test_a_gang_left_out_counts_only_if_all_of_it_could_be_placed():
+    gang = [ask(f"g{n}", gang="g", size=2, cpu=600) for n in range(2)]
+    stated = problem(gang, [place("n1", free={"cpu": 1000, "pods": 9})])
+    assert overlooked(stated, answer(stated, "- -")) == []
+    roomy = problem(gang, [place("n1", free={"cpu": 2000, "pods": 9})])
+    assert overlooked(roomy, answer(roomy, "- -")) == [0, 1]
+
+
+@settings(max_examples=60)
+@given(problems(most_asks=6))
+def test_the_reference_itself_overlooks_nobody(stated):
+    assert overlooked(stated, first_fit(stated)) == []

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import permutations
 
 from tidemill.bench.crowds import Crowd, Crowds, Meaning, meaning_of_term, means
 from tidemill.bench.fault import Fault
@@ -18,6 +19,11 @@ from tidemill.world import Pairs
 
 Apart = tuple[str, Meaning]  # a topology key, and whom not to meet there
 Together = tuple[tuple[str, Meaning], ...]  # all affinity terms of a pod
+
+FEW, TRIES = (
+    5,
+    5,
+)  # 5 parties have 120 orders; more parties are given 5 other ways, each a second if they are large
 
 
 def check_anti_affinity(problem: Problem, hosts: Sequence[Host], crowds: Crowds) -> Iterator[Fault]:
@@ -121,22 +127,18 @@ def check_affinity(problem: Problem, hosts: Sequence[Host], crowds: Crowds) -> I
     """Look for a binding order: first the pods that start a company, then all that need none, then the rest.
 
     A pod may be the first of its kind where it would be company for itself and nobody else matches yet, in
-    the whole cluster. Where several could be the first, the largest party is.
+    the whole cluster. Where several could be, the largest party is, and if that leaves somebody alone other
+    ways are tried: all of them where parties are few. Where they are many, an order that only a tangle of
+    overlapping terms calls for may be missed: this errs on the side of a fault.
     """
     parties, others = _parties(problem.asks, hosts, crowds)
-    wanted = {party.terms for party in parties}
-    early, late = _Standing(hosts, wanted), _Standing(hosts, wanted)
-    if wanted:
-        _bind_residents((early, late), hosts)
-    for crowd, number, count in others:
-        late.add(crowd, number, count)
-    waiting = _settle(parties, late)
-    while waiting:
-        starting = _start(waiting, early, late)
-        if not starting:
+    alone = parties
+    for order in _orders(parties):
+        left = _left_alone(order, others, hosts)
+        alone = min(alone, left, key=len)
+        if not alone:
             break
-        waiting = _settle([party for party in waiting if party not in starting], late)
-    for party in waiting:
+    for party in alone:
         for index, number in party.members:
             yield Fault(
                 "affinity",
@@ -145,10 +147,39 @@ def check_affinity(problem: Problem, hosts: Sequence[Host], crowds: Crowds) -> I
             )
 
 
-def _settle(waiting: list[Party], late: _Standing) -> list[Party]:
+def _orders(parties: list[Party]) -> Iterator[Sequence[Party]]:
+    """In which order parties are asked whether they start."""
+    if len(parties) <= FEW:
+        yield from permutations(parties)
+        return
+    yield parties
+    for party in parties[:TRIES]:
+        yield sorted(parties, key=lambda other: other is not party)
+
+
+def _left_alone(
+    order: Sequence[Party], others: list[tuple[Crowd, int, int]], hosts: Sequence[Host]
+) -> list[Party]:
+    """Who never finds company if those start who may, in this order of preference."""
+    wanted = {party.terms for party in order}
+    early, late = _Standing(hosts, wanted), _Standing(hosts, wanted)
+    if wanted:
+        _bind_residents((early, late), hosts)
+    for crowd, number, count in others:
+        late.add(crowd, number, count)
+    waiting = _settle(order, late)
+    while waiting:
+        starting = _start(waiting, early, late)
+        if not starting:
+            break
+        waiting = _settle([party for party in waiting if party not in starting], late)
+    return waiting
+
+
+def _settle(waiting: Sequence[Party], late: _Standing) -> list[Party]:
     """Bind whoever finds company, until nobody does. Who is left?"""
     while True:
-        alone = []
+        alone: list[Party] = []
         for party in waiting:
             if late.welcomes(party):
                 _bind(party, late)

@@ -16,7 +16,7 @@ from tidemill.decide.problem import Ask, Flavour, NewNode, Problem, Solution
 from tidemill.spec.names import LABEL_SOURCE, LABEL_ZONE, PODS
 from tidemill.world import Amounts, PodShape
 
-OTHER_TRIES = 2
+OTHER_TRIES = 5
 NO_ROOM = "no place fits it, and none that fits it may be opened"
 NO_ROOM_FOR_ALL = "no zone and source has room for the whole gang"
 
@@ -36,6 +36,14 @@ def first_fit(problem: Problem) -> Solution:
         another = _pack(problem, hurried)
         best = min(best, another, key=lambda solution: len(solution.unplaced))
     return best
+
+
+def overlooked(problem: Problem, solution: Solution) -> list[int]:
+    """Asks that a sound answer left out although there is still a place for them, as everybody else stands."""
+    packing = _Packing(problem)
+    packing.load(solution)
+    left_out = [group for group in _in_order(problem, ()) if group[0] in solution.unplaced]
+    return sorted(index for group in left_out if packing.place(group) for index in group)
 
 
 def _pack(problem: Problem, hurried: Container[int]) -> Solution:
@@ -87,6 +95,18 @@ class _Packing:
         self._budgets = {name: dict(limits) for name, limits in problem.budgets.items()}
         self._suits: dict[tuple[object, ...], bool] = {}
         self._tallies = Tallies(problem, self._hosts)
+
+    def load(self, solution: Solution) -> None:
+        """Begin with an answer instead of with nothing."""
+        for number, asks in solution.existing.items():
+            for index in asks:
+                self._put(index, number, 1)
+        numbers = {id(flavour): f for f, flavour in enumerate(self._problem.flavours)}
+        for node in solution.opened:
+            f = numbers[id(node.flavour)]
+            number = self._add(f, host_of_flavour(self._problem, f, len(self._flavour_of)))
+            for index in node.asks:
+                self._put(index, number, 1)
 
     def place(self, group: Sequence[int]) -> bool:
         ask = self._problem.asks[group[0]]
@@ -151,7 +171,7 @@ class _Packing:
         allowed: Callable[[Host], bool],
     ) -> int | None:
         """A new node of the first flavour, by rank and then by price, that may hold the pod."""
-        number = len(self._hosts) - len(self._problem.places)
+        number = len(self._flavour_of)
         for f in self._cheapest:
             flavour = self._problem.flavours[f]
             if any(flavour.capacity.get(name, 0) < wanted for name, wanted in requests):
@@ -160,14 +180,19 @@ class _Packing:
                 continue
             host = host_of_flavour(self._problem, f, number)
             if allowed(host) and self._fits(self._problem.asks[index], kind, manners, host, []):
-                self._pay(flavour, 1)
-                self._hosts.append(host)
-                self._free.append(dict(host.room))
-                self._ports.append([])
-                self._flavour_of.append(f)
-                self._put(index, len(self._hosts) - 1, 1)
-                return len(self._hosts) - 1
+                opened = self._add(f, host)
+                self._put(index, opened, 1)
+                return opened
         return None
+
+    def _add(self, f: int, host: Host) -> int:
+        """Open the node; its number among the hosts."""
+        self._pay(self._problem.flavours[f], 1)
+        self._hosts.append(host)
+        self._free.append(dict(host.room))
+        self._ports.append([])
+        self._flavour_of.append(f)
+        return len(self._hosts) - 1
 
     def _put(self, index: int, number: int, sign: int) -> None:
         """Put the pod there, or (with -1) take it away again."""

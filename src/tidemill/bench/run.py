@@ -13,7 +13,7 @@ from time import perf_counter
 
 from tidemill.bench.bounds import lower_bound
 from tidemill.bench.checker import Fault, check
-from tidemill.bench.first_fit import first_fit
+from tidemill.bench.first_fit import first_fit, overlooked
 from tidemill.bench.mixes import build
 from tidemill.decide.problem import Problem, Solution
 from tidemill.spec.names import ACCELERATORS
@@ -37,6 +37,7 @@ class Packing:
     lower_bound: float
     placed: int
     unplaced: int
+    overlooked: int  # of the unplaced: there is still a place for them
     stranded_gpus: int  # on opened nodes, asked for by nobody
     checked: bool
     faults: tuple[Fault, ...]
@@ -80,6 +81,7 @@ def _measure(problem: Problem, bound: float, mix: str, seed: int, repeat: int, n
         lower_bound=bound,
         placed=len(problem.asks) - len(solution.unplaced),
         unplaced=len(solution.unplaced),
+        overlooked=0 if faults or not solution.unplaced else len(overlooked(problem, solution)),
         stranded_gpus=stranded_gpus(problem, solution),
         checked=not faults,
         faults=faults,

@@ -100,6 +100,6 @@ def _cells(result: Packing) -> tuple[str, ...]:
         f"{result.price:,.2f}",
         f"{result.lower_bound:,.2f}",
         over,
-        f"{result.unplaced:,}",
+        f"{result.unplaced:,}" + (f" ({result.overlooked:,} placeable)" if result.overlooked else ""),
         "sound" if result.checked else f"{len(result.faults)} faults",
     )
