@@ -83,7 +83,7 @@ def _deal(found: Crowds, ground: Ground, filler: Filler, dealer: Dealer) -> list
             shares.append(Share(crowd, stuck, ()))
     for crowd in free:
         allowed = reach.of(crowd)
-        if forces_hosts(crowd) and len(allowed) > 1:
+        if crowd.solitary and len(allowed) > 1:
             shares += _follow_load(crowd, allowed, dealer)
         else:
             shares.append(Share(crowd, crowd.asks, tuple(allowed)))
@@ -120,11 +120,6 @@ def _difficulty(crowd: Crowd) -> tuple[object, ...]:
     return (-crowd.priority, not crowd.company, not crowd.apart, -crowd.size, crowd.asks[0])
 
 
-def forces_hosts(crowd: Crowd) -> bool:
-    """Each of its pods keeps the others off its host."""
-    return any(own and cap == 1 for _, cap, own in crowd.host_caps)
-
-
 def _follow_load(crowd: Crowd, domains: list[Domain], dealer: Dealer) -> list[Share]:
     total = sum(dealer.load[domain] for domain in domains)
     shares, start = [], 0
@@ -141,19 +136,18 @@ def _follow_load(crowd: Crowd, domains: list[Domain], dealer: Dealer) -> list[Sh
     return shares
 
 
-# Priority, whether it forces hosts, size, needs, domains, eligibility: what is filled in one go, and when.
+# Priority, how choosy it is about hosts, size, needs, domains, eligibility: what is filled in one go, and when.
 _Turn = tuple[int, int, float, tuple[tuple[int, int], ...], tuple[Domain, ...], int]
 
 
 def _fill(shares: list[Share], filler: Filler) -> list[tuple[Crowd, list[int]]]:
-    """Those that force hosts open them first; then the large before the small, so that the small fill the gaps."""
+    """Who forces hosts opens them first, who minds company comes next; the large before the small, which fill gaps."""
     left: list[tuple[Crowd, list[int]]] = []
     groups: dict[_Turn, list[Share]] = {}
     for share in shares:
         crowd = share.crowd
-        turn: _Turn = (
-            -crowd.priority, 0 if forces_hosts(crowd) else 1 if crowd.host_caps else 2, -crowd.size, crowd.wants, share.domains, crowd.eligibility
-        )  # fmt: skip
+        tier = 0 if crowd.solitary else 1 if crowd.host_caps else 2
+        turn: _Turn = (-crowd.priority, tier, -crowd.size, crowd.wants, share.domains, crowd.eligibility)
         groups.setdefault(turn, []).append(share)
     raised = False
     for turn in sorted(groups):

@@ -59,6 +59,11 @@ class Crowd:
     picky: bool = False  # who else is on its host matters, to it or to them
 
     @property
+    def solitary(self) -> bool:
+        """Each of its pods keeps the others off its host: it forces as many hosts as it has pods."""
+        return any(own and cap == 1 for _, cap, own in self.host_caps)
+
+    @property
     def bound(self) -> bool:
         """Where it goes matters beyond the host: to itself, or to somebody who watches."""
         return bool(self.moves or self.spreads or self.apart or self.company)

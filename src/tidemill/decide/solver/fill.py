@@ -19,6 +19,7 @@ _BITS = 24  # room for 16 million bins in the low bits of a sort key
 _MASK = (1 << _BITS) - 1
 # How many bins a few pods look at before they ask for more room.
 _PATIENCE = 48
+_CLIMBERS = 16  # and how many of those that could grow are compared
 # One in so many bins wanted: then looking at all of them at once is cheaper than one by one.
 _MANY = 40
 _LOOK_DOWN_THE_LINE = 6
@@ -43,6 +44,8 @@ class Filler:
     def __init__(self, ground: Ground, weights: Sequence[float]) -> None:
         self.ground = ground
         self.weights = weights  # what one unit of each dimension is worth when fits are compared
+        finest = min((weight for weight in weights if weight), default=1.0)
+        self._scale = [round(weight / finest * 16) for weight in weights]  # the same, in whole numbers
         self.bins: list[Bin] = []
         self.by_site: dict[Site, list[Bin]] = {}
         self._shelves: dict[Site, dict[int, Shelf]] = {}
@@ -91,8 +94,8 @@ class Filler:
         every, may_stand = self.bins, self.may_stand
         crowds, asks = [crowd for crowd, _ in queue], [asks for _, asks in queue]
         done, first, end = [0] * len(queue), 0, len(queue)
-        for _, number in self._fits(crowds[0], bins):
-            one = every[number]
+        for key in self._fits(crowds[0], bins):
+            one = every[key & _MASK]
             for place in range(first, min(first + _LOOK_DOWN_THE_LINE, end)):
                 crowd, at = crowds[place], done[place]
                 if at == len(asks[place]):
@@ -114,37 +117,33 @@ class Filler:
             if done[place] < len(asks[place])
         ]
 
-    def _fits(self, crowd: Crowd, bins: list[Bin]) -> list[tuple[float, int]]:
-        """Bins with room for one, by how much they would have left and how lopsided it would be."""
-        weights = self.weights
-        (main, most), *others = [(place, amount) for place, amount in crowd.wants if weights[place] > 0] or [
-            (0, 0)
-        ]
-        weight = weights[main]
-        fits = []
-        if len(others) == 1:
-            (second, less), other_weight = others[0], weights[others[0][0]]
+    def _fits(self, crowd: Crowd, bins: list[Bin]) -> list[int]:
+        """Bins with room for one, by how much they would have left and how lopsided it would be.
+
+        A score and a number in one integer: whole lists of them are sorted in a fraction of the time.
+        """
+        scale = self._scale
+        wants = [(place, amount) for place, amount in crowd.wants if scale[place]]
+        if len(wants) == 2:
+            (first, most), (second, less) = wants
+            heavy, light = scale[first], scale[second]
+            fits = []
             for one in bins:
                 free = one.free
-                a = free[main] - most
+                a = free[first] - most
                 if a >= 0:
                     b = free[second] - less
                     if b >= 0:
-                        left, right = a * weight, b * other_weight
-                        fits.append((left + right + abs(left - right), one.number))
+                        # a + b + |a - b| is twice the larger: what is left over in the dimension with most of it.
+                        left, right = a * heavy, b * light
+                        fits.append(((left if left > right else right) << _BITS) | one.number)
         else:
-            for one in bins:
-                free = one.free
-                left = (free[main] - most) * weight
-                if left >= 0:
-                    score = left
-                    for place, amount in others:
-                        right = (free[place] - amount) * weights[place]
-                        if right < 0:
-                            break
-                        score += right
-                    else:
-                        fits.append((score, one.number))
+            fits = [
+                (sum((one.free[place] - amount) * scale[place] for place, amount in wants) << _BITS)
+                | one.number
+                for one in bins
+                if all(one.free[place] >= amount for place, amount in wants)
+            ]
         fits.sort()
         return fits
 
@@ -260,7 +259,11 @@ class Filler:
         while asks:
             climb: tuple[tuple[float, float], int, Bin] | None = None
             for site in climbing.copy():
-                found = self._best_climb(crowd, site)
+                found = self._best_climb(crowd, site, 6 * _PATIENCE)
+                if found is None and not crowd.solitary:
+                    found = self._best_climb(
+                        crowd, site, len(self.bins)
+                    )  # before a node is opened, all are asked
                 if found is None:
                     climbing.remove(site)
                 elif climb is None or found[0] < climb[0]:
@@ -307,10 +310,12 @@ class Filler:
         one.take(crowd, asks)
         self._moved(one, before)
 
-    def _best_climb(self, crowd: Crowd, site: Site) -> tuple[tuple[float, float], int, Bin] | None:
+    def _best_climb(
+        self, crowd: Crowd, site: Site, looks: int
+    ) -> tuple[tuple[float, float], int, Bin] | None:
         """The new bin that makes room for one more at the least extra price."""
         best: tuple[tuple[float, float], int, Bin] | None = None
-        for one in self._climbers(crowd, site):
+        for one in self._climbers(crowd, site, looks):
             assert one.ladder is not None
             used = one.used.copy()
             for place, amount in crowd.wants:
@@ -328,16 +333,16 @@ class Filler:
                 best = (score, rung, one)
         return best
 
-    def _climbers(self, crowd: Crowd, site: Site) -> Iterator[Bin]:
+    def _climbers(self, crowd: Crowd, site: Site, looks: int) -> Iterator[Bin]:
         """New bins with the most free: a larger type wastes least where only a little was missing."""
         keys = self._shelf(site, crowd.wants[0][0]).keys
         tried = 0
-        for place in range(len(keys) - 1, max(-1, len(keys) - 1 - 6 * _PATIENCE), -1):
+        for place in range(len(keys) - 1, max(-1, len(keys) - 1 - looks), -1):
             one = self.bins[keys[place] & _MASK]
             if one.place < 0 and crowd.eligibility in one.eligibilities and one.tolerance(crowd) > 0:
                 yield one
                 tried += 1
-                if tried >= _PATIENCE:
+                if tried >= _CLIMBERS:
                     return
 
     def _best_opening(self, crowd: Crowd, site: Site) -> tuple[float, Stratum, int] | None:
