@@ -321,8 +321,9 @@ class Filler:
             for place, amount in crowd.wants:
                 used[place] += amount
             rung = one.ladder.rung(used)
-            if rung <= one.rung or not self._affords(one, rung):
+            if rung < 0 or (rung > one.rung and not self._affords(one, rung)):
                 continue
+            rung = max(rung, one.rung)  # one that was overlooked while pouring needs not grow at all
             prices = one.ladder.prices
             waste = sum(
                 (a - b) * weight
