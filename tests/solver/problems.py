@@ -1,0 +1,119 @@
+"""Builders of packing problems for the tests of the solver, and its answers written as one word an ask."""
+
+from __future__ import annotations
+
+from tests.bench import problems as bench
+from tests.bench.problems import (
+    HOST,
+    NOW,
+    SOURCE,
+    ZONE,
+    after,
+    having,
+    place,
+    problem,
+    resident,
+    span,
+    spread,
+    term,
+)
+from tidemill.bench.checker import check
+from tidemill.decide.problem import Ask, Flavour, Problem, Solution
+from tidemill.decide.solver import solve
+from tidemill.spec.names import EFA, NVIDIA_GPU
+from tidemill.world import Gang
+
+__all__ = [
+    "HOST", "NOW", "SOURCE", "ZONE", "after", "ask", "asks", "flavour", "gpus", "having", "kind_of", "left_out",
+    "place", "problem", "resident", "sound", "span", "spread", "term", "where",
+]  # fmt: skip
+
+TEN = {"cpu": 10_000, "pods": 10}
+
+
+def ask(
+    name="pod", *, gpus=0, efa=0, requests=None, gang=None, size=2, priority=0, since=0.0, namespace="default",
+    need="0h", lead="0h", overflow=True, selector=None, **rest,
+) -> Ask:  # fmt: skip
+    """A pod that waits, of 100 millicores unless told. `selector` is its node selector."""
+    devices = {key: count for key, count in ((NVIDIA_GPU, gpus), (EFA, efa)) if count}
+    return Ask(
+        name,
+        bench.shape(
+            requests={**devices, **(requests or {})},
+            node_selector=tuple(sorted((selector or {}).items())),
+            **rest,
+        ),
+        namespace=namespace,
+        priority=priority,
+        since=since,
+        gang=Gang(gang, size) if gang else None,
+        need=span(need),
+        lead=span(lead),
+        overflow=overflow,
+    )
+
+
+def asks(count: int, name="pod", **rest) -> list[Ask]:
+    """So many of one template: they share one shape object, as pods of one controller do."""
+    first = ask(f"{name}0", **rest)
+    return [
+        Ask(
+            f"{name}{number}", first.shape, first.namespace, first.priority, first.since, first.gang, first.need,
+            first.lead, first.overflow,
+        )
+        for number in range(count)
+    ]  # fmt: skip
+
+
+def flavour(name="m", zone="a", *, cpu=None, gpus=0, efa=0, capacity=None, price=1.0, **rest) -> Flavour:
+    """A kind of node of ten cores and ten pods, unless told."""
+    devices = {key: count for key, count in ((NVIDIA_GPU, gpus), (EFA, efa)) if count}
+    held = {**TEN, **({"cpu": cpu} if cpu is not None else {}), **devices, **(capacity or {})}
+    return bench.flavour(name, zone, capacity=held, price=price, **rest)
+
+
+def gpus(name: str, count: int, price: float, zone="a", **rest) -> Flavour:
+    """An instance type with accelerators, and CPU and network in step with them."""
+    return flavour(name, zone, cpu=count * 12_000, gpus=count, price=price, capacity={"pods": 100}, **rest)
+
+
+def sound(stated: Problem) -> Solution:
+    """The solver's answer, after the checker has found nothing wrong with it."""
+    solution = solve(stated)
+    assert check(stated, solution) == []
+    return solution
+
+
+def words(stated: Problem, solution: Solution) -> list[str]:
+    """An answer, one word an ask: the place's name, `type@zone:number` of an opened node, or `-`."""
+    said = ["-"] * len(stated.asks)
+    for index, there in solution.existing.items():
+        for one in there:
+            said[one] = stated.places[index].name
+    for number, node in enumerate(solution.opened):
+        for one in node.asks:
+            said[one] = f"{node.flavour.name}@{node.flavour.labels.get(ZONE, '')}:{number}"
+    return said
+
+
+def where(stated: Problem) -> list[str]:
+    """Where a sound answer puts each ask."""
+    return words(stated, sound(stated))
+
+
+def kind_of(stated: Problem) -> list[str]:
+    """As `where`, with the zone and the number of an opened node left out: just its type."""
+    return [word.partition("@")[0] for word in where(stated)]
+
+
+def zones_of(stated: Problem) -> list[str]:
+    """The zone each ask got, sorted; `-` for who got none."""
+    zones = {p.name: p.labels.get(ZONE, "") for p in stated.places}
+    return sorted(
+        zones.get(word) or word.partition("@")[2].partition(":")[0] or "-" for word in where(stated)
+    )
+
+
+def left_out(stated: Problem) -> set[str]:
+    return {stated.asks[index].id for index in sound(stated).unplaced}

@@ -1,0 +1,155 @@
+"""The solver on topology spread: over zones, hosts and any label, with what is there counted in."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.solver.problems import (
+    HOST,
+    ZONE,
+    ask,
+    asks,
+    flavour,
+    having,
+    left_out,
+    place,
+    problem,
+    resident,
+    sound,
+    spread,
+    where,
+    zones_of,
+)
+from tidemill.world import Spread, Taint, Toleration
+
+RACK = "example.com/rack"
+ZONES = [flavour("m", zone, price=price) for zone, price in (("a", 1.0), ("b", 2.0), ("c", 3.0))]
+
+
+def dealt(count, key=ZONE, labels=None, over=None, **rest):
+    """Pods labelled app=x that are spread among app=x."""
+    rules = (spread(key, {"app": "x"}, **rest),)
+    return asks(count, labels={"app": "x", **(labels or {})}, spread=rules, **(over or {}))
+
+
+def there(zone, count, labels=None, **rest):
+    crowd = (resident(count, labels=labels or {"app": "x"}),) if count else ()
+    return place(f"{zone}1", zone, residents=crowd, **rest)
+
+
+def heights(stated):
+    """How many of the asks each zone got."""
+    return dict(Counter(zones_of(stated)))
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 8])
+def test_zones_are_kept_level_though_one_is_cheaper(count):
+    got = heights(problem(dealt(count), [], ZONES))
+    assert sum(got.values()) == count
+    assert "-" not in got
+    assert max(got.values()) - (min(got.values()) if len(got) == 3 else 0) <= 1
+
+
+def test_pods_go_where_fewer_are_already():
+    stated = problem(dealt(4), [there("a", 5), there("b", 3), there("c", 3)])
+    assert heights(stated) == {"b": 2, "c": 2}
+
+
+def test_an_unbalanced_cluster_is_levelled_as_far_as_it_goes_and_no_further():
+    stated = problem(dealt(3), [there("a", 9), there("b", 0, free={"cpu": 200, "pods": 9})])
+    assert heights(stated) == {"b": 2, "-": 1}
+
+
+def test_a_larger_skew_is_made_use_of_where_a_zone_is_full():
+    places = [there("a", 0), there("b", 0, free={"cpu": 100, "pods": 9})]
+    assert heights(problem(dealt(5, skew=2), places)) == {"a": 3, "b": 1, "-": 1}
+    assert heights(problem(dealt(5), places)) == {"a": 2, "b": 1, "-": 2}
+
+
+def test_a_zone_that_could_be_opened_but_holds_nobody_limits_the_others():
+    scarce = [ZONES[0], flavour("m", "b", stock="none")]
+    assert heights(problem(dealt(4), [], scarce, stocks={"none": 0})) == {"a": 1, "-": 3}
+
+
+def test_pods_of_others_count_by_their_labels_whether_they_mind_or_not():
+    loud = asks(4, "loud", cpu=9000, labels={"app": "x"}, selector={ZONE: "a"})
+    stated = problem([*loud, *dealt(4)], [], ZONES)
+    assert left_out(stated) == set()
+
+
+def test_a_zone_that_a_pods_selector_leaves_out_does_not_count():
+    only = {"node_terms": (having(ZONE, "a", "b"),)}
+    assert heights(problem(dealt(4, over=only), [], ZONES)) == {"a": 2, "b": 2}
+
+
+def test_a_zone_left_out_by_the_selector_counts_where_the_rule_says_so():
+    narrow = {"selector": {ZONE: "a"}}
+    assert heights(problem(dealt(3, over=narrow, honor_affinity=False), [], ZONES)) == {"a": 1, "-": 2}
+    assert heights(problem(dealt(3, over=narrow), [], ZONES)) == {"a": 3}
+
+
+def test_a_tainted_zone_counts_unless_the_rule_honours_taints():
+    tainted = [ZONES[0], flavour("m", "b", taints=(Taint("gpu"),))]
+    assert heights(problem(dealt(3), [], tainted)) == {"a": 1, "-": 2}
+    assert heights(problem(dealt(3, honor_taints=True), [], tainted)) == {"a": 3}
+    tolerant = {"tolerations": (Toleration("gpu", "Exists"),)}
+    assert heights(problem(dealt(4, over=tolerant), [], tainted)) == {"a": 2, "b": 2}
+
+
+def test_too_few_domains_for_min_domains_hold_only_the_skew():
+    assert heights(problem(dealt(4, min_domains=3), [], ZONES[:2])) == {"a": 1, "b": 1, "-": 2}
+    assert heights(problem(dealt(4, min_domains=2), [], ZONES[:2])) == {"a": 2, "b": 2}
+
+
+def test_match_label_keys_count_only_the_same_revision():
+    rule = Spread(ZONE, spread(ZONE, {"app": "x"}).selector, 1, match_label_keys=("rev",))
+    new = asks(2, labels={"app": "x", "rev": "2"}, spread=(rule,))
+    old = [there("a", 0), there("b", 5, {"app": "x", "rev": "1"})]
+    assert heights(problem(new, old)) == {"a": 1, "b": 1}
+    plain = asks(2, labels={"app": "x", "rev": "2"}, spread=(spread(ZONE, {"app": "x"}),))
+    assert heights(problem(plain, old)) == {"a": 2}
+
+
+def test_a_wish_to_be_spread_keeps_nobody_waiting():
+    assert left_out(problem(dealt(5, hard=False), [there("a", 0)], [])) == set()
+
+
+def test_hosts_hold_no_more_than_the_skew_where_another_could_be_opened():
+    solution = sound(problem(dealt(6, HOST, skew=2), [], [flavour("m")]))
+    assert sorted(len(node.asks) for node in solution.opened) == [2, 2, 2]
+
+
+def test_hosts_that_are_full_do_not_keep_pods_from_new_ones():
+    places = [place("n1", residents=(resident(3, labels={"app": "x"}),)), place("n2")]
+    assert sorted(where(problem(dealt(3, HOST), places, [flavour("m")]))) == ["m@a:0", "m@a:1", "n2"]
+
+
+def test_hosts_rise_together_where_no_more_can_be_opened():
+    places = [place(f"n{n}", labels={HOST: f"n{n}"}) for n in range(3)]
+    assert sorted(Counter(where(problem(dealt(7, HOST), places))).values()) == [2, 2, 3]
+
+
+def test_spread_over_any_label():
+    racks = [place(f"n{n}", labels={RACK: f"r{n % 2}"}) for n in range(4)]
+    got = Counter(int(word[1]) % 2 for word in where(problem(dealt(6, RACK), racks)))
+    assert got == {0: 3, 1: 3}
+
+
+def test_a_node_without_the_label_is_no_place_for_those_spread_by_it():
+    assert where(problem(dealt(1, RACK), [place("n1"), place("n2", labels={RACK: "r"})])) == ["n2"]
+    assert where(problem(dealt(1, RACK), [place("n1")])) == ["-"]
+
+
+def test_zones_and_hosts_at_once():
+    both = (spread(ZONE, {"app": "x"}), spread(HOST, {"app": "x"}))
+    stated = problem(asks(6, labels={"app": "x"}, spread=both), [], ZONES)
+    assert heights(stated) == {"a": 2, "b": 2, "c": 2}
+    assert len(set(where(stated))) == 6
+
+
+def test_a_pod_spread_among_others_than_itself_goes_where_they_are_few():
+    apart = ask(labels={"app": "y"}, spread=(spread(ZONE, {"app": "x"}),))
+    assert where(problem([apart], [there("a", 3), there("b", 1)])) == ["b1"]
+    assert where(problem([apart], [there("a", 3), there("b", 1, free={"cpu": 0, "pods": 0})])) == ["-"]
