@@ -12,6 +12,7 @@ from tidemill.decide.solver.crowd import HOST, Crowd, Crowds, gather
 from tidemill.decide.solver.fill import Filler
 from tidemill.decide.solver.gangs import place_gangs
 from tidemill.decide.solver.ground import Domain, Ground
+from tidemill.decide.solver.mend import is_needed, mend
 from tidemill.decide.solver.polish import polish
 from tidemill.decide.solver.topology import Dealer, Share
 
@@ -25,9 +26,13 @@ def solve(problem: Problem) -> Solution:
     dealer = _settle_residents(problem, found, ground, filler)  # 3 who is there already
     homeless = place_gangs(problem, found, filler, sorted(dealer.load))  # 4 gangs, whole or not at all
     shares = _deal(found, ground, filler, dealer)  # 5 which domain, on counts alone
-    left = _fill(shares, filler)  # 6 which node, and which nodes to open
-    polish(filler, _crowd_of(problem, found))  # 7 second thoughts, where much is left over
-    return _write_down(filler, left, homeless)  # 8 each new node gets the cheapest type that holds it
+    homeless += _fill(shares, filler)  # 6 which node, and which nodes to open
+    homeless += [ask for crowd in found.crowds if crowd.careful for ask in crowd.asks]
+    if is_needed(found, homeless):
+        homeless = mend(problem, found, filler, homeless)  # 7 who needs more than counting, asked one by one
+    else:
+        polish(filler, _crowd_of(problem, found))  # 8 second thoughts, where much is left over
+    return _write_down(problem, filler, homeless)  # 9 each new node gets the cheapest type that holds it
 
 
 def _settle_residents(problem: Problem, found: Crowds, ground: Ground, filler: Filler) -> Dealer:
@@ -72,7 +77,7 @@ def _deal(found: Crowds, ground: Ground, filler: Filler, dealer: Dealer) -> list
     reach = _Reach(ground, filler, sorted(dealer.load))
     shares: list[Share] = []
     free: list[Crowd] = []
-    for crowd in sorted(found.crowds, key=_difficulty):
+    for crowd in sorted((crowd for crowd in found.crowds if not crowd.careful), key=_difficulty):
         allowed = reach.of(crowd)
         if not crowd.bound or not allowed:
             free.append(crowd)
@@ -140,9 +145,9 @@ def _follow_load(crowd: Crowd, domains: list[Domain], dealer: Dealer) -> list[Sh
 _Turn = tuple[int, int, float, tuple[tuple[int, int], ...], tuple[Domain, ...], int]
 
 
-def _fill(shares: list[Share], filler: Filler) -> list[tuple[Crowd, list[int]]]:
+def _fill(shares: list[Share], filler: Filler) -> list[int]:
     """Who forces hosts opens them first, who minds company comes next; the large before the small, which fill gaps."""
-    left: list[tuple[Crowd, list[int]]] = []
+    left: list[int] = []
     groups: dict[_Turn, list[Share]] = {}
     for share in shares:
         crowd = share.crowd
@@ -161,9 +166,7 @@ def _fill(shares: list[Share], filler: Filler) -> list[tuple[Crowd, list[int]]]:
             if not queue:
                 break
         for crowd, asks in queue:
-            rest = filler.make_room(crowd, asks, sites)
-            if rest:
-                left.append((crowd, rest))
+            left += filler.make_room(crowd, asks, sites)
     return left
 
 
@@ -190,7 +193,7 @@ def _crowd_of(problem: Problem, found: Crowds) -> list[Crowd | None]:
     return crowd_of
 
 
-def _write_down(filler: Filler, left: list[tuple[Crowd, list[int]]], homeless: list[int]) -> Solution:
+def _write_down(problem: Problem, filler: Filler, homeless: list[int]) -> Solution:
     solution = Solution()
     for one in filler.bins:
         if one.place >= 0:
@@ -200,9 +203,7 @@ def _write_down(filler: Filler, left: list[tuple[Crowd, list[int]]], homeless: l
             assert one.ladder is not None
             rung = one.ladder.rung(one.used)
             solution.opened.append(NewNode(one.ladder.flavours[rung], one.asks))
-    for _, asks in left:
-        for ask in asks:
-            solution.unplaced[ask] = "no room"
     for ask in homeless:
-        solution.unplaced[ask] = "no room for the whole gang"
+        gang = problem.asks[ask].gang is not None
+        solution.unplaced[ask] = "no room for the whole gang" if gang else "no room"
     return solution

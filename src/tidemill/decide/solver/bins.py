@@ -126,12 +126,16 @@ class Bin:
         if crowd.ports:
             self.ports = (self.ports or set()) | set(crowd.ports)
 
+    def ports_free(self, crowd: Crowd) -> bool:
+        return not (crowd.ports and self.ports and any(_clash(a, b) for a in crowd.ports for b in self.ports))
+
     def drop(self, crowd: Crowd, ask: int, staying: Sequence[Crowd | None]) -> None:
         """Take one pod of a crowd off again; `staying` are the crowds of the pods that remain."""
         self.asks.remove(ask)
         for place, amount in crowd.wants:
             self.free[place] += amount
-            self.used[place] -= amount
+            if self.place < 0:
+                self.used[place] -= amount
         for counter in crowd.host_moves:
             self.counts[counter] -= 1
         if crowd.host_caps:

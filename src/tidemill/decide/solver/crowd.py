@@ -50,12 +50,14 @@ class Crowd:
     host_caps: tuple[
         tuple[int, int, int], ...
     ] = ()  # counter, how many may be there, whether it counts itself
+    host_apart: frozenset[int] = frozenset()  # those of the caps that are anti-affinities
     host_company: tuple[tuple[int, bool], ...] = ()  # counter it must find there, whether it matches itself
     moves: tuple[int, ...] = ()
     spreads: tuple[tuple[int, Spread, int], ...] = ()  # counter, rule, whether it counts itself
     apart: tuple[tuple[int, int], ...] = ()  # counter that must be 0 in its domain, whether it counts itself
     company: tuple[tuple[int, bool], ...] = ()
     ports: tuple[tuple[str, int, str], ...] = ()
+    careful: bool = False  # its rules are about particular company: counting by domain is not enough
     picky: bool = False  # who else is on its host matters, to it or to them
 
     @property
@@ -188,6 +190,7 @@ class _Compiler:
             crowd.need, crowd.lead,
         )  # fmt: skip
         crowd.eligibility = self._profiles.setdefault(profile, len(self._profiles))
+        crowd.careful = bool(shape.host_ports)
         if not (shape.spread or shape.anti_affinity or shape.affinity):
             return
         host_caps: list[tuple[int, int, int]] = []
@@ -207,12 +210,14 @@ class _Compiler:
             counter.watched = True
             if term.topology_key == HOST:
                 host_caps.append((counter.number, own, own))  # nobody else who matches
+                crowd.host_apart |= {counter.number}
             else:
                 apart.append((counter.number, own))
         company = [(self._term(crowd, term), term.topology_key == HOST) for term in shape.affinity]
         crowd.host_caps, crowd.spreads, crowd.apart = tuple(host_caps), tuple(spreads), tuple(apart)
         crowd.host_company = tuple((one.number, bool(own)) for (one, own), host in company if host)
         crowd.company = tuple((one.number, bool(own)) for (one, own), host in company if not host)
+        crowd.careful |= bool(apart or crowd.host_company) or not all(own for _, own in crowd.company)
 
     def _term(self, crowd: Crowd, term: PodTerm) -> tuple[Counter, int]:
         return self._minded(crowd, term.topology_key, term.selector, term.namespaces)

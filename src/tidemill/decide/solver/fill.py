@@ -131,7 +131,7 @@ class Filler:
             for one in bins:
                 free = one.free
                 a = free[first] - most
-                if a >= 0:
+                if a >= 0 and free[-1] > 0:
                     b = free[second] - less
                     if b >= 0:
                         # a + b + |a - b| is twice the larger: what is left over in the dimension with most of it.
@@ -142,7 +142,7 @@ class Filler:
                 (sum((one.free[place] - amount) * scale[place] for place, amount in wants) << _BITS)
                 | one.number
                 for one in bins
-                if all(one.free[place] >= amount for place, amount in wants)
+                if one.free[-1] > 0 and all(one.free[place] >= amount for place, amount in wants)
             ]
         fits.sort()
         return fits
@@ -268,7 +268,7 @@ class Filler:
                     climbing.remove(site)
                 elif climb is None or found[0] < climb[0]:
                     climb = found
-            openings = [one for one in (self._best_opening(crowd, site) for site in sites) if one is not None]
+            openings = [one for one in (self.best_opening(crowd, site) for site in sites) if one is not None]
             opening = min(openings, key=lambda one: one[0], default=None)
             if climb is not None and (opening is None or climb[0][0] <= opening[0]):
                 one = climb[2]
@@ -346,7 +346,7 @@ class Filler:
                 if tried >= _CLIMBERS:
                     return
 
-    def _best_opening(self, crowd: Crowd, site: Site) -> tuple[float, Stratum, int] | None:
+    def best_opening(self, crowd: Crowd, site: Site) -> tuple[float, Stratum, int] | None:
         used = [0] * len(self.ground.dimensions)
         for place, amount in crowd.wants:
             used[place] = amount
@@ -403,6 +403,20 @@ class Filler:
         self.settle(source, source.ladder.rung(source.used))
         self._moved(source, before)
         self.put(target, crowd, [ask])
+
+    def take_off(self, one: Bin, crowd: Crowd, ask: int) -> None:
+        one.drop(crowd, ask, ())
+        self.disturb(one.site)
+
+    def close(self, one: Bin) -> None:
+        """The last bin opened, not used after all."""
+        assert one is self.bins[-1] and not one.asks and one.stratum is not None and one.ladder is not None
+        self.bins.pop()
+        self.by_site[one.site].remove(one)
+        self.disturb(one.site)
+        if one.stratum.stock:
+            self.ground.stocks[one.stratum.stock] += 1
+        self._spend(one.stratum, one.ladder.flavours[one.rung].consumes, -1)
 
     def _climb(self, one: Bin, rung: int) -> None:
         assert one.ladder is not None and one.stratum is not None

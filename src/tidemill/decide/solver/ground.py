@@ -154,12 +154,10 @@ class Ground:
     def lasts(
         self, crowd: Crowd, deadline: datetime | None, drain_from: datetime | None, ready: datetime
     ) -> bool:
-        if deadline is None:
-            return True
-        until = deadline - crowd.lead
-        if drain_from is not None:
-            until = min(until, drain_from)
-        return ready + crowd.need <= until
+        ends = ready + crowd.need
+        if deadline is not None and ends > deadline - crowd.lead:
+            return False
+        return drain_from is None or ends <= drain_from
 
     def ladder(self, stratum: Stratum, eligibilities: frozenset[int]) -> Ladder | None:
         """For pods of all these eligibilities on one node; None: no flavour suits them all."""
