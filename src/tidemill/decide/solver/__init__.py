@@ -82,6 +82,12 @@ def _deal(found: Crowds, ground: Ground, filler: Filler, dealer: Dealer) -> list
         if not crowd.bound or not allowed:
             free.append(crowd)
             continue
+        if any(
+            ground.counted(crowd, rule) != _values(ground, rule.topology_key, allowed)
+            for _, rule, _ in crowd.spreads
+        ):
+            crowd.careful = True  # domains it cannot reach hold back those it can: counting must be exact
+            continue
         dealt, stuck = dealer.deal(crowd, allowed)
         shares += dealt
         if stuck:
@@ -93,6 +99,11 @@ def _deal(found: Crowds, ground: Ground, filler: Filler, dealer: Dealer) -> list
         else:
             shares.append(Share(crowd, crowd.asks, tuple(allowed)))
     return shares
+
+
+def _values(ground: Ground, key: str, domains: list[Domain]) -> set[str]:
+    place = ground.keys.index(key)
+    return {domain[place] for domain in domains}
 
 
 class _Reach:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tidemill.decide.rules import tolerates
 from tidemill.decide.solver.bins import Bin
-from tidemill.decide.solver.crowd import HOST, Counter, Crowd, Crowds, selects
+from tidemill.decide.solver.crowd import HOST, Counter, Crowd, Crowds
 from tidemill.decide.solver.fill import Filler
-from tidemill.world import PodShape, Spread, Taint
+from tidemill.decide.solver.ground import counts_for
+from tidemill.world import Spread, Taint
 
 
 @dataclass(slots=True, eq=False)
@@ -195,16 +195,3 @@ def taints_of(filler: Filler, one: Bin) -> tuple[Taint, ...]:
         return filler.ground.problem.places[one.place].taints
     assert one.stratum is not None
     return one.stratum.taints
-
-
-def counts_for(shape: PodShape, rule: Spread, labels: Mapping[str, str], taints: tuple[Taint, ...]) -> bool:
-    """Whether a node counts for a spread rule of a pod of this shape."""
-    if rule.honor_taints and not all(
-        taint.effect == "PreferNoSchedule" or tolerates(shape.tolerations, taint) for taint in taints
-    ):
-        return False
-    if not rule.honor_affinity:
-        return True
-    if any(labels.get(key) != value for key, value in shape.node_selector if key != HOST):
-        return False
-    return not shape.node_terms or any(selects(term, labels) for term in shape.node_terms)

@@ -62,9 +62,29 @@ def _offers(crowds: list[Crowd], filler: Filler, domains: list[Domain]) -> Itera
     for domain in domains:
         whole = [_offer(crowd, filler, domain) for crowd in crowds]
         kept = [offer for offer in whole if offer is not None]
-        # Crowds of one gang that look at the same bins would count them twice: then only fresh nodes are sure.
-        if len(kept) == len(crowds) and (len(crowds) == 1 or not any(offer.there for offer in kept)):
+        if len(kept) == len(crowds) and (len(crowds) == 1 or _add_up(kept, filler)):
             yield kept
+
+
+def _add_up(offers: list[_Offer], filler: Filler) -> bool:
+    """Crowds of one gang looked one by one: together they must not count a bin, a stock or a budget twice."""
+    if any(offer.there for offer in offers):
+        return False
+    stocks: dict[str, int] = {}
+    spent: dict[tuple[str, str], int] = {}
+    for offer in offers:
+        stratum = offer.stratum
+        assert stratum is not None
+        stocks[stratum.stock] = stocks.get(stratum.stock, 0) + offer.nodes
+        ladder = filler.ground.ladder(stratum, frozenset((offer.crowd.eligibility,)))
+        assert ladder is not None
+        for name, amount in ladder.flavours[offer.rung].consumes.items():
+            key = (stratum.budget, name)
+            spent[key] = spent.get(key, 0) + amount * offer.nodes
+    budgets = filler.ground.budgets
+    return all(
+        not stock or filler.ground.stocks.get(stock, 0) >= nodes for stock, nodes in stocks.items()
+    ) and all(budgets.get(budget, {}).get(name, NO_END) >= amount for (budget, name), amount in spent.items())
 
 
 def _cost(offers: list[_Offer]) -> tuple[object, ...]:

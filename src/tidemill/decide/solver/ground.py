@@ -16,7 +16,7 @@ from tidemill.decide.problem import Flavour, Place, Problem
 from tidemill.decide.rules import tolerates
 from tidemill.decide.solver.crowd import HOST, Crowd, Crowds, selects
 from tidemill.spec import names
-from tidemill.world import PodShape, Taint
+from tidemill.world import PodShape, Spread, Taint
 
 Domain = tuple[str, ...]
 Site = tuple[
@@ -98,6 +98,7 @@ class Ground:
         for stratum in sorted(self.strata, key=lambda one: (one.rank, one.number)):
             self.by_domain.setdefault(stratum.domain, []).append(stratum)
             self.by_site.setdefault((stratum.rank, stratum.domain), []).append(stratum)
+        self._counted: dict[tuple[int, str, bool, bool], set[str]] = {}
         self._profiles = {crowd.eligibility: crowd for crowd in (*found.crowds, *found.gangs)}
 
     def domain_of(self, labels: Mapping[str, str]) -> Domain:
@@ -119,6 +120,20 @@ class Ground:
                 )  # fmt: skip
             stratum.flavours.append(flavour)
         return list(groups.values())
+
+    def counted(self, crowd: Crowd, rule: Spread) -> set[str]:
+        """Values of a spread's key that count for a crowd, whether it can go there or not."""
+        key = (crowd.eligibility, rule.topology_key, rule.honor_affinity, rule.honor_taints)
+        known = self._counted.get(key)
+        if known is None:
+            nodes = [(place.labels, place.taints) for place in self.problem.places]
+            nodes += [(flavour.labels, flavour.taints) for flavour in self.problem.flavours]
+            known = self._counted[key] = {
+                labels[rule.topology_key]
+                for labels, taints in nodes
+                if rule.topology_key in labels and counts_for(crowd.shape, rule, labels, taints)
+            }
+        return known
 
     # --- who may stand where ---
 
@@ -189,6 +204,17 @@ class Ground:
         capacities = [row[1] for row in kept]
         columns = [list(column) for column in zip(*capacities, strict=True)] if chain else None
         return Ladder([row[2] for row in kept], capacities, [row[0] for row in kept], columns)
+
+
+def counts_for(shape: PodShape, rule: Spread, labels: Mapping[str, str], taints: tuple[Taint, ...]) -> bool:
+    """Whether a node counts for a spread rule of a pod of this shape."""
+    if rule.honor_taints and not tolerated(shape, taints):
+        return False
+    if not rule.honor_affinity:
+        return True
+    if any(labels.get(key) != value for key, value in shape.node_selector if key != HOST):
+        return False
+    return not shape.node_terms or any(selects(term, labels) for term in shape.node_terms)
 
 
 def tolerated(shape: PodShape, taints: tuple[Taint, ...]) -> bool:
