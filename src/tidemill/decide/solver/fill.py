@@ -22,6 +22,7 @@ _PATIENCE = 48
 _CLIMBERS = 16  # and how many of those that could grow are compared
 # One in so many bins wanted: then looking at all of them at once is cheaper than one by one.
 _MANY = 40
+_FEW = 8  # and so few never do
 _LOOK_DOWN_THE_LINE = 6
 # Floors are raised a little beyond the demand: what is not used is not kept, and large pods find their place.
 _HEADROOM = 1.02
@@ -76,7 +77,7 @@ class Filler:
         if not bins:
             return queue
         total = sum(len(asks) for _, asks in queue)
-        if total * _MANY >= len(bins):
+        if total >= _FEW and total * _MANY >= len(bins):
             while queue:
                 rest = self._pour_many(queue, bins)
                 if sum(len(asks) for _, asks in rest) == total:
@@ -199,9 +200,7 @@ class Filler:
         ladder = self.ground.ladder(one.stratum, together)
         if ladder is None:
             return False
-        rung = next(
-            (r for r, flavour in enumerate(ladder.flavours) if flavour is one.ladder.flavours[one.rung]), -1
-        )
+        rung = one.rung if ladder is one.ladder else ladder.rung_of(one.ladder.flavours[one.rung])
         if rung < 0:
             return False
         one.eligibilities, one.ladder, one.rung = together, ladder, rung
@@ -286,7 +285,7 @@ class Filler:
             if one.tolerance(crowd) > 0:
                 if one.site not in climbing:
                     climbing.append(one.site)  # a new bin that may grow for the next
-            elif opening is not None and not climbing and len(sites) == 1:
+            elif asks and opening is not None and not climbing and len(sites) == 1:
                 asks = self._open_many(crowd, asks, opening[1], opening[2], count)
         return asks
 

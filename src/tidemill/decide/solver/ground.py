@@ -35,6 +35,9 @@ class Ladder:
     _known: dict[tuple[int, ...], int] = field(default_factory=dict)
     _gains: dict[int, list[int]] = field(default_factory=dict)
 
+    def rung_of(self, flavour: Flavour) -> int:
+        return next((rung for rung, one in enumerate(self.flavours) if one is flavour), -1)
+
     def gain(self, rung: int) -> list[int]:
         """What the next rung holds more than this one."""
         known = self._gains.get(rung)
@@ -82,6 +85,7 @@ class Stratum:
     drain_from: datetime | None
     overflow: bool
     ladders: dict[frozenset[int], Ladder | None] = field(default_factory=dict)
+    built: dict[tuple[int, ...], Ladder | None] = field(default_factory=dict)  # by positions of the flavours
     allowed: dict[int, list[int]] = field(default_factory=dict)  # eligibility -> flavours by position
 
 
@@ -178,9 +182,15 @@ class Ground:
         """For pods of all these eligibilities on one node; None: no flavour suits them all."""
         if eligibilities in stratum.ladders:
             return stratum.ladders[eligibilities]
-        positions = set.intersection(*(set(self.allowed(stratum, one)) for one in eligibilities))
-        ladder = self._build([stratum.flavours[place] for place in sorted(positions)]) if positions else None
-        stratum.ladders[eligibilities] = ladder
+        lists = [self.allowed(stratum, one) for one in eligibilities]
+        positions = (
+            tuple(lists[0]) if len(lists) == 1 else tuple(sorted(set(lists[0]).intersection(*lists[1:])))
+        )
+        if positions not in stratum.built:  # many mixes of pods come down to the same flavours
+            stratum.built[positions] = (
+                self._build([stratum.flavours[place] for place in positions]) if positions else None
+            )
+        ladder = stratum.ladders[eligibilities] = stratum.built[positions]
         return ladder
 
     def _build(self, flavours: list[Flavour]) -> Ladder:
