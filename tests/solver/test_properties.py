@@ -1,0 +1,151 @@
+"""What holds of every answer of the solver, on random clusters: with each kind of rule alone, and with all of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.solver.problems import flavour, problem, words
+from tests.solver.random_clusters import RULES, clusters, crowds
+from tidemill.bench.checker import check
+from tidemill.decide.problem import Ask, NewNode, Problem, Solution
+from tidemill.decide.solver import solve
+
+FEW, DEFAULT, MANY = 30, 300, 3000
+CALM = {"database": None, "deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+SAME = {**CALM, "derandomize": True}  # the default run is the same for everybody; chance is for the slow one
+
+
+def overlooked(stated: Problem, solution: Solution) -> Iterator[str]:
+    """Pods left out for whom there is a place in the answer as it stands: one of them for each kind."""
+    left = {_kind(stated.asks[index]): index for index in sorted(solution.unplaced, reverse=True)}
+    for index in left.values():
+        if stated.asks[index].gang is None:
+            for better in _with(stated, solution, index):
+                if not check(stated, better):
+                    yield f"{stated.asks[index].id} could be on {words(stated, better)[index]}"
+                    break
+
+
+def _kind(ask: Ask) -> tuple[object, ...]:
+    return ask.shape, ask.namespace, ask.overflow, ask.need, ask.lead
+
+
+def _with(stated: Problem, solution: Solution, index: int) -> Iterator[Solution]:
+    """Every answer that differs by this one pod being placed."""
+    unplaced = {other: why for other, why in solution.unplaced.items() if other != index}
+    for number in range(len(stated.places)):
+        there = {**solution.existing, number: [*solution.existing.get(number, []), index]}
+        yield Solution(there, solution.opened, unplaced)
+    for number, node in enumerate(solution.opened):
+        fuller = NewNode(node.flavour, [*node.asks, index])
+        yield Solution(
+            solution.existing, [*solution.opened[:number], fuller, *solution.opened[number + 1 :]], unplaced
+        )
+    for kind in stated.flavours:
+        yield Solution(solution.existing, [*solution.opened, NewNode(kind, [index])], unplaced)
+
+
+def judge(stated: Problem) -> None:
+    """The checker finds nothing, and nobody waits who could be put somewhere without moving anybody."""
+    solution = solve(stated)
+    assert check(stated, solution) == []
+    assert list(overlooked(stated, solution)) == []
+
+
+# --- every rule is kept -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", RULES)
+@settings(max_examples=FEW, **SAME)
+@given(data=st.data())
+def test_an_answer_is_sound_and_overlooks_nobody_with_one_kind_of_rule(rule, data):
+    judge(data.draw(clusters(rule)))
+
+
+@settings(max_examples=DEFAULT, **SAME)
+@given(clusters())
+def test_an_answer_is_sound_and_overlooks_nobody_with_every_rule_at_once(stated):
+    judge(stated)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", RULES)
+@settings(max_examples=DEFAULT, **CALM)
+@given(data=st.data())
+def test_many_answers_are_sound_with_one_kind_of_rule(rule, data):
+    judge(data.draw(clusters(rule)))
+
+
+@pytest.mark.slow
+@settings(max_examples=MANY, **CALM)
+@given(clusters())
+def test_many_answers_are_sound_with_every_rule_at_once(stated):
+    judge(stated)
+
+
+# --- limits -----------------------------------------------------------------------------------------------
+
+
+@st.composite
+def pools(draw):
+    """Pools of several types in several zones whose limits are reached in the middle of a batch."""
+    offered = [
+        flavour(
+            f"{pool}-{cpu}", zone, cpu=cpu * 1000, price=cpu * price, rank=(draw(st.integers(0, 1)),), budget=pool,
+            consumes={"cpu": cpu * 1000, "memory": cpu * gib, "nodes": 1},
+        )
+        for pool in ("p1", "p2")
+        for cpu, price, gib in draw(
+            st.lists(st.tuples(st.integers(1, 16), st.sampled_from([0.0, 0.5, 1.0, 2.0]), st.integers(1, 8)),
+                     min_size=1, max_size=3, unique_by=lambda one: one[0])
+        )
+        for zone in ("ab" if draw(st.booleans()) else "a")
+    ]  # fmt: skip
+    limit = st.dictionaries(
+        st.sampled_from(["cpu", "memory", "nodes", "gpus"]), st.integers(-1, 40), min_size=1, max_size=3
+    )
+    budgets = {pool: {name: left * (1000 if name == "cpu" else 1) for name, left in draw(limit).items()}
+               for pool in ("p1", "p2")}  # fmt: skip
+    return problem(
+        draw(crowds(frozenset({"spread", "anti-affinity", "gangs"}), 12)), [], offered, budgets=budgets
+    )
+
+
+@pytest.mark.requirement("PE-5")
+@settings(max_examples=DEFAULT, **SAME)
+@given(pools())
+def test_no_batch_exceeds_a_limit(stated):
+    spent = {pool: Counter() for pool in stated.budgets}
+    for node in solve(stated).opened:
+        spent[node.flavour.budget].update(node.flavour.consumes)
+    for pool, limits in stated.budgets.items():
+        for name, limit in limits.items():
+            assert spent[pool][name] <= max(limit, 0)
+
+
+# --- the same again ---------------------------------------------------------------------------------------
+
+
+@settings(max_examples=FEW, **SAME)
+@given(clusters())
+def test_the_same_problem_has_the_same_answer(stated):
+    assert solve(stated) == solve(stated)
+
+
+@settings(max_examples=FEW, **SAME)
+@given(clusters("devices"), st.randoms(use_true_random=False))
+def test_the_order_in_which_pods_are_listed_changes_neither_price_nor_who_is_left_out(stated, random):
+    """By kind, and as long as no two kinds of one size compete for the last place: then the listed first wins."""
+    asks = list(stated.asks)
+    random.shuffle(asks)
+    one, other = solve(stated), solve(replace(stated, asks=tuple(asks)))
+    assert other.price == pytest.approx(one.price)
+    assert Counter(_kind(stated.asks[i]) for i in one.unplaced) == Counter(
+        _kind(asks[i]) for i in other.unplaced
+    )
