@@ -6,6 +6,8 @@ needs are poured into what is free, tightest first, and then room is made the ch
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from tidemill.decide.problem import NewNode, Problem, Solution
 from tidemill.decide.solver.bins import Bin
 from tidemill.decide.solver.crowd import HOST, Crowd, Crowds, gather
@@ -24,15 +26,36 @@ def solve(problem: Problem) -> Solution:
     ground = Ground(problem, found)  # 2 domains, and what could be opened in each
     filler = Filler(ground, found.weights)
     dealer = _settle_residents(problem, found, ground, filler)  # 3 who is there already
-    homeless = place_gangs(problem, found, filler, sorted(dealer.load))  # 4 gangs, whole or not at all
-    shares = _deal(found, ground, filler, dealer)  # 5 which domain, on counts alone
-    homeless += _fill(shares, filler)  # 6 which node, and which nodes to open
+    homeless: list[int] = []
+    for level in _levels(found):  # whoever is more important has everything placed first
+        homeless += place_gangs(
+            problem, level.gangs, filler, sorted(dealer.load)
+        )  # 4 gangs, whole or not at all
+        shares = _deal(level.crowds, ground, filler, dealer)  # 5 which domain, on counts alone
+        homeless += _fill(shares, filler)  # 6 which node, and which nodes to open
     homeless += [ask for crowd in found.crowds if crowd.careful for ask in crowd.asks]
     if is_needed(found, homeless):
         homeless = mend(problem, found, filler, homeless)  # 7 who needs more than counting, asked one by one
     else:
         polish(filler, _crowd_of(problem, found))  # 8 second thoughts, where much is left over
     return _write_down(problem, filler, homeless)  # 9 each new node gets the cheapest type that holds it
+
+
+@dataclass(slots=True)
+class _Level:
+    """Everybody of one priority."""
+
+    crowds: list[Crowd] = field(default_factory=list)
+    gangs: list[Crowd] = field(default_factory=list)
+
+
+def _levels(found: Crowds) -> list[_Level]:
+    levels: dict[int, _Level] = {}
+    for crowd in found.crowds:
+        levels.setdefault(crowd.priority, _Level()).crowds.append(crowd)
+    for crowd in found.gangs:
+        levels.setdefault(crowd.priority, _Level()).gangs.append(crowd)
+    return [levels[priority] for priority in sorted(levels, reverse=True)]
 
 
 def _settle_residents(problem: Problem, found: Crowds, ground: Ground, filler: Filler) -> Dealer:
@@ -72,13 +95,15 @@ def _settle_residents(problem: Problem, found: Crowds, ground: Ground, filler: F
     return dealer
 
 
-def _deal(found: Crowds, ground: Ground, filler: Filler, dealer: Dealer) -> list[Share]:
+def _deal(crowds: list[Crowd], ground: Ground, filler: Filler, dealer: Dealer) -> list[Share]:
     """Bound crowds first; what may go anywhere is dealt after the load, so that forced hosts stand where work is."""
     reach = _Reach(ground, filler, sorted(dealer.load))
     shares: list[Share] = []
     free: list[Crowd] = []
-    for crowd in sorted((crowd for crowd in found.crowds if not crowd.careful), key=_difficulty):
+    for crowd in sorted((crowd for crowd in crowds if not crowd.careful), key=_difficulty):
         allowed = reach.of(crowd)
+        if crowd.spreads or crowd.company:
+            allowed = _with_keys(crowd, allowed, ground, dealer)
         if not crowd.bound or not allowed:
             free.append(crowd)
             continue
@@ -99,6 +124,15 @@ def _deal(found: Crowds, ground: Ground, filler: Filler, dealer: Dealer) -> list
         else:
             shares.append(Share(crowd, crowd.asks, tuple(allowed)))
     return shares
+
+
+def _with_keys(crowd: Crowd, domains: list[Domain], ground: Ground, dealer: Dealer) -> list[Domain]:
+    """Without those that lack a label its rules are about: such a node is in no domain."""
+    counters = [counter for counter, _, _ in crowd.spreads] + [counter for counter, _ in crowd.company]
+    places = {ground.keys.index(dealer.key_of(counter)) for counter in counters}
+    if all(domain[place] for domain in domains for place in places):
+        return domains  # the very list: what follows from it is remembered with it
+    return [domain for domain in domains if all(domain[place] for place in places)]
 
 
 def _values(ground: Ground, key: str, domains: list[Domain]) -> set[str]:
@@ -170,7 +204,9 @@ def _fill(shares: list[Share], filler: Filler) -> list[int]:
         if turn[1] and not raised:
             raised = True
             _raise_floors([share for other in groups if other >= turn for share in groups[other]], filler)
-        queue = [(share.crowd, share.asks) for share in groups[turn]]
+        queue = [
+            (share.crowd, share.asks) for share in sorted(groups[turn], key=lambda share: share.crowd.since)
+        ]
         sites = filler.sites(turn[4])
         for site in sites:
             queue = filler.pour(queue, site)

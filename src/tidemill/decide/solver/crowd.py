@@ -42,6 +42,7 @@ class Crowd:
     need: timedelta
     lead: timedelta
     asks: list[int]
+    since: float = 0.0  # the oldest of them
     wants: tuple[tuple[int, int], ...] = ()  # (dimension, amount), the leading dimension first
     size: float = 0.0  # its share of a typical node, for ordering
     eligibility: int = 0  # crowds with the same number may use the same places
@@ -120,9 +121,12 @@ def gather(problem: Problem) -> Crowds:
             members.append(number)
     for members in groups.values():
         first = problem.asks[members[0]]
+        if any(problem.asks[member].since < first.since for member in members):
+            members.sort(key=lambda member: (problem.asks[member].since, member))
+            first = problem.asks[members[0]]
         crowd = Crowd(
             first.shape, first.namespace, first.priority, first.overflow, first.need, first.lead, members,
-            ports=first.shape.host_ports,
+            since=first.since, ports=first.shape.host_ports,
         )  # fmt: skip
         (found.gangs if first.gang is not None else found.crowds).append(crowd)
     everyone = found.crowds + found.gangs

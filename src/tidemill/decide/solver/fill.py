@@ -346,17 +346,21 @@ class Filler:
                     return
 
     def best_opening(self, crowd: Crowd, site: Site) -> tuple[float, Stratum, int] | None:
+        """The cheapest new node for one of a crowd, over all that this site has to give and the limits allow."""
         used = [0] * len(self.ground.dimensions)
         for place, amount in crowd.wants:
             used[place] = amount
+        best: tuple[float, Stratum, int] | None = None
         for stratum in self.ground.by_site.get(site, ()):
             ladder = self.ground.ladder(stratum, frozenset((crowd.eligibility,)))
             if ladder is None or (stratum.stock and self.ground.stocks.get(stratum.stock, 0) < 1):
                 continue
             rung = ladder.rung(used)
-            if rung >= 0 and self._budget_allows(stratum, ladder.flavours[rung].consumes):
-                return round(ladder.prices[rung], 9), stratum, rung
-        return None
+            while rung >= 0 and not self._budget_allows(stratum, ladder.flavours[rung].consumes):
+                rung = ladder.next_rung(used, rung)
+            if rung >= 0 and (best is None or ladder.prices[rung] < best[0]):
+                best = (round(ladder.prices[rung], 9), stratum, rung)
+        return best
 
     def open(self, crowd: Crowd, stratum: Stratum, rung: int) -> Bin:
         ladder = self.ground.ladder(stratum, frozenset((crowd.eligibility,)))

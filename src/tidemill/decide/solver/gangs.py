@@ -6,12 +6,11 @@ could have there, and takes the cheapest that holds it whole. Nothing is taken w
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tidemill.decide.problem import Problem
 from tidemill.decide.solver.bins import NO_END, Bin
-from tidemill.decide.solver.crowd import Crowd, Crowds
+from tidemill.decide.solver.crowd import Crowd
 from tidemill.decide.solver.fill import Filler
 from tidemill.decide.solver.ground import Domain, Ladder, Stratum
 
@@ -33,22 +32,60 @@ class _Offer:
         return self.stratum.rank if self.stratum is not None else ()
 
 
-def place_gangs(problem: Problem, found: Crowds, filler: Filler, domains: list[Domain]) -> list[int]:
-    """Asks of gangs that fit nowhere whole."""
+def place_gangs(problem: Problem, crowds: list[Crowd], filler: Filler, domains: list[Domain]) -> list[int]:
+    """Asks of gangs that fit nowhere whole, or of which not all have come yet."""
     gangs: dict[tuple[str, str], list[Crowd]] = {}
-    for crowd in found.gangs:
+    for crowd in crowds:
         first = problem.asks[crowd.asks[0]]
         assert first.gang is not None
         gangs.setdefault((first.namespace, first.gang.name), []).append(crowd)
     left: list[int] = []
-    for crowds in sorted(gangs.values(), key=lambda of: _turn(problem, of)):
-        best = min(_offers(crowds, filler, domains), key=_cost, default=None)
-        if best is None:
-            left += [ask for crowd in crowds for ask in crowd.asks]
-        else:
-            for offer in best:
-                _accept(offer, filler)
+    for members in sorted(gangs.values(), key=lambda of: _turn(problem, of)):
+        asks = [ask for crowd in members for ask in crowd.asks]
+        gang = problem.asks[asks[0]].gang
+        assert gang is not None
+        if len(asks) < gang.size or not _place(members, filler, domains):
+            left += asks
     return left
+
+
+def _place(crowds: list[Crowd], filler: Filler, domains: list[Domain]) -> bool:
+    if len(crowds) == 1:
+        offers = [
+            (domain, offer) for domain in domains if (offer := _offer(crowds[0], filler, domain)) is not None
+        ]
+        best = min(offers, key=lambda one: _cost([one[1]]), default=None)
+        if best is None:
+            return False
+        _accept(best[1], filler)
+        return True
+    tried = [(cost, domain) for domain in domains if (cost := _try(crowds, filler, domain)) is not None]
+    if not tried:
+        return False
+    _try(crowds, filler, min(tried)[1], keep=True)
+    return True
+
+
+def _try(
+    crowds: list[Crowd], filler: Filler, domain: Domain, *, keep: bool = False
+) -> tuple[tuple[int, ...], float, int] | None:
+    """Place crowd after crowd, so that none counts what another has taken; then take all of it back."""
+    done: list[tuple[_Offer, list[tuple[Bin, list[int]]]]] = []
+    for crowd in sorted(crowds, key=lambda crowd: (-crowd.size, crowd.asks[0])):
+        offer = _offer(crowd, filler, domain)
+        if offer is None:
+            break
+        done.append((offer, _accept(offer, filler)))
+    whole = len(done) == len(crowds)
+    cost = _cost([offer for offer, _ in done])
+    if not (whole and keep):
+        for offer, taken in reversed(done):
+            for one, asks in reversed(taken):
+                for ask in asks:
+                    filler.take_off(one, offer.crowd, ask)
+                if one.place < 0 and not one.asks and one is filler.bins[-1]:
+                    filler.close(one)
+    return cost if whole else None
 
 
 def _turn(problem: Problem, crowds: list[Crowd]) -> tuple[object, ...]:
@@ -58,36 +95,7 @@ def _turn(problem: Problem, crowds: list[Crowd]) -> tuple[object, ...]:
     return (-first.priority, -size, first.since, crowds[0].asks[0])
 
 
-def _offers(crowds: list[Crowd], filler: Filler, domains: list[Domain]) -> Iterable[list[_Offer]]:
-    for domain in domains:
-        whole = [_offer(crowd, filler, domain) for crowd in crowds]
-        kept = [offer for offer in whole if offer is not None]
-        if len(kept) == len(crowds) and (len(crowds) == 1 or _add_up(kept, filler)):
-            yield kept
-
-
-def _add_up(offers: list[_Offer], filler: Filler) -> bool:
-    """Crowds of one gang looked one by one: together they must not count a bin, a stock or a budget twice."""
-    if any(offer.there for offer in offers):
-        return False
-    stocks: dict[str, int] = {}
-    spent: dict[tuple[str, str], int] = {}
-    for offer in offers:
-        stratum = offer.stratum
-        assert stratum is not None
-        stocks[stratum.stock] = stocks.get(stratum.stock, 0) + offer.nodes
-        ladder = filler.ground.ladder(stratum, frozenset((offer.crowd.eligibility,)))
-        assert ladder is not None
-        for name, amount in ladder.flavours[offer.rung].consumes.items():
-            key = (stratum.budget, name)
-            spent[key] = spent.get(key, 0) + amount * offer.nodes
-    budgets = filler.ground.budgets
-    return all(
-        not stock or filler.ground.stocks.get(stock, 0) >= nodes for stock, nodes in stocks.items()
-    ) and all(budgets.get(budget, {}).get(name, NO_END) >= amount for (budget, name), amount in spent.items())
-
-
-def _cost(offers: list[_Offer]) -> tuple[object, ...]:
+def _cost(offers: list[_Offer]) -> tuple[tuple[int, ...], float, int]:
     opened = [offer for offer in offers if offer.nodes]
     return (
         max((offer.rank for offer in opened), default=()),
@@ -112,7 +120,7 @@ def _offer(crowd: Crowd, filler: Filler, domain: Domain) -> _Offer | None:
 def _with_new_nodes(offer: _Offer, missing: int, filler: Filler, domain: Domain) -> _Offer | None:
     """The rest on new nodes of the type that costs least for all of them."""
     crowd, ground = offer.crowd, filler.ground
-    alone = min((cap for _, cap, own in crowd.host_caps if own), default=NO_END)
+    alone = 1 if crowd.ports else min((cap for _, cap, own in crowd.host_caps if own), default=NO_END)
     for stratum in ground.by_domain.get(domain, ()):
         ladder = ground.ladder(stratum, frozenset((crowd.eligibility,)))
         if ladder is None:
@@ -144,14 +152,18 @@ def _can_have(filler: Filler, stratum: Stratum, ladder: Ladder, rung: int, nodes
     return left is None or all(left.get(name, NO_END) >= amount * nodes for name, amount in consumes.items())
 
 
-def _accept(offer: _Offer, filler: Filler) -> None:
-    asks = offer.crowd.asks
+def _accept(offer: _Offer, filler: Filler) -> list[tuple[Bin, list[int]]]:
+    """Take it; returns who went where."""
+    asks, taken = offer.crowd.asks, []
     start = 0
     for one, count in offer.there:
-        filler.put(one, offer.crowd, asks[start : start + count])
+        taken.append((one, asks[start : start + count]))
         start += count
     while start < len(asks):
         assert offer.stratum is not None
         one = filler.open(offer.crowd, offer.stratum, offer.rung)
-        filler.put(one, offer.crowd, asks[start : start + offer.each])
+        taken.append((one, asks[start : start + offer.each]))
         start += offer.each
+    for one, mine in taken:
+        filler.put(one, offer.crowd, mine)
+    return taken

@@ -35,6 +35,13 @@ class Ladder:
     _known: dict[tuple[int, ...], int] = field(default_factory=dict)
     _gains: dict[int, list[int]] = field(default_factory=dict)
 
+    def next_rung(self, used: list[int], after: int) -> int:
+        """The next one up that holds so much; -1: none does."""
+        for rung in range(after + 1, len(self.capacities)):
+            if all(a >= b for a, b in zip(self.capacities[rung], used, strict=True)):
+                return rung
+        return -1
+
     def rung_of(self, flavour: Flavour) -> int:
         return next((rung for rung, one in enumerate(self.flavours) if one is flavour), -1)
 
@@ -194,26 +201,33 @@ class Ground:
         return ladder
 
     def _build(self, flavours: list[Flavour]) -> Ladder:
+        """Cheapest first, at one price the one that wastes least; those that are never better are left out."""
         dimensions = self.dimensions
         rows = sorted(
             ((one.price, [one.capacity.get(name, 0) for name in dimensions], one) for one in flavours),
-            key=lambda row: (row[0], [-amount for amount in row[1]], row[2].name),
+            key=lambda row: (row[0], row[1], row[2].name),
         )
         kept: list[tuple[float, list[int], Flavour]] = []
-        last: list[int] | None = None
         chain = True
-        for price, capacity, flavour in rows:
-            if last is not None and all(a <= b for a, b in zip(capacity, last, strict=True)):
-                continue  # no more room than a cheaper one
-            if not chain and any(all(a <= b for a, b in zip(capacity, row[1], strict=True)) for row in kept):
+        for row in rows:
+            if kept and _is_no_better(row, kept[-1]):
                 continue
-            if last is not None and not all(a >= b for a, b in zip(capacity, last, strict=True)):
+            if not chain and any(_is_no_better(row, other) for other in kept):
+                continue
+            if kept and not all(a >= b for a, b in zip(row[1], kept[-1][1], strict=True)):
                 chain = False
-            kept.append((price, capacity, flavour))
-            last = capacity
+            kept.append(row)
         capacities = [row[1] for row in kept]
         columns = [list(column) for column in zip(*capacities, strict=True)] if chain else None
         return Ladder([row[2] for row in kept], capacities, [row[0] for row in kept], columns)
+
+
+def _is_no_better(row: tuple[float, list[int], Flavour], other: tuple[float, list[int], Flavour]) -> bool:
+    """No more room than a cheaper one has, and no less of the pool's limits used up for it."""
+    if any(a > b for a, b in zip(row[1], other[1], strict=True)):
+        return False
+    mine, theirs = row[2].consumes, other[2].consumes
+    return all(mine.get(name, 0) >= amount for name, amount in theirs.items())
 
 
 def counts_for(shape: PodShape, rule: Spread, labels: Mapping[str, str], taints: tuple[Taint, ...]) -> bool:

@@ -44,6 +44,9 @@ class Dealer:
         self.barred: set[int] = set()  # counters that an anti-affine pod keeps out of some domain
         self._values: dict[tuple[str, int], dict[str, tuple[Domain, ...]]] = {}
 
+    def key_of(self, counter: int) -> str:
+        return self._keys[counter]
+
     # --- what is there already ---
 
     def count(self, counter: int, domain: Domain, pods: int) -> None:
