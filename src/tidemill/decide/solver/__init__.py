@@ -104,7 +104,10 @@ def _deal(crowds: list[Crowd], ground: Ground, filler: Filler, dealer: Dealer) -
         allowed = reach.of(crowd)
         if crowd.spreads or crowd.company:
             allowed = _with_keys(crowd, allowed, ground, dealer)
-        if not crowd.bound or not allowed:
+        if not allowed:
+            shares.append(Share(crowd, crowd.asks, ()))
+            continue
+        if not crowd.bound:
             free.append(crowd)
             continue
         if any(
@@ -248,8 +251,8 @@ def _write_down(problem: Problem, filler: Filler, homeless: list[int]) -> Soluti
                 solution.existing[one.place] = one.asks
         elif one.asks:
             assert one.ladder is not None
-            rung = one.ladder.rung(one.used)
-            solution.opened.append(NewNode(one.ladder.flavours[rung], one.asks))
+            filler.shrink(one)
+            solution.opened.append(NewNode(one.ladder.flavours[one.rung], one.asks))
     for ask in homeless:
         gang = problem.asks[ask].gang is not None
         solution.unplaced[ask] = "no room for the whole gang" if gang else "no room"

@@ -324,11 +324,10 @@ class Filler:
                 continue
             rung = max(rung, one.rung)  # one that was overlooked while pouring needs not grow at all
             prices = one.ladder.prices
-            waste = sum(
-                (a - b) * weight
-                for a, b, weight in zip(one.ladder.capacities[rung], used, self.weights, strict=True)
+            score = (
+                round(prices[rung] - prices[one.rung], 9),
+                self._waste(one.ladder.capacities[rung], used),
             )
-            score = (round(prices[rung] - prices[one.rung], 9), waste)
             if best is None or score < best[0]:
                 best = (score, rung, one)
         return best
@@ -350,7 +349,7 @@ class Filler:
         used = [0] * len(self.ground.dimensions)
         for place, amount in crowd.wants:
             used[place] = amount
-        best: tuple[float, Stratum, int] | None = None
+        best: tuple[float, float, Stratum, int] | None = None
         for stratum in self.ground.by_site.get(site, ()):
             ladder = self.ground.ladder(stratum, frozenset((crowd.eligibility,)))
             if ladder is None or (stratum.stock and self.ground.stocks.get(stratum.stock, 0) < 1):
@@ -358,9 +357,15 @@ class Filler:
             rung = ladder.rung(used)
             while rung >= 0 and not self._budget_allows(stratum, ladder.flavours[rung].consumes):
                 rung = ladder.next_rung(used, rung)
-            if rung >= 0 and (best is None or ladder.prices[rung] < best[0]):
-                best = (round(ladder.prices[rung], 9), stratum, rung)
-        return best
+            if rung < 0:
+                continue
+            price, waste = round(ladder.prices[rung], 9), self._waste(ladder.capacities[rung], used)
+            if best is None or (price, waste) < best[:2]:
+                best = (price, waste, stratum, rung)
+        return (best[0], best[2], best[3]) if best is not None else None
+
+    def _waste(self, capacity: list[int], used: list[int]) -> float:
+        return sum((a - b) * weight for a, b, weight in zip(capacity, used, self.weights, strict=True))
 
     def open(self, crowd: Crowd, stratum: Stratum, rung: int) -> Bin:
         ladder = self.ground.ladder(stratum, frozenset((crowd.eligibility,)))
@@ -382,6 +387,13 @@ class Filler:
         if rung != one.rung:
             self._climb(one, rung)
 
+    def shrink(self, one: Bin) -> None:
+        """Stand on the cheapest rung that holds what is there, where the limits allow it."""
+        assert one.ladder is not None
+        rung = one.ladder.rung(one.used)
+        if rung >= 0 and rung != one.rung and self._affords(one, rung):
+            self.settle(one, rung)
+
     def find(self, crowd: Crowd, site: Site, other_than: Bin) -> Bin | None:
         """The tightest bin with room for one as it stands."""
         dimension, amount = crowd.wants[0]
@@ -402,8 +414,7 @@ class Filler:
         """One pod from one bin to another; the one it leaves becomes as small as it can."""
         before = source.free.copy()
         source.drop(crowd, ask, staying)
-        assert source.ladder is not None
-        self.settle(source, source.ladder.rung(source.used))
+        self.shrink(source)
         self._moved(source, before)
         self.put(target, crowd, [ask])
 

@@ -20,8 +20,7 @@ def polish(filler: Filler, crowd_of: list[Crowd | None]) -> None:
     for site, bins in filler.by_site.items():
         new = [one for one in bins if one.ladder is not None and one.asks]
         for one in new:
-            assert one.ladder is not None
-            filler.settle(one, one.ladder.rung(one.used))
+            filler.shrink(one)
         filler.disturb(site)
         before = float("inf")
         while new and before - (now := _left_over(filler, new)) > _GAIN and now > _WORTH:
