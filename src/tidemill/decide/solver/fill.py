@@ -18,7 +18,7 @@ from tidemill.decide.solver.ground import Domain, Ground, Site, Stratum
 _BITS = 24  # room for 16 million bins in the low bits of a sort key
 _MASK = (1 << _BITS) - 1
 # How many bins a few pods look at before they ask for more room.
-_PATIENCE = 48
+_PATIENCE = 24
 _CLIMBERS = 16  # and how many of those that could grow are compared
 # One in so many bins wanted: then looking at all of them at once is cheaper than one by one.
 _MANY = 40
@@ -254,21 +254,16 @@ class Filler:
         return asks
 
     def _make_room(self, crowd: Crowd, asks: list[int], sites: Sequence[Site]) -> list[int]:
-        climbing = list(sites)  # bins only get fuller: where none can grow, none will
+        # Bins only get fuller, so a site's answer stands until something is put there.
+        climbs = {site: self._climb_of(crowd, site) for site in sites}
+        openings = {site: self.best_opening(crowd, site) for site in sites}
         while asks:
-            climb: tuple[tuple[float, float], int, Bin] | None = None
-            for site in climbing.copy():
-                found = self._best_climb(crowd, site, 6 * _PATIENCE)
-                if found is None and not crowd.solitary:
-                    found = self._best_climb(
-                        crowd, site, len(self.bins)
-                    )  # before a node is opened, all are asked
-                if found is None:
-                    climbing.remove(site)
-                elif climb is None or found[0] < climb[0]:
-                    climb = found
-            openings = [one for one in (self.best_opening(crowd, site) for site in sites) if one is not None]
-            opening = min(openings, key=lambda one: one[0], default=None)
+            climb = min(
+                (one for one in climbs.values() if one is not None), key=lambda one: one[0], default=None
+            )
+            opening = min(
+                (one for one in openings.values() if one is not None), key=lambda one: one[0], default=None
+            )
             if climb is not None and (opening is None or climb[0][0] <= opening[0]):
                 one = climb[2]
                 before = one.free.copy()
@@ -282,12 +277,23 @@ class Filler:
             assert count > 0
             self.put(one, crowd, asks[:count])
             asks = asks[count:]
-            if one.tolerance(crowd) > 0:
-                if one.site not in climbing:
-                    climbing.append(one.site)  # a new bin that may grow for the next
-            elif asks and opening is not None and not climbing and len(sites) == 1:
+            if not asks:
+                break
+            if opening is not None and climb is None and len(sites) == 1 and one.tolerance(crowd) <= 0:
                 asks = self._open_many(crowd, asks, opening[1], opening[2], count)
+            climbs[one.site] = (
+                self._climb_of(crowd, one.site) if climbs[one.site] or one.tolerance(crowd) > 0 else None
+            )
+            shared = one.stratum is not None and (one.stratum.budget or one.stratum.stock)
+            for site in sites if shared else (one.site,):
+                openings[site] = self.best_opening(crowd, site)
         return asks
+
+    def _climb_of(self, crowd: Crowd, site: Site) -> tuple[tuple[float, float], int, Bin] | None:
+        found = self._best_climb(crowd, site, 6 * _PATIENCE)
+        if found is None and not crowd.solitary:
+            found = self._best_climb(crowd, site, len(self.bins))  # before a node is opened, all are asked
+        return found
 
     def _open_many(self, crowd: Crowd, asks: list[int], stratum: Stratum, rung: int, each: int) -> list[int]:
         """Those who keep each other off their hosts: one new bin after the other, while there are any to be had."""
