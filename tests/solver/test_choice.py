@@ -190,6 +190,22 @@ def test_within_a_limit_a_smaller_type_is_taken_though_it_is_dearer():
 
 
 @pytest.mark.requirement("PE-5")
+@pytest.mark.parametrize("gang", [None, "gang"])
+@pytest.mark.parametrize(("left", "opened"), [(1999, 0), (2000, 1), (3000, 1), (5000, 2), (6000, 2)])
+def test_a_larger_type_that_is_cheaper_does_not_lead_beyond_the_limit(gang, left, opened):
+    offered = [
+        flavour("large", cpu=3000, price=0.5, budget="pool", consumes={"cpu": 3000}),
+        flavour("small", cpu=2000, price=1.0, budget="pool", consumes={"cpu": 2000}),
+    ]
+    pods = (
+        asks(2, cpu=1600)
+        if gang is None
+        else [ask(f"g{n}", cpu=1600, gang=f"g{n}", size=1) for n in range(2)]
+    )
+    assert len(sound(problem(pods, [], offered, budgets={"pool": {"cpu": left}})).opened) == opened
+
+
+@pytest.mark.requirement("PE-5")
 def test_a_pool_at_its_limit_sends_the_rest_to_the_next_pool():
     offered = [
         flavour("first", rank=(0,), budget="p1", consumes={"nodes": 1}),

@@ -17,8 +17,9 @@ from tidemill.decide.problem import Ask, NewNode, Problem, Solution
 from tidemill.decide.solver import solve
 
 FEW, DEFAULT, MANY = 30, 300, 3000
-CALM = {"database": None, "deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-SAME = {**CALM, "derandomize": True}  # the default run is the same for everybody; chance is for the slow one
+CALM = settings(database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# The default run is the same for everybody; chance is for the slow one.
+SAME = settings(CALM, derandomize=True)
 
 
 def overlooked(stated: Problem, solution: Solution) -> Iterator[str]:
@@ -62,13 +63,13 @@ def judge(stated: Problem) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-@settings(max_examples=FEW, **SAME)
+@settings(SAME, max_examples=FEW)
 @given(data=st.data())
 def test_an_answer_is_sound_and_overlooks_nobody_with_one_kind_of_rule(rule, data):
     judge(data.draw(clusters(rule)))
 
 
-@settings(max_examples=DEFAULT, **SAME)
+@settings(SAME, max_examples=DEFAULT)
 @given(clusters())
 def test_an_answer_is_sound_and_overlooks_nobody_with_every_rule_at_once(stated):
     judge(stated)
@@ -76,14 +77,14 @@ def test_an_answer_is_sound_and_overlooks_nobody_with_every_rule_at_once(stated)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
-@settings(max_examples=DEFAULT, **CALM)
+@settings(CALM, max_examples=DEFAULT)
 @given(data=st.data())
 def test_many_answers_are_sound_with_one_kind_of_rule(rule, data):
     judge(data.draw(clusters(rule)))
 
 
 @pytest.mark.slow
-@settings(max_examples=MANY, **CALM)
+@settings(CALM, max_examples=MANY)
 @given(clusters())
 def test_many_answers_are_sound_with_every_rule_at_once(stated):
     judge(stated)
@@ -118,7 +119,7 @@ def pools(draw):
 
 
 @pytest.mark.requirement("PE-5")
-@settings(max_examples=DEFAULT, **SAME)
+@settings(SAME, max_examples=DEFAULT)
 @given(pools())
 def test_no_batch_exceeds_a_limit(stated):
     spent = {pool: Counter() for pool in stated.budgets}
@@ -132,13 +133,13 @@ def test_no_batch_exceeds_a_limit(stated):
 # --- the same again ---------------------------------------------------------------------------------------
 
 
-@settings(max_examples=FEW, **SAME)
+@settings(SAME, max_examples=FEW)
 @given(clusters())
 def test_the_same_problem_has_the_same_answer(stated):
     assert solve(stated) == solve(stated)
 
 
-@settings(max_examples=FEW, **SAME)
+@settings(SAME, max_examples=FEW)
 @given(clusters("devices"), st.randoms(use_true_random=False))
 def test_the_order_in_which_pods_are_listed_changes_neither_price_nor_who_is_left_out(stated, random):
     """By kind, and as long as no two kinds of one size compete for the last place: then the listed first wins."""
