@@ -63,6 +63,30 @@ def pack(
         raise TidemillError(f"{len(broken)} rules are broken: {sentences}")
 
 
+@bench.command()
+@click.option("--nodes", type=click.IntRange(min=1), default=5_000, show_default=True)
+@click.option(
+    "--running", type=click.IntRange(min=0), default=50_000, show_default=True, help="Pods on them."
+)
+@click.option(
+    "--pending", type=click.IntRange(min=0), default=1_000, show_default=True, help="Pods that wait."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def decide(nodes: int, running: int, pending: int, as_json: bool) -> None:
+    """Time one whole decision on a large cluster: the first, and one that follows it."""
+    import resource
+
+    from tidemill.bench.decision import measure
+
+    timing = asdict(measure(nodes, running, pending))
+    timing["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    if as_json:
+        click.echo(json.dumps(timing, indent=2))
+    else:
+        for name, value in timing.items():
+            click.echo(f"{name:>10}  {value:,}")
+
+
 def _document(result: Packing) -> dict[str, Any]:
     document = asdict(result)
     document["faults"] = document["faults"][:FAULTS_SHOWN]

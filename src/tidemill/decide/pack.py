@@ -69,22 +69,39 @@ def pack(draft: Draft, items: list[Item], found: Rooms) -> Packing:
 
 def _place_one(draft: Draft, item: Item, usable: list[Group], found: Rooms) -> list[Room] | None:
     host = wants_host(item.shape)
+    best: Room | None = None
     for group in usable:
-        fitting = [
-            room
-            for room in group.rooms
-            if fits_beside_claims(draft, item, room) and (not host or _is_host(room, host))
-        ]
-        if fitting:
-            best = min(fitting, key=lambda room: room.tightness)
+        best = _of_host(draft, item, group, host) if host else _tightest(draft, item, group)
+        if best is not None:
             break
-    else:
-        opened = _open(draft, item, found.openings)
-        if opened is None:
-            return None
-        best = opened
+    if best is None:
+        best = _open(draft, item, found.openings)
+    if best is None:
+        return None
     best.take(item.shape.requests)
     return [best]
+
+
+def _tightest(draft: Draft, item: Item, group: Group) -> Room | None:
+    """The room it would leave least of. Pods of one shape go down one list: what was tightest stays tightest
+    while it fits, and what did not fit once never will, so each list is sorted once."""
+    requests = item.shape.requests
+    waiting = group.lines.get(id(item.shape))
+    if waiting is None or len(group.rooms) != waiting[1]:
+        fitting = [room for room in group.rooms if fits(requests, room.free)]
+        fitting.sort(key=lambda room: room.tightness, reverse=True)
+        waiting = group.lines[id(item.shape)] = (fitting, len(group.rooms))
+    line = waiting[0]
+    while line and not fits(requests, line[-1].free):
+        line.pop()
+    if line and not line[-1].claimed:
+        return line[-1]
+    return next((room for room in reversed(line) if fits_beside_claims(draft, item, room)), None)
+
+
+def _of_host(draft: Draft, item: Item, group: Group, host: str) -> Room | None:
+    there = (room for room in group.rooms if _is_host(room, host))
+    return next((room for room in there if fits_beside_claims(draft, item, room)), None)
 
 
 def _is_host(room: Room, host: str) -> bool:

@@ -46,6 +46,9 @@ class Group:
     overflow: bool = False
     rooms: list[Room] = field(default_factory=list)
     rank: tuple[object, ...] = ()
+    lines: dict[int, tuple[list[Room], int]] = field(
+        default_factory=dict
+    )  # by shape: rooms that fit it, tightest last
 
     def __post_init__(self) -> None:
         """Ready before coming; then the pool's own order; then the least time left: whoever lasts is kept free."""
