@@ -206,6 +206,17 @@ def test_a_larger_type_that_is_cheaper_does_not_lead_beyond_the_limit(gang, left
 
 
 @pytest.mark.requirement("PE-5")
+def test_a_node_does_not_grow_into_a_type_beyond_the_limit():
+    offered = [
+        flavour(name, cpu=cpu, price=price, budget="pool", consumes={"cpu": cpu})
+        for name, cpu, price in (("one", 1000, 0.5), ("two", 2000, 0.0), ("three", 3000, 0.0))
+    ]
+    pods = [ask("gang", cpu=100, gang="gang", size=1), *asks(2, cpu=500)]
+    stated = problem(pods, [], offered, budgets={"pool": {"cpu": 1000}})
+    assert sorted(kind_of(stated)) == ["-", "one", "one"]
+
+
+@pytest.mark.requirement("PE-5")
 def test_a_pool_at_its_limit_sends_the_rest_to_the_next_pool():
     offered = [
         flavour("first", rank=(0,), budget="p1", consumes={"nodes": 1}),
