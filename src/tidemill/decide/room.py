@@ -137,8 +137,9 @@ class Rooms:
         return group
 
 
-def survey(draft: Draft, in_flight: InFlight, *, accelerated: bool) -> Rooms:
-    """Every room there is. `accelerated`: all that waits wants an accelerator, so full nodes need not be listed."""
+def survey(draft: Draft, in_flight: InFlight, *, accelerated: bool, gangs: bool) -> Rooms:
+    """Every room there is. `accelerated`: all that waits wants an accelerator, so full nodes need not be listed;
+    `gangs`: some of it comes in gangs."""
     found = Rooms(draft, in_flight)
     found.daemons = _daemon_overhead(draft)
     counts: dict[tuple[str, str], int] = {}
@@ -163,7 +164,8 @@ def survey(draft: Draft, in_flight: InFlight, *, accelerated: bool) -> Rooms:
     for (pool_name, kind_name), count in counts.items():
         found.allowances[pool_name].take(types[kind_name], count)
     _add_in_flight(draft, found, in_flight)
-    _add_returning(draft, found, in_flight)
+    if gangs:
+        _add_returning(draft, found, in_flight)
     _add_strangers(draft, found)
     return found
 
@@ -200,13 +202,16 @@ def _add_returning(draft: Draft, found: Rooms, in_flight: InFlight) -> None:
 
     Only gangs count on them: so a broken gang's other nodes are kept for it (PE-17) and not filled in between.
     """
+    lives: dict[str, int] = {}
+    for life in draft.lives:
+        lives[life.facts.source.id] = lives.get(life.facts.source.id, 0) + 1
     for one in draft.world.reservations:
         if one.kind is not SourceKind.BLOCK or one.state is not ReservationState.ACTIVE:
             continue
         template = _warm_template(draft, one)
         if template is None:
             continue
-        taken = sum(life.source == one.source for life in draft.lives) + in_flight.on(one.source)
+        taken = lives.get(one.id, 0) + in_flight.on(one.source)
         taken += sum(
             node.instance is not None and node.instance.source == one.source for node in draft.strangers
         )

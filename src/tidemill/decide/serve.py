@@ -27,7 +27,8 @@ def serve(draft: Draft, in_flight: InFlight) -> None:
     if not items and not _could_warm(draft):
         return
     accelerated = all(item.wants_accelerator for item in items) and not draft.world.budgets
-    found = survey(draft, in_flight, accelerated=accelerated)
+    gangs = any(item.gang is not None for item in items)
+    found = survey(draft, in_flight, accelerated=accelerated, gangs=gangs)
     warm(draft, found)
     claim(draft, found)
     packing = pack(draft, items, found)
