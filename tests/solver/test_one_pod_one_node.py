@@ -15,6 +15,7 @@ from tests.solver.problems import (
     place,
     problem,
     resident,
+    term,
     where,
 )
 from tidemill.world import Expression, Taint, Toleration
@@ -126,6 +127,16 @@ def test_pods_that_want_different_nodes_are_not_put_on_one():
     wants = [ask("p1", selector={"size": "s"}), ask("p2", selector={"size": "l"}), ask("p3")]
     offered = [flavour("s", labels={"size": "s"}, price=1.0), flavour("l", labels={"size": "l"}, price=1.5)]
     assert kind_of(problem(wants, [], offered))[:2] == ["s", "l"]
+
+
+def test_a_wish_for_certain_nodes_or_neighbours_keeps_nobody_waiting():
+    wishes = {
+        "preferred_nodes": ((9, having(ZONE, "z")),),
+        "preferred_affinity": ((9, term(ZONE, app="nobody")),),
+        "preferred_anti_affinity": ((9, term(ZONE, app="x")),),
+    }
+    stated = problem(asks(3, labels={"app": "x"}, **wishes), [place()], [flavour("m")])
+    assert left_out(stated) == set()
 
 
 # --- taints -----------------------------------------------------------------------------------------------
