@@ -257,3 +257,51 @@ def test_a_decision_about_a_plan_that_could_not_be_read_is_not_wrong_as_well(rea
         NODE_CLASS, BLOCK_POOL, broken, scenario("decisions: [{at: 1h, window: run-1, verdict: approve}]")
     )
     assert [problem.code for problem in read(text).problems] == ["value"]
+
+
+@pytest.mark.parametrize("start", ["9999-12-31T23:00:00Z", "0001-01-01T00:00:00Z"])
+def test_a_scenario_at_the_end_of_the_calendar_is_a_problem_and_no_crash(read: Reader, start: str) -> None:
+    text = scenario(f"reservations: [{block()}]").replace("2026-11-16T00:00:00Z", start)
+    (problem,) = read(text).errors
+    assert problem.message.endswith("is outside the years 2000 to 2200")
+    assert (problem.line, problem.column) == (4, 10)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("arrivals: {every: 0s}, duration: {fixed: 1h}", "jobs[0].arrivals.every must be longer than 0s"),
+        (
+            "arrivals: {perHour: 0.0000000000000001}, duration: {fixed: 1h}",
+            "jobs[0].arrivals.perHour must be at least 0.0001",
+        ),
+        (
+            "arrivals: {at: [1h]}, duration: {lognormal: {median: 0s, sigma: 1}}",
+            "jobs[0].duration.lognormal.median must be longer than 0s",
+        ),
+        (
+            "arrivals: {at: [1h]}, duration: {fixed: 1h}, checkpointEvery: 0s",
+            "jobs[0].checkpointEvery must be longer than 0s",
+        ),
+        (
+            "arrivals: {at: [1h]}, duration: {uniform: [5h, 1h]}",
+            "jobs[0].duration: 'uniform' is the shortest and then the longest, and these are reversed",
+        ),
+    ],
+)
+def test_a_job_stream_that_could_not_be_played_is_refused(read: Reader, line: str, message: str) -> None:
+    assert [p.message for p in read(scenario(f"jobs: [{{name: j, {line}}}]")).errors] == [message]
+
+
+def test_a_scenario_lasts_some_time(read: Reader) -> None:
+    (problem,) = read(scenario().replace("30d", "0s")).errors
+    assert problem.message == "duration must be longer than 0s"
+
+
+def test_job_streams_and_services_have_each_name_once(read: Reader) -> None:
+    jobs = [f"    - {{name: {name}, arrivals: {{at: [1h]}}, duration: {{fixed: 1h}}}}" for name in "aba"]
+    (only,) = told(read(scenario("jobs:", *(line[2:] for line in jobs))))
+    assert only.startswith("a.yaml:9:14: job stream 'a' is already defined at ")
+    assert only.endswith("a.yaml:7:14")
+    (only,) = told(read(scenario("services: [{name: s, replicas: 1}, {name: s, replicas: 2}]")))
+    assert only.startswith("a.yaml:6:45: service 's' is already defined at ")

@@ -91,7 +91,7 @@ def test_missing_keys_are_told_at_their_parent(read: Reader) -> None:
         ("provisioner: kapenter", "provisioner cannot be 'kapenter'; did you mean 'karpenter'?"),
         ("provisioner: NATIVE", "provisioner cannot be 'NATIVE'; did you mean 'native'?"),
         ("sources: [{type: spt}]", "sources[0].type cannot be 'spt'; did you mean 'spot'?"),
-        ("drain: {lead: 99999999999d}", "drain.lead: '99999999999d' is longer than any clock counts"),
+        ("drain: {lead: 99999999999d}", "drain.lead: '99999999999d' is longer than 100 years"),
         (f"limits: {{cpu: '{'9' * 400}'}}", "limits.cpu: the number is too large"),
     ],
 )

@@ -1,5 +1,6 @@
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,3 +35,15 @@ def test_a_memory_quantity_reads_back_as_it_was_printed(size: int) -> None:
 def test_an_instant_reads_back_as_it_was_printed(naive: datetime) -> None:
     instant = naive.replace(tzinfo=UTC)
     assert parse_instant(format_instant(instant)) == instant
+
+
+@pytest.mark.parametrize("year", ["0001", "1999", "2201", "9999"])
+def test_an_instant_near_the_end_of_the_calendar_is_refused(year: str) -> None:
+    with pytest.raises(ValueError, match="is outside the years 2000 to 2200"):
+        parse_instant(f"{year}-12-31T23:00:00-01:00")
+
+
+@pytest.mark.parametrize("written", ["36501d", "999999999d", "99999999999999999d", "876001h"])
+def test_a_duration_no_calendar_could_add_is_refused(written: str) -> None:
+    with pytest.raises(ValueError, match="is longer than 100 years"):
+        parse_duration(written)

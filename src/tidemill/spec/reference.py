@@ -20,6 +20,7 @@ from tidemill.spec.read import KINDS
 
 _UNITS: dict[Any, str] = {
     units.parse_duration: "duration",
+    units.parse_length: "duration, more than 0s",
     units.parse_cpu: "CPU quantity",
     units.parse_memory: "memory quantity",
     units.parse_instant: "instant",

@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from tidemill.spec.models import Document, Model, Name
-from tidemill.spec.units import Count, CpuMilli, Duration, Instant, MemoryBytes
+from tidemill.spec.units import Count, CpuMilli, Duration, Instant, Length, MemoryBytes
 
 
 class Spread(Model):
@@ -27,11 +27,13 @@ class Spread(Model):
     def _one_of_three(self) -> Spread:
         if sum(part is not None for part in (self.fixed, self.uniform, self.lognormal)) != 1:
             raise ValueError("give exactly one of 'fixed', 'uniform' and 'lognormal'")
+        if self.uniform is not None and self.uniform[0] > self.uniform[1]:
+            raise ValueError("'uniform' is the shortest and then the longest, and these are reversed")
         return self
 
 
 class Lognormal(Model):
-    median: Duration
+    median: Length
     sigma: float = Field(gt=0, le=3)
     max: Duration | None = None
 
@@ -42,9 +44,10 @@ Spread.model_rebuild()  # it names Lognormal before that exists, and others read
 class Arrivals(Model):
     """When jobs of a stream come: exactly one of the three, bounded by `count` and `until`."""
 
-    every: Duration | None = None
-    per_hour: float | None = Field(default=None, gt=0)
-    """Poisson arrivals."""
+    every: Length | None = None
+    per_hour: float | None = Field(default=None, ge=0.0001)  # one a year; rarer gaps leave the calendar
+    """Poisson arrivals on whole seconds: each comes at least 1s after the one before, so that a stream never has
+    more than 3600 an hour. Split what comes faster into several streams."""
     at: tuple[Duration, ...] = ()
     """These instants."""
     start: Duration = Field(default=timedelta(0), alias="from")
@@ -94,7 +97,7 @@ class JobStream(PodTemplate):
     """The job does not say how long it takes."""
     nodes: Count = Field(default=1, gt=0)
     """Pods per job; more than one is a gang."""
-    checkpoint_every: Duration | None = None
+    checkpoint_every: Length | None = None
     """It saves its progress this often, so it can be resumed; none: it starts over."""
     checkpoint_time: Duration = timedelta(0)
     """How long writing a checkpoint takes."""
@@ -217,7 +220,7 @@ class ScenarioSpec(Model):
 
     start: Instant
     """The instant at which virtual time begins."""
-    duration: Duration
+    duration: Length
     """How much of it is played."""
     reservations: tuple[OwnedReservation, ...] = ()
     """Capacity that exists already."""

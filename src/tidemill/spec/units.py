@@ -21,6 +21,9 @@ _MEMORY_FACTOR = {
     "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15,
     "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50,
 }  # fmt: skip
+# Far wider than any plan, and far from where calendars end: sums of what is accepted never overflow.
+_YEARS = range(2000, 2201)
+_LONGEST = timedelta(days=100 * 365)
 
 
 def parse_duration(value: Any) -> timedelta:
@@ -32,10 +35,18 @@ def parse_duration(value: Any) -> timedelta:
     if not value or found is None:
         raise ValueError(f"'{value}' is not a duration; write '30s', '5m', '36h', '14d' or '1h30m'")
     days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
-    try:
-        return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-    except OverflowError:
-        raise ValueError(f"'{value}' is longer than any clock counts") from None
+    seconds += 60 * (minutes + 60 * (hours + 24 * days))
+    if seconds > _LONGEST.total_seconds():  # before the timedelta, which overflows at a few more digits
+        raise ValueError(f"'{value}' is longer than 100 years")
+    return timedelta(seconds=seconds)
+
+
+def parse_length(value: Any) -> timedelta:
+    """A duration in which something happens: 0s is none."""
+    found = parse_duration(value)
+    if not found:
+        raise ValueError("must be longer than 0s")
+    return found
 
 
 def format_duration(value: timedelta) -> str:
@@ -96,10 +107,9 @@ def parse_instant(value: Any) -> datetime:
         raise ValueError(f"{value!r} is not an instant; write '2026-11-16T11:30:00Z'")
     if value.tzinfo is None:
         raise ValueError(f"'{value.isoformat()}' has no time zone; write '{value.isoformat()}Z' for UTC")
-    try:
-        return value.astimezone(UTC)
-    except OverflowError:
-        raise ValueError(f"'{value.isoformat()}' is outside the years 1 to 9999") from None
+    if value.year not in _YEARS:
+        raise ValueError(f"'{value.isoformat()}' is outside the years {_YEARS[0]} to {_YEARS[-1]}")
+    return value.astimezone(UTC)
 
 
 def format_instant(value: datetime) -> str:
@@ -116,6 +126,12 @@ def parse_positive_int(value: Any) -> Any:
 Duration = Annotated[
     timedelta,
     BeforeValidator(parse_duration),
+    PlainSerializer(format_duration, return_type=str),
+    WithJsonSchema({"type": "string", "pattern": r"^(\d+d)?(\d+h)?(\d+m)?(\d+s)?$", "minLength": 2}),
+]
+Length = Annotated[
+    timedelta,
+    BeforeValidator(parse_length),
     PlainSerializer(format_duration, return_type=str),
     WithJsonSchema({"type": "string", "pattern": r"^(\d+d)?(\d+h)?(\d+m)?(\d+s)?$", "minLength": 2}),
 ]

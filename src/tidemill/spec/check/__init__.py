@@ -33,6 +33,7 @@ RULES = (
     scenario.reservations_could_exist,
     scenario.extensions_could_be_bought,
     scenario.decisions_name_a_window,
+    scenario.workload_names_are_unique,
     scenario.services_can_keep_their_minimum,
     scenario.faults_hit_something,
 )

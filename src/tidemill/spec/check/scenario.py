@@ -89,6 +89,23 @@ def decisions_name_a_window(shelf: Shelf) -> Iterator[Problem]:
                 yield scenario.error(("decisions", index, "window"), message, "reference")
 
 
+def workload_names_are_unique(shelf: Shelf) -> Iterator[Problem]:
+    """Of two job streams or two services with one name, only one would be played."""
+    for scenario in shelf.all(Scenario):
+        for key, what, named in (
+            ("jobs", "job stream", scenario.model.spec.jobs),
+            ("services", "service", scenario.model.spec.services),
+        ):
+            first: dict[str, int] = {}
+            for index, each in enumerate(named):
+                known = first.setdefault(each.name, index)
+                if known != index:
+                    line, column = scenario.parsed.at(("spec", key, known, "name"))
+                    place = f"{scenario.parsed.file}:{line}:{column}"
+                    message = f"{what} {quoted(each.name)} is already defined at {place}"
+                    yield scenario.error((key, index, "name"), message, "duplicate-name")
+
+
 def services_can_keep_their_minimum(shelf: Shelf) -> Iterator[Problem]:
     for scenario in shelf.all(Scenario):
         for index, service in enumerate(scenario.model.spec.services):
