@@ -123,3 +123,36 @@ def test_a_reader_that_goes_away_is_no_error(arguments):
     finally:
         os.close(writer)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+@pytest.mark.parametrize("arguments", [["--help"], ["catalog"], ["catalog", "--json"]])
+def test_a_full_disk_is_one_line_and_no_traceback(arguments):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "tidemill", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (
+        1,
+        "error: cannot write the output: No space left on device\n",
+    )
+
+
+def test_an_unhandled_failure_of_a_file_is_a_bug_and_keeps_its_traceback(verb_that):
+    verb_that(lambda: open("/no/such/file"))  # noqa: SIM115
+    with pytest.raises(FileNotFoundError):
+        main(["probe"])
+
+
+def test_a_closed_stdout_is_no_traceback():
+    done = subprocess.run(
+        ["sh", "-c", '"$0" -m tidemill catalog >&-', sys.executable],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr

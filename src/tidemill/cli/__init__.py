@@ -109,14 +109,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; never a traceback for what is not a bug."""
     try:
         code = root.main(args=argv, prog_name="tidemill", standalone_mode=False)
-        sys.stdout.flush()  # here, not at interpreter exit, where a closed pipe can no longer be handled
+        if sys.stdout is not None:  # None: the shell closed it, `>&-`
+            sys.stdout.flush()  # here: at interpreter exit a closed pipe can no longer be handled
     except click.ClickException as failure:
         failure.show()
         return failure.exit_code
     except (KeyboardInterrupt, click.Abort):
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # Python flushes stdout once more on its way out; give it somewhere to flush to.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_FAILED
+    except OSError as error:
+        return _lost_output(error)
     return code if isinstance(code, int) else 0
+
+
+def _lost_output(error: OSError) -> int:
+    """Stdout takes no more: quiet when its reader went away, a line when the disk is full."""
+    if error.filename is not None:  # of a file somebody failed to handle, and not of stdout
+        raise error
+    # Python flushes stdout once more on its way out; give it somewhere to flush to.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if not isinstance(error, BrokenPipeError):
+        click.echo(f"error: cannot write the output: {error.strerror or error}", err=True)
+    return EXIT_FAILED

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from tidemill.cli.loading import load_scenario
-from tidemill.errors import InvariantViolated
+from tidemill.errors import InvariantViolated, SpecError
 from tidemill.sim.outcome import Outcome
 from tidemill.sim.rehearsal import Rehearsal
 from tidemill.sim.tally import tally
@@ -29,6 +29,8 @@ def rehearse(scenario: tuple[str, ...], seed: int, as_json: bool, html: Path | N
     The engine that would run in production plays the whole plan on a simulated AWS and a simulated cluster.
     The same files and seed give the same result. Exits 1 when an invariant was violated.
     """
+    if html is not None and not html.parent.is_dir():  # before the work, not after it
+        raise SpecError(f"cannot write {html}: there is no folder {html.parent}")
     spec, document = load_scenario(scenario)
     rehearsal = Rehearsal(spec, document, seed)
     outcome = run(rehearsal, " ".join(scenario))
@@ -64,7 +66,7 @@ def _write(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise click.FileError(str(path), hint=error.strerror or "cannot be written") from error
+        raise SpecError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def _print_summary(outcome: Outcome) -> None:

@@ -1,0 +1,19 @@
+"""`rehearse`: where the report goes when it cannot go there."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidemill.cli import main
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [("missing/x.html", "there is no folder "), ("x" * 300, "File name too long")],
+)
+def test_a_report_that_cannot_be_written_is_the_users_mistake(capsys, tmp_path, target, says):
+    assert main(["rehearse", "demo", "--html", str(tmp_path / target)]) == 2
+    shown = capsys.readouterr()
+    assert shown.err.startswith(f"error: cannot write {tmp_path / target}: ")
+    assert says in shown.err
+    assert shown.out == ""
