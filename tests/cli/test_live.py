@@ -135,6 +135,17 @@ def test_why_says_where_a_pod_runs_and_until_when(asked):
     assert "until 17 Nov 11:00 UTC" in out
 
 
+@pytest.mark.parametrize("name", ["pretrain-1", "pretrain", "foundation/pretrain-1", "Job/pretrain-1"])
+def test_why_takes_the_name_of_a_job_and_explains_its_first_waiting_pod(asked, name):
+    first, more = asked("why", name, *DRAIN).splitlines()
+    assert first.startswith("foundation/pretrain-1-0-0 waits: ")
+    assert more == f"3 more pods of {name} wait too."
+
+
+def test_why_takes_the_name_of_a_service_and_says_where_it_runs_when_none_waits(asked):
+    assert asked("why", "chat", *DRAIN).startswith("serving/chat-0 runs on node ")
+
+
 def test_why_as_json(asked):
     seen = json.loads(asked("why", "chat-0", *DRAIN, "--json"))
     assert (seen["pod"]["name"], seen["pod"]["state"]) == ("serving/chat-0", "running")
@@ -144,7 +155,7 @@ def test_why_as_json(asked):
     ("pod", "says"),
     [
         ("fintune-1-0-0", "there is no pod 'fintune-1-0-0' now; did you mean research/finetune-1-0-0"),
-        ("pretrain-1", "'pretrain-1' fits several pods: foundation/pretrain-1-0-0, "),
+        ("foundation/", "'foundation/' fits several pods: foundation/pretrain-1-0-0, "),
         ("zzz", "there are: "),
     ],
 )

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import datetime
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
     from tidemill.cli.current import Look
     from tidemill.render.names import Names
-    from tidemill.report import PodRow
     from tidemill.spec.scenario import Scenario
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -83,18 +81,22 @@ def plan(files: tuple[str, ...], at: str | None, seed: int, as_json: bool) -> No
 def why(pod: str, files: tuple[str, ...], at: str | None, seed: int, as_json: bool) -> None:
     """Say why POD waits, or where it runs and until when.
 
-    POD is a name, namespace/name, or the beginning of one. Without files: at the instant a running
-    `tidemill up` shows. With SCENARIO (YAML files, or `demo`): at the instant a rehearsal reached at --at.
+    POD is a name, namespace/name, or the beginning of one. The name of a job, a job stream or a service stands
+    for the first of its pods that waits. Without files: at the instant a running `tidemill up` shows. With
+    SCENARIO (YAML files, or `demo`): at the instant a rehearsal reached at --at.
     """
+    from tidemill.cli.which_pod import find
     from tidemill.render.status_text import why_text
     from tidemill.report.rows import plain
 
     look = _look(files, at, seed)
-    found = _find(pod, look.pods)
+    found, others_wait = find(pod, look.pods)
     if as_json:
         _print_json(look, {"at": plain(look.status.at), "pod": plain(found)})
     else:
         click.echo(why_text(found, _names(look)))
+        if others_wait:
+            click.echo(f"{others_wait} more {'pod' if others_wait == 1 else 'pods'} of {pod} wait too.")
 
 
 # --- which instant ------------------------------------------------------------------------------------
@@ -144,36 +146,6 @@ def _instant(at: str | None, scenario: Scenario) -> datetime:
         lasts = f"{format_duration(scenario.spec.duration)} from {format_instant(start)}"
         raise SpecError(f"--at: '{at}' is outside the scenario, which lasts {lasts}")
     return found.replace(microsecond=0)
-
-
-# --- which pod ----------------------------------------------------------------------------------------
-
-
-def _find(written: str, pods: tuple[PodRow, ...]) -> PodRow:
-    """By namespace/name, by name, or by a beginning that only one pod has."""
-    exact = [row for row in pods if written in (row.name, _short(row))]
-    if len(exact) == 1:
-        return exact[0]
-    begins = exact or [row for row in pods if row.name.startswith(written) or _short(row).startswith(written)]
-    if len(begins) == 1:
-        return begins[0]
-    if begins:
-        raise SpecError(f"'{written}' fits several pods: {_listed(row.name for row in begins)}")
-    if not pods:
-        raise SpecError(f"there is no pod '{written}': no pod exists at this instant")
-    known = {name: row.name for row in pods for name in (row.name, _short(row))}
-    near = dict.fromkeys(known[name] for name in get_close_matches(written, known, n=3, cutoff=0.5))
-    hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {_listed(row.name for row in pods)}"
-    raise SpecError(f"there is no pod '{written}' now; {hint}")
-
-
-def _short(row: PodRow) -> str:
-    return row.name.rsplit("/", 1)[-1]
-
-
-def _listed(names: Any) -> str:
-    every = sorted(names)
-    return ", ".join(every[:6]) + (f" and {len(every) - 6} more" if len(every) > 6 else "")
 
 
 # --- printing -----------------------------------------------------------------------------------------

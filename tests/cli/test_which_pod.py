@@ -1,0 +1,56 @@
+"""Names people type, and the pods they mean."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from tidemill.cli.which_pod import find
+from tidemill.errors import SpecError
+from tidemill.report import PodRow
+
+
+def row(name: str, workload: str, state: str = "waiting") -> PodRow:
+    since = datetime(2026, 11, 16, tzinfo=UTC)
+    return PodRow(f"ml/{name}", state, workload, "train", "", "", 8, since, None, "", "", None)
+
+
+GANG = (
+    row("j-10-0-0", "Job/j-10"),
+    row("j-1-0-0", "Job/j-1", "running"),
+    row("j-1-1-0", "Job/j-1"),
+    row("j-2-0-0", "Job/j-2"),
+    row("web-0", "Deployment/web", "running"),
+)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("j-1", ("ml/j-1-1-0", 0)),
+        ("j-10", ("ml/j-10-0-0", 0)),
+        ("j", ("ml/j-1-1-0", 2)),
+        ("ml/j-2", ("ml/j-2-0-0", 0)),
+        ("web", ("ml/web-0", 0)),
+        ("j-1-0-0", ("ml/j-1-0-0", 0)),
+        ("j-2-0", ("ml/j-2-0-0", 0)),
+    ],
+)
+def test_a_workload_stands_for_its_first_waiting_pod_and_a_pod_for_itself(written, meant):
+    found, others_wait = find(written, GANG)
+    assert (found.name, others_wait) == meant
+
+
+def test_jobs_of_a_stream_are_taken_in_the_order_people_count():
+    found, _ = find("j", [row("j-10-0-0", "Job/j-10"), row("j-9-0-0", "Job/j-9")])
+    assert found.name == "ml/j-9-0-0"
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [("ml/", "fits several pods"), ("wbe-0", "did you mean ml/web-0"), ("zzz", "there are: ml/j-1-0-0, ")],
+)
+def test_a_name_nothing_has_is_answered_with_what_there_is(written, says):
+    with pytest.raises(SpecError, match=says):
+        find(written, GANG)
