@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 from tidemill.spec.check.shelf import Shelf
@@ -92,18 +92,19 @@ def decisions_name_a_window(shelf: Shelf) -> Iterator[Problem]:
 def workload_names_are_unique(shelf: Shelf) -> Iterator[Problem]:
     """Of two job streams or two services with one name, only one would be played."""
     for scenario in shelf.all(Scenario):
-        for key, what, named in (
-            ("jobs", "job stream", scenario.model.spec.jobs),
-            ("services", "service", scenario.model.spec.services),
-        ):
-            first: dict[str, int] = {}
-            for index, each in enumerate(named):
-                known = first.setdefault(each.name, index)
-                if known != index:
-                    line, column = scenario.parsed.at(("spec", key, known, "name"))
-                    place = f"{scenario.parsed.file}:{line}:{column}"
-                    message = f"{what} {quoted(each.name)} is already defined at {place}"
-                    yield scenario.error((key, index, "name"), message, "duplicate-name")
+        spec = scenario.model.spec
+        yield from _twice(scenario, "jobs", "job stream", [each.name for each in spec.jobs])
+        yield from _twice(scenario, "services", "service", [each.name for each in spec.services])
+
+
+def _twice(scenario: Written[Scenario], key: str, what: str, names: Sequence[str]) -> Iterator[Problem]:
+    first: dict[str, int] = {}
+    for index, name in enumerate(names):
+        known = first.setdefault(name, index)
+        if known != index:
+            line, column = scenario.parsed.at(("spec", key, known, "name"))
+            message = f"{what} {quoted(name)} is already defined at {scenario.parsed.file}:{line}:{column}"
+            yield scenario.error((key, index, "name"), message, "duplicate-name")
 
 
 def services_can_keep_their_minimum(shelf: Shelf) -> Iterator[Problem]:
