@@ -60,7 +60,7 @@ class JobRow:
     late: bool
     restarts: int
     sources: tuple[str, ...]
-    reason: str  # why it waits or failed; empty when it finished
+    reason: str  # why it failed, or what it waited for longest; empty when it finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,12 @@ class ServiceRow:
     replicas: int
     min_available: int
     promised: bool
-    downtime_s: int  # seconds below minAvailable (at least 1) after it was first reached
+    downtime_s: int  # seconds below minAvailable (at least 1), once it could be expected to be there
     lowest_ready: int
     series: tuple[tuple[datetime, int], ...]  # ready replicas, at each change
+    down: tuple[tuple[datetime, datetime], ...] = ()  # the spans `downtime_s` is the sum of
+    waiting: int = 0  # replicas that wait at the end
+    reason: str = ""  # what they waited for longest
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,46 @@ class EvictionRow:
     forced: bool
     grace_s: int
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class KillRow:
+    """A pod that died with its node. `grace_had_s` counts from its deletion; 0 where nobody asked it to go."""
+
+    at: datetime
+    pod: str
+    node: str
+    grace_s: int
+    grace_had_s: int
+    full_grace: bool  # it had all of its grace, or had not started
+
+
+@dataclass(frozen=True, slots=True)
+class PurchaseRow:
+    """A block the engine proposed to buy for a demand window, and what became of it."""
+
+    id: str
+    window: str
+    plan: str
+    type: str
+    count: int
+    state: str
+    proposed_at: datetime
+    max_fee_usd: int  # the most the proposal could have cost
+    fee_usd: int  # 0 unless it was bought
+    reservations: tuple[str, ...]
+    note: str  # why it was not bought; empty when it was, or when nobody has decided yet
+    verdicts: tuple[str, ...]  # what people said, in order
+
+
+@dataclass(frozen=True, slots=True)
+class WarningRow:
+    """What the engine warned of. Sentences that differ only in their figures are one row, with the last."""
+
+    about: str
+    sentence: str
+    first: datetime
+    last: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +163,13 @@ class Outcome:
     services: tuple[ServiceRow, ...]
     evictions: tuple[EvictionRow, ...]
     gpu_hours: dict[str, float]  # paid, ready, used, idle
-    cost_usd: dict[str, float]  # blocks, on_demand, spot, total, idle
+    cost_usd: dict[str, float]  # blocks, on_demand, spot, total, idle (of all of them, up to the end)
     prices_as_of: str
     series: Series
     journal: tuple[tuple[datetime, str, str, str], ...] = field(repr=False)  # at, kind, about, sentence
+    kills: tuple[KillRow, ...] = ()
+    purchases: tuple[PurchaseRow, ...] = ()
+    warnings: tuple[WarningRow, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object; jobs are counted, the rows are under `job_rows`."""
@@ -138,6 +184,8 @@ class Outcome:
             "late": sum(row["late"] for row in rows),
             "evicted_forced": sum(row.forced for row in self.evictions),
             "evicted": len(self.evictions),
+            "killed": len(self.kills),
+            "killed_without_grace": sum(not row.full_grace for row in self.kills),
         }
         return body
 

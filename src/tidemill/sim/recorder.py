@@ -1,4 +1,4 @@
-"""What is measured while a rehearsal runs: GPUs paid, ready and used over time, by source and in all.
+"""What is measured while a rehearsal runs: GPUs paid, ready and used over time, and hourly money put to use.
 
 Sampled after every instant at which anything happened; each value holds until the next, so the integrals
 are exact.
@@ -11,8 +11,10 @@ from datetime import datetime
 from tidemill.catalog import Catalog
 from tidemill.sim.cloud import SimCloud
 from tidemill.sim.cluster import SimCluster
+from tidemill.sim.instances import InstanceLife
+from tidemill.sim.objects import accelerators
 from tidemill.sim.outcome import Series
-from tidemill.world import InstanceState, ReservationState, SourceKind
+from tidemill.world import InstanceState, PodPhase, ReservationState, SourceKind
 
 _ALIVE = (InstanceState.PENDING, InstanceState.RUNNING)
 
@@ -25,9 +27,12 @@ class Recorder:
         self._used_by_source: dict[str, int] = {}
         self._money_from: object = None
         self._gpus_changed: object = None
+        self._used_usd_h = 0.0
+        self._usd_changed: object = None
         self._points: list[tuple[datetime, int, int, int]] = []
         self.hours = {"paid": 0.0, "ready": 0.0, "used": 0.0}
         self.used_hours_by_source: dict[str, float] = {}
+        self.used_hourly_usd = 0.0  # of what is paid by the hour, the part that ran work
 
     def sample(self, now: datetime) -> None:
         self._integrate(now)
@@ -40,6 +45,9 @@ class Recorder:
         if money != self._money_from:
             self._money_from = money
             self._paid = self._count_paid()
+        if (changed[2], money) != self._usd_changed:
+            self._usd_changed = (changed[2], money)
+            self._used_usd_h = sum(self._put_to_use_usd_h(life) for life in self._cloud.alive())
         point = (now, self._paid, self._ready, self._used)
         if not self._points or point[1:] != self._points[-1][1:]:
             self._points.append(point)
@@ -52,6 +60,7 @@ class Recorder:
         self.hours["paid"] += hours * self._paid
         self.hours["ready"] += hours * self._ready
         self.hours["used"] += hours * self._used
+        self.used_hourly_usd += hours * self._used_usd_h
         for source, gpus in self._used_by_source.items():
             self.used_hours_by_source[source] = self.used_hours_by_source.get(source, 0.0) + hours * gpus
 
@@ -67,6 +76,28 @@ class Recorder:
             for life in self._cloud.alive()
             if life.now.source.kind in (SourceKind.SPOT, SourceKind.ON_DEMAND) and life.now.state in _ALIVE
         )
+
+    def _put_to_use_usd_h(self, life: InstanceLife) -> float:
+        """The share of an instance's hourly price that its pods' accelerators take.
+
+        One without accelerators counts as used while it runs: idle money is rather understated.
+        """
+        instance = life.now
+        if instance.source.kind is SourceKind.BLOCK or instance.state is not InstanceState.RUNNING:
+            return 0.0
+        kind = self._catalog.types[instance.instance_type]
+        # Instances on a reservation cost nothing themselves: the reservation is billed whole.
+        usd_h = life.usd_h or (kind.on_demand_usd_h or 0.0)
+        if not kind.gpus:
+            return usd_h
+        if instance.id not in self._cluster.nodes:
+            return 0.0
+        used = sum(
+            accelerators(pod.shape.requests)
+            for pod in self._cluster.pods_on(instance.id)
+            if pod.phase is PodPhase.RUNNING and not pod.daemon
+        )
+        return usd_h * min(1.0, used / kind.gpus)
 
     def series(self) -> Series:
         columns = list(zip(*self._points, strict=True)) if self._points else [(), (), (), ()]

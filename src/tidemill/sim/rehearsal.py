@@ -24,6 +24,7 @@ from tidemill.sim.journal import Journal
 from tidemill.sim.outcome import Violation
 from tidemill.sim.recorder import Recorder
 from tidemill.sim.script import lay_out
+from tidemill.sim.spoken import Spoken
 from tidemill.sim.timeline import Timeline
 from tidemill.spec import Spec
 from tidemill.spec.scenario import Scenario
@@ -66,7 +67,7 @@ class Rehearsal:
         self._tick_at = self.start
         self._back_at = self.start
         self._points = CrashPoints()
-        zones = sorted(spec.platform.spec.subnets) or ["us-east-1a"]
+        zones = sorted(spec.platform.spec.subnets) or [f"{spec.platform.spec.region}a"]
         self.cloud = cloud(
             self.timeline, self.journal, spec.catalog, seed=seed, zones=zones,
             market=scenario.spec.market, wake=self._wake,
@@ -89,7 +90,7 @@ class Rehearsal:
         self.done: list[Done] = []
         self.world: World | None = None
         self.plan = Plan()
-        self.reasons: dict[str, str] = {}  # pod uid -> the last reason it waited for
+        self.spoken = Spoken()  # why pods waited, and what was warned of, over the whole run
 
     # --- running ------------------------------------------------------------------------------------
 
@@ -151,8 +152,7 @@ class Rehearsal:
         for outcome in tick.outcomes:
             self.done.append(Done(tick.world.now, outcome.action, outcome.error))
             self._tell(outcome.action, outcome.error, outcome.detail)
-        for unmet in tick.plan.unmet:
-            self.reasons[unmet.pod] = unmet.reason
+        self.spoken.listen(tick.world, tick.plan)
 
     def _tell(self, action: Action, error: str, detail: str) -> None:
         kind = type(action).__name__

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
@@ -10,11 +10,24 @@ from tidemill import __version__
 from tidemill.decide.nodes import deadline_of, kill_at
 from tidemill.errors import InvariantViolated
 from tidemill.sim.instances import InstanceLife
-from tidemill.sim.outcome import BlockRow, JobRow, NodeSpan, Outcome, ServiceRow, Violation
+from tidemill.sim.outcome import (
+    BlockRow,
+    JobRow,
+    KillRow,
+    NodeSpan,
+    Outcome,
+    PurchaseRow,
+    ServiceRow,
+    Violation,
+    WarningRow,
+)
 from tidemill.sim.rehearsal import Rehearsal
-from tidemill.sim.workloads import JobTruth
+from tidemill.sim.spoken import ON_ITS_WAY, shape
+from tidemill.sim.workloads import JobTruth, ServiceTruth
 from tidemill.spec.models import Provisioner
-from tidemill.world import Reservation, ReservationState, SourceKind
+from tidemill.world import PurchaseIntent, PurchaseState, Reservation, ReservationState, SourceKind
+
+_HOUR = timedelta(hours=1)
 
 
 def tally(
@@ -45,13 +58,19 @@ def tally(
         blocks=blocks,
         nodes=tuple(_span(rehearsal, life) for life in rehearsal.cloud.lives.values() if life.now.pool),
         jobs=tuple(_job(rehearsal, job, end) for job in rehearsal.cluster.jobs.values()),
-        services=_services(rehearsal, end),
+        services=tuple(_service(rehearsal, one, end) for one in rehearsal.cluster.services.values()),
         evictions=tuple(rehearsal.cluster.evictions),
         gpu_hours={**{k: round(v, 3) for k, v in recorder.hours.items()}, "idle": round(paid - used, 3)},
-        cost_usd=_cost(rehearsal, blocks),
+        cost_usd=_cost(rehearsal, blocks, end),
         prices_as_of=rehearsal.spec.catalog.prices_as_of,
         series=recorder.series(),
         journal=tuple((line.at, line.kind, line.about, line.sentence) for line in rehearsal.journal.lines),
+        kills=tuple(
+            KillRow(one.at, one.pod, one.node, one.grace_s, one.grace_had_s, one.full_grace)
+            for one in rehearsal.cluster.kills
+        ),
+        purchases=tuple(_purchase(rehearsal, one) for one in rehearsal.ledger.purchases()),
+        warnings=_warnings(rehearsal),
     )
 
 
@@ -122,11 +141,11 @@ def _job(rehearsal: Rehearsal, job: JobTruth, end: datetime) -> JobRow:
     state: Literal["finished", "running", "held", "pending", "failed"] = job.state
     reason = job.reason
     if job.state == "pending":
-        waits = {unmet.pod: unmet for unmet in rehearsal.plan.unmet}
-        mine = [waits[uid] for uid in job.members.values() if uid in waits]
-        if mine:
-            reason = mine[0].reason
-            state = "pending" if mine[0].code in ("starting", "launching") else "held"
+        waits = rehearsal.spoken.waits_now(job.uids)
+        if waits and waits[0].code in ON_ITS_WAY:
+            reason = waits[0].reason
+        elif waits:
+            state, reason = "held", _held_by(rehearsal, job.uids, end)
     return JobRow(
         name=job.name,
         stream=job.stream.name,
@@ -144,32 +163,76 @@ def _job(rehearsal: Rehearsal, job: JobTruth, end: datetime) -> JobRow:
     )
 
 
-def _services(rehearsal: Rehearsal, end: datetime) -> tuple[ServiceRow, ...]:
-    return tuple(
-        ServiceRow(
-            name=one.name,
-            replicas=one.replicas,
-            min_available=one.min_available,
-            promised=one.service.zero_downtime,
-            downtime_s=one.downtime_s(end),
-            lowest_ready=one.lowest_ready(),
-            series=tuple(one.series),
-        )
-        for one in rehearsal.cluster.services.values()
+def _held_by(rehearsal: Rehearsal, pods: tuple[str, ...], end: datetime) -> str:
+    """Not the reason at the end: once the last block is over that is the same for everybody."""
+    longest = rehearsal.spoken.held_longest(pods, end)
+    return longest.reason if longest is not None else ""
+
+
+def _service(rehearsal: Rehearsal, one: ServiceTruth, end: datetime) -> ServiceRow:
+    members = tuple(one.members)
+    waiting = rehearsal.spoken.waits_now(members)
+    return ServiceRow(
+        name=one.name,
+        replicas=one.replicas,
+        min_available=one.min_available,
+        promised=one.service.zero_downtime,
+        downtime_s=one.downtime_s(end),
+        lowest_ready=one.lowest_ready(),
+        series=tuple(one.series),
+        down=one.down(end),
+        waiting=len(waiting),
+        reason=_held_by(rehearsal, members, end) if waiting else "",
     )
 
 
-def _cost(rehearsal: Rehearsal, blocks: tuple[BlockRow, ...]) -> dict[str, float]:
-    """Fees of the blocks that were paid, and what the hour meters show; idle is a block's unused share."""
+def _purchase(rehearsal: Rehearsal, intent: PurchaseIntent) -> PurchaseRow:
+    verdicts = (
+        f"{one.who} {'approved' if one.approved else 'refused'}{': ' + one.note if one.note else ''}"
+        for one in intent.verdicts
+    )
+    return PurchaseRow(
+        id=intent.id,
+        window=intent.window,
+        plan=intent.plan,
+        type=intent.envelope.instance_type,
+        count=intent.envelope.count,
+        state=intent.state.value,
+        proposed_at=intent.proposed_at,
+        max_fee_usd=intent.envelope.max_fee_usd,
+        fee_usd=intent.fee_usd,
+        reservations=intent.reservation_ids,
+        note="" if intent.state is PurchaseState.CONFIRMED else _why_not_bought(rehearsal, intent),
+        verdicts=tuple(verdicts),
+    )
+
+
+def _why_not_bought(rehearsal: Rehearsal, intent: PurchaseIntent) -> str:
+    """What stood in its way while it was open says more than that it expired then."""
+    warned = [said for about, said, _, _ in rehearsal.spoken.warned.values() if about == intent.id]
+    return "; ".join(dict.fromkeys([*warned, *([intent.note] if intent.note else [])]))
+
+
+def _warnings(rehearsal: Rehearsal) -> tuple[WarningRow, ...]:
+    """A proposal is called by its window: one that expires is followed by another with the same trouble."""
+    windows = {one.id: f"{one.plan}/{one.window}" for one in rehearsal.ledger.purchases()}
+    rows: dict[tuple[str, str], WarningRow] = {}
+    for about, sentence, first, last in rehearsal.spoken.warned.values():
+        called = windows.get(about, about)
+        key = (called, shape(sentence))
+        since = rows[key].first if key in rows else first
+        rows[key] = WarningRow(called, sentence, min(since, first), last)
+    return tuple(sorted(rows.values(), key=lambda row: (row.first, row.about, row.sentence)))
+
+
+def _cost(rehearsal: Rehearsal, blocks: tuple[BlockRow, ...], end: datetime) -> dict[str, float]:
+    """Fees of the blocks that were paid, what the hour meters show, and what of both ran no work so far."""
     bought = [block for block in blocks if block.state not in ("payment-failed", "payment-pending")]
     fees = sum(block.fee_usd for block in bought)
     hourly = rehearsal.cloud.hourly_usd()
-    idle = sum(
-        block.fee_usd * (1 - block.gpu_hours_used / block.gpu_hours_paid)
-        for block in bought
-        if block.gpu_hours_paid
-    )
     on_demand = hourly[SourceKind.ON_DEMAND] + hourly[SourceKind.ODCR]
+    idle = sum(_idle_fee_usd(block, rehearsal.start, end) for block in bought)
+    idle += max(0.0, on_demand + hourly[SourceKind.SPOT] - rehearsal.recorder.used_hourly_usd)
     return {
         "blocks": float(fees),
         "on_demand": round(on_demand, 2),
@@ -177,6 +240,18 @@ def _cost(rehearsal: Rehearsal, blocks: tuple[BlockRow, ...]) -> dict[str, float
         "total": round(fees + on_demand + hourly[SourceKind.SPOT], 2),
         "idle": round(idle, 2),
     }
+
+
+def _idle_fee_usd(block: BlockRow, start: datetime, now: datetime) -> float:
+    """The fee's share of the hours that went by unused. Hours ahead may still be used, and count for nothing.
+
+    A block that delivered no instance has no hours to use: all of the time that went by was idle.
+    """
+    whole = block.end - block.start
+    gone = max(timedelta(0), min(block.end, now) - max(block.start, start))
+    whole_h = block.gpus * (whole / _HOUR)
+    used = min(block.gpu_hours_used, block.gpus * (gone / _HOUR))
+    return block.fee_usd * (gone / whole - (used / whole_h if whole_h else 0.0))
 
 
 def commit() -> str:

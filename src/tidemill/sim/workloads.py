@@ -15,6 +15,9 @@ from tidemill.spec.scenario import JobStream, PodTemplate, Service
 from tidemill.world import PodShape, Terms, Toleration
 
 _NOTHING = timedelta(0)
+# A node of an accelerated type boots in about ten minutes and a large model loads in about as long: a service
+# that is not there half an hour after it was asked for is missed. Errs on the late side, for downtime.
+EXPECTED_AFTER = timedelta(minutes=30)
 
 
 def shape_of(template: PodTemplate) -> PodShape:
@@ -222,13 +225,25 @@ class ServiceTruth:
         first = next((i for i, ready in enumerate(counts) if ready >= self.minimum), None)
         return 0 if first is None else min(counts[first:])
 
-    def downtime_s(self, until: datetime) -> int:
-        """Seconds below the minimum after it was first reached, up to `until` or the service's own end."""
+    def down(self, until: datetime) -> tuple[tuple[datetime, datetime], ...]:
+        """When it was below its minimum although it was expected to be there, up to `until` or its own end.
+
+        It is expected from the first time the minimum was reached, or half an hour after its start if that is
+        sooner: a service that never comes up is down, not forgotten.
+        """
         end = until if self.stopped is None else min(until, self.stopped)
-        down, reached = _NOTHING, False
+        reached = (at for at, ready in self.series if ready >= self.minimum)
+        expected = min(next(reached, end), self.started + EXPECTED_AFTER)
+        found: list[tuple[datetime, datetime]] = []
         for index, (at, ready) in enumerate(self.series):
             following = self.series[index + 1][0] if index + 1 < len(self.series) else end
-            reached = reached or ready >= self.minimum
-            if reached and ready < self.minimum:
-                down += max(_NOTHING, min(following, end) - at)
-        return int(down.total_seconds())
+            begin, over = max(at, expected), min(following, end)
+            if ready >= self.minimum or begin >= over:
+                continue
+            if found and found[-1][1] == begin:
+                begin = found.pop()[0]
+            found.append((begin, over))
+        return tuple(found)
+
+    def downtime_s(self, until: datetime) -> int:
+        return int(sum(((over - begin) for begin, over in self.down(until)), _NOTHING).total_seconds())

@@ -1,0 +1,205 @@
+"""What a rehearsal is summed up to: reasons, purchases, kills, downtime and idle money as they truly were."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.sim.scene import Scene, after, block, fault, job, plan, platform, pool, scene, service
+from tidemill.plan import Plan, Unmet, UnmetCode
+from tidemill.sim.outcome import Outcome
+from tidemill.sim.spoken import Spoken
+from tidemill.sim.tally import tally
+from tidemill.world import OfferQuery, Reservation, ReservationState, SourceKind, World
+
+NOW = datetime(2026, 11, 17, 8, 0, tzinfo=UTC)
+DAY_BEFORE = datetime(2026, 11, 17, 12, 0, tzinfo=UTC)
+ON_DEMAND = pool(sources=[{"type": "on-demand"}], disruption={"consolidateAfter": "10h"})
+
+
+def outcome(played: Scene) -> Outcome:
+    return tally(played.played(), scenario="scene", wall_s=0.0)
+
+
+# --- why it waited ------------------------------------------------------------------------------------
+
+
+def test_a_held_job_is_reported_with_what_held_it_while_there_was_capacity() -> None:
+    """Hours after the block's end it waits for capacity like everybody else: that is not why it never ran."""
+    long = job(lasts="20h", at=("5m",))
+    row = outcome(scene(reservations=[block()], jobs=[long], duration="9h")).jobs[0]
+    assert row.state == "held"
+    assert "lasts that long" in row.reason
+
+
+def test_a_job_that_came_when_nothing_stood_waits_for_capacity() -> None:
+    row = outcome(scene(reservations=[block()], jobs=[job(at=("5h",))], duration="9h")).jobs[0]
+    assert (row.state, row.reason) == ("held", "pool train has no active capacity")
+
+
+def heard(*said: tuple[float, str, UnmetCode, bool]) -> Spoken:
+    """(hours from the start, reason, code, whether a block is active) of one pod, tick after tick."""
+    active = Reservation(
+        "cr-1", SourceKind.BLOCK, "p5.48xlarge", "us-east-1a", 1, 0, ReservationState.ACTIVE, NOW, None
+    )
+    spoken = Spoken()
+    for hours, reason, code, stands in said:
+        unmet = (Unmet("uid", "ns/pod", code, reason),) if reason else ()
+        world = World(NOW + timedelta(hours=hours), reservations=(active,) if stands else ())
+        spoken.listen(world, Plan(unmet=unmet))
+    return spoken
+
+
+def longest(spoken: Spoken, hours: float) -> str:
+    found = spoken.held_longest(["uid"], NOW + timedelta(hours=hours))
+    return found.reason if found is not None else ""
+
+
+def test_the_reason_that_held_longest_wins_however_often_it_was_interrupted() -> None:
+    spoken = heard(
+        (0, "too long", "held", True), (2, "taken", "no-capacity", True), (5, "too long", "held", True)
+    )
+    assert longest(spoken, 5.5) == "taken"
+    assert longest(spoken, 7) == "too long"
+
+
+def test_a_reason_with_moving_figures_is_one_reason_told_as_it_was_last() -> None:
+    spoken = heard(
+        (0, "next try in 3 min", "no-capacity", True),
+        (1.2, "next try in 2 min", "no-capacity", True),
+        (2.4, "a limit", "limit", True),
+    )
+    assert longest(spoken, 4) == "next try in 2 min"
+
+
+def test_a_node_that_is_on_its_way_is_nothing_that_held_a_pod() -> None:
+    spoken = heard((0, "it boots", "starting", True), (9, "taken", "no-capacity", True))
+    assert longest(spoken, 10) == "taken"
+
+
+def test_a_reason_given_just_before_the_end_does_not_stand_for_the_days_after_it() -> None:
+    spoken = heard((0, "it ends too soon", "held", True), (0.1, "nothing stands", "no-capacity", False))
+    assert longest(spoken, 30) == "nothing stands"
+
+
+def test_a_pod_that_waits_no_longer_has_no_open_reason() -> None:
+    spoken = heard((0, "taken", "no-capacity", True), (1, "", "held", True))
+    assert spoken.waits_now(["uid"]) == []
+    assert spoken.reason("uid") == "taken"
+
+
+# --- purchases ----------------------------------------------------------------------------------------
+
+
+def buying(**platform_spec: Any) -> Outcome:
+    return outcome(
+        scene(
+            on=platform(**platform_spec),
+            plans=[plan()],
+            start=DAY_BEFORE,
+            duration="6h",
+            decisions=[{"at": "1h", "window": "sprint", "verdict": "approve", "by": "finance"}],
+        )
+    )
+
+
+@pytest.mark.requirement("CB-4")
+def test_a_purchase_that_did_not_happen_is_a_row_with_the_reason() -> None:
+    told = buying(budget={"perPurchaseUsd": 9000, "monthlyUsd": 20000})
+    row = told.purchases[0]
+    assert (row.window, row.plan, row.state, row.fee_usd, row.reservations) == (
+        "sprint", "november", "proposed", 0, (),
+    )  # fmt: skip
+    assert row.max_fee_usd > 0
+    assert "only proposes" in row.note
+    assert [(one.about, one.sentence) for one in told.warnings] == [
+        ("november/sprint", "the platform only proposes: set approval.mode to buy")
+    ]
+    assert told.warnings[0].first < told.warnings[0].last
+    assert told.as_json()["purchases"][0]["note"] == row.note
+    assert told.as_json()["warnings"][0]["about"] == "november/sprint"
+
+
+def test_a_purchase_over_the_budget_says_so() -> None:
+    told = buying(budget={"perPurchaseUsd": 100, "monthlyUsd": 20000}, approval={"mode": "one"})
+    assert any("over the ceiling" in row.note for row in told.purchases)
+    assert told.cost_usd["blocks"] == 0
+
+
+def test_a_purchase_that_was_made_names_its_block_and_fee() -> None:
+    told = buying(budget={"perPurchaseUsd": 9000, "monthlyUsd": 20000}, approval={"mode": "one"})
+    (row,) = told.purchases
+    assert (row.state, row.note) == ("confirmed", "")
+    assert row.reservations == (told.blocks[0].id,)
+    assert row.fee_usd == told.blocks[0].fee_usd > 0
+
+
+# --- pods that died with their node -------------------------------------------------------------------
+
+
+def test_pods_that_died_without_their_grace_are_rows_and_counted() -> None:
+    absent = fault("2h", "engine-absent", duration="2h")
+    endless = job(lasts="9h", expected="30m", grace="5m")
+    told = outcome(scene(reservations=[block()], jobs=[endless], faults=[absent]))
+    (row,) = told.kills
+    assert (row.at, row.grace_s, row.grace_had_s) == (after("3h30m"), 300, 0)
+    assert row.pod.startswith("training/fit-1")
+    assert told.as_json()["jobs"]["killed"] == told.as_json()["jobs"]["killed_without_grace"] == 1
+
+
+# --- downtime -----------------------------------------------------------------------------------------
+
+
+def test_a_service_that_never_reaches_its_minimum_is_down_from_half_an_hour_after_its_start() -> None:
+    large = service(replicas=5, minAvailable=4)
+    (row,) = outcome(scene(reservations=[block()], services=[large], duration="3h")).services
+    assert row.downtime_s == timedelta(hours=2, minutes=30).total_seconds()
+    assert row.down == ((after("30m"), after("3h")),)
+    assert row.waiting == 3
+    assert row.reason
+
+
+def test_a_service_that_is_slow_to_come_up_within_half_an_hour_was_not_down() -> None:
+    (row,) = outcome(scene(reservations=[block()], services=[service()], duration="3h")).services
+    assert (row.downtime_s, row.down, row.waiting, row.reason) == (0, (), 0, "")
+
+
+# --- idle money ---------------------------------------------------------------------------------------
+
+
+def test_hours_of_a_block_that_lie_ahead_are_not_idle() -> None:
+    told = outcome(scene(reservations=[block()], duration="1h"))
+    fee = told.blocks[0].fee_usd
+    assert told.cost_usd["idle"] == pytest.approx(fee / 4, rel=0.03)
+    assert told.cost_usd["total"] == fee
+
+
+def test_a_block_that_delivered_nothing_was_idle_for_all_its_time() -> None:
+    told = outcome(scene(reservations=[block(delivered=0)]))
+    assert told.cost_usd["idle"] == pytest.approx(told.blocks[0].fee_usd, rel=0.03)
+    assert told.cost_usd["idle"] > 0
+
+
+def test_hourly_capacity_that_runs_no_work_is_idle() -> None:
+    told = outcome(scene(ON_DEMAND, jobs=[job(lasts="1h")], duration="4h"))
+    spent, hours = told.cost_usd["on_demand"], told.gpu_hours
+    assert spent > 0
+    assert told.cost_usd["idle"] == pytest.approx(spent * (1 - hours["used"] / hours["paid"]), rel=0.02)
+    assert told.cost_usd["idle"] > spent / 2
+
+
+def test_a_reservation_by_the_hour_is_idle_where_no_pod_has_its_accelerators() -> None:
+    held = {"name": "r", "type": "odcr", "instanceType": "p5.48xlarge", "count": 2, "zone": "us-east-1a"}
+    half = job(lasts="3h50m")
+    on_odcr = pool(sources=[{"type": "odcr"}])
+    told = outcome(scene(on_odcr, reservations=[held], jobs=[half], duration="4h"))
+    assert told.cost_usd["idle"] == pytest.approx(told.cost_usd["on_demand"] / 2, rel=0.1)
+
+
+def test_without_subnets_the_simulated_zone_lies_in_the_platforms_region() -> None:
+    rehearsal = scene(on=platform(region="eu-west-1", subnets={})).rehearse()
+    query = OfferQuery("p5.48xlarge", 1, timedelta(days=1), after("0s"), after("0s") + timedelta(days=14))
+    offers = rehearsal.cloud.search_offers(query)
+    assert {offer.zone for offer in offers} == {"eu-west-1a"}
