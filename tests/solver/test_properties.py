@@ -23,10 +23,14 @@ SAME = settings(CALM, derandomize=True)
 
 
 def overlooked(stated: Problem, solution: Solution) -> Iterator[str]:
-    """Pods left out for whom there is a place in the answer as it stands: one of them for each kind."""
+    """Pods left out for whom there is a place in the answer as it stands: one of them for each kind.
+
+    Not those who require company: the checker is content if some order of binding lets one of them be the
+    first of its kind, and the solver is right not to count on that order.
+    """
     left = {_kind(stated.asks[index]): index for index in sorted(solution.unplaced, reverse=True)}
     for index in left.values():
-        if stated.asks[index].gang is None:
+        if stated.asks[index].gang is None and not stated.asks[index].shape.affinity:
             for better in _with(stated, solution, index):
                 if not check(stated, better):
                     yield f"{stated.asks[index].id} could be on {words(stated, better)[index]}"
