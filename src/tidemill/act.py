@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from tidemill.decide.blocks import not_granted, over_budget
+from tidemill.decide.blocks import not_granted, over_budget, window_of
 from tidemill.errors import (
     Gone,
     NoCapacity,
@@ -171,7 +171,8 @@ class Actor:
             self._ledger.advance(intent, again)
             raise NoCapacity("no offer inside its envelope")
         spent_usd = self._ledger.spending(self._clock.now()).total_usd
-        why_not = over_budget(self._spec.platform, plan, offer.fee_usd, spent_usd)
+        window = window_of(plan, intent.window)
+        why_not = over_budget(self._spec.platform, plan, window, offer.fee_usd, spent_usd)
         if why_not is not None:
             raise Refused(why_not)
         note = f"offer {offer.id}, ${offer.fee_usd:,}"

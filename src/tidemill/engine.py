@@ -6,8 +6,8 @@ A tick recomputes everything from what is true now. Events only wake it; losing 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from tidemill.act import Actor
@@ -89,23 +89,30 @@ class Engine:
         return min(wake_at, now + (AFTER_FAILING if failed else AFTER_ACTING))
 
     def _meter(self, world: World) -> None:
-        """Write down what is paid by the hour when it starts and when it ends."""
+        """Write down what is paid by the hour when it starts and when it ends, or when AWS knows it no more."""
+        try:
+            for line in self._lines(world):
+                self._ledger.meter(line)
+                self._metered[line.instance_id] = line.until is not None
+        except PortError as error:
+            log.warning("cannot meter, next tick again: %s", error)
+
+    def _lines(self, world: World) -> Iterator[CostLine]:
         owner = self._spec.platform.spec.deployment
+        seen = set()
         for node in world.nodes:
             instance = node.instance
             if instance is None or instance.owner != owner or instance.source.kind in PREPAID:
                 continue
+            seen.add(instance.id)
             ended = instance.state in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
-            if self._metered.get(instance.id) is ended:
-                continue
-            price = usd_per_hour(self._spec, instance.instance_type, instance.source.kind)
-            until = world.now if ended else None
-            line = CostLine(
-                instance.id, instance.pool, instance.source.kind, price, instance.launched_at, until
-            )
-            try:
-                self._ledger.meter(line)
-            except PortError as error:
-                log.warning("cannot meter %s, next tick again: %s", instance.id, error)
-                return
-            self._metered[instance.id] = ended
+            if self._metered.get(instance.id) is not ended:
+                price = usd_per_hour(self._spec, instance.instance_type, instance.source.kind)
+                until = world.now if ended else None
+                yield CostLine(
+                    instance.id, instance.pool, instance.source.kind, price, instance.launched_at, until
+                )
+        # One that ended while nobody looked: AWS has forgotten it. Counted up to now, which errs on the dear side.
+        for line in self._ledger.metered() if world.cloud_ok else ():
+            if line.instance_id not in seen:
+                yield replace(line, until=world.now)

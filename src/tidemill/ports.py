@@ -156,6 +156,10 @@ class Ledger(Protocol):
         """Insert or replace the line of an instance paid by the hour."""
         ...
 
+    def metered(self) -> tuple[CostLine, ...]:
+        """Lines of instances that have not ended as far as the ledger knows."""
+        ...
+
     def spending(self, now: datetime) -> Spending:
         """This calendar month (UTC), running instances counted up to `now`."""
         ...

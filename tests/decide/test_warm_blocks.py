@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.decide.builders import ahead, block, failed_launch, launch_intent, node, of, pool, spec, world
+from tests.decide.builders import ahead, block, failed_launch, launch_intent, node, of, pod, pool, spec, world
 from tidemill.decide import decide
 from tidemill.plan import Launch, Plan
 from tidemill.world import LaunchState, ReservationState
@@ -96,9 +96,14 @@ def test_a_pool_that_selects_by_tag_uses_only_blocks_with_that_tag():
     assert warmed(decide(tagged, there)) == [("cr-2", 2)]
 
 
+def test_a_block_that_two_pools_share_is_kept_warm_by_neither():
+    """Neither pool is named by the block: whoever warmed it first would keep it from the other."""
+    assert not warmed(decide(spec(pool("serve"), pool("train")), world(block(count=4, free=4))))
+
+
 def test_two_pools_that_share_a_block_never_ask_for_more_than_it_holds():
-    """Neither pool is named by the block, so both may use it: its slots are still only there once."""
-    plan = decide(spec(pool("serve"), pool("train")), world(block(count=4, free=4)))
+    pods = [pod(f"p{place}", gpus=8) for place in range(6)]
+    plan = decide(spec(pool("serve"), pool("train")), world(block(count=4, free=4), pods))
     assert sum(count for _, count in warmed(plan)) == 4
 
 

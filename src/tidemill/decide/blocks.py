@@ -89,7 +89,7 @@ def _reconcile(draft: Draft, intent: PurchaseIntent) -> None:
 
 def _submit_or_void(draft: Draft, intent: PurchaseIntent) -> None:
     plan = draft.spec.plans.get(intent.plan)
-    window = next((one for one in plan.spec.demand if one.name == intent.window), None) if plan else None
+    window = window_of(plan, intent.window)
     envelope = intent.envelope
     over = min(envelope.expires_at, envelope.latest_start)
     if window is None:
@@ -117,8 +117,9 @@ def no_purchase(draft: Draft, intent: PurchaseIntent) -> str | None:
     why_not = not_granted(draft.spec.platform, intent)
     if why_not is not None:
         return why_not
-    return over_budget(draft.spec.platform, draft.spec.plans.get(intent.plan), intent.envelope.max_fee_usd,
-                       draft.world.spending.total_usd)  # fmt: skip
+    plan = draft.spec.plans.get(intent.plan)
+    window, fee_usd = window_of(plan, intent.window), intent.envelope.max_fee_usd
+    return over_budget(draft.spec.platform, plan, window, fee_usd, draft.world.spending.total_usd)
 
 
 def not_granted(platform: Platform, intent: PurchaseIntent) -> str | None:
@@ -140,18 +141,32 @@ def not_granted(platform: Platform, intent: PurchaseIntent) -> str | None:
     return None
 
 
-def over_budget(platform: Platform, plan: CapacityPlan | None, fee_usd: int, spent_usd: float) -> str | None:
-    """Ceilings come from the platform; a plan can only lower them. None set means nothing is bought."""
-    budgets = [platform.spec.budget]
-    if plan is not None and plan.spec.budget is not None:
-        budgets.append(plan.spec.budget)
-    one = min(budget.per_purchase_usd for budget in budgets)
-    month = min(budget.monthly_usd for budget in budgets)
+def over_budget(
+    platform: Platform, plan: CapacityPlan | None, window: DemandWindow | None, fee_usd: int, spent_usd: float
+) -> str | None:
+    """Ceilings come from the platform, and none there means nothing is bought; a plan and a window can only lower
+    them, and say nothing where they are 0."""
+    own = plan.spec.budget if plan is not None else None
+    one = lowest(
+        platform.spec.budget.per_purchase_usd,
+        own.per_purchase_usd if own else 0,
+        window.max_fee_usd if window else 0,
+    )
+    month = lowest(platform.spec.budget.monthly_usd, own.monthly_usd if own else 0)
     if fee_usd > one:
         return f"up to ${fee_usd:,} is over the ceiling of ${one:,} for one purchase"
     if spent_usd + fee_usd > month:
         return f"up to ${fee_usd:,} on top of ${spent_usd:,.0f} is over the monthly budget of ${month:,}"
     return None
+
+
+def lowest(ceiling_usd: int, *others_usd: int) -> int:
+    """Of ceilings that can only lower the first; 0 says nothing."""
+    return min(ceiling_usd, ceiling_usd, *(other for other in others_usd if other))
+
+
+def window_of(plan: CapacityPlan | None, name: str) -> DemandWindow | None:
+    return next((one for one in plan.spec.demand if one.name == name), None) if plan is not None else None
 
 
 # --- demand that is not covered -----------------------------------------------------------------------
@@ -190,7 +205,10 @@ def _just_bought(draft: Draft, intents: list[PurchaseIntent]) -> bool:
 
 
 def missing(draft: Draft, pool: str, window: DemandWindow) -> int:
-    """How many instances the window lacks at its worst instant, from what AWS shows (CB-4)."""
+    """How many instances the window lacks at its worst instant, from what AWS shows (CB-4).
+
+    What is held serves the windows of a pool in the order they are written: nobody's block counts twice.
+    """
     holding: list[Reservation] = [
         one
         for one in draft.world.reservations
@@ -199,14 +217,29 @@ def missing(draft: Draft, pool: str, window: DemandWindow) -> int:
         and (not one.pool or one.pool == pool)
         and one.state in _LIVE
     ]
+    before = _served_before(draft, pool, window)
     start = max(window.start, draft.now)
     instants = {start} | {one.end for one in holding if one.end and start < one.end < window.end}
     instants |= {one.start for one in holding if start < one.start < window.end}
+    instants |= {one.start for one in before if start < one.start < window.end}
 
-    def held(at: datetime) -> int:
-        return sum(one.count for one in holding if one.start <= at and (one.end is None or at < one.end))
+    def left(at: datetime) -> int:
+        held = sum(one.count for one in holding if one.start <= at and (one.end is None or at < one.end))
+        return max(0, held - sum(one.instances for one in before if one.start <= at < one.end))
 
-    return max(0, *(window.instances - held(at) for at in instants))
+    return max(0, *(window.instances - left(at) for at in instants))
+
+
+def _served_before(draft: Draft, pool: str, window: DemandWindow) -> list[DemandWindow]:
+    """Windows of the same pool and type that come first, by plan and place in it."""
+    earlier: list[DemandWindow] = []
+    for plan in draft.spec.plans.values():
+        for one in plan.spec.demand if plan.spec.pool == pool else ():
+            if one is window:
+                return earlier
+            if one.instance_type == window.instance_type:
+                earlier.append(one)
+    return earlier
 
 
 def query_for(draft: Draft, window: DemandWindow, count: int) -> OfferQuery | None:
@@ -251,6 +284,13 @@ def _search_or_propose(
         draft.warn(window.name, f"EC2 offers no block of {query.count} {query.instance_type} for it now")
         return
     best = min(good, key=lambda offer: (offer.fee_usd, offer.start, offer.id))
+    if window.max_fee_usd and best.fee_usd > window.max_fee_usd:
+        draft.wake(search.at + SEARCH_FRESH)
+        draft.warn(
+            window.name,
+            f"the cheapest offer is ${best.fee_usd:,}, more than the ${window.max_fee_usd:,} it may cost",
+        )
+        return
     intent = propose(draft, plan, window, best, query.duration, attempt)
     draft.do(
         ProposePurchase(
@@ -276,10 +316,6 @@ def _latest_search(draft: Draft, query: OfferQuery) -> OfferSearch | None:
 def propose(
     draft: Draft, plan: CapacityPlan, window: DemandWindow, best: Offer, duration: timedelta, attempt: int
 ) -> PurchaseIntent:
-    budget = plan.spec.budget or draft.spec.platform.spec.budget
-    ceiling = (
-        window.max_fee_usd or budget.per_purchase_usd or draft.spec.platform.spec.budget.per_purchase_usd
-    )
     headroom = best.fee_usd * (100 + FEE_HEADROOM_PERCENT) // 100
     key = f"{draft.owner}|{plan.name}|{window.name}|{attempt}"
     # A window ahead must be covered from its first minute; one that has begun, as soon as can be.
@@ -297,9 +333,16 @@ def propose(
             latest_start=latest,
             earliest_end=window.end,
             zones=window.zones or tuple(sorted(draft.spec.platform.spec.subnets)),
-            max_fee_usd=min(headroom, ceiling) if ceiling >= best.fee_usd else headroom,
+            max_fee_usd=_ceiling(draft, plan, window, best.fee_usd, headroom),
             expires_at=draft.now + draft.spec.platform.spec.approval.expires_after,
         ),
         proposer=ENGINE,
         proposed_at=draft.now,
     )
+
+
+def _ceiling(draft: Draft, plan: CapacityPlan, window: DemandWindow, fee_usd: int, headroom_usd: int) -> int:
+    """What an approval may bind: the fee and a little more, but never over a ceiling that the fee itself keeps."""
+    own, platform = plan.spec.budget, draft.spec.platform.spec.budget
+    ceiling = lowest(platform.per_purchase_usd, own.per_purchase_usd if own else 0, window.max_fee_usd)
+    return min(headroom_usd, ceiling) if ceiling >= fee_usd else headroom_usd

@@ -79,6 +79,14 @@ class Draft:
         self._disruptions_at_once: dict[str, int] | None = None
         self._join()
 
+    def shared(self, reservation: Reservation) -> bool:
+        """Several pools may use it: then none of them keeps its nodes up without work."""
+        if reservation.pool:
+            return False
+        users = [one for one in self.templates.values() if reservation.instance_type in one.kinds]
+        kind = reservation.kind.value
+        return sum(any(source.type == kind for source in one.pool.spec.sources) for one in users) > 1
+
     # --- the plan so far ---
 
     def do(self, action: Action) -> None:

@@ -20,7 +20,7 @@ from tidemill.plan import (
     StartDrain,
     Terminate,
 )
-from tidemill.spec.units import format_instant
+from tidemill.spec.units import format_instant, parse_instant
 from tidemill.world import Pod
 
 MUST_BE_EMPTY = "must be empty by"  # in the reason of every drain that a source's end is the cause of
@@ -55,9 +55,12 @@ def drain(draft: Draft) -> None:
 
 def _end_moved(draft: Draft, life: Life) -> bool:
     """The drain began for an end that has moved since. Only a reservation's end moves for good."""
-    if life.drain_from is None or draft.now >= life.drain_from or life.source.kind not in PREPAID:
+    if life.deadline is None or life.drain_from is None or draft.now >= life.drain_from:
         return False
-    return MUST_BE_EMPTY in _why(life)
+    if life.source.kind not in PREPAID or MUST_BE_EMPTY not in _why(life):
+        return False
+    began_for = parse_instant(_why(life).rpartition(" ")[2])
+    return life.deadline - began_for > END_MOVED
 
 
 def _announce(draft: Draft, life: Life, deadline: datetime) -> None:
@@ -115,9 +118,30 @@ def _let_go(draft: Draft, life: Life, pod: Pod, allowed: dict[str, int]) -> None
     if pod.workload in allowed:
         # Its budget, counted down within this plan; when it is used up the next ready replica wakes us.
         if allowed[pod.workload] <= 0:
+            if ends and deadline is not None and _never_allows(draft, pod.workload):
+                allowed[pod.workload] = -1
+                grace_s = int(pod.terms.grace.total_seconds())
+                reason = (
+                    f"its budget never allows an eviction; one at a time until {format_instant(deadline)}"
+                )
+                draft.do(ForceDelete(pod.uid, grace_s, reason))
             return
         allowed[pod.workload] -= 1
     draft.do(Evict(pod.uid, _why(life)))
+
+
+def _never_allows(draft: Draft, workload: str) -> bool:
+    """As many must be available as there are, all are, and no other was told to go just now.
+
+    Waiting for such a budget would end with all of them deleted in the same second.
+    """
+    budget = next((one for one in draft.world.budgets if one.workload == workload), None)
+    mine = [pod for pod in draft.world.pods if pod.workload == workload and pod.deleting_until is None]
+    asked = any(
+        isinstance(one, ForceDelete) and any(one.pod == pod.uid for pod in mine) for one in draft.actions
+    )
+    impossible = budget is not None and len(mine) > 1 and budget.min_available >= len(mine)
+    return impossible and all(pod.ready for pod in mine) and not asked
 
 
 def _force_if_due(draft: Draft, life: Life, pod: Pod, deadline: datetime) -> bool:

@@ -32,7 +32,7 @@ def _drop_empty(draft: Draft, life: Life) -> None:
     disruption = life.pool.spec.disruption
     if disruption.consolidation_policy == "Never":
         return
-    if life.source.kind in PREPAID and not (disruption.consolidate_blocks and _beyond_warm(draft, life)):
+    if life.source.kind in PREPAID and not _may_give_back(draft, life):
         return
     since = _idle_since(life)
     due = since + disruption.consolidate_after
@@ -42,6 +42,15 @@ def _drop_empty(draft: Draft, life: Life) -> None:
     life.ending = True
     idle = format_duration(draft.now - since)
     draft.do(StartDrain(life.node.name, f"empty for {idle}"))
+
+
+def _may_give_back(draft: Draft, life: Life) -> bool:
+    """Prepaid nodes stay, unless the pool says otherwise or another pool may want the slot."""
+    assert life.pool is not None
+    reservation = draft.reservations.get(life.source.id)
+    if reservation is not None and draft.shared(reservation):
+        return True
+    return life.pool.spec.disruption.consolidate_blocks and _beyond_warm(draft, life)
 
 
 def _beyond_warm(draft: Draft, life: Life) -> bool:

@@ -63,6 +63,8 @@ def warm(draft: Draft, found: Rooms) -> None:
     for opening in found.openings if _could_warm(draft) else ():
         if opening.reservation is None or opening.reservation.kind is not SourceKind.BLOCK:
             continue
+        if draft.shared(opening.reservation):
+            continue
         wanted = _warm_target(draft, opening) - started.get(opening.pool.name, 0)
         end = end_of_opening(draft, opening)
         too_late = end.drain_from is not None and draft.now + BOOT + SHORTEST_USE > end.drain_from

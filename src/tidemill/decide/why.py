@@ -21,6 +21,7 @@ from tidemill.spec.models import ComputePool
 from tidemill.spec.units import format_cpu, format_duration, format_instant, format_memory
 from tidemill.world import Pod, Reservation, ReservationState, Source, SourceKind
 
+_ALIVE = (ReservationState.ACTIVE, ReservationState.SCHEDULED, ReservationState.PAYMENT_PENDING)
 _NEED = "{need}"  # filled in for each pod: the answer is shared, its own time is not
 
 
@@ -100,6 +101,11 @@ def _ask(draft: Draft, item: Item, template: PoolTemplate, found: Rooms) -> Answ
         return misfit
     if pool.spec.limits is None:
         return Answer(5, "limit", f"pool {pool.name} has no limits, and without limits it launches nothing")
+    if item.gang is not None and (most := _most_at_once(draft, template)) < len(item.pods):
+        limited = pool.spec.limits.nodes is not None and most == pool.spec.limits.nodes
+        what = f"the limits of pool {pool.name} allow" if limited else f"a source of pool {pool.name} has"
+        sentence = f"its gang needs {len(item.pods)} nodes at once, more than the {most:g} {what}"
+        return Answer(32, "limit" if limited else "gang", sentence)
     coming = _next_reservation(draft, item, template)
     earliest = coming.start + BOOT if coming is not None else None
     later = f"; block {coming.id} starts {format_instant(coming.start)}" if coming is not None else ""
@@ -121,10 +127,10 @@ def _closest(draft: Draft, item: Item, pool: ComputePool, words: set[str | None]
             29, "no-capacity",
             f"EC2 has no capacity for pool {pool.name} now; next try {format_instant(until)}", until,
         )  # fmt: skip
+    if "money" in words and item.terms.overflow:
+        return Answer(29, "budget", f"the overflow caps or the budget of pool {pool.name} are used up")
     if "full" in words or _busy(draft, item, pool, found):
         return Answer(28, "no-capacity", f"every node pool {pool.name} can have is taken")
-    if "money" in words:
-        return Answer(27, "budget", f"the overflow caps or the budget of pool {pool.name} are used up")
     if "time" in words or _too_short(item, pool, found):
         return Answer(26, "held", f"it needs {_NEED} and nothing in pool {pool.name} lasts that long")
     if "opt-in" in words:
@@ -132,6 +138,20 @@ def _closest(draft: Draft, item: Item, pool: ComputePool, words: set[str | None]
     if not (draft.world.ledger_ok and draft.world.cloud_ok):
         return Answer(24, "held", "AWS or the ledger cannot be reached, so nothing is launched")
     return Answer(20, "no-capacity", f"pool {pool.name} has no active capacity")
+
+
+def _most_at_once(draft: Draft, template: PoolTemplate) -> float:
+    """The most nodes one source of the pool could ever give at one time, its limits included."""
+    pool, limits = template.pool, template.pool.spec.limits
+    most = 0.0
+    for wanted in pool.spec.sources:
+        if wanted.type in ("block", "odcr"):
+            counts = [one.count for one in usable_reservations(draft, pool, wanted) if one.state in _ALIVE]
+            most = max(most, max(counts, default=0))
+        else:
+            most = float("inf")
+    capped = limits.nodes if limits is not None and limits.nodes is not None else float("inf")
+    return min(most, capped)
 
 
 def _gang_too_large(item: Item, pool: ComputePool, found: Rooms) -> Answer:

@@ -71,6 +71,9 @@ class MemoryLedger:
             key = (line.pool, line.kind)
             sums[key] = sums.get(key, 0.0) + usd
 
+    def metered(self) -> tuple[CostLine, ...]:
+        return tuple(self._running.values())
+
     def spending(self, now: datetime) -> Spending:
         month = (now.year, now.month)
         sums = dict(self._ended.get(month, {}))

@@ -79,8 +79,19 @@ def services_up(truth: Truth) -> Findings:
         since = service.short_since
         if since is None or service.stopped is not None or not service.promised:
             continue
+        if service.min_available >= service.replicas or not _has_somewhere_to_go(truth, service):
+            continue  # a promise nobody could keep is reported as downtime, and is not the engine's fault
         if not _struck(truth, service) and not truth.was_away(since - timedelta(minutes=30), now):
             yield 9, (service.name, f"{service.ready} ready since {format_instant(since)}")
+
+
+def _has_somewhere_to_go(truth: Truth, service: ServiceTruth) -> bool:
+    """A node that stays up and that its selector allows, whether somebody sits there or not."""
+    selector = set(service.shape.node_selector)
+    return any(
+        node.ready and node.draining_since is None and selector <= set(node.labels)
+        for node in truth.cluster.view().nodes
+    )
 
 
 def _struck(truth: Truth, service: ServiceTruth) -> bool:
