@@ -7,8 +7,21 @@ from typing import Any
 
 import pytest
 
-from tests.sim.mutants import without_limits
-from tests.sim.scene import after, believing, block, fault, job, plan, platform, pool, scene, service, without
+from tests.sim.mutants import ignores_budgets, without_limits
+from tests.sim.scene import (
+    after,
+    believing,
+    block,
+    fault,
+    job,
+    mutant,
+    plan,
+    platform,
+    pool,
+    scene,
+    service,
+    without,
+)
 from tidemill.errors import InvariantViolated
 from tidemill.plan import Evict, ForceDelete, Launch, Plan, StartDrain, Terminate
 from tidemill.sim.invariants import SENTENCES
@@ -73,13 +86,21 @@ def test_nodes_whose_host_fails_under_them_are_nobodys_fault() -> None:
     assert rehearsal.cluster.services["chat"].lowest_ready() == 1
 
 
+def handed_over(**scenario: Any) -> Any:
+    blocks = [block("a", count=3), block("b", count=3, zone="us-east-1b", **{"from": "1h"}, duration="28h")]
+    return scene(reservations=blocks, services=[service(zeroDowntime=True)], **scenario)
+
+
 def test_a_service_is_not_excused_by_a_failure_it_had_long_recovered_from() -> None:
-    hit = fault("1h", "node-dies")
-    doomed = scene(
-        reservations=[block(count=3)], services=[service(zeroDowntime=True)], faults=[hit]
-    )  # the block ends, and there is nowhere to go
-    found = violation(doomed)
-    assert found.number == 9
+    hit = fault("30m", "node-dies")
+    assert violation(handed_over(faults=[hit]), decide=mutant(ignores_budgets)).number == 9
+
+
+def test_a_promise_nobody_could_keep_is_reported_and_not_blamed() -> None:
+    """The block ends, and there is nowhere to go."""
+    doomed = scene(reservations=[block(count=3)], services=[service(zeroDowntime=True)]).played()
+    (truth,) = doomed.cluster.services.values()
+    assert truth.short_since is not None
 
 
 def test_an_instance_that_never_joined_while_aws_was_throttled_is_given_more_time() -> None:

@@ -62,8 +62,13 @@ def _outside(truth: Truth, one: Purchase, intent: PurchaseIntent) -> str:
     """What about the purchase the approval did not cover; empty: nothing."""
     envelope, offer = intent.envelope, one.offer
     plan = truth.spec.plans.get(intent.plan)
-    budgets = [truth.spec.platform.spec.budget, *([plan.spec.budget] if plan and plan.spec.budget else [])]
-    if one.fee_usd > min(budget.per_purchase_usd for budget in budgets):
+    # A plan or a window can only lower the platform's ceiling, and 0 there says nothing.
+    lower = [plan.spec.budget.per_purchase_usd] if plan and plan.spec.budget else []
+    lower += [
+        window.max_fee_usd for window in (plan.spec.demand if plan else ()) if window.name == intent.window
+    ]
+    ceilings = [truth.spec.platform.spec.budget.per_purchase_usd, *(usd for usd in lower if usd)]
+    if one.fee_usd > min(ceilings):
         return f"${one.fee_usd:,} is over the ceiling of one purchase"
     if one.fee_usd > envelope.max_fee_usd:
         return f"${one.fee_usd:,} is over the approved ${envelope.max_fee_usd:,}"
