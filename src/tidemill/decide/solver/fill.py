@@ -274,7 +274,8 @@ class Filler:
             else:
                 return asks
             count = min(one.room(crowd.wants), one.tolerance(crowd), len(asks))
-            assert count > 0
+            if count <= 0:
+                return asks  # what was offered does not hold it after all: somebody else may find it a place
             self.put(one, crowd, asks[:count])
             asks = asks[count:]
             if not asks:
