@@ -114,7 +114,7 @@ def test_a_bad_name_is_told(read: Reader, name: str, words: str) -> None:
 
 def test_an_account_id_without_quotes_is_told(read: Reader) -> None:
     (only,) = told(read(PLATFORM + "  accountId: 123456789012\n"))
-    assert only == "a.yaml:7:14: accountId must be text: put it in quotes, '123456789012'"
+    assert only == "a.yaml:8:14: accountId must be text: put it in quotes, '123456789012'"
 
 
 def test_a_window_that_runs_backwards_is_told(read: Reader) -> None:

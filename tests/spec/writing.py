@@ -19,6 +19,7 @@ spec:
   region: us-east-1
   deployment: prod
   cluster: {name: prod}
+  subnets: {us-east-1a: [subnet-0a1]}
 """
 NODE_CLASS = """\
 kind: NodeClass

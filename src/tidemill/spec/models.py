@@ -140,6 +140,8 @@ class LaunchTemplateRef(Model):
 
 
 class NodeClassSpec(Model):
+    """How nodes are made. Read by real launches alone: a rehearsal checks it and plays without it."""
+
     ami_selector_terms: tuple[AmiTerm, ...] = Field(min_length=1)
     """Which image nodes boot."""
     block_device_mappings: tuple[BlockDevice, ...] = ()
@@ -247,6 +249,7 @@ class Disruption(Model):
     consolidate_blocks: bool = False
     """Prepaid block nodes stay up while the block lives, unless this is true."""
     budgets: tuple[DisruptionBudgetSpec, ...] = ()
+    """How many nodes may go at once. Accepted, not used in this version."""
 
 
 class Drain(Model):
@@ -331,7 +334,7 @@ class CapacityPlanSpec(Model):
     propose_before: Duration = timedelta(days=56)
     """Start to search this long before a window opens; EC2 sells at most 8 weeks ahead."""
     overlap: Duration = timedelta(0)
-    """How long a successor must run beside its predecessor."""
+    """How long a successor must run beside its predecessor. Accepted, not used in this version."""
     budget: Budget | None = None
     """Can only lower the platform's ceilings."""
 

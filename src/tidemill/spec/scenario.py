@@ -58,6 +58,8 @@ class Arrivals(Model):
     def _one_of_three(self) -> Arrivals:
         if sum((self.every is not None, self.per_hour is not None, bool(self.at))) != 1:
             raise ValueError("give exactly one of 'every', 'perHour' and 'at'")
+        if self.until is not None and self.until <= self.start:
+            raise ValueError("'until' must be after 'from'")
         return self
 
 
@@ -117,6 +119,12 @@ class Service(PodTemplate):
     """Of its PodDisruptionBudget; 0: it has none."""
     zero_downtime: bool = False
     """Promised never to drop below minAvailable once it was first reached."""
+
+    @model_validator(mode="after")
+    def _runs_forward(self) -> Service:
+        if self.until is not None and self.until <= self.start:
+            raise ValueError("'until' must be after 'from'")
+        return self
 
 
 class OwnedReservation(Model):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tidemill.catalog import Catalog
-from tidemill.spec.check import calendar, naming, node_classes, pools, scenario
+from tidemill.spec.check import calendar, naming, node_classes, not_yet, playing, pools, scenario, zones
 from tidemill.spec.check.shelf import Shelf
 from tidemill.spec.models import Document
 from tidemill.spec.problem import Problem
@@ -36,6 +36,14 @@ RULES = (
     scenario.workload_names_are_unique,
     scenario.services_can_keep_their_minimum,
     scenario.faults_hit_something,
+    playing.lines_are_reached,
+    playing.windows_are_not_over,
+    playing.blocks_outlast_their_drain,
+    playing.crashes_have_a_step,
+    zones.platform_has_subnets,
+    zones.capacity_is_where_subnets_are,
+    not_yet.overlap_is_not_bought,
+    not_yet.disruption_budgets_are_not_kept,
 )
 
 

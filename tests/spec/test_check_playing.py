@@ -1,0 +1,88 @@
+"""Lines of a scenario that would never be reached are told, and not silently left out."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.spec.conftest import Reader
+from tests.spec.writing import NODE_CLASS, block, plan, pool, scenario, together, told, window
+from tidemill.ports import Cloud, Cluster, Ledger
+from tidemill.sim.script import CRASH_STEPS
+from tidemill.spec.check.playing import CALLS, STEPS
+
+BLOCK_POOL = pool("sources: [{type: block}]")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "faults: [{at: 30d, fault: node-dies}]",
+        "randomFaults: {count: 1, kinds: [node-dies], from: 30d}",
+        "services: [{name: s, replicas: 2, from: 30d}]",
+        "jobs: [{name: j, arrivals: {at: [1h, 30d]}, duration: {fixed: 1h}}]",
+        "jobs: [{name: j, arrivals: {every: 1h, from: 30d}, duration: {fixed: 1h}}]",
+    ],
+)
+def test_warns_of_what_comes_after_the_end(read: Reader, line: str) -> None:
+    (problem,) = read(scenario(line)).problems
+    assert (problem.code, problem.severity) == ("never", "warning")
+    assert problem.message == (
+        "30d is not before the end of the scenario, which lasts 30d: this never happens"
+    )
+    assert told(read(scenario(line.replace("30d", "29d")))) == []
+
+
+def test_warns_of_decisions_and_extensions_after_the_end(read: Reader) -> None:
+    late = scenario(
+        f"reservations: [{block()}]",
+        "decisions: [{at: 31d, window: run-1, verdict: approve}]",
+        "extensions: [{at: 32d, block: a, by: 7d}]",
+    )
+    problems = read(together(NODE_CLASS, BLOCK_POOL, plan(window()), late)).problems
+    assert [(each.code, each.message.split()[0]) for each in problems] == [("never", "31d"), ("never", "32d")]
+
+
+def test_a_block_after_the_end_may_cover_the_demand_of_a_plan(read: Reader) -> None:
+    assert told(read(scenario(f"reservations: [{block(more='from: 40d')}]"))) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "services: [{name: s, replicas: 2, from: 2h, until: 2h}]",
+        "jobs: [{name: j, arrivals: {every: 1h, from: 2h, until: 1h}, duration: {fixed: 1h}}]",
+    ],
+)
+def test_refuses_what_ends_before_it_begins(read: Reader, line: str) -> None:
+    (problem,) = read(scenario(line)).errors
+    assert problem.message.endswith("'until' must be after 'from'")
+
+
+def test_warns_of_a_window_that_is_over_when_the_scenario_begins(read: Reader) -> None:
+    gone = window(start="2026-11-10T11:30:00Z", end="2026-11-16T00:00:00Z")
+    (problem,) = read(together(NODE_CLASS, BLOCK_POOL, plan(gone), scenario())).problems
+    assert (problem.code, problem.severity) == ("never", "warning")
+    assert problem.message.startswith("window 'run-1' is over when the scenario begins")
+    running = window(start="2026-11-10T11:30:00Z", end="2026-11-16T11:30:00Z")
+    assert told(read(together(NODE_CLASS, BLOCK_POOL, plan(running), scenario()))) == []
+
+
+@pytest.mark.parametrize(("lead", "warned"), [("24h", True), ("30h", True), ("23h", False)])
+def test_warns_of_a_lead_that_is_the_whole_block(read: Reader, lead: str, warned: bool) -> None:
+    slow = pool("sources: [{type: block}]", f"drain: {{lead: {lead}}}")
+    played = scenario(f"reservations: [{block(duration='1d', more='pool: training')}]")
+    problems = read(together(NODE_CLASS, slow, played)).problems
+    assert [each.code for each in problems] == (["never"] if warned else [])
+
+
+def test_refuses_a_crash_at_a_step_the_engine_does_not_have(read: Reader) -> None:
+    (problem,) = read(scenario("faults: [{at: 1h, fault: engine-crash, step: 'after:purchas'}]")).errors
+    assert problem.message == "the engine has no step 'after:purchas'; did you mean 'after:purchase'?"
+    assert told(read(scenario("faults: [{at: 1h, fault: engine-crash, step: 'before:launch'}]"))) == []
+
+
+def test_the_steps_are_the_calls_of_the_ports() -> None:
+    """Both ways: a call that is added to a port becomes a step a scenario may name."""
+    public = {name for port in (Cloud, Cluster, Ledger) for name in vars(port) if not name.startswith("_")}
+    assert set(CALLS) == public - {"durable"}  # a fact about the ledger, not a call
+    assert {step for step in CRASH_STEPS if step} <= STEPS
