@@ -12,6 +12,7 @@ from tidemill.sim.outcome import (
     JobRow,
     NodeSpan,
     Outcome,
+    PurchaseRow,
     Series,
     ServiceRow,
 )
@@ -95,6 +96,25 @@ def service(name: str = "chat", **changes: Any) -> ServiceRow:
     series = [(hour(5.5), 0)] + [(hour(5.75 + i / 60), i + 1) for i in range(6)]
     series += [(hour(76.2 + i / 10), 6 if i % 2 else 5) for i in range(12)]
     row = ServiceRow(name, 6, 4, True, 0, 5, tuple(series))
+    return replace(row, **changes)
+
+
+def purchase(window: str = "week-48", **changes: Any) -> PurchaseRow:
+    """A proposal nobody has decided on."""
+    row = PurchaseRow(
+        id=f"tp-{window}",
+        window=window,
+        plan="november",
+        type="p5.48xlarge",
+        count=4,
+        state="proposed",
+        proposed_at=hour(1),
+        max_fee_usd=9_500,
+        fee_usd=0,
+        reservations=(),
+        note="it waits for approval (0 of 1)",
+        verdicts=(),
+    )
     return replace(row, **changes)
 
 

@@ -60,15 +60,13 @@ def test_averaging_a_crowded_curve_keeps_its_gpu_hours() -> None:
     assert sum(value * drawn.slot_s for value in drawn.used) == pytest.approx(exact, rel=1e-3)
 
 
-def test_a_service_is_short_only_after_it_was_once_whole() -> None:
+def test_a_service_is_drawn_as_short_where_its_downtime_was_counted_and_nowhere_else() -> None:
+    """Not before it could be expected, nor after it was taken away: the series alone does not tell."""
     rows = ((sample.hour(0), 0), (sample.hour(1), 4), (sample.hour(2), 3), (sample.hour(3), 6))
-    service = sample.service(min_available=4, series=rows, downtime_s=3600)
+    service = sample.service(
+        min_available=4, series=rows, downtime_s=3600, down=((sample.hour(2), sample.hour(3)),)
+    )
     assert short_spans(service, AXIS) == ((7200, 3600),)
-
-
-def test_a_service_taken_away_at_its_own_end_is_not_shown_as_short() -> None:
-    rows = ((sample.hour(0), 6), (sample.hour(50), 0))
-    assert short_spans(sample.service(series=rows, downtime_s=0), AXIS) == ()
 
 
 def test_the_close_up_marks_a_deadline_apart_from_the_kill_time_only_where_they_differ(

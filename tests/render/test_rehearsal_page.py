@@ -12,7 +12,7 @@ import pytest
 
 from tests.render import sample
 from tidemill.render.rehearsal_page import page
-from tidemill.sim.outcome import EvictionRow, Outcome, Series, Violation
+from tidemill.sim.outcome import EvictionRow, KillRow, Outcome, Series, Violation, WarningRow
 
 _VOID = {"meta", "br", "input", "link", "img", "hr"}
 HOSTILE = "<img src=x onerror=alert(1)>\"'&</script><!--"
@@ -131,6 +131,9 @@ def test_no_name_can_become_markup_or_script(outcome: Outcome) -> None:
         ),
         invariant_violations=(Violation(4, outcome.end, HOSTILE, (HOSTILE,)),),
         journal=tuple((at, HOSTILE, HOSTILE, HOSTILE) for at, _, _, _ in outcome.journal),
+        kills=(KillRow(outcome.end, HOSTILE, HOSTILE, 30, 0, False),),
+        purchases=(sample.purchase(HOSTILE, plan=HOSTILE, note=HOSTILE, verdicts=(HOSTILE,)),),
+        warnings=(WarningRow(HOSTILE, HOSTILE, outcome.start, outcome.end),),
     )
     text = page(hostile)
     reader = Reader(text)
@@ -216,3 +219,26 @@ def test_a_block_that_was_never_paid_does_not_count_as_ended(outcome: Outcome) -
     text = read(replace(outcome, blocks=(*outcome.blocks, unpaid))).text
     assert "never delivered" in text
     assert "2 of 2 that ended" in text
+
+
+def test_what_was_not_bought_who_died_and_what_was_warned_of_come_before_the_charts(outcome: Outcome) -> None:
+    text = page(
+        replace(
+            outcome,
+            purchases=(sample.purchase(note="the platform only proposes"),),
+            kills=(KillRow(sample.hour(9), "training/a-0", "ip-1", 300, 0, False),),
+            warnings=(WarningRow("week-49", "EC2 offers no block", outcome.start, outcome.end),),
+            journal=((sample.hour(70), "extension-refused", "alpha", "the extension was refused"),),
+        )
+    )
+    attention = text[text.index('id="attention"') : text.index('id="timeline"')]
+    for sentence in (
+        "the platform only proposes",
+        "died with ip-1 after 0 s of its 300 s grace",
+        "EC2 offers no block",
+        "the extension was refused",
+    ):
+        assert sentence in attention
+    reader = Reader(text)
+    assert "1 pod died with its node, 1 without its grace" in reader.text
+    assert "purchases" in reader.ids

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tests.render import sample
 from tidemill.render.rehearsal_text import summary
-from tidemill.sim.outcome import Outcome, Series, Violation
+from tidemill.sim.outcome import KillRow, Outcome, Series, Violation, WarningRow
 
 
 def shown(outcome: Outcome, width: int = 120, color: bool = False) -> str:
@@ -105,3 +105,77 @@ def test_an_empty_rehearsal_is_summed_up_too(outcome: Outcome) -> None:
         cost_usd={},
     )
     assert "No invariant was violated" in shown(nothing)
+
+
+def words(outcome: Outcome) -> str:
+    return " ".join(shown(outcome, 200).split())
+
+
+def test_a_window_for_which_nothing_was_bought_is_said_with_the_reason(outcome: Outcome) -> None:
+    text = words(replace(outcome, purchases=(sample.purchase(),)))
+    assert "purchases week-48 not bought" in text
+    assert (
+        "not bought november/week-48: 4×p5.48xlarge for up to $9,500 it waits for approval (0 of 1)" in text
+    )
+
+
+def test_a_window_that_was_bought_at_the_second_try_is_no_trouble(outcome: Outcome) -> None:
+    refused = sample.purchase(state="refused", note="too dear", verdicts=("finance refused: too dear",))
+    bought = sample.purchase(state="confirmed", fee_usd=9_216, note="", reservations=("cr-0alpha",))
+    text = words(replace(outcome, purchases=(refused, bought)))
+    assert "purchases week-48 bought for $9,216" in text
+    assert "not bought" not in text
+    only_refused = words(replace(outcome, purchases=(refused,)))
+    assert "$9,500 finance refused: too dear" in only_refused
+
+
+def test_of_many_proposals_the_one_people_spoke_about_gives_the_reason(outcome: Outcome) -> None:
+    over = "up to $9,500 is over the ceiling of $100 for one purchase"
+    approved = sample.purchase(state="voided", note=over, verdicts=("finance approved",))
+    text = words(replace(outcome, purchases=(approved, sample.purchase(), sample.purchase())))
+    assert f"finance approved; {over}; 3 proposals in all" in text
+
+
+def test_a_warning_is_shown_unless_it_is_about_a_proposal(outcome: Outcome) -> None:
+    none = WarningRow(
+        "week-49", "EC2 offers no block of 4 p5.48xlarge for it now", outcome.start, outcome.end
+    )
+    waits = WarningRow("november/week-48", "it waits for approval", outcome.start, outcome.end)
+    text = words(replace(outcome, purchases=(sample.purchase(note="x"),), warnings=(none, waits)))
+    assert "warning week-49 EC2 offers no block" in text
+    assert "warning november/week-48" not in text
+
+
+def test_pods_that_died_without_their_grace_are_counted_and_named(outcome: Outcome) -> None:
+    kills = (
+        KillRow(sample.hour(9), "training/a-0", "ip-1", 300, 0, False),
+        KillRow(sample.hour(9), "training/b-0", "ip-1", 300, 300, True),
+    )
+    text = words(replace(outcome, kills=kills))
+    assert "2 forced; 2 pods died with their node, 1 without its grace" in text
+    assert "killed 16 Nov 15:00:00 training/a-0 died with ip-1 after 0 s of its 300 s grace" in text
+    assert "training/b-0 died" not in text
+    assert "1 pod died with its node, 0 without their grace" in words(replace(outcome, kills=kills[1:]))
+
+
+def test_a_service_that_was_down_is_trouble_with_the_reason_its_replicas_wait_for(outcome: Outcome) -> None:
+    down = sample.service(
+        downtime_s=7200, down=((sample.hour(2), sample.hour(4)),), waiting=1, reason="every node is taken"
+    )
+    text = words(replace(outcome, services=(down,)))
+    assert "down chat fewer than 4 of 6 ready for 2h from 16 Nov 08:00" in text
+    assert "1 replica waits: every node is taken" in text
+
+
+def test_an_extension_that_was_refused_or_not_paid_is_trouble(outcome: Outcome) -> None:
+    lines = (
+        (sample.hour(70), "extension-refused", "alpha", "the extension by 1d was refused: too late"),
+        (sample.hour(71), "extension-failed", "cr-0alpha", "the extension was not paid in time"),
+    )
+    text = words(replace(outcome, journal=lines))
+    assert "extension 19 Nov 04:00:00 alpha the extension by 1d was refused: too late" in text
+    assert "the extension was not paid in time" in text
+
+
+def test_without_jobs_the_line_says_none(outcome: Outcome) -> None:
+    assert "jobs none; 3 evictions, 2 forced" in words(replace(outcome, jobs=()))

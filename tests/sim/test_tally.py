@@ -90,6 +90,21 @@ def test_a_pod_that_waits_no_longer_has_no_open_reason() -> None:
     assert spoken.reason("uid") == "taken"
 
 
+def test_the_replicas_of_a_service_do_not_add_up_to_a_longer_wait() -> None:
+    """Two of them held half an hour each were not held for an hour."""
+    rehearsal = scene(reservations=[block()], services=[service()], duration="9h").played()
+    (row,) = tally(rehearsal, scenario="scene", wall_s=0.0).services
+    assert row.waiting == 2
+    assert row.reason == "pool train has no active capacity"
+
+
+def test_one_gpu_is_not_called_gpus() -> None:
+    told = outcome(scene(reservations=[block()], jobs=[job(gpus=1), job("large")], duration="1h"))
+    submitted = [line[3] for line in told.journal if line[1] == "job-submitted"]
+    assert [", 1 GPU, " in line for line in submitted] == [True, False]
+    assert ", 8 GPUs, " in submitted[1]
+
+
 # --- purchases ----------------------------------------------------------------------------------------
 
 
@@ -134,6 +149,15 @@ def test_a_purchase_that_was_made_names_its_block_and_fee() -> None:
     assert (row.state, row.note) == ("confirmed", "")
     assert row.reservations == (told.blocks[0].id,)
     assert row.fee_usd == told.blocks[0].fee_usd > 0
+
+
+def test_an_extension_asked_for_too_late_is_in_the_journal_with_the_rule_that_forbids_it() -> None:
+    late = {"at": "3h25m", "block": "a", "by": "1d", "settlesAfter": "30m"}
+    told = outcome(scene(reservations=[block()], extensions=[late]))
+    (line,) = [line for line in told.journal if line[1] == "extension-refused"]
+    assert line[2] == "a"
+    assert line[3].startswith("the extension by 1d was refused: ")
+    assert "1 hour before its end" in line[3]
 
 
 # --- pods that died with their node -------------------------------------------------------------------

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from tidemill.render.figures import counted, span
+from tidemill.render.rehearsal_notices import Notice, notices
 from tidemill.sim.outcome import BlockRow, EvictionRow, JobRow, Outcome
 
 # A block in one of these states never gave a node.
@@ -97,6 +98,7 @@ def _why_late(job: JobRow) -> str:
 class Facts:
     endings: tuple[Ending, ...]
     troubles: tuple[Trouble, ...]
+    notices: tuple[Notice, ...]
     forced: tuple[EvictionRow, ...]
     jobs_by_state: dict[str, int]
     late: int
@@ -121,6 +123,7 @@ def facts(outcome: Outcome) -> Facts:
     return Facts(
         endings=tuple(ending(block, outcome.end) for block in outcome.blocks),
         troubles=troubles(outcome),
+        notices=notices(outcome),
         forced=tuple(row for row in outcome.evictions if row.forced),
         jobs_by_state={state: sum(job.state == state for job in outcome.jobs) for state in JOB_STATES},
         late=sum(job.late for job in outcome.jobs),

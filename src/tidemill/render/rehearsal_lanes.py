@@ -219,18 +219,5 @@ def _averaged(x: Sequence[int], values: Sequence[int], slot_s: int, length_s: in
 
 
 def short_spans(service: ServiceRow, axis: Axis) -> tuple[tuple[int, int], ...]:
-    """(x, width) of each time the service had fewer ready replicas than it must, once it had reached them."""
-    least = max(1, service.min_available)
-    reached, below_since = False, None
-    found = []
-    for at, ready in (*service.series, (axis.end, least)):
-        if ready >= least:
-            if below_since is not None:
-                found.append((axis.x(below_since), axis.x(at) - axis.x(below_since)))
-            reached, below_since = True, None
-        elif reached and below_since is None:
-            below_since = at
-    # A service taken away at its own end is not short: then the last span is not part of its downtime.
-    if found and sum(found[-1]) == axis.length_s and sum(width for _, width in found) > service.downtime_s:
-        found.pop()
-    return tuple(found)
+    """(x, width) of each time the service was down: the spans its downtime is the sum of."""
+    return tuple((axis.x(begin), axis.x(over) - axis.x(begin)) for begin, over in service.down)

@@ -30,6 +30,7 @@ from tidemill.render.rehearsal_lanes import (
     step_line,
     ticks,
 )
+from tidemill.render.rehearsal_notices import deaths_in_words
 from tidemill.render.rehearsal_rows import JOBS_SHOWN, cut_journal, job_table, script_json
 from tidemill.sim.outcome import Outcome, ServiceRow
 from tidemill.spec.units import format_instant
@@ -56,6 +57,7 @@ def _view(outcome: Outcome) -> dict[str, Any]:
     return {
         "outcome": outcome,
         "facts": found,
+        "deaths": deaths_in_words(outcome),
         "axis": axis,
         "ticks": ticks(axis),
         "groups": groups(outcome, axis),

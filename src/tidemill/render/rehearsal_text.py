@@ -18,11 +18,13 @@ from rich.text import Text
 
 from tidemill.render.figures import counted, exact_instant, hours, percent, share, short_instant, span, usd
 from tidemill.render.rehearsal_facts import Ending, Facts, facts, replay_command
+from tidemill.render.rehearsal_notices import deaths_in_words, purchases_in_words
 from tidemill.render.rehearsal_strips import block_strip, gpu_strip
 from tidemill.sim.outcome import Outcome
 
 _LISTED = 10
 _WIDE = 104  # columns from which the blocks table shows every instant
+_GRAVE = ("forced", "failed", "killed", "down")
 _NOT_DRAINED = {
     "not-yet": "not yet",
     "never-delivered": "never came",
@@ -131,6 +133,7 @@ def _figures(outcome: Outcome, found: Facts, width: int, style: _Style) -> Table
     named = (
         ("GPU-hours", _gpu_hours(outcome, 20 if width < _WIDE else 30, style)),
         ("cost", _cost(outcome, style)),
+        ("purchases", [Text(words)] if (words := purchases_in_words(outcome.purchases)) else []),
         ("jobs", [_jobs(outcome, found, style)]),
         ("services", _services(outcome, style)),
     )
@@ -180,18 +183,22 @@ def _bar(ratio: float, room: int) -> str:
 
 def _jobs(outcome: Outcome, found: Facts, style: _Style) -> Text:
     tones = {"failed": style.bad, "held": style.drain, "pending": style.soft}
-    line = Text(f"{len(outcome.jobs):,}: ")
+    line = Text(f"{len(outcome.jobs):,}: " if outcome.jobs else "none")
     counts = [(f"{count:,} {state}", tones.get(state, "")) for state, count in found.jobs_by_state_named]
     if found.late:
         counts.append((f"{found.late:,} late", style.drain))
     for number, (words, tone) in enumerate(counts):
         line.append(", " if number else "").append(words, tone)
-    return line.append(f"; {counted(len(outcome.evictions), 'eviction')}, {len(found.forced):,} forced")
+    line.append(f"; {counted(len(outcome.evictions), 'eviction')}, {len(found.forced):,} forced")
+    deaths = deaths_in_words(outcome)
+    return line.append("; ").append(deaths, style.drain) if deaths else line
 
 
 def _attention(found: Facts, width: int, style: _Style) -> Iterable[RenderableType]:
-    lines = [("forced", f"{exact_instant(row.at)}  {row.pod}", row.reason) for row in found.forced] + [
-        (trouble.state, trouble.names, trouble.reason or "no reason was given") for trouble in found.troubles
+    lines = [
+        *((notice.kind, notice.what, notice.why) for notice in found.notices),
+        *(("forced", f"{exact_instant(row.at)}  {row.pod}", row.reason) for row in found.forced),
+        *((one.state, one.names, one.reason or "no reason was given") for one in found.troubles),
     ]
     if not lines:
         return
@@ -203,9 +210,7 @@ def _attention(found: Facts, width: int, style: _Style) -> Iterable[RenderableTy
     grid.add_column(overflow="fold")
     listed = _some_of_each(lines)
     for kind, what, why in listed:
-        grid.add_row(
-            Text(kind, style.bad if kind in ("forced", "failed") else style.drain), Text(what), Text(why)
-        )
+        grid.add_row(Text(kind, style.bad if kind in _GRAVE else style.drain), Text(what), Text(why))
     yield grid
     if len(lines) > len(listed):
         yield Text(f"and {len(lines) - len(listed):,} more: see --html or --json", style.soft)

@@ -66,7 +66,9 @@ class Jobs:
             self._gangs[name] = job
         size = f"{stream.nodes} pods" if stream.nodes > 1 else "1 pod"
         self._objects.journal.add(
-            "job-submitted", name, f"{size}, {job.gpus} GPUs, {format_duration(duration)} of work"
+            "job-submitted",
+            name,
+            f"{size}, {job.gpus} GPU{'' if job.gpus == 1 else 's'}, {format_duration(duration)} of work",
         )
         for index in range(stream.nodes):
             self._create(job, index)

@@ -132,7 +132,8 @@ def _extend(stage: Stage, block: str, by: timedelta, pays: bool, settles: timede
         try:
             stage.cloud.extend(block, by, payment_succeeds=pays, settles_after=settles)
         except Refused as refused:
-            stage.journal.add("extension-refused", block, str(refused))
+            asked = f"the extension by {format_duration(by)} was refused"
+            stage.journal.add("extension-refused", block, f"{asked}: {refused}")
 
     return extend
 

@@ -94,13 +94,15 @@ class Spoken:
         return [self._waits[pod].unmet for pod in pods if pod in self._waits]
 
     def held_longest(self, pods: Iterable[str], now: datetime) -> Unmet | None:
-        """The reason that held these pods longest, in all; what merely takes its time to start is no hold."""
-        sums: dict[str, Held] = {}
+        """The reason that held one of these pods longest. To be on the way is not to be held."""
+        reasons: list[Held] = []
         for pod in pods:
+            sums: dict[str, Held] = {}
             for held in self._reasons(pod, now):
                 if held.unmet.code not in ON_ITS_WAY:
                     sums.setdefault(shape(held.unmet.reason), Held(held.unmet)).add(held)
-        return max(sums.values(), key=lambda held: held.weight).unmet if sums else None
+            reasons += sums.values()
+        return max(reasons, key=lambda held: held.weight).unmet if reasons else None
 
     def _reasons(self, pod: str, now: datetime) -> Iterable[Held]:
         yield from self._held.get(pod, {}).values()

@@ -208,9 +208,11 @@ def _purchase(rehearsal: Rehearsal, intent: PurchaseIntent) -> PurchaseRow:
 
 
 def _why_not_bought(rehearsal: Rehearsal, intent: PurchaseIntent) -> str:
-    """What stood in its way while it was open says more than that it expired then."""
-    warned = [said for about, said, _, _ in rehearsal.spoken.warned.values() if about == intent.id]
-    return "; ".join(dict.fromkeys([*warned, *([intent.note] if intent.note else [])]))
+    """What stood in its way last says more than that it expired then; a refusal speaks for itself."""
+    warned = [(last, said) for about, said, _, last in rehearsal.spoken.warned.values() if about == intent.id]
+    settled = intent.state in (PurchaseState.REFUSED, PurchaseState.FAILED)
+    obstacle = "" if settled or not warned else max(warned, key=lambda one: one[0])[1]
+    return "; ".join(filter(None, (obstacle, intent.note)))
 
 
 def _warnings(rehearsal: Rehearsal) -> tuple[WarningRow, ...]:
