@@ -7,7 +7,6 @@ enough for it; everything here errs on the side of waiting.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from tidemill.decide.draft import Draft, End
@@ -21,49 +20,50 @@ from tidemill.world import Gang, Pod, PodPhase, PodShape, Terms
 POD_START = timedelta(minutes=1)
 
 
-@dataclass(frozen=True, slots=True)
 class Item:
-    """What waits as one: a pod, or all the pods of a gang."""
+    """What waits as one: a pod, or all the pods of a gang. What follows from it is worked out once.
 
-    pods: tuple[Pod, ...]
-    gang: Gang | None
-    gated: bool
-    pinned_to: str = ""  # admitted, but not bound yet: only this source will do
+    `kind`: items of one kind ask for the same room and differ only in how long they need it. `need`: how long that
+    is, as far as it says; the longer of two of one kind is the harder to place. `turn`: when it is served; what is
+    admitted already first (its room was promised, and a pin cannot be taken back), of a half-admitted gang the
+    admitted half before the rest, then priority, then age.
+    """
 
-    @property
-    def shape(self) -> PodShape:
-        return self.pods[0].shape
+    __slots__ = (
+        "gang",
+        "gated",
+        "kind",
+        "need",
+        "pinned_to",
+        "pods",
+        "shape",
+        "terms",
+        "turn",
+        "wants_accelerator",
+    )
 
-    @property
-    def terms(self) -> Terms:
-        return self.pods[0].terms
-
-    @property
-    def wants_accelerator(self) -> bool:
-        return any(name in names.ACCELERATORS for name, _ in self.shape.requests)
-
-    @property
-    def kind(self) -> tuple[object, ...]:
-        """Items of one kind ask for the same room and differ only in how long they need it."""
-        pod, terms = self.pods[0], self.pods[0].terms
-        resumes = terms.checkpoint_every is not None
-        return (
-            id(pod.shape), pod.namespace, self.gated, self.pinned_to, len(self.pods),
-            terms.overflow, terms.grace, terms.checkpoint_time, terms.expected is None, resumes,
+    def __init__(self, pods: tuple[Pod, ...], gang: Gang | None, gated: bool, pinned_to: str = "") -> None:
+        first = pods[0]
+        self.pods = pods
+        self.gang = gang
+        self.gated = gated
+        self.pinned_to = pinned_to  # admitted, but not bound yet: only this source will do
+        self.shape: PodShape = first.shape
+        self.terms: Terms = first.terms
+        self.wants_accelerator = any(name in names.ACCELERATORS for name, _ in first.shape.requests)
+        self.kind: tuple[object, ...] = (
+            id(first.shape), first.namespace, gated, pinned_to, len(pods), first.terms.overflow, first.terms.grace,
+            first.terms.checkpoint_time, first.terms.expected is None, first.terms.checkpoint_every is not None,
         )  # fmt: skip
-
-    @property
-    def need(self) -> timedelta:
-        """How long it needs its room, as far as it says; the longer of two of one kind is the harder to place."""
-        return time_needed(self.terms, None)
+        self.need = time_needed(first.terms, None)
+        rest_of_gang = bool(pinned_to) and gated
+        self.turn = (not pinned_to, rest_of_gang, -first.terms.priority, first.created_at, first.name)
 
 
 def waiting(draft: Draft) -> list[Item]:
     """Everything that waits for a place, in the order it is served: priority, then age."""
     unbound = [pod for pod in draft.world.pods if not pod.node]
-    items = [
-        Item((pod,), None, pod.gated, pod.pinned_to) for pod in unbound if pod.gang is None and _waits(pod)
-    ]
+    items = _single_items(draft, unbound)
     gangs: dict[tuple[str, str], list[Pod]] = {
         (pod.namespace, pod.gang.name): [] for pod in unbound if pod.gang is not None
     }
@@ -73,16 +73,26 @@ def waiting(draft: Draft) -> list[Item]:
                 gangs[key].append(pod)
         for members in gangs.values():
             items.extend(_gang_item(draft, members))
-    # What is admitted already comes first: its room was promised, and a pin cannot be taken back.
-    items.sort(key=_turn)
+    items.sort(key=lambda item: item.turn)
     return items
 
 
-def _turn(item: Item) -> tuple[bool, bool, int, datetime, str]:
-    """Of a half-admitted gang, the admitted half before the rest."""
-    first = item.pods[0]
-    rest_of_gang = bool(item.pinned_to) and item.gated
-    return (not item.pinned_to, rest_of_gang, -item.terms.priority, first.created_at, first.name)
+def _single_items(draft: Draft, unbound: list[Pod]) -> list[Item]:
+    """Remembered by the pod itself: in a long queue most pods are the very same ones as a tick ago."""
+    known = draft.memory.items
+    items = []
+    for pod in unbound:
+        if pod.gang is not None:
+            continue
+        item = known.get(pod.uid)
+        if item is None or item.pods[0] is not pod:
+            if not _waits(pod):
+                continue
+            item = known[pod.uid] = Item((pod,), None, pod.gated, pod.pinned_to)
+        items.append(item)
+    if len(known) > 2 * len(items) + 1000:
+        draft.memory.items = {item.pods[0].uid: item for item in items}
+    return items
 
 
 def _waits(pod: Pod) -> bool:

@@ -67,6 +67,7 @@ class Draft:
         self.now = world.now
         self.owner = spec.platform.spec.deployment
         self.templates = templates(spec)
+        self.memory = recall(spec)
         self.reservations: dict[str, Reservation] = {r.id: r for r in world.reservations}
         self.actions: list[Action] = []
         self.unmet: dict[str, Unmet] = {}
@@ -93,7 +94,12 @@ class Draft:
         self.actions.append(action)
 
     def hold(self, pod: Pod, code: UnmetCode, reason: str, earliest: datetime | None = None) -> None:
-        self.unmet[pod.uid] = Unmet(pod.uid, pod.full_name, code, reason, earliest)
+        told = self.memory.unmet.get(pod.uid)
+        if told is None or told.reason != reason or told.code != code or told.earliest != earliest:
+            if len(self.memory.unmet) > 2 * len(self.world.pods) + 1000:
+                self.memory.unmet.clear()
+            told = self.memory.unmet[pod.uid] = Unmet(pod.uid, pod.full_name, code, reason, earliest)
+        self.unmet[pod.uid] = told
 
     def warn(self, about: str, sentence: str) -> None:
         self.warnings.append(Warning(about, sentence))
@@ -112,7 +118,7 @@ class Draft:
         """Runs over every node at every tick, so it is written to cost little: facts are recalled, and what is
         shared is worked out once per group."""
         owner, pods_by_node = self.owner, self.world.pods_by_node
-        memory = recall(self.spec)
+        memory = self.memory
         known = memory.known
         by_ending: dict[int, list[Life]] = {}
         for node in self.world.nodes:

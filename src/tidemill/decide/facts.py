@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from tidemill.catalog import InstanceType
 from tidemill.decide.nodes import SHORTEST_LEAD, Phase, phase_of, pod_lead
@@ -19,6 +20,10 @@ from tidemill.decide.rules import left_over
 from tidemill.spec import Spec, names
 from tidemill.spec.models import Provisioner
 from tidemill.world import Node, Pod, Source
+
+if TYPE_CHECKING:
+    from tidemill.decide.admit import Item
+    from tidemill.plan import Unmet
 
 _PROVISIONERS = {one.value: one for one in Provisioner}
 
@@ -55,6 +60,8 @@ class Recall:
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
         self.known: dict[str, NodeFacts] = {}
+        self.items: dict[str, Item] = {}  # by pod uid: pods that wait by themselves
+        self.unmet: dict[str, Unmet] = {}  # by pod uid: what each was told last
 
     def facts_of(self, node: Node, bound: tuple[Pod, ...]) -> NodeFacts:
         known = self.known.get(node.key)

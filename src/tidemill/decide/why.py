@@ -5,7 +5,7 @@ The question is asked of every pool; the pool that comes closest gives the answe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from tidemill.decide.admit import Item, lasts, time_needed, useful_until
@@ -31,6 +31,7 @@ class Answer:
     code: UnmetCode
     sentence: str
     earliest: datetime | None = None
+    timed: bool = False  # the sentence has a place for its own time
 
 
 class Explainer:
@@ -44,8 +45,8 @@ class Explainer:
     def explain(self, item: Item) -> None:
         answer = self._recall(item) or self._work_out(item)
         sentence = answer.sentence
-        if _NEED in sentence:
-            sentence = sentence.replace(_NEED, format_duration(time_needed(item.terms, None)))
+        if answer.timed:
+            sentence = sentence.replace(_NEED, format_duration(item.need))
         for pod in item.pods:
             self._draft.hold(pod, answer.code, sentence, answer.earliest)
 
@@ -111,7 +112,7 @@ def _ask(draft: Draft, item: Item, template: PoolTemplate, found: Rooms) -> Answ
     later = f"; block {coming.id} starts {format_instant(coming.start)}" if coming is not None else ""
     words = {refusal(draft, item, one) for one in found.openings if one.template is template}
     answer = _closest(draft, item, pool, words, found)
-    return Answer(answer.closeness, answer.code, answer.sentence + later, answer.earliest or earliest)
+    return replace(answer, sentence=answer.sentence + later, earliest=answer.earliest or earliest)
 
 
 def _closest(draft: Draft, item: Item, pool: ComputePool, words: set[str | None], found: Rooms) -> Answer:
@@ -132,7 +133,9 @@ def _closest(draft: Draft, item: Item, pool: ComputePool, words: set[str | None]
     if "full" in words or _busy(draft, item, pool, found):
         return Answer(28, "no-capacity", f"every node pool {pool.name} can have is taken")
     if "time" in words or _too_short(item, pool, found):
-        return Answer(26, "held", f"it needs {_NEED} and nothing in pool {pool.name} lasts that long")
+        return Answer(
+            26, "held", f"it needs {_NEED} and nothing in pool {pool.name} lasts that long", timed=True
+        )
     if "opt-in" in words:
         return Answer(25, "held", f"pool {pool.name} has only overflow capacity now, and it did not opt in")
     if not (draft.world.ledger_ok and draft.world.cloud_ok):
