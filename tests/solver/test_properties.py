@@ -18,7 +18,7 @@ from tidemill.decide.solver import solve
 
 FEW, DEFAULT, MANY = 30, 300, 3000
 CALM = settings(database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-# The default run is the same for everybody; chance is for the slow one.
+# The default run is the same for everybody; chance is for the search (`pytest -m search`).
 SAME = settings(CALM, derandomize=True)
 
 
@@ -79,7 +79,7 @@ def test_an_answer_is_sound_and_overlooks_nobody_with_every_rule_at_once(stated)
     judge(stated)
 
 
-@pytest.mark.slow
+@pytest.mark.search
 @pytest.mark.parametrize("rule", RULES)
 @settings(CALM, max_examples=DEFAULT)
 @given(data=st.data())
@@ -87,7 +87,7 @@ def test_many_answers_are_sound_with_one_kind_of_rule(rule, data):
     judge(data.draw(clusters(rule)))
 
 
-@pytest.mark.slow
+@pytest.mark.search
 @settings(CALM, max_examples=MANY)
 @given(clusters())
 def test_many_answers_are_sound_with_every_rule_at_once(stated):
