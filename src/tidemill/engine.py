@@ -59,6 +59,8 @@ class Engine:
         self._observer = Observer(clock, cloud, cluster, ledger)
         self._actor = Actor(spec, clock, cloud, cluster, ledger)
         self._metered: dict[str, bool] = {}
+        self._last_world: World | None = None
+        self._last_plan = Plan()
 
     def tick(self) -> Tick | None:
         """None: the world could not be seen; try again after AFTER_FAILING."""
@@ -69,8 +71,9 @@ class Engine:
             log.warning("cannot observe: %s", error)
             return None
         self._meter(world)
-        # 2 decide: what to do about it
-        plan = self._decide(self._spec, world)
+        # 2 decide: what to do about it, unless it is the very world that asked for nothing a while ago
+        plan = self._last_plan if self._is_unchanged(world) else self._decide(self._spec, world)
+        self._last_world, self._last_plan = world, plan
         # 3 act: one outcome per action
         outcomes = self._actor.carry_out(plan)
         # 4 report: what was done and what went wrong
@@ -79,6 +82,27 @@ class Engine:
                 log.info("%s: %s (%s)", type(outcome.action).__name__, outcome.error, outcome.detail)
         # 5 sleep: until something could be decided differently
         return Tick(world, plan, outcomes, self._next(world.now, plan, outcomes))
+
+    def _is_unchanged(self, world: World) -> bool:
+        """Nothing moved since a plan without actions, and it is not yet when it said things could differ.
+
+        That is what `wake_at` promises, so looking again because events may be lost costs a look and no decision.
+        Money spent by the hour moves by itself, so then nothing is ever unchanged.
+        """
+        last, plan = self._last_world, self._last_plan
+        if last is None or plan.actions or self._decide is not decide or world.spending != last.spending:
+            return False
+        if plan.wake_at is not None and world.now >= plan.wake_at:
+            return False
+        return (
+            world.nodes is last.nodes
+            and world.pods is last.pods
+            and world.reservations is last.reservations
+            and world.budgets is last.budgets
+            and (world.launches, world.purchases, world.searches)
+            == (last.launches, last.purchases, last.searches)
+            and (world.ledger_ok, world.cloud_ok) == (last.ledger_ok, last.cloud_ok)
+        )
 
     def _next(self, now: datetime, plan: Plan, outcomes: tuple[Outcome, ...]) -> datetime:
         wake_at = min(now + RESYNC, plan.wake_at or now + RESYNC)

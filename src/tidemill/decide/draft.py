@@ -78,15 +78,21 @@ class Draft:
         self.strangers: list[Node] = []
         self._groups: dict[Ending, _Group] = {}
         self._disruptions_at_once: dict[str, int] | None = None
+        self._shared: dict[tuple[SourceKind, str], bool] = {}
         self._join()
 
     def shared(self, reservation: Reservation) -> bool:
         """Several pools may use it: then none of them keeps its nodes up without work."""
         if reservation.pool:
             return False
+        known = self._shared.get((reservation.kind, reservation.instance_type))
+        if known is not None:
+            return known
         users = [one for one in self.templates.values() if reservation.instance_type in one.kinds]
         kind = reservation.kind.value
-        return sum(any(source.type == kind for source in one.pool.spec.sources) for one in users) > 1
+        several = sum(any(source.type == kind for source in one.pool.spec.sources) for one in users) > 1
+        self._shared[(reservation.kind, reservation.instance_type)] = several
+        return several
 
     # --- the plan so far ---
 
