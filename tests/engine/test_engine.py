@@ -147,6 +147,19 @@ def test_what_is_paid_by_the_hour_is_metered_from_launch_to_end():
     assert hourly(outside) == pytest.approx(2 * 0.8048)
 
 
+@pytest.mark.requirement("PE-18")
+def test_an_instance_that_ended_while_nobody_looked_is_billed_no_further():
+    """AWS forgets a terminated instance after an hour: a new engine finds only the ledger's line of it."""
+    outside = Outside(spec(hourly_pool("g6", "g6.xlarge")))
+    outside.has(node("i-1", source=ON_DEMAND, pool="g6", instance_type="g6.xlarge", launched="1h"))
+    outside.engine().tick()
+    outside.clock.pass_time(hours=3)
+    del outside.cloud.running["i-1"]
+    outside.engine().tick()
+    outside.clock.pass_time(hours=20)
+    assert hourly(outside) == pytest.approx(4 * 0.8048)
+
+
 @pytest.mark.requirement("PE-18", "PE-23")
 def test_neither_prepaid_nor_foreign_instances_are_metered():
     outside = Outside(spec(pool(), hourly_pool("g6", "g6.xlarge")))
