@@ -6,11 +6,12 @@ labels match somebody's selector) and which counters it minds. Nothing here know
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from tidemill.decide.problem import Problem
+from tidemill.decide.rules import selects
 from tidemill.spec import names
 from tidemill.world import Expression, PodShape, PodTerm, Selector, Spread
 
@@ -82,29 +83,6 @@ class Crowds:
         default_factory=list
     )  # what a unit of each dimension is worth, pods left out
     keys: tuple[str, ...] = ()  # topology keys other than the host, in a fixed order
-
-
-def selects(selector: Selector, labels: Mapping[str, str]) -> bool:
-    return all(holds(one, labels) for one in selector)
-
-
-def holds(one: Expression, labels: Mapping[str, str]) -> bool:
-    value = labels.get(one.key)
-    match one.operator:
-        case "In":
-            return value in one.values
-        case "NotIn":
-            return value not in one.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt":
-            if value is None or not value.lstrip("-").isdigit():
-                return False
-            bound = int(one.values[0])
-            return int(value) > bound if one.operator == "Gt" else int(value) < bound
-    return False
 
 
 def gather(problem: Problem) -> Crowds:

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from tidemill.decide.problem import Flavour, Place, Problem
-from tidemill.decide.rules import tolerates
-from tidemill.decide.solver.crowd import HOST, Crowd, Crowds, selects
-from tidemill.spec import names
+from tidemill.decide.rules import admitted, selects, tolerated, wants_host
+from tidemill.decide.solver.crowd import HOST, Crowd, Crowds
 from tidemill.world import PodShape, Spread, Taint
 
 Domain = tuple[str, ...]
@@ -239,22 +238,3 @@ def counts_for(shape: PodShape, rule: Spread, labels: Mapping[str, str], taints:
     if any(labels.get(key) != value for key, value in shape.node_selector if key != HOST):
         return False
     return not shape.node_terms or any(selects(term, labels) for term in shape.node_terms)
-
-
-def tolerated(shape: PodShape, taints: tuple[Taint, ...]) -> bool:
-    return all(taint.effect == "PreferNoSchedule" or tolerates(shape.tolerations, taint) for taint in taints)
-
-
-def admitted(shape: PodShape, labels: Mapping[str, str]) -> bool:
-    """Node selector, required node affinity and the zones of its volumes."""
-    for key, value in shape.node_selector:
-        if labels.get(key) != value:
-            return False
-    if shape.node_terms and not any(selects(term, labels) for term in shape.node_terms):
-        return False
-    return not shape.volume_zones or labels.get(names.LABEL_ZONE) in shape.volume_zones
-
-
-def wants_host(shape: PodShape) -> bool:
-    """It names a host: only a node that is there can be it."""
-    return any(key == HOST for key, _ in shape.node_selector)
