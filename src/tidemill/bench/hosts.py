@@ -25,6 +25,7 @@ class Host:
     deadline: datetime | None = None
     drain_from: datetime | None = None
     overflow: bool = False
+    group: str = ""
     residents: tuple[Resident, ...] = ()
     asks: list[int] = field(default_factory=list)
 
@@ -54,6 +55,7 @@ def host_of_place(problem: Problem, index: int) -> Host:
         deadline=place.deadline,
         drain_from=place.drain_from,
         overflow=place.overflow,
+        group=place.group,
         residents=place.residents,
     )
 
@@ -72,4 +74,5 @@ def host_of_flavour(problem: Problem, flavour_index: int, number: int) -> Host:
         deadline=flavour.deadline,
         drain_from=flavour.drain_from,
         overflow=flavour.overflow,
+        group=flavour.group,
     )

@@ -97,6 +97,8 @@ def misfits(ask: Ask, host: Host) -> Iterator[tuple[str, str]]:
         yield "volume-zone", f"its volumes can be reached from {', '.join(shape.volume_zones)} only"
     if host.overflow and not ask.overflow:
         yield "overflow", "it may not use capacity paid by the hour"
+    if host.group in ask.refuses:
+        yield "refused", f"it may not use {host.group}"
     late = too_late(ask, host)
     if late:
         yield "time", late
@@ -125,4 +127,5 @@ def suitability(ask: Ask) -> tuple[object, ...]:
         ask.need,
         ask.lead,
         ask.overflow,
+        ask.refuses,
     )

@@ -26,6 +26,7 @@ class Ask:
     need: timedelta = timedelta(0)  # how long it must be able to stay, once on a ready node
     lead: timedelta = timedelta(0)  # how long before a deadline it would have to start leaving
     overflow: bool = True  # may use places paid by the hour beside prepaid ones
+    refuses: frozenset[str] = frozenset()  # groups it may not use, for reasons that are none of the solver's
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,10 @@ class Resident:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A node that is there, or on its way (`ready_at` in the future)."""
+    """A node that is there, or on its way (`ready_at` in the future).
+
+    Places of one group are alike but for their name, what is free and who is there; no group: like no other.
+    """
 
     name: str
     labels: Mapping[str, str]
@@ -51,6 +55,7 @@ class Place:
     drain_from: datetime | None = None
     rank: tuple[int, ...] = ()  # the lower the sooner it is used, other things being equal
     overflow: bool = False
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,7 @@ class Flavour:
     drain_from: datetime | None = None
     rank: tuple[int, ...] = ()  # pool weight and source order: a lower rank is taken whatever the price
     overflow: bool = False
+    group: str = ""  # what it is refused by
 
 
 @dataclass(frozen=True, slots=True)

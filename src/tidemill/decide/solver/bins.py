@@ -19,8 +19,8 @@ NO_END = 1 << 60
 
 class Bin:
     __slots__ = (
-        "asks", "caps", "counts", "eligibilities", "free", "ladder", "number", "place", "ports", "rung", "site",
-        "stratum", "used",
+        "asks", "caps", "counts", "eligibilities", "free", "group", "ladder", "number", "place", "ports", "rung",
+        "site", "stratum", "used",
     )  # fmt: skip
 
     def __init__(self, number: int, site: Site, free: list[int]) -> None:
@@ -32,6 +32,7 @@ class Bin:
         self.caps: dict[int, int] = {}  # host counters somebody here minds -> how many there may be
         self.ports: set[tuple[str, int, str]] | None = None
         self.place = -1  # index of the place, or -1: a new node
+        self.group: int | str = -1  # of the place: who may stand on one of a group may stand on all of them
         self.stratum: Stratum | None = None
         self.ladder: Ladder | None = None
         self.rung = 0

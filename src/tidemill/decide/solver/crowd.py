@@ -42,11 +42,13 @@ class Crowd:
     overflow: bool
     need: timedelta
     lead: timedelta
+    refuses: frozenset[str]
     asks: list[int]
     since: float = 0.0  # the oldest of them
     wants: tuple[tuple[int, int], ...] = ()  # (dimension, amount), the leading dimension first
     size: float = 0.0  # its share of a typical node, for ordering
     eligibility: int = 0  # crowds with the same number may use the same places
+    names_host: bool = False  # it speaks of hosts by name: places of one group are not all alike to it
     # Counters by kind of place: the host, or a larger domain.
     host_moves: tuple[int, ...] = ()
     host_caps: tuple[
@@ -91,7 +93,16 @@ def gather(problem: Problem) -> Crowds:
     groups: dict[tuple[object, ...], list[int]] = {}
     for number, ask in enumerate(problem.asks):
         gang = (ask.gang.name, ask.namespace) if ask.gang is not None else None
-        key = (id(ask.shape), ask.namespace, ask.priority, ask.overflow, ask.need, ask.lead, gang)
+        key = (
+            id(ask.shape),
+            ask.namespace,
+            ask.priority,
+            ask.overflow,
+            ask.need,
+            ask.lead,
+            ask.refuses,
+            gang,
+        )
         members = groups.get(key)
         if members is None:
             groups[key] = [number]
@@ -103,8 +114,8 @@ def gather(problem: Problem) -> Crowds:
             members.sort(key=lambda member: (problem.asks[member].since, member))
             first = problem.asks[members[0]]
         crowd = Crowd(
-            first.shape, first.namespace, first.priority, first.overflow, first.need, first.lead, members,
-            since=first.since, ports=first.shape.host_ports,
+            first.shape, first.namespace, first.priority, first.overflow, first.need, first.lead,
+            first.refuses, members, since=first.since, ports=first.shape.host_ports,
         )  # fmt: skip
         (found.gangs if first.gang is not None else found.crowds).append(crowd)
     everyone = found.crowds + found.gangs
@@ -169,9 +180,12 @@ class _Compiler:
         crowd.size = sum(share for share, _, _ in shares)
         profile = (
             shape.node_selector, shape.node_terms, shape.tolerations, shape.volume_zones, crowd.overflow,
-            crowd.need, crowd.lead,
+            crowd.need, crowd.lead, crowd.refuses,
         )  # fmt: skip
         crowd.eligibility = self._profiles.setdefault(profile, len(self._profiles))
+        crowd.names_host = any(key == HOST for key, _ in shape.node_selector) or any(
+            one.key == HOST for term in shape.node_terms for one in term
+        )
         crowd.careful = bool(shape.host_ports)
         if not (shape.spread or shape.anti_affinity or shape.affinity):
             return

@@ -50,7 +50,7 @@ class Filler:
         self.bins: list[Bin] = []
         self.by_site: dict[Site, list[Bin]] = {}
         self._shelves: dict[Site, dict[int, Shelf]] = {}
-        self._stands: dict[tuple[int, int], bool] = {}
+        self._stands: dict[tuple[int, int | str], bool] = {}
         self._sites: dict[tuple[Domain, ...], list[Site]] = {}
 
     def add(self, one: Bin) -> None:
@@ -187,7 +187,7 @@ class Filler:
             return True
         if one.place < 0:
             return self._joins(crowd, one)
-        key = (crowd.eligibility, one.number)
+        key = (crowd.eligibility, one.number if crowd.names_host else one.group)
         known = self._stands.get(key)
         if known is None:
             known = self._stands[key] = self.ground.may_stand(crowd, self.ground.problem.places[one.place])

@@ -90,6 +90,7 @@ class Stratum:
     deadline: datetime | None
     drain_from: datetime | None
     overflow: bool
+    group: str
     ladders: dict[frozenset[int], Ladder | None] = field(default_factory=dict)
     built: dict[tuple[int, ...], Ladder | None] = field(default_factory=dict)  # by positions of the flavours
     allowed: dict[int, list[int]] = field(default_factory=dict)  # eligibility -> flavours by position
@@ -120,13 +121,13 @@ class Ground:
             domain = self.domain_of(flavour.labels)
             key = (
                 flavour.rank, domain, flavour.taints, flavour.stock, flavour.budget, flavour.deadline,
-                flavour.drain_from, flavour.overflow,
+                flavour.drain_from, flavour.overflow, flavour.group,
             )  # fmt: skip
             stratum = groups.get(key)
             if stratum is None:
                 stratum = groups[key] = Stratum(
                     len(groups), flavour.rank, domain, [], flavour.taints, flavour.stock, flavour.budget,
-                    flavour.deadline, flavour.drain_from, flavour.overflow,
+                    flavour.deadline, flavour.drain_from, flavour.overflow, flavour.group,
                 )  # fmt: skip
             stratum.flavours.append(flavour)
         return list(groups.values())
@@ -155,6 +156,7 @@ class Ground:
             shape, ready = crowd.shape, self.problem.now + self.problem.boot
             suits = (
                 (crowd.overflow or not stratum.overflow)
+                and stratum.group not in crowd.refuses
                 and tolerated(shape, stratum.taints)
                 and not wants_host(shape)
                 and self.lasts(crowd, stratum.deadline, stratum.drain_from, ready)
@@ -171,9 +173,12 @@ class Ground:
         ready = place.ready_at or self.problem.now
         return (
             (crowd.overflow or not place.overflow)
+            and place.group not in crowd.refuses
             and tolerated(crowd.shape, place.taints)
             and self.lasts(crowd, place.deadline, place.drain_from, ready)
-            and admitted(crowd.shape, place.labels)
+            and admitted(
+                crowd.shape, {HOST: place.name, **place.labels} if crowd.names_host else place.labels
+            )
         )
 
     def lasts(

@@ -1,0 +1,103 @@
+"""Which crowds go to which domains: those bound by rules on counts, the others wherever the load is."""
+
+from __future__ import annotations
+
+from tidemill.decide.solver.bins import Bin
+from tidemill.decide.solver.crowd import Crowd
+from tidemill.decide.solver.fill import Filler
+from tidemill.decide.solver.ground import Domain, Ground
+from tidemill.decide.solver.topology import Dealer, Share
+
+
+def deal(crowds: list[Crowd], ground: Ground, filler: Filler, dealer: Dealer) -> list[Share]:
+    """Bound crowds first; what may go anywhere is dealt after the load, so that forced hosts stand where work is."""
+    reach = _Reach(ground, filler, sorted(dealer.load))
+    shares: list[Share] = []
+    free: list[Crowd] = []
+    for crowd in sorted((crowd for crowd in crowds if not crowd.careful), key=_difficulty):
+        allowed = reach.of(crowd)
+        if crowd.spreads or crowd.company:
+            allowed = _with_keys(crowd, allowed, ground, dealer)
+        if not allowed:
+            shares.append(Share(crowd, crowd.asks, ()))
+            continue
+        if not crowd.bound:
+            free.append(crowd)
+            continue
+        if any(
+            ground.counted(crowd, rule) != _values(ground, rule.topology_key, allowed)
+            for _, rule, _ in crowd.spreads
+        ):
+            crowd.careful = True  # domains it cannot reach hold back those it can: counting must be exact
+            continue
+        dealt, stuck = dealer.deal(crowd, allowed)
+        shares += dealt
+        if stuck:
+            shares.append(Share(crowd, stuck, ()))
+    for crowd in free:
+        allowed = reach.of(crowd)
+        if crowd.solitary and len(allowed) > 1:
+            shares += _follow_load(crowd, allowed, dealer)
+        else:
+            shares.append(Share(crowd, crowd.asks, tuple(allowed)))
+    return shares
+
+
+def _with_keys(crowd: Crowd, domains: list[Domain], ground: Ground, dealer: Dealer) -> list[Domain]:
+    """Without those that lack a label its rules are about: such a node is in no domain."""
+    counters = [counter for counter, _, _ in crowd.spreads] + [counter for counter, _ in crowd.company]
+    places = {ground.keys.index(dealer.key_of(counter)) for counter in counters}
+    if all(domain[place] for domain in domains for place in places):
+        return domains  # the very list: what follows from it is remembered with it
+    return [domain for domain in domains if all(domain[place] for place in places)]
+
+
+def _values(ground: Ground, key: str, domains: list[Domain]) -> set[str]:
+    place = ground.keys.index(key)
+    return {domain[place] for domain in domains}
+
+
+class _Reach:
+    """Domains where crowds of one eligibility could stand on something."""
+
+    def __init__(self, ground: Ground, filler: Filler, domains: list[Domain]) -> None:
+        self._ground, self._domains = ground, domains
+        self._bins: dict[Domain, list[Bin]] = {}
+        for one in filler.bins:
+            self._bins.setdefault(one.site[1], []).append(one)
+        self._may_stand = filler.may_stand
+        self._known: dict[int, list[Domain]] = {}
+
+    def of(self, crowd: Crowd) -> list[Domain]:
+        known = self._known.get(crowd.eligibility)
+        if known is None:
+            known = self._known[crowd.eligibility] = [
+                domain for domain in self._domains if self._can(crowd, domain)
+            ]
+        return known
+
+    def _can(self, crowd: Crowd, domain: Domain) -> bool:
+        strata = self._ground.by_domain.get(domain, ())
+        if any(self._ground.allowed(stratum, crowd.eligibility) for stratum in strata):
+            return True
+        return any(self._may_stand(crowd, one) for one in self._bins.get(domain, ()))
+
+
+def _difficulty(crowd: Crowd) -> tuple[object, ...]:
+    return (-crowd.priority, not crowd.company, not crowd.apart, -crowd.size, crowd.asks[0])
+
+
+def _follow_load(crowd: Crowd, domains: list[Domain], dealer: Dealer) -> list[Share]:
+    total = sum(dealer.load[domain] for domain in domains)
+    shares, start = [], 0
+    wanted = 0.0
+    for domain in domains:
+        part = dealer.load[domain] / total if total else 1 / len(domains)
+        wanted += part * len(crowd.asks)
+        stop = min(len(crowd.asks), round(wanted))
+        if stop > start:
+            shares.append(Share(crowd, crowd.asks[start:stop], (domain,)))
+        start = max(start, stop)
+    if start < len(crowd.asks):
+        shares.append(Share(crowd, crowd.asks[start:], (domains[-1],)))
+    return shares

@@ -1,0 +1,51 @@
+"""In which order shares are filled: who forces hosts first, then the large before the small, which fill gaps."""
+
+from __future__ import annotations
+
+from tidemill.decide.solver.fill import Filler
+from tidemill.decide.solver.ground import Domain
+from tidemill.decide.solver.topology import Share
+
+# Priority, how choosy it is about hosts, size, needs, domains, eligibility: what is filled in one go, and when.
+_Turn = tuple[int, int, float, tuple[tuple[int, int], ...], tuple[Domain, ...], int]
+
+
+def fill(shares: list[Share], filler: Filler) -> list[int]:
+    """Who forces hosts opens them first, who minds company comes next; the large before the small, which fill gaps."""
+    left: list[int] = []
+    groups: dict[_Turn, list[Share]] = {}
+    for share in shares:
+        crowd = share.crowd
+        tier = 0 if crowd.solitary else 1 if crowd.host_caps else 2
+        turn: _Turn = (-crowd.priority, tier, -crowd.size, crowd.wants, share.domains, crowd.eligibility)
+        groups.setdefault(turn, []).append(share)
+    raised = False
+    for turn in sorted(groups):
+        if turn[1] and not raised:
+            raised = True
+            _raise_floors([share for other in groups if other >= turn for share in groups[other]], filler)
+        queue = [
+            (share.crowd, share.asks) for share in sorted(groups[turn], key=lambda share: share.crowd.since)
+        ]
+        sites = filler.sites(turn[4])
+        for site in sites:
+            queue = filler.pour(queue, site)
+            if not queue:
+                break
+        for crowd, asks in queue:
+            left += filler.make_room(crowd, asks, sites)
+    return left
+
+
+def _raise_floors(shares: list[Share], filler: Filler) -> None:
+    """What is still to come, by domain and dimension, is what the new bins there should be able to hold."""
+    demand: dict[Domain, list[int]] = {}
+    for share in shares:
+        if len(share.domains) == 1:
+            sums = demand.setdefault(share.domains[0], [0] * len(filler.ground.dimensions))
+            for place, amount in share.crowd.wants:
+                sums[place] += amount * len(share.asks)
+    for domain, sums in demand.items():
+        sites = filler.sites((domain,))
+        if len(sites) == 1:
+            filler.raise_floor(sites[0], sums)
