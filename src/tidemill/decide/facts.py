@@ -7,7 +7,7 @@ how fast an answer comes, never the answer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 from tidemill.catalog import InstanceType
 from tidemill.decide.nodes import SHORTEST_LEAD, Phase, phase_of, pod_lead
 from tidemill.decide.pools import PoolTemplate, templates
+from tidemill.decide.problem import Resident
 from tidemill.decide.rules import left_over
 from tidemill.spec import Spec, names
 from tidemill.spec.models import Provisioner
-from tidemill.world import Node, Pod, Source
+from tidemill.world import Node, Pod, PodShape, Source
 
 if TYPE_CHECKING:
     from tidemill.decide.admit import Item
@@ -52,6 +53,14 @@ class NodeFacts:
     order: tuple[int, int]
     ending: tuple[str, Provisioner, Source]  # what it shares its end with
     group: int  # nodes of one group differ only in what is free on them, and in their host name
+    keeps_away: bool  # a pod here has rules that others must respect: anti-affinity, a port of the host
+    _residents: tuple[Resident, ...] | None = None
+
+    @property
+    def residents(self) -> tuple[Resident, ...]:
+        if self._residents is None:
+            self._residents = residents_of(self.bound)
+        return self._residents
 
 
 class Recall:
@@ -111,7 +120,18 @@ def _work_out(spec: Spec, node: Node, bound: tuple[Pod, ...]) -> NodeFacts:
         order=template.order(instance.source) if template else (0, 0),
         ending=_shared((instance.pool, provisioner, instance.source)),
         group=_group(spec, node),
+        keeps_away=any(pod.shape.anti_affinity or pod.shape.host_ports for pod in bound),
     )
+
+
+def residents_of(pods: Iterable[Pod]) -> tuple[Resident, ...]:
+    """Pods on one node, those of one shape together."""
+    counts: dict[tuple[int, str], tuple[PodShape, int]] = {}
+    for pod in pods:
+        key = (id(pod.shape), pod.namespace)
+        shape, count = counts.get(key, (pod.shape, 0))
+        counts[key] = (shape, count + 1)
+    return tuple(Resident(shape, namespace, count) for (_, namespace), (shape, count) in counts.items())
 
 
 @lru_cache(maxsize=4096)

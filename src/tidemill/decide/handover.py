@@ -5,9 +5,6 @@ A claim is dated: a job that is done before the move may still use the room unti
 
 from __future__ import annotations
 
-from datetime import datetime
-
-from tidemill.decide.admit import POD_START, Item, expected_run
 from tidemill.decide.draft import Draft, Life
 from tidemill.decide.room import Room, Rooms
 from tidemill.decide.rules import admits, fits
@@ -37,16 +34,3 @@ def _suits(room: Room, life: Life, pod: Pod) -> bool:
     if ends is not None and leaves is not None and ends <= leaves:
         return False
     return admits(pod.shape, group.labels, group.taints) and fits(pod.shape.requests, room.unclaimed())
-
-
-def fits_beside_claims(draft: Draft, item: Item, room: Room) -> bool:
-    """Is there room for it until it is done, given who will move in and when?"""
-    if not fits(item.shape.requests, room.free):
-        return False
-    if not room.claimed or not item.gated or room.group.template is None:
-        return True
-    run = expected_run(item.terms, room.group.template.pool)
-    done: datetime | None = draft.now + POD_START + item.terms.load + run if run is not None else None
-    if done is not None and room.claimed_from is not None and done <= room.claimed_from:
-        return True
-    return fits(item.shape.requests, room.unclaimed())

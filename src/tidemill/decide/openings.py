@@ -99,6 +99,9 @@ class Opening:
     def labels(self) -> Mapping[str, str]:
         return self.template.labels(self.source, self.kind, self.zone)
 
+    def rests(self, now: datetime) -> bool:
+        return self.resting_until is not None and self.resting_until > now
+
     def open(self) -> None:
         self._count(+1)
 
@@ -193,12 +196,12 @@ def usable_reservations(draft: Draft, pool: ComputePool, wanted: SourceSpec) -> 
     return sorted(usable, key=lambda one: (one.start, one.id)) if len(usable) > 1 else usable
 
 
-def end_of_opening(draft: Draft, opening: Opening) -> End:
-    """As `Draft.end_of`, but where money is the limit it counts the node that would be added."""
+def end_of_opening(draft: Draft, opening: Opening, added_usd_h: float | None = None) -> End:
+    """As `Draft.end_of`, but where money is the limit it counts what would be added: by default this one node."""
     pool, purse = opening.pool, opening.purse
     if purse is None:
         return draft.end_of(opening.source, pool.name, pool.spec.provisioner)
-    extra = purse.added_usd_h + opening.usd_h
+    extra = purse.added_usd_h + (opening.usd_h if added_usd_h is None else added_usd_h)
     out = money_runs_out_at(draft.spec, draft.world, pool.name, purse.kind, extra)
     return End(out, out - SHORTEST_LEAD) if out is not None else NO_END
 

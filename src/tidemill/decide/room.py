@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from tidemill.catalog import InstanceType
 from tidemill.decide.draft import NO_END, Draft, End, Life
@@ -20,6 +21,9 @@ from tidemill.decide.pools import PoolTemplate
 from tidemill.decide.rules import left_over
 from tidemill.spec import names
 from tidemill.world import Amounts, Reservation, ReservationState, Source, SourceKind, Taint
+
+if TYPE_CHECKING:
+    from tidemill.decide.admit import Item
 
 # From launch call to a Ready, verified node: 3-5 minutes to join, 60-90 s to register, half a minute to check.
 BOOT = timedelta(minutes=7)
@@ -44,11 +48,9 @@ class Group:
     end: End
     order: tuple[int, int]  # pool weight (negated), place of the source in the pool's list
     overflow: bool = False
+    returning: bool = False  # slots of a reservation that EC2 is cleaning up: they will hold nodes again
     rooms: list[Room] = field(default_factory=list)
     rank: tuple[object, ...] = ()
-    lines: dict[int, tuple[list[Room], int]] = field(
-        default_factory=dict
-    )  # by shape: rooms that fit it, tightest last
 
     def __post_init__(self) -> None:
         """Ready before coming; then the pool's own order; then the least time left: whoever lasts is kept free."""
@@ -63,30 +65,20 @@ class Room:
     free: Mapping[str, int]
     life: Life | None = None
     opening: Opening | None = None
-    returning: bool = False  # a slot of a reservation that EC2 is cleaning up: it will hold a node again
-    claimed: dict[str, int] = field(default_factory=dict)  # by services that will move in
+    claimed: dict[str, int] = field(
+        default_factory=dict
+    )  # by services that will move in, or a gang that waits
     claimed_from: datetime | None = None
+    claimed_by: Item | None = None  # the gang
     _own: dict[str, int] | None = None  # `free` is shared with the facts until something is taken
 
-    @property
-    def tightness(self) -> tuple[object, ...]:
-        """The tightest fit first: whole nodes stay whole."""
-        free_accelerators = sum(self.free.get(name, 0) for name in names.ACCELERATORS)
-        return (free_accelerators, self.free.get(names.CPU, 0), self.name)
-
     def take(self, requests: Amounts) -> None:
-        self._change(requests, -1)
-
-    def give_back(self, requests: Amounts) -> None:
-        self._change(requests, +1)
-
-    def _change(self, requests: Amounts, sign: int) -> None:
         if self._own is None:
             self._own = dict(self.free)
             self.free = self._own
         for name, wanted in requests:
-            self._own[name] = self._own.get(name, 0) + sign * wanted
-        self._own[names.PODS] = self._own.get(names.PODS, 0) + sign
+            self._own[name] = self._own.get(name, 0) - wanted
+        self._own[names.PODS] = self._own.get(names.PODS, 0) - 1
 
     def claim(self, requests: Amounts, since: datetime) -> None:
         for name, wanted in requests:
@@ -109,6 +101,7 @@ class Rooms:
         self.returning: list[Group] = []
         self.allowances = {name: Allowance.of(one.pool.spec.limits) for name, one in draft.templates.items()}
         self.daemons: Mapping[str, int] = {}
+        self.between_pods = False  # somebody has rules about other pods: who stands where matters
 
     @property
     def openings(self) -> list[Opening]:
@@ -137,10 +130,11 @@ class Rooms:
         return group
 
 
-def survey(draft: Draft, in_flight: InFlight, *, accelerated: bool, gangs: bool) -> Rooms:
+def survey(draft: Draft, in_flight: InFlight, *, accelerated: bool, gangs: bool, between_pods: bool) -> Rooms:
     """Every room there is. `accelerated`: all that waits wants an accelerator, so full nodes need not be listed;
-    `gangs`: some of it comes in gangs."""
+    `gangs`: some of it comes in gangs; `between_pods`: some of it, or of what runs, has rules about other pods."""
     found = Rooms(draft, in_flight)
+    found.between_pods = between_pods
     found.daemons = _daemon_overhead(draft)
     counts: dict[tuple[str, str], int] = {}
     for life in draft.lives:
@@ -153,7 +147,7 @@ def survey(draft: Draft, in_flight: InFlight, *, accelerated: bool, gangs: bool)
             continue
         if life.phase is Phase.READY:
             group = _ready_group(found, life)
-            if facts.free_accelerators > 0 or not accelerated:
+            if facts.free_accelerators > 0 or not accelerated or between_pods:
                 group.rooms.append(Room(group, life.node.name, facts.free, life))
         else:
             assert life.node.instance is not None
@@ -178,11 +172,15 @@ def _ready_group(found: Rooms, life: Life) -> Group:
         kube, instance = life.node.kube, life.node.instance
         assert kube is not None and instance is not None and facts.template is not None
         group = found.groups[key] = Group(
-            Stage.READY, facts.template, facts.source, instance.zone, facts.labels, kube.taints,
+            Stage.READY, facts.template, facts.source, instance.zone, _without_host(facts.labels), kube.taints,
             End(life.deadline, life.drain_from), facts.order,
             overflow=facts.template.overflow[facts.source.kind] is not None,
         )  # fmt: skip
     return group
+
+
+def _without_host(labels: Mapping[str, str]) -> Mapping[str, str]:
+    return {key: value for key, value in labels.items() if key != names.LABEL_HOSTNAME}
 
 
 def _add_in_flight(draft: Draft, found: Rooms, in_flight: InFlight) -> None:
@@ -220,11 +218,11 @@ def _add_returning(draft: Draft, found: Rooms, in_flight: InFlight) -> None:
             end = draft.end_of(one.source, template.pool.name, template.pool.spec.provisioner)
             group = Group(
                 Stage.COMING, template, one.source, one.zone, template.labels(one.source, kind, one.zone),
-                template.taints, end, template.order(one.source),
+                template.taints, end, template.order(one.source), returning=True,
             )  # fmt: skip
             for number in range(one.count - one.available - taken):
                 name = f"{one.id}/returning/{number}"
-                group.rooms.append(Room(group, name, fresh(kind, found.daemons), returning=True))
+                group.rooms.append(Room(group, name, fresh(kind, found.daemons)))
             found.returning.append(group)
 
 

@@ -11,7 +11,8 @@ from tidemill.decide.handover import claim
 from tidemill.decide.launches import InFlight
 from tidemill.decide.nodes import Phase
 from tidemill.decide.openings import Opening, end_of_opening
-from tidemill.decide.pack import SHORTEST_USE, Packing, Placement, new_room, pack
+from tidemill.decide.pack import Packing, Placement, pack
+from tidemill.decide.permits import worth_launching
 from tidemill.decide.room import BOOT, Room, Rooms, Stage, survey
 from tidemill.decide.why import Explainer
 from tidemill.plan import Admit, Launch, Recreate
@@ -28,7 +29,9 @@ def serve(draft: Draft, in_flight: InFlight) -> None:
         return
     accelerated = all(item.wants_accelerator for item in items) and not draft.world.budgets
     gangs = any(item.gang is not None for item in items)
-    found = survey(draft, in_flight, accelerated=accelerated, gangs=gangs)
+    found = survey(
+        draft, in_flight, accelerated=accelerated, gangs=gangs, between_pods=_between_pods(draft, items)
+    )
     warm(draft, found)
     claim(draft, found)
     packing = pack(draft, items, found)
@@ -44,6 +47,13 @@ def serve(draft: Draft, in_flight: InFlight) -> None:
             _take_back(draft, item)
         else:
             explainer.explain(item)
+
+
+def _between_pods(draft: Draft, items: list[Item]) -> bool:
+    """Does anybody have rules about other pods? Those who run only through what they keep away."""
+    return any(pod.shape.sociable for item in items for pod in item.pods) or any(
+        life.facts.keeps_away for life in draft.lives
+    )
 
 
 def _could_warm(draft: Draft) -> bool:
@@ -67,16 +77,14 @@ def warm(draft: Draft, found: Rooms) -> None:
             continue
         wanted = _warm_target(draft, opening) - started.get(opening.pool.name, 0)
         end = end_of_opening(draft, opening)
-        too_late = end.drain_from is not None and draft.now + BOOT + SHORTEST_USE > end.drain_from
-        resting = opening.resting_until is not None and opening.resting_until > draft.now
-        if too_late or resting:
+        if not worth_launching(draft, end) or opening.rests(draft.now):
             continue
         count = 0
         while count < wanted and opening.left >= 1 and opening.allowance.allows(opening.kind):
             opening.open()
             count += 1
             group = found.coming(opening.template, opening.source, opening.kind, opening.zone, end)
-            group.rooms.append(new_room(opening, end, Stage.COMING))
+            group.rooms.append(Room(group, f"new {opening.kind.name}", opening.free, opening=opening))
         if count:
             started[opening.pool.name] = started.get(opening.pool.name, 0) + count
             nodes = "1 node warms up" if count == 1 else f"{count} nodes warm up"
@@ -127,7 +135,7 @@ def _start_or_wait(draft: Draft, placement: Placement) -> None:
     for pod, room in zip(item.pods, rooms, strict=True):
         if room.group.stage is Stage.READY:
             draft.hold(pod, "gang", f"room on {room.name} is held for it until the rest of its gang has room")
-        elif room.returning:
+        elif room.group.returning:
             draft.hold(
                 pod, "starting", f"a node of {room.group.source.label} is gone, and EC2 is cleaning its slot"
             )

@@ -12,7 +12,7 @@ from tidemill.decide.admit import Item, lasts, time_needed, useful_until
 from tidemill.decide.draft import Draft, End
 from tidemill.decide.nodes import SHORTEST_LEAD, deadline_of
 from tidemill.decide.openings import end_of_opening, usable_reservations
-from tidemill.decide.pack import may_use, refusal
+from tidemill.decide.permits import may_use, refusal
 from tidemill.decide.pools import PoolTemplate
 from tidemill.decide.room import BOOT, Rooms
 from tidemill.decide.rules import admits, fits, tolerates
@@ -118,6 +118,12 @@ def _ask(draft: Draft, item: Item, template: PoolTemplate, found: Rooms) -> Answ
 def _closest(draft: Draft, item: Item, pool: ComputePool, words: set[str | None], found: Rooms) -> Answer:
     if None in words and item.gang is not None:
         return _gang_too_large(item, pool, found)
+    if None in words and item.shape.sociable:
+        return Answer(
+            27,
+            "held",
+            f"its rules about other pods (affinity, spread, ports) leave no place in pool {pool.name}",
+        )
     if "limit" in words:
         return Answer(30, "limit", f"pool {pool.name} has reached its limits ({_limits(pool)})")
     if "resting" in words:

@@ -1,0 +1,286 @@
+"""The engine's world as a packing problem, and back: rooms are places, openings are flavours, pods are asks.
+
+Everything that is ours and not Kubernetes' (time, money, pins, promises) is worked out here and stated as groups an
+ask may not use, so that the solver need not know it. Room that is promised from some instant on is stated as a
+resource of its own: whoever would still be there at that instant asks for it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from tidemill.decide.admit import POD_START, Item, expected_run, lasts
+from tidemill.decide.draft import Draft, End
+from tidemill.decide.facts import residents_of
+from tidemill.decide.openings import Opening, Purse, end_of_opening, money_allows
+from tidemill.decide.overflow import PREPAID
+from tidemill.decide.permits import barred, stranger_to, worth_launching
+from tidemill.decide.problem import Ask, Flavour, Place, Problem, Resident
+from tidemill.decide.room import BOOT, Group, Room, Rooms, Stage
+from tidemill.spec import names
+from tidemill.world import Gang, Pod, PodShape
+
+_LATE = 1 << 40  # the rank of what has no end: it is kept free for what needs it
+_MICRO = 1_000_000  # budgets are whole numbers: money in millionths of a dollar an hour
+# Among equals in priority, whoever has waited longer than one of these goes before whoever has not. Within such a
+# class the large go before the small, which is what packs well.
+AGES = (timedelta(minutes=10), timedelta(hours=1), timedelta(hours=4))
+
+
+@dataclass(slots=True)
+class Statement:
+    problem: Problem
+    rooms: list[Room]  # by place
+    openings: dict[int, tuple[Opening, End]]  # by identity of the flavour
+    waiting: list[tuple[Item, Pod]]  # by ask
+
+
+@dataclass(slots=True)
+class Promise:
+    """Room promised from an instant on, in one pool. Whoever is still there then must fit beside it."""
+
+    since: datetime
+    group: Group  # one of those with such room: its pool says how long a pod is assumed to run
+    beyond: Item | None = (
+        None  # whom it is promised to, and everyone before it in line is not held back by it
+    )
+
+
+def state(draft: Draft, items: Sequence[Item], found: Rooms, added_usd_h: Mapping[int, float]) -> Statement:
+    """`added_usd_h`: by identity of a purse, what new nodes are assumed to cost an hour: money ends sooner then."""
+    words = _Words(draft, found, _promises(found), added_usd_h)
+    rooms = [room for group in words.groups for room in group.rooms]
+    places = [words.place(room) for room in rooms]
+    if found.between_pods:
+        places += _closed(draft, rooms)
+    flavours, openings = words.flavours()
+    asks, waiting = words.asks(items)
+    problem = Problem(
+        draft.now,
+        tuple(asks),
+        tuple(places),
+        tuple(flavours),
+        stocks={
+            opening.source.id: int(opening.left) for opening, _ in openings.values() if opening.source.id
+        },
+        budgets={name: _limits(draft, found, name) for name in draft.templates},
+        boot=BOOT,
+    )
+    return Statement(problem, rooms, openings, waiting)
+
+
+def _closed(draft: Draft, rooms: Iterable[Room]) -> list[Place]:
+    """Nodes nothing can start on: their pods still count for rules between pods."""
+    listed = {id(room.life) for room in rooms if room.life is not None}
+    return [
+        Place(life.node.name, life.facts.labels, {}, residents=life.facts.residents)
+        for life in draft.lives
+        if id(life) not in listed and life.facts.bound
+    ]
+
+
+def _limits(draft: Draft, found: Rooms, pool: str) -> dict[str, int]:
+    allowance = found.allowances[pool]
+    left = {
+        names.CPU: allowance.cpu_milli, names.MEMORY: allowance.memory_bytes, "gpus": allowance.gpus,
+        "nodes": allowance.nodes,
+    }  # fmt: skip
+    limits = {name: int(amount) for name, amount in left.items() if amount != float("inf")}
+    purses = {id(o.purse): o.purse for o in found.openings if o.purse is not None and o.pool.name == pool}
+    for purse in purses.values():
+        limits[_money(purse)] = int((purse.hourly_left_usd - purse.added_usd_h) * _MICRO)
+    return limits
+
+
+def _money(purse: Purse) -> str:
+    return f"usd-{purse.kind.value}"
+
+
+def _promises(found: Rooms) -> list[Promise]:
+    """One for each instant from which room is promised, in order."""
+    by_instant: dict[tuple[datetime, int], Promise] = {}
+    for group in found.groups.values():
+        for room in group.rooms:
+            if room.claimed_from is not None:
+                key = (room.claimed_from, id(room.claimed_by))
+                by_instant.setdefault(key, Promise(room.claimed_from, group, room.claimed_by))
+    return sorted(by_instant.values(), key=lambda one: one.since)
+
+
+@dataclass(slots=True)
+class _Words:
+    """How one decision's objects are said in the problem's words; what is alike is said once."""
+
+    draft: Draft
+    found: Rooms
+    promises: list[Promise]
+    added_usd_h: Mapping[int, float]
+    groups: list[Group] = field(init=False)
+    _names: dict[int, str] = field(default_factory=dict)
+    _opening_groups: dict[tuple[object, ...], tuple[str, Opening, End]] = field(default_factory=dict)
+    _refused: dict[tuple[object, ...], frozenset[str]] = field(default_factory=dict)
+    _sets: dict[frozenset[str], frozenset[str]] = field(default_factory=dict)
+    _shapes: dict[tuple[int, tuple[int, ...]], PodShape] = field(default_factory=dict)
+    _promised: tuple[str, ...] = ()  # resources that are promised at all
+
+    def __post_init__(self) -> None:
+        self.groups = [*self.found.ordered(), *self.found.returning]
+        self._names = {id(group): f"g{number}" for number, group in enumerate(self.groups)}
+        promised = {name for group in self.groups for room in group.rooms for name in room.claimed}
+        self._promised = tuple(sorted(promised))
+
+    # --- places ---
+
+    def place(self, room: Room) -> Place:
+        group = room.group
+        life = room.life
+        ends = int(group.end.deadline.timestamp()) if group.end.deadline is not None else _LATE
+        host = life.facts.labels.get(names.LABEL_HOSTNAME) if life is not None else None
+        return Place(
+            host or room.name,
+            group.labels,
+            self._with_promises(room) if self.promises else room.free,
+            group.taints,
+            residents=self._residents(room) if self.found.between_pods else (),
+            rank=(int(group.stage), *group.order, ends),
+            group=self._names[id(group)],
+        )
+
+    def _residents(self, room: Room) -> tuple[Resident, ...]:
+        if room.life is not None:
+            return room.life.facts.residents
+        return residents_of(self.draft.world.pods_by_node.get(room.name, ()))
+
+    def _with_promises(self, room: Room) -> dict[str, int]:
+        free = dict(room.free)
+        for number, promise in enumerate(self.promises):
+            given = room.claimed_from is not None and room.claimed_from <= promise.since
+            for name in self._promised:
+                free[f"{name}@{number}"] = free.get(name, 0) - (room.claimed.get(name, 0) if given else 0)
+        return free
+
+    # --- flavours ---
+
+    def flavours(self) -> tuple[list[Flavour], dict[int, tuple[Opening, End]]]:
+        """What could be launched now, limits and stocks aside."""
+        flavours: list[Flavour] = []
+        openings: dict[int, tuple[Opening, End]] = {}
+        for opening in self.found.openings:
+            if opening.left < 1 or opening.rests(self.draft.now) or not money_allows(self.draft, opening):
+                continue
+            name, end = self._opening_group(opening)
+            if not worth_launching(self.draft, end):
+                continue
+            prepaid = opening.source.kind in PREPAID
+            ends = int(end.deadline.timestamp()) if end.deadline is not None else _LATE
+            kind = opening.kind
+            consumes = {
+                names.CPU: kind.vcpus * 1000, names.MEMORY: kind.memory_mib * 2**20, "gpus": kind.gpus, "nodes": 1,
+            }  # fmt: skip
+            if opening.purse is not None:
+                consumes[_money(opening.purse)] = round(opening.usd_h * _MICRO)
+            flavour = Flavour(
+                kind.name, opening.labels, self._unpromised(opening.free), opening.usd_h, opening.template.taints,
+                stock=opening.source.id, budget=opening.pool.name, consumes=consumes,
+                rank=(int(Stage.NEW), *opening.order, ends if prepaid else 0), group=name,
+            )  # fmt: skip
+            flavours.append(flavour)
+            openings[id(flavour)] = (opening, end)
+        return flavours, openings
+
+    def _opening_group(self, opening: Opening) -> tuple[str, End]:
+        """Openings of one pool and source end together; money ends for all of a purse at once."""
+        added = self.added_usd_h.get(id(opening.purse), 0.0)
+        key = (opening.pool.name, opening.source, id(opening.purse))
+        known = self._opening_groups.get(key)
+        if known is None:
+            end = end_of_opening(self.draft, opening, added)
+            known = self._opening_groups[key] = (f"o{len(self._opening_groups)}", opening, end)
+        return known[0], known[2]
+
+    def _unpromised(self, free: Mapping[str, int]) -> Mapping[str, int]:
+        if not self.promises:
+            return free
+        extra = {
+            f"{name}@{number}": free.get(name, 0)
+            for number in range(len(self.promises))
+            for name in self._promised
+        }
+        return {**free, **extra}
+
+    # --- asks ---
+
+    def asks(self, items: Sequence[Item]) -> tuple[list[Ask], list[tuple[Item, Pod]]]:
+        levels = _levels(self.draft, items)
+        asks: list[Ask] = []
+        waiting: list[tuple[Item, Pod]] = []
+        for number, item in enumerate(items):
+            refuses = self._refuses(item)
+            promised = self._held_by(item) if self.promises else ()
+            gang = Gang(f"{number}", len(item.pods)) if len(item.pods) > 1 else None
+            for pod in item.pods:
+                shape = self._shape(pod.shape, promised) if promised else pod.shape
+                since = pod.created_at.timestamp()
+                asks.append(Ask(pod.uid, shape, pod.namespace, levels[number], since, gang, refuses=refuses))
+                waiting.append((item, pod))
+        return asks, waiting
+
+    def _refuses(self, item: Item) -> frozenset[str]:
+        first = item.pods[0]
+        key = (first.namespace, item.gated, item.pinned_to, id(item.terms), item.gang is not None)
+        known = self._refused.get(key)
+        if known is None:
+            draft = self.draft
+            shut = {self._names[id(group)] for group in self.groups if barred(draft, item, group)}
+            for name, opening, end in self._opening_groups.values():
+                late = not lasts(item, end, opening.pool, draft.now + BOOT)
+                opted_out = opening.purse is not None and not item.terms.overflow
+                if late or opted_out or stranger_to(item, opening) is not None:
+                    shut.add(name)
+            known = frozenset(shut)
+            known = self._refused[key] = self._sets.setdefault(known, known)
+        return known
+
+    def _held_by(self, item: Item) -> tuple[int, ...]:
+        """Promises it must leave room beside: those that fall due before it is done."""
+        if not item.gated:
+            return ()
+        held = []
+        for number, promise in enumerate(self.promises):
+            if promise.beyond is not None and item.turn <= promise.beyond.turn:
+                continue
+            template = promise.group.template
+            run = expected_run(item.terms, template.pool if template is not None else None)
+            done = self.draft.now + POD_START + item.terms.load + run if run is not None else None
+            if done is None or done > promise.since:
+                held.append(number)
+        return tuple(held)
+
+    def _shape(self, shape: PodShape, promised: tuple[int, ...]) -> PodShape:
+        key = (id(shape), promised)
+        known = self._shapes.get(key)
+        if known is None:
+            asked = dict(shape.requests)
+            asked[names.PODS] = 1
+            extra = [
+                (f"{name}@{number}", asked[name])
+                for number in promised
+                for name in self._promised
+                if name in asked
+            ]
+            known = self._shapes[key] = replace(shape, requests=(*shape.requests, *extra))
+        return known
+
+
+def _levels(draft: Draft, items: Sequence[Item]) -> list[int]:
+    """What is promised already first, then priority, then how long it has waited, in few classes."""
+    keys = []
+    for item in items:
+        age = draft.now - item.pods[0].created_at
+        waited = sum(age >= bound for bound in AGES)
+        promised, rest_of_gang, priority = item.turn[:3]
+        keys.append((promised, rest_of_gang, priority, -waited))
+    order = {key: -number for number, key in enumerate(sorted(set(keys)))}
+    return [order[key] for key in keys]
