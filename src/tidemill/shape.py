@@ -92,3 +92,22 @@ class PodShape:
     spread: tuple[Spread, ...] = ()
     host_ports: tuple[tuple[str, int, str], ...] = ()  # protocol, port, host IP ("" or 0.0.0.0: all of them)
     volume_zones: tuple[str, ...] = ()  # zones its bound volumes can be reached from; empty: no such volume
+
+    @property
+    def sociable(self) -> bool:
+        """Where other pods are matters to it, as a rule or as a wish."""
+        return bool(
+            self.spread
+            or self.anti_affinity
+            or self.affinity
+            or self.host_ports
+            or self.preferred_affinity
+            or self.preferred_anti_affinity
+        )
+
+
+def spread_selector(spread: Spread, labels: Pairs) -> Selector:
+    """Whom a pod with these labels is spread among: matchLabelKeys adds its own value of each key."""
+    own = dict(labels)
+    more = tuple(Expression(key, "In", (own[key],)) for key in spread.match_label_keys if key in own)
+    return (*spread.selector, *more)

@@ -6,10 +6,15 @@ more than one node and are not here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from tidemill.spec import names
 from tidemill.world import Amounts, Expression, Pod, PodShape, Selector, Taint, Toleration
+
+HostPort = tuple[str, int, str]  # protocol, port, host IP
+_EVERY_ADDRESS = ("", "0.0.0.0")
+_INTEGER = re.compile(r"[+-]?[0-9]+")  # what Go's ParseInt reads; Python's int() would also take "1_000"
 
 
 def selects(selector: Selector, labels: Mapping[str, str]) -> bool:
@@ -28,11 +33,17 @@ def holds(one: Expression, labels: Mapping[str, str]) -> bool:
         case "DoesNotExist":
             return value is None
         case "Gt" | "Lt":
-            if value is None or not value.lstrip("-").isdigit():
-                return False
-            bound = int(one.values[0])
-            return int(value) > bound if one.operator == "Gt" else int(value) < bound
+            return _compares(one, value)
     return False
+
+
+def _compares(one: Expression, value: str | None) -> bool:
+    """Of whole numbers only: what is not one compares as false, as in Kubernetes."""
+    if value is None or len(one.values) != 1:
+        return False
+    if not (_INTEGER.fullmatch(value) and _INTEGER.fullmatch(one.values[0])):
+        return False
+    return int(value) > int(one.values[0]) if one.operator == "Gt" else int(value) < int(one.values[0])
 
 
 def tolerates(tolerations: tuple[Toleration, ...], taint: Taint) -> bool:
@@ -53,12 +64,21 @@ def tolerated(shape: PodShape, taints: tuple[Taint, ...]) -> bool:
     return True
 
 
-def admitted(shape: PodShape, labels: Mapping[str, str]) -> bool:
-    """Node selector, required node affinity and the zones of its volumes."""
+def wanted(shape: PodShape, labels: Mapping[str, str]) -> bool:
+    """Node selector and required node affinity: what a pod says of nodes."""
     for key, value in shape.node_selector:
         if labels.get(key) != value:
             return False
-    return _placed_well(shape, labels)
+    return _affine(shape, labels)
+
+
+def reaches_volumes(shape: PodShape, labels: Mapping[str, str]) -> bool:
+    return not shape.volume_zones or labels.get(names.LABEL_ZONE) in shape.volume_zones
+
+
+def admitted(shape: PodShape, labels: Mapping[str, str]) -> bool:
+    """Node selector, required node affinity and the zones of its volumes."""
+    return wanted(shape, labels) and reaches_volumes(shape, labels)
 
 
 def admits(shape: PodShape, labels: Mapping[str, str], taints: tuple[Taint, ...]) -> bool:
@@ -66,13 +86,11 @@ def admits(shape: PodShape, labels: Mapping[str, str], taints: tuple[Taint, ...]
     for key, value in shape.node_selector:
         if labels.get(key) != value and key != names.LABEL_HOSTNAME:
             return False
-    return _placed_well(shape, labels) and tolerated(shape, taints)
+    return _affine(shape, labels) and reaches_volumes(shape, labels) and tolerated(shape, taints)
 
 
-def _placed_well(shape: PodShape, labels: Mapping[str, str]) -> bool:
-    if shape.node_terms and not any(selects(term, labels) for term in shape.node_terms):
-        return False
-    return not shape.volume_zones or labels.get(names.LABEL_ZONE) in shape.volume_zones
+def _affine(shape: PodShape, labels: Mapping[str, str]) -> bool:
+    return not shape.node_terms or any(selects(term, labels) for term in shape.node_terms)
 
 
 def wants_host(shape: PodShape) -> str:
@@ -81,6 +99,13 @@ def wants_host(shape: PodShape) -> str:
         if key == names.LABEL_HOSTNAME:
             return value
     return ""
+
+
+def ports_clash(one: HostPort, other: HostPort) -> bool:
+    """Same protocol and port, on addresses that meet."""
+    if (one[0] or "TCP", one[1]) != (other[0] or "TCP", other[1]):
+        return False
+    return one[2] == other[2] or one[2] in _EVERY_ADDRESS or other[2] in _EVERY_ADDRESS
 
 
 def fits(requests: Amounts, free: Mapping[str, int]) -> bool:
