@@ -28,6 +28,7 @@ _LOOK_DOWN_THE_LINE = 6
 _HEADROOM = 1.02
 
 Queue = list[tuple[Crowd, list[int]]]  # crowds with the same needs, and their asks
+Climb = tuple[tuple[float, float], int, Bin]  # extra price and waste, the rung, who climbs
 
 
 class Shelf:
@@ -193,6 +194,15 @@ class Filler:
             known = self._stands[key] = self.ground.may_stand(crowd, self.ground.problem.places[one.place])
         return known
 
+    def choices(self, crowd: Crowd, domains: tuple[Domain, ...]) -> int:
+        """How many nodes and kinds of node it may stand on, room aside."""
+        ground = self.ground
+        return sum(self.may_stand(crowd, one) for one in self.bins if one.site[1] in domains) + sum(
+            len(ground.allowed(stratum, crowd.eligibility))
+            for domain in domains
+            for stratum in ground.by_domain.get(domain, ())
+        )
+
     def _joins(self, crowd: Crowd, one: Bin) -> bool:
         """Is there a flavour for the pods of a new bin and this crowd together, no dearer than the bin is now?"""
         assert one.stratum is not None and one.ladder is not None
@@ -242,21 +252,24 @@ class Filler:
             self.settle(one, rung)
         self.disturb(site)
 
-    def make_room(self, crowd: Crowd, asks: list[int], sites: Sequence[Site]) -> list[int]:
+    def make_room(self, crowd: Crowd, asks: list[int], sites: Sequence[Site], ahead: int = 1) -> list[int]:
         """Climb or open, whichever costs less for the next pod, until all have room or nothing can be had.
 
-        Sites come in order of rank: a lower rank is used up before the next, whatever the price.
+        Sites come in order of rank: a lower rank is used up before the next, whatever the price. `ahead` is for
+        how many pods the price of a node is shared: as many as it holds, if so many are to come.
         """
         for rank in dict.fromkeys(rank for rank, _ in sites):
-            asks = self._make_room(crowd, asks, [site for site in sites if site[0] == rank])
+            count = len(asks)
+            asks = self._make_room(crowd, asks, [site for site in sites if site[0] == rank], ahead)
+            ahead = max(1, ahead - count + len(asks))
             if not asks:
                 return asks
         return asks
 
-    def _make_room(self, crowd: Crowd, asks: list[int], sites: Sequence[Site]) -> list[int]:
+    def _make_room(self, crowd: Crowd, asks: list[int], sites: Sequence[Site], ahead: int) -> list[int]:
         # Bins only get fuller, so a site's answer stands until something is put there.
-        climbs = {site: self._climb_of(crowd, site) for site in sites}
-        openings = {site: self.best_opening(crowd, site) for site in sites}
+        climbs = {site: self._climb_of(crowd, site, ahead) for site in sites}
+        openings = {site: self.best_opening(crowd, site, ahead) for site in sites}
         while asks:
             climb = min(
                 (one for one in climbs.values() if one is not None), key=lambda one: one[0], default=None
@@ -280,20 +293,23 @@ class Filler:
             asks = asks[count:]
             if not asks:
                 break
+            fewer, ahead = ahead, max(1, ahead - count)
             if opening is not None and climb is None and len(sites) == 1 and one.tolerance(crowd) <= 0:
                 asks = self._open_many(crowd, asks, opening[1], opening[2], count)
             climbs[one.site] = (
-                self._climb_of(crowd, one.site) if climbs[one.site] or one.tolerance(crowd) > 0 else None
+                self._climb_of(crowd, one.site, ahead) if climbs[one.site] or one.tolerance(crowd) > 0 else None
             )
             shared = one.stratum is not None and (one.stratum.budget or one.stratum.stock)
-            for site in sites if shared else (one.site,):
-                openings[site] = self.best_opening(crowd, site)
+            for site in sites if shared or fewer != ahead else (one.site,):
+                openings[site] = self.best_opening(crowd, site, ahead)
+                if fewer != ahead and site != one.site and climbs[site]:
+                    climbs[site] = self._climb_of(crowd, site, ahead)
         return asks
 
-    def _climb_of(self, crowd: Crowd, site: Site) -> tuple[tuple[float, float], int, Bin] | None:
-        found = self._best_climb(crowd, site, 6 * _PATIENCE)
+    def _climb_of(self, crowd: Crowd, site: Site, ahead: int) -> Climb | None:
+        found = self._best_climb(crowd, site, 6 * _PATIENCE, ahead)
         if found is None and not crowd.solitary:
-            found = self._best_climb(crowd, site, len(self.bins))  # before a node is opened, all are asked
+            found = self._best_climb(crowd, site, len(self.bins), ahead)  # before a node is opened, all are asked
         return found
 
     def _open_many(self, crowd: Crowd, asks: list[int], stratum: Stratum, rung: int, each: int) -> list[int]:
@@ -316,28 +332,33 @@ class Filler:
         one.take(crowd, asks)
         self._moved(one, before)
 
-    def _best_climb(
-        self, crowd: Crowd, site: Site, looks: int
-    ) -> tuple[tuple[float, float], int, Bin] | None:
+    def _best_climb(self, crowd: Crowd, site: Site, looks: int, ahead: int) -> Climb | None:
         """The new bin that makes room for one more at the least extra price."""
-        best: tuple[tuple[float, float], int, Bin] | None = None
+        best: Climb | None = None
         for one in self._climbers(crowd, site, looks):
             assert one.ladder is not None
             used = one.used.copy()
             for place, amount in crowd.wants:
                 used[place] += amount
-            rung = one.ladder.rung(used)
-            if rung < 0 or (rung > one.rung and not self._affords(one, rung)):
-                continue
-            rung = max(rung, one.rung)  # one that was overlooked while pouring needs not grow at all
-            prices = one.ladder.prices
-            score = (
-                round(prices[rung] - prices[one.rung], 9),
-                self._waste(one.ladder.capacities[rung], used),
-            )
-            if best is None or score < best[0]:
-                best = (score, rung, one)
+            prices, rung = one.ladder.prices, one.ladder.rung(used)
+            if 0 <= rung < one.rung and one.room(crowd.wants):
+                rung = one.rung  # one that was overlooked while pouring needs not grow at all
+            while rung >= 0:
+                shared, capacity = 0, one.ladder.capacities[rung]
+                if self._affords(one, rung):
+                    shared = self._shared_by(crowd, capacity, one.used, ahead) if ahead > 1 else 1
+                    score = (round((prices[rung] - prices[one.rung]) / shared, 9), self._waste(capacity, used))
+                    if best is None or score < best[0]:
+                        best = (score, rung, one)
+                rung = one.ladder.next_rung(used, rung) if shared < ahead else -1
         return best
+
+    def _shared_by(self, crowd: Crowd, capacity: list[int], used: Sequence[int], ahead: int) -> int:
+        """How many of those to come would share what a node of this capacity has left."""
+        if crowd.solitary:
+            return 1
+        room = min((capacity[place] - used[place]) // amount for place, amount in crowd.wants)
+        return max(1, min(room, ahead))
 
     def _climbers(self, crowd: Crowd, site: Site, looks: int) -> Iterator[Bin]:
         """New bins with the most free: a larger type wastes least where only a little was missing."""
@@ -351,9 +372,9 @@ class Filler:
                 if tried >= _CLIMBERS:
                     return
 
-    def best_opening(self, crowd: Crowd, site: Site) -> tuple[float, Stratum, int] | None:
+    def best_opening(self, crowd: Crowd, site: Site, ahead: int = 1) -> tuple[float, Stratum, int] | None:
         """The cheapest new node for one of a crowd, over all that this site has to give and the limits allow."""
-        used = [0] * len(self.ground.dimensions)
+        used, empty = [0] * len(self.ground.dimensions), [0] * len(self.ground.dimensions)
         for place, amount in crowd.wants:
             used[place] = amount
         best: tuple[float, float, Stratum, int] | None = None
@@ -362,13 +383,15 @@ class Filler:
             if ladder is None or (stratum.stock and self.ground.stocks.get(stratum.stock, 0) < 1):
                 continue
             rung = ladder.rung(used)
-            while rung >= 0 and not self._budget_allows(stratum, ladder.flavours[rung].consumes):
-                rung = ladder.next_rung(used, rung)
-            if rung < 0:
-                continue
-            price, waste = round(ladder.prices[rung], 9), self._waste(ladder.capacities[rung], used)
-            if best is None or (price, waste) < best[:2]:
-                best = (price, waste, stratum, rung)
+            while rung >= 0:
+                shared = 0
+                if self._budget_allows(stratum, ladder.flavours[rung].consumes):
+                    capacity = ladder.capacities[rung]
+                    shared = self._shared_by(crowd, capacity, empty, ahead) if ahead > 1 else 1
+                    price, waste = round(ladder.prices[rung] / shared, 9), self._waste(capacity, used)
+                    if best is None or (price, waste) < best[:2]:
+                        best = (price, waste, stratum, rung)
+                rung = ladder.next_rung(used, rung) if shared < ahead else -1
         return (best[0], best[2], best[3]) if best is not None else None
 
     def _waste(self, capacity: list[int], used: list[int]) -> float:

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+from tidemill.decide.solver.crowd import Crowd
 from tidemill.decide.solver.fill import Filler
 from tidemill.decide.solver.ground import Domain
+from tidemill.decide.solver.strategy import USUAL, Ahead, Hosts, Strategy
 from tidemill.decide.solver.topology import Share
 
 # Priority, how choosy it is about hosts, size, needs, domains, eligibility: what is filled in one go, and when.
 _Turn = tuple[int, int, float, tuple[tuple[int, int], ...], tuple[Domain, ...], int]
 
 
-def fill(shares: list[Share], filler: Filler) -> list[int]:
+def fill(shares: list[Share], filler: Filler, strategy: Strategy = USUAL) -> list[int]:
     """Who forces hosts opens them first, who minds company comes next; the large before the small, which fill gaps."""
     left: list[int] = []
     groups: dict[_Turn, list[Share]] = {}
     for share in shares:
         crowd = share.crowd
-        tier = 0 if crowd.solitary else 1 if crowd.host_caps else 2
-        turn: _Turn = (-crowd.priority, tier, -crowd.size, crowd.wants, share.domains, crowd.eligibility)
+        size = -crowd.size if strategy.large_first else crowd.size
+        tier = _tier(share, filler, strategy)
+        turn: _Turn = (-crowd.priority, tier, size, crowd.wants, share.domains, crowd.eligibility)
         groups.setdefault(turn, []).append(share)
     raised = False
     for turn in sorted(groups):
-        if turn[1] and not raised:
+        if turn[1] and not raised and strategy.floors:
             raised = True
             _raise_floors([share for other in groups if other >= turn for share in groups[other]], filler)
         queue = [
@@ -32,9 +35,32 @@ def fill(shares: list[Share], filler: Filler) -> list[int]:
             queue = filler.pour(queue, site)
             if not queue:
                 break
-        for crowd, asks in queue:
-            left += filler.make_room(crowd, asks, sites)
+        for place, (crowd, asks) in enumerate(queue):
+            coming = 1
+            if strategy.ahead is not Ahead.ONE:
+                coming = sum(len(rest) for _, rest in queue[place:])
+            if strategy.ahead is Ahead.EVERYBODY:
+                coming += _others_to_come(crowd, [groups[other] for other in groups if other > turn])
+            left += filler.make_room(crowd, asks, sites, coming)
     return left
+
+
+def _others_to_come(crowd: Crowd, groups: list[list[Share]]) -> int:
+    """As how many pods of this crowd those of later turns count, by what the crowd needs most."""
+    leading, amount = crowd.wants[0]
+    wanted = sum(
+        dict(share.crowd.wants).get(leading, 0) * len(share.asks) for group in groups for share in group
+    )
+    return wanted // amount
+
+
+def _tier(share: Share, filler: Filler, strategy: Strategy) -> int:
+    crowd = share.crowd
+    if strategy.choosy_first:
+        return filler.choices(crowd, share.domains)
+    if strategy.hosts is Hosts.FIRST:
+        return 0 if crowd.solitary else 1 if crowd.host_caps else 2
+    return 1 + (strategy.hosts is Hosts.LAST and crowd.solitary)
 
 
 def _raise_floors(shares: list[Share], filler: Filler) -> None:
