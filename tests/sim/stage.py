@@ -61,10 +61,17 @@ class Stage:
 
     # --- nodes --------------------------------------------------------------------------------------
 
-    def launch(self, *ids: str, pool: str = "p5", kind: str = "p5.48xlarge", source: Source = BLOCK) -> None:
+    def launch(
+        self,
+        *ids: str,
+        pool: str = "p5",
+        kind: str = "p5.48xlarge",
+        source: Source = BLOCK,
+        zone: str = "us-west-2a",
+    ) -> None:
         for each in ids:
             instance = Instance(
-                each, kind, "us-west-2a", source, InstanceState.RUNNING, self.now, owner="tides", pool=pool
+                each, kind, zone, source, InstanceState.RUNNING, self.now, owner="tides", pool=pool
             )
             self._instances[each] = instance
             self.cluster.instance_changed(instance)
@@ -78,11 +85,9 @@ class Stage:
             )
         )  # fmt: skip
 
-    def ready_nodes(
-        self, *ids: str, pool: str = "p5", kind: str = "p5.48xlarge", source: Source = BLOCK
-    ) -> None:
+    def ready_nodes(self, *ids: str, **how: Any) -> None:
         """Launched, joined, registered, checked and opened: ten minutes later."""
-        self.launch(*ids, pool=pool, kind=kind, source=source)
+        self.launch(*ids, **how)
         self.pass_time("9m")
         for each in ids:
             self.cluster.mark_ready(self.node(each).name)

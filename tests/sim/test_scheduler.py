@@ -8,15 +8,18 @@ from dataclasses import replace
 import pytest
 
 from tests.sim.stage import BLOCK, START, Stage
+from tidemill.decide.rules import holds, tolerates
 from tidemill.sim.room import Room, needs
-from tidemill.sim.scheduler import choose, explain, obstacle, tolerates
+from tidemill.sim.scheduler import choose, explain, obstacle
 from tidemill.spec import names
-from tidemill.world import KubeNode, PodShape, Taint, Terms, Toleration
+from tidemill.world import Expression, KubeNode, PodShape, Taint, Terms, Toleration
 
 NODE = KubeNode(
-    "n1", "i-1", START, True, (), labels=(("tier", "train"), (names.LABEL_SOURCE, "cr-1")),
+    "n1", "i-1", START, True, (),
+    labels=(("tier", "train"), (names.LABEL_SOURCE, "cr-1"), (names.LABEL_ZONE, "us-1a")),
     taints=(Taint("nvidia.com/gpu", "present"),),
 )  # fmt: skip
+TRAIN, SERVE = (Expression("tier", "In", ("train",)),), (Expression("tier", "In", ("serve",)),)
 TOLERANT = (Toleration("nvidia.com/gpu", "Exists"),)
 
 
@@ -52,6 +55,12 @@ def test_a_toleration_matches_by_key_operator_value_and_effect(
         (PodShape(tolerations=TOLERANT, node_selector=(("gone", "x"),)), "", NODE, "affinity/selector"),
         (PodShape(tolerations=TOLERANT), "cr-1", NODE, ""),
         (PodShape(tolerations=TOLERANT), "cr-2", NODE, "affinity/selector"),
+        (PodShape(tolerations=TOLERANT, node_terms=(TRAIN,)), "", NODE, ""),
+        (PodShape(tolerations=TOLERANT, node_terms=(SERVE, TRAIN)), "", NODE, ""),
+        (PodShape(tolerations=TOLERANT, node_terms=(SERVE,)), "", NODE, "affinity/selector"),
+        (PodShape(tolerations=TOLERANT, node_terms=(TRAIN + SERVE,)), "", NODE, "affinity/selector"),
+        (PodShape(tolerations=TOLERANT, volume_zones=("us-1b", "us-1a")), "", NODE, ""),
+        (PodShape(tolerations=TOLERANT, volume_zones=("us-1b",)), "", NODE, "volume node affinity"),
         (PodShape(tolerations=TOLERANT), "", replace(NODE, ready=False), "not-ready"),
         (PodShape(tolerations=TOLERANT), "", replace(NODE, unschedulable=True), "unschedulable"),
     ],
@@ -61,6 +70,29 @@ def test_a_node_is_ruled_out_for_the_reason_kubernetes_gives(
 ) -> None:
     reason = obstacle(shape, pinned_to, node)
     assert (expected in reason) if expected else reason == ""
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        (Expression("memory", "Gt", ("7",)), True),
+        (Expression("memory", "Gt", ("8",)), False),
+        (Expression("memory", "Lt", ("9",)), True),
+        (Expression("memory", "Lt", ("8",)), False),
+        (Expression("tier", "Gt", ("1",)), False),  # not a number
+        (Expression("memory", "Gt", ("many",)), False),
+        (Expression("tier", "NotIn", ("serve",)), True),
+        (Expression("tier", "NotIn", ("train",)), False),
+        (Expression("gone", "NotIn", ("x",)), True),
+        (Expression("gone", "In", ("x",)), False),
+        (Expression("tier", "Exists"), True),
+        (Expression("gone", "Exists"), False),
+        (Expression("gone", "DoesNotExist"), True),
+        (Expression("tier", "DoesNotExist"), False),
+    ],
+)
+def test_an_expression_holds_as_in_kubernetes(expression: Expression, expected: bool) -> None:
+    assert holds(expression, {"tier": "train", "memory": "8"}) is expected
 
 
 def room(name: str, cpu: int = 4000, gpus: int = 8, used: int = 0) -> Room:

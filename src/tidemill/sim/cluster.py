@@ -54,7 +54,9 @@ class SimCluster:
         self._jobs.attach(self._kubelets)
         self._services.attach(self._kubelets)
         self._nodes = NodeLives(self._objects, self._kubelets, catalog, spec, seed)
-        self._scheduler = Scheduler(self._objects, self._kubelets.bind)
+        self._scheduler = Scheduler(
+            self._objects, self._kubelets.bind, self._preempt, self._services.allowances
+        )
         self._objects.stir = self._scheduler.stir
         self._view = ClusterView((), (), (), {})
         self.evictions: list[EvictionRow] = []
@@ -149,6 +151,15 @@ class SimCluster:
         self._journal.add(
             kind, pod.full_name, f"from {pod.node} with {given_s} s of its {own_s} s grace: {reason}"
         )
+
+    def _preempt(self, pod: Pod, by: Pod) -> None:
+        """The scheduler's own doing: with the pod's whole grace, and past a budget where nothing else would do."""
+        grace_s, reason = int(pod.terms.grace.total_seconds()), f"preempted by {by.full_name}"
+        self.evictions.append(
+            EvictionRow(self._timeline.now(), pod.full_name, pod.node, False, grace_s, reason)
+        )
+        self._journal.add("pod-preempted", pod.full_name, f"from {pod.node}: {reason}")
+        self._kubelets.delete(pod)
 
     # --- what a scenario does -----------------------------------------------------------------------
 

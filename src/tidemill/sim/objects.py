@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from tidemill.errors import Gone
+from tidemill.sim.company import Company
 from tidemill.sim.journal import Journal
 from tidemill.sim.room import Room, needs
 from tidemill.sim.timeline import Timeline
@@ -44,6 +45,8 @@ class Objects:
         self.pods: dict[str, Pod] = {}
         self.nodes: dict[str, KubeNode] = {}  # kept in the order of names
         self.rooms: dict[str, Room] = {}
+        self.company: Company | None = None  # from the first pod on that minds where others are
+        self.lowest_priority = 0  # of all pods there ever were: nobody with no more than that can preempt
         self.waiting: dict[str, None] = {}  # uids the scheduler may place, in order of arrival
         self.gpus_used: Counter[str] = Counter()  # by source label, running non-daemon pods
         self.gpus_ready: Counter[str] = Counter()  # by source label, nodes open to pods
@@ -105,6 +108,8 @@ class Objects:
         self._pods_read = None
         self._pods_on.pop(pod.node, None)
         self.pod_changes += 1
+        if before is None:
+            self._first_seen(pod)
         if pod.node and (before is None or not before.node):
             self._bound[pod.node][pod.uid] = None
             self.rooms[pod.node].take(needs(pod.shape))
@@ -117,6 +122,8 @@ class Objects:
             if pod.uid not in self.waiting:
                 self.waiting[pod.uid] = None
                 self.stir()
+        if self.company is not None:
+            self._company_changed(self.company, before, pod)
 
     def drop_pod(self, uid: str) -> Pod:
         pod = self.pods.pop(uid)
@@ -129,10 +136,32 @@ class Objects:
         if pod.node:
             del self._bound[pod.node][uid]
             self.rooms[pod.node].give_back(needs(pod.shape))
+            if self.company is not None:
+                self.company.gone(pod)
             self.openings += 1
             self._pod_moved(pod, -1)
             self.stir()
         return pod
+
+    def _first_seen(self, pod: Pod) -> None:
+        if pod.terms.priority < self.lowest_priority:
+            self.lowest_priority = pod.terms.priority
+        if self.company is None and pod.shape.sociable:
+            others = (other for other in self.pods.values() if other is not pod)
+            self.company = Company(self.rooms, others)
+
+    def _company_changed(self, company: Company, before: Pod | None, pod: Pod) -> None:
+        """A pod that came can be the company another waits for, and one that leaves can even out a spread."""
+        if not pod.node:
+            return
+        if before is None or not before.node:
+            company.came(pod)
+        elif pod.deleting_until is not None and before.deleting_until is None:
+            company.leaving(pod)
+        else:
+            return
+        self.openings += 1
+        self.stir()
 
     def _count_used(self, pod: Pod, sign: int) -> None:
         count = 0 if pod.daemon else accelerators(pod.shape.requests)

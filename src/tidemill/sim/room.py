@@ -5,10 +5,11 @@ Kept up to date by the API server's books, read by the scheduler and the kubelet
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 
 from tidemill.spec import names
-from tidemill.world import Amounts, KubeNode, PodShape
+from tidemill.world import Amounts, KubeNode, Pairs, PodShape
 
 
 class Room:
@@ -20,6 +21,11 @@ class Room:
         self.node = node
         self.capacity = dict(capacity)
         self.free = dict(capacity)
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Of its node; not to be changed."""
+        return _by_name(self.node.labels)
 
     def take(self, requests: Amounts) -> None:
         """May go below zero: a pod bound by name takes what is not there, and the kubelet refuses it."""
@@ -63,3 +69,8 @@ def needs(shape: PodShape) -> Amounts:
     asked = {name: count for name, count in shape.requests if count}
     asked[names.PODS] = 1
     return tuple(sorted(asked.items(), key=lambda item: (item[0] not in names.ACCELERATORS, item[0])))
+
+
+@lru_cache(maxsize=4096)
+def _by_name(labels: Pairs) -> Mapping[str, str]:
+    return dict(labels)

@@ -54,6 +54,10 @@ class Services:
             self._budgets_read = tuple(self._budgets[workload] for workload in sorted(self._budgets))
         return self._budgets_read
 
+    def allowances(self) -> dict[str, int]:
+        """By workload: how many Ready pods its budget would let go this instant."""
+        return {workload: budget.allowed for workload, budget in self._budgets.items()}
+
     def may_evict(self, pod: Pod) -> bool:
         """As the eviction API judges.
 
