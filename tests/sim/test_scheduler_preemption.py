@@ -67,26 +67,38 @@ def test_the_room_that_is_freed_is_kept_for_whom_it_was_freed() -> None:
     assert town.where("high") == "a1"
 
 
-def test_two_in_need_free_two_nodes() -> None:
+def test_two_in_need_free_two_nodes_at_once() -> None:
     town = Town(a=2)
-    town.settle("low-1", "a1", WHOLE)
-    town.settle("low-2", "a2", WHOLE)
+    town.settle("low-1", "a1", WHOLE, grace="10m")
+    town.settle("low-2", "a2", WHOLE, grace="10m")
     town.make("high-1", WHOLE, priority=5)
     town.make("high-2", WHOLE, priority=5)
-    town.pass_time("2m")
+    town.pass_time("5s")
+    assert len(town.told("pod-preempted")) == 2
+    town.pass_time("10m")
     assert {town.where("high-1"), town.where("high-2")} == {"a1", "a2"}
 
 
 def test_a_disruption_budget_is_respected_where_another_node_will_do() -> None:
+    """Though the service came last and has lost least."""
     town = Town(a=2)
+    town.settle("low", "a1", WHOLE)
+    town.pass_time("1h")
     town.serve("chat", replicas=1, minAvailable=1, gpus=8)
     town.pass_time("1m")
-    served = town.pods_of("Deployment/chat")[0].node
-    other = next(name for name in ("a1", "a2") if town.node(f"i-{name}").name != served)
-    town.settle("low", other, WHOLE)
     town.place("high", WHOLE, priority=5)
     town.pass_time("1m")
-    assert town.where("high") == other
+    assert town.where("high") == "a1"
+
+
+def test_on_one_node_the_budget_protects_before_rank_does() -> None:
+    town = Town(a=1)
+    town.serve("chat", replicas=1, minAvailable=1, gpus=4)
+    town.settle("low", "a1", HALF, priority=1)
+    town.place("high", HALF, priority=5)
+    town.pass_time("1m")
+    assert town.where("high") == "a1"
+    assert [line.about for line in town.told("pod-preempted")] == ["default/low"]
 
 
 def test_a_budget_does_not_protect_where_nothing_else_will_do() -> None:
