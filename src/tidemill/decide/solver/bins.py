@@ -6,10 +6,10 @@ takes. A new bin stands on a rung of its ladder and may climb; climbing costs th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from tidemill.decide.solver.crowd import Crowd
+from tidemill.decide.solver.crowd import Crowd, Steps
 
 if TYPE_CHECKING:
     from tidemill.decide.solver.ground import Ladder, Site, Stratum
@@ -17,113 +17,87 @@ if TYPE_CHECKING:
 NO_END = 1 << 60
 
 
+Free = tuple[int, ...]  # by dimension
+Wants = tuple[tuple[int, int], ...]  # (dimension, amount)
+
+
 class Bin:
     __slots__ = (
-        "asks", "caps", "counts", "eligibilities", "free", "group", "ladder", "number", "place", "ports", "rung",
-        "site", "stratum", "used",
+        "asks", "caps", "counts", "eligibilities", "free", "group", "ladder", "number", "place", "ports",
+        "refuses", "rung", "site", "stratum",
     )  # fmt: skip
 
-    def __init__(self, number: int, site: Site, free: list[int]) -> None:
+    def __init__(self, number: int, site: Site, free: Iterable[int]) -> None:
         self.number = number
         self.site = site
-        self.free = free
+        self.free: Free = tuple(free)
         self.asks: list[int] = []
         self.counts: dict[int, int] = {}  # host counters
         self.caps: dict[int, int] = {}  # host counters somebody here minds -> how many there may be
+        self.refuses = 0  # bits of whom it has no place for, see `crowd.Steps`
         self.ports: set[tuple[str, int, str]] | None = None
         self.place = -1  # index of the place, or -1: a new node
         self.group: int | str = -1  # of the place: who may stand on one of a group may stand on all of them
         self.stratum: Stratum | None = None
         self.ladder: Ladder | None = None
         self.rung = 0
-        self.used: list[int] = []
         self.eligibilities: frozenset[int] = frozenset()
 
-    def room(self, wants: tuple[tuple[int, int], ...]) -> int:
+    @property
+    def used(self) -> list[int]:
+        """By the pods on a new bin."""
+        assert self.ladder is not None
+        return [a - b for a, b in zip(self.ladder.capacities[self.rung], self.free, strict=True)]
+
+    def room(self, wants: Wants) -> int:
         """How many fit into what is free."""
-        free = self.free
-        most = NO_END
-        for place, amount in wants:
-            fit = free[place] // amount
-            if fit < most:
-                if fit <= 0:
-                    return 0
-                most = fit
-        return most
+        return room(self.free, wants)
 
     def tolerance(self, crowd: Crowd) -> int:
         """How many more of a crowd the pods here, and the crowd itself, put up with on one host."""
+        if not crowd.picky:
+            return NO_END
+        if self.refuses & crowd.minds:
+            return 0
         most = NO_END
         counts = self.counts
         for counter, cap, own in crowd.host_caps:
-            left = cap - counts.get(counter, 0)
-            if left < own:
-                return 0
-            if own and left < most:
-                most = left
+            if own:
+                most = min(most, cap - counts.get(counter, 0))
         caps = self.caps
         if caps:
             for counter in crowd.host_moves:
-                most_there = caps.get(counter)
-                if most_there is not None:
-                    left = most_there - counts.get(counter, 0)
-                    if left < most:
-                        most = left
-        if crowd.host_company:
-            for counter, own_match in crowd.host_company:
-                if not counts.get(counter) and not own_match:
-                    return 0
-        if crowd.ports:
-            if self.ports and any(_clash(a, b) for a in crowd.ports for b in self.ports):
+                if counter in caps:
+                    most = min(most, caps[counter] - counts.get(counter, 0))
+        for counter, own_match in crowd.host_company:
+            if not counts.get(counter) and not own_match:
                 return 0
-            most = min(most, 1)
-        return most if most > 0 else 0
+        if crowd.ports:
+            most = min(most, int(self.ports_free(crowd)))
+        return most
 
     def take(self, crowd: Crowd, asks: list[int]) -> None:
-        count = len(asks)
         self.asks += asks
-        free = self.free
-        for place, amount in crowd.wants:
-            free[place] -= amount * count
-        if self.place < 0:
-            used = self.used
-            for place, amount in crowd.wants:
-                used[place] += amount * count
-        if crowd.host_moves:
-            counts = self.counts
-            for counter in crowd.host_moves:
-                counts[counter] = counts.get(counter, 0) + count
-        if crowd.host_caps:
-            caps = self.caps
-            for counter, cap, _ in crowd.host_caps:
-                known = caps.get(counter)
-                if known is None or cap < known:
-                    caps[counter] = cap
-        if crowd.ports:
-            self.ports = (self.ports or set()) | set(crowd.ports)
+        self.free = without(self.free, crowd.wants, len(asks))
+        if crowd.picky:
+            self.meet(crowd, len(asks))
 
-    def take_one(self, crowd: Crowd, ask: int) -> None:
-        """`take` for a single pod: it is called once for most pods there are."""
-        self.asks.append(ask)
-        free = self.free
-        if self.place < 0:
-            used = self.used
-            for place, amount in crowd.wants:
-                free[place] -= amount
-                used[place] += amount
-        else:
-            for place, amount in crowd.wants:
-                free[place] -= amount
-        if crowd.host_moves:
-            counts = self.counts
-            for counter in crowd.host_moves:
-                counts[counter] = counts.get(counter, 0) + 1
-        if crowd.host_caps:
-            caps = self.caps
-            for counter, cap, _ in crowd.host_caps:
-                known = caps.get(counter)
-                if known is None or cap < known:
-                    caps[counter] = cap
+    def meet(self, crowd: Crowd, pods: int) -> None:
+        """Count so many pods of a crowd among those here, and note whom that keeps out."""
+        counts, caps, refuses = self.counts, self.caps, self.refuses
+        for counter, closed, steps in crowd.marks:
+            there = counts[counter] = counts.get(counter, 0) + pods
+            for most, bit in steps:
+                if there > most:
+                    refuses |= bit
+            if caps and there >= caps.get(counter, NO_END):
+                refuses |= closed
+        for counter, cap, _ in crowd.host_caps:
+            if cap < caps.get(counter, NO_END):
+                caps[counter] = cap
+                if counts.get(counter, 0) >= cap:
+                    refuses |= 1 << counter
+        self.refuses = refuses
         if crowd.ports:
             self.ports = (self.ports or set()) | set(crowd.ports)
 
@@ -133,10 +107,7 @@ class Bin:
     def drop(self, crowd: Crowd, ask: int, staying: Sequence[Crowd | None]) -> None:
         """Take one pod of a crowd off again; `staying` are the crowds of the pods that remain."""
         self.asks.remove(ask)
-        for place, amount in crowd.wants:
-            self.free[place] += amount
-            if self.place < 0:
-                self.used[place] -= amount
+        self.free = without(self.free, crowd.wants, -1)
         for counter in crowd.host_moves:
             self.counts[counter] -= 1
         if crowd.host_caps:
@@ -148,10 +119,43 @@ class Bin:
             self.ports -= set(crowd.ports)
 
     def stand_on(self, rung: int) -> None:
-        """Climb: what is free is what the new rung holds beyond what is used."""
+        """Climb: what is free grows by what the new rung holds more."""
         assert self.ladder is not None
+        before, after = self.ladder.capacities[self.rung], self.ladder.capacities[rung]
         self.rung = rung
-        self.free = [a - b for a, b in zip(self.ladder.capacities[rung], self.used, strict=True)]
+        self.free = tuple([free + b - a for free, a, b in zip(self.free, before, after, strict=True)])
+
+
+def refused_by(one: Bin, steps: Steps) -> int:
+    """From scratch: what `Bin.meet` keeps up to date as pods come."""
+    refuses = 0
+    for counter, there in one.counts.items():
+        for most, bit in steps.get(counter, ()):
+            if there > most:
+                refuses |= bit
+    for counter, cap in one.caps.items():
+        if one.counts.get(counter, 0) >= cap:
+            refuses |= 1 << counter
+    return refuses
+
+
+def room(free: Free, wants: Wants) -> int:
+    most = NO_END
+    for place, amount in wants:
+        fit = free[place] // amount
+        if fit < most:
+            if fit <= 0:
+                return 0
+            most = fit
+    return most
+
+
+def without(free: Free, wants: Wants, pods: int = 1) -> Free:
+    """What is left beside so many more."""
+    left = list(free)
+    for place, amount in wants:
+        left[place] -= amount * pods
+    return tuple(left)
 
 
 def _clash(one: tuple[str, int, str], other: tuple[str, int, str]) -> bool:

@@ -17,6 +17,12 @@ from tidemill.world import Expression, PodShape, PodTerm, Selector, Spread
 
 HOST = names.LABEL_HOSTNAME
 
+# Whom the pods on a host keep out is a set of bits. Bit n, for a host counter n: somebody there has as many of
+# those it counts as it puts up with. Further bits: more of them are there than this many, for every many that some
+# crowd minds. A crowd goes where none of the bits it minds is set. Above all these, a number tells who else may
+# join the pods there.
+Steps = dict[int, tuple[tuple[int, int], ...]]  # host counter -> (this many, the bit)
+
 
 @dataclass(slots=True, eq=False)
 class Counter:
@@ -62,12 +68,13 @@ class Crowd:
     company: tuple[tuple[int, bool], ...] = ()
     ports: tuple[tuple[str, int, str], ...] = ()
     careful: bool = False  # its rules are about particular company: counting by domain is not enough
+    minds: int = 0  # bits that must not be set where it goes
+    marks: tuple[
+        tuple[int, int, tuple[tuple[int, int], ...]], ...
+    ] = ()  # its host moves: counter, bit, steps
+    alone: frozenset[int] = frozenset()  # its eligibility and no other
+    solitary: bool = False  # each of its pods keeps the others off its host: as many hosts as it has pods
     picky: bool = False  # who else is on its host matters, to it or to them
-
-    @property
-    def solitary(self) -> bool:
-        """Each of its pods keeps the others off its host: it forces as many hosts as it has pods."""
-        return any(own and cap == 1 for _, cap, own in self.host_caps)
 
     @property
     def bound(self) -> bool:
@@ -84,6 +91,8 @@ class Crowds:
     weights: list[float] = field(
         default_factory=list
     )  # what a unit of each dimension is worth, pods left out
+    steps: Steps = field(default_factory=dict)
+    bits: int = 0  # how many there are
     keys: tuple[str, ...] = ()  # topology keys other than the host, in a fixed order
 
 
@@ -161,7 +170,27 @@ class _Compiler:
             if moved is None:
                 moved = matches[labelled] = self._moved(crowd)
             crowd.host_moves, crowd.moves = moved
+        self._number_bits(everyone)
+        for crowd in everyone:
             crowd.picky = bool(crowd.host_moves or crowd.host_caps or crowd.host_company or crowd.ports)
+
+    def _number_bits(self, everyone: Sequence[Crowd]) -> None:
+        minded = {(counter, cap - own) for crowd in everyone for counter, cap, own in crowd.host_caps}
+        bits = {entry: 1 << (len(self._found.counters) + place) for place, entry in enumerate(sorted(minded))}
+        steps: dict[int, list[tuple[int, int]]] = {}
+        for (counter, most), bit in bits.items():
+            steps.setdefault(counter, []).append((most, bit))
+        self._found.bits = len(self._found.counters) + len(minded)
+        self._found.steps = {counter: tuple(of) for counter, of in steps.items()}
+        for crowd in everyone:
+            if crowd.host_moves or crowd.host_caps:
+                crowd.marks = tuple(
+                    (one, 1 << one, self._found.steps.get(one, ())) for one in crowd.host_moves
+                )
+                crowd.minds = sum(1 << counter for counter in crowd.host_moves)
+                for counter, cap, own in crowd.host_caps:
+                    crowd.minds |= bits[(counter, cap - own)]
+                crowd.solitary = any(own and cap == 1 for _, cap, own in crowd.host_caps)
 
     def _moved(self, crowd: Crowd) -> tuple[tuple[int, ...], tuple[int, ...]]:
         hit = [one for one in self._found.counters if one.matches(crowd.shape, crowd.namespace)]
@@ -183,6 +212,7 @@ class _Compiler:
             crowd.need, crowd.lead, crowd.refuses,
         )  # fmt: skip
         crowd.eligibility = self._profiles.setdefault(profile, len(self._profiles))
+        crowd.alone = frozenset((crowd.eligibility,))
         crowd.names_host = any(key == HOST for key, _ in shape.node_selector) or any(
             one.key == HOST for term in shape.node_terms for one in term
         )

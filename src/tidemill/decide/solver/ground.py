@@ -11,9 +11,11 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import pairwise
 
 from tidemill.decide.problem import Flavour, Place, Problem
 from tidemill.decide.rules import admitted, selects, tolerated, wants_host
+from tidemill.decide.solver.bins import NO_END
 from tidemill.decide.solver.crowd import HOST, Crowd, Crowds
 from tidemill.world import PodShape, Spread, Taint
 
@@ -31,6 +33,7 @@ class Ladder:
     capacities: list[list[int]]  # by rung, by dimension
     prices: list[float]
     columns: list[list[int]] | None  # by dimension, if every rung holds at least what the one before holds
+    rising: bool  # every rung uses up at least as much of the limits as the one before
     _known: dict[tuple[int, ...], int] = field(default_factory=dict)
     _gains: dict[int, list[int]] = field(default_factory=dict)
 
@@ -51,6 +54,36 @@ class Ladder:
             pairs = zip(self.capacities[rung + 1], self.capacities[rung], strict=True)
             known = self._gains[rung] = [high - low for high, low in pairs]
         return known
+
+    def rung_above(self, rung: int, free: tuple[int, ...], wants: tuple[tuple[int, int], ...]) -> int:
+        """Where one more has a place beside what is there: this rung if it has room, -1 if none has."""
+        if self.columns is not None:
+            now = self.capacities[rung]
+            for place, amount in wants:
+                if amount > free[place]:
+                    column = self.columns[place]
+                    rung = bisect_left(column, now[place] - free[place] + amount, rung)
+                    if rung == len(column):
+                        return -1
+            return rung
+        if all(free[place] >= amount for place, amount in wants):
+            return rung
+        used = [a - b for a, b in zip(self.capacities[rung], free, strict=True)]
+        for place, amount in wants:
+            used[place] += amount
+        return self.rung(used)
+
+    def is_tight(self, rung: int, free: tuple[int, ...]) -> bool:
+        """Surely none that is cheaper holds what this one does beside what is free."""
+        if rung == 0:
+            return True
+        if self.columns is None:
+            return False
+        low, high = self.capacities[rung - 1], self.capacities[rung]
+        for below, here, left in zip(low, high, free, strict=True):
+            if here - below > left:
+                return True
+        return False
 
     def rung(self, used: list[int]) -> int:
         """The cheapest that holds so much; -1: none does."""
@@ -93,6 +126,9 @@ class Stratum:
     group: str
     ladders: dict[frozenset[int], Ladder | None] = field(default_factory=dict)
     built: dict[tuple[int, ...], Ladder | None] = field(default_factory=dict)  # by positions of the flavours
+    joined: dict[tuple[frozenset[int], int], tuple[frozenset[int], Ladder | None]] = field(
+        default_factory=dict
+    )
     allowed: dict[int, list[int]] = field(default_factory=dict)  # eligibility -> flavours by position
 
 
@@ -109,6 +145,7 @@ class Ground:
         for stratum in sorted(self.strata, key=lambda one: (one.rank, one.number)):
             self.by_domain.setdefault(stratum.domain, []).append(stratum)
             self.by_site.setdefault((stratum.rank, stratum.domain), []).append(stratum)
+        self.steps, self.bits = found.steps, found.bits
         self._counted: dict[tuple[int, str, bool, bool], set[str]] = {}
         self._profiles = {crowd.eligibility: crowd for crowd in (*found.crowds, *found.gangs)}
 
@@ -204,6 +241,40 @@ class Ground:
         ladder = stratum.ladders[eligibilities] = stratum.built[positions]
         return ladder
 
+    def joined(
+        self, stratum: Stratum, eligibilities: frozenset[int], eligibility: int
+    ) -> tuple[frozenset[int], Ladder | None]:
+        """The ladder for these and one more."""
+        key = (eligibilities, eligibility)
+        known = stratum.joined.get(key)
+        if known is None:
+            together = eligibilities | {eligibility}
+            known = stratum.joined[key] = (together, self.ladder(stratum, together))
+        return known
+
+    # --- what is left to be had ---
+
+    def allows(
+        self, stratum: Stratum, consumes: Mapping[str, int], instead_of: Mapping[str, int] | None = None
+    ) -> bool:
+        """Do the limits leave room for so much more, given back what it takes the place of?"""
+        left = self.budgets.get(stratum.budget)
+        if left is None:
+            return True
+        for name, amount in consumes.items():
+            if instead_of is not None:
+                amount -= instead_of.get(name, 0)
+            if amount > left.get(name, NO_END):
+                return False
+        return True
+
+    def spend(self, stratum: Stratum, consumes: Mapping[str, int], sign: int) -> None:
+        left = self.budgets.get(stratum.budget)
+        if left is not None:
+            for name, amount in consumes.items():
+                if name in left:
+                    left[name] -= sign * amount
+
     def _build(self, flavours: list[Flavour]) -> Ladder:
         """Cheapest first, at one price the one that wastes least; those that are never better are left out."""
         dimensions = self.dimensions
@@ -223,15 +294,21 @@ class Ground:
             kept.append(row)
         capacities = [row[1] for row in kept]
         columns = [list(column) for column in zip(*capacities, strict=True)] if chain else None
-        return Ladder([row[2] for row in kept], capacities, [row[0] for row in kept], columns)
+        flavours = [row[2] for row in kept]
+        rising = all(_uses_no_less(one, before) for before, one in pairwise(flavours))
+        return Ladder(flavours, capacities, [row[0] for row in kept], columns, rising)
 
 
 def _is_no_better(row: tuple[float, list[int], Flavour], other: tuple[float, list[int], Flavour]) -> bool:
     """No more room than a cheaper one has, and no less of the pool's limits used up for it."""
     if any(a > b for a, b in zip(row[1], other[1], strict=True)):
         return False
-    mine, theirs = row[2].consumes, other[2].consumes
-    return all(mine.get(name, 0) >= amount for name, amount in theirs.items())
+    return _uses_no_less(row[2], other[2])
+
+
+def _uses_no_less(one: Flavour, other: Flavour) -> bool:
+    mine = one.consumes
+    return all(mine.get(name, 0) >= amount for name, amount in other.consumes.items())
 
 
 def counts_for(shape: PodShape, rule: Spread, labels: Mapping[str, str], taints: tuple[Taint, ...]) -> bool:

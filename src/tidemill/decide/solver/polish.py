@@ -21,7 +21,6 @@ def polish(filler: Filler, crowd_of: list[Crowd | None]) -> None:
         new = [one for one in bins if one.ladder is not None and one.asks]
         for one in new:
             filler.shrink(one)
-        filler.disturb(site)
         before = float("inf")
         while new and before - (now := _left_over(filler, new)) > _GAIN and now > _WORTH:
             before = now

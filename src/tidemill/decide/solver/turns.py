@@ -5,6 +5,8 @@ from __future__ import annotations
 from tidemill.decide.solver.crowd import Crowd
 from tidemill.decide.solver.fill import Filler
 from tidemill.decide.solver.ground import Domain
+from tidemill.decide.solver.pour import pour
+from tidemill.decide.solver.room import make_room, raise_floor
 from tidemill.decide.solver.strategy import USUAL, Ahead, Hosts, Strategy
 from tidemill.decide.solver.topology import Share
 
@@ -32,7 +34,7 @@ def fill(shares: list[Share], filler: Filler, strategy: Strategy = USUAL) -> lis
         ]
         sites = filler.sites(turn[4])
         for site in sites:
-            queue = filler.pour(queue, site)
+            queue = pour(filler, queue, site)
             if not queue:
                 break
         for place, (crowd, asks) in enumerate(queue):
@@ -41,7 +43,7 @@ def fill(shares: list[Share], filler: Filler, strategy: Strategy = USUAL) -> lis
                 coming = sum(len(rest) for _, rest in queue[place:])
             if strategy.ahead is Ahead.EVERYBODY:
                 coming += _others_to_come(crowd, [groups[other] for other in groups if other > turn])
-            left += filler.make_room(crowd, asks, sites, coming)
+            left += make_room(filler, crowd, asks, sites, coming)
     return left
 
 
@@ -74,4 +76,4 @@ def _raise_floors(shares: list[Share], filler: Filler) -> None:
     for domain, sums in demand.items():
         sites = filler.sites((domain,))
         if len(sites) == 1:
-            filler.raise_floor(sites[0], sums)
+            raise_floor(filler, sites[0], sums)

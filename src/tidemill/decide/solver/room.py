@@ -1,0 +1,205 @@
+"""Make room where there is none: let a new node be a larger type, or open one more, whichever costs less."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tidemill.decide.solver.bins import Bin, Free
+from tidemill.decide.solver.crowd import Crowd
+from tidemill.decide.solver.fill import Filler, shared_by, with_one
+from tidemill.decide.solver.ground import Ladder, Site, Stratum
+
+# How many of the bins that could grow are compared.
+_CLIMBERS = 16
+# Floors are raised a little beyond the demand: what is not used is not kept, and large pods find their place.
+_HEADROOM = 1.02
+
+Climb = tuple[tuple[float, float], int, Bin]  # extra price and waste, the rung, who climbs
+
+
+def raise_floor(filler: Filler, site: Site, demand: list[int]) -> None:
+    """Let new bins grow evenly until together they could hold what is to come, the smallest first.
+
+    Growing before filling pays for the same number of steps, but gives the large pods many bins to choose
+    from and the small ones many gaps to fill.
+    """
+    short = [int(amount * _HEADROOM) for amount in demand]
+    by_rung: dict[int, dict[Ladder, list[Bin]]] = {}
+    for one in filler.by_site.get(site, ()):
+        for place, amount in enumerate(one.free):
+            if amount > 0:
+                short[place] -= amount
+        if one.ladder is not None:
+            by_rung.setdefault(one.rung, {}).setdefault(one.ladder, []).append(one)
+    floor: dict[Bin, int] = {}
+    while by_rung and any(amount > 0 for amount in short):
+        rung = min(by_rung)
+        for ladder, bins in by_rung.pop(rung).items():
+            if rung + 1 >= len(ladder.prices):
+                continue
+            gain = ladder.gain(rung)
+            steps = _steps(short, gain, len(bins))
+            short = [amount - more * steps for amount, more in zip(short, gain, strict=True)]
+            floor |= dict.fromkeys(bins[:steps], rung + 1)
+            by_rung.setdefault(rung + 1, {}).setdefault(ladder, []).extend(bins[:steps])
+    for one, rung in floor.items():
+        while rung > one.rung and not filler.affords(one, rung):
+            rung -= 1
+        filler.settle(one, rung)
+
+
+def _steps(short: Sequence[int], gain: Sequence[int], most: int) -> int:
+    """How many bins must take a step that gains so much, until nothing is short any more."""
+    steps = 0
+    for amount, more in zip(short, gain, strict=True):
+        if amount > 0:
+            steps = max(steps, -(-amount // more) if more > 0 else most)
+    return min(steps, most)
+
+
+def make_room(
+    filler: Filler, crowd: Crowd, asks: list[int], sites: Sequence[Site], ahead: int = 1
+) -> list[int]:
+    """Climb or open, whichever costs less for the next pod, until all have room or nothing can be had.
+
+    Sites come in order of rank: a lower rank is used up before the next, whatever the price. `ahead` is for
+    how many pods the price of a node is shared: as many as it holds, if so many are to come.
+    """
+    sites = [site for site in sites if filler.can_use(crowd, site)]
+    for rank in dict.fromkeys(rank for rank, _ in sites):
+        count = len(asks)
+        asks = _make_room(filler, crowd, asks, [site for site in sites if site[0] == rank], ahead)
+        ahead = max(1, ahead - count + len(asks))
+        if not asks:
+            return asks
+    return asks
+
+
+def _make_room(filler: Filler, crowd: Crowd, asks: list[int], sites: Sequence[Site], ahead: int) -> list[int]:
+    # Bins only get fuller, so a site's answer stands until something is put there.
+    climbs = {site: _best_climb(filler, crowd, site, ahead) for site in sites}
+    openings = {site: filler.best_opening(crowd, site, ahead) for site in sites}
+    while asks:
+        climb = min(filter(None, climbs.values()), key=lambda one: one[0], default=None)
+        opening = min(filter(None, openings.values()), key=lambda one: one[0], default=None)
+        paid = 0.0
+        if climb is not None and (opening is None or climb[0][0] <= opening[0]):
+            one = climb[2]
+            assert one.ladder is not None
+            paid = one.ladder.prices[one.rung]
+            filler.settle(one, climb[1])
+        elif opening is not None:
+            one = filler.open(crowd, opening[1], opening[2])
+        else:
+            return asks
+        most = min(one.tolerance(crowd), len(asks))
+        _leap(filler, one, crowd, most, paid)
+        count = min(one.room(crowd.wants), most)
+        if count <= 0:
+            return asks  # what was offered does not hold it after all: somebody else may find it a place
+        filler.put(one, crowd, asks[:count])
+        asks = asks[count:]
+        if not asks:
+            break
+        fewer, ahead = ahead, max(1, ahead - count)
+        full = one.tolerance(crowd) <= 0
+        if opening is not None and climb is None and len(sites) == 1 and full:
+            asks = _open_many(filler, crowd, asks, opening[1], opening[2], count)
+        climbs[one.site] = (
+            None if full and climbs[one.site] is None else _best_climb(filler, crowd, one.site, ahead)
+        )
+        shared = one.stratum is not None and (one.stratum.budget or one.stratum.stock)
+        for site in sites if shared or fewer != ahead else (one.site,):
+            openings[site] = filler.best_opening(crowd, site, ahead)
+            if fewer != ahead and site != one.site and climbs[site]:
+                climbs[site] = _best_climb(filler, crowd, site, ahead)
+    return asks
+
+
+def _leap(filler: Filler, one: Bin, crowd: Crowd, pods: int, paid: float) -> None:
+    """Further up at once, while a pod's part of the price does not rise: many alike need not climb one by one."""
+    assert one.ladder is not None
+    holds = one.room(crowd.wants)
+    if holds >= pods:
+        return
+    prices, used, best = one.ladder.prices, one.used, one.rung
+    share = (prices[best] - paid) / max(1, holds)
+    while holds < pods:
+        holds = min(2 * holds, pods) if holds else 1
+        wanted = used.copy()
+        for place, amount in crowd.wants:
+            wanted[place] += amount * holds
+        rung = one.ladder.rung(wanted)
+        if rung < 0 or not filler.affords(one, rung):
+            break
+        if (prices[rung] - paid) / holds <= share:
+            best, share = rung, (prices[rung] - paid) / holds
+    filler.settle(one, best)
+
+
+def _open_many(
+    filler: Filler, crowd: Crowd, asks: list[int], stratum: Stratum, rung: int, each: int
+) -> list[int]:
+    """Those who keep each other off their hosts: one new bin after the other, while there are any to be had."""
+    ground = filler.ground
+    ladder = ground.ladder(stratum, crowd.alone)
+    assert ladder is not None
+    consumes, start = ladder.flavours[rung].consumes, 0
+    while start < len(asks):
+        if stratum.stock and ground.stocks.get(stratum.stock, 0) < 1:
+            break
+        if not ground.allows(stratum, consumes):
+            break
+        filler.put(filler.open(crowd, stratum, rung), crowd, asks[start : start + each])
+        start += each
+    return asks[start:]
+
+
+def _best_climb(filler: Filler, crowd: Crowd, site: Site, ahead: int) -> Climb | None:
+    """The new bin that makes room for one more at the least extra price."""
+    best: Climb | None = None
+    weights, wants = filler.weights, crowd.wants
+    for one in _climbers(filler, crowd, site):
+        assert one.ladder is not None
+        ladder, now = one.ladder, one.rung
+        rung = ladder.rung_above(now, one.free, wants)
+        while rung >= 0:
+            shared = 0
+            if filler.affords(one, rung):
+                shared = shared_by(crowd, ladder, rung, one.used, ahead) if ahead > 1 else 1
+                extra = round((ladder.prices[rung] - ladder.prices[now]) / shared, 9)
+                if best is None or extra <= best[0][0]:
+                    score = (
+                        extra,
+                        _waste(weights, ladder.capacities[rung], ladder.capacities[now], one.free),
+                    )
+                    if best is None or score < best[0]:
+                        best = (score, rung, one)
+            rung = ladder.next_rung(with_one(one.used, wants), rung) if shared < ahead else -1
+    return best
+
+
+def _waste(weights: Sequence[float], after: Sequence[int], before: Sequence[int], free: Free) -> float:
+    """What would be left over, but for what is put there, which is the same wherever it goes."""
+    waste = 0.0
+    for weight, high, low, left in zip(weights, after, before, free, strict=True):
+        waste += (high - low + left) * weight
+    return waste
+
+
+def _climbers(filler: Filler, crowd: Crowd, site: Site) -> Iterator[Bin]:
+    """New bins with the most free: a larger type wastes least where only a little was missing."""
+    shelf = filler.shelves.get(site)
+    if shelf is None or not shelf.puts_up_with(crowd.minds):
+        return
+    tried, minds, eligibility, careful = 0, crowd.minds, crowd.eligibility, crowd.careful
+    for lot in shelf.roomiest(crowd.wants[0][0]):
+        for refused, kind in lot.kinds.items():
+            if refused & minds:
+                continue
+            one = next(iter(kind.values()))  # its equals have nothing else to offer
+            if one.place < 0 and eligibility in one.eligibilities and (not careful or one.tolerance(crowd)):
+                yield one
+                tried += 1
+                if tried >= _CLIMBERS:
+                    return
