@@ -24,7 +24,8 @@ class Item:
     """What waits as one: a pod, or all the pods of a gang. What follows from it is worked out once.
 
     `kind`: items of one kind ask for the same room and differ only in how long they need it. `need`: how long that
-    is, as far as it says; the longer of two of one kind is the harder to place. `turn`: when it is served; what is
+    is, as far as it says; the longer of two of one kind is the harder to place. `standing`: all that decides which
+    sources it may use, but for that need. `turn`: when it is served; what is
     admitted already first (its room was promised, and a pin cannot be taken back), of a half-admitted gang the
     admitted half before the rest, then priority, then age.
     """
@@ -37,6 +38,7 @@ class Item:
         "pinned_to",
         "pods",
         "shape",
+        "standing",
         "terms",
         "turn",
         "wants_accelerator",
@@ -54,6 +56,10 @@ class Item:
         self.kind: tuple[object, ...] = (
             id(first.shape), first.namespace, gated, pinned_to, len(pods), first.terms.overflow, first.terms.grace,
             first.terms.checkpoint_time, first.terms.expected is None, first.terms.checkpoint_every is not None,
+        )  # fmt: skip
+        self.standing: tuple[object, ...] = (
+            first.namespace, gated, pinned_to, gang is not None, first.terms.overflow, first.terms.grace,
+            first.terms.checkpoint_time, first.terms.checkpoint_every is not None,
         )  # fmt: skip
         self.need = time_needed(first.terms, None)
         rest_of_gang = bool(pinned_to) and gated

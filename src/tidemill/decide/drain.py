@@ -32,6 +32,7 @@ FORCE_MARGIN = timedelta(minutes=1)
 
 def drain(draft: Draft) -> None:
     allowed = {budget.workload: budget.allowed for budget in draft.world.budgets}
+    emptying: list[Life] = []
     for life in draft.lives:
         if life.ending:
             continue
@@ -46,11 +47,15 @@ def drain(draft: Draft) -> None:
                 life.ending = True
                 draft.do(CancelDrain(life.node.name, f"{life.source.label} was extended and paid for"))
             else:
-                _empty(draft, life, allowed)
+                emptying.append(life)
         elif life.drain_from is not None and draft.now >= life.drain_from:
             _start(draft, life)
         else:
             draft.wake(life.drain_from)
+    for life in sorted(
+        emptying, key=lambda life: life.node.name
+    ):  # they share budgets: in an order of their own
+        _empty(draft, life, allowed)
 
 
 def _end_moved(draft: Draft, life: Life) -> bool:
@@ -96,7 +101,7 @@ def _empty(draft: Draft, life: Life, allowed: dict[str, int]) -> None:
     if not life.pods:
         draft.do(Terminate(life.node.key, f"{life.node.name} is drained ({_why(life)})"))
         return
-    for pod in life.pods:
+    for pod in sorted(life.pods, key=lambda pod: pod.full_name):
         _let_go(draft, life, pod, allowed)
 
 

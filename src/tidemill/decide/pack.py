@@ -44,11 +44,11 @@ def pack(draft: Draft, items: Sequence[Item], found: Rooms) -> Packing:
         solution = solve(statement.problem)
         spent = _added_usd_h(statement, solution)
         if _money_lasts(draft, statement, solution, spent):
-            return _read(statement, solution)
+            return _read(items, statement, solution)
         added = {**added, **spent}
     found.openings[:] = [opening for opening in found.openings if opening.purse is None]
     statement = state(draft, items, found, {})
-    return _read(statement, solve(statement.problem))
+    return _read(items, statement, solve(statement.problem))
 
 
 def _cheapest(found: Rooms) -> dict[int, float]:
@@ -84,27 +84,25 @@ def _money_lasts(
     return True
 
 
-def _read(statement: Statement, solution: Solution) -> Packing:
+def _read(items: Sequence[Item], statement: Statement, solution: Solution) -> Packing:
     """Take the rooms and open the openings as the solution says, and sort its answers by item."""
-    room_of: dict[int, Room] = {}
-    for place, asks in solution.existing.items():
-        for ask in asks:
-            room_of[ask] = statement.rooms[place]
+    room_of: dict[str, Room] = {}  # by pod
+    asks = statement.problem.asks
+    for place, there in solution.existing.items():
+        for ask in there:
+            room_of[asks[ask].id] = statement.rooms[place]
     for node in solution.opened:
         opening, end = statement.openings[id(node.flavour)]
         opening.open()
         room = _new_room(opening, end)
         for ask in node.asks:
-            room_of[ask] = room
+            room_of[asks[ask].id] = room
     packing = Packing()
-    start = 0
-    while start < len(statement.waiting):
-        item = statement.waiting[start][0]
-        rooms = [room_of[ask] for ask in range(start, start + len(item.pods)) if ask in room_of]
-        start += len(item.pods)
-        if len(rooms) < len(item.pods):
+    for item in items:
+        if item.pods[0].uid not in room_of:  # a gang has all its rooms or none
             packing.unplaced.append(item)
             continue
+        rooms = [room_of[pod.uid] for pod in item.pods]
         for pod, room in zip(item.pods, rooms, strict=True):
             room.take(pod.shape.requests)
         packing.placements.append(Placement(item, rooms))

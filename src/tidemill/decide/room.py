@@ -101,6 +101,9 @@ class Rooms:
         self.returning: list[Group] = []
         self.allowances = {name: Allowance.of(one.pool.spec.limits) for name, one in draft.templates.items()}
         self.daemons: Mapping[str, int] = {}
+        self.promised: dict[
+            int, tuple[datetime, str]
+        ] = {}  # by identity of a gang: from when, on which source
         self.between_pods = False  # somebody has rules about other pods: who stands where matters
 
     @property

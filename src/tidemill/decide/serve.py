@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from hashlib import blake2b
 
-from tidemill.decide.admit import Item, stop_gang, waiting
+from tidemill.decide.admit import Item, stop_gang, time_needed, useful_until, waiting
 from tidemill.decide.draft import Draft
 from tidemill.decide.handover import claim
 from tidemill.decide.launches import InFlight
@@ -13,6 +13,7 @@ from tidemill.decide.nodes import Phase
 from tidemill.decide.openings import Opening, end_of_opening
 from tidemill.decide.pack import Packing, Placement, pack
 from tidemill.decide.permits import worth_launching
+from tidemill.decide.reserve import reserve
 from tidemill.decide.room import BOOT, Room, Rooms, Stage, survey
 from tidemill.decide.why import Explainer
 from tidemill.plan import Admit, Launch, Recreate
@@ -34,6 +35,7 @@ def serve(draft: Draft, in_flight: InFlight) -> None:
     )
     warm(draft, found)
     claim(draft, found)
+    reserve(draft, items, found)
     packing = pack(draft, items, found)
     for placement in packing.placements:
         for room in placement.rooms:
@@ -133,6 +135,7 @@ def _start_or_wait(draft: Draft, placement: Placement) -> None:
             )  # fmt: skip
         return
     for pod, room in zip(item.pods, rooms, strict=True):
+        _wake_when_too_late(draft, item, room)
         if room.group.stage is Stage.READY:
             draft.hold(pod, "gang", f"room on {room.name} is held for it until the rest of its gang has room")
         elif room.group.returning:
@@ -145,6 +148,15 @@ def _start_or_wait(draft: Draft, placement: Placement) -> None:
             draft.hold(
                 pod, "launching", f"a {_opening_words(room)} is being launched for it", draft.now + BOOT
             )
+
+
+def _wake_when_too_late(draft: Draft, item: Item, room: Room) -> None:
+    """Room that is long in coming may not last any more when it is there: then something else must be found."""
+    template = room.group.template
+    if template is not None and item.gated:
+        until = useful_until(item, room.group.end, template.pool)
+        if until is not None:
+            draft.wake(until - time_needed(item.terms, template.pool) - BOOT + timedelta(seconds=1))
 
 
 def _stage_sentence(phase: Phase, name: str) -> str:

@@ -7,11 +7,12 @@ resource of its own: whoever would still be there at that instant asks for it to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from tidemill.decide.admit import POD_START, Item, expected_run, lasts
+from tidemill.decide.admit import POD_START, Item, expected_run, lasts, useful_until
 from tidemill.decide.draft import Draft, End
 from tidemill.decide.facts import residents_of
 from tidemill.decide.openings import Opening, Purse, end_of_opening, money_allows
@@ -51,12 +52,13 @@ class Promise:
 def state(draft: Draft, items: Sequence[Item], found: Rooms, added_usd_h: Mapping[int, float]) -> Statement:
     """`added_usd_h`: by identity of a purse, what new nodes are assumed to cost an hour: money ends sooner then."""
     words = _Words(draft, found, _promises(found), added_usd_h)
-    rooms = [room for group in words.groups for room in group.rooms]
+    flavours, openings = words.flavours()
+    asks, waiting = words.asks(items, flavours)
+    rooms = [room for group in words.groups for room in group.rooms] if asks else []
+    rooms.sort(key=lambda room: (room.group.rank, room.name))  # whoever listed them, in whatever order
     places = [words.place(room) for room in rooms]
     if found.between_pods:
         places += _closed(draft, rooms)
-    flavours, openings = words.flavours()
-    asks, waiting = words.asks(items)
     problem = Problem(
         draft.now,
         tuple(asks),
@@ -69,6 +71,47 @@ def state(draft: Draft, items: Sequence[Item], found: Rooms, added_usd_h: Mappin
         boot=BOOT,
     )
     return Statement(problem, rooms, openings, waiting)
+
+
+class _Chance:
+    """A long queue mostly waits for what nobody has: who wants more than there is need not be asked about.
+
+    For those who refuse the same groups, rules between pods left aside.
+    """
+
+    def __init__(self, groups: Iterable[Group], flavours: Iterable[Flavour]) -> None:
+        rooms = self._rooms = [room.free for group in groups for room in group.rooms]
+        new = self._new = [flavour.capacity for flavour in flavours]
+        self._largest: dict[str, int] = {}
+        for free in (*rooms, *new):
+            for name, amount in free.items():
+                if amount > self._largest.get(name, 0):
+                    self._largest[name] = amount
+        self._fitting: dict[int, int] = {}
+
+    def has(self, item: Item) -> bool:
+        largest = self._largest
+        for pod in item.pods:
+            if any(largest.get(name, 0) < amount for name, amount in pod.shape.requests if amount):
+                return False
+        return item.gang is None or bool(self._new) or self._holds(item.shape) >= len(item.pods)
+
+    def _holds(self, shape: PodShape) -> int:
+        """At most how many of a shape the rooms there are hold."""
+        known = self._fitting.get(id(shape))
+        if known is None:
+            asked = [(name, amount) for name, amount in shape.requests if amount]
+            known = self._fitting[id(shape)] = sum(
+                max(
+                    0,
+                    min(
+                        (free.get(name, 0) // amount for name, amount in asked),
+                        default=free.get(names.PODS, 0),
+                    ),
+                )
+                for free in self._rooms
+            )
+        return known
 
 
 def _closed(draft: Draft, rooms: Iterable[Room]) -> list[Place]:
@@ -121,6 +164,7 @@ class _Words:
     _names: dict[int, str] = field(default_factory=dict)
     _opening_groups: dict[tuple[object, ...], tuple[str, Opening, End]] = field(default_factory=dict)
     _refused: dict[tuple[object, ...], frozenset[str]] = field(default_factory=dict)
+    _until: dict[tuple[object, ...], list[timedelta]] = field(default_factory=dict)
     _sets: dict[frozenset[str], frozenset[str]] = field(default_factory=dict)
     _shapes: dict[tuple[int, tuple[int, ...]], PodShape] = field(default_factory=dict)
     _promised: tuple[str, ...] = ()  # resources that are promised at all
@@ -144,7 +188,7 @@ class _Words:
             self._with_promises(room) if self.promises else room.free,
             group.taints,
             residents=self._residents(room) if self.found.between_pods else (),
-            rank=(int(group.stage), *group.order, ends),
+            rank=(int(group.stage), *group.order, ends, int(group.returning)),
             group=self._names[id(group)],
         )
 
@@ -184,7 +228,7 @@ class _Words:
             flavour = Flavour(
                 kind.name, opening.labels, self._unpromised(opening.free), opening.usd_h, opening.template.taints,
                 stock=opening.source.id, budget=opening.pool.name, consumes=consumes,
-                rank=(int(Stage.NEW), *opening.order, ends if prepaid else 0), group=name,
+                rank=(int(Stage.NEW), *opening.order, ends if prepaid else 0, 0), group=name,
             )  # fmt: skip
             flavours.append(flavour)
             openings[id(flavour)] = (opening, end)
@@ -212,12 +256,23 @@ class _Words:
 
     # --- asks ---
 
-    def asks(self, items: Sequence[Item]) -> tuple[list[Ask], list[tuple[Item, Pod]]]:
+    def asks(
+        self, items: Sequence[Item], flavours: Sequence[Flavour]
+    ) -> tuple[list[Ask], list[tuple[Item, Pod]]]:
+        """Of those who have a chance at all."""
         levels = _levels(self.draft, items)
         asks: list[Ask] = []
         waiting: list[tuple[Item, Pod]] = []
+        chances: dict[frozenset[str], _Chance] = {}
         for number, item in enumerate(items):
             refuses = self._refuses(item)
+            chance = chances.get(refuses)
+            if chance is None:
+                open_to = [group for group in self.groups if self._names[id(group)] not in refuses]
+                new = [flavour for flavour in flavours if flavour.group not in refuses]
+                chance = chances[refuses] = _Chance(open_to, new)
+            if not chance.has(item):
+                continue
             promised = self._held_by(item) if self.promises else ()
             gang = Gang(f"{number}", len(item.pods)) if len(item.pods) > 1 else None
             for pod in item.pods:
@@ -228,20 +283,45 @@ class _Words:
         return asks, waiting
 
     def _refuses(self, item: Item) -> frozenset[str]:
-        first = item.pods[0]
-        key = (first.namespace, item.gated, item.pinned_to, id(item.terms), item.gang is not None)
+        """Whoever differs only in how long it needs refuses the same, up to the next end it would run into."""
+        key: tuple[object, ...] = item.standing
+        if item.terms.expected is not None:  # else the pool says how long it is assumed to run
+            ends = self._until.get(key)
+            if ends is None:
+                ends = self._until[key] = self._longest_stays(item)
+            key = (key, bisect_left(ends, item.need))
+        else:
+            key = (key, id(item.terms))
         known = self._refused.get(key)
         if known is None:
-            draft = self.draft
-            shut = {self._names[id(group)] for group in self.groups if barred(draft, item, group)}
-            for name, opening, end in self._opening_groups.values():
-                late = not lasts(item, end, opening.pool, draft.now + BOOT)
-                opted_out = opening.purse is not None and not item.terms.overflow
-                if late or opted_out or stranger_to(item, opening) is not None:
-                    shut.add(name)
-            known = frozenset(shut)
+            known = frozenset(self._shut(item))
             known = self._refused[key] = self._sets.setdefault(known, known)
         return known
+
+    def _shut(self, item: Item) -> Iterator[str]:
+        draft = self.draft
+        for group in self.groups:
+            if barred(draft, item, group):
+                yield self._names[id(group)]
+        for name, opening, end in self._opening_groups.values():
+            late = not lasts(item, end, opening.pool, draft.now + BOOT)
+            opted_out = opening.purse is not None and not item.terms.overflow
+            if late or opted_out or stranger_to(item, opening) is not None:
+                yield name
+
+    def _longest_stays(self, item: Item) -> list[timedelta]:
+        """How long an item of this standing could stay in each group and opening that ends, in order."""
+        now = self.draft.now
+        ends = [
+            (group.end, group.template.pool, now if group.stage is Stage.READY else now + BOOT)
+            for group in self.groups
+            if group.template is not None
+        ]
+        ends += [(end, opening.pool, now + BOOT) for _, opening, end in self._opening_groups.values()]
+        stays = {
+            until - start for end, pool, start in ends if (until := useful_until(item, end, pool)) is not None
+        }
+        return sorted(stays)
 
     def _held_by(self, item: Item) -> tuple[int, ...]:
         """Promises it must leave room beside: those that fall due before it is done."""
@@ -278,8 +358,10 @@ def _levels(draft: Draft, items: Sequence[Item]) -> list[int]:
     """What is promised already first, then priority, then how long it has waited, in few classes."""
     keys = []
     for item in items:
-        age = draft.now - item.pods[0].created_at
-        waited = sum(age >= bound for bound in AGES)
+        came = item.pods[0].created_at
+        waited = sum(draft.now - came >= bound for bound in AGES)
+        if waited < len(AGES) and len(items) > 1:
+            draft.wake(came + AGES[waited])
         promised, rest_of_gang, priority = item.turn[:3]
         keys.append((promised, rest_of_gang, priority, -waited))
     order = {key: -number for number, key in enumerate(sorted(set(keys)))}

@@ -47,8 +47,16 @@ class Explainer:
         sentence = answer.sentence
         if answer.timed:
             sentence = sentence.replace(_NEED, format_duration(item.need))
+        earliest = answer.earliest
+        promised = self._found.promised.get(id(item))
+        if promised is not None:
+            since, source = promised
+            sentence = (
+                f"nodes of {source} are kept for it; the last of them is free about {format_instant(since)}"
+            )
+            earliest = since if earliest is None else min(earliest, since)
         for pod in item.pods:
-            self._draft.hold(pod, answer.code, sentence, answer.earliest)
+            self._draft.hold(pod, answer.code, sentence, earliest)
 
     def _recall(self, item: Item) -> Answer | None:
         for shortest, longest, answer in self._known.get(item.kind, ()):

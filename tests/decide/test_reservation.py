@@ -1,0 +1,116 @@
+"""A gang that has waited long gets the next nodes that come free together; nobody is stopped for it (PE-11)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.decide.builders import ago, ahead, block, gang, node, of, pod, spec, why, world
+from tidemill.decide import decide
+from tidemill.plan import Admit
+from tidemill.spec.units import parse_duration
+from tidemill.world import Node, Pod, PodPhase
+
+pytestmark = pytest.mark.requirement("PE-11")
+
+
+def old(pods: list[Pod], age: str = "20m") -> list[Pod]:
+    return [replace(one, created_at=ago(age)) for one in pods]
+
+
+def busy(name: str, on: Node, *, expected: str | None, started: str = "30m") -> Pod:
+    one = pod(name, gpus=8, expected=expected) if expected is not None else pod(name, gpus=8)
+    return replace(
+        one,
+        gated=False,
+        pinned_to="cr-1",
+        node=on.name,
+        phase=PodPhase.RUNNING,
+        started_at=ago(started),
+        ready=True,
+    )
+
+
+def admitted(plan: object) -> set[str]:
+    return {uid for action in of(plan, Admit) for uid in action.pods}  # type: ignore[arg-type]
+
+
+def test_a_node_that_comes_free_is_kept_for_an_old_gang():
+    free, taken = node("i-1"), node("i-2")
+    runs = busy("runs", taken, expected="90m")  # until an hour from now
+    newcomer = pod("newcomer", gpus=8, expected="4h")
+    there = world(block(count=2), free, taken, runs, old(gang(size=2, expected="2h")), newcomer)
+    plan = decide(spec(), there)
+    assert not admitted(plan)
+    assert "nodes of cr-1 are kept for it" in why(plan, there.pods[1]).reason
+    assert why(plan, there.pods[1]).earliest == ahead("1h")
+
+
+def test_a_gang_that_just_came_holds_nobody_back():
+    free, taken = node("i-1"), node("i-2")
+    newcomer = pod("newcomer", gpus=8, expected="4h")
+    there = world(block(count=2), free, taken, busy("runs", taken, expected="90m"), gang(size=2), newcomer)
+    assert admitted(decide(spec(), there)) == {newcomer.uid}
+
+
+def test_work_that_is_done_by_then_fills_the_gap():
+    free, taken = node("i-1"), node("i-2")
+    quick, slow = pod("quick", gpus=8, expected="30m"), pod("slow", gpus=8, expected="3h")
+    there = world(
+        block(count=2),
+        free,
+        taken,
+        busy("runs", taken, expected="90m"),
+        old(gang(size=2, expected="2h")),
+        slow,
+        quick,
+    )
+    assert admitted(decide(spec(), there)) == {quick.uid}
+
+
+def test_whoever_is_before_it_in_line_is_not_held_back():
+    free, taken = node("i-1"), node("i-2")
+    urgent = pod("urgent", gpus=8, expected="4h", priority=10)
+    there = world(block(count=2), free, taken, busy("runs", taken, expected="90m"), old(gang(size=2)), urgent)
+    assert admitted(decide(spec(), there)) == {urgent.uid}
+
+
+def test_nodes_whose_work_has_no_known_end_are_not_waited_for():
+    free, taken = node("i-1"), node("i-2")
+    newcomer = pod("newcomer", gpus=8, expected="4h")
+    endless = busy("endless", taken, expected=None)
+    there = world(block(count=2), free, taken, endless, old(gang(size=2, expected="2h")), newcomer)
+    assert admitted(decide(spec(), there)) == {newcomer.uid}
+
+
+def test_a_block_that_would_end_too_soon_by_then_is_not_kept():
+    free, taken = node("i-1"), node("i-2")
+    newcomer = pod("newcomer", gpus=8, expected="1h")
+    there = world(
+        block(count=2, ends_in="5h"), free, taken, busy("runs", taken, expected="90m"),
+        old(gang(size=2, expected="4h")), newcomer,
+    )  # fmt: skip
+    assert admitted(decide(spec(), there)) == {newcomer.uid}
+
+
+def test_only_as_many_nodes_are_kept_as_the_gang_needs():
+    nodes = [node(f"i-{number}") for number in range(1, 5)]
+    newcomers = [pod(f"newcomer-{number}", gpus=8, expected="4h") for number in range(3)]
+    runs = [busy(f"runs-{number}", on, expected=expected) for number, (on, expected) in
+            enumerate(zip(nodes[2:], ("60m", "3h"), strict=True))]  # fmt: skip
+    # Two are free now, the third in half an hour: the gang of three waits for those, nothing is left over.
+    there = world(block(count=4), *nodes, runs, old(gang(size=3, expected="2h")), newcomers)
+    assert not admitted(decide(spec(), there))
+    # A gang of two fits at once, and then nothing needs to be kept for it.
+    there = world(block(count=4), *nodes, runs, old(gang(size=2, expected="2h")), newcomers)
+    assert len(admitted(decide(spec(), there))) == 2
+
+
+def test_a_gang_becomes_old_by_itself():
+    free, taken = node("i-1"), node("i-2")
+    fresh = [replace(one, created_at=ago("3m")) for one in gang(size=2, expected="2h")]
+    there = world(block(count=2), free, taken, busy("runs", taken, expected="90m"), fresh)
+    wake_at = decide(spec(), there).wake_at
+    assert wake_at is not None
+    assert wake_at <= there.now + parse_duration("7m")
