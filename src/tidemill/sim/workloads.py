@@ -6,11 +6,11 @@ it are in `jobs` and `services`. Nothing here knows a node, a source or the engi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
-from tidemill.spec import names
+from tidemill.spec import names, podspec
 from tidemill.spec.scenario import JobStream, PodTemplate, Service
 from tidemill.world import PodShape, Terms, Toleration
 
@@ -28,11 +28,11 @@ def shape_of(template: PodTemplate) -> PodShape:
         names.NEURON: template.neuron,
         names.EFA: template.efa,
     }
-    return PodShape(
-        requests=tuple(sorted((name, count) for name, count in requests.items() if count)),
-        node_selector=tuple(sorted(template.node_selector.items())),
-        tolerations=tuple(Toleration(key=key, operator="Exists") for key in template.tolerate),
+    written = podspec.shape_of(
+        template, tuple(sorted((name, count) for name, count in requests.items() if count))
     )
+    named = tuple(Toleration(key=key, operator="Exists") for key in template.tolerate)
+    return replace(written, tolerations=(*named, *written.tolerations))
 
 
 def terms_of(template: PodTemplate, duration: timedelta | None = None) -> Terms:

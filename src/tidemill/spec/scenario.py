@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from tidemill.spec.models import Document, Model, Name
+from tidemill.spec.podspec import Placement
 from tidemill.spec.units import Count, CpuMilli, Duration, Instant, Length, MemoryBytes
 
 
@@ -63,17 +64,19 @@ class Arrivals(Model):
         return self
 
 
-class PodTemplate(Model):
-    """What each pod of a job or service asks for."""
+class PodTemplate(Placement):
+    """What each pod of a job or service asks for, and where it may run, the latter spelled as in Kubernetes.
+
+    Pods of a job are in the namespace of its team, or in `training`; those of a service in `serving`.
+    """
 
     gpus: Count = Field(default=0, ge=0)
     neuron: Count = Field(default=0, ge=0)
     efa: Count = Field(default=0, ge=0)
     cpu: CpuMilli = 1000
     memory: MemoryBytes = 2**30
-    node_selector: dict[str, str] = {}
     tolerate: tuple[str, ...] = ("nvidia.com/gpu",)
-    """Taint keys it tolerates."""
+    """Taint keys it tolerates, whatever their value and effect, beside its `tolerations`."""
     grace: Duration = timedelta(seconds=30)
     """terminationGracePeriodSeconds: what it needs to stop cleanly."""
     load: Duration = timedelta(0)
