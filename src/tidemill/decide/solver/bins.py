@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from tidemill.decide.solver.crowd import Crowd, Steps
+from tidemill.decide.solver.company import Steps
+from tidemill.decide.solver.crowd import Crowd
 
 if TYPE_CHECKING:
     from tidemill.decide.solver.ground import Ladder, Site, Stratum
@@ -34,7 +35,7 @@ class Bin:
         self.asks: list[int] = []
         self.counts: dict[int, int] = {}  # host counters
         self.caps: dict[int, int] = {}  # host counters somebody here minds -> how many there may be
-        self.refuses = 0  # bits of whom it has no place for, see `crowd.Steps`
+        self.refuses = 0  # bits of whom it has no place for, see `company.Steps`
         self.ports: set[tuple[str, int, str]] | None = None
         self.place = -1  # index of the place, or -1: a new node
         self.group: int | str = -1  # of the place: who may stand on one of a group may stand on all of them
@@ -100,6 +101,15 @@ class Bin:
         self.refuses = refuses
         if crowd.ports:
             self.ports = (self.ports or set()) | set(crowd.ports)
+
+    def twin(self, number: int, asks: list[int]) -> Bin:
+        """Another one just opened like this one, with as many pods of the same crowd."""
+        other = Bin(number, self.site, self.free)
+        other.asks, other.counts, other.caps = asks, self.counts.copy(), self.caps.copy()
+        other.refuses, other.ports = self.refuses, self.ports and set(self.ports)
+        other.stratum, other.ladder, other.rung = self.stratum, self.ladder, self.rung
+        other.eligibilities = self.eligibilities
+        return other
 
     def ports_free(self, crowd: Crowd) -> bool:
         return not (crowd.ports and self.ports and any(_clash(a, b) for a in crowd.ports for b in self.ports))

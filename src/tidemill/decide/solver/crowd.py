@@ -1,7 +1,7 @@
 """Asks that are alike are one crowd: what is true of one is worked out once for all of them.
 
-A shape is compiled into small integers: what it needs of each resource, which counters it moves (because its
-labels match somebody's selector) and which counters it minds. Nothing here knows a node.
+A shape is compiled into small integers: what it needs of each resource, where it may go, and (in `company`) which
+counters it moves and minds. Nothing here knows a node.
 """
 
 from __future__ import annotations
@@ -11,31 +11,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from tidemill.decide.problem import Problem
-from tidemill.decide.rules import selects
+from tidemill.decide.solver.company import HOST as HOST
+from tidemill.decide.solver.company import Counter as Counter
+from tidemill.decide.solver.company import Registry, Steps
 from tidemill.spec import names
-from tidemill.world import Expression, PodShape, PodTerm, Selector, Spread
-
-HOST = names.LABEL_HOSTNAME
-
-# Whom the pods on a host keep out is a set of bits. Bit n, for a host counter n: somebody there has as many of
-# those it counts as it puts up with. Further bits: more of them are there than this many, for every many that some
-# crowd minds. A crowd goes where none of the bits it minds is set. Above all these, a number tells who else may
-# join the pods there.
-Steps = dict[int, tuple[tuple[int, int], ...]]  # host counter -> (this many, the bit)
-
-
-@dataclass(slots=True, eq=False)
-class Counter:
-    """Pods that match a selector, counted per value of a topology key."""
-
-    number: int
-    key: str
-    selector: Selector
-    namespaces: frozenset[str]
-    watched: bool = False  # somebody minds how it grows: a spread, or an anti-affinity
-
-    def matches(self, shape: PodShape, namespace: str) -> bool:
-        return namespace in self.namespaces and selects(self.selector, dict(shape.labels))
+from tidemill.world import Amounts, PodShape, Spread
 
 
 @dataclass(slots=True, eq=False)
@@ -55,25 +35,21 @@ class Crowd:
     size: float = 0.0  # its share of a typical node, for ordering
     eligibility: int = 0  # crowds with the same number may use the same places
     names_host: bool = False  # it speaks of hosts by name: places of one group are not all alike to it
-    # Counters by kind of place: the host, or a larger domain.
+    # Its `Company`, at hand: what it moves and minds on hosts and in larger domains.
     host_moves: tuple[int, ...] = ()
-    host_caps: tuple[
-        tuple[int, int, int], ...
-    ] = ()  # counter, how many may be there, whether it counts itself
-    host_apart: frozenset[int] = frozenset()  # those of the caps that are anti-affinities
-    host_company: tuple[tuple[int, bool], ...] = ()  # counter it must find there, whether it matches itself
+    host_caps: tuple[tuple[int, int, int], ...] = ()
+    host_apart: frozenset[int] = frozenset()
+    host_company: tuple[tuple[int, bool], ...] = ()
     moves: tuple[int, ...] = ()
-    spreads: tuple[tuple[int, Spread, int], ...] = ()  # counter, rule, whether it counts itself
-    apart: tuple[tuple[int, int], ...] = ()  # counter that must be 0 in its domain, whether it counts itself
+    spreads: tuple[tuple[int, Spread, int], ...] = ()
+    apart: tuple[tuple[int, int], ...] = ()
     company: tuple[tuple[int, bool], ...] = ()
+    minds: int = 0
+    marks: tuple[tuple[int, int, tuple[tuple[int, int], ...]], ...] = ()
+    solitary: bool = False
     ports: tuple[tuple[str, int, str], ...] = ()
     careful: bool = False  # its rules are about particular company: counting by domain is not enough
-    minds: int = 0  # bits that must not be set where it goes
-    marks: tuple[
-        tuple[int, int, tuple[tuple[int, int], ...]], ...
-    ] = ()  # its host moves: counter, bit, steps
     alone: frozenset[int] = frozenset()  # its eligibility and no other
-    solitary: bool = False  # each of its pods keeps the others off its host: as many hosts as it has pods
     picky: bool = False  # who else is on its host matters, to it or to them
 
     @property
@@ -99,29 +75,14 @@ class Crowds:
 def gather(problem: Problem) -> Crowds:
     """Group the asks, number the counters, and compile every crowd."""
     found = Crowds()
-    groups: dict[tuple[object, ...], list[int]] = {}
-    for number, ask in enumerate(problem.asks):
-        gang = (ask.gang.name, ask.namespace) if ask.gang is not None else None
-        key = (
-            id(ask.shape),
-            ask.namespace,
-            ask.priority,
-            ask.overflow,
-            ask.need,
-            ask.lead,
-            ask.refuses,
-            gang,
-        )
-        members = groups.get(key)
-        if members is None:
-            groups[key] = [number]
-        else:
-            members.append(number)
-    for members in groups.values():
-        first = problem.asks[members[0]]
-        if any(problem.asks[member].since < first.since for member in members):
-            members.sort(key=lambda member: (problem.asks[member].since, member))
-            first = problem.asks[members[0]]
+    asks = problem.asks
+    by_age = [ask.since for ask in asks]
+    in_order = by_age == sorted(by_age)
+    for members in _alike(problem):
+        first = asks[members[0]]
+        if not in_order:
+            members.sort(key=lambda member: (asks[member].since, member))
+            first = asks[members[0]]
         crowd = Crowd(
             first.shape, first.namespace, first.priority, first.overflow, first.need, first.lead,
             first.refuses, members, since=first.since, ports=first.shape.host_ports,
@@ -129,8 +90,23 @@ def gather(problem: Problem) -> Crowds:
         (found.gangs if first.gang is not None else found.crowds).append(crowd)
     everyone = found.crowds + found.gangs
     _number_dimensions(found, everyone)
-    _Compiler(problem, found).compile(everyone)
+    _compile(problem, found, everyone)
     return found
+
+
+def _alike(problem: Problem) -> Iterable[list[int]]:
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for number, ask in enumerate(problem.asks):
+        gang = None if ask.gang is None else (ask.gang.name, ask.namespace)
+        key = (
+            id(ask.shape), ask.namespace, ask.priority, ask.overflow, ask.need, ask.lead, ask.refuses, gang,
+        )  # fmt: skip
+        members = groups.get(key)
+        if members is None:
+            groups[key] = [number]
+        else:
+            members.append(number)
+    return groups.values()
 
 
 def _number_dimensions(found: Crowds, everyone: Iterable[Crowd]) -> None:
@@ -140,134 +116,79 @@ def _number_dimensions(found: Crowds, everyone: Iterable[Crowd]) -> None:
     found.dimensions = [*first, *sorted(asked - set(first) - {names.PODS}), names.PODS]
 
 
-class _Compiler:
-    def __init__(self, problem: Problem, found: Crowds) -> None:
-        self._problem, self._found = problem, found
-        self._numbers: dict[tuple[str, Selector, frozenset[str]], Counter] = {}
-        self._profiles: dict[tuple[object, ...], int] = {}
-        self._typical = _typical_node(problem, found.dimensions)
-        found.weights = [1 / amount for amount in self._typical[:-1]] + [0.0]
-
-    def compile(self, everyone: Sequence[Crowd]) -> None:
-        for crowd in everyone:
-            self._compile_own(crowd)
-        residents = [one for place in self._problem.places for one in place.residents]
-        for shape, namespace in {
-            (id(one.shape), one.namespace): (one.shape, one.namespace) for one in residents
-        }.values():
-            for term in shape.anti_affinity:
-                self._counter(
-                    term.topology_key, term.selector, term.namespaces or (namespace,)
-                ).watched = True
-        keys = {counter.key for counter in self._found.counters} - {HOST}
-        if self._found.gangs:
-            keys |= {names.LABEL_ZONE, names.LABEL_SOURCE}  # a gang runs in one zone, on one source
-        self._found.keys = tuple(sorted(keys))
-        matches: dict[tuple[tuple[tuple[str, str], ...], str], tuple[tuple[int, ...], tuple[int, ...]]] = {}
-        for crowd in everyone:
-            labelled = (crowd.shape.labels, crowd.namespace)
-            moved = matches.get(labelled)
-            if moved is None:
-                moved = matches[labelled] = self._moved(crowd)
-            crowd.host_moves, crowd.moves = moved
-        self._number_bits(everyone)
-        for crowd in everyone:
-            crowd.picky = bool(crowd.host_moves or crowd.host_caps or crowd.host_company or crowd.ports)
-
-    def _number_bits(self, everyone: Sequence[Crowd]) -> None:
-        minded = {(counter, cap - own) for crowd in everyone for counter, cap, own in crowd.host_caps}
-        bits = {entry: 1 << (len(self._found.counters) + place) for place, entry in enumerate(sorted(minded))}
-        steps: dict[int, list[tuple[int, int]]] = {}
-        for (counter, most), bit in bits.items():
-            steps.setdefault(counter, []).append((most, bit))
-        self._found.bits = len(self._found.counters) + len(minded)
-        self._found.steps = {counter: tuple(of) for counter, of in steps.items()}
-        for crowd in everyone:
-            if crowd.host_moves or crowd.host_caps:
-                crowd.marks = tuple(
-                    (one, 1 << one, self._found.steps.get(one, ())) for one in crowd.host_moves
-                )
-                crowd.minds = sum(1 << counter for counter in crowd.host_moves)
-                for counter, cap, own in crowd.host_caps:
-                    crowd.minds |= bits[(counter, cap - own)]
-                crowd.solitary = any(own and cap == 1 for _, cap, own in crowd.host_caps)
-
-    def _moved(self, crowd: Crowd) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        hit = [one for one in self._found.counters if one.matches(crowd.shape, crowd.namespace)]
-        host = tuple(one.number for one in hit if one.key == HOST)
-        return host, tuple(one.number for one in hit if one.key != HOST)
-
-    def _compile_own(self, crowd: Crowd) -> None:
-        shape, index = crowd.shape, {name: place for place, name in enumerate(self._found.dimensions)}
-        wants = sorted(
-            (index[name], amount) for name, amount in shape.requests if amount > 0 and name != names.PODS
+def _compile(problem: Problem, found: Crowds, everyone: Sequence[Crowd]) -> None:
+    registry, needs, profiles = Registry(), _Needs(problem, found.dimensions), _Profiles()
+    companies = []
+    for crowd in everyone:
+        crowd.wants, crowd.size = needs.of(crowd.shape)
+        crowd.eligibility, crowd.alone, crowd.names_host = profiles.of(crowd)
+        companies.append(registry.company(crowd.shape, crowd.namespace))
+    residents = {(id(one.shape), one.namespace): one for place in problem.places for one in place.residents}
+    for resident in residents.values():
+        registry.watch(resident.shape, resident.namespace)
+    registry.complete()
+    for crowd, one in zip(everyone, companies, strict=True):
+        crowd.host_moves, crowd.host_caps, crowd.host_apart = one.host_moves, one.host_caps, one.host_apart
+        crowd.moves, crowd.spreads, crowd.apart, crowd.company = (
+            one.moves,
+            one.spreads,
+            one.apart,
+            one.company,
         )
-        shares = sorted(
-            ((amount / self._typical[place], place, amount) for place, amount in wants), reverse=True
-        )
-        crowd.wants = (*((place, amount) for _, place, amount in shares), (index[names.PODS], 1))
-        crowd.size = sum(share for share, _, _ in shares)
+        crowd.host_company, crowd.careful, crowd.solitary = one.host_company, one.careful, one.solitary
+        crowd.minds, crowd.marks = one.minds, one.marks
+        crowd.picky = bool(one.host_moves or one.host_caps or one.host_company or crowd.ports)
+    found.weights = needs.weights
+    found.counters, found.steps, found.bits = registry.counters, registry.steps, registry.bits
+    keys = {counter.key for counter in registry.counters} - {HOST}
+    if found.gangs:
+        keys |= {names.LABEL_ZONE, names.LABEL_SOURCE}  # a gang runs in one zone, on one source
+    found.keys = tuple(sorted(keys))
+
+
+class _Needs:
+    """Requests as numbered dimensions, what is most of a typical node first."""
+
+    def __init__(self, problem: Problem, dimensions: Sequence[str]) -> None:
+        self._index = {name: place for place, name in enumerate(dimensions)}
+        self._typical = _typical_node(problem, dimensions)
+        self.weights = [1 / amount for amount in self._typical[:-1]] + [0.0]
+        self._known: dict[Amounts, tuple[tuple[tuple[int, int], ...], float]] = {}
+
+    def of(self, shape: PodShape) -> tuple[tuple[tuple[int, int], ...], float]:
+        known = self._known.get(shape.requests)
+        if known is None:
+            shares = [
+                (amount / self._typical[self._index[name]], self._index[name], amount)
+                for name, amount in shape.requests
+                if amount > 0 and name != names.PODS
+            ]
+            shares.sort(reverse=True)
+            wants = (*[(place, amount) for _, place, amount in shares], (self._index[names.PODS], 1))
+            known = self._known[shape.requests] = (wants, sum([share for share, _, _ in shares]))
+        return known
+
+
+class _Profiles:
+    """Crowds that may use the same places have one eligibility."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], tuple[int, frozenset[int], bool]] = {}
+
+    def of(self, crowd: Crowd) -> tuple[int, frozenset[int], bool]:
+        shape = crowd.shape
         profile = (
             shape.node_selector, shape.node_terms, shape.tolerations, shape.volume_zones, crowd.overflow,
             crowd.need, crowd.lead, crowd.refuses,
         )  # fmt: skip
-        crowd.eligibility = self._profiles.setdefault(profile, len(self._profiles))
-        crowd.alone = frozenset((crowd.eligibility,))
-        crowd.names_host = any(key == HOST for key, _ in shape.node_selector) or any(
-            one.key == HOST for term in shape.node_terms for one in term
-        )
-        crowd.careful = bool(shape.host_ports)
-        if not (shape.spread or shape.anti_affinity or shape.affinity):
-            return
-        host_caps: list[tuple[int, int, int]] = []
-        spreads: list[tuple[int, Spread, int]] = []
-        apart: list[tuple[int, int]] = []
-        for spread in shape.spread:
-            if not spread.hard:
-                continue
-            counter, own = self._minded(crowd, spread.topology_key, _spread_selector(spread, shape), ())
-            counter.watched = True
-            if spread.topology_key == HOST:
-                host_caps.append((counter.number, spread.max_skew, own))
-            else:
-                spreads.append((counter.number, spread, own))
-        for term in shape.anti_affinity:
-            counter, own = self._term(crowd, term)
-            counter.watched = True
-            if term.topology_key == HOST:
-                host_caps.append((counter.number, own, own))  # nobody else who matches
-                crowd.host_apart |= {counter.number}
-            else:
-                apart.append((counter.number, own))
-        company = [(self._term(crowd, term), term.topology_key == HOST) for term in shape.affinity]
-        crowd.host_caps, crowd.spreads, crowd.apart = tuple(host_caps), tuple(spreads), tuple(apart)
-        crowd.host_company = tuple((one.number, bool(own)) for (one, own), host in company if host)
-        crowd.company = tuple((one.number, bool(own)) for (one, own), host in company if not host)
-        crowd.careful |= bool(apart or crowd.host_company) or not all(own for _, own in crowd.company)
-
-    def _term(self, crowd: Crowd, term: PodTerm) -> tuple[Counter, int]:
-        return self._minded(crowd, term.topology_key, term.selector, term.namespaces)
-
-    def _minded(
-        self, crowd: Crowd, key: str, selector: Selector, namespaces: tuple[str, ...]
-    ) -> tuple[Counter, int]:
-        counter = self._counter(key, selector, namespaces or (crowd.namespace,))
-        return counter, int(counter.matches(crowd.shape, crowd.namespace))
-
-    def _counter(self, key: str, selector: Selector, namespaces: tuple[str, ...]) -> Counter:
-        named = (key, selector, frozenset(namespaces))
-        counter = self._numbers.get(named)
-        if counter is None:
-            counter = self._numbers[named] = Counter(len(self._found.counters), key, selector, named[2])
-            self._found.counters.append(counter)
-        return counter
-
-
-def _spread_selector(spread: Spread, shape: PodShape) -> Selector:
-    """matchLabelKeys adds the pod's own value of each key."""
-    labels = dict(shape.labels)
-    own = tuple(Expression(key, "In", (labels[key],)) for key in spread.match_label_keys if key in labels)
-    return (*spread.selector, *own)
+        known = self._known.get(profile)
+        if known is None:
+            number = len(self._known)
+            named = any(key == HOST for key, _ in shape.node_selector) or any(
+                one.key == HOST for term in shape.node_terms for one in term
+            )
+            known = self._known[profile] = (number, frozenset((number,)), named)
+        return known
 
 
 def _typical_node(problem: Problem, dimensions: Sequence[str]) -> list[float]:

@@ -158,6 +158,23 @@ class Filler:
         self.add(one)
         return one
 
+    def repeat(self, one: Bin, asks: list[int]) -> list[int]:
+        """Bins like the last one opened, for asks of the crowd that is on it, while there are any to be had."""
+        assert one.stratum is not None and one.ladder is not None
+        ground, stratum, consumes = self.ground, one.stratum, one.ladder.flavours[one.rung].consumes
+        each = len(one.asks)
+        nodes = min(len(asks) // each, ground.how_many(stratum, consumes))
+        shelf, bins, here = self.shelves[one.site], self.bins, self.by_site[one.site]
+        for place in range(nodes):
+            other = one.twin(len(bins), asks[place * each : place * each + each])
+            bins.append(other)
+            here.append(other)
+            shelf.add(other)
+        if stratum.stock:
+            ground.stocks[stratum.stock] -= nodes
+        ground.spend(stratum, consumes, nodes)
+        return asks[nodes * each :]
+
     def close(self, one: Bin) -> None:
         """The last bin opened, not used after all."""
         assert one is self.bins[-1] and not one.asks and one.stratum is not None and one.ladder is not None

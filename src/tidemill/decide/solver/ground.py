@@ -268,12 +268,20 @@ class Ground:
                 return False
         return True
 
-    def spend(self, stratum: Stratum, consumes: Mapping[str, int], sign: int) -> None:
+    def how_many(self, stratum: Stratum, consumes: Mapping[str, int]) -> int:
+        """Nodes that use up so much each, as far as the stock and the limits reach."""
+        most = self.stocks.get(stratum.stock, 0) if stratum.stock else NO_END
+        left = self.budgets.get(stratum.budget, {})
+        return min(
+            [most, *[left[name] // amount for name, amount in consumes.items() if amount and name in left]]
+        )
+
+    def spend(self, stratum: Stratum, consumes: Mapping[str, int], times: int) -> None:
         left = self.budgets.get(stratum.budget)
         if left is not None:
             for name, amount in consumes.items():
                 if name in left:
-                    left[name] -= sign * amount
+                    left[name] -= times * amount
 
     def _build(self, flavours: list[Flavour]) -> Ladder:
         """Cheapest first, at one price the one that wastes least; those that are never better are left out."""

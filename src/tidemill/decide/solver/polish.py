@@ -34,9 +34,10 @@ def _left_over(filler: Filler, bins: list[Bin]) -> float:
     used = [0] * len(weights)
     for one in bins:
         assert one.ladder is not None
+        free = one.free
         for place, amount in enumerate(one.ladder.capacities[one.rung]):
             held[place] += amount
-            used[place] += one.used[place]
+            used[place] += amount - free[place]
     return min(
         (1 - b / a for a, b, weight in zip(held, used, weights, strict=True) if a and weight), default=0.0
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from tidemill.decide.solver.bins import Bin, Free
 from tidemill.decide.solver.crowd import Crowd
 from tidemill.decide.solver.fill import Filler, shared_by, with_one
-from tidemill.decide.solver.ground import Ladder, Site, Stratum
+from tidemill.decide.solver.ground import Ladder, Site
 
 # How many of the bins that could grow are compared.
 _CLIMBERS = 16
@@ -104,7 +104,7 @@ def _make_room(filler: Filler, crowd: Crowd, asks: list[int], sites: Sequence[Si
         fewer, ahead = ahead, max(1, ahead - count)
         full = one.tolerance(crowd) <= 0
         if opening is not None and climb is None and len(sites) == 1 and full:
-            asks = _open_many(filler, crowd, asks, opening[1], opening[2], count)
+            asks = filler.repeat(one, asks)  # those who keep each other off their hosts
         climbs[one.site] = (
             None if full and climbs[one.site] is None else _best_climb(filler, crowd, one.site, ahead)
         )
@@ -135,24 +135,6 @@ def _leap(filler: Filler, one: Bin, crowd: Crowd, pods: int, paid: float) -> Non
         if (prices[rung] - paid) / holds <= share:
             best, share = rung, (prices[rung] - paid) / holds
     filler.settle(one, best)
-
-
-def _open_many(
-    filler: Filler, crowd: Crowd, asks: list[int], stratum: Stratum, rung: int, each: int
-) -> list[int]:
-    """Those who keep each other off their hosts: one new bin after the other, while there are any to be had."""
-    ground = filler.ground
-    ladder = ground.ladder(stratum, crowd.alone)
-    assert ladder is not None
-    consumes, start = ladder.flavours[rung].consumes, 0
-    while start < len(asks):
-        if stratum.stock and ground.stocks.get(stratum.stock, 0) < 1:
-            break
-        if not ground.allows(stratum, consumes):
-            break
-        filler.put(filler.open(crowd, stratum, rung), crowd, asks[start : start + each])
-        start += each
-    return asks[start:]
 
 
 def _best_climb(filler: Filler, crowd: Crowd, site: Site, ahead: int) -> Climb | None:

@@ -15,25 +15,18 @@ def deal(crowds: list[Crowd], ground: Ground, filler: Filler, dealer: Dealer) ->
     shares: list[Share] = []
     free: list[Crowd] = []
     for crowd in sorted((crowd for crowd in crowds if not crowd.careful), key=_difficulty):
-        allowed = reach.of(crowd)
-        if crowd.spreads or crowd.company:
-            allowed = _with_keys(crowd, allowed, ground, dealer)
+        allowed, exact = reach.counting(crowd, dealer)
         if not allowed:
             shares.append(Share(crowd, crowd.asks, ()))
-            continue
-        if not crowd.bound:
+        elif not crowd.bound:
             free.append(crowd)
-            continue
-        if any(
-            ground.counted(crowd, rule) != _values(ground, rule.topology_key, allowed)
-            for _, rule, _ in crowd.spreads
-        ):
+        elif not exact:
             crowd.careful = True  # domains it cannot reach hold back those it can: counting must be exact
-            continue
-        dealt, stuck = dealer.deal(crowd, allowed)
-        shares += dealt
-        if stuck:
-            shares.append(Share(crowd, stuck, ()))
+        else:
+            dealt, stuck = dealer.deal(crowd, allowed)
+            shares += dealt
+            if stuck:
+                shares.append(Share(crowd, stuck, ()))
     for crowd in free:
         allowed = reach.of(crowd)
         if crowd.solitary and len(allowed) > 1:
@@ -67,6 +60,23 @@ class _Reach:
             self._bins.setdefault(one.site[1], []).append(one)
         self._may_stand = filler.may_stand
         self._known: dict[int, list[Domain]] = {}
+        self._counting: dict[tuple[int, int, int], tuple[list[Domain], bool]] = {}
+
+    def counting(self, crowd: Crowd, dealer: Dealer) -> tuple[list[Domain], bool]:
+        """Those where the labels its rules are about exist, and whether they are all that count for its spreads."""
+        # Crowds with the same rules share the very tuples they were compiled into.
+        key = (crowd.eligibility, id(crowd.spreads), id(crowd.company))
+        known = self._counting.get(key)
+        if known is None:
+            allowed, ground = self.of(crowd), self._ground
+            if crowd.spreads or crowd.company:
+                allowed = _with_keys(crowd, allowed, ground, dealer)
+            exact = all(
+                ground.counted(crowd, rule) == _values(ground, rule.topology_key, allowed)
+                for _, rule, _ in crowd.spreads
+            )
+            known = self._counting[key] = (allowed, exact)
+        return known
 
     def of(self, crowd: Crowd) -> list[Domain]:
         known = self._known.get(crowd.eligibility)

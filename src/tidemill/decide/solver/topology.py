@@ -42,6 +42,8 @@ class Dealer:
         self._domains = domains
         self.load: dict[Domain, float] = dict.fromkeys(domains, 0.0)
         self.barred: set[int] = set()  # counters that an anti-affine pod keeps out of some domain
+        self.minded: set[int] = set()  # counters that somebody who stands there watches, or is barred by
+        self._levels: dict[tuple[int, int], str] = {}
         self._values: dict[tuple[str, int], dict[str, tuple[Domain, ...]]] = {}
 
     def key_of(self, counter: int) -> str:
@@ -61,43 +63,64 @@ class Dealer:
 
     def deal(self, crowd: Crowd, domains: list[Domain]) -> tuple[list[Share], list[int]]:
         """Shares of a crowd over these domains, and the asks that no domain may take."""
-        quick = self._deal_level(crowd, domains)
+        quick = self._deal_together(crowd, domains) if crowd.company else self._deal_level(crowd, domains)
         quotas = quick if quick is not None else self._deal_one_by_one(crowd, domains)
-        shares, start = [], 0
+        shares, start, asks, load = [], 0, crowd.asks, self.load
         for within, count in quotas:
-            shares.append(Share(crowd, crowd.asks[start : start + count], within))
+            shares.append(Share(crowd, asks[start : start + count] if count < len(asks) else asks, within))
             for domain in within:
-                self.load[domain] += count * crowd.size / len(within)
+                load[domain] += count * crowd.size / len(within)
             start += count
-        return shares, crowd.asks[start:]
+        return shares, asks[start:]
+
+    def _deal_together(
+        self, crowd: Crowd, domains: list[Domain]
+    ) -> list[tuple[tuple[Domain, ...], int]] | None:
+        """Who wants its own kind, and nothing else: all of them where the first one goes."""
+        if crowd.spreads or crowd.apart or any(counter in self.minded for counter in crowd.moves):
+            return None
+        domain = self._best(crowd, domains)
+        if domain is None:
+            return []
+        for counter in crowd.moves:
+            self.count(counter, domain, len(crowd.asks))
+        return [((domain,), len(crowd.asks))]
 
     def _deal_level(self, crowd: Crowd, domains: list[Domain]) -> list[tuple[tuple[Domain, ...], int]] | None:
         """The usual case at once: one counter to keep level, and rules that are met wherever it is kept so."""
-        if crowd.apart or crowd.company or len(crowd.moves) != 1:
+        key = self._level_key(crowd)
+        if not key or crowd.moves[0] in self.barred:
             return None
-        moved = crowd.moves[0]
-        key = self._keys[moved]
-        if any(self._keys[counter] != key or (own and counter != moved) for counter, _, own in crowd.spreads):
-            return None
-        if moved in self.barred:
-            return None
-        within = self._by_value(key, domains)
+        within, tallies = self._by_value(key, domains), self.tally.counts
         for counter, rule, _ in crowd.spreads:
-            minded = self.tally.counts[counter]
-            there = [minded.get(value, 0) for value in within]
+            there = [tallies[counter].get(value, 0) for value in within]
             if max(there) - min(there) > rule.max_skew or len(within) < rule.min_domains:
                 return None
-        counts = self.tally.counts[moved]
-        heights = sorted((counts.get(value, 0), self.load[of[0]], value) for value, of in within.items())
+        counts, load = tallies[crowd.moves[0]], self.load
+        heights = sorted([(counts.get(value, 0), load[of[0]], value) for value, of in within.items()])
         quotas = _fill_level([height for height, _, _ in heights], len(crowd.asks))
         dealt = []
         for (height, _, value), quota in zip(heights, quotas, strict=True):
             if quota:
                 counts[value] = height + quota
                 dealt.append((within[value], quota))
-            for counter, rule, _ in crowd.spreads if quota else ():
-                self._watch(counter, value, rule.max_skew)
+                for counter, rule, _ in crowd.spreads:
+                    self._watch(counter, value, rule.max_skew)
         return dealt
+
+    def _level_key(self, crowd: Crowd) -> str:
+        """The one key over which a crowd is kept level, if that is all there is to it; empty: it is not."""
+        known = self._levels.get((id(crowd.moves), id(crowd.spreads)))  # shared by crowds with the same rules
+        if known is None:
+            known = ""
+            if len(crowd.moves) == 1 and not crowd.apart and not crowd.company:
+                moved = crowd.moves[0]
+                known = self._keys[moved]
+                for counter, _, own in crowd.spreads:
+                    if self._keys[counter] != known or (own and counter != moved):
+                        known = ""
+            self._levels[(id(crowd.moves), id(crowd.spreads))] = known
+        return known
 
     def _by_value(self, key: str, domains: list[Domain]) -> dict[str, tuple[Domain, ...]]:
         """The domains of each value of a key. The same list of domains gives the same answer."""
@@ -112,11 +135,13 @@ class Dealer:
 
     def _watch(self, counter: int, value: str, skew: int) -> None:
         """A pod that minds this counter stands in the domain with this value."""
+        self.minded.add(counter)
         known = self.tally.skew.get((counter, value))
         self.tally.skew[(counter, value)] = skew if known is None else min(known, skew)
 
     def bar(self, counter: int, domain: Domain) -> None:
         self.barred.add(counter)
+        self.minded.add(counter)
         self.tally.barred.add((counter, self._value(counter, domain)))
 
     def _deal_one_by_one(self, crowd: Crowd, domains: list[Domain]) -> list[tuple[tuple[Domain, ...], int]]:
