@@ -14,10 +14,3 @@ def test_warns_of_an_overlap_that_is_not_bought(read: Reader) -> None:
     assert (problem.code, problem.severity) == ("not-yet", "warning")
     assert problem.message.startswith("'overlap' is accepted but not used in this version")
     assert told(read(together(NODE_CLASS, BLOCK_POOL, wished.replace("1h", "0s")))) == []
-
-
-def test_warns_of_disruption_budgets_that_are_not_kept(read: Reader) -> None:
-    (problem,) = read(together(NODE_CLASS, pool("disruption: {budgets: [{nodes: '0'}]}"))).problems
-    assert (problem.code, problem.severity) == ("not-yet", "warning")
-    assert problem.message.startswith("'budgets' are accepted but not used in this version")
-    assert told(read(together(NODE_CLASS, pool("disruption: {budgets: []}")))) == []

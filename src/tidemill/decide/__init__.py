@@ -27,5 +27,5 @@ def decide(spec: Spec, world: World) -> Plan:
     follow_nodes(draft)  # 3 nodes: let checked ones work, replace late and failed ones, clean up
     drain(draft)  # 4 time: whatever ends is drained before its deadline
     serve(draft, in_flight)  # 5 work: warm blocks, admit what fits, launch for the rest, say why not
-    reclaim(draft)  # 6 thrift: give back what nobody wants
+    reclaim(draft, in_flight)  # 6 thrift: give back what nobody wants
     return draft.plan()

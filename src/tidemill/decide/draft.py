@@ -73,6 +73,7 @@ class Draft:
         self.unmet: dict[str, Unmet] = {}
         self.warnings: list[Warning] = []
         self.wake_at: datetime | None = None
+        self.placed = False  # something that waits was given room in this plan
         self.lives: list[Life] = []  # those that are not gone
         self.gone: list[Life] = []
         self.strangers: list[Node] = []

@@ -70,6 +70,7 @@ class Recall:
         self._spec = spec
         self.known: dict[str, NodeFacts] = {}
         self.items: dict[str, Item] = {}  # by pod uid: pods that wait by themselves
+        self.settled: dict[str, tuple[object, ...]] = {}  # by pool: what was looked at and left as it is
         self.unmet: dict[str, Unmet] = {}  # by pod uid: what each was told last
 
     def facts_of(self, node: Node, bound: tuple[Pod, ...]) -> NodeFacts:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from hashlib import blake2b
 
 from tidemill.catalog import InstanceType
 from tidemill.decide.draft import NO_END, Draft, End
@@ -16,8 +17,9 @@ from tidemill.decide.launches import InFlight
 from tidemill.decide.nodes import SHORTEST_LEAD
 from tidemill.decide.overflow import hourly_rate, money_left_usd, money_runs_out_at, usd_per_hour
 from tidemill.decide.pools import PoolTemplate
+from tidemill.plan import Launch
 from tidemill.spec.models import ComputePool, Limits, SourceSpec
-from tidemill.world import Reservation, ReservationState, Source, SourceKind
+from tidemill.world import LaunchIntent, Reservation, ReservationState, Source, SourceKind
 
 
 @dataclass(slots=True)
@@ -221,3 +223,20 @@ def fresh(kind: InstanceType, daemons: Mapping[str, int]) -> dict[str, int]:
     for name, used in daemons.items():
         free[name] = free.get(name, 0) - used
     return free
+
+
+def write_launch(draft: Draft, opening: Opening, count: int, reason: str) -> None:
+    pool = opening.pool
+    where = f"{pool.name}|{opening.source.label}|{opening.kind.name}|{opening.zone}"
+    key = f"{draft.owner}|{where}|{draft.now.isoformat()}|{len(draft.actions)}"
+    intent = LaunchIntent(
+        id="ti-" + blake2b(key.encode(), digest_size=9).hexdigest(),
+        pool=pool.name,
+        source=opening.source,
+        instance_type=opening.kind.name,
+        zone=opening.zone,
+        count=count,
+        provisioner=pool.spec.provisioner.value,
+        written_at=draft.now,
+    )
+    draft.do(Launch(intent, reason))

@@ -1,32 +1,42 @@
-"""Nodes that are no longer wanted: empty ones, and ones their pool would not launch any more.
+"""Nodes that are no longer wanted: empty ones, ones their pool would not launch any more, and ones it could do without.
 
 Prepaid nodes stay while their reservation lives, unless the pool says otherwise: taking them down saves
-nothing. Voluntary disruption never touches a pod marked do-not-disrupt.
+nothing. Voluntary disruption never touches a pod marked do-not-disrupt, and keeps to the pool's budgets.
 """
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-
+from tidemill.decide.consolidate import consolidate
+from tidemill.decide.disruption import Disruptions, idle_since, is_protected
 from tidemill.decide.draft import Draft, Life
+from tidemill.decide.launches import InFlight
 from tidemill.decide.nodes import Phase
 from tidemill.decide.overflow import PREPAID
 from tidemill.plan import StartDrain
 from tidemill.spec.units import format_duration
-from tidemill.world import Pod
 
 
-def reclaim(draft: Draft) -> None:
-    for life in draft.lives:
-        if life.phase is not Phase.READY or life.ending or life.facts.template is None:
-            continue
+def reclaim(draft: Draft, in_flight: InFlight) -> None:
+    disruptions = Disruptions(draft)
+    staying = [
+        life
+        for life in draft.lives
+        if life.phase is Phase.READY and not life.ending and life.facts.template is not None
+    ]
+    for life in staying:
         if life.facts.drift is not None:
-            _drop_drifted(draft, life, life.facts.drift)
-        elif not life.pods and not life.reserved:
-            _drop_empty(draft, life)
+            _drop_drifted(draft, life, life.facts.drift, disruptions)
+    consolidate(draft, in_flight, disruptions)
+    empty = [
+        life
+        for life in staying
+        if not life.pods and not life.reserved and not life.ending and life.facts.drift is None
+    ]
+    for life in sorted(empty, key=lambda life: (idle_since(life), life.node.name)):
+        _drop_empty(draft, life, disruptions)
 
 
-def _drop_empty(draft: Draft, life: Life) -> None:
+def _drop_empty(draft: Draft, life: Life, disruptions: Disruptions) -> None:
     """The timer restarts whenever a pod comes or goes; daemon pods do not count."""
     assert life.pool is not None
     disruption = life.pool.spec.disruption
@@ -34,12 +44,15 @@ def _drop_empty(draft: Draft, life: Life) -> None:
         return
     if life.source.kind in PREPAID and not _may_give_back(draft, life):
         return
-    since = _idle_since(life)
+    since = idle_since(life)
     due = since + disruption.consolidate_after
     if draft.now < due:
         draft.wake(due)
         return
+    if disruptions.left(life.pool, "Empty") < 1:
+        return
     life.ending = True
+    disruptions.take(life.pool)
     idle = format_duration(draft.now - since)
     draft.do(StartDrain(life.node.name, f"empty for {idle}"))
 
@@ -66,14 +79,7 @@ def _beyond_warm(draft: Draft, life: Life) -> bool:
     return staying > warm
 
 
-def _idle_since(life: Life) -> datetime:
-    kube = life.node.kube
-    assert kube is not None
-    began = kube.accelerators_registered_at or kube.joined_at
-    return max(began, kube.last_pod_event_at or began)
-
-
-def _drop_drifted(draft: Draft, life: Life, why: str) -> None:
+def _drop_drifted(draft: Draft, life: Life, why: str, disruptions: Disruptions) -> None:
     """One drifted node at a time in a pool: its pods must find a place before the next one goes."""
     protected = [pod for pod in life.pods if is_protected(draft, pod)]
     if protected:
@@ -81,15 +87,9 @@ def _drop_drifted(draft: Draft, life: Life, why: str) -> None:
         return
     if any(other.ending or other.phase is Phase.DRAINING for other in draft.lives if other.pool is life.pool):
         return
+    assert life.pool is not None
+    if disruptions.left(life.pool, "Drifted") < 1:
+        return
     life.ending = True
+    disruptions.take(life.pool)
     draft.do(StartDrain(life.node.name, f"drifted: {why}"))
-
-
-def is_protected(draft: Draft, pod: Pod) -> bool:
-    """do-not-disrupt: true, or for a while after the pod started."""
-    mark = pod.terms.do_not_disrupt
-    if isinstance(mark, timedelta):
-        until = (pod.started_at or pod.created_at) + mark
-        draft.wake(until)
-        return draft.now < until
-    return mark

@@ -101,6 +101,7 @@ class Rooms:
         self.returning: list[Group] = []
         self.allowances = {name: Allowance.of(one.pool.spec.limits) for name, one in draft.templates.items()}
         self.daemons: Mapping[str, int] = {}
+        self.gone: set[int] = set()  # lives that are left out, by identity: what if they were not there?
         self.promised: dict[
             int, tuple[datetime, str]
         ] = {}  # by identity of a gang: from when, on which source
@@ -118,6 +119,11 @@ class Rooms:
 
     def all_rooms(self) -> Iterable[Room]:
         return (room for group in self.ordered() for room in group.rooms)
+
+    def leave_out(self, lives: Iterable[Life]) -> None:
+        self.gone = {id(life) for life in lives}
+        for group in self.groups.values():
+            group.rooms = [room for room in group.rooms if id(room.life) not in self.gone]
 
     def coming(
         self, template: PoolTemplate, source: Source, kind: InstanceType, zone: str, end: End

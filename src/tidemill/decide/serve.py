@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from hashlib import blake2b
 
 from tidemill.decide.admit import Item, stop_gang, time_needed, useful_until, waiting
 from tidemill.decide.draft import Draft
 from tidemill.decide.handover import claim
 from tidemill.decide.launches import InFlight
 from tidemill.decide.nodes import Phase
-from tidemill.decide.openings import Opening, end_of_opening
+from tidemill.decide.openings import Opening, end_of_opening, write_launch
 from tidemill.decide.pack import Packing, Placement, pack
 from tidemill.decide.permits import worth_launching
 from tidemill.decide.reserve import reserve
 from tidemill.decide.room import BOOT, Room, Rooms, Stage, survey
 from tidemill.decide.why import Explainer
-from tidemill.plan import Admit, Launch, Recreate
-from tidemill.world import LaunchIntent, Pod, Source, SourceKind
+from tidemill.plan import Admit, Recreate
+from tidemill.world import Pod, Source, SourceKind
 
 # Pods of one job arrive one by one: wait until none came for a second, at most ten from the first.
 BATCH_IDLE = timedelta(seconds=1)
@@ -37,6 +36,7 @@ def serve(draft: Draft, in_flight: InFlight) -> None:
     claim(draft, found)
     reserve(draft, items, found)
     packing = pack(draft, items, found)
+    draft.placed = bool(packing.placements)
     for placement in packing.placements:
         for room in placement.rooms:
             if room.life is not None:
@@ -90,7 +90,7 @@ def warm(draft: Draft, found: Rooms) -> None:
         if count:
             started[opening.pool.name] = started.get(opening.pool.name, 0) + count
             nodes = "1 node warms up" if count == 1 else f"{count} nodes warm up"
-            _write(draft, opening, count, f"block {opening.source.id} is active: {nodes}")
+            write_launch(draft, opening, count, f"block {opening.source.id} is active: {nodes}")
             opening.opened = 0
 
 
@@ -196,30 +196,13 @@ def _launch(draft: Draft, packing: Packing, found: Rooms) -> None:
         others = len(wanting) - 1
         beside = "" if not others else " and 1 other pod" if others == 1 else f" and {others} other pods"
         reason = f"{first}{beside} {'wait' if others else 'waits'}"
-        _write(draft, opening, opening.opened, reason)
+        write_launch(draft, opening, opening.opened, reason)
 
 
 def _batch_closes(pods: list[Pod]) -> datetime:
     newest = max(pod.created_at for pod in pods)
     oldest = min(pod.created_at for pod in pods)
     return min(newest + BATCH_IDLE, oldest + BATCH_LONGEST)
-
-
-def _write(draft: Draft, opening: Opening, count: int, reason: str) -> None:
-    pool = opening.pool
-    where = f"{pool.name}|{opening.source.label}|{opening.kind.name}|{opening.zone}"
-    key = f"{draft.owner}|{where}|{draft.now.isoformat()}|{len(draft.actions)}"
-    intent = LaunchIntent(
-        id="ti-" + blake2b(key.encode(), digest_size=9).hexdigest(),
-        pool=pool.name,
-        source=opening.source,
-        instance_type=opening.kind.name,
-        zone=opening.zone,
-        count=count,
-        provisioner=pool.spec.provisioner.value,
-        written_at=draft.now,
-    )
-    draft.do(Launch(intent, reason))
 
 
 # --- what was not -------------------------------------------------------------------------------------

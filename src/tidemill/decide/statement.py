@@ -58,7 +58,7 @@ def state(draft: Draft, items: Sequence[Item], found: Rooms, added_usd_h: Mappin
     rooms.sort(key=lambda room: (room.group.rank, room.name))  # whoever listed them, in whatever order
     places = [words.place(room) for room in rooms]
     if found.between_pods:
-        places += _closed(draft, rooms)
+        places += _closed(draft, rooms, found)
     problem = Problem(
         draft.now,
         tuple(asks),
@@ -114,9 +114,9 @@ class _Chance:
         return known
 
 
-def _closed(draft: Draft, rooms: Iterable[Room]) -> list[Place]:
+def _closed(draft: Draft, rooms: Iterable[Room], found: Rooms) -> list[Place]:
     """Nodes nothing can start on: their pods still count for rules between pods."""
-    listed = {id(room.life) for room in rooms if room.life is not None}
+    listed = found.gone | {id(room.life) for room in rooms if room.life is not None}
     return [
         Place(life.node.name, life.facts.labels, {}, residents=life.facts.residents)
         for life in draft.lives

@@ -232,7 +232,7 @@ class Limits(Model):
 
 class DisruptionBudgetSpec(Model):
     nodes: str = "10%"
-    """How many nodes of the pool may be disrupted at once: a number or a percentage."""
+    """How many nodes of the pool may be disrupted at once: a number or a percentage (rounded up)."""
     schedule: str | None = None
     """When it begins to hold, as a cron line (UTC); none: always."""
     duration: Duration | None = None
@@ -249,7 +249,7 @@ class Disruption(Model):
     consolidate_blocks: bool = False
     """Prepaid block nodes stay up while the block lives, unless this is true."""
     budgets: tuple[DisruptionBudgetSpec, ...] = ()
-    """How many nodes may go at once. Accepted, not used in this version."""
+    """How many nodes may go at once, and when; the strictest that is in force counts. None: no limit."""
 
 
 class Drain(Model):

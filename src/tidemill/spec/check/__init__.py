@@ -25,6 +25,7 @@ RULES = (
     pools.sources_make_sense,
     pools.overflow_is_capped,
     pools.limits_are_set,
+    pools.budgets_can_be_kept,
     pools.cpu_limit_is_whole_nodes,
     calendar.plans_feed_a_block_pool,
     calendar.windows_can_be_bought,
@@ -43,7 +44,6 @@ RULES = (
     zones.platform_has_subnets,
     zones.capacity_is_where_subnets_are,
     not_yet.overlap_is_not_bought,
-    not_yet.disruption_budgets_are_not_kept,
 )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidemill.spec.check.shelf import Shelf
-from tidemill.spec.models import CapacityPlan, ComputePool
+from tidemill.spec.models import CapacityPlan
 from tidemill.spec.problem import Problem
 
 CODE = "not-yet"
@@ -23,13 +23,3 @@ def overlap_is_not_bought(shelf: Shelf) -> Iterator[Problem]:
                 " with no time beside its successor"
             )
             yield plan.warning(("overlap",), message, CODE)
-
-
-def disruption_budgets_are_not_kept(shelf: Shelf) -> Iterator[Problem]:
-    for pool in shelf.all(ComputePool):
-        if pool.model.spec.disruption.budgets:
-            message = (
-                "'budgets' are accepted but not used in this version: empty nodes are reclaimed whatever they say;"
-                " 'consolidationPolicy: Never' keeps every node"
-            )
-            yield pool.warning(("disruption", "budgets"), message, CODE)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 
 from tidemill.spec.check.shelf import Shelf
 from tidemill.spec.match import matching
@@ -114,3 +116,37 @@ def cpu_limit_is_whole_nodes(shelf: Shelf) -> Iterator[Problem]:
                 f" launches nothing; write {nodes * vcpus} or {(nodes + 1) * vcpus}",
                 "TR-18",
             )
+
+
+def budgets_can_be_kept(shelf: Shelf) -> Iterator[Problem]:
+    """A count or a percentage, and a window that a cron line and a duration describe together."""
+    for pool in shelf.all(ComputePool):
+        for index, budget in enumerate(pool.model.spec.disruption.budgets):
+            where = ("disruption", "budgets", index)
+            if re.fullmatch(r"[0-9]{1,6}|(100|[0-9]{1,2})%", budget.nodes) is None:
+                message = (
+                    f"{quoted(budget.nodes)} is neither a number of nodes nor a percentage such as '10%'"
+                )
+                yield pool.error((*where, "nodes"), message, "budget")
+            if (budget.schedule is None) != (budget.duration is None):
+                missing = "duration" if budget.duration is None else "schedule"
+                yield pool.error(
+                    where, f"a window needs a schedule and a duration; {missing} is missing", "budget"
+                )
+            elif budget.schedule is not None and (wrong := _wrong_schedule(budget.schedule)) is not None:
+                message = f"{quoted(budget.schedule)} is no cron line ({wrong}); five fields in UTC, e.g. '0 9 * * 1-5'"
+                yield pool.error((*where, "schedule"), message, "budget")
+
+
+def _wrong_schedule(schedule: str) -> str | None:
+    from cronsim import CronSim, CronSimError  # only where somebody has a schedule
+
+    if len(schedule.split()) != 5:
+        return "it has not five fields"
+    try:
+        next(CronSim(schedule, datetime(2026, 1, 1, tzinfo=UTC)))
+    except CronSimError as error:
+        return str(error).lower()
+    except StopIteration:
+        return "it never comes"
+    return None

@@ -1,0 +1,88 @@
+"""How many nodes of a pool may be taken away on purpose right now, and for which reason.
+
+As in Karpenter: of the budgets that are in force the strictest counts, nodes that are going already are counted, and a
+percentage is rounded up. Ends that nobody can hold back (a block's, an interruption's) are no disruption in
+this sense and never ask.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from functools import lru_cache
+from math import ceil
+from typing import Literal
+
+from cronsim import CronSim
+
+from tidemill.decide.draft import Draft, Life
+from tidemill.decide.nodes import Phase
+from tidemill.spec.models import ComputePool, DisruptionBudgetSpec
+from tidemill.world import Pod
+
+Reason = Literal["Empty", "Underutilized", "Drifted"]
+_MINUTE = timedelta(minutes=1)
+
+
+class Disruptions:
+    """The budgets of one decision: what is taken is counted at once."""
+
+    def __init__(self, draft: Draft) -> None:
+        self._draft = draft
+        self._nodes: dict[str, int] = {}
+        self._going: dict[str, int] = {}
+        for life in draft.lives:
+            name = life.facts.pool_name
+            self._nodes[name] = self._nodes.get(name, 0) + 1
+            if life.ending or life.phase is Phase.DRAINING:
+                self._going[name] = self._going.get(name, 0) + 1
+
+    def left(self, pool: ComputePool, reason: Reason) -> float:
+        """How many more may go. Budgets with a schedule wake the engine when they begin and end to hold."""
+        most = float("inf")
+        for budget in pool.spec.disruption.budgets:
+            if budget.reasons and reason not in budget.reasons:
+                continue
+            holds, until = in_force(budget, self._draft.now)
+            self._draft.wake(until)
+            if holds:
+                most = min(most, most_at_once(budget.nodes, self._nodes.get(pool.name, 0)))
+        return max(0.0, most - self._going.get(pool.name, 0))
+
+    def take(self, pool: ComputePool) -> None:
+        self._going[pool.name] = self._going.get(pool.name, 0) + 1
+
+
+def most_at_once(nodes: str, there: int) -> int:
+    return ceil(there * int(nodes[:-1]) / 100) if nodes.endswith("%") else int(nodes)
+
+
+def in_force(budget: DisruptionBudgetSpec, now: datetime) -> tuple[bool, datetime | None]:
+    """Whether it holds now, and the instant at which that changes; None: never."""
+    if budget.schedule is None or budget.duration is None:
+        return True, None
+    began, next_begins = _around(budget.schedule, now.replace(second=0, microsecond=0))
+    ends = began + budget.duration
+    return (True, ends) if now < ends else (False, next_begins)
+
+
+@lru_cache(maxsize=256)
+def _around(schedule: str, minute: datetime) -> tuple[datetime, datetime]:
+    """The last instant up to this minute at which the schedule fires, and the next after it."""
+    return next(CronSim(schedule, minute + _MINUTE, reverse=True)), next(CronSim(schedule, minute))
+
+
+def idle_since(life: Life) -> datetime:
+    kube = life.node.kube
+    assert kube is not None
+    began = kube.accelerators_registered_at or kube.joined_at
+    return max(began, kube.last_pod_event_at or began)
+
+
+def is_protected(draft: Draft, pod: Pod) -> bool:
+    """do-not-disrupt: true, or for a while after the pod started."""
+    mark = pod.terms.do_not_disrupt
+    if isinstance(mark, timedelta):
+        until = (pod.started_at or pod.created_at) + mark
+        draft.wake(until)
+        return draft.now < until
+    return mark
