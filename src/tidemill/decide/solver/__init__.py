@@ -9,32 +9,40 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tidemill.decide.problem import NewNode, Problem, Solution
-from tidemill.decide.solver.bins import Bin
-from tidemill.decide.solver.crowd import HOST, Crowd, Crowds, gather
+from tidemill.decide.solver.crowd import Crowd, Crowds, gather
 from tidemill.decide.solver.fill import Filler
 from tidemill.decide.solver.gangs import place_gangs
 from tidemill.decide.solver.ground import Ground
 from tidemill.decide.solver.mend import is_needed, mend
 from tidemill.decide.solver.polish import polish
+from tidemill.decide.solver.residents import settle_residents
+from tidemill.decide.solver.search import search
 from tidemill.decide.solver.shares import deal
-from tidemill.decide.solver.topology import Dealer
+from tidemill.decide.solver.strategy import Strategy
 from tidemill.decide.solver.turns import fill
 
 __all__ = ["solve"]
 
 
 def solve(problem: Problem) -> Solution:
+    """The answer of one attempt, or of several where the problem is small."""
+    return search(problem, attempt)
+
+
+def attempt(problem: Problem, strategy: Strategy) -> Solution:
     found = gather(problem)  # 1 asks that are alike are one crowd
     ground = Ground(problem, found)  # 2 domains, and what could be opened in each
     filler = Filler(ground, found.weights)
-    dealer = _settle_residents(problem, found, ground, filler)  # 3 who is there already
+    dealer = settle_residents(problem, found, ground, filler)  # 3 who is there already
     homeless: list[int] = []
     for level in _levels(found):  # whoever is more important has everything placed first
-        homeless += place_gangs(
-            problem, level.gangs, filler, sorted(dealer.load)
-        )  # 4 gangs, whole or not at all
+        gangs, domains = level.gangs, sorted(dealer.load)
+        if strategy.gangs_first:
+            homeless += place_gangs(problem, gangs, filler, domains)  # 4 gangs, whole or not at all
         shares = deal(level.crowds, ground, filler, dealer)  # 5 which domain, on counts alone
-        homeless += fill(shares, filler)  # 6 which node, and which nodes to open
+        homeless += fill(shares, filler, strategy)  # 6 which node, and which nodes to open
+        if not strategy.gangs_first:
+            homeless += place_gangs(problem, gangs, filler, domains)
     homeless += [ask for crowd in found.crowds if crowd.careful for ask in crowd.asks]
     if is_needed(found, homeless):
         homeless = mend(problem, found, filler, homeless)  # 7 who needs more than counting, asked one by one
@@ -58,43 +66,6 @@ def _levels(found: Crowds) -> list[_Level]:
     for crowd in found.gangs:
         levels.setdefault(crowd.priority, _Level()).gangs.append(crowd)
     return [levels[priority] for priority in sorted(levels, reverse=True)]
-
-
-def _settle_residents(problem: Problem, found: Crowds, ground: Ground, filler: Filler) -> Dealer:
-    places = [(ground.domain_of(place.labels), place) for place in problem.places]
-    domains = sorted({domain for domain, _ in places} | set(ground.by_domain))
-    dealer = Dealer(ground, found, domains)
-    dimensions = found.dimensions
-    hits: dict[tuple[int, str], list[tuple[int, bool]]] = {}
-    for number, (domain, place) in enumerate(places):
-        one = Bin(number, (place.rank, domain), [place.free.get(name, 0) for name in dimensions])
-        one.place, one.group = number, place.group or number
-        for resident in place.residents:
-            key = (id(resident.shape), resident.namespace)
-            moved = hits.get(key)
-            if moved is None:
-                moved = hits[key] = [
-                    (counter.number, counter.key == HOST)
-                    for counter in found.counters
-                    if counter.matches(resident.shape, resident.namespace)
-                ]
-            for counter, on_host in moved:
-                if on_host:
-                    one.counts[counter] = one.counts.get(counter, 0) + resident.count
-                else:
-                    dealer.count(counter, domain, resident.count)
-            for term in resident.shape.anti_affinity:
-                for minded in found.counters:
-                    same = (minded.key, minded.selector) == (term.topology_key, term.selector)
-                    if same and minded.namespaces == frozenset(term.namespaces or (resident.namespace,)):
-                        if minded.key == HOST:
-                            one.caps[minded.number] = int(minded.matches(resident.shape, resident.namespace))
-                        else:
-                            dealer.bar(minded.number, domain)
-            if resident.shape.host_ports:
-                one.ports = (one.ports or set()) | set(resident.shape.host_ports)
-        filler.add(one)
-    return dealer
 
 
 def _crowd_of(problem: Problem, found: Crowds) -> list[Crowd | None]:

@@ -19,14 +19,14 @@ _MOST_TRIES = 20_000
 def mend(problem: Problem, found: Crowds, filler: Filler, homeless: list[int]) -> list[int]:
     """The asks that have no place in the end."""
     crowd_of = {ask: crowd for crowd in (*found.crowds, *found.gangs) for ask in crowd.asks}
-    census = _take(problem, found, filler, crowd_of)
+    census = take_census(problem, found, filler, crowd_of)
     out = set(homeless) | _take_off(problem, census, filler)
     single = [ask for ask in sorted(out) if problem.asks[ask].gang is None]
     placed = _try_again(problem, single, crowd_of, census, filler)
     return sorted(out - placed)
 
 
-def _take(problem: Problem, found: Crowds, filler: Filler, crowd_of: dict[int, Crowd]) -> Census:
+def take_census(problem: Problem, found: Crowds, filler: Filler, crowd_of: dict[int, Crowd]) -> Census:
     census = Census(filler, found)
     for one in filler.bins:
         if one.place >= 0:

@@ -32,6 +32,7 @@ class Strategy:
     floors: bool = True  # new nodes grow evenly before they are filled
     choosy_first: bool = False  # who has few places to choose from goes before who has many
     large_first: bool = True
+    gangs_first: bool = True  # before the single pods of the same priority
 
 
 USUAL = Strategy()

@@ -1,0 +1,138 @@
+"""Second attempts at small problems: other strategies, and then nodes emptied and filled anew where it is cheaper.
+
+A decision is mostly about tens of pods, and there the greedy answer may cost far more than it must. How much is
+tried is counted and not timed, so that the same problem has the same answer on every machine. A large problem is
+attempted once. Knows problems and answers only; how an attempt is made is not its business.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import combinations
+
+from tidemill.decide.problem import Problem, Solution
+from tidemill.decide.solver.audit import everybody_is_content, passed_over
+from tidemill.decide.solver.floor import Floor
+from tidemill.decide.solver.narrow import narrowed
+from tidemill.decide.solver.ruin import Ruin
+from tidemill.decide.solver.strategy import USUAL, Ahead, Hosts, Strategy
+from tidemill.spec.names import ACCELERATORS
+from tidemill.world import amount
+
+Attempt = Callable[[Problem, Strategy], Solution]
+
+# What may be looked at in all further attempts together: a place or a flavour counts as one and an ask as ten, which
+# is about what they cost (10 us on a slow core). So a decision takes some 50 ms more at most.
+_WORK, _ASK = 5_000, 10
+_EPSILON = 1e-6
+
+# In order of how many random small problems each of them was the first to solve best.
+_OTHERS = (
+    Strategy(Hosts.BY_SIZE, Ahead.ALIKE, floors=False),
+    Strategy(Hosts.BY_SIZE, Ahead.EVERYBODY, floors=False, gangs_first=False),
+    Strategy(Hosts.BY_SIZE, Ahead.ALIKE, floors=False, choosy_first=True),
+    Strategy(Hosts.FIRST, floors=False, large_first=False),
+    Strategy(Hosts.BY_SIZE, floors=False, large_first=False),
+)
+_ANEW = (
+    Strategy(Hosts.BY_SIZE, Ahead.EVERYBODY, floors=False, gangs_first=False),
+    Strategy(Hosts.LAST, floors=False),
+    Strategy(Hosts.FIRST, Ahead.ALIKE, floors=False),
+)
+
+
+def search(problem: Problem, attempt: Attempt) -> Solution:
+    best = attempt(problem, USUAL)
+    if work(problem) > _WORK or (best.price <= 0 and not best.unplaced):
+        return best
+    floor, purse = Floor(problem, best.unplaced), _Purse(_WORK)
+    if _is_done(best, floor):
+        return best
+    problem = narrowed(problem)
+    for strategy in _OTHERS:
+        if purse.left < _WORK // 2 or not purse.pays(problem):
+            break  # the other half is for rebuilding
+        other = attempt(problem, strategy)
+        best = other if _is_better(problem, other, best) else best
+        if _is_done(best, floor):
+            return best
+    return _rebuild(problem, best, attempt, floor, purse)
+
+
+def work(problem: Problem) -> int:
+    return _ASK * len(problem.asks) + len(problem.places) + len(problem.flavours)
+
+
+@dataclass(slots=True)
+class _Purse:
+    left: int
+
+    def pays(self, problem: Problem) -> bool:
+        self.left -= work(problem)
+        return self.left >= 0
+
+
+def _is_done(best: Solution, floor: Floor) -> bool:
+    return not best.unplaced and best.price <= floor.price + _EPSILON
+
+
+def _is_better(problem: Problem, one: Solution, other: Solution) -> bool:
+    """Who has a place keeps it, whatever it costs and however many others could have one for it."""
+    mine, theirs = _left_out(problem, one), _left_out(problem, other)
+    if mine != theirs:
+        return mine < theirs
+    if _cost(problem, one) >= _cost(problem, other):
+        return False
+    return passed_over(problem, one) <= passed_over(problem, other)
+
+
+def _left_out(problem: Problem, solution: Solution) -> Counter[tuple[object, ...]]:
+    asks = (problem.asks[index] for index in solution.unplaced)
+    return Counter((id(ask.shape), ask.namespace, ask.priority, ask.gang, ask.refuses) for ask in asks)
+
+
+def _cost(problem: Problem, solution: Solution) -> tuple[float, int, int]:
+    """Price, accelerators on new nodes that nobody asked for, nodes."""
+    stranded = sum(
+        node.flavour.capacity.get(name, 0)
+        - sum(amount(problem.asks[ask].shape.requests, name) for ask in node.asks)
+        for node in solution.opened
+        for name in ACCELERATORS
+    )
+    return round(solution.price, 6), stranded, len(solution.opened)
+
+
+def _rebuild(problem: Problem, best: Solution, attempt: Attempt, floor: Floor, purse: _Purse) -> Solution:
+    """Empty a few nodes, let their pods find places anew, keep it if it is cheaper; until nothing is or work ends."""
+    tried: set[tuple[object, ...]] = set()
+    while not _is_done(best, floor):
+        better = next(_rebuilt(problem, Ruin(problem, best), attempt, floor, purse, tried), None)
+        if better is None:
+            return best
+        best = better
+    return best
+
+
+def _rebuilt(
+    problem: Problem,
+    ruin: Ruin,
+    attempt: Attempt,
+    floor: Floor,
+    purse: _Purse,
+    tried: set[tuple[object, ...]],
+) -> Iterator[Solution]:
+    """Better answers with the pods of one to three nodes found anew, as they are found."""
+    for nodes in (few for count in (1, 2, 3) for few in combinations(ruin.order, count)):
+        looks = ruin.looks_like(nodes)
+        if looks in tried or not ruin.may_gain(nodes, floor):
+            continue
+        tried.add(looks)
+        part = ruin.empty(nodes)
+        for strategy in _ANEW:
+            if not purse.pays(part.problem):
+                return
+            whole = part.joined(attempt(part.problem, strategy))
+            if _is_better(problem, whole, ruin.solution) and everybody_is_content(problem, whole):
+                yield whole
