@@ -35,6 +35,9 @@ class Jobs:
         self._kubelets: Kubelets
         self._finish: dict[str, Callable[[], None]] = {}  # by job: cancels the finish that was planned
         self._shapes: dict[PodShape, PodShape] = {}  # one object for equal shapes
+        self._shape_of: dict[
+            int, tuple[JobStream, PodShape]
+        ] = {}  # by identity of the stream, which it keeps
         self._refusals: dict[str, int] = {}
         self.by_name: dict[str, JobTruth] = {}
         self._gangs: dict[str, JobTruth] = {}
@@ -50,13 +53,12 @@ class Jobs:
         self._kubelets = kubelets
 
     def submit(self, stream: JobStream, name: str, duration: timedelta) -> JobTruth:
-        shape = shape_of(stream)
         job = JobTruth(
             name=name,
             stream=stream,
             duration=duration,
             submitted=self._objects.timeline.now(),
-            shape=self._shapes.setdefault(shape, shape),
+            shape=self._shape(stream),
             terms=terms_of(stream, duration),
             progress=Progress(duration, stream.checkpoint_every),
             attempts=[0] * stream.nodes,
@@ -73,6 +75,13 @@ class Jobs:
         for index in range(stream.nodes):
             self._create(job, index)
         return job
+
+    def _shape(self, stream: JobStream) -> PodShape:
+        known = self._shape_of.get(id(stream))
+        if known is None:
+            shape = shape_of(stream)
+            known = self._shape_of[id(stream)] = (stream, self._shapes.setdefault(shape, shape))
+        return known[1]
 
     def _job_of(self, pod: Pod) -> JobTruth:
         return self.by_name[pod.workload.partition("/")[2]]

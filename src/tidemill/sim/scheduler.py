@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
@@ -26,6 +26,7 @@ _PASS_DELAY = timedelta(seconds=1)
 _SELECTOR_MISMATCH = "node(s) didn't match Pod's node affinity/selector"
 _NOT_READY = "node(s) had untolerated taint {node.kubernetes.io/not-ready: }"
 _UNSCHEDULABLE = "node(s) were unschedulable"
+_ALL_OF_IT = nullcontext()  # no room is promised to anybody
 _VOLUME_ELSEWHERE = "node(s) had volume node affinity conflict"
 
 
@@ -122,7 +123,7 @@ class Scheduler:
     def _place(self, pod: Pod) -> None:
         alike = self._class_of(pod)
         if alike.full_at != self._objects.openings:
-            with self._holding_back(pod):
+            with self._holding_back(pod) if self._nominated else _ALL_OF_IT:
                 room = self._room_for(pod, alike)
                 if room is None:
                     alike.message = self._explanation(pod, alike)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from tidemill.decide.rules import ports_clash
 from tidemill.decide.solver.company import Steps
 from tidemill.decide.solver.crowd import Crowd
 
@@ -112,7 +113,9 @@ class Bin:
         return other
 
     def ports_free(self, crowd: Crowd) -> bool:
-        return not (crowd.ports and self.ports and any(_clash(a, b) for a in crowd.ports for b in self.ports))
+        return not (
+            crowd.ports and self.ports and any(ports_clash(a, b) for a in crowd.ports for b in self.ports)
+        )
 
     def drop(self, crowd: Crowd, ask: int, staying: Sequence[Crowd | None]) -> None:
         """Take one pod of a crowd off again; `staying` are the crowds of the pods that remain."""
@@ -166,10 +169,3 @@ def without(free: Free, wants: Wants, pods: int = 1) -> Free:
     for place, amount in wants:
         left[place] -= amount * pods
     return tuple(left)
-
-
-def _clash(one: tuple[str, int, str], other: tuple[str, int, str]) -> bool:
-    if one[:2] != other[:2]:
-        return False
-    anywhere = ("", "0.0.0.0")
-    return one[2] == other[2] or one[2] in anywhere or other[2] in anywhere
