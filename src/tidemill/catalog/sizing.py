@@ -27,6 +27,10 @@ EVICTION_MIB = 100  # the kubelet's default hard eviction threshold
 KUBE_RESERVED_POD_MIB, KUBE_RESERVED_MIB = 11, 255
 KUBE_RESERVED_CPU = ((1_000, 600), (2_000, 100), (4_000, 50), (2**31, 25))
 
+# What daemon pods take on a node before one has been seen: the CNI, kube-proxy, a device plugin and a log agent.
+# More than those ask for by default, so it errs on the side of a type that holds one pod less than thought.
+USUAL_DAEMONS: Amounts = (("cpu", 250), ("memory", 256 * MIB), ("pods", 4))
+
 # What a pod that takes the whole node leaves to daemons. On p5.48xlarge it gives the 180 CPU and 1700 GiB
 # that are known to work beside the usual daemon sets.
 WHOLE_NODE_CPU_16THS = 15  # of all vCPUs

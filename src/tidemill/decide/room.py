@@ -13,6 +13,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from tidemill.catalog import InstanceType
+from tidemill.catalog.sizing import USUAL_DAEMONS
 from tidemill.decide.draft import NO_END, Draft, End, Life
 from tidemill.decide.launches import InFlight
 from tidemill.decide.nodes import Phase
@@ -276,4 +277,4 @@ def _daemon_overhead(draft: Draft) -> Mapping[str, int]:
         last = taken
         for name, used in taken.items():
             worst[name] = max(worst.get(name, 0), used)
-    return worst or {names.CPU: 250, names.MEMORY: 256 * 2**20, names.PODS: 4}
+    return worst or dict(USUAL_DAEMONS)
