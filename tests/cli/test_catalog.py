@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tidemill.catalog import load
 from tidemill.cli import main
 
@@ -52,3 +54,82 @@ def test_an_unknown_type_is_answered_with_the_nearest(capsys):
 def test_a_type_outside_the_family_gives_nothing_to_show(capsys):
     assert main(["catalog", "--family", "g6", "--type", "p5.48xlarge"]) == 2
     assert "p5.48xlarge is not of family g6" in capsys.readouterr().err
+
+
+# --- --fits -------------------------------------------------------------------------------------------
+
+
+def fits(capsys, *arguments, code=0):
+    assert main(["catalog", "--fits", *arguments]) == code
+    captured = capsys.readouterr()
+    return captured.err if code else captured.out
+
+
+@pytest.mark.requirement("PE-16")
+def test_suggests_the_cheapest_type_that_holds_the_pod(capsys):
+    shown = fits(capsys, "gpu=1,cpu=4,memory=24Gi")
+    marked = [line for line in shown.splitlines() if line.startswith("→")]
+    assert marked[0].split()[1:7] == ["g6.2xlarge", "1", "x", "L4", "0.978", "1"]
+    assert marked[1] == "→ g6.2xlarge: the cheapest on demand that holds one, $0.978 an hour."
+    assert "on-demand prices of 2026-07-20" in shown
+
+
+@pytest.mark.requirement("PE-16")
+def test_says_when_many_such_pods_are_cheaper_elsewhere(capsys):
+    shown = fits(capsys, "gpu=1,cpu=2,memory=70Gi")
+    assert "For 4 at once g6.24xlarge is cheaper: $1.669 a pod when full." in shown
+
+
+@pytest.mark.requirement("PE-16")
+def test_fits_as_json_says_how_many_at_what_price_and_what_is_stranded(capsys):
+    seen = json.loads(fits(capsys, "gpu=3,cpu=60", "--family", "g6", "--json"))
+    assert seen["suggestion"] == "g6.24xlarge"
+    assert seen["request"] == {"cpu": 60_000, "nvidia.com/gpu": 3}
+    first, second = seen["fits"]
+    assert (first["type"], first["pods"], first["gpus_stranded"], first["suggested"]) == (
+        "g6.24xlarge", 1, 1, True,
+    )  # fmt: skip
+    assert (second["type"], second["pods"], second["gpus_stranded"]) == ("g6.48xlarge", 2, 2)
+    assert second["usd_h_per_pod"] == pytest.approx(second["on_demand_usd_h"] / 2)
+
+
+def test_fits_understands_kubernetes_own_names(capsys):
+    short, long = "neuron=16,efa=8", "aws.amazon.com/neuron=16, vpc.amazonaws.com/efa=8"
+    assert fits(capsys, short, "--json") == fits(capsys, long, "--json")
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        ("gpu=1,memory=9Ti", "it asks for 9Ti memory and the most any has for pods is 3786Gi."),
+        ("gpu=1,neuron=1", "some have enough of each resource, none of all of them at once."),
+    ],
+)
+def test_a_pod_nothing_holds_is_answered_with_what_it_asks_too_much_of(capsys, written, says):
+    assert says in fits(capsys, written)
+    seen = json.loads(fits(capsys, written, "--json"))
+    assert (seen["fits"], seen["suggestion"]) == ([], None)
+    assert says.rstrip(".") in seen["reason"]
+
+
+def test_nothing_is_suggested_where_no_price_is_known(capsys):
+    shown = fits(capsys, "gpu=4", "--family", "p6e-gb200")
+    assert "No on-demand price is known for any of them" in shown
+    assert "→" not in shown
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        ("", 'write it like "gpu=1,cpu=4,memory=24Gi"'),
+        ("gpu", "'gpu' is not a resource and an amount; write it like"),
+        ("gpus=1", "unknown resource 'gpus'; did you mean 'gpu'? write it like"),
+        ("gpu=1.5", "gpu: '1.5' is not a whole number of devices; write 'gpu=1'"),
+        ("memory=24GB", "memory: '24GB' is not a memory quantity; write '1700Gi'"),
+        ("cpu=lots", "cpu: 'lots' is not a CPU quantity; write '180'"),
+        ("gpu=1,nvidia.com/gpu=1", "'nvidia.com/gpu' is there twice"),
+        ("gpu=0", "a pod that asks for nothing fits everywhere"),
+    ],
+)
+def test_requests_that_cannot_be_read_are_answered_with_how_to_write_them(capsys, written, says):
+    assert says in fits(capsys, written, code=2)

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidemill.catalog import Catalog, InstanceType, load
+from tidemill.catalog import Catalog, InstanceType, PriceList, load
+from tidemill.catalog.fitting import fitting
 from tidemill.catalog.sizing import GIB, whole_node_request
+from tidemill.cli.fits import fits_document, fits_table, in_words, parse_requests, suggestion, usd_h, why_none
 from tidemill.errors import SpecError
 from tidemill.world import Amounts, amount
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 WIDTH_WITHOUT_TERMINAL = 140  # wide enough for every column: a pipe must not cut what a person greps for
@@ -24,19 +27,32 @@ WIDTH_WITHOUT_TERMINAL = 140  # wide enough for every column: a pipe must not cu
 @click.command()
 @click.option("--family", help="Only this family, for example p5 or g6e.")
 @click.option("--type", "type_name", metavar="NAME", help="Only this type, for example p5.48xlarge.")
+@click.option(
+    "--fits",
+    "requests",
+    metavar="REQUESTS",
+    help="Only types that hold such a pod, cheapest first: gpu=1,cpu=4,memory=24Gi (also efa, neuron).",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def catalog(family: str | None, type_name: str | None, as_json: bool) -> None:
+def catalog(family: str | None, type_name: str | None, requests: str | None, as_json: bool) -> None:
     """List instance types, what pods get of them, and prices.
 
     Prices are dollars per instance-hour; those of Capacity Blocks are paid up front for the whole block. The
     whole-node request is what one replica that has the node to itself should ask for.
+
+    With --fits: where such a pod fits beside the usual daemon pods, how many of them, what one costs when the
+    node is full of them, and how many GPUs no further one could use. The arrow is the suggestion.
     """
     shipped = load()
     chosen = _choose(shipped, family, type_name)
+    wanted = None if requests is None else parse_requests(requests)
     if as_json:
-        click.echo(json.dumps(_document(shipped, chosen), indent=2))
-    else:
+        body = _types(chosen) if wanted is None else fits_document(chosen, wanted)
+        click.echo(json.dumps({**_dates(shipped), **body}, indent=2))
+    elif wanted is None:
         _print_table(shipped, chosen)
+    else:
+        _print_fits(shipped, chosen, wanted)
 
 
 def _choose(shipped: Catalog, family: str | None, type_name: str | None) -> list[InstanceType]:
@@ -58,13 +74,18 @@ def _unknown(what: str, written: str, known: Collection[str]) -> str:
     return f"unknown {what} '{written}'; {hint}"
 
 
-def _document(shipped: Catalog, types: Sequence[InstanceType]) -> dict[str, Any]:
+def _dates(shipped: Catalog) -> dict[str, Any]:
     return {
         "prices_as_of": shipped.prices_as_of,
         "price_lists": [
             {"kind": p.kind, "as_of": p.as_of, "region": p.region, "source": p.source}
             for p in shipped.price_lists
         ],
+    }
+
+
+def _types(types: Sequence[InstanceType]) -> dict[str, Any]:
+    return {
         "types": [
             {
                 **asdict(t),
@@ -77,21 +98,39 @@ def _document(shipped: Catalog, types: Sequence[InstanceType]) -> dict[str, Any]
 
 
 def _print_table(shipped: Catalog, types: Sequence[InstanceType]) -> None:
-    from rich.console import Console
-
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=WIDTH_WITHOUT_TERMINAL)
+    console = _console()
     console.print(_table(types))
     if any(t.ultraserver for t in types):
-        console.print("* sold only in UltraServers; the share of one instance", style="dim", highlight=False)
+        console.print("* sold only in UltraServers; the share of one instance", style="dim")
     for price_list in shipped.price_lists:
-        where = "" if price_list.region == "not stated" else f" in {price_list.region}"
-        console.print(
-            f"{price_list.kind} prices of {price_list.as_of}{where}: {price_list.source}",
-            style="dim",
-            highlight=False,
-        )
+        _print_dates(console, price_list)
+
+
+def _print_fits(shipped: Catalog, types: Sequence[InstanceType], wanted: Amounts) -> None:
+    console = _console()
+    fits = fitting(types, wanted)
+    console.print(f"A pod of {in_words(wanted)}:", end="\n\n" if fits else " ")
+    if not fits:
+        console.print(f"{why_none(types, wanted)}.")
+        return
+    console.print(fits_table(fits, console.width))
+    console.print(f"\n{suggestion(fits)}", soft_wrap=True)
+    for price_list in shipped.price_lists:
+        if price_list.kind == "on-demand":
+            _print_dates(console, price_list)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=WIDTH_WITHOUT_TERMINAL)
+
+
+def _print_dates(console: Console, price_list: PriceList) -> None:
+    where = "" if price_list.region == "not stated" else f" in {price_list.region}"
+    said = f"{price_list.kind} prices of {price_list.as_of}{where}: {price_list.source}"
+    console.print(said, style="dim")
 
 
 def _table(types: Sequence[InstanceType]) -> Table:
@@ -120,14 +159,10 @@ def _cells(t: InstanceType) -> tuple[str, ...]:
         str(t.memory_mib // 1024),
         str(t.efa or "-"),
         str(t.nvme_gb or "-"),
-        _usd(t.block_usd_h) + ("*" if t.ultraserver else ""),
-        _usd(t.on_demand_usd_h),
+        usd_h(t.block_usd_h) + ("*" if t.ultraserver else ""),
+        usd_h(t.on_demand_usd_h),
         _request(whole_node_request(t)),
     )
-
-
-def _usd(price: float | None) -> str:
-    return "-" if price is None else f"{price:.3f}"
 
 
 def _request(request: Amounts) -> str:

@@ -1,0 +1,95 @@
+"""Which instance types hold a pod, how many such pods, and what one costs there: requests, sizes, list prices.
+
+Rules about labels, taints and other pods are not here, and neither is what a pool allows: whoever asks gives the
+types that may be considered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tidemill.catalog import InstanceType
+from tidemill.catalog.sizing import USUAL_DAEMONS
+from tidemill.world import Amounts
+
+_NO_PRICE = float("inf")  # in comparisons: dearer than any
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """So many such pods on one node of a type, and what they leave when it is full of them."""
+
+    type: InstanceType
+    pods: int  # at least 1
+    left: Amounts  # of what pods could use, beside the daemons
+
+    @property
+    def usd_h(self) -> float | None:
+        return self.type.on_demand_usd_h
+
+    @property
+    def usd_h_per_pod(self) -> float | None:
+        """When it is full of such pods. With one alone, that one pays for all of it."""
+        return None if self.usd_h is None else self.usd_h / self.pods
+
+    @property
+    def stranded(self) -> int:
+        """Accelerators that no further pod of this kind can use."""
+        accelerator = self.type.accelerator
+        return dict(self.left).get(accelerator.resource, 0) if accelerator else 0
+
+
+def fitting(
+    types: Iterable[InstanceType], requests: Amounts, daemons: Amounts = USUAL_DAEMONS
+) -> tuple[Fit, ...]:
+    """Types that hold at least one such pod: the cheapest on demand first, those without a known price last.
+
+    Among equal prices the one that strands fewer accelerators, then the smaller one.
+    """
+    found = (_fit(one, requests, daemons) for one in types)
+    return tuple(sorted((fit for fit in found if fit is not None), key=_rank))
+
+
+def cheapest(fits: Iterable[Fit]) -> Fit | None:
+    """The one to suggest for a pod that comes alone; None where no on-demand price is known."""
+    return min((fit for fit in fits if fit.usd_h is not None), key=_rank, default=None)
+
+
+def cheapest_when_full(fits: Iterable[Fit]) -> Fit | None:
+    """The one to suggest for many such pods. It differs where a large type is cheaper by the pod."""
+    priced = [fit for fit in fits if fit.usd_h_per_pod is not None]
+    return min(priced, key=lambda fit: (fit.usd_h_per_pod, *_rank(fit)), default=None)
+
+
+def room(instance_type: InstanceType, daemons: Amounts) -> dict[str, int]:
+    """What a new node of this type has for pods, beside its daemons."""
+    free = dict(instance_type.allocatable)
+    for name, taken in daemons:
+        free[name] = free.get(name, 0) - taken
+    return free
+
+
+def _fit(instance_type: InstanceType, requests: Amounts, daemons: Amounts) -> Fit | None:
+    free = room(instance_type, daemons)
+    each = {name: wanted for name, wanted in requests if wanted > 0} | {"pods": 1}
+    pods = min(free.get(name, 0) // wanted for name, wanted in each.items())
+    if pods < 1:
+        return None
+    return Fit(instance_type, pods, _left(free, each, pods))
+
+
+def _left(free: Mapping[str, int], each: Mapping[str, int], pods: int) -> Amounts:
+    return tuple(sorted((name, has - pods * each.get(name, 0)) for name, has in free.items()))
+
+
+def _rank(fit: Fit) -> tuple[float, float, int, int, str]:
+    """Unpriced ones among themselves by what a block of them costs, which is all that is known."""
+    usd_h, block_usd_h = fit.usd_h, fit.type.block_usd_h
+    return (
+        _NO_PRICE if usd_h is None else usd_h,
+        (_NO_PRICE if block_usd_h is None else block_usd_h) if usd_h is None else 0.0,
+        fit.stranded,
+        fit.type.vcpus,
+        fit.type.name,
+    )
