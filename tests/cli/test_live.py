@@ -125,8 +125,7 @@ def test_why_says_in_a_sentence_what_a_pod_waits_for(asked, pod):
     assert out.startswith(
         "foundation/pretrain-1-0-0 waits: it needs 1h11m and nothing in pool train lasts that long"
     )
-    assert "It could run from 17 Nov 11:37 UTC" in out
-    assert out.count("\n") == 1
+    assert "It could run from 17 Nov 11:37 UTC" in out.splitlines()[0]
 
 
 def test_why_says_where_a_pod_runs_and_until_when(asked):
@@ -137,7 +136,7 @@ def test_why_says_where_a_pod_runs_and_until_when(asked):
 
 @pytest.mark.parametrize("name", ["pretrain-1", "pretrain", "foundation/pretrain-1", "Job/pretrain-1"])
 def test_why_takes_the_name_of_a_job_and_explains_its_first_waiting_pod(asked, name):
-    first, more = asked("why", name, *DRAIN).splitlines()
+    first, _, more = asked("why", name, *DRAIN).splitlines()
     assert first.startswith("foundation/pretrain-1-0-0 waits: ")
     assert more == f"3 more pods of {name} wait too."
 
@@ -149,6 +148,35 @@ def test_why_takes_the_name_of_a_service_and_says_where_it_runs_when_none_waits(
 def test_why_as_json(asked):
     seen = json.loads(asked("why", "chat-0", *DRAIN, "--json"))
     assert (seen["pod"]["name"], seen["pod"]["state"]) == ("serving/chat-0", "running")
+
+
+@pytest.mark.requirement("PE-16")
+@pytest.mark.parametrize(
+    ("pod", "line"),
+    [
+        (
+            "pretrain-1",
+            "The cheapest type of its pools that holds it is p5.48xlarge, $55.04 an hour on demand.",
+        ),
+        ("finetune", "Its node is prepaid; on demand a p5.48xlarge would be $55.04 an hour."),
+        (
+            "chat",
+            (
+                "It runs alone on g6e.2xlarge, $2.24 an hour, the cheapest type of its pools that holds it. "
+                "Outside its pools g6.2xlarge (1 x L4) at $0.98 would hold it."
+            ),
+        ),
+    ],
+)
+def test_why_says_in_a_line_of_its_own_what_a_pod_costs_and_what_would_do(asked, pod, line):
+    assert asked("why", pod, *DRAIN).splitlines()[1] == line
+
+
+@pytest.mark.requirement("PE-16")
+def test_why_as_json_has_the_prices_also_when_a_running_up_is_asked(asked, running_up):
+    price = json.loads(asked("why", "chat-0", "--json"))["pod"]["price"]
+    assert price["in_pools"] == {"type": "g6e.2xlarge", "accelerators": "1 x L40S", "usd_per_hour": 2.24208}
+    assert price["in_catalog"]["type"] == "g6.2xlarge"
 
 
 @pytest.mark.parametrize(

@@ -79,13 +79,14 @@ def plan(files: tuple[str, ...], at: str | None, seed: int, as_json: bool) -> No
 @click.argument("files", nargs=-1, metavar="[SCENARIO…]")
 @_instant_options
 def why(pod: str, files: tuple[str, ...], at: str | None, seed: int, as_json: bool) -> None:
-    """Say why POD waits, or where it runs and until when.
+    """Say why POD waits, or where it runs and until when; and the cheapest type that would hold it.
 
     POD is a name, namespace/name, or the beginning of one. The name of a job, a job stream or a service stands
     for the first of its pods that waits. Without files: at the instant a running `tidemill up` shows. With
     SCENARIO (YAML files, or `demo`): at the instant a rehearsal reached at --at.
     """
     from tidemill.cli.which_pod import find
+    from tidemill.render.price_words import price_words
     from tidemill.render.status_text import why_text
     from tidemill.report.rows import plain
 
@@ -95,6 +96,8 @@ def why(pod: str, files: tuple[str, ...], at: str | None, seed: int, as_json: bo
         _print_json(look, {"at": plain(look.status.at), "pod": plain(found)})
     else:
         click.echo(why_text(found, _names(look)))
+        if priced := price_words(found.price):
+            click.echo(priced)
         if others_wait:
             click.echo(f"{others_wait} more {'pod' if others_wait == 1 else 'pods'} of {pod} wait too.")
 

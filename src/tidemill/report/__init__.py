@@ -9,11 +9,13 @@ from tidemill.report.rows import (
     Money,
     NextSteps,
     NodeRow,
+    PodPrice,
     PodRow,
     PoolRow,
     PurchaseRow,
     Status,
     StepRow,
+    TypePrice,
     WarningRow,
 )
 from tidemill.report.status import status
@@ -21,5 +23,5 @@ from tidemill.report.status import status
 __all__ = [
     "status", "next_steps", "pods",
     "Status", "NextSteps", "PoolRow", "BlockRow", "NodeRow", "PodRow", "PurchaseRow",
-    "Money", "StepRow", "WarningRow",
+    "PodPrice", "TypePrice", "Money", "StepRow", "WarningRow",
 ]  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from tidemill.catalog import InstanceType
 from tidemill.plan import Action, Plan
+from tidemill.report.quotes import Quotes
 from tidemill.report.rows import NextSteps, PodRow, StepRow, WarningRow
 from tidemill.spec import Spec, names
 from tidemill.spec.match import matching
@@ -46,7 +47,7 @@ def pods(spec: Spec, world: World, plan: Plan) -> tuple[PodRow, ...]:
     """Every pod that is not a daemon's, those that wait with the reason the plan gives."""
     unmet = {one.pod: one for one in plan.unmet}
     nodes = {node.kube.name: node for node in world.nodes if node.kube is not None}
-    queues = _Queues(spec)
+    queues, quotes = _Queues(spec), Quotes(spec, world)
     rows = []
     for pod in world.pods:
         if pod.daemon:
@@ -67,6 +68,7 @@ def pods(spec: Spec, world: World, plan: Plan) -> tuple[PodRow, ...]:
                 code=wait.code if wait else "",
                 reason=wait.reason if wait else ("" if pod.node else _unplanned(pod)),
                 earliest=wait.earliest if wait else None,
+                price=quotes.price(pod, instance),
             )
         )
     return tuple(rows)

@@ -72,6 +72,27 @@ class PoolRow:
 
 
 @dataclass(frozen=True, slots=True)
+class TypePrice:
+    """A type and what an hour of it costs on demand; None: nobody knows. `accelerators` as in `8 x H100`."""
+
+    type: str
+    accelerators: str
+    usd_per_hour: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PodPrice:
+    """What a pod's node costs and the cheapest type that would hold the pod alone, at list prices on demand."""
+
+    in_pools: TypePrice | None  # None: no type of the pools it may use holds it
+    in_catalog: TypePrice | None  # of all types, only where that is cheaper, or no pool's holds it
+    node: TypePrice | None = None  # None: it has no place, or one on a type nobody knows
+    paid_as: str = ""  # block | odcr | spot | on-demand, once it has a place
+    prepaid: bool = False  # then an hour more of its node costs nothing
+    neighbours: int = 0  # other pods on its node, daemons not counted
+
+
+@dataclass(frozen=True, slots=True)
 class PodRow:
     """A pod that waits (`reason`, `earliest`) or has a place (`node`, `until`)."""
 
@@ -87,6 +108,7 @@ class PodRow:
     code: str
     reason: str
     earliest: datetime | None
+    price: PodPrice | None = None
 
 
 @dataclass(frozen=True, slots=True)

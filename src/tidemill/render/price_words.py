@@ -1,0 +1,65 @@
+"""What a pod costs and what would do, in one line for people. Every figure is the read model's."""
+
+from __future__ import annotations
+
+from tidemill.render.figures import counted, usd
+from tidemill.report import PodPrice, TypePrice
+
+
+def price_words(price: PodPrice | None) -> str:
+    """Empty where no price is known that would say something."""
+    if price is None:
+        return ""
+    if price.node is None:
+        return _waiting(price)
+    return _prepaid(price, price.node) if price.prepaid else _running(price, price.node)
+
+
+def _prepaid(price: PodPrice, node: TypePrice) -> str:
+    shared = f", shared with {counted(price.neighbours, 'more pod')}" if price.neighbours else ""
+    if node.usd_per_hour is None:
+        return f"Its node is prepaid; no on-demand price is known for {node.type}."
+    return f"Its node is prepaid; on demand a {node.type} would be {usd(node.usd_per_hour)} an hour{shared}."
+
+
+def _running(price: PodPrice, node: TypePrice) -> str:
+    if node.usd_per_hour is None:
+        return ""
+    cost = f"{usd(node.usd_per_hour)} an hour" + (" on demand" if price.paid_as == "spot" else "")
+    best = price.in_pools
+    best_usd = best.usd_per_hour if best else None
+    if price.neighbours:
+        line = f"It shares {node.type}, {cost}, with {counted(price.neighbours, 'more pod')}"
+        if best and best_usd is not None:
+            line += f"; alone it would need {best.type} at {usd(best_usd)}"
+    elif best and best_usd is not None and best_usd < node.usd_per_hour:
+        line = f"It runs alone on {node.type}, {cost}; {best.type} at {usd(best_usd)} would hold it"
+    else:
+        line = f"It runs alone on {node.type}, {cost}"
+        if best and best_usd is not None:
+            line += ", the cheapest type of its pools that holds it"
+    return f"{line}.{_outside(price)}"
+
+
+def _waiting(price: PodPrice) -> str:
+    best, other = price.in_pools, price.in_catalog
+    if best is None:
+        if other is None or other.usd_per_hour is None:
+            return ""
+        return f"No type of its pools holds it; {_named(other)} at {usd(other.usd_per_hour)} an hour would."
+    if best.usd_per_hour is None:
+        return f"Of its pools {best.type} holds it; no on-demand price is known."
+    cost = f"{usd(best.usd_per_hour)} an hour on demand"
+    return f"The cheapest type of its pools that holds it is {best.type}, {cost}.{_outside(price)}"
+
+
+def _outside(price: PodPrice) -> str:
+    """Another type may have another GPU, and only people know whether it will do: so it is named."""
+    other = price.in_catalog
+    if other is None or other.usd_per_hour is None:
+        return ""
+    return f" Outside its pools {_named(other)} at {usd(other.usd_per_hour)} would hold it."
+
+
+def _named(one: TypePrice) -> str:
+    return f"{one.type} ({one.accelerators})" if one.accelerators else one.type
