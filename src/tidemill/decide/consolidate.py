@@ -31,6 +31,9 @@ _MOST_NODES = 100
 _MOST_ROOMS = 60_000
 _CENT = 0.01
 _HOUR = timedelta(hours=1)
+_SOON = timedelta(minutes=10)
+# Estimates of run times are rough, and whoever moved once may have to move again: a move must pay twice.
+_MARGIN = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +62,15 @@ def consolidate(draft: Draft, in_flight: InFlight, disruptions: Disruptions) -> 
         allowed = disruptions.left(template.pool, "Underutilized")
         if allowed < 1 or not _is_settled(draft, in_flight, name):
             continue
+        for until in in_flight.resting.values():
+            draft.wake(until)
         candidates = sorted(_candidates(draft, name), key=_disturbance)[:_MOST_NODES]
         key = _fingerprint(draft, in_flight, candidates, allowed)
         if not candidates or draft.memory.settled.get(name) == key:
             continue
+        wake_at = draft.wake_at
         move = _best_move(draft, in_flight, candidates, int(min(allowed, len(candidates))))
+        draft.wake_at = wake_at  # what was only looked at is nothing to wake up for
         if move is None:
             draft.memory.settled[name] = key
         else:
@@ -124,19 +131,19 @@ def _is_replica(pod: Pod) -> bool:
 
 
 def _candidate(draft: Draft, life: Life) -> _Candidate:
-    ends: datetime | None = None
-    known = True
-    for pod in life.pods:
-        if pod.terms.expected is None:
-            known = False
-        else:
-            end = (pod.started_at or draft.now) + pod.terms.load + pod.terms.expected
-            ends = end if ends is None else max(ends, end)
     redone = max((pod.terms.checkpoint_every or timedelta(0)) + pod.terms.load for pod in life.pods)
     items = tuple(Item((pod,), None, True) for pod in sorted(life.pods, key=lambda pod: pod.full_name))
-    assert life.facts.kind is not None
-    usd_h = usd_per_hour(draft.spec, life.facts.kind.name, life.source.kind)
-    return _Candidate(life, items, usd_h, redone, ends if known else None)
+    return _Candidate(life, items, _usd_h(draft, life), redone, _last_end(draft, life.pods))
+
+
+def _last_end(draft: Draft, pods: Iterable[Pod]) -> datetime | None:
+    """When the last of them is done; None: one of them says nothing about its end."""
+    last = draft.now
+    for pod in pods:
+        if pod.terms.expected is None:
+            return None
+        last = max(last, (pod.started_at or draft.now) + pod.terms.load + pod.terms.expected)
+    return last
 
 
 def _disturbance(candidate: _Candidate) -> tuple[object, ...]:
@@ -177,6 +184,17 @@ def _best_move(
     return None
 
 
+def _going_sooner(draft: Draft, leaving: Sequence[_Candidate]) -> Iterator[Life]:
+    """Nodes paid by the hour that would be empty before those who move are done: nothing is saved by keeping them."""
+    ends = [candidate.ends for candidate in leaving]
+    last = None if None in ends else max(end for end in ends if end is not None)
+    for life in draft.lives:
+        if life.pods and life.source.kind not in PREPAID:
+            free_at = _last_end(draft, life.pods)
+            if free_at is not None and (last is None or free_at < last - _SOON):
+                yield life
+
+
 def _better(one: _Move, other: _Move | None) -> _Move:
     """What saves more; for the same money what launches nothing."""
     if other is None or one.saves_usd_h > other.saves_usd_h + _CENT:
@@ -213,6 +231,7 @@ def _try(draft: Draft, in_flight: InFlight, leaving: Sequence[_Candidate]) -> _M
     minds = any(life.facts.keeps_away for life in draft.lives) or any(item.shape.sociable for item in items)
     found = survey(draft, in_flight, accelerated=accelerated, gangs=False, between_pods=minds)
     found.leave_out(candidate.life for candidate in leaving)
+    found.shut(_going_sooner(draft, leaving))
     claim(draft, found)
     packing = pack(draft, items, found)
     if packing.unplaced:
@@ -235,6 +254,11 @@ def _extra_usd_h(draft: Draft, room: Room) -> float:
     life = room.life
     if life is None or life.pods or life.facts.kind is None:
         return 0.0
+    return _usd_h(draft, life)
+
+
+def _usd_h(draft: Draft, life: Life) -> float:
+    assert life.facts.kind is not None
     return usd_per_hour(draft.spec, life.facts.kind.name, life.source.kind)
 
 
@@ -246,7 +270,7 @@ def _pays(
     cost = price * hours + sum(one.usd_h * ((one.redone + POD_START) / _HOUR) for one in leaving)
     ends = [one.ends for one in leaving if one.ends is not None]
     ends += [room.group.end.drain_from for room in rooms if room.group.end.drain_from is not None]
-    return not ends or draft.now + timedelta(hours=cost / saves) <= min(ends)
+    return not ends or draft.now + _MARGIN * timedelta(hours=cost / saves) <= min(ends)
 
 
 # --- doing it -----------------------------------------------------------------------------------------

@@ -122,9 +122,17 @@ class Rooms:
         return (room for group in self.ordered() for room in group.rooms)
 
     def leave_out(self, lives: Iterable[Life]) -> None:
+        """As if they, and all who are there, were gone."""
         self.gone = {id(life) for life in lives}
-        for group in self.groups.values():
-            group.rooms = [room for room in group.rooms if id(room.life) not in self.gone]
+        self._close(self.gone)
+
+    def shut(self, lives: Iterable[Life]) -> None:
+        """Nobody may go there; who is there stays and counts."""
+        self._close({id(life) for life in lives})
+
+    def _close(self, lives: set[int]) -> None:
+        for group in self.groups.values() if lives else ():
+            group.rooms = [room for room in group.rooms if id(room.life) not in lives]
 
     def coming(
         self, template: PoolTemplate, source: Source, kind: InstanceType, zone: str, end: End
