@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from operator import attrgetter
 
 from tidemill.decide.problem import Problem
 from tidemill.decide.solver.company import HOST as HOST
@@ -94,13 +95,14 @@ def gather(problem: Problem) -> Crowds:
     return found
 
 
+_TERMS = attrgetter("namespace", "priority", "overflow", "need", "lead", "refuses", "gang")
+
+
 def _alike(problem: Problem) -> Iterable[list[int]]:
-    groups: dict[tuple[object, ...], list[int]] = {}
-    for number, ask in enumerate(problem.asks):
-        gang = None if ask.gang is None else (ask.gang.name, ask.namespace)
-        key = (
-            id(ask.shape), ask.namespace, ask.priority, ask.overflow, ask.need, ask.lead, ask.refuses, gang,
-        )  # fmt: skip
+    """Asks of one shape object on the same terms."""
+    groups: dict[tuple[int, tuple[object, ...]], list[int]] = {}
+    shapes = [id(ask.shape) for ask in problem.asks]
+    for number, key in enumerate(zip(shapes, map(_TERMS, problem.asks), strict=True)):
         members = groups.get(key)
         if members is None:
             groups[key] = [number]

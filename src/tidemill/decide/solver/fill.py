@@ -185,18 +185,18 @@ class Filler:
             self.ground.stocks[one.stratum.stock] += 1
         self.ground.spend(one.stratum, one.ladder.flavours[one.rung].consumes, -1)
 
-    def settle(self, one: Bin, rung: int) -> None:
-        """Stand on another rung, up or down."""
-        if rung == one.rung:
-            return
+    def settle(self, one: Bin, rung: int) -> float:
+        """Stand on another rung, up or down; returns the price of the one it stood on."""
         assert one.ladder is not None and one.stratum is not None
-        if one.stratum.budget:
-            self.ground.spend(one.stratum, one.ladder.flavours[one.rung].consumes, -1)
-            self.ground.spend(one.stratum, one.ladder.flavours[rung].consumes, +1)
-        shelf = self.shelves[one.site]
-        shelf.remove(one)
-        one.stand_on(rung)
-        shelf.add(one)
+        price = one.ladder.prices[one.rung]
+        if rung != one.rung:
+            flavours = one.ladder.flavours
+            self.ground.exchange(one.stratum, flavours[one.rung].consumes, flavours[rung].consumes)
+            shelf = self.shelves[one.site]
+            shelf.remove(one)
+            one.stand_on(rung)
+            shelf.add(one)
+        return price
 
     def affords(self, one: Bin, rung: int) -> bool:
         """Do the limits of its pool let a bin stand on another rung?"""

@@ -276,6 +276,12 @@ class Ground:
             [most, *[left[name] // amount for name, amount in consumes.items() if amount and name in left]]
         )
 
+    def exchange(self, stratum: Stratum, before: Mapping[str, int], after: Mapping[str, int]) -> None:
+        left = self.budgets.get(stratum.budget)
+        if left is not None:
+            for name in left:
+                left[name] += before.get(name, 0) - after.get(name, 0)
+
     def spend(self, stratum: Stratum, consumes: Mapping[str, int], times: int) -> None:
         left = self.budgets.get(stratum.budget)
         if left is not None:

@@ -7,9 +7,9 @@ alike, and with pods where there are not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from tidemill.decide.solver.bins import Wants, room, without
+from tidemill.decide.solver.bins import Bin, Wants, room, without
 from tidemill.decide.solver.crowd import Crowd
 from tidemill.decide.solver.fill import PATIENCE, Filler
 from tidemill.decide.solver.ground import Site
@@ -17,6 +17,7 @@ from tidemill.decide.solver.shelves import BITS, MASK, Kind, Lot, Shelf
 
 # One pod to so many lots: then looking at all of them at once is cheaper than a few for each.
 _MANY = 24
+_FEW = 8  # and so few never do
 
 Queue = list[tuple[Crowd, list[int]]]  # crowds with the same needs and eligibility, and their asks
 
@@ -24,10 +25,10 @@ Queue = list[tuple[Crowd, list[int]]]  # crowds with the same needs and eligibil
 def pour(filler: Filler, queue: Queue, site: Site) -> Queue:
     """As many as fit into what is free on this site; returns the rest."""
     shelf = filler.shelves.get(site)
-    if shelf is None or not filler.can_use(queue[0][0], site):
+    if shelf is None or not shelf.lots or not filler.can_use(queue[0][0], site):
         return queue
     total = sum([len(asks) for _, asks in queue])
-    if total * _MANY >= len(shelf.lots):
+    if total >= _FEW and total * _MANY >= len(shelf.lots):
         return _Many(filler, shelf, queue).pour()
     # Nodes that are there cost nothing: before more are asked for, every one of them is looked at.
     looks = len(shelf.lots) if filler.by_site[site][0].place >= 0 else PATIENCE
@@ -80,7 +81,6 @@ class _Many:
         self._filler, self._shelf = filler, shelf
         self._lines = [_Line(crowd, asks) for crowd, asks in queue]
         self._wants = queue[0][0].wants
-        self._eligibility = queue[0][0].eligibility
         self._minded_by_all = self._common()
 
     def pour(self) -> Queue:
@@ -97,57 +97,61 @@ class _Many:
         return [(line.crowd, line.asks[line.done :]) for line in self._lines]
 
     def _pour_lot(self, lot: Lot, reached: dict[int, Lot]) -> None:
-        goal: Lot | None = None
+        shelf, goal = self._shelf, None
         for refused, kind in list(lot.kinds.items()):
             if refused & self._minded_by_all:
                 continue
             if goal is None:
-                goal = self._shelf.lot(without(lot.free, self._wants))
+                goal = shelf.lot(without(lot.free, self._wants))
             self._pour_kind(refused, kind, goal)
             if not kind:
-                del lot.kinds[refused]
+                shelf.drop_kind(lot, refused)
             if not self._lines:
                 break
         if goal is not None:
-            self._shelf.drop_if_empty(lot)
+            shelf.drop_if_empty(lot)
             if goal.kinds:
                 reached[goal.serial] = goal
             else:
-                self._shelf.drop_if_empty(goal)
+                shelf.drop_if_empty(goal)
 
     def _pour_kind(self, refused: int, kind: Kind, goal: Lot) -> None:
         """One for each bin of a kind: whoever is first in line of those it puts up with."""
-        lines, kinds, free, at = self._lines, goal.kinds, goal.free, 0
-        eligibility, changed = self._eligibility, self._shelf.changed
-        may_stand, join = self._filler.may_stand, self._filler.join
-        for one in list(kind.values()):
-            while at < len(lines) and refused & lines[at].crowd.minds:
-                at += 1
-            if at == len(lines):
-                return
+        lines, at = self._lines, 0
+        bins = iter(list(kind.values()))
+        while at < len(lines):
             line = lines[at]
-            crowd = line.crowd
+            if refused & line.crowd.minds:
+                at += 1
+                continue
+            self._give(line, bins, kind, goal)
+            if line.done < len(line.asks):
+                return  # every bin was asked
+            del lines[at]
+            self._minded_by_all = self._common()
+
+    def _give(self, line: _Line, bins: Iterator[Bin], kind: Kind, goal: Lot) -> None:
+        crowd, asks, done = line.crowd, line.asks, line.done
+        eligibility, picky, total = crowd.eligibility, crowd.picky, len(asks)
+        kinds, free, filler = goal.kinds, goal.free, self._filler
+        for one in bins:
             if eligibility not in one.eligibilities:
-                if not may_stand(crowd, one):
+                if not filler.may_stand(crowd, one):
                     continue
-                join(crowd, one)
+                filler.join(crowd, one)
             del kind[one.number]
-            one.asks.append(line.asks[line.done])
+            one.asks.append(asks[done])
             one.free = free
-            if crowd.picky:
+            if picky:
                 one.meet(crowd, 1)
-            if one.refuses != refused:
-                changed(refused, -1)
-                changed(one.refuses, +1)
             same = kinds.get(one.refuses)
             if same is None:
-                kinds[one.refuses] = {one.number: one}
-            else:
-                same[one.number] = one
-            line.done += 1
-            if line.done == len(line.asks):
-                del lines[at]
-                self._minded_by_all = self._common()
+                same = self._shelf.kind(goal, one.refuses)
+            same[one.number] = one
+            done += 1
+            if done == total:
+                break
+        line.done = done
 
     def _common(self) -> int:
         """What everybody in line minds: a bin that refuses any of it is not worth asking."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tidemill.decide.solver.bins import Bin, Free
+from tidemill.decide.solver.bins import Bin
 from tidemill.decide.solver.crowd import Crowd
 from tidemill.decide.solver.fill import Filler, shared_by, with_one
 from tidemill.decide.solver.ground import Ladder, Site
@@ -12,7 +12,7 @@ from tidemill.decide.solver.ground import Ladder, Site
 # How many of the bins that could grow are compared.
 _CLIMBERS = 16
 # Floors are raised a little beyond the demand: what is not used is not kept, and large pods find their place.
-_HEADROOM = 1.02
+_HEADROOM = 1.01
 
 Climb = tuple[tuple[float, float], int, Bin]  # extra price and waste, the rung, who climbs
 
@@ -82,18 +82,19 @@ def _make_room(filler: Filler, crowd: Crowd, asks: list[int], sites: Sequence[Si
     while asks:
         climb = min(filter(None, climbs.values()), key=lambda one: one[0], default=None)
         opening = min(filter(None, openings.values()), key=lambda one: one[0], default=None)
-        paid = 0.0
         if climb is not None and (opening is None or climb[0][0] <= opening[0]):
-            one = climb[2]
-            assert one.ladder is not None
-            paid = one.ladder.prices[one.rung]
-            filler.settle(one, climb[1])
+            one, opening = climb[2], None
+            if not filler.affords(one, climb[1]):  # no longer, after what was opened since
+                climbs[one.site] = _best_climb(filler, crowd, one.site, ahead)
+                continue
+            paid = filler.settle(one, climb[1])
         elif opening is not None:
-            one = filler.open(crowd, opening[1], opening[2])
+            one, paid = filler.open(crowd, opening[1], opening[2]), 0.0
         else:
             return asks
         most = min(one.tolerance(crowd), len(asks))
-        _leap(filler, one, crowd, most, paid)
+        if opening is not None:
+            _leap(filler, one, crowd, most, paid)
         count = min(one.room(crowd.wants), most)
         if count <= 0:
             return asks  # what was offered does not hold it after all: somebody else may find it a place
@@ -102,12 +103,15 @@ def _make_room(filler: Filler, crowd: Crowd, asks: list[int], sites: Sequence[Si
         if not asks:
             break
         fewer, ahead = ahead, max(1, ahead - count)
-        full = one.tolerance(crowd) <= 0
-        if opening is not None and climb is None and len(sites) == 1 and full:
-            asks = filler.repeat(one, asks)  # those who keep each other off their hosts
-        climbs[one.site] = (
-            None if full and climbs[one.site] is None else _best_climb(filler, crowd, one.site, ahead)
-        )
+        if opening is None:
+            climbs[one.site] = _best_climb(filler, crowd, one.site, ahead)
+        else:
+            again = _better(filler, crowd, one, ahead, None) if one.tolerance(crowd) else None
+            if fewer == ahead and (again is None or again[0][0] > opening[0]):
+                asks = filler.repeat(one, asks)  # the next one would choose the same
+            climbs[one.site] = min(
+                filter(None, (climbs[one.site], again)), key=lambda one: one[0], default=None
+            )
         shared = one.stratum is not None and (one.stratum.budget or one.stratum.stock)
         for site in sites if shared or fewer != ahead else (one.site,):
             openings[site] = filler.best_opening(crowd, site, ahead)
@@ -140,32 +144,37 @@ def _leap(filler: Filler, one: Bin, crowd: Crowd, pods: int, paid: float) -> Non
 def _best_climb(filler: Filler, crowd: Crowd, site: Site, ahead: int) -> Climb | None:
     """The new bin that makes room for one more at the least extra price."""
     best: Climb | None = None
-    weights, wants = filler.weights, crowd.wants
     for one in _climbers(filler, crowd, site):
-        assert one.ladder is not None
-        ladder, now = one.ladder, one.rung
-        rung = ladder.rung_above(now, one.free, wants)
-        while rung >= 0:
-            shared = 0
-            if filler.affords(one, rung):
-                shared = shared_by(crowd, ladder, rung, one.used, ahead) if ahead > 1 else 1
-                extra = round((ladder.prices[rung] - ladder.prices[now]) / shared, 9)
-                if best is None or extra <= best[0][0]:
-                    score = (
-                        extra,
-                        _waste(weights, ladder.capacities[rung], ladder.capacities[now], one.free),
-                    )
-                    if best is None or score < best[0]:
-                        best = (score, rung, one)
-            rung = ladder.next_rung(with_one(one.used, wants), rung) if shared < ahead else -1
+        best = _better(filler, crowd, one, ahead, best)
     return best
 
 
-def _waste(weights: Sequence[float], after: Sequence[int], before: Sequence[int], free: Free) -> float:
-    """What would be left over, but for what is put there, which is the same wherever it goes."""
+def _better(filler: Filler, crowd: Crowd, one: Bin, ahead: int, best: Climb | None) -> Climb | None:
+    """The best so far, or this bin on a higher rung, if that is better."""
+    assert one.ladder is not None
+    ladder, now = one.ladder, one.rung
+    rung = ladder.rung_above(now, one.free, crowd.wants)
+    while rung >= 0:
+        shared = shared_by(crowd, ladder, rung, one.used, ahead) if ahead > 1 else 1
+        extra = round((ladder.prices[rung] - ladder.prices[now]) / shared, 9)
+        if best is None or extra <= best[0][0]:
+            score = (extra, _left_over(filler.weights, one, rung))
+            if best is None or score < best[0]:
+                if filler.affords(one, rung):
+                    best = (score, rung, one)
+                else:
+                    shared = 0
+        rung = ladder.next_rung(with_one(one.used, crowd.wants), rung) if shared < ahead else -1
+    return best
+
+
+def _left_over(weights: Sequence[float], one: Bin, rung: int) -> float:
+    """What would be free on another rung, but for what is put there, which is the same wherever it goes."""
+    assert one.ladder is not None
+    after, before = one.ladder.capacities[rung], one.ladder.capacities[one.rung]
     waste = 0.0
-    for weight, high, low, left in zip(weights, after, before, free, strict=True):
-        waste += (high - low + left) * weight
+    for weight, high, low, free in zip(weights, after, before, one.free, strict=True):
+        waste += (high - low + free) * weight
     return waste
 
 

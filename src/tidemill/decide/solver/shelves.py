@@ -34,7 +34,7 @@ class Shelf:
     def __init__(self) -> None:
         self.lots: dict[Free, Lot] = {}
         self.numbered: dict[int, Lot] = {}
-        self.refusals: dict[int, int] = {}  # what bins here refuse -> how many of them
+        self.refusals: dict[int, int] = {}  # what bins here refuse -> in how many lots
         self._orders: dict[int, list[int]] = {}  # by dimension: what is free of it, and the lot
         self._serial = 0
 
@@ -44,30 +44,32 @@ class Shelf:
         lot = self.lots.get(one.free)
         if lot is None:
             lot = self.lot(one.free)
-        refused = one.refuses
-        kind = lot.kinds.get(refused)
+        kind = lot.kinds.get(one.refuses)
         if kind is None:
-            lot.kinds[refused] = {one.number: one}
-        else:
-            kind[one.number] = one
-        self.refusals[refused] = self.refusals.get(refused, 0) + 1
+            kind = self.kind(lot, one.refuses)
+        kind[one.number] = one
 
     def remove(self, one: Bin) -> None:
-        lot, refused = self.lots[one.free], one.refuses
-        kind = lot.kinds[refused]
+        lot = self.lots[one.free]
+        kind = lot.kinds[one.refuses]
         del kind[one.number]
         if not kind:
-            del lot.kinds[refused]
+            self.drop_kind(lot, one.refuses)
             self.drop_if_empty(lot)
-        self.changed(refused, -1)
 
-    def changed(self, refused: int, bins: int) -> None:
-        """So many bins more refuse this."""
-        count = self.refusals.get(refused, 0) + bins
-        if count:
-            self.refusals[refused] = count
-        else:
+    def kind(self, lot: Lot, refused: int) -> Kind:
+        """A new kind of a lot."""
+        kind: Kind = {}
+        lot.kinds[refused] = kind
+        self.refusals[refused] = self.refusals.get(refused, 0) + 1
+        return kind
+
+    def drop_kind(self, lot: Lot, refused: int) -> None:
+        del lot.kinds[refused]
+        if self.refusals[refused] == 1:
             del self.refusals[refused]
+        else:
+            self.refusals[refused] -= 1
 
     def lot(self, free: Free) -> Lot:
         known = self.lots.get(free)

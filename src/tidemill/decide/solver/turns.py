@@ -28,7 +28,7 @@ def fill(shares: list[Share], filler: Filler, strategy: Strategy = USUAL) -> lis
     for turn in sorted(groups):
         if turn[1] and not raised and strategy.floors:
             raised = True
-            _raise_floors([share for other in groups if other >= turn for share in groups[other]], filler)
+            _raise_floors([groups[other] for other in groups if other >= turn], filler)
         queue = [
             (share.crowd, share.asks) for share in sorted(groups[turn], key=lambda share: share.crowd.since)
         ]
@@ -65,14 +65,16 @@ def _tier(share: Share, filler: Filler, strategy: Strategy) -> int:
     return 1 + (strategy.hosts is Hosts.LAST and crowd.solitary)
 
 
-def _raise_floors(shares: list[Share], filler: Filler) -> None:
+def _raise_floors(groups: list[list[Share]], filler: Filler) -> None:
     """What is still to come, by domain and dimension, is what the new bins there should be able to hold."""
     demand: dict[Domain, list[int]] = {}
-    for share in shares:
-        if len(share.domains) == 1:
-            sums = demand.setdefault(share.domains[0], [0] * len(filler.ground.dimensions))
-            for place, amount in share.crowd.wants:
-                sums[place] += amount * len(share.asks)
+    for group in groups:
+        first = group[0]  # they have the same needs and the same domains
+        if len(first.domains) == 1:
+            sums = demand.setdefault(first.domains[0], [0] * len(filler.ground.dimensions))
+            pods = sum([len(share.asks) for share in group])
+            for place, amount in first.crowd.wants:
+                sums[place] += amount * pods
     for domain, sums in demand.items():
         sites = filler.sites((domain,))
         if len(sites) == 1:
