@@ -1,4 +1,4 @@
-"""After filling: let a node be smaller by moving the one pod that is too much for the smaller type.
+"""After filling: let a node be smaller by moving the one pod that is too much for the smaller type, or exchanging it.
 
 Worth its time only where much is left over: where crowds keep each other off hosts, or types come in large steps.
 Moves stay on the site, so nothing about domains changes; every move is paid back by the price of a step down.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tidemill.decide.solver.bins import Bin
 from tidemill.decide.solver.crowd import Crowd
+from tidemill.decide.solver.exchange import exchange
 from tidemill.decide.solver.fill import Filler
 from tidemill.decide.solver.ground import Site
 
@@ -25,6 +26,7 @@ def polish(filler: Filler, crowd_of: list[Crowd | None]) -> None:
         while new and before - (now := _left_over(filler, new)) > _GAIN and now > _WORTH:
             before = now
             _step_down(filler, site, new, crowd_of)
+            exchange(filler, site, new, crowd_of)
 
 
 def _left_over(filler: Filler, bins: list[Bin]) -> float:

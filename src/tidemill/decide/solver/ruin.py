@@ -86,14 +86,12 @@ class Ruin:
 
     def _spare_of(self, name: str) -> int:
         """What is free, or free of charge, if this answer stands."""
-        used = [0] * len(self._nodes)
         spare = free_of_charge(self.problem, name)
-        for node, asks in enumerate(self._nodes):
-            used[node] = sum(amount(self.problem.asks[ask].shape.requests, name) for ask in asks)
-        for node, opened in enumerate(self.solution.opened):
-            if opened.flavour.price > 0:
-                spare += opened.flavour.capacity.get(name, 0)
-        return spare - sum(used)
+        spare += sum(
+            node.flavour.capacity.get(name, 0) for node in self.solution.opened if node.flavour.price > 0
+        )
+        placed = (self.problem.asks[ask] for asks in self._nodes for ask in asks)
+        return spare - sum(amount(ask.shape.requests, name) for ask in placed)
 
     def may_gain(self, nodes: tuple[int, ...], floor: Floor) -> bool:
         """Could the rest of the answer and new nodes hold these pods for less than these nodes cost?"""
