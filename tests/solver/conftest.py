@@ -6,7 +6,6 @@ import pytest
 
 NOT_YET = frozenset(
     [
-        "test_a_gang_may_use_several_types_of_one_source",
         "test_pods_that_want_their_own_kind_go_where_all_of_them_find_room",
     ]
 )

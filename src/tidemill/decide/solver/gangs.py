@@ -6,9 +6,9 @@ could have there, and takes the cheapest that holds it whole. Nothing is taken w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from tidemill.decide.problem import Problem
+from tidemill.decide.problem import Flavour, Problem
 from tidemill.decide.solver.bins import NO_END, Bin
 from tidemill.decide.solver.crowd import Crowd
 from tidemill.decide.solver.fill import Filler
@@ -16,20 +16,35 @@ from tidemill.decide.solver.ground import Domain, Ladder, Stratum
 
 
 @dataclass(slots=True)
+class _Nodes:
+    """So many new nodes of one type, with so many pods on each."""
+
+    stratum: Stratum
+    flavour: Flavour
+    rung: int
+    each: int
+    count: int
+
+
+@dataclass(slots=True)
 class _Offer:
-    """How a domain would hold one crowd of a gang: on bins that are there, and on so many new ones."""
+    """How a domain would hold one crowd of a gang: on bins that are there, and on new ones."""
 
     crowd: Crowd
     there: list[tuple[Bin, int]] = field(default_factory=list)
-    stratum: Stratum | None = None
-    rung: int = 0
-    each: int = 0  # pods on a new node
-    nodes: int = 0
-    price: float = 0.0
+    new: list[_Nodes] = field(default_factory=list)
 
     @property
     def rank(self) -> tuple[int, ...]:
-        return self.stratum.rank if self.stratum is not None else ()
+        return max((one.stratum.rank for one in self.new), default=())
+
+    @property
+    def price(self) -> float:
+        return sum(one.flavour.price * one.count for one in self.new)
+
+    @property
+    def nodes(self) -> int:
+        return sum(one.count for one in self.new)
 
 
 def place_gangs(problem: Problem, crowds: list[Crowd], filler: Filler, domains: list[Domain]) -> list[int]:
@@ -118,38 +133,64 @@ def _offer(crowd: Crowd, filler: Filler, domain: Domain) -> _Offer | None:
 
 
 def _with_new_nodes(offer: _Offer, missing: int, filler: Filler, domain: Domain) -> _Offer | None:
-    """The rest on new nodes of the type that costs least for all of them."""
-    crowd, ground = offer.crowd, filler.ground
-    alone = 1 if crowd.ports else min((cap for _, cap, own in crowd.host_caps if own), default=NO_END)
-    for stratum in ground.by_domain.get(domain, ()):
-        ladder = ground.ladder(stratum, frozenset((crowd.eligibility,)))
-        if ladder is None:
-            continue
-        choices = []
-        for rung in range(len(ladder.prices)):
-            each = min(_holds(ladder, rung, crowd), alone)
-            if each < 1:
-                continue
-            nodes = -(-missing // each)
-            if _can_have(filler, stratum, ladder, rung, nodes):
-                choices.append((nodes * ladder.prices[rung], nodes, rung, each))
-        if choices:
-            offer.price, offer.nodes, offer.rung, offer.each = min(choices)
-            offer.stratum = stratum
-            return offer
+    """The rest on new nodes: of the one type that costs least for all of them, or else of several."""
+    types = _types(offer.crowd, filler, domain)
+    whole = [replace(one, count=count) for one in types if one.count >= (count := -(-missing // one.each))]
+    if whole:
+        offer.new = [min(whole, key=lambda one: (one.stratum.rank, one.count * one.flavour.price, one.count))]
+        return offer
+    purse = _Purse(filler)
+    for one in sorted(types, key=lambda one: (one.stratum.rank, one.flavour.price / one.each, one.rung)):
+        count = min(-(-missing // one.each), purse.most(one.stratum, one.flavour))
+        if count > 0:
+            purse.pay(one.stratum, one.flavour, count)
+            offer.new.append(replace(one, count=count))
+            missing -= count * one.each
+            if missing <= 0:
+                return offer
     return None
+
+
+def _types(crowd: Crowd, filler: Filler, domain: Domain) -> list[_Nodes]:
+    """What could be opened for a crowd in a domain, and how many of each if nothing else is."""
+    alone = 1 if crowd.ports else min((cap for _, cap, own in crowd.host_caps if own), default=NO_END)
+    purse, found = _Purse(filler), []
+    for stratum in filler.ground.by_domain.get(domain, ()):
+        ladder = filler.ground.ladder(stratum, frozenset((crowd.eligibility,)))
+        for rung, flavour in enumerate(ladder.flavours if ladder is not None else ()):
+            assert ladder is not None
+            each, count = min(_holds(ladder, rung, crowd), alone), purse.most(stratum, flavour)
+            if each > 0 and count > 0:
+                found.append(_Nodes(stratum, flavour, rung, each, count))
+    return found
 
 
 def _holds(ladder: Ladder, rung: int, crowd: Crowd) -> int:
     return min(ladder.capacities[rung][place] // amount for place, amount in crowd.wants)
 
 
-def _can_have(filler: Filler, stratum: Stratum, ladder: Ladder, rung: int, nodes: int) -> bool:
-    if stratum.stock and filler.ground.stocks.get(stratum.stock, 0) < nodes:
-        return False
-    left = filler.ground.budgets.get(stratum.budget)
-    consumes = ladder.flavours[rung].consumes
-    return left is None or all(left.get(name, NO_END) >= amount * nodes for name, amount in consumes.items())
+class _Purse:
+    """Stocks and limits as they would be after some of them were used."""
+
+    def __init__(self, filler: Filler) -> None:
+        self._stocks = dict(filler.ground.stocks)
+        self._budgets = {name: dict(left) for name, left in filler.ground.budgets.items()}
+
+    def most(self, stratum: Stratum, flavour: Flavour) -> int:
+        """How many nodes could still be had."""
+        most = self._stocks.get(stratum.stock, 0) if stratum.stock else NO_END
+        left = self._budgets.get(stratum.budget, {})
+        for name, used in flavour.consumes.items():
+            if used > 0 and name in left:
+                most = min(most, left[name] // used)
+        return max(most, 0)
+
+    def pay(self, stratum: Stratum, flavour: Flavour, count: int) -> None:
+        if stratum.stock:
+            self._stocks[stratum.stock] -= count
+        left = self._budgets.get(stratum.budget, {})
+        for name in left.keys() & flavour.consumes.keys():
+            left[name] -= flavour.consumes[name] * count
 
 
 def _accept(offer: _Offer, filler: Filler) -> list[tuple[Bin, list[int]]]:
@@ -159,11 +200,11 @@ def _accept(offer: _Offer, filler: Filler) -> list[tuple[Bin, list[int]]]:
     for one, count in offer.there:
         taken.append((one, asks[start : start + count]))
         start += count
-    while start < len(asks):
-        assert offer.stratum is not None
-        one = filler.open(offer.crowd, offer.stratum, offer.rung)
-        taken.append((one, asks[start : start + offer.each]))
-        start += offer.each
+    for new in offer.new:
+        for _ in range(new.count):
+            one = filler.open(offer.crowd, new.stratum, new.rung)
+            taken.append((one, asks[start : start + new.each]))
+            start += new.each
     for one, mine in taken:
         filler.put(one, offer.crowd, mine)
     return taken
