@@ -14,7 +14,11 @@ def deal(crowds: list[Crowd], ground: Ground, filler: Filler, dealer: Dealer) ->
     reach = _Reach(ground, filler, sorted(dealer.load))
     shares: list[Share] = []
     free: list[Crowd] = []
-    for crowd in sorted((crowd for crowd in crowds if not crowd.careful), key=_difficulty):
+    stuck: list[tuple[Crowd, list[int], list[Domain]]] = []
+    uneven = dealer.is_uneven()
+    for crowd in sorted(
+        (crowd for crowd in crowds if not crowd.careful), key=lambda crowd: _difficulty(crowd, uneven)
+    ):
         allowed, exact = reach.counting(crowd, dealer)
         if not allowed:
             shares.append(Share(crowd, crowd.asks, ()))
@@ -23,10 +27,11 @@ def deal(crowds: list[Crowd], ground: Ground, filler: Filler, dealer: Dealer) ->
         elif not exact:
             crowd.careful = True  # domains it cannot reach hold back those it can: counting must be exact
         else:
-            dealt, stuck = dealer.deal(crowd, allowed)
+            dealt, left = dealer.deal(crowd, crowd.asks, allowed)
             shares += dealt
-            if stuck:
-                shares.append(Share(crowd, stuck, ()))
+            if left:
+                stuck.append((crowd, left, allowed))
+    shares += _deal_again(stuck, dealer)
     for crowd in free:
         allowed = reach.of(crowd)
         if crowd.solitary and len(allowed) > 1:
@@ -34,6 +39,21 @@ def deal(crowds: list[Crowd], ground: Ground, filler: Filler, dealer: Dealer) ->
         else:
             shares.append(Share(crowd, crowd.asks, tuple(allowed)))
     return shares
+
+
+def _deal_again(stuck: list[tuple[Crowd, list[int], list[Domain]]], dealer: Dealer) -> list[Share]:
+    """Who had no domain when its turn came may have one now that others have levelled the counts."""
+    shares: list[Share] = []
+    progress = True
+    while stuck and progress:
+        before, stuck, progress = stuck, [], False
+        for crowd, asks, allowed in before:
+            dealt, left = dealer.deal(crowd, asks, allowed)
+            shares += dealt
+            progress |= bool(dealt)
+            if left:
+                stuck.append((crowd, left, allowed))
+    return shares + [Share(crowd, asks, ()) for crowd, asks, _ in stuck]
 
 
 def _with_keys(crowd: Crowd, domains: list[Domain], ground: Ground, dealer: Dealer) -> list[Domain]:
@@ -93,8 +113,10 @@ class _Reach:
         return any(self._may_stand(crowd, one) for one in self._bins.get(domain, ()))
 
 
-def _difficulty(crowd: Crowd) -> tuple[object, ...]:
-    return (-crowd.priority, not crowd.company, not crowd.apart, -crowd.size, crowd.asks[0])
+def _difficulty(crowd: Crowd, uneven: bool) -> tuple[object, ...]:
+    """Where counts are uneven to begin with, who minds them goes first: whoever does not can level them."""
+    rules = (not crowd.company, not crowd.apart, uneven and not crowd.spreads)
+    return (-crowd.priority, rules, -crowd.size, crowd.asks[0])
 
 
 def _follow_load(crowd: Crowd, domains: list[Domain], dealer: Dealer) -> list[Share]:

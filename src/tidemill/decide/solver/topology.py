@@ -59,22 +59,36 @@ class Dealer:
     def _value(self, counter: int, domain: Domain) -> str:
         return domain[self._position[self._keys[counter]]]
 
+    def is_uneven(self) -> bool:
+        """Does any counter differ between domains by more than the usual skew?"""
+        for counter, counts in enumerate(self.tally.counts):
+            if counts:
+                heights = [self._height(counter, domain) for domain in self._domains]
+                if max(heights) - min(heights) > 1:
+                    return True
+        return False
+
     # --- dealing ---
 
-    def deal(self, crowd: Crowd, domains: list[Domain]) -> tuple[list[Share], list[int]]:
-        """Shares of a crowd over these domains, and the asks that no domain may take."""
-        quick = self._deal_together(crowd, domains) if crowd.company else self._deal_level(crowd, domains)
-        quotas = quick if quick is not None else self._deal_one_by_one(crowd, domains)
-        shares, start, asks, load = [], 0, crowd.asks, self.load
+    def deal(self, crowd: Crowd, asks: list[int], domains: list[Domain]) -> tuple[list[Share], list[int]]:
+        """Shares of a crowd's asks over these domains, and those that no domain may take as things stand."""
+        pods = len(asks)
+        quick = (
+            self._deal_together(crowd, pods, domains)
+            if crowd.company
+            else self._deal_level(crowd, pods, domains)
+        )
+        quotas = quick if quick is not None else self._deal_one_by_one(crowd, pods, domains)
+        shares, start, load = [], 0, self.load
         for within, count in quotas:
-            shares.append(Share(crowd, asks[start : start + count] if count < len(asks) else asks, within))
+            shares.append(Share(crowd, asks[start : start + count] if count < pods else asks, within))
             for domain in within:
                 load[domain] += count * crowd.size / len(within)
             start += count
         return shares, asks[start:]
 
     def _deal_together(
-        self, crowd: Crowd, domains: list[Domain]
+        self, crowd: Crowd, pods: int, domains: list[Domain]
     ) -> list[tuple[tuple[Domain, ...], int]] | None:
         """Who wants its own kind, and nothing else: all of them where the first one goes."""
         if crowd.spreads or crowd.apart or any(counter in self.minded for counter in crowd.moves):
@@ -83,10 +97,12 @@ class Dealer:
         if domain is None:
             return []
         for counter in crowd.moves:
-            self.count(counter, domain, len(crowd.asks))
-        return [((domain,), len(crowd.asks))]
+            self.count(counter, domain, pods)
+        return [((domain,), pods)]
 
-    def _deal_level(self, crowd: Crowd, domains: list[Domain]) -> list[tuple[tuple[Domain, ...], int]] | None:
+    def _deal_level(
+        self, crowd: Crowd, pods: int, domains: list[Domain]
+    ) -> list[tuple[tuple[Domain, ...], int]] | None:
         """The usual case at once: one counter to keep level, and rules that are met wherever it is kept so."""
         key = self._level_key(crowd)
         if not key or crowd.moves[0] in self.barred:
@@ -98,7 +114,7 @@ class Dealer:
                 return None
         counts, load = tallies[crowd.moves[0]], self.load
         heights = sorted([(counts.get(value, 0), load[of[0]], value) for value, of in within.items()])
-        quotas = _fill_level([height for height, _, _ in heights], len(crowd.asks))
+        quotas = _fill_level([height for height, _, _ in heights], pods)
         dealt = []
         for (height, _, value), quota in zip(heights, quotas, strict=True):
             if quota:
@@ -144,9 +160,11 @@ class Dealer:
         self.minded.add(counter)
         self.tally.barred.add((counter, self._value(counter, domain)))
 
-    def _deal_one_by_one(self, crowd: Crowd, domains: list[Domain]) -> list[tuple[tuple[Domain, ...], int]]:
+    def _deal_one_by_one(
+        self, crowd: Crowd, pods: int, domains: list[Domain]
+    ) -> list[tuple[tuple[Domain, ...], int]]:
         quotas: dict[Domain, int] = {}
-        for _ in crowd.asks:
+        for _ in range(pods):
             domain = self._best(crowd, domains)
             if domain is None:
                 break
