@@ -149,6 +149,32 @@ def test_a_pod_that_another_controller_holds_says_so():
     assert row.reason == "another controller holds it"
 
 
+@pytest.mark.requirement("PE-16")
+def test_what_a_block_delivered_and_what_was_used_of_it_are_priced_on_demand():
+    facts = world(block(count=4), block("cr-2", starts_in="3h"), block("cr-3", kind="odcr", ends_in=None))
+    seen = status(spec(), facts, Plan(), used_gpu_hours={"cr-1": 16.0})
+    rows = {row.id: row for row in seen.blocks}
+    assert rows["cr-1"].delivered_on_demand_usd == pytest.approx(4 * 55.04)  # since an hour ago
+    assert rows["cr-1"].used_on_demand_usd == pytest.approx(2 * 55.04)
+    assert rows["cr-2"].delivered_on_demand_usd == 0
+    assert rows["cr-3"].delivered_on_demand_usd is None  # it costs that anyway
+    assert (seen.money.delivered_on_demand_usd, seen.money.used_on_demand_usd) == (220.16, 110.08)
+
+
+@pytest.mark.requirement("PE-16")
+def test_where_nobody_counted_the_hours_used_no_figure_is_made_up():
+    seen = shown(spec(), world(block()), Plan())
+    assert seen.money.delivered_on_demand_usd > 0
+    assert seen.money.used_on_demand_usd is None
+
+
+@pytest.mark.requirement("PE-16")
+def test_a_type_without_a_price_on_demand_is_named():
+    p5e = spec(pool("p5e", requirements={"instanceTypes": ["p5e.48xlarge"]}))
+    money = shown(p5e, world(block(instance_type="p5e.48xlarge")), Plan()).money
+    assert (money.delivered_on_demand_usd, money.unpriced) == (0.0, ("p5e.48xlarge",))
+
+
 def test_money_is_the_ledgers_month_and_the_rate_of_what_runs():
     small = hourly_pool("g6", "g6.xlarge")
     facts = world(

@@ -76,6 +76,19 @@ def test_status_as_json_has_the_same_rows(asked):
     assert [row["state"] for row in seen["purchases"]] == ["refused", "confirmed"]
 
 
+@pytest.mark.requirement("PE-16")
+def test_status_says_what_the_blocks_hours_would_have_cost_on_demand(asked):
+    assert "block hours so far: on demand $" in asked("status", *DRAIN)
+    earlier, later = (
+        json.loads(asked("status", "demo", "--at", at, "--json"))["money"] for at in ("4h", "4h30m")
+    )
+    # Nothing happens in between: both grow by what stands and what is used.
+    assert later["delivered_on_demand_usd"] - earlier["delivered_on_demand_usd"] == pytest.approx(
+        55.04, abs=0.02
+    )
+    assert later["used_on_demand_usd"] - earlier["used_on_demand_usd"] == pytest.approx(55.04, abs=0.02)
+
+
 def test_an_instant_may_be_written_as_one(asked):
     written = asked("status", "demo", "--at", "2026-11-17T10:54:00Z", "--json")
     assert json.loads(written) == json.loads(asked("status", *DRAIN, "--json"))

@@ -11,6 +11,7 @@ from tidemill.sim.outcome import (
     EvictionRow,
     JobRow,
     NodeSpan,
+    OnDemandEquivalent,
     Outcome,
     PurchaseRow,
     Series,
@@ -260,5 +261,6 @@ def outcome(**changes: Any) -> Outcome:
         prices_as_of="2026-11-01",
         series=_series(jobs, nodes),
         journal=_journal(),
+        on_demand_equivalent=OnDemandEquivalent(31_703.04, 22_509.16, 18_432.0),
     )
     return replace(row, **changes)

@@ -204,6 +204,12 @@ def test_many_nodes_start_collapsed_and_a_crowd_is_cut_with_a_note(outcome: Outc
     assert len(text) < 3_000_000
 
 
+@pytest.mark.requirement("PE-16")
+def test_the_cost_card_says_what_the_blocks_would_have_cost_on_demand(outcome: Outcome) -> None:
+    text = read(outcome).text
+    assert "block hours so far $18,432; on demand $31,703, those used $22,509" in text
+
+
 def test_an_empty_rehearsal_still_makes_a_page(outcome: Outcome) -> None:
     nothing = replace(
         outcome, blocks=(), nodes=(), jobs=(), services=(), evictions=(), journal=(), series=Series(),

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tests.render import sample
 from tidemill.render.rehearsal_text import summary
-from tidemill.sim.outcome import KillRow, Outcome, Series, Violation, WarningRow
+from tidemill.sim.outcome import KillRow, OnDemandEquivalent, Outcome, Series, Violation, WarningRow
 
 
 def shown(outcome: Outcome, width: int = 120, color: bool = False) -> str:
@@ -49,12 +49,28 @@ def test_blocks_jobs_services_money_and_trouble_are_all_there(outcome: Outcome, 
         "66 %",
         "$18,845 blocks $18,432, on-demand $413",
         "idle $6,207 (33 %)",
+        "block hours so far $18,432; on demand $31,703, those used $22,509",
         "40: 36 finished, 3 held, 1 failed, 1 late; 3 evictions, 2 forced",
         "chat down 0s fewest ready 5, must be 4 of 6",
         "forced 19 Nov 10:49:12",
         "--seed 7 --html report.html",
     ):
         assert words in text
+
+
+@pytest.mark.requirement("PE-16")
+def test_what_the_blocks_gave_at_the_price_on_demand_stays_on_one_line(outcome: Outcome) -> None:
+    (line,) = (line for line in shown(outcome, 80).splitlines() if "block hours" in line)
+    assert line.rstrip().endswith("those used $22,509")
+
+
+@pytest.mark.requirement("PE-16")
+def test_a_block_nobody_knows_the_price_of_is_named_and_no_sum_is_made_up(outcome: Outcome) -> None:
+    unknown = OnDemandEquivalent(unpriced=("p5e.48xlarge",))
+    text = shown(replace(outcome, on_demand_equivalent=unknown))
+    assert "no on-demand price is known for p5e.48xlarge" in text
+    assert "block hours so far" not in text
+    assert "on-demand price" not in shown(replace(outcome, on_demand_equivalent=OnDemandEquivalent()))
 
 
 def test_a_late_drain_says_how_late(outcome: Outcome) -> None:

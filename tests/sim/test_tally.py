@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from tests.sim.scene import Scene, after, block, fault, job, plan, platform, pool, scene, service
+from tidemill.catalog import load
 from tidemill.plan import Plan, Unmet, UnmetCode
+from tidemill.sim.equivalent import equivalent
 from tidemill.sim.outcome import Outcome
 from tidemill.sim.spoken import Spoken
 from tidemill.sim.tally import tally
@@ -220,6 +223,40 @@ def test_a_reservation_by_the_hour_is_idle_where_no_pod_has_its_accelerators() -
     on_odcr = pool(sources=[{"type": "odcr"}])
     told = outcome(scene(on_odcr, reservations=[held], jobs=[half], duration="4h"))
     assert told.cost_usd["idle"] == pytest.approx(told.cost_usd["on_demand"] / 2, rel=0.1)
+
+
+# --- the price on demand ------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("PE-16")
+def test_a_blocks_hours_are_priced_on_demand_those_delivered_and_those_used() -> None:
+    told = outcome(scene(reservations=[block()], jobs=[job(lasts="1h")], duration="2h"))
+    (row,) = told.blocks
+    price = load().types["p5.48xlarge"].on_demand_usd_h
+    assert price is not None
+    assert row.delivered_on_demand_usd == pytest.approx(2 * 2 * price)  # two instances, two of four hours
+    assert row.used_on_demand_usd == pytest.approx(row.gpu_hours_used / 8 * price, abs=0.01)
+    assert row.used_on_demand_usd is not None
+    assert row.delivered_on_demand_usd is not None
+    assert 0 < row.used_on_demand_usd < row.delivered_on_demand_usd
+    same = told.on_demand_equivalent
+    assert (same.delivered_usd, same.used_usd) == (row.delivered_on_demand_usd, row.used_on_demand_usd)
+    assert same.fees_usd == pytest.approx(row.fee_usd / 2, rel=0.03)
+
+
+@pytest.mark.requirement("PE-16")
+def test_a_block_of_a_type_without_a_price_is_left_out_and_named() -> None:
+    p5e = pool(requirements={"instanceTypes": ["p5e.48xlarge"]})
+    same = outcome(scene(p5e, reservations=[block(instanceType="p5e.48xlarge")])).on_demand_equivalent
+    assert (same.delivered_usd, same.fees_usd, same.unpriced) == (0.0, 0.0, ("p5e.48xlarge",))
+
+
+@pytest.mark.requirement("PE-16")
+def test_a_block_that_was_never_paid_is_in_no_sum_on_demand() -> None:
+    (row,) = outcome(scene(reservations=[block()])).blocks
+    unpaid = replace(row, state="payment-failed", fee_usd=9_999)
+    start, end = row.start, row.end
+    assert equivalent((row, unpaid), start, end) == equivalent((row,), start, end)
 
 
 def test_without_subnets_the_simulated_zone_lies_in_the_platforms_region() -> None:

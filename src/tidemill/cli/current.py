@@ -40,7 +40,13 @@ def look(rehearsal: Rehearsal, scenario: str) -> Look:
     return Look(
         scenario,
         rehearsal.seed,
-        status(spec, world, plan, called=called(rehearsal)),
+        status(
+            spec,
+            world,
+            plan,
+            called=called(rehearsal),
+            used_gpu_hours=rehearsal.recorder.used_hours_until(world.now),
+        ),
         next_steps(spec, world, plan),
         pods(spec, world, plan),
         os.getpid(),

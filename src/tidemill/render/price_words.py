@@ -1,4 +1,7 @@
-"""What a pod costs and what would do, in one line for people. Every figure is the read model's."""
+"""What a pod costs and what would do, and what blocks would cost on demand, in one line each for people.
+
+Every figure is the read model's.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,18 @@ def price_words(price: PodPrice | None) -> str:
     if price.node is None:
         return _waiting(price)
     return _prepaid(price, price.node) if price.prepaid else _running(price, price.node)
+
+
+def on_demand_words(
+    delivered_usd: float, used_usd: float | None, unpriced: tuple[str, ...], fees_usd: float | None = None
+) -> str:
+    """What the blocks' hours so far would have cost on demand; empty before there were any."""
+    if not delivered_usd:
+        return f"no on-demand price is known for {', '.join(unpriced)}" if unpriced else ""
+    paid = f" {usd(fees_usd)};" if fees_usd is not None else ":"
+    used = f", those used {usd(used_usd)}" if used_usd is not None else ""
+    without = f" (without {', '.join(unpriced)}: no price known)" if unpriced else ""
+    return f"block hours so far{paid} on demand {usd(delivered_usd)}{used}{without}"
 
 
 def _prepaid(price: PodPrice, node: TypePrice) -> str:

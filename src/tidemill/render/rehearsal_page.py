@@ -18,6 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from tidemill.render import figures
+from tidemill.render.price_words import on_demand_words
 from tidemill.render.rehearsal_endings import close_ups, marks
 from tidemill.render.rehearsal_facts import facts, replay_command
 from tidemill.render.rehearsal_lanes import (
@@ -54,10 +55,12 @@ def _view(outcome: Outcome) -> dict[str, Any]:
     axis = Axis(outcome.start, outcome.end)
     found = facts(outcome)
     gpus = curves(outcome.series, axis)
+    same = outcome.on_demand_equivalent
     return {
         "outcome": outcome,
         "facts": found,
         "deaths": deaths_in_words(outcome),
+        "on_demand": on_demand_words(same.delivered_usd, same.used_usd, same.unpriced, same.fees_usd),
         "axis": axis,
         "ticks": ticks(axis),
         "groups": groups(outcome, axis),

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidemill.render.figures import counted, exact_instant, hours, percent, share, short_instant, span, usd
+from tidemill.render.price_words import on_demand_words
 from tidemill.render.rehearsal_facts import Ending, Facts, facts, replay_command
 from tidemill.render.rehearsal_notices import deaths_in_words, purchases_in_words
 from tidemill.render.rehearsal_strips import block_strip, gpu_strip
@@ -160,6 +161,9 @@ def _cost(outcome: Outcome, style: _Style) -> Iterable[Text]:
     total, idle = cost.get("total", 0.0), cost.get("idle", 0.0)
     yield Text.assemble((usd(total), style.title), f"  {split}" if split else "")
     yield Text(f"idle {usd(idle)} ({percent(idle, total)}), prices of {outcome.prices_as_of}")
+    same = outcome.on_demand_equivalent
+    if words := on_demand_words(same.delivered_usd, same.used_usd, same.unpriced, same.fees_usd):
+        yield Text(words)
 
 
 def _services(outcome: Outcome, style: _Style) -> Iterable[Text]:

@@ -17,6 +17,7 @@ from rich.text import Text
 from tidemill.render.figures import NOTHING, counted, exact_instant, short_instant, span, usd
 from tidemill.render.live_rows import countdown
 from tidemill.render.names import Names
+from tidemill.render.price_words import on_demand_words
 from tidemill.report import BlockRow, NextSteps, NodeRow, PodRow, PoolRow, PurchaseRow, Status
 
 _SOFT = "bright_black"
@@ -36,6 +37,8 @@ def status_text(status: Status, names: Names) -> RenderableType:
     money = status.money
     spent = f"{usd(money.fees_usd + money.hourly_usd)} of {usd(money.budget_usd)} this month"
     parts += ["", f"money     {spent}: block fees {usd(money.fees_usd)}, by the hour {usd(money.hourly_usd)}"]
+    if words := on_demand_words(money.delivered_on_demand_usd, money.used_on_demand_usd, money.unpriced):
+        parts.append(f"          {words}")
     parts += [Text(f"warning   {one.about}: {one.sentence}", "yellow") for one in status.warnings]
     return Group(*parts, Text(_next_look(status.wake_at, status.at), _SOFT))
 

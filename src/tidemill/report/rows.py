@@ -33,6 +33,8 @@ class BlockRow:
     end: datetime | None
     nodes_up: int
     pods: int
+    delivered_on_demand_usd: float | None = None  # what its hours so far would have cost on demand
+    used_on_demand_usd: float | None = None  # and the used ones; None: unknown price, or nobody counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,9 @@ class Money:
     hourly_usd: float
     budget_usd: int
     usd_per_hour: float
+    delivered_on_demand_usd: float = 0.0  # what the blocks' hours so far would have cost on demand
+    used_on_demand_usd: float | None = None  # and the used ones; None: nobody counted them
+    unpriced: tuple[str, ...] = ()  # types of blocks without a known on-demand price: not in these sums
 
 
 @dataclass(frozen=True, slots=True)

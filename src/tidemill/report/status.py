@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
+from tidemill.catalog.equivalent import on_demand_usd
 from tidemill.decide.draft import Draft, Life
 from tidemill.decide.nodes import Phase, kill_at
 from tidemill.decide.overflow import hourly_rate
@@ -15,14 +16,25 @@ from tidemill.report.rows import BlockRow, Money, NodeRow, PodRow, PoolRow, Purc
 from tidemill.spec import Spec
 from tidemill.spec.match import matching
 from tidemill.spec.models import ComputePool, Provisioner
-from tidemill.world import PurchaseIntent, Reservation, SourceKind, World
+from tidemill.world import PurchaseIntent, Reservation, ReservationState, SourceKind, World
 
 
-def status(spec: Spec, world: World, plan: Plan, *, called: Mapping[str, str] | None = None) -> Status:
-    """`called` names reservations by id; without it they are called by the window they were bought for."""
+def status(
+    spec: Spec,
+    world: World,
+    plan: Plan,
+    *,
+    called: Mapping[str, str] | None = None,
+    used_gpu_hours: Mapping[str, float] | None = None,
+) -> Status:
+    """`called` names reservations by id; without it they are called by the window they were bought for.
+
+    `used_gpu_hours` is what was used of each reservation so far. One instant does not show it: whoever has counted
+    passes it on.
+    """
     draft = Draft(spec, world)
     lives = [life for life in draft.lives if life.phase is not Phase.GONE]
-    blocks = _blocks(draft, lives, called or {})
+    blocks = _blocks(draft, lives, called or {}, used_gpu_hours)
     rows = pods(spec, world, plan)
     waiting = tuple(row for row in rows if row.state == "waiting")
     return Status(
@@ -32,13 +44,15 @@ def status(spec: Spec, world: World, plan: Plan, *, called: Mapping[str, str] | 
         nodes=tuple(_node(spec, life) for life in lives),
         waiting=waiting,
         purchases=tuple(_purchase(intent) for intent in world.purchases),
-        money=_money(spec, world),
+        money=_money(spec, world, blocks),
         warnings=warnings(plan),
         wake_at=plan.wake_at,
     )
 
 
-def _blocks(draft: Draft, lives: list[Life], called: Mapping[str, str]) -> tuple[BlockRow, ...]:
+def _blocks(
+    draft: Draft, lives: list[Life], called: Mapping[str, str], used_gpu_hours: Mapping[str, float] | None
+) -> tuple[BlockRow, ...]:
     windows = {id_: intent.window for intent in draft.world.purchases for id_ in intent.reservation_ids}
     windows |= {
         one.id: intent.window
@@ -52,6 +66,7 @@ def _blocks(draft: Draft, lives: list[Life], called: Mapping[str, str]) -> tuple
             one,
             lives,
             called.get(one.id) or windows.get(one.id) or dict(one.tags).get("Name") or one.id,
+            None if used_gpu_hours is None else used_gpu_hours.get(one.id, 0.0),
         )
         for one in draft.world.reservations
         if one.owner == draft.owner
@@ -59,7 +74,7 @@ def _blocks(draft: Draft, lives: list[Life], called: Mapping[str, str]) -> tuple
     return tuple(sorted(rows, key=lambda row: (row.start, row.id)))
 
 
-def _block(draft: Draft, one: Reservation, lives: list[Life], name: str) -> BlockRow:
+def _block(draft: Draft, one: Reservation, lives: list[Life], name: str, used_h: float | None) -> BlockRow:
     mine = [life for life in lives if life.source == one.source]
     drain_from, deadline = _ends(draft, one, mine)
     known = draft.spec.catalog.types.get(one.instance_type)
@@ -81,7 +96,27 @@ def _block(draft: Draft, one: Reservation, lives: list[Life], name: str) -> Bloc
         end=one.end,
         nodes_up=len(mine),
         pods=sum(len(life.pods) for life in mine),
+        delivered_on_demand_usd=_on_demand(draft, one, _gpu_hours_delivered(draft, one)),
+        used_on_demand_usd=_on_demand(draft, one, used_h),
     )
+
+
+def _gpu_hours_delivered(draft: Draft, one: Reservation) -> float:
+    """From its start to now or its end; none of one that never came."""
+    known = draft.spec.catalog.types.get(one.instance_type)
+    if known is None or one.state not in (ReservationState.ACTIVE, ReservationState.EXPIRED):
+        return 0.0
+    until = draft.now if one.end is None else min(draft.now, one.end)
+    return one.count * known.gpus * max(0.0, (until - one.start).total_seconds() / 3600)
+
+
+def _on_demand(draft: Draft, one: Reservation, gpu_hours: float | None) -> float | None:
+    """Of a block alone: an on-demand reservation costs its on-demand price as it is."""
+    known = draft.spec.catalog.types.get(one.instance_type)
+    if known is None or gpu_hours is None or one.kind is not SourceKind.BLOCK:
+        return None
+    usd = on_demand_usd(known, gpu_hours)
+    return None if usd is None else round(usd, 2)
 
 
 def _ends(draft: Draft, one: Reservation, lives: list[Life]) -> tuple[datetime | None, datetime | None]:
@@ -178,7 +213,20 @@ def _purchase(intent: PurchaseIntent) -> PurchaseRow:
     )
 
 
-def _money(spec: Spec, world: World) -> Money:
+def _money(spec: Spec, world: World, blocks: tuple[BlockRow, ...]) -> Money:
     hourly = sum(usd for _, usd in world.spending.hourly_usd)
     budget_usd = spec.platform.spec.budget.monthly_usd
-    return Money(world.spending.fees_usd, hourly, budget_usd, hourly_rate(spec, world, None, None))
+    came = [row for row in blocks if row.kind == SourceKind.BLOCK and row.state in ("active", "expired")]
+    priced = [row for row in came if row.delivered_on_demand_usd is not None]
+    counted = any(row.used_on_demand_usd is not None for row in priced)
+    return Money(
+        fees_usd=world.spending.fees_usd,
+        hourly_usd=hourly,
+        budget_usd=budget_usd,
+        usd_per_hour=hourly_rate(spec, world, None, None),
+        delivered_on_demand_usd=round(sum(row.delivered_on_demand_usd or 0.0 for row in priced), 2),
+        used_on_demand_usd=round(sum(row.used_on_demand_usd or 0.0 for row in priced), 2)
+        if counted
+        else None,
+        unpriced=tuple(sorted({row.type for row in came if row.delivered_on_demand_usd is None})),
+    )

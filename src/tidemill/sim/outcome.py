@@ -32,6 +32,8 @@ class BlockRow:
     gpus: int
     gpu_hours_paid: float
     gpu_hours_used: float
+    delivered_on_demand_usd: float | None = None  # what the hours paid for would have cost on demand
+    used_on_demand_usd: float | None = None  # and the used ones; None: no on-demand price is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,16 @@ class WarningRow:
 
 
 @dataclass(frozen=True, slots=True)
+class OnDemandEquivalent:
+    """What the blocks' hours so far would have cost on demand, beside the fees paid for the same hours."""
+
+    delivered_usd: float = 0.0
+    used_usd: float = 0.0
+    fees_usd: float = 0.0
+    unpriced: tuple[str, ...] = ()  # types without a known on-demand price: not in the sums
+
+
+@dataclass(frozen=True, slots=True)
 class Series:
     """Step functions over time: each value holds until the next instant."""
 
@@ -170,6 +182,7 @@ class Outcome:
     kills: tuple[KillRow, ...] = ()
     purchases: tuple[PurchaseRow, ...] = ()
     warnings: tuple[WarningRow, ...] = ()
+    on_demand_equivalent: OnDemandEquivalent = OnDemandEquivalent()
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object; jobs are counted, the rows are under `job_rows`."""

@@ -64,6 +64,15 @@ class Recorder:
         for source, gpus in self._used_by_source.items():
             self.used_hours_by_source[source] = self.used_hours_by_source.get(source, 0.0) + hours * gpus
 
+    def used_hours_until(self, now: datetime) -> dict[str, float]:
+        """GPU-hours used by source, up to an instant at which nothing has happened since the last sample."""
+        hours = max(0.0, (now - self._at).total_seconds() / 3600)
+        sources = {**self.used_hours_by_source, **self._used_by_source}
+        return {
+            source: self.used_hours_by_source.get(source, 0.0) + hours * self._used_by_source.get(source, 0)
+            for source in sources
+        }
+
     def _count_paid(self) -> int:
         """Reservations are paid whole while they are active; other instances while they run."""
         paid = sum(

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Literal
 
 from tidemill import __version__
+from tidemill.catalog.equivalent import on_demand_usd
 from tidemill.decide.nodes import deadline_of, kill_at
 from tidemill.errors import InvariantViolated
+from tidemill.sim.equivalent import equivalent
 from tidemill.sim.instances import InstanceLife
 from tidemill.sim.outcome import (
     BlockRow,
@@ -71,6 +73,7 @@ def tally(
         ),
         purchases=tuple(_purchase(rehearsal, one) for one in rehearsal.ledger.purchases()),
         warnings=_warnings(rehearsal),
+        on_demand_equivalent=equivalent(blocks, rehearsal.start, end),
     )
 
 
@@ -85,10 +88,13 @@ def _block(rehearsal: Rehearsal, one: Reservation, end: datetime) -> BlockRow:
     ways |= {pool.spec.provisioner} if pool else set()
     deadline = min((deadline_of(one, way) or killed for way in ways), default=killed)
     drains = [node.draining_since for node in nodes if node.draining_since is not None]
-    gpus = one.count * rehearsal.spec.catalog.types[one.instance_type].gpus
+    kind = rehearsal.spec.catalog.types[one.instance_type]
+    gpus = one.count * kind.gpus
     delivered = one.state in (ReservationState.ACTIVE, ReservationState.EXPIRED)
     span_h = max(0.0, (min(one.end, end) - max(one.start, rehearsal.start)).total_seconds() / 3600)
     drained = rehearsal.cluster.emptied_at(one.id)
+    paid_h = gpus * span_h if delivered else 0.0
+    used_h = rehearsal.recorder.used_hours_by_source.get(one.id, 0.0)
     return BlockRow(
         id=one.id,
         name=_name(rehearsal, one.id),
@@ -105,9 +111,15 @@ def _block(rehearsal: Rehearsal, one: Reservation, end: datetime) -> BlockRow:
         drained_at=drained if drains else None,
         fee_usd=one.fee_usd,
         gpus=gpus,
-        gpu_hours_paid=round(gpus * span_h, 3) if delivered else 0.0,
-        gpu_hours_used=round(rehearsal.recorder.used_hours_by_source.get(one.id, 0.0), 3),
+        gpu_hours_paid=round(paid_h, 3),
+        gpu_hours_used=round(used_h, 3),
+        delivered_on_demand_usd=_cents(on_demand_usd(kind, paid_h)),
+        used_on_demand_usd=_cents(on_demand_usd(kind, used_h)),
     )
+
+
+def _cents(usd: float | None) -> float | None:
+    return None if usd is None else round(usd, 2)
 
 
 def _name(rehearsal: Rehearsal, reservation_id: str) -> str:
