@@ -45,7 +45,7 @@ _ANEW = (
 
 def search(problem: Problem, attempt: Attempt) -> Solution:
     best = attempt(problem, USUAL)
-    if work(problem) > _WORK or (best.price <= 0 and not best.unplaced):
+    if work(problem) > _WORK or not problem.flavours or (best.price <= 0 and not best.unplaced):
         return best
     floor, purse = Floor(problem, best.unplaced), _Purse(_WORK)
     if _is_done(best, floor):
