@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -229,3 +230,17 @@ def test_a_failed_node_in_a_full_block_is_ended_before_its_slot_is_filled():
     assert [type(action) for action in full.actions] == [Terminate]
     (launch,) = of(decide(spec(), world(block(count=1, free=1), pod(gpus=8))), Launch)
     assert launch.intent.count == 1
+
+
+def test_a_drain_that_began_early_wakes_up_when_its_time_comes():
+    """A replica that went meanwhile makes the lead shorter: the drain goes on, and the other one waits for its budget."""
+    going = node("i-1", draining_since=ago("1m"), drain_reason="cr-1 must be empty by 2026-11-16T12:50:00Z")
+    last = replica("chat-1", going, gpus=8, grace="1m")
+    there = replace(
+        world(block(ends_in="80m", count=1), going, last),
+        budgets=(DisruptionBudget("Deployment/chat", min_available=1, allowed=0),),
+    )
+    plan = decide(spec(), there)
+    assert not of(plan, Evict)
+    assert plan.wake_at is not None
+    assert plan.wake_at < ahead("50m")

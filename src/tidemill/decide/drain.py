@@ -48,13 +48,13 @@ def drain(draft: Draft) -> None:
                 draft.do(CancelDrain(life.node.name, f"{life.source.label} was extended and paid for"))
             else:
                 emptying.append(life)
+                draft.wake(life.drain_from)  # a drain that began early is not over when its time comes
         elif life.drain_from is not None and draft.now >= life.drain_from:
             _start(draft, life)
         else:
             draft.wake(life.drain_from)
-    for life in sorted(
-        emptying, key=lambda life: life.node.name
-    ):  # they share budgets: in an order of their own
+    emptying.sort(key=lambda life: life.node.name)  # they share budgets: whoever listed them, in one order
+    for life in emptying:
         _empty(draft, life, allowed)
 
 
