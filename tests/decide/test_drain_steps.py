@@ -233,7 +233,7 @@ def test_a_failed_node_in_a_full_block_is_ended_before_its_slot_is_filled():
 
 
 def test_a_drain_that_began_early_wakes_up_when_its_time_comes():
-    """A replica that went meanwhile makes the lead shorter: the drain goes on, and the other one waits for its budget."""
+    """A replica that went meanwhile makes the lead shorter; the other one still waits for its budget."""
     going = node("i-1", draining_since=ago("1m"), drain_reason="cr-1 must be empty by 2026-11-16T12:50:00Z")
     last = replica("chat-1", going, gpus=8, grace="1m")
     there = replace(
