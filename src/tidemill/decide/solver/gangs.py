@@ -151,12 +151,47 @@ def _with_new_nodes(offer: _Offer, missing: int, filler: Filler, domain: Domain)
     return None
 
 
+def room_in(filler: Filler, crowd: Crowd, domain: Domain, wanted: int) -> bool:
+    """Could so many of a crowd be in one domain, on new nodes and on those that are there?"""
+    if any(
+        _has_plenty(filler, crowd, stratum, wanted) for stratum in filler.ground.by_domain.get(domain, ())
+    ):
+        return True
+    purse = _Purse(filler)
+    for one in sorted(_types(crowd, filler, domain), key=lambda one: -one.each):
+        count = min(-(-wanted // one.each), purse.most(one.stratum, one.flavour))
+        purse.pay(one.stratum, one.flavour, count)
+        wanted -= count * one.each
+        if wanted <= 0:
+            return True
+    for site in filler.sites((domain,)):
+        for there in filler.by_site.get(site, ()):
+            if filler.may_stand(crowd, there):
+                wanted -= min(there.room(crowd.wants), there.tolerance(crowd))
+                if wanted <= 0:
+                    return True
+    return False
+
+
+def _has_plenty(filler: Filler, crowd: Crowd, stratum: Stratum, wanted: int) -> bool:
+    """The usual answer at once: would the largest type do, one pod on each?"""
+    ground = filler.ground
+    ladder = ground.ladder(stratum, crowd.alone)
+    if ladder is None or (stratum.stock and ground.stocks.get(stratum.stock, 0) < wanted):
+        return False
+    left, top = ground.budgets.get(stratum.budget), ladder.flavours[-1]
+    if left and any(left.get(name, NO_END) < used * wanted for name, used in top.consumes.items()):
+        return False
+    capacity = ladder.capacities[-1]
+    return all(capacity[place] >= amount for place, amount in crowd.wants)
+
+
 def _types(crowd: Crowd, filler: Filler, domain: Domain) -> list[_Nodes]:
     """What could be opened for a crowd in a domain, and how many of each if nothing else is."""
     alone = 1 if crowd.ports else min((cap for _, cap, own in crowd.host_caps if own), default=NO_END)
     purse, found = _Purse(filler), []
     for stratum in filler.ground.by_domain.get(domain, ()):
-        ladder = filler.ground.ladder(stratum, frozenset((crowd.eligibility,)))
+        ladder = filler.ground.ladder(stratum, crowd.alone)
         for rung, flavour in enumerate(ladder.flavours if ladder is not None else ()):
             assert ladder is not None
             each, count = min(_holds(ladder, rung, crowd), alone), purse.most(stratum, flavour)

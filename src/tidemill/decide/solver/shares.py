@@ -5,6 +5,7 @@ from __future__ import annotations
 from tidemill.decide.solver.bins import Bin
 from tidemill.decide.solver.crowd import Crowd
 from tidemill.decide.solver.fill import Filler
+from tidemill.decide.solver.gangs import room_in
 from tidemill.decide.solver.ground import Domain, Ground
 from tidemill.decide.solver.topology import Dealer, Share
 
@@ -27,6 +28,8 @@ def deal(crowds: list[Crowd], ground: Ground, filler: Filler, dealer: Dealer) ->
         elif not exact:
             crowd.careful = True  # domains it cannot reach hold back those it can: counting must be exact
         else:
+            if crowd.company:
+                allowed = _with_room(crowd, allowed, filler, dealer)
             dealt, left = dealer.deal(crowd, crowd.asks, allowed)
             shares += dealt
             if left:
@@ -63,6 +66,14 @@ def _with_keys(crowd: Crowd, domains: list[Domain], ground: Ground, dealer: Deal
     if all(domain[place] for domain in domains for place in places):
         return domains  # the very list: what follows from it is remembered with it
     return [domain for domain in domains if all(domain[place] for place in places)]
+
+
+def _with_room(crowd: Crowd, domains: list[Domain], filler: Filler, dealer: Dealer) -> list[Domain]:
+    """Who must stay together goes where all of them find room, if there is such a place."""
+    roomy = [domain for domain in domains if room_in(filler, crowd, domain, len(crowd.asks))]
+    if len(roomy) == len(domains):
+        return domains
+    return [domain for domain in roomy if dealer.allows(crowd, domain, domains)] or domains
 
 
 def _values(ground: Ground, key: str, domains: list[Domain]) -> set[str]:
