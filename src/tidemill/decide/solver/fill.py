@@ -147,16 +147,40 @@ class Filler:
         one.take(crowd, asks)
         shelf.add(one)
 
+    def grow(self, one: Bin, rung: int, crowd: Crowd, asks: list[int]) -> int:
+        """Climb, and take as many as have a place then; returns how many."""
+        assert one.ladder is not None and one.stratum is not None
+        shelf, flavours = self.shelves[one.site], one.ladder.flavours
+        shelf.remove(one)
+        if rung != one.rung:
+            self.ground.exchange(one.stratum, flavours[one.rung].consumes, flavours[rung].consumes)
+            one.stand_on(rung)
+        count = min(one.room(crowd.wants), one.tolerance(crowd), len(asks))
+        self.join(crowd, one)
+        one.take(crowd, asks[:count])
+        shelf.add(one)
+        return count
+
     def open(self, crowd: Crowd, stratum: Stratum, rung: int) -> Bin:
+        one = self.draft(crowd, stratum, rung)
+        self.enter(one)
+        return one
+
+    def draft(self, crowd: Crowd, stratum: Stratum, rung: int) -> Bin:
+        """A new bin that nobody knows of yet."""
         ladder = self.ground.ladder(stratum, crowd.alone)
         assert ladder is not None
         one = Bin(len(self.bins), (stratum.rank, stratum.domain), ladder.capacities[rung])
         one.stratum, one.ladder, one.rung, one.eligibilities = stratum, ladder, rung, crowd.alone
-        if stratum.stock:
-            self.ground.stocks[stratum.stock] -= 1
-        self.ground.spend(stratum, ladder.flavours[rung].consumes, +1)
-        self.add(one)
         return one
+
+    def enter(self, one: Bin) -> None:
+        """It is opened: it counts against stock and limits."""
+        assert one.stratum is not None and one.ladder is not None
+        if one.stratum.stock:
+            self.ground.stocks[one.stratum.stock] -= 1
+        self.ground.spend(one.stratum, one.ladder.flavours[one.rung].consumes, +1)
+        self.add(one)
 
     def repeat(self, one: Bin, asks: list[int]) -> list[int]:
         """Bins like the last one opened, for asks of the crowd that is on it, while there are any to be had."""
@@ -185,18 +209,16 @@ class Filler:
             self.ground.stocks[one.stratum.stock] += 1
         self.ground.spend(one.stratum, one.ladder.flavours[one.rung].consumes, -1)
 
-    def settle(self, one: Bin, rung: int) -> float:
-        """Stand on another rung, up or down; returns the price of the one it stood on."""
+    def settle(self, one: Bin, rung: int) -> None:
+        """Stand on another rung, up or down."""
+        if rung == one.rung:
+            return
         assert one.ladder is not None and one.stratum is not None
-        price = one.ladder.prices[one.rung]
-        if rung != one.rung:
-            flavours = one.ladder.flavours
-            self.ground.exchange(one.stratum, flavours[one.rung].consumes, flavours[rung].consumes)
-            shelf = self.shelves[one.site]
-            shelf.remove(one)
-            one.stand_on(rung)
-            shelf.add(one)
-        return price
+        shelf, flavours = self.shelves[one.site], one.ladder.flavours
+        self.ground.exchange(one.stratum, flavours[one.rung].consumes, flavours[rung].consumes)
+        shelf.remove(one)
+        one.stand_on(rung)
+        shelf.add(one)
 
     def affords(self, one: Bin, rung: int) -> bool:
         """Do the limits of its pool let a bin stand on another rung?"""

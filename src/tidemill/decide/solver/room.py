@@ -87,18 +87,14 @@ def _make_room(filler: Filler, crowd: Crowd, asks: list[int], sites: Sequence[Si
             if not filler.affords(one, climb[1]):  # no longer, after what was opened since
                 climbs[one.site] = _best_climb(filler, crowd, one.site, ahead)
                 continue
-            paid = filler.settle(one, climb[1])
+            count = filler.grow(one, climb[1], crowd, asks)
         elif opening is not None:
-            one, paid = filler.open(crowd, opening[1], opening[2]), 0.0
+            one = filler.draft(crowd, opening[1], opening[2])
+            count = _start(filler, one, crowd, asks)
         else:
             return asks
-        most = min(one.tolerance(crowd), len(asks))
-        if opening is not None:
-            _leap(filler, one, crowd, most, paid)
-        count = min(one.room(crowd.wants), most)
         if count <= 0:
             return asks  # what was offered does not hold it after all: somebody else may find it a place
-        filler.put(one, crowd, asks[:count])
         asks = asks[count:]
         if not asks:
             break
@@ -120,25 +116,35 @@ def _make_room(filler: Filler, crowd: Crowd, asks: list[int], sites: Sequence[Si
     return asks
 
 
-def _leap(filler: Filler, one: Bin, crowd: Crowd, pods: int, paid: float) -> None:
-    """Further up at once, while a pod's part of the price does not rise: many alike need not climb one by one."""
-    assert one.ladder is not None
-    holds = one.room(crowd.wants)
-    if holds >= pods:
-        return
-    prices, used, best = one.ladder.prices, one.used, one.rung
-    share = (prices[best] - paid) / max(1, holds)
+def _start(filler: Filler, one: Bin, crowd: Crowd, asks: list[int]) -> int:
+    """Open a bin with as many as it should hold; returns how many."""
+    most = min(one.tolerance(crowd), len(asks))
+    count = min(one.room(crowd.wants), most)
+    if 0 < count < most:
+        _leap(filler, one, crowd, most)
+        count = min(one.room(crowd.wants), most)
+    if count > 0:
+        one.take(crowd, asks[:count])
+        filler.enter(one)
+    return count
+
+
+def _leap(filler: Filler, one: Bin, crowd: Crowd, pods: int) -> None:
+    """Begin further up, while a pod's part of the price does not rise: many alike need not climb one by one."""
+    assert one.ladder is not None and one.stratum is not None
+    ladder, holds, best = one.ladder, one.room(crowd.wants), one.rung
+    share = ladder.prices[best] / holds
     while holds < pods:
-        holds = min(2 * holds, pods) if holds else 1
-        wanted = used.copy()
+        holds = min(2 * holds, pods)
+        wanted = [0] * len(one.free)
         for place, amount in crowd.wants:
-            wanted[place] += amount * holds
-        rung = one.ladder.rung(wanted)
-        if rung < 0 or not filler.affords(one, rung):
+            wanted[place] = amount * holds
+        rung = ladder.rung(wanted)
+        if rung < 0 or not filler.ground.allows(one.stratum, ladder.flavours[rung].consumes):
             break
-        if (prices[rung] - paid) / holds <= share:
-            best, share = rung, (prices[rung] - paid) / holds
-    filler.settle(one, best)
+        if ladder.prices[rung] / holds <= share:
+            best, share = rung, ladder.prices[rung] / holds
+    one.stand_on(best)
 
 
 def _best_climb(filler: Filler, crowd: Crowd, site: Site, ahead: int) -> Climb | None:
