@@ -18,6 +18,7 @@ from tidemill.decide.solver.floor import Floor
 from tidemill.decide.solver.narrow import narrowed
 from tidemill.decide.solver.ruin import Ruin
 from tidemill.decide.solver.strategy import USUAL, Ahead, Hosts, Strategy
+from tidemill.decide.solver.wishes import grant
 from tidemill.spec.names import ACCELERATORS
 from tidemill.world import amount
 
@@ -45,8 +46,14 @@ _ANEW = (
 
 def search(problem: Problem, attempt: Attempt) -> Solution:
     best = attempt(problem, USUAL)
-    if work(problem) > _WORK or not problem.flavours or (best.price <= 0 and not best.unplaced):
+    if work(problem) > _WORK:
         return best
+    if best.price > 0 or best.unplaced:
+        best = _cheapest(problem, best, attempt)
+    return grant(problem, best)
+
+
+def _cheapest(problem: Problem, best: Solution, attempt: Attempt) -> Solution:
     floor, purse = Floor(problem, best.unplaced), _Purse(_WORK)
     if _is_done(best, floor):
         return best
