@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from operator import attrgetter
 
-from tidemill.decide.problem import Problem
+from tidemill.decide.problem import Ask, Problem
 from tidemill.decide.solver.company import HOST as HOST
 from tidemill.decide.solver.company import Counter as Counter
 from tidemill.decide.solver.company import Registry, Steps
@@ -35,6 +35,7 @@ class Crowd:
     wants: tuple[tuple[int, int], ...] = ()  # (dimension, amount), the leading dimension first
     size: float = 0.0  # its share of a typical node, for ordering
     eligibility: int = 0  # crowds with the same number may use the same places
+    alone: frozenset[int] = frozenset()  # its eligibility and no other
     names_host: bool = False  # it speaks of hosts by name: places of one group are not all alike to it
     # Its `Company`, at hand: what it moves and minds on hosts and in larger domains.
     host_moves: tuple[int, ...] = ()
@@ -50,7 +51,6 @@ class Crowd:
     solitary: bool = False
     ports: tuple[tuple[str, int, str], ...] = ()
     careful: bool = False  # its rules are about particular company: counting by domain is not enough
-    alone: frozenset[int] = frozenset()  # its eligibility and no other
     picky: bool = False  # who else is on its host matters, to it or to them
 
     @property
@@ -75,77 +75,64 @@ class Crowds:
 
 def gather(problem: Problem) -> Crowds:
     """Group the asks, number the counters, and compile every crowd."""
-    found = Crowds()
-    asks = problem.asks
-    by_age = [ask.since for ask in asks]
-    in_order = by_age == sorted(by_age)
-    for members in _alike(problem):
-        first = asks[members[0]]
-        if not in_order:
-            members.sort(key=lambda member: (asks[member].since, member))
-            first = asks[members[0]]
-        crowd = Crowd(
-            first.shape, first.namespace, first.priority, first.overflow, first.need, first.lead,
-            first.refuses, members, since=first.since, ports=first.shape.host_ports,
-        )  # fmt: skip
-        (found.gangs if first.gang is not None else found.crowds).append(crowd)
-    everyone = found.crowds + found.gangs
-    _number_dimensions(found, everyone)
-    _compile(problem, found, everyone)
-    return found
-
-
-_TERMS = attrgetter("namespace", "priority", "overflow", "need", "lead", "refuses", "gang")
-
-
-def _alike(problem: Problem) -> Iterable[list[int]]:
-    """Asks of one shape object on the same terms."""
-    groups: dict[tuple[int, tuple[object, ...]], list[int]] = {}
-    shapes = [id(ask.shape) for ask in problem.asks]
-    for number, key in enumerate(zip(shapes, map(_TERMS, problem.asks), strict=True)):
-        members = groups.get(key)
-        if members is None:
-            groups[key] = [number]
-        else:
-            members.append(number)
-    return groups.values()
-
-
-def _number_dimensions(found: Crowds, everyone: Iterable[Crowd]) -> None:
-    """Accelerators lead where they are asked for, then CPU: the leading dimension is what nodes are sorted by."""
-    asked = {name for crowd in everyone for name, amount in crowd.shape.requests if amount > 0}
-    first = [name for name in (*names.ACCELERATORS, names.CPU, names.MEMORY) if name in asked]
-    found.dimensions = [*first, *sorted(asked - set(first) - {names.PODS}), names.PODS]
-
-
-def _compile(problem: Problem, found: Crowds, everyone: Sequence[Crowd]) -> None:
-    registry, needs, profiles = Registry(), _Needs(problem, found.dimensions), _Profiles()
-    companies = []
-    for crowd in everyone:
-        crowd.wants, crowd.size = needs.of(crowd.shape)
-        crowd.eligibility, crowd.alone, crowd.names_host = profiles.of(crowd)
-        companies.append(registry.company(crowd.shape, crowd.namespace))
+    found, registry, profiles = Crowds(), Registry(), _Profiles()
+    groups = _alike(problem)
+    firsts = [problem.asks[members[0]] for members in groups]
+    _number_dimensions(found, {first.shape.requests for first in firsts})
+    needs = _Needs(problem, found.dimensions)
+    companies = [registry.company(first.shape, first.namespace) for first in firsts]
     residents = {(id(one.shape), one.namespace): one for place in problem.places for one in place.residents}
     for resident in residents.values():
         registry.watch(resident.shape, resident.namespace)
     registry.complete()
-    for crowd, one in zip(everyone, companies, strict=True):
-        crowd.host_moves, crowd.host_caps, crowd.host_apart = one.host_moves, one.host_caps, one.host_apart
-        crowd.moves, crowd.spreads, crowd.apart, crowd.company = (
-            one.moves,
-            one.spreads,
-            one.apart,
-            one.company,
-        )
-        crowd.host_company, crowd.careful, crowd.solitary = one.host_company, one.careful, one.solitary
-        crowd.minds, crowd.marks = one.minds, one.marks
-        crowd.picky = bool(one.host_moves or one.host_caps or one.host_company or crowd.ports)
+    for first, members, one in zip(firsts, groups, companies, strict=True):
+        wants, size = needs.of(first.shape)
+        eligibility, alone, names_host = profiles.of(first)
+        crowd = Crowd(
+            first.shape, first.namespace, first.priority, first.overflow, first.need, first.lead,
+            first.refuses, members, first.since, wants, size, eligibility, alone, names_host,
+            host_moves=one.host_moves, host_caps=one.host_caps, host_apart=one.host_apart,
+            host_company=one.host_company, moves=one.moves, spreads=one.spreads, apart=one.apart,
+            company=one.company, minds=one.minds, marks=one.marks, solitary=one.solitary,
+            ports=first.shape.host_ports, careful=one.careful,
+            picky=bool(one.minds or one.host_company or first.shape.host_ports),
+        )  # fmt: skip
+        (found.gangs if first.gang is not None else found.crowds).append(crowd)
     found.weights = needs.weights
     found.counters, found.steps, found.bits = registry.counters, registry.steps, registry.bits
     keys = {counter.key for counter in registry.counters} - {HOST}
     if found.gangs:
         keys |= {names.LABEL_ZONE, names.LABEL_SOURCE}  # a gang runs in one zone, on one source
     found.keys = tuple(sorted(keys))
+    return found
+
+
+_TERMS = attrgetter("namespace", "priority", "overflow", "need", "lead", "refuses", "gang")
+
+
+def _alike(problem: Problem) -> list[list[int]]:
+    """Asks of one shape object on the same terms, the oldest first."""
+    asks = problem.asks
+    groups: dict[tuple[int, tuple[object, ...]], list[int]] = {}
+    shapes = [id(ask.shape) for ask in asks]
+    for number, key in enumerate(zip(shapes, map(_TERMS, asks), strict=True)):
+        members = groups.get(key)
+        if members is None:
+            groups[key] = [number]
+        else:
+            members.append(number)
+    by_age = [ask.since for ask in asks]
+    if by_age != sorted(by_age):
+        for members in groups.values():
+            members.sort(key=lambda member: (asks[member].since, member))
+    return list(groups.values())
+
+
+def _number_dimensions(found: Crowds, requests: Iterable[Amounts]) -> None:
+    """Accelerators lead where they are asked for, then CPU: the leading dimension is what nodes are sorted by."""
+    asked = {name for amounts in requests for name, amount in amounts if amount > 0}
+    first = [name for name in (*names.ACCELERATORS, names.CPU, names.MEMORY) if name in asked]
+    found.dimensions = [*first, *sorted(asked - set(first) - {names.PODS}), names.PODS]
 
 
 class _Needs:
@@ -177,11 +164,11 @@ class _Profiles:
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], tuple[int, frozenset[int], bool]] = {}
 
-    def of(self, crowd: Crowd) -> tuple[int, frozenset[int], bool]:
-        shape = crowd.shape
+    def of(self, ask: Ask) -> tuple[int, frozenset[int], bool]:
+        shape = ask.shape
         profile = (
-            shape.node_selector, shape.node_terms, shape.tolerations, shape.volume_zones, crowd.overflow,
-            crowd.need, crowd.lead, crowd.refuses,
+            shape.node_selector, shape.node_terms, shape.tolerations, shape.volume_zones, ask.overflow,
+            ask.need, ask.lead, ask.refuses,
         )  # fmt: skip
         known = self._known.get(profile)
         if known is None:

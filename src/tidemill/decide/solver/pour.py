@@ -82,6 +82,7 @@ class _Many:
         self._lines = [_Line(crowd, asks) for crowd, asks in queue]
         self._wants = queue[0][0].wants
         self._minded_by_all = self._common()
+        self._shorter = False  # the line, since that was worked out
 
     def pour(self) -> Queue:
         lots: Iterable[Lot] = self._shelf.lots.values()
@@ -98,6 +99,8 @@ class _Many:
 
     def _pour_lot(self, lot: Lot, reached: dict[int, Lot]) -> None:
         shelf, goal = self._shelf, None
+        if self._shorter:
+            self._minded_by_all, self._shorter = self._common(), False
         for refused, kind in list(lot.kinds.items()):
             if refused & self._minded_by_all:
                 continue
@@ -128,7 +131,7 @@ class _Many:
             if line.done < len(line.asks):
                 return  # every bin was asked
             del lines[at]
-            self._minded_by_all = self._common()
+            self._shorter = True
 
     def _give(self, line: _Line, bins: Iterator[Bin], kind: Kind, goal: Lot) -> None:
         crowd, asks, done = line.crowd, line.asks, line.done

@@ -10,7 +10,7 @@ from tidemill.decide.solver.fill import Filler, shared_by, with_one
 from tidemill.decide.solver.ground import Ladder, Site
 
 # How many of the bins that could grow are compared.
-_CLIMBERS = 16
+_CLIMBERS = 8
 # Floors are raised a little beyond the demand: what is not used is not kept, and large pods find their place.
 _HEADROOM = 1.01
 
