@@ -1,0 +1,110 @@
+"""Second attempts: what they may not do for a better price, and how much is tried."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.solver.problems import HOST, ask, asks, flavour, gpus, kind_of, left_out, problem, sound, term
+from tests.solver.test_optimum import random_case
+from tidemill.bench.exact import exact_optimum
+from tidemill.decide.problem import Problem, Solution
+from tidemill.decide.solver import attempt, solve
+from tidemill.decide.solver.audit import everybody_is_content, passed_over
+from tidemill.decide.solver.floor import Floor
+from tidemill.decide.solver.narrow import narrowed
+from tidemill.decide.solver.ruin import Ruin
+from tidemill.decide.solver.search import search
+from tidemill.decide.solver.strategy import USUAL, Strategy
+
+
+@pytest.mark.requirement("PE-4")
+def test_a_lower_rank_is_not_left_for_a_better_price():
+    """The second pod does not fit the first source any more; both would fit one cheap node of the second."""
+    first = flavour("first", cpu=6000, price=9.0, rank=(0,), stock="one")
+    second = flavour("second", cpu=12_000, price=1.0, rank=(1,))
+    stated = problem(asks(2, cpu=6000), [], [first, second], stocks={"one": 1})
+    assert sorted(kind_of(stated)) == ["first", "second"]
+
+
+@pytest.mark.requirement("PE-4")
+def test_a_large_pod_keeps_its_place_though_several_small_ones_could_have_it():
+    pods = [ask("large", cpu=8000), *asks(4, "small", cpu=2000)]
+    offered = [flavour("m", cpu=8000, stock="one")]
+    assert left_out(problem(pods, [], offered, stocks={"one": 1})) == {f"small{n}" for n in range(4)}
+
+
+@pytest.mark.requirement("PE-4")
+def test_a_pod_that_is_alone_on_its_host_does_not_take_the_prepaid_node_a_large_one_needs_whole():
+    block = gpus("p5", 8, 0.0, stock="cr-1", rank=(0,))
+    types = [
+        block,
+        gpus("p5", 8, 55.0, rank=(1,), overflow=True),
+        gpus("g6", 1, 0.8, rank=(1,), overflow=True),
+    ]
+    lone = asks(2, "lone", gpus=1, labels={"app": "x"}, anti_affinity=(term(HOST, app="x"),))
+    assert sound(problem([*lone, ask(gpus=8)], [], types, stocks={"cr-1": 1})).price == pytest.approx(1.6)
+
+
+def test_a_large_problem_is_attempted_once():
+    tried: list[Strategy] = []
+
+    def count(stated: Problem, strategy: Strategy) -> Solution:
+        tried.append(strategy)
+        return attempt(stated, strategy)
+
+    types = [flavour("m", price=1.0), flavour("l", cpu=25_000, price=2.4)]
+    search(problem(asks(2000, cpu=7000), [], types), count)
+    assert tried == [USUAL]
+    search(problem(asks(20, cpu=7000), [], types), count)
+    assert 1 < len(tried) < 100
+
+
+def test_no_answer_is_below_the_floor_and_fewer_flavours_are_as_good():
+    for seed in range(12):
+        stated = random_case(seed)
+        optimum = exact_optimum(stated, most_slots=120)
+        assert optimum is not None
+        assert Floor(stated).price <= optimum + 1e-6
+        assert exact_optimum(narrowed(stated), most_slots=120) == pytest.approx(optimum)
+
+
+def test_fewer_flavours_keep_those_a_pod_can_ask_for():
+    offered = [flavour("dear", price=2.0, labels={"disk": "fast"}), flavour("cheap", price=1.0)]
+    assert [one.name for one in narrowed(problem(asks(2), [], offered)).flavours] == ["cheap"]
+    picky = problem([ask(selector={"disk": "fast"})], [], offered)
+    assert [one.name for one in narrowed(picky).flavours] == ["dear", "cheap"]
+    larger = [flavour("enough", cpu=2000, price=1.0), flavour("huge", cpu=90_000, price=1.5)]
+    assert [one.name for one in narrowed(problem(asks(2, cpu=1000), [], larger)).flavours] == ["enough"]
+
+
+def test_what_is_taken_back_and_put_together_again_is_the_whole():
+    for seed in range(8):
+        stated = random_case(seed)
+        whole = solve(stated)
+        ruin = Ruin(stated, whole)
+        part = ruin.empty(tuple(ruin.order[:2]))
+        joined = part.joined(attempt(part.problem, USUAL))
+        placed = [ask for asks in joined.existing.values() for ask in asks]
+        placed += [ask for node in joined.opened for ask in node.asks]
+        assert sorted([*placed, *joined.unplaced]) == list(range(len(stated.asks)))
+        assert everybody_is_content(stated, whole)
+
+
+def test_an_answer_that_passes_a_rank_over_is_known():
+    first, second = flavour("first", price=9.0, rank=(0,)), flavour("second", price=1.0, rank=(1,))
+    both, only = problem(asks(1), [], [first, second]), problem(asks(1), [], [second])
+    assert passed_over(both, solve(only)) == 1
+    assert passed_over(both, solve(both)) == 0
+
+
+@pytest.mark.requirement("PE-4")
+def test_pods_that_each_want_a_host_are_paired_so_that_little_is_left_over():
+    """Two kinds, each once to a host: a large one beside a small one is 3 + 3, large and large is 5 + 2."""
+    sizes = [("s", 1000, 1.0), ("m", 3000, 3.0), ("l", 5000, 5.0), ("xs", 2000, 2.0)]
+    offered = [flavour(name, cpu=cpu, price=price) for name, cpu, price in sizes]
+    pods = []
+    for kind in ("x", "y"):
+        alone = {"labels": {"app": kind}, "anti_affinity": (term(HOST, app=kind),)}
+        pods += [*asks(30, f"{kind}-large", cpu=2100, **alone), *asks(30, f"{kind}-small", cpu=900, **alone)]
+    solution = attempt(problem(pods, [], offered), USUAL)
+    assert solution.price <= 60 * 3.0 * 1.02
