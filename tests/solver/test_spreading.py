@@ -153,3 +153,12 @@ def test_a_pod_spread_among_others_than_itself_goes_where_they_are_few():
     apart = ask(labels={"app": "y"}, spread=(spread(ZONE, {"app": "x"}),))
     assert where(problem([apart], [there("a", 3), there("b", 1)])) == ["b1"]
     assert where(problem([apart], [there("a", 3), there("b", 1, free={"cpu": 0, "pods": 0})])) == ["-"]
+
+
+@pytest.mark.parametrize("start", [0, 1, 2])
+def test_others_do_not_fill_up_the_zone_of_a_pod_that_wants_more_zones_than_there_are(start):
+    """With fewer zones than it wants, the least is none at all: one more than its skew beside it is too many."""
+    minding = asks(2, "minding", labels={"app": "y"}, spread=(spread(ZONE, {"app": "x"}, min_domains=3),))
+    others = asks(6, "other", labels={"app": "x"}, cpu=3000)
+    sound(problem([*others, *minding], [there("a", start), place("n2", "b")]))
+    sound(problem([*minding, *others], [there("a", start), place("n2", "b")], ZONES[:2]))

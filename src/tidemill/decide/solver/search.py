@@ -48,7 +48,7 @@ def search(problem: Problem, attempt: Attempt) -> Solution:
     best = attempt(problem, USUAL)
     if work(problem) > _WORK:
         return best
-    if best.price > 0 or best.unplaced:
+    if problem.flavours and (best.price > 0 or best.unplaced):  # a long queue asks at every tick
         best = _cheapest(problem, best, attempt)
     return grant(problem, best)
 

@@ -103,9 +103,10 @@ class _Reach:
             if crowd.spreads or crowd.company:
                 allowed = _with_keys(crowd, allowed, ground, dealer)
             exact = all(
-                ground.counted(crowd, rule) == _values(ground, rule.topology_key, allowed)
+                len(values := _values(ground, rule.topology_key, allowed)) >= rule.min_domains
+                and ground.counted(crowd, rule) == values
                 for _, rule, _ in crowd.spreads
-            )
+            )  # with fewer domains than it wants, what others do counts against nothing: asked one by one
             known = self._counting[key] = (allowed, exact)
         return known
 
