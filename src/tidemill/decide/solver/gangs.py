@@ -104,7 +104,10 @@ def _try(
 
 
 def _turn(problem: Problem, crowds: list[Crowd]) -> tuple[object, ...]:
-    """Priority, then size: the large find a place while there is one; then age."""
+    """Priority, then size: the large find a place while there is one; then age.
+
+    Whoever has waited too long is of a higher priority by then: classes of age are stated as such.
+    """
     first = problem.asks[crowds[0].asks[0]]
     size = sum(crowd.size * len(crowd.asks) for crowd in crowds)
     return (-first.priority, -size, first.since, crowds[0].asks[0])
