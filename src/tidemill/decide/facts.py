@@ -8,7 +8,7 @@ how fast an answer comes, never the answer.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from tidemill.plan import Unmet
 
 _PROVISIONERS = {one.value: one for one in Provisioner}
+
+
+# From when a node could take pods of a shape (None: now), how many (0: nobody can say), until when that is the best
+# guess (None: while nothing changes), and the shape.
+FreeAt = tuple[datetime | None, int, datetime | None, PodShape]
 
 
 @dataclass(slots=True, eq=False)
@@ -55,6 +60,7 @@ class NodeFacts:
     group: int  # nodes of one group differ only in what is free on them, and in their host name
     keeps_away: bool  # a pod here has rules that others must respect: anti-affinity, a port of the host
     _residents: tuple[Resident, ...] | None = None
+    free_at: dict[int, FreeAt] = field(default_factory=dict)  # by identity of a shape (kept alive with it)
 
     @property
     def residents(self) -> tuple[Resident, ...]:

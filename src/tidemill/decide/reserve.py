@@ -14,14 +14,12 @@ from datetime import datetime, timedelta
 from tidemill.decide.admit import Item, expected_run, lasts
 from tidemill.decide.draft import Draft, End, Life
 from tidemill.decide.nodes import Phase
-from tidemill.decide.permits import barred
-from tidemill.decide.room import Room, Rooms
+from tidemill.decide.room import Group, Room, Rooms
 from tidemill.decide.rules import admits, fits
-from tidemill.decide.statement import AGES
 from tidemill.spec import names
-from tidemill.world import Amounts, Pod, Source
+from tidemill.world import Amounts, Pod, PodShape, Source
 
-OLD = AGES[0]
+OLD = timedelta(minutes=10)
 # Who says an hour may need a little more; who is later than this has no known end.
 OVERRUN = timedelta(minutes=30)
 
@@ -30,13 +28,14 @@ OVERRUN = timedelta(minutes=30)
 class _Coming:
     """The nodes of one source in one zone, and when each could take a pod of the gang."""
 
-    source: Source
+    where: tuple[Source, str]
     free: list[tuple[datetime, int, Life]] = field(default_factory=list)  # from when, how many pods
 
 
 def reserve(draft: Draft, items: list[Item], found: Rooms) -> None:
     """At most one gang is waited for on each source: the first in line."""
-    taken: set[Source] = set()
+    taken: set[tuple[Source, str]] = set()
+    coming: dict[tuple[object, ...], list[_Coming]] = {}
     for item in items:
         if len(item.pods) < 2 or not item.gated or item.pinned_to:
             continue
@@ -44,40 +43,41 @@ def reserve(draft: Draft, items: list[Item], found: Rooms) -> None:
         if draft.now < old_at:
             draft.wake(old_at)
             continue
-        promise = _soonest(draft, item, found, taken)
+        key = (id(item.shape), item.standing)
+        sources = coming.get(key)
+        if sources is None:
+            sources = coming[key] = _sources(draft, item, found)
+        left = [one for one in sources if one.where not in taken]
+        promise = _soonest(draft, item, left) if left else None
         if promise is None:
             continue
-        since, lives = promise
-        taken.add(lives[0].source)
+        since, one, lives = promise
+        taken.add(one.where)
         if since > draft.now:  # else it fits now, and is placed before whoever is smaller
+            draft.wake(since)  # if it is not whole then, there is another instant to wait for
             _promise(item, since, lives, found)
 
 
-def _soonest(
-    draft: Draft, item: Item, found: Rooms, taken: set[Source]
-) -> tuple[datetime, list[Life]] | None:
-    best: tuple[datetime, list[Life]] | None = None
-    for one in _sources(draft, item, found):
-        if one.source in taken:
-            continue
-        missing, chosen = len(item.pods), []
-        since = draft.now
-        for when, count, life in sorted(one.free, key=lambda each: (each[0], each[2].node.name)):
+def _soonest(draft: Draft, item: Item, sources: list[_Coming]) -> tuple[datetime, _Coming, list[Life]] | None:
+    best: tuple[datetime, _Coming, list[Life]] | None = None
+    for one in sources:
+        missing, chosen, since = len(item.pods), [], draft.now
+        for when, count, life in one.free:
             if missing <= 0:
                 break
             missing -= count
             chosen.append(life)
-            draft.wake(when)  # if it is not free then, there is another instant to wait for
             since = max(since, when)
         if missing > 0 or (best is not None and since >= best[0]):
             continue
         pool, end = chosen[0].pool, End(chosen[0].deadline, chosen[0].drain_from)
         if pool is not None and lasts(item, end, pool, since):
-            best = (since, chosen)
+            best = (since, one, chosen)
     return best
 
 
 def _sources(draft: Draft, item: Item, found: Rooms) -> list[_Coming]:
+    """Where it may run by everything but time, the nodes of each in the order in which they come free."""
     suits: dict[int, bool] = {}
     by_source: dict[tuple[Source, str], _Coming] = {}
     for life in draft.lives:
@@ -87,27 +87,40 @@ def _sources(draft: Draft, item: Item, found: Rooms) -> list[_Coming]:
         known = suits.get(facts.group)
         if known is None:
             group = found.groups.get((facts.group, life.drain_from))
-            known = suits[facts.group] = (
-                group is not None
-                and not barred(draft, item, group)
-                and admits(item.shape, group.labels, group.taints)
-            )
-        if not known:
-            continue
-        when = _free_at(draft, life, item)
+            known = suits[facts.group] = group is not None and _may_run(item, group)
+        when = _free_at(draft, life, item.shape) if known else None
         if when is not None:
             assert life.node.instance is not None
-            key = (life.source, life.node.instance.zone)
-            by_source.setdefault(key, _Coming(life.source)).free.append((*when, life))
+            where = (life.source, life.node.instance.zone)
+            by_source.setdefault(where, _Coming(where)).free.append((*when, life))
+    for one in by_source.values():
+        one.free.sort(key=lambda each: (each[0], each[2].node.name))
     return list(by_source.values())
 
 
-def _free_at(draft: Draft, life: Life, item: Item) -> tuple[datetime, int] | None:
-    """When this node could take one of the gang's pods, and how many; None: nobody can say."""
-    requests = item.shape.requests
+def _may_run(item: Item, group: Group) -> bool:
+    assert group.template is not None
+    allowed = group.template.pool.spec.allowed_namespaces
+    if allowed and item.pods[0].namespace not in allowed:
+        return False
+    if group.overflow and not item.terms.overflow:
+        return False
+    return admits(item.shape, group.labels, group.taints)
+
+
+def _free_at(draft: Draft, life: Life, shape: PodShape) -> tuple[datetime, int] | None:
+    """When this node could take pods of this shape, and how many; None: nobody can say."""
+    known = life.facts.free_at.get(id(shape))
+    if known is None or (known[2] is not None and known[2] <= draft.now):
+        known = life.facts.free_at[id(shape)] = (*_work_out(draft, life, shape.requests), shape)
+    when, count = known[:2]
+    return (when or draft.now, count) if count > 0 else None
+
+
+def _work_out(draft: Draft, life: Life, requests: Amounts) -> tuple[datetime | None, int, datetime | None]:
     free = dict(life.facts.free)
     if fits(requests, free):
-        return draft.now, _count(requests, free)
+        return None, _count(requests, free), None
     leaving = sorted(
         ((end, pod) for pod in life.pods if (end := _ends(draft, life, pod)) is not None),
         key=lambda one: (one[0], one[1].name),
@@ -117,8 +130,8 @@ def _free_at(draft: Draft, life: Life, item: Item) -> tuple[datetime, int] | Non
             free[name] = free.get(name, 0) + amount
         free[names.PODS] = free.get(names.PODS, 0) + 1
         if fits(requests, free):
-            return max(end, draft.now), _count(requests, free)
-    return None
+            return end, _count(requests, free), leaving[0][0]
+    return None, 0, leaving[0][0] if leaving else None
 
 
 def _count(requests: Amounts, free: dict[str, int]) -> int:
@@ -128,7 +141,7 @@ def _count(requests: Amounts, free: dict[str, int]) -> int:
 def _ends(draft: Draft, life: Life, pod: Pod) -> datetime | None:
     run = expected_run(pod.terms, life.pool)
     if pod.deleting_until is not None:
-        return pod.deleting_until
+        return pod.deleting_until if pod.deleting_until > draft.now else None
     if run is None or pod.started_at is None:
         return None
     end = pod.started_at + pod.terms.load + run

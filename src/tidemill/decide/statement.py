@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from tidemill.decide.admit import POD_START, Item, expected_run, lasts, useful_until
 from tidemill.decide.draft import Draft, End
@@ -26,8 +26,9 @@ from tidemill.world import Gang, Pod, PodShape
 _LATE = 1 << 40  # the rank of what has no end: it is kept free for what needs it
 _MICRO = 1_000_000  # budgets are whole numbers: money in millionths of a dollar an hour
 # Among equals in priority, whoever has waited longer than one of these goes before whoever has not. Within such a
-# class the large go before the small, which is what packs well.
-AGES = (timedelta(minutes=10), timedelta(hours=1), timedelta(hours=4))
+# class the large go before the small, which is what packs well. Everybody grows older at the same instants.
+AGES = (timedelta(minutes=30), timedelta(hours=2), timedelta(hours=8))
+_BIRTHDAY = timedelta(minutes=30)
 
 
 @dataclass(slots=True)
@@ -357,11 +358,12 @@ class _Words:
 def _levels(draft: Draft, items: Sequence[Item]) -> list[int]:
     """What is promised already first, then priority, then how long it has waited, in few classes."""
     keys = []
+    birthday = draft.now - (draft.now - datetime.min.replace(tzinfo=UTC)) % _BIRTHDAY
     for item in items:
-        came = item.pods[0].created_at
-        waited = sum(draft.now - came >= bound for bound in AGES)
-        if waited < len(AGES) and len(items) > 1:
-            draft.wake(came + AGES[waited])
+        age = birthday - item.pods[0].created_at
+        waited = sum(age >= bound for bound in AGES)
+        if waited < len(AGES) and len(items) > 1 and age + _BIRTHDAY >= AGES[waited]:
+            draft.wake(birthday + _BIRTHDAY)
         promised, rest_of_gang, priority = item.turn[:3]
         keys.append((promised, rest_of_gang, priority, -waited))
     order = {key: -number for number, key in enumerate(sorted(set(keys)))}
