@@ -10,9 +10,9 @@ from tidemill.decide.solver.fill import Filler, shared_by, with_one
 from tidemill.decide.solver.ground import Ladder, Site
 
 # How many of the bins that could grow are compared.
-_CLIMBERS = 8
+_CLIMBERS = 16
 # Floors are raised a little beyond the demand: what is not used is not kept, and large pods find their place.
-_HEADROOM = 1.01
+_HEADROOM = 1.02
 
 Climb = tuple[tuple[float, float], int, Bin]  # extra price and waste, the rung, who climbs
 
