@@ -34,6 +34,8 @@ class _Coming:
 
 def reserve(draft: Draft, items: list[Item], found: Rooms) -> None:
     """At most one gang is waited for on each source: the first in line."""
+    if not any(room.life is not None for group in found.groups.values() for room in group.rooms):
+        return  # nothing is free now, so there is nothing to keep
     taken: set[tuple[Source, str]] = set()
     coming: dict[tuple[object, ...], list[_Coming]] = {}
     for item in items:
