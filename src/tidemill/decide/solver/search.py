@@ -24,8 +24,9 @@ from tidemill.world import amount
 
 Attempt = Callable[[Problem, Strategy], Solution]
 
-# What may be looked at in all further attempts together: a place or a flavour counts as one and an ask as ten, which
-# is about what they cost (10 us on a slow core). So a decision takes some 50 ms more at most.
+# What may be looked at in all further attempts together: a place or a flavour counts as one and an ask as ten, about
+# in proportion to what they cost. Ten GPU pods take 5 to 30 ms, a hundred of all sizes 70 to 180; with 3,000 it is
+# half of that, and a hundred GPU pods cost 6 % more an hour: money is dearer.
 _WORK, _ASK = 5_000, 10
 _EPSILON = 1e-6
 
