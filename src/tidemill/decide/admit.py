@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from operator import is_
 
 from tidemill.decide.draft import Draft, End
 from tidemill.decide.nodes import pod_lead
@@ -136,7 +137,7 @@ def _gang_item(draft: Draft, members: list[Pod]) -> Iterable[Item]:
         return
     admitted = [pod for pod in members if not pod.gated]
     if not admitted:
-        yield Item(tuple(sorted(members, key=lambda pod: pod.name)), gang, True)
+        yield _whole_gang(draft, members, gang)
         return
     if any(pod.started_at is not None for pod in admitted):
         stop_gang(draft, admitted, f"gang {gang.name} lost {len(gated)} of its {gang.size} pods")
@@ -150,6 +151,19 @@ def _gang_item(draft: Draft, members: list[Pod]) -> Iterable[Item]:
         if half:
             pods = tuple(sorted(half, key=lambda pod: pod.name))
             yield Item(pods, gang, half is gated, admitted[0].pinned_to)
+
+
+def _whole_gang(draft: Draft, members: list[Pod], gang: Gang) -> Item:
+    """Remembered while its pods are the very same ones."""
+    key = (members[0].namespace, gang.name)
+    known = draft.memory.gangs.get(key)
+    if known is not None and len(known[0]) == len(members) and all(map(is_, known[0], members)):
+        return known[1]
+    if len(draft.memory.gangs) > 10_000:  # those that are gone; the waiting come back at once
+        draft.memory.gangs.clear()
+    item = Item(tuple(sorted(members, key=lambda pod: pod.name)), gang, True)
+    draft.memory.gangs[key] = (tuple(members), item)
+    return item
 
 
 def stop_gang(draft: Draft, pods: Iterable[Pod], reason: str) -> None:

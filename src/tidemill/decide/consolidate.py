@@ -46,7 +46,7 @@ def consolidate(draft: Draft, in_flight: InFlight, disruptions: Disruptions) -> 
         if move is None:
             draft.memory.settled[name] = key
         else:
-            _carry_out(draft, move, disruptions)
+            _carry_out(draft, move)
 
 
 def _is_settled(draft: Draft, in_flight: InFlight, pool: str) -> bool:
@@ -112,7 +112,7 @@ def _disturbance(candidate: Candidate) -> tuple[object, ...]:
 # --- doing it -----------------------------------------------------------------------------------------
 
 
-def _carry_out(draft: Draft, move: Move, disruptions: Disruptions) -> None:
+def _carry_out(draft: Draft, move: Move) -> None:
     for placement in move.packing.placements:
         for room in placement.rooms:
             if room.life is not None:
@@ -124,7 +124,5 @@ def _carry_out(draft: Draft, move: Move, disruptions: Disruptions) -> None:
         write_launch(draft, move.new.opening, 1, f"replaces {nodes} {names}: {saving}")
     elif all(placement.stage is Stage.READY for placement in move.packing.placements):
         for candidate in move.leaving:
-            assert candidate.life.pool is not None
             candidate.life.ending = True
-            disruptions.take(candidate.life.pool)
             draft.do(StartDrain(candidate.life.node.name, f"its pods fit elsewhere: {saving}"))

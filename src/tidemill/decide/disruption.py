@@ -24,20 +24,17 @@ _MINUTE = timedelta(minutes=1)
 
 
 class Disruptions:
-    """The budgets of one decision: what is taken is counted at once."""
+    """The budgets of one decision: nodes that this plan takes away are marked as ending and counted."""
 
     def __init__(self, draft: Draft) -> None:
         self._draft = draft
-        self._nodes: dict[str, int] = {}
-        self._going: dict[str, int] = {}
-        for life in draft.lives:
-            name = life.facts.pool_name
-            self._nodes[name] = self._nodes.get(name, 0) + 1
-            if life.ending or life.phase is Phase.DRAINING:
-                self._going[name] = self._going.get(name, 0) + 1
 
     def left(self, pool: ComputePool, reason: Reason) -> float:
         """How many more may go. Budgets with a schedule wake the engine when they begin and end to hold."""
+        if not pool.spec.disruption.budgets:
+            return float("inf")
+        lives = [life for life in self._draft.lives if life.facts.pool_name == pool.name]
+        going = sum(life.ending or life.phase is Phase.DRAINING for life in lives)
         most = float("inf")
         for budget in pool.spec.disruption.budgets:
             if budget.reasons and reason not in budget.reasons:
@@ -45,11 +42,8 @@ class Disruptions:
             holds, until = in_force(budget, self._draft.now)
             self._draft.wake(until)
             if holds:
-                most = min(most, most_at_once(budget.nodes, self._nodes.get(pool.name, 0)))
-        return max(0.0, most - self._going.get(pool.name, 0))
-
-    def take(self, pool: ComputePool) -> None:
-        self._going[pool.name] = self._going.get(pool.name, 0) + 1
+                most = min(most, most_at_once(budget.nodes, len(lives)))
+        return max(0.0, most - going)
 
 
 def most_at_once(nodes: str, there: int) -> int:

@@ -73,6 +73,7 @@ class Draft:
         self.unmet: dict[str, Unmet] = {}
         self.warnings: list[Warning] = []
         self.wake_at: datetime | None = None
+        self.usable: dict[tuple[str, int], list[Reservation]] = {}  # by pool and source, worked out once
         self.placed = False  # something that waits was given room in this plan
         self.lives: list[Life] = []  # those that are not gone
         self.gone: list[Life] = []

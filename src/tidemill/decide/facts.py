@@ -58,6 +58,7 @@ class NodeFacts:
     order: tuple[int, int]
     ending: tuple[str, Provisioner, Source]  # what it shares its end with
     group: int  # nodes of one group differ only in what is free on them, and in their host name
+    counted: tuple[str, str]  # pool and type, for limits
     keeps_away: bool  # a pod here has rules that others must respect: anti-affinity, a port of the host
     _residents: tuple[Resident, ...] | None = None
     free_at: dict[int, FreeAt] = field(default_factory=dict)  # by identity of a shape (kept alive with it)
@@ -76,6 +77,7 @@ class Recall:
         self._spec = spec
         self.known: dict[str, NodeFacts] = {}
         self.items: dict[str, Item] = {}  # by pod uid: pods that wait by themselves
+        self.gangs: dict[tuple[str, str], tuple[tuple[Pod, ...], Item]] = {}
         self.settled: dict[str, tuple[object, ...]] = {}  # by pool: what was looked at and left as it is
         self.unmet: dict[str, Unmet] = {}  # by pod uid: what each was told last
 
@@ -127,6 +129,7 @@ def _work_out(spec: Spec, node: Node, bound: tuple[Pod, ...]) -> NodeFacts:
         order=template.order(instance.source) if template else (0, 0),
         ending=_shared((instance.pool, provisioner, instance.source)),
         group=_group(spec, node),
+        counted=(instance.pool, instance.instance_type),
         keeps_away=any(pod.shape.anti_affinity or pod.shape.host_ports for pod in bound),
     )
 

@@ -185,6 +185,9 @@ def usable_reservations(draft: Draft, pool: ComputePool, wanted: SourceSpec) -> 
     Always ours by the owner tag; where the pool names ids or tags, only those of them. A pool tag on a
     reservation keeps other pools off it.
     """
+    known = draft.usable.get((pool.name, id(wanted)))
+    if known is not None:
+        return known
     usable = [
         one
         for one in draft.world.reservations
@@ -195,7 +198,9 @@ def usable_reservations(draft: Draft, pool: ComputePool, wanted: SourceSpec) -> 
         and (not wanted.tags or set(wanted.tags.items()) <= set(one.tags))
         and _is_allowed(one.zone, pool, wanted)
     ]
-    return sorted(usable, key=lambda one: (one.start, one.id)) if len(usable) > 1 else usable
+    usable.sort(key=lambda one: (one.start, one.id))
+    draft.usable[pool.name, id(wanted)] = usable
+    return usable
 
 
 def end_of_opening(draft: Draft, opening: Opening, added_usd_h: float | None = None) -> End:

@@ -52,7 +52,6 @@ def _drop_empty(draft: Draft, life: Life, disruptions: Disruptions) -> None:
     if disruptions.left(life.pool, "Empty") < 1:
         return
     life.ending = True
-    disruptions.take(life.pool)
     idle = format_duration(draft.now - since)
     draft.do(StartDrain(life.node.name, f"empty for {idle}"))
 
@@ -91,5 +90,4 @@ def _drop_drifted(draft: Draft, life: Life, why: str, disruptions: Disruptions) 
     if disruptions.left(life.pool, "Drifted") < 1:
         return
     life.ending = True
-    disruptions.take(life.pool)
     draft.do(StartDrain(life.node.name, f"drifted: {why}"))

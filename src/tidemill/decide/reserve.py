@@ -17,7 +17,7 @@ from tidemill.decide.nodes import Phase
 from tidemill.decide.room import Group, Room, Rooms
 from tidemill.decide.rules import admits, fits
 from tidemill.spec import names
-from tidemill.world import Amounts, Pod, PodShape, Source
+from tidemill.world import Amounts, Pod, Source
 
 OLD = timedelta(minutes=10)
 # Who says an hour may need a little more; who is later than this has no known end.
@@ -29,12 +29,19 @@ class _Coming:
     """The nodes of one source in one zone, and when each could take a pod of the gang."""
 
     where: tuple[Source, str]
-    free: list[tuple[datetime, int, Life]] = field(default_factory=list)  # from when, how many pods
+    free: list[tuple[datetime, str, int, Life]] = field(
+        default_factory=list
+    )  # from when, name, how many pods
 
 
 def reserve(draft: Draft, items: list[Item], found: Rooms) -> None:
     """At most one gang is waited for on each source: the first in line."""
-    if not any(room.life is not None for group in found.groups.values() for room in group.rooms):
+    free = {
+        (group.source, group.zone)
+        for group in found.groups.values()
+        if any(room.life is not None for room in group.rooms)
+    }
+    if not free:
         return  # nothing is free now, so there is nothing to keep
     taken: set[tuple[Source, str]] = set()
     coming: dict[tuple[object, ...], list[_Coming]] = {}
@@ -48,7 +55,7 @@ def reserve(draft: Draft, items: list[Item], found: Rooms) -> None:
         key = (id(item.shape), item.standing)
         sources = coming.get(key)
         if sources is None:
-            sources = coming[key] = _sources(draft, item, found)
+            sources = coming[key] = _sources(draft, item, found, free)
         left = [one for one in sources if one.where not in taken]
         promise = _soonest(draft, item, left) if left else None
         if promise is None:
@@ -64,7 +71,7 @@ def _soonest(draft: Draft, item: Item, sources: list[_Coming]) -> tuple[datetime
     best: tuple[datetime, _Coming, list[Life]] | None = None
     for one in sources:
         missing, chosen, since = len(item.pods), [], draft.now
-        for when, count, life in one.free:
+        for when, _, count, life in one.free:
             if missing <= 0:
                 break
             missing -= count
@@ -78,25 +85,33 @@ def _soonest(draft: Draft, item: Item, sources: list[_Coming]) -> tuple[datetime
     return best
 
 
-def _sources(draft: Draft, item: Item, found: Rooms) -> list[_Coming]:
-    """Where it may run by everything but time, the nodes of each in the order in which they come free."""
-    suits: dict[int, bool] = {}
+def _sources(draft: Draft, item: Item, found: Rooms, free: set[tuple[Source, str]]) -> list[_Coming]:
+    """Where something is free and it may run by everything but time; the nodes in the order they come free."""
+    suits: dict[int, _Coming | None] = {}
     by_source: dict[tuple[Source, str], _Coming] = {}
+    shape, key = item.shape, id(item.shape)
     for life in draft.lives:
         facts = life.facts
-        if life.phase is not Phase.READY or life.ending or facts.cordoned or facts.template is None:
+        if life.phase is not Phase.READY or life.ending or facts.cordoned:
             continue
-        known = suits.get(facts.group)
-        if known is None:
+        if facts.group not in suits:
             group = found.groups.get((facts.group, life.drain_from))
-            known = suits[facts.group] = group is not None and _may_run(item, group)
-        when = _free_at(draft, life, item.shape) if known else None
-        if when is not None:
-            assert life.node.instance is not None
-            where = (life.source, life.node.instance.zone)
-            by_source.setdefault(where, _Coming(where)).free.append((*when, life))
+            where = (group.source, group.zone) if group is not None else None
+            if group is None or where not in free or group.template is None or not _may_run(item, group):
+                suits[facts.group] = None
+            else:
+                assert where is not None
+                suits[facts.group] = by_source.setdefault(where, _Coming(where))
+        here = suits[facts.group]
+        if here is None:
+            continue
+        known = facts.free_at.get(key)
+        if known is None or (known[2] is not None and known[2] <= draft.now):
+            known = facts.free_at[key] = (*_free_at(draft, life, shape.requests), shape)
+        if known[1] > 0:
+            here.free.append((known[0] or draft.now, life.node.name, known[1], life))
     for one in by_source.values():
-        one.free.sort(key=lambda each: (each[0], each[2].node.name))
+        one.free.sort()
     return list(by_source.values())
 
 
@@ -110,16 +125,8 @@ def _may_run(item: Item, group: Group) -> bool:
     return admits(item.shape, group.labels, group.taints)
 
 
-def _free_at(draft: Draft, life: Life, shape: PodShape) -> tuple[datetime, int] | None:
-    """When this node could take pods of this shape, and how many; None: nobody can say."""
-    known = life.facts.free_at.get(id(shape))
-    if known is None or (known[2] is not None and known[2] <= draft.now):
-        known = life.facts.free_at[id(shape)] = (*_work_out(draft, life, shape.requests), shape)
-    when, count = known[:2]
-    return (when or draft.now, count) if count > 0 else None
-
-
-def _work_out(draft: Draft, life: Life, requests: Amounts) -> tuple[datetime | None, int, datetime | None]:
+def _free_at(draft: Draft, life: Life, requests: Amounts) -> tuple[datetime | None, int, datetime | None]:
+    """From when this node could take such pods (None: now), how many (0: nobody can say), how long that stands."""
     free = dict(life.facts.free)
     if fits(requests, free):
         return None, _count(requests, free), None

@@ -154,20 +154,23 @@ def survey(draft: Draft, in_flight: InFlight, *, accelerated: bool, gangs: bool,
     found = Rooms(draft, in_flight)
     found.between_pods = between_pods
     found.daemons = _daemon_overhead(draft)
+    everything = not accelerated or between_pods
     counts: dict[tuple[str, str], int] = {}
+    last: tuple[int, datetime | None] = (-1, None)  # neighbours are mostly of one group
+    ready: Group | None = None
     for life in draft.lives:
         facts = life.facts
         if facts.template is None or facts.kind is None:
             continue
-        counted = (facts.pool_name, facts.kind.name)
-        counts[counted] = counts.get(counted, 0) + 1
-        if life.ending or life.phase is Phase.DRAINING or facts.cordoned:
+        counts[facts.counted] = counts.get(facts.counted, 0) + 1
+        if life.ending or facts.cordoned:
             continue
         if life.phase is Phase.READY:
-            group = _ready_group(found, life)
-            if facts.free_accelerators > 0 or not accelerated or between_pods:
-                group.rooms.append(Room(group, life.node.name, facts.free, life))
-        else:
+            if ready is None or facts.group != last[0] or life.drain_from is not last[1]:
+                ready, last = _ready_group(found, life), (facts.group, life.drain_from)
+            if facts.free_accelerators > 0 or everything:
+                ready.rooms.append(Room(ready, life.node.name, facts.free, life))
+        elif life.phase is not Phase.DRAINING:
             assert life.node.instance is not None
             end = End(life.deadline, life.drain_from)
             group = found.coming(facts.template, facts.source, facts.kind, life.node.instance.zone, end)

@@ -77,14 +77,18 @@ def state(draft: Draft, items: Sequence[Item], found: Rooms, added_usd_h: Mappin
 class _Chance:
     """A long queue mostly waits for what nobody has: who wants more than there is need not be asked about.
 
-    For those who refuse the same groups, rules between pods left aside.
+    For those who refuse the same groups and would stay `until`; rules between pods left aside.
     """
 
-    def __init__(self, groups: Iterable[Group], flavours: Iterable[Flavour]) -> None:
-        rooms = self._rooms = [room.free for group in groups for room in group.rooms]
-        new = self._new = [flavour.capacity for flavour in flavours]
+    def __init__(self, groups: Iterable[Group], flavours: Iterable[Flavour], until: datetime | None) -> None:
+        self._by_source: dict[tuple[object, str], list[Mapping[str, int]]] = {}
+        for group in groups:
+            if group.rooms:
+                rooms = self._by_source.setdefault((group.source, group.zone), [])
+                rooms += [_unclaimed(room, until) for room in group.rooms]
+        self._new = [flavour.capacity for flavour in flavours]
         self._largest: dict[str, int] = {}
-        for free in (*rooms, *new):
+        for free in (*(free for rooms in self._by_source.values() for free in rooms), *self._new):
             for name, amount in free.items():
                 if amount > self._largest.get(name, 0):
                     self._largest[name] = amount
@@ -92,27 +96,33 @@ class _Chance:
 
     def has(self, item: Item) -> bool:
         largest = self._largest
-        for pod in item.pods:
-            if any(largest.get(name, 0) < amount for name, amount in pod.shape.requests if amount):
-                return False
+        for pod in item.pods if item.gang is not None else item.pods[:1]:
+            for name, amount in pod.shape.requests:
+                if amount and largest.get(name, 0) < amount:
+                    return False
         return item.gang is None or bool(self._new) or self._holds(item.shape) >= len(item.pods)
 
     def _holds(self, shape: PodShape) -> int:
-        """At most how many of a shape the rooms there are hold."""
+        """At most how many of a shape the rooms of one source in one zone hold."""
         known = self._fitting.get(id(shape))
         if known is None:
             asked = [(name, amount) for name, amount in shape.requests if amount]
-            known = self._fitting[id(shape)] = sum(
-                max(
-                    0,
-                    min(
-                        (free.get(name, 0) // amount for name, amount in asked),
-                        default=free.get(names.PODS, 0),
-                    ),
-                )
-                for free in self._rooms
+            known = self._fitting[id(shape)] = max(
+                (sum(_count(asked, free) for free in rooms) for rooms in self._by_source.values()), default=0
             )
         return known
+
+
+def _unclaimed(room: Room, until: datetime | None) -> Mapping[str, int]:
+    if until is None or room.claimed_from is None or room.claimed_from > until:
+        return room.free
+    return room.unclaimed()
+
+
+def _count(asked: Sequence[tuple[str, int]], free: Mapping[str, int]) -> int:
+    return max(
+        0, min((free.get(name, 0) // amount for name, amount in asked), default=free.get(names.PODS, 0))
+    )
 
 
 def _closed(draft: Draft, rooms: Iterable[Room], found: Rooms) -> list[Place]:
@@ -264,17 +274,18 @@ class _Words:
         levels = _levels(self.draft, items)
         asks: list[Ask] = []
         waiting: list[tuple[Item, Pod]] = []
-        chances: dict[frozenset[str], _Chance] = {}
+        chances: dict[tuple[frozenset[str], datetime | None], _Chance] = {}
         for number, item in enumerate(items):
             refuses = self._refuses(item)
-            chance = chances.get(refuses)
+            promised = self._held_by(item) if self.promises else ()
+            until = self.promises[promised[-1]].since if promised else None
+            chance = chances.get((refuses, until))
             if chance is None:
                 open_to = [group for group in self.groups if self._names[id(group)] not in refuses]
                 new = [flavour for flavour in flavours if flavour.group not in refuses]
-                chance = chances[refuses] = _Chance(open_to, new)
+                chance = chances[refuses, until] = _Chance(open_to, new, until)
             if not chance.has(item):
                 continue
-            promised = self._held_by(item) if self.promises else ()
             gang = Gang(f"{number}", len(item.pods)) if len(item.pods) > 1 else None
             for pod in item.pods:
                 shape = self._shape(pod.shape, promised) if promised else pod.shape
@@ -359,10 +370,12 @@ def _levels(draft: Draft, items: Sequence[Item]) -> list[int]:
     """What is promised already first, then priority, then how long it has waited, in few classes."""
     keys = []
     birthday = draft.now - (draft.now - datetime.min.replace(tzinfo=UTC)) % _BIRTHDAY
+    old, older, oldest = (birthday - age for age in AGES)
+    soon = _BIRTHDAY if len(items) > 1 else timedelta(0)  # who is alone in line need not grow old
     for item in items:
-        age = birthday - item.pods[0].created_at
-        waited = sum(age >= bound for bound in AGES)
-        if waited < len(AGES) and len(items) > 1 and age + _BIRTHDAY >= AGES[waited]:
+        came = item.pods[0].created_at
+        waited = (came <= old) + (came <= older) + (came <= oldest)
+        if waited < len(AGES) and came - soon <= (old, older, oldest)[waited]:
             draft.wake(birthday + _BIRTHDAY)
         promised, rest_of_gang, priority = item.turn[:3]
         keys.append((promised, rest_of_gang, priority, -waited))
