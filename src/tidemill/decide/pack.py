@@ -41,6 +41,8 @@ def pack(draft: Draft, items: Sequence[Item], found: Rooms) -> Packing:
     added: dict[int, float] = _cheapest(found)
     for _ in range(_MONEY_TRIES):
         statement = state(draft, items, found, added)
+        if not statement.waiting:
+            return Packing(unplaced=list(items))
         solution = solve(statement.problem)
         spent = _added_usd_h(statement, solution)
         if _money_lasts(draft, statement, solution, spent):

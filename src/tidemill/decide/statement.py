@@ -92,24 +92,35 @@ class _Chance:
             for name, amount in free.items():
                 if amount > self._largest.get(name, 0):
                     self._largest[name] = amount
-        self._fitting: dict[int, int] = {}
+        self._fitting: dict[int, tuple[int, int]] = {}
+        self._ahead: dict[
+            tuple[int, int], int
+        ] = {}  # of one shape and number of pods: how many were let through
 
     def has(self, item: Item) -> bool:
+        """Called in the order of the line: behind as many of the same as could fit there is no chance either."""
         largest = self._largest
         for pod in item.pods if item.gang is not None else item.pods[:1]:
             for name, amount in pod.shape.requests:
                 if amount and largest.get(name, 0) < amount:
                     return False
-        return item.gang is None or bool(self._new) or self._holds(item.shape) >= len(item.pods)
+        if self._new or item.shape.sociable:
+            return True
+        together, at_once = self._holds(item.shape)
+        like = (id(item.shape), len(item.pods))
+        ahead = self._ahead.get(like, 0)
+        if len(item.pods) > at_once or (ahead + 1) * len(item.pods) > together:
+            return False
+        self._ahead[like] = ahead + 1
+        return True
 
-    def _holds(self, shape: PodShape) -> int:
-        """At most how many of a shape the rooms of one source in one zone hold."""
+    def _holds(self, shape: PodShape) -> tuple[int, int]:
+        """At most how many of a shape all the rooms hold, and how many those of one source in one zone."""
         known = self._fitting.get(id(shape))
         if known is None:
             asked = [(name, amount) for name, amount in shape.requests if amount]
-            known = self._fitting[id(shape)] = max(
-                (sum(_count(asked, free) for free in rooms) for rooms in self._by_source.values()), default=0
-            )
+            held = [sum(_count(asked, free) for free in rooms) for rooms in self._by_source.values()]
+            known = self._fitting[id(shape)] = (sum(held), max(held, default=0))
         return known
 
 

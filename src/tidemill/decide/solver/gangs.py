@@ -55,12 +55,18 @@ def place_gangs(problem: Problem, crowds: list[Crowd], filler: Filler, domains: 
         assert first.gang is not None
         gangs.setdefault((first.namespace, first.gang.name), []).append(crowd)
     left: list[int] = []
+    too_many: dict[tuple[int, int], int] = {}
     for members in sorted(gangs.values(), key=lambda of: _turn(problem, of)):
         asks = [ask for crowd in members for ask in crowd.asks]
         gang = problem.asks[asks[0]].gang
         assert gang is not None
-        if len(asks) < gang.size or not _place(members, filler, domains):
+        alike = (id(members[0].shape), members[0].eligibility) if len(members) == 1 else None
+        if len(asks) < gang.size or (alike is not None and too_many.get(alike, NO_END) <= len(asks)):
             left += asks
+        elif not _place(members, filler, domains):
+            left += asks
+            if alike is not None:
+                too_many[alike] = len(asks)  # room only gets less: as many of the same will not fit either
     return left
 
 
