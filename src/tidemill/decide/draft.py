@@ -74,6 +74,7 @@ class Draft:
         self.warnings: list[Warning] = []
         self.wake_at: datetime | None = None
         self.usable: dict[tuple[str, int], list[Reservation]] = {}  # by pool and source, worked out once
+        self.keeps_away = False  # some pod that runs has rules that others must respect
         self.placed = False  # something that waits was given room in this plan
         self.lives: list[Life] = []  # those that are not gone
         self.gone: list[Life] = []
@@ -138,6 +139,8 @@ class Draft:
             facts = known.get(instance.id)
             if facts is None or facts.node is not node or facts.bound is not bound:
                 facts = memory.facts_of(node, bound)
+            if facts.keeps_away:
+                self.keeps_away = True
             life = Life(facts, node, facts.phase, facts.pods)
             if facts.phase is Phase.GONE:
                 self.gone.append(life)

@@ -24,6 +24,7 @@ from tidemill.world import Node, Pod, PodShape, Source
 
 if TYPE_CHECKING:
     from tidemill.decide.admit import Item
+    from tidemill.decide.why import Answer
     from tidemill.plan import Unmet
 
 _PROVISIONERS = {one.value: one for one in Provisioner}
@@ -78,6 +79,9 @@ class Recall:
         self.known: dict[str, NodeFacts] = {}
         self.items: dict[str, Item] = {}  # by pod uid: pods that wait by themselves
         self.gangs: dict[tuple[str, str], tuple[tuple[Pod, ...], Item]] = {}
+        self.misfits: dict[
+            tuple[str, int, str], tuple[Answer | None, PodShape]
+        ] = {}  # by pool, shape, namespace
         self.settled: dict[str, tuple[object, ...]] = {}  # by pool: what was looked at and left as it is
         self.unmet: dict[str, Unmet] = {}  # by pod uid: what each was told last
 

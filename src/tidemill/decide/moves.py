@@ -108,9 +108,7 @@ class Moves:
         draft = self._draft
         items = [item for candidate in leaving for item in candidate.items]
         accelerated = all(item.wants_accelerator for item in items)
-        minds = any(life.facts.keeps_away for life in draft.lives) or any(
-            item.shape.sociable for item in items
-        )
+        minds = draft.keeps_away or any(item.shape.sociable for item in items)
         found = survey(draft, self._in_flight, accelerated=accelerated, gangs=False, between_pods=minds)
         found.leave_out(candidate.life for candidate in leaving)
         found.shut(_going_sooner(draft, leaving))

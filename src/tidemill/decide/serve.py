@@ -53,9 +53,7 @@ def serve(draft: Draft, in_flight: InFlight) -> None:
 
 def _between_pods(draft: Draft, items: list[Item]) -> bool:
     """Does anybody have rules about other pods? Those who run only through what they keep away."""
-    return any(pod.shape.sociable for item in items for pod in item.pods) or any(
-        life.facts.keeps_away for life in draft.lives
-    )
+    return draft.keeps_away or any(pod.shape.sociable for item in items for pod in item.pods)
 
 
 def _could_warm(draft: Draft) -> bool:

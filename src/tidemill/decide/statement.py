@@ -28,7 +28,8 @@ _MICRO = 1_000_000  # budgets are whole numbers: money in millionths of a dollar
 # Among equals in priority, whoever has waited longer than one of these goes before whoever has not. Within such a
 # class the large go before the small, which is what packs well. Everybody grows older at the same instants.
 AGES = (timedelta(minutes=30), timedelta(hours=2), timedelta(hours=8))
-_BIRTHDAY = timedelta(minutes=30)
+BIRTHDAY = timedelta(minutes=30)
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 @dataclass(slots=True)
@@ -377,17 +378,21 @@ class _Words:
         return known
 
 
+def last_birthday(now: datetime) -> datetime:
+    return now - (now - _EPOCH) % BIRTHDAY
+
+
 def _levels(draft: Draft, items: Sequence[Item]) -> list[int]:
     """What is promised already first, then priority, then how long it has waited, in few classes."""
     keys = []
-    birthday = draft.now - (draft.now - datetime.min.replace(tzinfo=UTC)) % _BIRTHDAY
+    birthday = last_birthday(draft.now)
     old, older, oldest = (birthday - age for age in AGES)
-    soon = _BIRTHDAY if len(items) > 1 else timedelta(0)  # who is alone in line need not grow old
+    soon = BIRTHDAY if len(items) > 1 else timedelta(0)  # who is alone in line need not grow old
     for item in items:
         came = item.pods[0].created_at
         waited = (came <= old) + (came <= older) + (came <= oldest)
         if waited < len(AGES) and came - soon <= (old, older, oldest)[waited]:
-            draft.wake(birthday + _BIRTHDAY)
+            draft.wake(birthday + BIRTHDAY)
         promised, rest_of_gang, priority = item.turn[:3]
         keys.append((promised, rest_of_gang, priority, -waited))
     order = {key: -number for number, key in enumerate(sorted(set(keys)))}

@@ -105,7 +105,7 @@ class Explainer:
 
 def _ask(draft: Draft, item: Item, template: PoolTemplate, found: Rooms) -> Answer:
     pool = template.pool
-    misfit = _misfit(draft, item, template)
+    misfit = _known_misfit(draft, item, template)
     if misfit is not None:
         return misfit
     if pool.spec.limits is None:
@@ -179,6 +179,19 @@ def _gang_too_large(item: Item, pool: ComputePool, found: Rooms) -> Answer:
         sentence = f"its gang needs {count} nodes at once, more than the limits of pool {pool.name} leave"
         return Answer(31, "limit", f"{sentence} ({_limits(pool)})")
     return Answer(28, "gang", f"no source of pool {pool.name} has the {count} nodes its gang needs at once")
+
+
+def _known_misfit(draft: Draft, item: Item, template: PoolTemplate) -> Answer | None:
+    """It follows from documents and the shape alone, so it is worked out once."""
+    known, key = draft.memory.misfits, (template.pool.name, id(item.shape), item.pods[0].namespace)
+    if key not in known:
+        if len(known) > 10_000:
+            known.clear()
+        known[key] = (
+            _misfit(draft, item, template),
+            item.shape,
+        )  # kept alive, so that its identity stays its own
+    return known[key][0]
 
 
 def _misfit(draft: Draft, item: Item, template: PoolTemplate) -> Answer | None:
