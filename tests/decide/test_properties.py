@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -56,6 +57,14 @@ def test_the_same_world_gives_the_same_plan(there: World):
     first = decide(SPEC, there)
     assert decide(SPEC, there) == first
     assert decide(SPEC, copied(there)) == first
+
+
+@given(there=worlds(), minutes=st.sampled_from((1, 9, 31, 200)))
+def test_what_is_remembered_changes_nothing_later(there: World, minutes: int):
+    """With the same objects some time later, and with copies of them that nothing is remembered of."""
+    decide(SPEC, there)
+    later = replace(there, now=there.now + timedelta(minutes=minutes))
+    assert decide(SPEC, later) == decide(replace(SPEC), copied(later))
 
 
 @given(there=worlds(), random=st.randoms(use_true_random=False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -22,12 +23,31 @@ from tests.decide.builders import (
     spec,
     world,
 )
-from tidemill.world import DisruptionBudget, Node, Pod, Source, SourceKind, World
+from tidemill.spec import names
+from tidemill.world import (
+    DisruptionBudget,
+    Expression,
+    Node,
+    Pod,
+    PodTerm,
+    Source,
+    SourceKind,
+    Spread,
+    World,
+)
 
 CAPS = {"maxHourlyUsd": 300, "maxMonthlyUsd": 40_000}
 SPEC = spec(
     pool(limits={"nodes": 8}, sources=[{"type": "block"}, {"type": "on-demand", **CAPS}], warm=2),
-    hourly_pool("g6", limits={"gpus": 20}),
+    hourly_pool(
+        "g6",
+        limits={"gpus": 20},
+        disruption={
+            "consolidationPolicy": "WhenEmptyOrUnderutilized",
+            "consolidateAfter": "1m",
+            "budgets": [{"nodes": "50%"}, {"nodes": "1", "schedule": "30 11 * * *", "duration": "40m"}],
+        },
+    ),
     budget={"monthlyUsd": 60_000},
 )
 DURATIONS = st.sampled_from(("30s", "5m", "40m", "3h", "30h"))
@@ -65,6 +85,17 @@ def terms(draw: st.DrawFn) -> dict[str, Any]:
     return drawn
 
 
+CHAT = (Expression("app", "In", ("chat",)),)
+RULES: tuple[dict[str, Any], ...] = (
+    {},
+    {},
+    {"anti_affinity": (PodTerm(names.LABEL_HOSTNAME, CHAT),)},
+    {"spread": (Spread(names.LABEL_ZONE, CHAT),)},
+    {"affinity": (PodTerm(names.LABEL_ZONE, CHAT),)},
+    {"host_ports": (("TCP", 8080, ""),)},
+)
+
+
 @st.composite
 def pods(draw: st.DrawFn, there: list[Node]) -> list[Pod]:
     made: list[Pod] = []
@@ -75,7 +106,9 @@ def pods(draw: st.DrawFn, there: list[Node]) -> list[Pod]:
         if draw(st.booleans()):
             made.append(pod(f"job-{place}", on=here, created_at=ago(draw(DURATIONS)), **fields))
         else:
-            made.append(replica(f"chat-{place}", on=here, **fields))
+            one = replica(f"chat-{place}", on=here, **fields)
+            rules = draw(st.sampled_from(RULES))
+            made.append(replace(one, shape=replace(one.shape, labels=(("app", "chat"),), **rules)))
     for place in range(draw(st.integers(0, 2))):
         size = draw(st.integers(2, 3))
         members = gang(f"gang-{place}", size, **draw(terms()))
