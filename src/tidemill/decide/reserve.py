@@ -16,7 +16,7 @@ from tidemill.decide.draft import Draft, End, Life
 from tidemill.decide.nodes import Phase
 from tidemill.decide.room import Group, Room, Rooms
 from tidemill.decide.rules import admits, fits
-from tidemill.decide.statement import BIRTHDAY, last_birthday
+from tidemill.decide.statement import birthday_from, last_birthday
 from tidemill.spec import names
 from tidemill.world import Amounts, Pod, Source
 
@@ -44,15 +44,14 @@ def reserve(draft: Draft, items: list[Item], found: Rooms) -> None:
     }
     if not free:
         return  # nothing is free now, so there is nothing to keep
-    birthday = last_birthday(draft.now)
-    born_before = birthday - OLD
+    born_before = last_birthday(draft.now) - OLD
     taken: set[tuple[Source, str]] = set()
     coming: dict[tuple[object, ...], list[_Coming]] = {}
     for item in items:
         if len(item.pods) < 2 or not item.gated or item.pinned_to:
             continue
         if item.pods[0].created_at > born_before:
-            draft.wake(birthday + BIRTHDAY)
+            draft.wake(birthday_from(item.pods[0].created_at + OLD))
             continue
         key = (id(item.shape), item.standing)
         sources = coming.get(key)

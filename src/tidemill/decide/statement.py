@@ -382,18 +382,27 @@ def last_birthday(now: datetime) -> datetime:
     return now - (now - _EPOCH) % BIRTHDAY
 
 
+def birthday_from(due: datetime) -> datetime:
+    """The first one at which whoever is due then has reached that age."""
+    birthday = last_birthday(due)
+    return birthday if birthday == due else birthday + BIRTHDAY
+
+
 def _levels(draft: Draft, items: Sequence[Item]) -> list[int]:
     """What is promised already first, then priority, then how long it has waited, in few classes."""
     keys = []
     birthday = last_birthday(draft.now)
     old, older, oldest = (birthday - age for age in AGES)
-    soon = BIRTHDAY if len(items) > 1 else timedelta(0)  # who is alone in line need not grow old
+    first = [draft.now] * (len(AGES) + 1)  # of those in each class, who came first
     for item in items:
         came = item.pods[0].created_at
         waited = (came <= old) + (came <= older) + (came <= oldest)
-        if waited < len(AGES) and came - soon <= (old, older, oldest)[waited]:
-            draft.wake(birthday + BIRTHDAY)
+        if came < first[waited]:
+            first[waited] = came
         promised, rest_of_gang, priority = item.turn[:3]
         keys.append((promised, rest_of_gang, priority, -waited))
+    if len(items) > 1:  # who is alone in line need not grow old
+        for came, age in zip(first, AGES, strict=False):
+            draft.wake(birthday_from(came + age) if came < draft.now else None)
     order = {key: -number for number, key in enumerate(sorted(set(keys)))}
     return [order[key] for key in keys]
