@@ -393,16 +393,17 @@ def _levels(draft: Draft, items: Sequence[Item]) -> list[int]:
     keys = []
     birthday = last_birthday(draft.now)
     old, older, oldest = (birthday - age for age in AGES)
-    first = [draft.now] * (len(AGES) + 1)  # of those in each class, who came first
+    first: list[datetime | None] = [None] * (len(AGES) + 1)  # of those in each class, who came first
     for item in items:
         came = item.pods[0].created_at
         waited = (came <= old) + (came <= older) + (came <= oldest)
-        if came < first[waited]:
+        known = first[waited]
+        if known is None or came < known:
             first[waited] = came
         promised, rest_of_gang, priority = item.turn[:3]
         keys.append((promised, rest_of_gang, priority, -waited))
     if len(items) > 1:  # who is alone in line need not grow old
-        for came, age in zip(first, AGES, strict=False):
-            draft.wake(birthday_from(came + age) if came < draft.now else None)
+        for eldest, age in zip(first, AGES, strict=False):
+            draft.wake(birthday_from(eldest + age) if eldest is not None else None)
     order = {key: -number for number, key in enumerate(sorted(set(keys)))}
     return [order[key] for key in keys]
