@@ -1,0 +1,122 @@
+"""The least-cost cover of a demand calendar: which offers to buy, which blocks to extend, what to run on demand.
+
+Pure: the same question gives the same plan, to the cent, on any machine. It proposes; approvals, budgets and the
+purchase itself are checked again by those who buy. It takes seconds, so it runs beside the ticks, and its result is
+dated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tidemill.decide.purchase.answer import Cover, PurchasePlan, RunnerUp
+from tidemill.decide.purchase.handover import hand_overs
+from tidemill.decide.purchase.problem import Problem, cut
+from tidemill.decide.purchase.program import CoverProgram
+from tidemill.decide.purchase.question import ExtensionOffer, Policy, PoolDemand, Prices, SeenOffer
+from tidemill.decide.purchase.read import bought_gpu_hours, cover_of, short_gpu_hours
+from tidemill.decide.purchase.screen import holdings, screen_extensions, screen_offers
+from tidemill.decide.purchase.second import runner_up, sensitivity
+from tidemill.errors import SpecError
+from tidemill.world import Reservation
+
+__all__ = ["plan", "priced"]
+
+
+def plan(
+    demand: Sequence[PoolDemand],
+    owned: Iterable[Reservation],
+    offers: Iterable[SeenOffer],
+    extensions: Iterable[ExtensionOffer],
+    prices: Prices,
+    policy: Policy,
+) -> PurchasePlan:
+    # 1. What may be bought at all.
+    held = holdings(owned, policy.now)
+    kept, left_out = screen_offers(offers, demand, prices, policy)
+    longer, not_longer = screen_extensions(extensions, held, policy)
+    # 2. The cheapest cover, first as if money were no limit: it often is none.
+    program = CoverProgram(cut(demand, held, kept, longer, prices, policy))
+    best, bound_usd, unlimited = _cheapest(program)
+    # 3. The next best, which takes the first place if the search had stopped short of it.
+    best, second = _with_second(program, best)
+    # 4. What it costs an hour, what would change it, and where blocks follow each other.
+    problem = program.problem
+    bought, used = bought_gpu_hours(problem, best), _used_gpu_hours(program, best)
+    spent_usd = best.cost.spent_usd
+    return PurchasePlan(
+        at=policy.now,
+        until=policy.until,
+        cover=best,
+        bound_usd=min(bound_usd, best.cost.total_usd),
+        demand_gpu_hours=_demand_gpu_hours(problem),
+        usd_per_gpu_h_bought=spent_usd / bought if bought else None,
+        usd_per_gpu_h_used=spent_usd / used if used > 1e-6 else None,
+        runner_up=second,
+        sensitivity=sensitivity(program, best, unlimited),
+        hand_overs=hand_overs(problem, best),
+        left_out=tuple(sorted((*left_out, *not_longer), key=lambda one: one.id)),
+    )
+
+
+def priced(
+    ids: frozenset[str],
+    demand: Sequence[PoolDemand],
+    owned: Iterable[Reservation],
+    offers: Iterable[SeenOffer],
+    extensions: Iterable[ExtensionOffer],
+    prices: Prices,
+    policy: Policy,
+) -> Cover | None:
+    """What somebody else's choice of offers would cost, all else done as well as can be. None: it breaks a rule."""
+    held = holdings(owned, policy.now)
+    kept, _ = screen_offers(offers, demand, prices, policy)
+    longer, _ = screen_extensions(extensions, held, policy)
+    if not ids <= {one.id for one in kept} | {one.id for one in longer}:
+        return None
+    return _priced(CoverProgram(cut(demand, held, kept, longer, prices, policy)), ids)
+
+
+def _cheapest(program: CoverProgram) -> tuple[Cover, float, Cover | None]:
+    """The cover, a bound on what any could cost, and what would be done without ceilings if that differs."""
+    found = program.solve(free=True)
+    assert found is not None  # to buy nothing breaks no rule
+    ids = program.chosen(found)
+    free, limited = _priced(program, ids, free=True), _priced(program, ids)
+    assert free is not None
+    if limited is not None and limited.cost.total_usd <= free.cost.total_usd + 1e-6:
+        return limited, found.bound, None
+    best = program.solve()
+    if best is None:
+        raise SpecError("no plan keeps the ceilings, not even to buy nothing")
+    cover = _priced(program, program.chosen(best))
+    assert cover is not None
+    return cover, best.bound, free
+
+
+def _with_second(program: CoverProgram, best: Cover) -> tuple[Cover, RunnerUp | None]:
+    found = program.solve(unlike=[best.ids])
+    second = _priced(program, program.chosen(found)) if found is not None else None
+    if second is None:
+        return best, None
+    if second.cost.total_usd < best.cost.total_usd - 1e-6:
+        best, second = second, best
+    return best, runner_up(best, second)
+
+
+def _priced(program: CoverProgram, ids: frozenset[str], *, free: bool = False) -> Cover | None:
+    found = program.price(ids, free=free)
+    return cover_of(program, found) if found is not None else None
+
+
+def _demand_gpu_hours(problem: Problem) -> float:
+    return sum(
+        need * slot.hours for needs in problem.needs for need, slot in zip(needs, problem.slots, strict=True)
+    )
+
+
+def _used_gpu_hours(program: CoverProgram, cover: Cover) -> float:
+    """Demand that was short with what is held, less what is short now."""
+    nothing = program.price(frozenset(), free=True, blocks_only=True)
+    assert nothing is not None
+    return short_gpu_hours(program, nothing) - sum(one.gpu_hours for one in cover.uncovered)
