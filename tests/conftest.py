@@ -1,4 +1,4 @@
-"""Shared by every test: the requirement table, and Hypothesis without wall-clock deadlines."""
+"""Shared by every test: the requirement table, fresh ledgers, and Hypothesis without wall-clock deadlines."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 from hypothesis import settings
 
-pytest_plugins = ["conformance.plugin"]
+pytest_plugins = ["conformance.plugin", "tests.store.ledgers"]
 
 # A slow machine must not fail a property; the seed is printed when one fails. In CI the examples are the same each
 # time: chance looks for new faults on people's machines, where somebody can follow them up.

@@ -353,6 +353,8 @@ class PurchaseIntent:
     reservation_ids: tuple[str, ...] = ()
     fee_usd: int = 0
     note: str = ""
+    extends: str = ""  # the reservation an extension is for; empty: a new block
+    offer_id: str = ""  # what was submitted: an extension takes no tags and is looked up by it
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,6 +367,8 @@ class CostLine:
     usd_per_hour: float
     since: datetime
     until: datetime | None = None
+    team: str = ""  # whom it is charged to, where one team has it alone
+    gpus: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from tidemill.errors import Refused
 from tidemill.ports import Clock
+from tidemill.store.months import Month, by_month, month_of
 from tidemill.world import (
     CostLine,
     LaunchIntent,
@@ -17,7 +17,8 @@ from tidemill.world import (
     Spending,
 )
 
-_MAY_COST = (PurchaseState.SUBMITTED, PurchaseState.UNKNOWN, PurchaseState.CONFIRMED)
+# What may have been bought counts as bought until it is certain that it was not.
+MAY_COST = (PurchaseState.SUBMITTED, PurchaseState.UNKNOWN, PurchaseState.CONFIRMED)
 FAILURES_KEPT = timedelta(hours=1)
 
 
@@ -29,8 +30,8 @@ class MemoryLedger:
         self._launches: dict[str, LaunchIntent] = {}
         self._purchases: dict[str, PurchaseIntent] = {}
         self._running: dict[str, CostLine] = {}
-        self._ended: dict[tuple[int, int], dict[tuple[str, SourceKind], float]] = {}
-        self._seen_ended: set[str] = set()
+        self._ended: dict[str, CostLine] = {}
+        self._sums: dict[Month, dict[tuple[str, SourceKind], float]] = {}  # of the ended ones
 
     def launches(self) -> tuple[LaunchIntent, ...]:
         old = self._clock.now() - FAILURES_KEPT
@@ -52,53 +53,54 @@ class MemoryLedger:
         self._purchases.setdefault(intent.id, intent)
 
     def advance(self, before: PurchaseIntent, after: PurchaseIntent) -> None:
-        held = self._purchases.get(before.id)
-        if held is None or (held.state, held.verdicts) != (before.state, before.verdicts):
-            state = held.state.value if held else "unknown here"
-            raise Refused(f"purchase {before.id} is {state} by now, not {before.state.value}")
+        refuse_if_moved(self._purchases.get(before.id), before, after)
         self._purchases[before.id] = after
 
     def meter(self, line: CostLine) -> None:
+        ended = self._ended.get(line.instance_id)
+        if line.until is not None and ended is not None:
+            return  # the first end told is the nearest to the truth
         if line.until is None:
+            if ended is not None:  # it was only missing from a reading: its end is taken back
+                del self._ended[line.instance_id]
+                self._add(ended, -1)
             self._running[line.instance_id] = line
             return
         self._running.pop(line.instance_id, None)
-        if line.instance_id in self._seen_ended:
-            return
-        self._seen_ended.add(line.instance_id)
-        for month, usd in _by_month(line, line.until):
-            sums = self._ended.setdefault(month, {})
+        self._ended[line.instance_id] = line
+        self._add(line, 1)
+
+    def _add(self, line: CostLine, sign: int) -> None:
+        assert line.until is not None
+        for month, usd in by_month(line, line.until):
+            sums = self._sums.setdefault(month, {})
             key = (line.pool, line.kind)
-            sums[key] = sums.get(key, 0.0) + usd
+            sums[key] = sums.get(key, 0.0) + sign * usd
 
     def metered(self) -> tuple[CostLine, ...]:
         return tuple(self._running.values())
 
     def spending(self, now: datetime) -> Spending:
-        month = (now.year, now.month)
-        sums = dict(self._ended.get(month, {}))
+        month = month_of(now)
+        sums = dict(self._sums.get(month, {}))
         for line in self._running.values():
-            usd = dict(_by_month(replace(line, until=now), now)).get(month, 0.0)
+            usd = dict(by_month(line, now)).get(month, 0.0)
             sums[(line.pool, line.kind)] = sums.get((line.pool, line.kind), 0.0) + usd
-        # What may have been bought counts as bought until it is certain that it was not.
         fees = sum(
             one.fee_usd
             for one in self._purchases.values()
-            if one.state in _MAY_COST and one.state_at and (one.state_at.year, one.state_at.month) == month
+            if one.state in MAY_COST and one.state_at and month_of(one.state_at) == month
         )
         return Spending(fees, tuple(sorted(sums.items())))
 
 
-def _by_month(line: CostLine, until: datetime) -> list[tuple[tuple[int, int], float]]:
-    """A line's dollars, split where a calendar month begins."""
-    parts = []
-    start = line.since
-    while start < until:
-        turn = (start.replace(day=1, hour=0, minute=0, second=0, microsecond=0) + timedelta(days=32)).replace(
-            day=1
-        )
-        stop = min(turn, until)
-        hours = (stop - start).total_seconds() / 3600
-        parts.append(((start.year, start.month), hours * line.usd_per_hour))
-        start = stop
-    return parts
+def refuse_if_moved(held: PurchaseIntent | None, before: PurchaseIntent, after: PurchaseIntent) -> None:
+    """Whoever decided on a reading that is no longer true must read again."""
+    if after.id != before.id:
+        raise Refused(f"purchase {before.id} cannot become {after.id}")
+    if held is None:
+        raise Refused(f"purchase {before.id} is unknown here, not {before.state.value}")
+    if held.state is not before.state:
+        raise Refused(f"purchase {before.id} is {held.state.value} by now, not {before.state.value}")
+    if held.verdicts != before.verdicts:
+        raise Refused(f"somebody decided on purchase {before.id} meanwhile; look again")

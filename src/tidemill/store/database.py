@@ -1,0 +1,147 @@
+"""A database that tells the truth about its transactions: committed, not begun, or nobody knows.
+
+Writes take their lock before they read, so what a write decides on cannot change under it. Knows nothing of
+what is in the tables.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, func, select
+from sqlalchemy.exc import (
+    DataError,
+    DBAPIError,
+    IntegrityError,
+    NotSupportedError,
+    ProgrammingError,
+)
+from sqlalchemy.exc import TimeoutError as NoConnectionFree
+from sqlalchemy.pool import QueuePool
+
+from tidemill.errors import OutcomeUnknown, Retryable, SpecError
+
+# How long one waits for another's write. Ours take milliseconds; longer means that somebody hangs.
+WAIT_S = 10
+# Any number will do, as long as every Tidemill asks for the same one: "tide" in ASCII.
+_ADVISORY_LOCK = 0x74696465
+_OUR_MISTAKES = (DataError, IntegrityError, NotSupportedError, ProgrammingError)
+
+
+class Database:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """One snapshot, however many statements."""
+        snapshot = {} if self._engine.dialect.name == "sqlite" else {"isolation_level": "REPEATABLE READ"}
+        with self._connected(**snapshot) as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """Committed when the block is left, undone if it raises. OutcomeUnknown: the commit was not answered."""
+        with self._connected(writes=True) as connection:
+            transaction = connection.begin()
+            try:
+                yield connection
+            except BaseException:
+                with suppress(DBAPIError):  # a lost connection has rolled back already
+                    transaction.rollback()
+                raise
+            try:
+                transaction.commit()
+            except DBAPIError as error:
+                raise OutcomeUnknown(f"the ledger did not answer a commit: {_sentence(error)}") from error
+
+    @contextmanager
+    def alone(self) -> Iterator[Connection]:
+        """A write while there may be no row yet that others would wait for: for making and changing tables."""
+        with self.write() as connection:
+            if connection.dialect.name == "postgresql":
+                connection.execute(select(func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
+            yield connection
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    @contextmanager
+    def _connected(self, **options: Any) -> Iterator[Connection]:
+        try:
+            with self._engine.connect() as connection:
+                connection.execution_options(**options)
+                yield connection
+        except _OUR_MISTAKES:
+            raise
+        except (DBAPIError, NoConnectionFree) as error:
+            raise Retryable(f"the ledger cannot be reached: {_sentence(error)}") from error
+
+
+def _sentence(error: Exception) -> str:
+    """The database's own words, without the statement and the address of a page about it."""
+    return str(getattr(error, "orig", None) or error).strip().splitlines()[0]
+
+
+def sqlite(path: Path, *, read_only: bool = False) -> Database:
+    """A file, which may be new. Read-only: it must be there, and it stays as it is."""
+    if not path.parent.is_dir():
+        raise SpecError(f"the ledger cannot be at {path}: there is no folder {path.parent}")
+    if read_only and not path.is_file():
+        raise SpecError(f"there is no ledger at {path}")
+    address = f"{path.resolve().as_uri()}?mode={'ro' if read_only else 'rwc'}"
+
+    def connect() -> sqlite3.Connection:
+        # The driver would begin transactions by itself, and late; `_begin` does it at once.
+        return sqlite3.connect(
+            address, uri=True, timeout=WAIT_S, isolation_level=None, check_same_thread=False
+        )
+
+    engine = create_engine("sqlite://", creator=connect, poolclass=QueuePool)
+    event.listen(engine, "connect", _set_up_sqlite_read_only if read_only else _set_up_sqlite)
+    event.listen(engine, "begin", _begin)
+    return Database(engine)
+
+
+def _set_up_sqlite(connection: Any, _record: object) -> None:
+    # WAL: readers and the writer do not wait for each other. It stays with the file.
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise SpecError(f"SQLite cannot keep a write-ahead log there (it says {mode}): is it a network disk?")
+    # FULL: a commit is on the disk when it returns. WAL alone could lose the last ones in a power cut.
+    connection.execute("PRAGMA synchronous = FULL")
+    _set_up_sqlite_read_only(connection, _record)
+
+
+def _set_up_sqlite_read_only(connection: Any, _record: object) -> None:
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _begin(connection: Connection) -> None:
+    writes = connection.get_execution_options().get("writes")
+    # Deferred, two writers would both read and then one would fail in the middle.
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def postgresql(url: URL, *, read_only: bool = False) -> Database:
+    try:
+        import psycopg  # noqa: F401
+    except ImportError:
+        raise SpecError("a ledger on PostgreSQL needs its driver: pip install 'tidemill[postgres]'") from None
+    settings = {
+        "lock_timeout": f"{WAIT_S}s",
+        "statement_timeout": f"{3 * WAIT_S}s",
+        "synchronous_commit": "on",  # whatever the server's default: a commit is on its disk when it returns
+        "default_transaction_read_only": "on" if read_only else "off",
+    }
+    options = " ".join(f"-c {name}={value}" for name, value in settings.items())
+    arguments = {"connect_timeout": WAIT_S, "options": options, "application_name": "tidemill"}
+    # Asked before use: a connection that died in the pool is replaced, not reported.
+    engine = create_engine(
+        url.set(drivername="postgresql+psycopg"), connect_args=arguments, pool_pre_ping=True
+    )
+    return Database(engine)

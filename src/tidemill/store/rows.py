@@ -1,0 +1,70 @@
+"""Rows <-> the words of `world`, and any of them as a JSON document for the audit trail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, fields
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import RowMapping
+
+from tidemill.world import CostLine, Envelope, LaunchIntent, PurchaseIntent, Source, Verdict
+
+
+def launch_row(intent: LaunchIntent) -> dict[str, Any]:
+    row = _named(intent, without=("source",))
+    return {**row, "source_kind": intent.source.kind, "source_id": intent.source.id}
+
+
+def launch_of(row: RowMapping) -> LaunchIntent:
+    source = Source(row["source_kind"], row["source_id"])
+    return LaunchIntent(source=source, **_taken(LaunchIntent, row, without=("source",)))
+
+
+def purchase_row(intent: PurchaseIntent) -> dict[str, Any]:
+    return {**_named(intent, without=("envelope", "verdicts")), **_named(intent.envelope)}
+
+
+def purchase_of(row: RowMapping, verdicts: Iterable[Verdict]) -> PurchaseIntent:
+    envelope = Envelope(**_taken(Envelope, row))
+    own = _taken(PurchaseIntent, row, without=("envelope", "verdicts"))
+    return PurchaseIntent(envelope=envelope, verdicts=tuple(verdicts), **own)
+
+
+def verdict_of(row: RowMapping) -> Verdict:
+    return Verdict(**_taken(Verdict, row))
+
+
+def cost_row(line: CostLine) -> dict[str, Any]:
+    return _named(line)
+
+
+def cost_of(row: RowMapping) -> CostLine:
+    return CostLine(**_taken(CostLine, row))
+
+
+def document(record: Any) -> dict[str, Any]:
+    """Everything a record says, for people and programs that will read it in years."""
+    plain: dict[str, Any] = _plain(asdict(record))
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    return value
+
+
+def _named(record: Any, without: tuple[str, ...] = ()) -> dict[str, Any]:
+    return {one.name: getattr(record, one.name) for one in fields(record) if one.name not in without}
+
+
+def _taken(kind: type[Any], row: RowMapping, without: tuple[str, ...] = ()) -> dict[str, Any]:
+    return {one.name: row[one.name] for one in fields(kind) if one.name not in without}

@@ -1,0 +1,145 @@
+"""The tables, once for both databases. What they were in earlier versions is in `migrations`.
+
+Columns carry the names of the fields they keep. Fees are whole dollars, as EC2 states them. A price per hour
+is a rate, not money, and keeps its floating point: both databases give back the very number.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+)
+
+from tidemill.store.columns import Document, Instant, Names, OneOf, RowNumber, Span
+from tidemill.world import LaunchState, PurchaseState, SourceKind
+
+# Every version there was, oldest first. The last is what this code reads and writes.
+REVISIONS = ("0001", "0002")
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+    }
+)
+
+# One row: whose ledger it is, and who leads. Every write locks it first, so writes come one after the other.
+ledger = Table(
+    "ledger",
+    metadata,
+    Column("id", Integer, CheckConstraint("id = 1", name="one_row"), primary_key=True, autoincrement=False),
+    Column("deployment", String, nullable=False),
+    Column("account", String, nullable=False),
+    Column("region", String, nullable=False),
+    Column("cluster", String, nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+)
+
+launches = Table(
+    "launches",
+    metadata,
+    Column("seq", RowNumber, primary_key=True),
+    Column("id", String, nullable=False, unique=True),
+    Column("pool", String, nullable=False),
+    Column("source_kind", OneOf(SourceKind), nullable=False),
+    Column("source_id", String, nullable=False),
+    Column("instance_type", String, nullable=False),
+    Column("zone", String, nullable=False),
+    Column("count", Integer, nullable=False),
+    Column("provisioner", String, nullable=False),
+    Column("written_at", Instant, nullable=False),
+    Column("state", OneOf(LaunchState), nullable=False, index=True),
+    Column("state_at", Instant),
+    Column("instance_ids", Names, nullable=False),
+    Column("failure", String, nullable=False),
+)
+
+# Blocks and extensions: one life for both. `approval_round` counts how often it was put to approval.
+purchases = Table(
+    "purchases",
+    metadata,
+    Column("seq", RowNumber, primary_key=True),
+    Column("id", String, nullable=False, unique=True),
+    Column("plan", String, nullable=False),
+    Column("pool", String, nullable=False),
+    Column("window", String, nullable=False),
+    Column("instance_type", String, nullable=False),
+    Column("count", Integer, nullable=False),
+    Column("duration", Span, nullable=False),
+    Column("earliest_start", Instant, nullable=False),
+    Column("latest_start", Instant, nullable=False),
+    Column("earliest_end", Instant, nullable=False),
+    Column("zones", Names, nullable=False),
+    Column("max_fee_usd", BigInteger, nullable=False),
+    Column("expires_at", Instant, nullable=False),
+    Column("proposer", String, nullable=False),
+    Column("proposed_at", Instant, nullable=False),
+    Column("state", OneOf(PurchaseState), nullable=False),
+    Column("state_at", Instant),
+    Column("reservation_ids", Names, nullable=False),
+    Column("fee_usd", BigInteger, nullable=False),
+    Column("note", String, nullable=False),
+    Column("extends", String, nullable=False),
+    Column("offer_id", String, nullable=False),
+    Column("approval_round", Integer, nullable=False),
+    Index("ix_purchases_state", "state", "state_at"),
+)
+
+# Who said what, when, and to which envelope. Append-only.
+verdicts = Table(
+    "verdicts",
+    metadata,
+    Column("seq", RowNumber, primary_key=True),
+    Column("purchase_id", String, ForeignKey("purchases.id"), nullable=False, index=True),
+    Column("approval_round", Integer, nullable=False),
+    Column("who", String, nullable=False),
+    Column("at", Instant, nullable=False),
+    Column("approved", Boolean, nullable=False),
+    Column("note", String, nullable=False),
+    Column("envelope", Document, nullable=False),
+)
+
+# Every change of everything above and below. Append-only; `before` is empty for what is new.
+audit = Table(
+    "audit",
+    metadata,
+    Column("seq", RowNumber, primary_key=True),
+    Column("at", Instant, nullable=False),
+    Column("who", String, nullable=False),
+    Column("what", String, nullable=False),
+    Column("subject", String, nullable=False, index=True),
+    Column("before", Document),
+    Column("after", Document, nullable=False),
+)
+
+# Instances paid by the hour, from `since` until they ended; empty: running.
+cost_lines = Table(
+    "cost_lines",
+    metadata,
+    Column("seq", RowNumber, primary_key=True),
+    Column("instance_id", String, nullable=False, unique=True),
+    Column("account", String, nullable=False),
+    Column("region", String, nullable=False),
+    Column("cluster", String, nullable=False),
+    Column("pool", String, nullable=False),
+    Column("team", String, nullable=False),
+    Column("kind", OneOf(SourceKind), nullable=False),
+    Column("gpus", Integer, nullable=False),
+    Column("usd_per_hour", Double, nullable=False),
+    Column("since", Instant, nullable=False),
+    Column("until", Instant, index=True),
+)

@@ -1,0 +1,257 @@
+"""The ledger in a database: durable before a method returns, and one writer at a time.
+
+Each method is one transaction. A write locks the ledger's own row first; what it then reads cannot change
+under it, and it writes a line of the audit trail beside every change. Two engines that decided on the same
+reading both arrive here; the second finds that it moved and is Refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Table, and_, func, insert, or_, select, update
+
+from tidemill.errors import Refused
+from tidemill.ports import Clock
+from tidemill.store import schema
+from tidemill.store.database import Database
+from tidemill.store.memory import FAILURES_KEPT, MAY_COST, refuse_if_moved
+from tidemill.store.months import bounds, by_month, month_of
+from tidemill.store.rows import (
+    cost_of,
+    cost_row,
+    document,
+    launch_of,
+    launch_row,
+    purchase_of,
+    purchase_row,
+    verdict_of,
+)
+from tidemill.store.whose import Whose
+from tidemill.world import CostLine, LaunchIntent, LaunchState, PurchaseIntent, SourceKind, Spending, Verdict
+
+_OPEN = (LaunchState.WRITTEN, LaunchState.LAUNCHED)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditLine:
+    """One change: `before` is None for what is new."""
+
+    seq: int
+    at: datetime
+    who: str
+    what: str  # purchase, launch, cost or ledger
+    subject: str
+    before: dict[str, Any] | None
+    after: dict[str, Any]
+
+
+class SqlLedger:
+    durable = True
+
+    def __init__(self, database: Database, clock: Clock, *, writer: str) -> None:
+        self._database, self._clock, self._writer = database, clock, writer
+        self._epoch: int | None = None
+
+    # --- whose it is, and who leads ---
+
+    def claim(self, whose: Whose) -> None:
+        """Make it the ledger of this deployment. Refused: it is another's."""
+        with self._database.alone() as connection:
+            row = connection.execute(select(schema.ledger).with_for_update()).mappings().one_or_none()
+            if row is None:
+                first = {"id": 1, "created_at": self._clock.now(), "epoch": 0}
+                connection.execute(insert(schema.ledger).values(**first, **document(whose)))
+                self._note(connection, "ledger", whose.deployment, None, whose)
+                return
+            held = _whose(row)
+            agreed = held.agreed_with(whose)
+            if agreed != held:
+                connection.execute(update(schema.ledger).values(**document(agreed)))
+                self._note(connection, "ledger", whose.deployment, held, agreed)
+
+    def whose(self) -> Whose:
+        with self._database.read() as connection:
+            return _whose(connection.execute(select(schema.ledger)).mappings().one())
+
+    def lead(self) -> int:
+        """Take the lead: from here on writes of whoever led before are Refused. Returns the new epoch."""
+        self._epoch = None
+        with self._writing() as connection:
+            held = connection.execute(select(schema.ledger.c.epoch)).scalar_one()
+            connection.execute(update(schema.ledger).values(epoch=held + 1))
+            values = {"before": {"epoch": held}, "after": {"epoch": held + 1}}
+            self._append(connection, self._writer, "ledger", "leader", values)
+        self._epoch = held + 1
+        return self._epoch
+
+    def close(self) -> None:
+        self._database.close()
+
+    # --- launches ---
+
+    def launches(self) -> tuple[LaunchIntent, ...]:
+        table = schema.launches
+        recent = func.coalesce(table.c.state_at, table.c.written_at) >= self._clock.now() - FAILURES_KEPT
+        wanted = or_(table.c.state.in_(_OPEN), and_(table.c.state == LaunchState.FAILED, recent))
+        with self._database.read() as connection:
+            rows = connection.execute(select(table).where(wanted).order_by(table.c.seq)).mappings()
+            return tuple(launch_of(row) for row in rows)
+
+    def write_launch(self, intent: LaunchIntent) -> None:
+        table = schema.launches
+        with self._writing() as connection:
+            row = connection.execute(select(table).where(table.c.id == intent.id)).mappings().one_or_none()
+            held = None if row is None else launch_of(row)
+            if held == intent:
+                return
+            _put(connection, table, None if row is None else row["seq"], launch_row(intent))
+            self._note(connection, "launch", intent.id, held, intent)
+
+    # --- purchases ---
+
+    def purchases(self) -> tuple[PurchaseIntent, ...]:
+        with self._database.read() as connection:
+            rows = connection.execute(select(schema.purchases).order_by(schema.purchases.c.seq)).mappings()
+            said = _verdicts(connection)
+            return tuple(
+                purchase_of(row, said.get((row["id"], row["approval_round"]), ())) for row in rows.all()
+            )
+
+    def propose(self, intent: PurchaseIntent) -> None:
+        table = schema.purchases
+        with self._writing() as connection:
+            if connection.execute(select(table.c.seq).where(table.c.id == intent.id)).first() is not None:
+                return
+            connection.execute(insert(table).values(**purchase_row(intent), approval_round=0))
+            self._say(connection, intent, intent.verdicts, 0)
+            self._note(connection, "purchase", intent.id, None, intent, who=intent.proposer)
+
+    def advance(self, before: PurchaseIntent, after: PurchaseIntent) -> None:
+        with self._writing() as connection:
+            row, held = self._held(connection, before.id)
+            refuse_if_moved(held, before, after)
+            assert row is not None and held is not None
+            kept = len(held.verdicts)
+            goes_on = after.verdicts[:kept] == held.verdicts
+            # Verdicts are never taken back. Put to approval again, those given so far belong to the round before.
+            turn = row["approval_round"] + (0 if goes_on else 1)
+            new = after.verdicts[kept:] if goes_on else after.verdicts
+            _put(connection, schema.purchases, row["seq"], {**purchase_row(after), "approval_round": turn})
+            self._say(connection, after, new, turn)
+            if held != after:
+                who = new[-1].who if new else self._writer
+                self._note(connection, "purchase", after.id, held, after, who=who)
+
+    def _held(self, connection: Connection, id: str) -> tuple[Any, PurchaseIntent | None]:
+        table = schema.purchases
+        row = connection.execute(select(table).where(table.c.id == id)).mappings().one_or_none()
+        if row is None:
+            return None, None
+        return row, purchase_of(row, _verdicts(connection, id).get((id, row["approval_round"]), ()))
+
+    def _say(
+        self, connection: Connection, intent: PurchaseIntent, new: tuple[Verdict, ...], turn: int
+    ) -> None:
+        bound = {"purchase_id": intent.id, "approval_round": turn, "envelope": document(intent.envelope)}
+        for one in new:
+            values = {"who": one.who, "at": one.at, "approved": one.approved, "note": one.note}
+            connection.execute(insert(schema.verdicts).values(**bound, **values))
+
+    # --- money ---
+
+    def meter(self, line: CostLine) -> None:
+        table = schema.cost_lines
+        with self._writing() as connection:
+            query = select(table).where(table.c.instance_id == line.instance_id)
+            row = connection.execute(query).mappings().one_or_none()
+            held = None if row is None else cost_of(row)
+            # The first end told is the nearest to the truth; one that runs after all takes it back.
+            if held == line or (held is not None and held.until is not None and line.until is not None):
+                return
+            place = connection.execute(
+                select(schema.ledger.c.account, schema.ledger.c.region, schema.ledger.c.cluster)
+            )
+            values = {**cost_row(line), **place.mappings().one()}
+            _put(connection, table, None if row is None else row["seq"], values)
+            self._note(connection, "cost", line.instance_id, held, line)
+
+    def metered(self) -> tuple[CostLine, ...]:
+        table = schema.cost_lines
+        with self._database.read() as connection:
+            rows = connection.execute(select(table).where(table.c.until.is_(None)).order_by(table.c.seq))
+            return tuple(cost_of(row) for row in rows.mappings())
+
+    def spending(self, now: datetime) -> Spending:
+        first, following = bounds(now)
+        lines, bought = schema.cost_lines.c, schema.purchases.c
+        touched = and_(lines.since < following, or_(lines.until.is_(None), lines.until > first))
+        paid = and_(
+            bought.state.in_(MAY_COST), bought.state_at >= first, bought.state_at < following
+        )  # a fee in doubt counts
+        with self._database.read() as connection:
+            fees = connection.execute(select(func.sum(bought.fee_usd)).where(paid)).scalar()
+            rows = connection.execute(select(schema.cost_lines).where(touched)).mappings()
+            sums: dict[tuple[str, SourceKind], float] = {}
+            for line in map(cost_of, rows):
+                usd = dict(by_month(line, line.until or now)).get(month_of(now), 0.0)
+                sums[(line.pool, line.kind)] = sums.get((line.pool, line.kind), 0.0) + usd
+        return Spending(int(fees or 0), tuple(sorted(sums.items())))
+
+    # --- the audit trail ---
+
+    def audit(self, subject: str | None = None) -> tuple[AuditLine, ...]:
+        """Every change, oldest first; of one purchase, launch or instance if told which."""
+        table = schema.audit
+        query = select(table).order_by(table.c.seq)
+        if subject is not None:
+            query = query.where(table.c.subject == subject)
+        with self._database.read() as connection:
+            return tuple(AuditLine(**row) for row in connection.execute(query).mappings())
+
+    def _note(
+        self, connection: Connection, what: str, subject: str, before: Any, after: Any, *, who: str = ""
+    ) -> None:
+        values = {"before": None if before is None else document(before), "after": document(after)}
+        self._append(connection, who or self._writer, what, subject, values)
+
+    def _append(
+        self, connection: Connection, who: str, what: str, subject: str, values: dict[str, Any]
+    ) -> None:
+        line = {"at": self._clock.now(), "who": who, "what": what, "subject": subject, **values}
+        connection.execute(insert(schema.audit).values(**line))
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        with self._database.write() as connection:
+            epoch = connection.execute(select(schema.ledger.c.epoch).with_for_update()).scalar_one()
+            if self._epoch is not None and epoch != self._epoch:
+                raise Refused(f"another engine leads since (epoch {epoch}, this one has {self._epoch})")
+            yield connection
+
+
+def _put(connection: Connection, table: Table, seq: int | None, values: dict[str, Any]) -> None:
+    if seq is None:
+        connection.execute(insert(table).values(**values))
+    else:
+        connection.execute(update(table).where(table.c.seq == seq).values(**values))
+
+
+def _verdicts(connection: Connection, purchase: str | None = None) -> dict[tuple[str, int], list[Verdict]]:
+    """By purchase and round, in the order in which they were given."""
+    table = schema.verdicts
+    query = select(table).order_by(table.c.seq)
+    if purchase is not None:
+        query = query.where(table.c.purchase_id == purchase)
+    said: dict[tuple[str, int], list[Verdict]] = {}
+    for row in connection.execute(query).mappings():
+        said.setdefault((row["purchase_id"], row["approval_round"]), []).append(verdict_of(row))
+    return said
+
+
+def _whose(row: Any) -> Whose:
+    return Whose(row["deployment"], row["account"], row["region"], row["cluster"])

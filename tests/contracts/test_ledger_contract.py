@@ -1,0 +1,182 @@
+"""What every implementation of `ports.Ledger` must do: compare-and-set, failures kept for an hour, money by month."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.decide.builders import NOW, failed_launch, launch_intent
+from tests.decide.purchases import envelope, intent, yes
+from tests.engine.ports import Hands
+from tidemill.errors import Refused
+from tidemill.ports import Ledger
+from tidemill.store.memory import MemoryLedger
+from tidemill.world import CostLine, LaunchState, PurchaseState, SourceKind
+
+KEY = ("g6", SourceKind.ON_DEMAND)
+
+
+def line(since: datetime, until: datetime | None = None, usd_h: float = 2.0) -> CostLine:
+    return CostLine("i-1", *KEY, usd_h, since, until)
+
+
+@pytest.mark.requirement("CB-4")
+def test_only_one_in_memory_is_not_durable(ledger: Ledger):
+    assert ledger.durable is not isinstance(ledger, MemoryLedger)
+
+
+@pytest.mark.requirement("CB-4")
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        {"state": PurchaseState.VOIDED},
+        {"verdicts": intent(approved_by=("ana",)).verdicts},
+    ],
+    ids=["its state moved", "a verdict came"],
+)
+def test_a_write_on_an_outdated_reading_is_refused(ledger: Ledger, meanwhile: dict):
+    read = intent()
+    ledger.propose(read)
+    moved = replace(read, **meanwhile)
+    ledger.advance(read, moved)
+    with pytest.raises(Refused, match="tp-1"):
+        ledger.advance(read, replace(read, state=PurchaseState.SUBMITTED))
+    assert ledger.purchases() == (moved,)
+
+
+@pytest.mark.requirement("CB-4")
+def test_an_intent_nobody_wrote_cannot_be_advanced(ledger: Ledger):
+    with pytest.raises(Refused):
+        ledger.advance(intent(), intent("approved"))
+
+
+@pytest.mark.requirement("CB-4")
+def test_an_intent_cannot_become_another(ledger: Ledger):
+    ledger.propose(intent())
+    with pytest.raises(Refused, match="cannot become tp-2"):
+        ledger.advance(intent(), intent("approved", id="tp-2"))
+    assert ledger.purchases() == (intent(),)
+
+
+def test_proposing_a_known_intent_again_changes_nothing(ledger: Ledger):
+    ledger.propose(intent())
+    ledger.advance(intent(), intent("voided", state_at=NOW))
+    ledger.propose(intent())
+    assert ledger.purchases() == (intent("voided", state_at=NOW),)
+
+
+@pytest.mark.requirement("CB-3")
+def test_verdicts_keep_their_order_and_their_words(ledger: Ledger):
+    read = intent()
+    ledger.propose(read)
+    for verdict in (
+        yes("ana"),
+        replace(yes("bo"), note="for the November run"),
+        replace(yes("cy"), approved=False),
+    ):
+        ledger.advance(read, replace(read, verdicts=(*read.verdicts, verdict)))
+        (read,) = ledger.purchases()
+    assert [(one.who, one.approved, one.note) for one in read.verdicts] == [
+        ("ana", True, ""), ("bo", True, "for the November run"), ("cy", False, ""),
+    ]  # fmt: skip
+
+
+@pytest.mark.requirement("CB-3")
+def test_an_envelope_put_to_approval_again_has_no_verdicts_yet(ledger: Ledger):
+    approved = intent("approved", approved_by=("ana",))
+    ledger.propose(approved)
+    again = intent(inside={"max_fee_usd": 40_000})
+    ledger.advance(approved, again)
+    assert ledger.purchases() == (again,)
+    ledger.advance(again, replace(again, verdicts=(yes("bo"),)))
+    assert [one.who for one in ledger.purchases()[0].verdicts] == ["bo"]
+
+
+def test_everything_an_intent_says_comes_back(ledger: Ledger):
+    said = intent(
+        "confirmed", approved_by=("ana",), state_at=NOW, reservation_ids=("cr-2", "cr-1"), fee_usd=25_000,
+        note="späť", extends="cr-0", offer_id="cbe-1",
+        inside={"zones": (), "duration": timedelta(days=7, microseconds=1)},
+    )  # fmt: skip
+    ledger.propose(said)
+    assert ledger.purchases() == (said,)
+    assert said.envelope == envelope(zones=(), duration=timedelta(days=7, microseconds=1))
+
+
+def test_launches_are_replaced_by_id_and_settled_ones_leave(ledger: Ledger):
+    ledger.write_launch(launch_intent())
+    ledger.write_launch(launch_intent(state=LaunchState.LAUNCHED))
+    assert [one.state for one in ledger.launches()] == [LaunchState.LAUNCHED]
+    ledger.write_launch(launch_intent(state=LaunchState.SETTLED))
+    assert ledger.launches() == ()
+
+
+def test_failures_are_remembered_for_an_hour(ledger: Ledger, clock: Hands):
+    ledger.write_launch(failed_launch())
+    clock.pass_time(hours=1)
+    assert len(ledger.launches()) == 1
+    clock.pass_time(seconds=1)
+    assert ledger.launches() == ()
+
+
+@pytest.mark.requirement("PE-18")
+def test_a_running_line_grows_and_an_ended_one_stays(ledger: Ledger):
+    ledger.meter(line(NOW))
+    assert ledger.spending(NOW + timedelta(hours=3)).hourly(*KEY) == pytest.approx(6.0)
+    ledger.meter(line(NOW, NOW + timedelta(hours=4)))
+    assert ledger.spending(NOW + timedelta(hours=9)).hourly(*KEY) == pytest.approx(8.0)
+
+
+@pytest.mark.requirement("PE-18")
+def test_the_same_end_told_twice_is_billed_once(ledger: Ledger):
+    for _ in range(2):
+        ledger.meter(line(NOW, NOW + timedelta(hours=4)))
+    assert ledger.spending(NOW + timedelta(hours=5)).total_usd == pytest.approx(8.0)
+
+
+@pytest.mark.requirement("PE-18")
+def test_of_two_ends_the_first_counts(ledger: Ledger):
+    ledger.meter(line(NOW, NOW + timedelta(hours=4)))
+    ledger.meter(line(NOW, NOW + timedelta(hours=6)))
+    assert ledger.spending(NOW + timedelta(hours=7)).total_usd == pytest.approx(8.0)
+
+
+# A reading may lack an instance that runs: its end, written down for that, was none.
+@pytest.mark.requirement("PE-18")
+def test_one_that_runs_after_all_is_billed_to_its_real_end(ledger: Ledger):
+    ledger.meter(line(NOW, NOW + timedelta(hours=1)))
+    ledger.meter(line(NOW))
+    assert ledger.metered() == (line(NOW),)
+    assert ledger.spending(NOW + timedelta(hours=3)).total_usd == pytest.approx(6.0)
+    ledger.meter(line(NOW, NOW + timedelta(hours=4)))
+    assert ledger.metered() == ()
+    assert ledger.spending(NOW + timedelta(hours=9)).total_usd == pytest.approx(8.0)
+
+
+@pytest.mark.requirement("PE-18")
+@pytest.mark.parametrize("ended", [True, False])
+def test_money_is_split_where_a_calendar_month_begins(ledger: Ledger, ended: bool):
+    since, turn = datetime(2026, 11, 30, 22, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC)
+    until = turn + timedelta(hours=5)
+    ledger.meter(line(since, until if ended else None))
+    assert ledger.spending(until).total_usd == pytest.approx(10.0)
+    if ended:
+        assert ledger.spending(turn - timedelta(seconds=1)).total_usd == pytest.approx(4.0)
+
+
+@pytest.mark.requirement("CB-3")
+def test_the_fees_of_this_month_are_spent(ledger: Ledger):
+    ledger.propose(intent("confirmed", id="tp-a", fee_usd=700, state_at=NOW))
+    ledger.propose(intent("confirmed", id="tp-b", fee_usd=90, state_at=NOW - timedelta(days=31)))
+    ledger.propose(intent("voided", id="tp-c", fee_usd=5, state_at=NOW))
+    assert ledger.spending(NOW).fees_usd == 700
+
+
+# Not found is not "not bought": until it is certain, the fee of an unknown outcome may be spent.
+@pytest.mark.requirement("CB-4")
+@pytest.mark.parametrize("state", ["submitted", "unknown"])
+def test_a_fee_in_doubt_counts_as_spent(ledger: Ledger, state: str):
+    ledger.propose(intent(state, fee_usd=25_000, state_at=NOW))
+    assert ledger.spending(NOW).fees_usd == 25_000

@@ -1,0 +1,173 @@
+"""Opening a ledger: by its address, as whose it is, and only if this version understands it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from sqlalchemy import text
+
+from tests.decide.purchases import intent
+from tests.engine.ports import Hands
+from tests.store.ledgers import OURS, Opener
+from tests.store.probes import inside
+from tidemill.errors import Refused, Retryable, SpecError
+from tidemill.spec.models import Platform
+from tidemill.store import database
+from tidemill.store.memory import MemoryLedger
+from tidemill.store.opening import open_ledger, read_ledger
+from tidemill.store.sql import SqlLedger
+from tidemill.store.whose import Whose
+
+
+@pytest.mark.requirement("CB-4")
+def test_what_was_written_is_there_when_it_is_opened_again(url: str, opened: Opener):
+    opened(url).propose(intent("submitted", approved_by=("ana",)))
+    assert opened(url).purchases() == (intent("submitted", approved_by=("ana",)),)
+
+
+def test_memory_is_an_address_too(clock: Hands):
+    assert isinstance(open_ledger("memory:", OURS, clock=clock), MemoryLedger)
+
+
+def test_the_clock_on_the_wall_is_what_it_goes_by_unless_told(url: str):
+    ledger = open_ledger(url, OURS)
+    assert isinstance(ledger, SqlLedger)
+    assert ledger.audit()[0].at.tzinfo is not None
+    ledger.close()
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("ledger.db", "no address of a ledger; write sqlite:///PATH"),
+        ("mysql://root@db/ledger", "cannot be kept in mysql; write sqlite:///PATH"),
+        ("sqlite://", "has no file"),
+        ("sqlite:///:memory:", "memory: to have none"),
+        ("sqlite:////no/such/folder/ledger.db", "there is no folder /no/such/folder"),
+    ],
+)
+def test_an_address_that_cannot_be_says_what_can(address: str, says: str):
+    with pytest.raises(SpecError, match=says):
+        open_ledger(address, OURS)
+
+
+def test_odd_characters_in_a_path_are_escaped_as_in_any_address(tmp_path: Path, opened: Opener):
+    path = tmp_path / "50% of #1?.db"
+    opened(f"sqlite:///{quote(str(path))}")
+    assert path.exists()
+
+
+def test_a_server_that_is_not_there_may_be_there_later():
+    with pytest.raises(Retryable, match="cannot be reached"):
+        open_ledger("postgresql://nobody@127.0.0.1:1/none", OURS)
+
+
+def test_without_its_driver_postgresql_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(SpecError, match=r"pip install 'tidemill\[postgres\]'"):
+        open_ledger("postgresql://nobody@127.0.0.1:1/none", OURS)
+
+
+# --- whose ---
+
+
+@pytest.mark.requirement("CB-4")
+@pytest.mark.parametrize(
+    "other",
+    [
+        Whose("staging", OURS.account, OURS.region, OURS.cluster),
+        Whose(OURS.deployment, "999999999999", OURS.region, OURS.cluster),
+        Whose(OURS.deployment, OURS.account, "eu-north-1", OURS.cluster),
+        Whose(OURS.deployment, OURS.account, OURS.region, "inference"),
+    ],
+    ids=["deployment", "account", "region", "cluster"],
+)
+def test_somebody_elses_ledger_is_refused(
+    url: str, opened: Opener, other: Whose, request: pytest.FixtureRequest
+):
+    ledger = opened(url)
+    trail = ledger.audit()
+    with pytest.raises(Refused, match=f"belongs to {request.node.callspec.id.rsplit('-', 1)[-1]}"):
+        opened(url, whose=other)
+    assert ledger.whose() == OURS
+    assert ledger.audit() == trail
+
+
+def test_what_was_not_known_at_first_is_learned_and_then_holds(url: str, opened: Opener):
+    opened(url, whose=Whose(OURS.deployment))
+    ledger = opened(url)
+    assert ledger.whose() == OURS
+    opened(url, whose=Whose(OURS.deployment))
+    assert ledger.whose() == OURS
+
+
+def test_a_platform_says_whose_its_ledger_is():
+    spec = {"region": "us-west-2", "deployment": "tidemill-test", "cluster": {"name": "research"}}
+    platform = Platform.model_validate(
+        {"apiVersion": "tidemill.dev/v1alpha1", "kind": "Platform", "metadata": {"name": "x"}, "spec": spec}
+    )
+    assert Whose.of(platform) == Whose("tidemill-test", "", "us-west-2", "research")
+
+
+# --- versions ---
+
+
+@pytest.mark.requirement("CB-4")
+def test_a_ledger_of_a_newer_version_is_refused_and_left_alone(url: str, opened: Opener):
+    ledger = opened(url)
+    with inside(ledger) as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(Refused, match=r"schema 9999, and this .* none after .*: upgrade"):
+        opened(url)
+    with inside(ledger) as connection:
+        assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar() == "9999"
+
+
+def test_several_may_open_a_new_ledger_at_once(url: str, opened: Opener):
+    with ThreadPoolExecutor(8) as people:
+        ledgers = list(people.map(lambda _: opened(url), range(8)))
+    assert [line.what for line in ledgers[0].audit()] == ["ledger"]
+
+
+# --- durable, and quick to start without ---
+
+
+def test_sqlite_has_a_commit_on_the_disk_before_it_returns(tmp_path: Path, opened: Opener):
+    with inside(opened(f"sqlite:///{tmp_path / 'ledger.db'}")) as connection:
+        ask = {name: connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in (
+            "journal_mode", "synchronous", "busy_timeout", "foreign_keys")}  # fmt: skip
+    assert ask == {
+        "journal_mode": "wal", "synchronous": 2, "busy_timeout": database.WAIT_S * 1000, "foreign_keys": 1,
+    }  # fmt: skip
+
+
+def test_no_database_is_imported_before_one_is_opened():
+    asked = (
+        "import sys, tidemill.cli, tidemill.store.opening, tidemill.sim.rehearsal\n"
+        "print([name for name in ('sqlalchemy', 'alembic', 'psycopg') if name in sys.modules])"
+    )
+    assert subprocess.check_output([sys.executable, "-c", asked], text=True) == "[]\n"
+
+
+# --- looking in ---
+
+
+def test_looking_in_changes_nothing(url: str, opened: Opener):
+    opened(url).propose(intent())
+    looked = read_ledger(url)
+    assert looked.whose() == OURS
+    assert looked.purchases() == (intent(),)
+    with pytest.raises((Refused, Retryable)):
+        looked.propose(intent(id="tp-2"))
+    looked.close()
+
+
+def test_looking_in_makes_no_ledger(url: str, tmp_path: Path):
+    with pytest.raises((Refused, SpecError), match="no ledger"):
+        read_ledger(url)
+    assert not list(tmp_path.iterdir())
