@@ -32,6 +32,7 @@ class Item:
     """
 
     __slots__ = (
+        "alike",
         "gang",
         "gated",
         "kind",
@@ -52,6 +53,7 @@ class Item:
         self.gated = gated
         self.pinned_to = pinned_to  # admitted, but not bound yet: only this source will do
         self.shape: PodShape = first.shape
+        self.alike = all(pod.shape is first.shape or pod.shape == first.shape for pod in pods)
         self.terms: Terms = first.terms
         self.wants_accelerator = any(name in names.ACCELERATORS for name, _ in first.shape.requests)
         self.kind: tuple[object, ...] = (

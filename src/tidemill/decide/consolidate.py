@@ -8,7 +8,7 @@ would start from the beginning is never moved.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from tidemill.decide.admit import Item
 from tidemill.decide.disruption import Disruptions, idle_since, is_protected
@@ -20,10 +20,11 @@ from tidemill.decide.openings import write_launch
 from tidemill.decide.overflow import PREPAID
 from tidemill.decide.room import Stage
 from tidemill.plan import Launch, StartDrain
-from tidemill.world import Pod
+from tidemill.world import LaunchState, Pod
 
 # How many nodes are looked at in one decision: the rest has its turn when these have changed.
 _MOST_NODES = 100
+_LAST = datetime.max.replace(tzinfo=UTC)
 
 
 def consolidate(draft: Draft, in_flight: InFlight, disruptions: Disruptions) -> None:
@@ -51,7 +52,7 @@ def consolidate(draft: Draft, in_flight: InFlight, disruptions: Disruptions) -> 
 
 def _is_settled(draft: Draft, in_flight: InFlight, pool: str) -> bool:
     """Nothing was just given room, nothing is on its way without having been seen, nothing is going."""
-    if draft.placed or any(intent.pool == pool for intent, _ in in_flight.unseen):
+    if pool in draft.placed or any(intent.pool == pool for intent, _ in in_flight.unseen):
         return False
     if any(isinstance(action, Launch) and action.intent.pool == pool for action in draft.actions):
         return False
@@ -69,7 +70,10 @@ def _fingerprint(
         tuple(candidate.life.facts for candidate in candidates),
         tuple(life.facts for life in draft.lives),
         tuple(sorted(in_flight.resting)),
-        tuple((one.id, one.available) for one in draft.world.reservations),
+        draft.world.reservations,
+        draft.world.budgets,
+        draft.world.spending,
+        tuple(item.pods for item in draft.waiting),
     )
 
 
@@ -99,8 +103,15 @@ def _may_move(draft: Draft, pod: Pod) -> bool:
 
 def _candidate(draft: Draft, life: Life) -> Candidate:
     redone = max((pod.terms.checkpoint_every or timedelta(0)) + pod.terms.load for pod in life.pods)
-    items = tuple(Item((pod,), None, True) for pod in sorted(life.pods, key=lambda pod: pod.full_name))
+    items = tuple(_again(pod) for pod in sorted(life.pods, key=lambda pod: pod.full_name))
     return Candidate(life, items, usd_h(draft, life), redone, last_end(draft, life.pods))
+
+
+def _again(pod: Pod) -> Item:
+    """The pod as it would wait after the move: the last of its priority."""
+    item = Item((pod,), None, True)
+    item.turn = (True, False, -pod.terms.priority, _LAST, pod.name)
+    return item
 
 
 def _disturbance(candidate: Candidate) -> tuple[object, ...]:
@@ -120,9 +131,17 @@ def _carry_out(draft: Draft, move: Move) -> None:
     names = ", ".join(candidate.life.node.name for candidate in move.leaving)
     saving = f"saves ${move.saves_usd_h:,.2f} an hour"
     if move.new is not None and move.new.opening is not None:
+        if _is_unsettling(draft, move.leaving[0].life.facts.pool_name):
+            return
         nodes = "node" if len(move.leaving) == 1 else "nodes"
         write_launch(draft, move.new.opening, 1, f"replaces {nodes} {names}: {saving}")
     elif all(placement.stage is Stage.READY for placement in move.packing.placements):
         for candidate in move.leaving:
             candidate.life.ending = True
             draft.do(StartDrain(candidate.life.node.name, f"its pods fit elsewhere: {saving}"))
+
+
+def _is_unsettling(draft: Draft, pool: str) -> bool:
+    """A node of the pool is empty or on its way (it may be the last replacement), or EC2 lately had none to give."""
+    spare = any(life.facts.pool_name == pool and not life.pods and not life.ending for life in draft.lives)
+    return spare or any(one.pool == pool and one.state is LaunchState.FAILED for one in draft.world.launches)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from tidemill.decide.facts import NodeFacts, recall
 from tidemill.decide.nodes import Phase, deadline_of, waves_lead
@@ -17,6 +18,9 @@ from tidemill.plan import Action, Plan, Unmet, UnmetCode, Warning
 from tidemill.spec import Spec
 from tidemill.spec.models import ComputePool, Provisioner
 from tidemill.world import Node, Pod, Reservation, Source, SourceKind, World
+
+if TYPE_CHECKING:
+    from tidemill.decide.admit import Item
 
 
 @dataclass(slots=True, eq=False)
@@ -75,7 +79,8 @@ class Draft:
         self.wake_at: datetime | None = None
         self.usable: dict[tuple[str, int], list[Reservation]] = {}  # by pool and source, worked out once
         self.keeps_away = False  # some pod that runs has rules that others must respect
-        self.placed = False  # something that waits was given room in this plan
+        self.waiting: list[Item] = []  # in the order it is served
+        self.placed: set[str] = set()  # pools in which something that waits was given room in this plan
         self.lives: list[Life] = []  # those that are not gone
         self.gone: list[Life] = []
         self.strangers: list[Node] = []

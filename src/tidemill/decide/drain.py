@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from tidemill.decide.disruption import is_protected
 from tidemill.decide.draft import Draft, Life
 from tidemill.decide.nodes import MARGIN, NODE_FAILED, SIGNAL_LAG, Phase, pod_lead
 from tidemill.decide.overflow import PREPAID
@@ -118,6 +119,8 @@ def _let_go(draft: Draft, life: Life, pod: Pod, allowed: dict[str, int]) -> None
             return
     if pod.deleting_until is not None:
         return
+    if not ends and not _why(life).startswith(NODE_FAILED) and is_protected(draft, pod):
+        return  # it came after the drain was decided: the node waits for it
     if _checkpoints(life) and not _why(life).startswith(NODE_FAILED) and _await_checkpoint(draft, pod):
         return
     if pod.workload in allowed:

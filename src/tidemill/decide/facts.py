@@ -31,8 +31,8 @@ _PROVISIONERS = {one.value: one for one in Provisioner}
 
 
 # From when a node could take pods of a shape (None: now), how many (0: nobody can say), until when that is the best
-# guess (None: while nothing changes), and the shape.
-FreeAt = tuple[datetime | None, int, datetime | None, PodShape]
+# guess (None: while nothing changes), since when, and the shape.
+FreeAt = tuple[datetime | None, int, datetime | None, datetime, PodShape]
 
 
 @dataclass(slots=True, eq=False)
@@ -77,6 +77,7 @@ class Recall:
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
         self.known: dict[str, NodeFacts] = {}
+        self._groups: dict[object, int] = {}  # lives as long as the facts that carry its numbers
         self.items: dict[str, Item] = {}  # by pod uid: pods that wait by themselves
         self.gangs: dict[tuple[str, str], tuple[tuple[Pod, ...], Item]] = {}
         self.misfits: dict[
@@ -91,7 +92,7 @@ class Recall:
             return known
         if len(self.known) > 20_000:  # nodes that are gone; the living come back at once
             self.known.clear()
-        fresh = self.known[node.key] = _work_out(self._spec, node, bound)
+        fresh = self.known[node.key] = _work_out(self._spec, self._groups, node, bound)
         return fresh
 
 
@@ -100,7 +101,7 @@ def recall(spec: Spec) -> Recall:
     return Recall(spec)
 
 
-def _work_out(spec: Spec, node: Node, bound: tuple[Pod, ...]) -> NodeFacts:
+def _work_out(spec: Spec, groups: dict[object, int], node: Node, bound: tuple[Pod, ...]) -> NodeFacts:
     instance, kube = node.instance, node.kube
     assert instance is not None
     template = templates(spec).get(instance.pool)
@@ -132,7 +133,7 @@ def _work_out(spec: Spec, node: Node, bound: tuple[Pod, ...]) -> NodeFacts:
         drift=_drift(node, template),
         order=template.order(instance.source) if template else (0, 0),
         ending=_shared((instance.pool, provisioner, instance.source)),
-        group=_group(spec, node),
+        group=_group(groups, node),
         counted=(instance.pool, instance.instance_type),
         keeps_away=any(pod.shape.anti_affinity or pod.shape.host_ports for pod in bound),
     )
@@ -154,12 +155,7 @@ def _shared(ending: tuple[str, Provisioner, Source]) -> tuple[str, Provisioner, 
     return ending
 
 
-@lru_cache(maxsize=8)
-def _groups(spec: Spec) -> dict[object, int]:
-    return {}
-
-
-def _group(spec: Spec, node: Node) -> int:
+def _group(known: dict[object, int], node: Node) -> int:
     """A small number for everything a pod could ask of a node besides room and its host name."""
     instance, kube = node.instance, node.kube
     assert instance is not None
@@ -174,7 +170,6 @@ def _group(spec: Spec, node: Node) -> int:
         labels,
         kube.taints if kube else (),
     )
-    known = _groups(spec)
     return known.setdefault(key, len(known))
 
 

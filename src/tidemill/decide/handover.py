@@ -6,13 +6,14 @@ A claim is dated: a job that is done before the move may still use the room unti
 from __future__ import annotations
 
 from tidemill.decide.draft import Draft, Life
+from tidemill.decide.overflow import PREPAID
 from tidemill.decide.room import Room, Rooms
 from tidemill.decide.rules import admits, fits
 from tidemill.world import Pod
 
 
 def claim(draft: Draft, found: Rooms) -> None:
-    """For every replica on a source that ends: the first room of its pool that outlives the source."""
+    """For every replica on a source that ends: the first prepaid room of its pool that outlives the source."""
     leaving = [
         (life.drain_from, life, pod)
         for life in draft.lives
@@ -30,6 +31,8 @@ def _suits(room: Room, life: Life, pod: Pod) -> bool:
     group = room.group
     if group.template is None or group.template is not life.facts.template or group.source == life.source:
         return False
+    if group.source.kind not in PREPAID:
+        return False  # what is paid by the hour is launched when they come; kept for them it would only cost
     ends, leaves = group.end.drain_from, life.deadline
     if ends is not None and leaves is not None and ends <= leaves:
         return False

@@ -15,8 +15,10 @@ from tidemill.decide.admit import POD_START, Item
 from tidemill.decide.draft import Draft, Life
 from tidemill.decide.handover import claim
 from tidemill.decide.launches import InFlight
+from tidemill.decide.nodes import Phase
 from tidemill.decide.overflow import PREPAID, usd_per_hour
 from tidemill.decide.pack import Packing, pack
+from tidemill.decide.reserve import reserve
 from tidemill.decide.room import BOOT, Room, Stage, survey
 from tidemill.decide.rules import fits
 from tidemill.world import Pod
@@ -113,7 +115,8 @@ class Moves:
         found.leave_out(candidate.life for candidate in leaving)
         found.shut(_going_sooner(draft, leaving))
         claim(draft, found)
-        return pack(draft, items, found)
+        reserve(draft, draft.waiting, found)  # who moves comes again as the last in line
+        return pack(draft, items, found, thorough=False)
 
     def _might_do(self, leaving: Sequence[Candidate]) -> bool:
         """Sums and single fits, before the solver is asked: most nodes have no chance."""
@@ -174,10 +177,15 @@ def _keeps_services_up(draft: Draft, leaving: Sequence[Candidate]) -> bool:
     if not services:
         return True
     nodes = {candidate.life.node.name for candidate in leaving}
+    nodes |= {life.node.name for life in draft.lives if life.ending or life.phase is Phase.DRAINING}
     staying = {
         pod.workload
         for pod in draft.world.pods
-        if pod.workload in services and pod.ready and pod.node and pod.node not in nodes
+        if pod.workload in services
+        and pod.ready
+        and pod.deleting_until is None
+        and pod.node
+        and pod.node not in nodes
     }
     return services == staying
 

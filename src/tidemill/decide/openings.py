@@ -21,6 +21,8 @@ from tidemill.plan import Launch
 from tidemill.spec.models import ComputePool, Limits, SourceSpec
 from tidemill.world import LaunchIntent, Reservation, ReservationState, Source, SourceKind
 
+Till = tuple[str, SourceKind]  # where money by the hour is counted: pool and kind of source
+
 
 @dataclass(slots=True)
 class Allowance:
@@ -92,6 +94,10 @@ class Opening:
     @property
     def pool(self) -> ComputePool:
         return self.template.pool
+
+    @property
+    def till(self) -> Till:
+        return (self.template.pool.name, self.source.kind)
 
     @property
     def left(self) -> float:
@@ -203,13 +209,21 @@ def usable_reservations(draft: Draft, pool: ComputePool, wanted: SourceSpec) -> 
     return usable
 
 
-def end_of_opening(draft: Draft, opening: Opening, added_usd_h: float | None = None) -> End:
+def end_of_opening(
+    draft: Draft, opening: Opening, added_usd_h: float | None = None, all_added_usd_h: float | None = None
+) -> End:
     """As `Draft.end_of`, but where money is the limit it counts what would be added: by default this one node."""
     pool, purse = opening.pool, opening.purse
     if purse is None:
         return draft.end_of(opening.source, pool.name, pool.spec.provisioner)
     extra = purse.added_usd_h + (opening.usd_h if added_usd_h is None else added_usd_h)
-    out = money_runs_out_at(draft.spec, draft.world, pool.name, purse.kind, extra)
+    return money_end(draft, pool.name, purse.kind, extra, all_added_usd_h)
+
+
+def money_end(
+    draft: Draft, pool: str, kind: SourceKind, extra_usd_h: float, all_extra_usd_h: float | None = None
+) -> End:
+    out = money_runs_out_at(draft.spec, draft.world, pool, kind, extra_usd_h, all_extra_usd_h)
     return End(out, out - SHORTEST_LEAD) if out is not None else NO_END
 
 
@@ -217,7 +231,7 @@ def money_allows(draft: Draft, opening: Opening) -> bool:
     purse = opening.purse
     if purse is None:
         return True
-    if purse.added_usd_h + opening.usd_h > purse.hourly_left_usd:
+    if purse.added_usd_h + opening.usd_h > purse.hourly_left_usd + 1e-6:  # sums of prices are not exact
         return False
     return min(money_left_usd(draft.spec, draft.world, purse.source, purse.pool, purse.kind)) > 0
 

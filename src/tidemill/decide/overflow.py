@@ -67,10 +67,16 @@ def money_left_usd(
 
 
 def money_runs_out_at(
-    spec: Spec, world: World, pool_name: str, kind: SourceKind, extra_usd_h: float = 0.0
+    spec: Spec,
+    world: World,
+    pool_name: str,
+    kind: SourceKind,
+    extra_usd_h: float = 0.0,
+    all_extra_usd_h: float | None = None,
 ) -> datetime | None:
     """The instant at which an overflow source must be empty because a cap is reached; None: not overflow.
 
+    `extra_usd_h` is what would be added to this source, `all_extra_usd_h` to all of the platform (by default the same).
     Rounded down to the minute, so that the same rate gives the same instant at every look.
     """
     pool = spec.pools.get(pool_name)
@@ -79,7 +85,8 @@ def money_runs_out_at(
         return None
     cap_left, budget_left = money_left_usd(spec, world, source, pool_name, kind)
     own_rate = hourly_rate(spec, world, pool_name, kind) + extra_usd_h
-    whole_rate = hourly_rate(spec, world, None, None) + extra_usd_h
+    whole_rate = hourly_rate(spec, world, None, None)
+    whole_rate += extra_usd_h if all_extra_usd_h is None else all_extra_usd_h
     hours = min(
         cap_left / own_rate if own_rate > 0 else _FAR.total_seconds() / 3600,
         budget_left / whole_rate if whole_rate > 0 else _FAR.total_seconds() / 3600,

@@ -6,19 +6,17 @@ sources that last long enough the one that ends first, so that long-lived capaci
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tidemill.decide.admit import Item, lasts
+from tidemill.decide.admit import Item
+from tidemill.decide.affordable import money_lasts, one_more, overflow_nodes, rates
 from tidemill.decide.draft import Draft, End
-from tidemill.decide.openings import Opening, end_of_opening
+from tidemill.decide.openings import Opening
 from tidemill.decide.problem import Solution
-from tidemill.decide.room import BOOT, Group, Room, Rooms, Stage
+from tidemill.decide.room import Group, Room, Rooms, Stage
 from tidemill.decide.solver import solve
 from tidemill.decide.statement import Statement, state
-
-# New nodes on overflow bring the day nearer on which its money ends, and so rule out work that would run into it.
-_MONEY_TRIES = 4
 
 
 @dataclass(slots=True)
@@ -37,53 +35,39 @@ class Packing:
     unplaced: list[Item] = field(default_factory=list)
 
 
-def pack(draft: Draft, items: Sequence[Item], found: Rooms) -> Packing:
-    added: dict[int, float] = _cheapest(found)
-    for _ in range(_MONEY_TRIES):
-        statement = state(draft, items, found, added)
-        if not statement.waiting:
-            return Packing(unplaced=list(items))
-        solution = solve(statement.problem)
-        spent = _added_usd_h(statement, solution)
-        if _money_lasts(draft, statement, solution, spent):
-            return _read(items, statement, solution)
-        added = {**added, **spent}
-    found.openings[:] = [opening for opening in found.openings if opening.purse is None]
-    statement = state(draft, items, found, {})
-    return _read(items, statement, solve(statement.problem))
+def pack(draft: Draft, items: Sequence[Item], found: Rooms, *, thorough: bool = True) -> Packing:
+    """`thorough`: small problems are attempted in several ways; a mere question needs one answer."""
+    statement = state(draft, items, found, one_more(found))
+    if not statement.waiting:
+        return Packing(unplaced=list(items))
+    solution = solve(statement.problem, thorough=thorough)
+    if not money_lasts(draft, statement, solution):
+        statement, solution = _within_money(draft, items, found, statement, solution)
+    return _read(items, statement, solution)
 
 
-def _cheapest(found: Rooms) -> dict[int, float]:
-    """At least one node is added, if any."""
-    least: dict[int, float] = {}
-    for opening in found.openings:
-        if opening.purse is not None:
-            least[id(opening.purse)] = min(opening.usd_h, least.get(id(opening.purse), opening.usd_h))
-    return least
-
-
-def _added_usd_h(statement: Statement, solution: Solution) -> dict[int, float]:
-    added: dict[int, float] = {}
-    for node in solution.opened:
-        opening, _ = statement.openings[id(node.flavour)]
-        if opening.purse is not None:
-            added[id(opening.purse)] = added.get(id(opening.purse), 0.0) + opening.usd_h
-    return added
-
-
-def _money_lasts(
-    draft: Draft, statement: Statement, solution: Solution, added_usd_h: Mapping[int, float]
-) -> bool:
-    """Would the money for what is to be launched last until everyone on it is done?"""
-    for node in solution.opened:
-        opening, _ = statement.openings[id(node.flavour)]
-        if opening.purse is None:
-            continue
-        end = end_of_opening(draft, opening, added_usd_h[id(opening.purse)])
-        for ask in node.asks:
-            if not lasts(statement.waiting[ask][0], end, opening.pool, draft.now + BOOT):
-                return False
-    return True
+def _within_money(
+    draft: Draft, items: Sequence[Item], found: Rooms, wished: Statement, wish: Solution
+) -> tuple[Statement, Solution]:
+    """As many overflow nodes of those wished for as the money lasts for, found by bisection."""
+    spent, nodes = rates(wished, wish), overflow_nodes(wished, wish)
+    best: tuple[Statement, Solution] | None = None
+    low, high = 1, nodes - 1
+    while low <= high:
+        middle = (low + high) // 2
+        caps = {
+            till: max(one, spent.get(till, 0.0) * middle / nodes) for till, one in one_more(found).items()
+        }
+        statement = state(draft, items, found, caps, capped=True)
+        solution = solve(statement.problem, thorough=False)
+        if money_lasts(draft, statement, solution):
+            best, low = (statement, solution), middle + 1
+        else:
+            high = middle - 1
+    if best is not None:
+        return best
+    statement = state(draft, items, found, dict.fromkeys(one_more(found), 0.0), capped=True)
+    return statement, solve(statement.problem, thorough=False)
 
 
 def _read(items: Sequence[Item], statement: Statement, solution: Solution) -> Packing:

@@ -48,7 +48,7 @@ def reserve(draft: Draft, items: list[Item], found: Rooms) -> None:
     taken: set[tuple[Source, str]] = set()
     coming: dict[tuple[object, ...], list[_Coming]] = {}
     for item in items:
-        if len(item.pods) < 2 or not item.gated or item.pinned_to:
+        if len(item.pods) < 2 or not item.gated or item.pinned_to or not item.alike:
             continue
         if item.pods[0].created_at > born_before:
             draft.wake(birthday_from(item.pods[0].created_at + OLD))
@@ -65,6 +65,8 @@ def reserve(draft: Draft, items: list[Item], found: Rooms) -> None:
         taken.add(one.where)
         if since > draft.now:  # else it fits now, and is placed before whoever is smaller
             draft.wake(since)  # if it is not whole then, there is another instant to wait for
+            for life in lives:
+                draft.wake(life.facts.free_at[id(item.shape)][2])  # and when a guess turns out wrong
             _promise(item, since, lives, found)
 
 
@@ -107,8 +109,8 @@ def _sources(draft: Draft, item: Item, found: Rooms, free: set[tuple[Source, str
         if here is None:
             continue
         known = facts.free_at.get(key)
-        if known is None or (known[2] is not None and known[2] <= draft.now):
-            known = facts.free_at[key] = (*_free_at(draft, life, shape.requests), shape)
+        if known is None or draft.now < known[3] or (known[2] is not None and known[2] <= draft.now):
+            known = facts.free_at[key] = (*_free_at(draft, life, shape.requests), draft.now, shape)
         if known[1] > 0:
             here.free.append((known[0] or draft.now, life.node.name, known[1], life))
     for one in by_source.values():

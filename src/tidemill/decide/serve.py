@@ -24,7 +24,7 @@ BATCH_LONGEST = timedelta(seconds=10)
 
 
 def serve(draft: Draft, in_flight: InFlight) -> None:
-    items = waiting(draft)
+    items = draft.waiting = waiting(draft)
     if not items and not _could_warm(draft):
         return
     accelerated = all(item.wants_accelerator for item in items) and not draft.world.budgets
@@ -36,9 +36,10 @@ def serve(draft: Draft, in_flight: InFlight) -> None:
     claim(draft, found)
     reserve(draft, items, found)
     packing = pack(draft, items, found)
-    draft.placed = bool(packing.placements)
     for placement in packing.placements:
         for room in placement.rooms:
+            if room.group.template is not None:
+                draft.placed.add(room.group.template.pool.name)
             if room.life is not None:
                 room.life.reserved = True
         _start_or_wait(draft, placement)

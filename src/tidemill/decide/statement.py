@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from tidemill.decide.admit import POD_START, Item, expected_run, lasts, useful_until
 from tidemill.decide.draft import Draft, End
 from tidemill.decide.facts import residents_of
-from tidemill.decide.openings import Opening, Purse, end_of_opening, money_allows
+from tidemill.decide.openings import Opening, Purse, Till, end_of_opening, money_allows
 from tidemill.decide.overflow import PREPAID
 from tidemill.decide.permits import barred, stranger_to, worth_launching
 from tidemill.decide.problem import Ask, Flavour, Place, Problem, Resident
@@ -51,9 +51,17 @@ class Promise:
     )
 
 
-def state(draft: Draft, items: Sequence[Item], found: Rooms, added_usd_h: Mapping[int, float]) -> Statement:
-    """`added_usd_h`: by identity of a purse, what new nodes are assumed to cost an hour: money ends sooner then."""
-    words = _Words(draft, found, _promises(found), added_usd_h)
+def state(
+    draft: Draft,
+    items: Sequence[Item],
+    found: Rooms,
+    added_usd_h: Mapping[Till, float],
+    *,
+    capped: bool = False,
+) -> Statement:
+    """`added_usd_h`: what new overflow nodes are assumed to cost an hour (money ends sooner then), by pool and kind;
+    `capped`: and may cost at most, all of them together counted against the platform's budget."""
+    words = _Words(draft, found, _promises(found), added_usd_h, capped)
     flavours, openings = words.flavours()
     asks, waiting = words.asks(items, flavours)
     rooms = [room for group in words.groups for room in group.rooms] if asks else []
@@ -69,7 +77,7 @@ def state(draft: Draft, items: Sequence[Item], found: Rooms, added_usd_h: Mappin
         stocks={
             opening.source.id: int(opening.left) for opening, _ in openings.values() if opening.source.id
         },
-        budgets={name: _limits(draft, found, name) for name in draft.templates},
+        budgets={name: _limits(found, name, added_usd_h if capped else {}) for name in draft.templates},
         boot=BOOT,
     )
     return Statement(problem, rooms, openings, waiting)
@@ -78,15 +86,15 @@ def state(draft: Draft, items: Sequence[Item], found: Rooms, added_usd_h: Mappin
 class _Chance:
     """A long queue mostly waits for what nobody has: who wants more than there is need not be asked about.
 
-    For those who refuse the same groups and would stay `until`; rules between pods left aside.
+    For those who refuse the same groups and must leave room beside the same promises; rules between pods aside.
     """
 
-    def __init__(self, groups: Iterable[Group], flavours: Iterable[Flavour], until: datetime | None) -> None:
+    def __init__(self, groups: Iterable[Group], flavours: Iterable[Flavour], held: Sequence[Promise]) -> None:
         self._by_source: dict[tuple[object, str], list[Mapping[str, int]]] = {}
         for group in groups:
             if group.rooms:
                 rooms = self._by_source.setdefault((group.source, group.zone), [])
-                rooms += [_unclaimed(room, until) for room in group.rooms]
+                rooms += [_unclaimed(room, held) for room in group.rooms]
         self._new = [flavour.capacity for flavour in flavours]
         self._largest: dict[str, int] = {}
         for free in (*(free for rooms in self._by_source.values() for free in rooms), *self._new):
@@ -105,7 +113,7 @@ class _Chance:
             for name, amount in pod.shape.requests:
                 if amount and largest.get(name, 0) < amount:
                     return False
-        if self._new or item.shape.sociable:
+        if self._new or item.shape.sociable or not item.alike:
             return True
         together, at_once = self._holds(item.shape)
         like = (id(item.shape), len(item.pods))
@@ -125,10 +133,10 @@ class _Chance:
         return known
 
 
-def _unclaimed(room: Room, until: datetime | None) -> Mapping[str, int]:
-    if until is None or room.claimed_from is None or room.claimed_from > until:
-        return room.free
-    return room.unclaimed()
+def _unclaimed(room: Room, held: Sequence[Promise]) -> Mapping[str, int]:
+    if any(room.claimed_from == one.since and room.claimed_by is one.beyond for one in held):
+        return room.unclaimed()
+    return room.free
 
 
 def _count(asked: Sequence[tuple[str, int]], free: Mapping[str, int]) -> int:
@@ -147,7 +155,7 @@ def _closed(draft: Draft, rooms: Iterable[Room], found: Rooms) -> list[Place]:
     ]
 
 
-def _limits(draft: Draft, found: Rooms, pool: str) -> dict[str, int]:
+def _limits(found: Rooms, pool: str, caps: Mapping[Till, float]) -> dict[str, int]:
     allowance = found.allowances[pool]
     left = {
         names.CPU: allowance.cpu_milli, names.MEMORY: allowance.memory_bytes, "gpus": allowance.gpus,
@@ -156,7 +164,8 @@ def _limits(draft: Draft, found: Rooms, pool: str) -> dict[str, int]:
     limits = {name: int(amount) for name, amount in left.items() if amount != float("inf")}
     purses = {id(o.purse): o.purse for o in found.openings if o.purse is not None and o.pool.name == pool}
     for purse in purses.values():
-        limits[_money(purse)] = int((purse.hourly_left_usd - purse.added_usd_h) * _MICRO)
+        left_usd = purse.hourly_left_usd - purse.added_usd_h
+        limits[_money(purse)] = round(min(left_usd, caps.get((pool, purse.kind), left_usd)) * _MICRO)
     return limits
 
 
@@ -182,7 +191,8 @@ class _Words:
     draft: Draft
     found: Rooms
     promises: list[Promise]
-    added_usd_h: Mapping[int, float]
+    added_usd_h: Mapping[Till, float]
+    capped: bool
     groups: list[Group] = field(init=False)
     _names: dict[int, str] = field(default_factory=dict)
     _opening_groups: dict[tuple[object, ...], tuple[str, Opening, End]] = field(default_factory=dict)
@@ -223,7 +233,7 @@ class _Words:
     def _with_promises(self, room: Room) -> dict[str, int]:
         free = dict(room.free)
         for number, promise in enumerate(self.promises):
-            given = room.claimed_from is not None and room.claimed_from <= promise.since
+            given = room.claimed_from == promise.since and room.claimed_by is promise.beyond
             for name in self._promised:
                 free[f"{name}@{number}"] = free.get(name, 0) - (room.claimed.get(name, 0) if given else 0)
         return free
@@ -259,11 +269,12 @@ class _Words:
 
     def _opening_group(self, opening: Opening) -> tuple[str, End]:
         """Openings of one pool and source end together; money ends for all of a purse at once."""
-        added = self.added_usd_h.get(id(opening.purse), 0.0)
+        added = self.added_usd_h.get(opening.till, 0.0)
+        total = sum(self.added_usd_h.values()) if self.capped else None
         key = (opening.pool.name, opening.source, id(opening.purse))
         known = self._opening_groups.get(key)
         if known is None:
-            end = end_of_opening(self.draft, opening, added)
+            end = end_of_opening(self.draft, opening, added, total)
             known = self._opening_groups[key] = (f"o{len(self._opening_groups)}", opening, end)
         return known[0], known[2]
 
@@ -286,16 +297,16 @@ class _Words:
         levels = _levels(self.draft, items)
         asks: list[Ask] = []
         waiting: list[tuple[Item, Pod]] = []
-        chances: dict[tuple[frozenset[str], datetime | None], _Chance] = {}
+        chances: dict[tuple[frozenset[str], tuple[int, ...]], _Chance] = {}
         for number, item in enumerate(items):
             refuses = self._refuses(item)
             promised = self._held_by(item) if self.promises else ()
-            until = self.promises[promised[-1]].since if promised else None
-            chance = chances.get((refuses, until))
+            chance = chances.get((refuses, promised))
             if chance is None:
                 open_to = [group for group in self.groups if self._names[id(group)] not in refuses]
                 new = [flavour for flavour in flavours if flavour.group not in refuses]
-                chance = chances[refuses, until] = _Chance(open_to, new, until)
+                held = [self.promises[number] for number in promised]
+                chance = chances[refuses, promised] = _Chance(open_to, new, held)
             if not chance.has(item):
                 continue
             gang = Gang(f"{number}", len(item.pods)) if len(item.pods) > 1 else None

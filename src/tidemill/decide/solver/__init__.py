@@ -18,15 +18,15 @@ from tidemill.decide.solver.polish import polish
 from tidemill.decide.solver.residents import settle_residents
 from tidemill.decide.solver.search import search
 from tidemill.decide.solver.shares import deal
-from tidemill.decide.solver.strategy import Strategy
+from tidemill.decide.solver.strategy import USUAL, Strategy
 from tidemill.decide.solver.turns import fill
 
 __all__ = ["solve"]
 
 
-def solve(problem: Problem) -> Solution:
-    """The answer of one attempt, or of several where the problem is small."""
-    return search(problem, attempt)
+def solve(problem: Problem, *, thorough: bool = True) -> Solution:
+    """The answer of one attempt, or (if `thorough`) of several where the problem is small."""
+    return search(problem, attempt) if thorough else attempt(problem, USUAL)
 
 
 def attempt(problem: Problem, strategy: Strategy) -> Solution:

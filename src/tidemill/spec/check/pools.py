@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from tidemill.spec.check.shelf import Shelf
 from tidemill.spec.match import matching
@@ -133,6 +133,8 @@ def budgets_can_be_kept(shelf: Shelf) -> Iterator[Problem]:
                 yield pool.error(
                     where, f"a window needs a schedule and a duration; {missing} is missing", "budget"
                 )
+            elif budget.duration is not None and budget.duration < timedelta(minutes=1):
+                yield pool.error((*where, "duration"), "a window lasts a minute at least", "budget")
             elif budget.schedule is not None and (wrong := _wrong_schedule(budget.schedule)) is not None:
                 message = f"{quoted(budget.schedule)} is no cron line ({wrong}); five fields in UTC, e.g. '0 9 * * 1-5'"
                 yield pool.error((*where, "schedule"), message, "budget")
