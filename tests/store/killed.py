@@ -33,19 +33,21 @@ class Work:
         proposed = intent(id=f"tp-{moment}")
         approved = replace(proposed, state=PurchaseState.APPROVED, verdicts=(yes("ana"), yes("bo")))
         submitted = replace(approved, state=PurchaseState.SUBMITTED, fee_usd=25_000, state_at=NOW)
-        self.bought = replace(submitted, state=PurchaseState.CONFIRMED, reservation_ids=("cr-1",))
+        bought = replace(submitted, state=PurchaseState.CONFIRMED, reservation_ids=("cr-1",))
         written = launch_intent(f"ti-{moment}")
-        self.launched = replace(written, state=LaunchState.LAUNCHED, instance_ids=("i-1",))
-        self.line = CostLine(f"i-{moment}", "p5", SourceKind.ON_DEMAND, 55.0, NOW)
-        self.records = (proposed, approved, submitted, self.bought, written, self.launched, self.line)
+        launched = replace(written, state=LaunchState.LAUNCHED, instance_ids=("i-1",))
+        line = CostLine(f"i-{moment}", "p5", SourceKind.ON_DEMAND, 55.0, NOW)
+        self.ids = (bought.id, launched.id, line.instance_id)
+        self.records = (proposed, approved, submitted, bought, written, launched, line)  # step by step
+        self.result = (bought, launched, line)
         self.steps: tuple[Callable[[SqlLedger], None], ...] = (
             lambda ledger: ledger.propose(proposed),
             lambda ledger: ledger.advance(proposed, approved),
             lambda ledger: ledger.advance(approved, submitted),
-            lambda ledger: ledger.advance(submitted, self.bought),
+            lambda ledger: ledger.advance(submitted, bought),
             lambda ledger: ledger.write_launch(written),
-            lambda ledger: ledger.write_launch(self.launched),
-            lambda ledger: ledger.meter(self.line),
+            lambda ledger: ledger.write_launch(launched),
+            lambda ledger: ledger.meter(line),
         )
 
 

@@ -41,11 +41,10 @@ class Server:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         # -F: nothing here survives the tests, so the disk need not be waited for.
-        command = [self._programs / "postgres", "-D", data, "-p", str(self.port), "-h", "127.0.0.1", "-F"]
+        command: list[str | Path] = [self._programs / "postgres", "-D", data, "-k", self._folder]
+        command += ["-p", str(self.port), "-h", "127.0.0.1", "-F"]
         with log.open("w") as output:
-            self._process = subprocess.Popen(
-                [*command, "-k", self._folder], stdout=output, stderr=output, cwd="/", **self._as
-            )
+            self._process = subprocess.Popen(command, stdout=output, stderr=output, cwd="/", **self._as)
         for _ in range(300):
             if self._run("pg_isready", "-h", "127.0.0.1", "-p", str(self.port), check=False).returncode == 0:
                 return

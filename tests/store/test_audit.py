@@ -19,21 +19,17 @@ from tidemill.errors import Refused
 from tidemill.store import schema
 from tidemill.store.rows import document
 from tidemill.store.sql import SqlLedger
-from tidemill.world import CostLine, LaunchState, PurchaseState, SourceKind
+from tidemill.world import CostLine, LaunchState, SourceKind
 
 LINE = CostLine("i-1", "g6", SourceKind.ON_DEMAND, 2.0, NOW, team="vision", gpus=4)
-
-
-def moved(state: str, **fields: object):
-    return replace(intent(), state=PurchaseState(state), **fields)
 
 
 @pytest.mark.requirement("CB-3")
 def test_a_purchase_tells_its_whole_life_and_who_moved_it(durable: SqlLedger, clock: Hands):
     life = [
         intent(),
-        moved("approved", verdicts=(yes("ana"),)),
-        moved("submitted", verdicts=(yes("ana"),), fee_usd=25_000),
+        intent("approved", approved_by=("ana",)),
+        intent("submitted", approved_by=("ana",), fee_usd=25_000),
     ]
     durable.propose(life[0])
     clock.pass_time(hours=1)

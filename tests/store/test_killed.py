@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from tests.store.ledgers import Opener
 from tidemill.store.rows import document
 from tidemill.store.sql import SqlLedger
 
+Document = dict[str, Any]
 MOMENTS = 60  # more than there are, so that the last one ends by itself
 
 
@@ -25,33 +27,30 @@ def test_killed_between_any_two_statements_it_is_as_before_or_as_after(
     ends = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
     assert ends.count("killed") > 40
     assert ends[-1] == "ended", "there are more moments than that"
+    found, trails = held(ledger), ledger.audit()
     for moment in range(MOMENTS):
+        work = Work(moment)
         answered = (tmp_path / str(moment)).read_text().splitlines()
-        is_whole(ledger, Work(moment), len(answered), ended=ends[moment] == "ended")
+        trail = [line.after for line in trails if line.subject in work.ids]
+        is_whole(work, trail, found, len(answered))
+        # And the rest of the work can be done from there.
+        for step in work.steps[len(trail) :]:
+            step(ledger)
+    ended = [document(one) for moment in range(MOMENTS) for one in Work(moment).result]
+    assert sorted(held(ledger), key=_id) == sorted(ended, key=_id)
 
 
-def is_whole(ledger: SqlLedger, work: Work, answered: int, *, ended: bool) -> None:
+def is_whole(work: Work, trail: list[Document], found: list[Document], answered: int) -> None:
     """Every answered step is there; the one after it may be, and then with all that belongs to it."""
-    ids = (work.bought.id, work.launched.id, work.line.instance_id)
-    trail = [line.after for id in ids for line in ledger.audit(id)]
+    assert answered <= len(trail) <= min(answered + 1, len(work.steps))
     assert trail == [document(one) for one in work.records[: len(trail)]]
-    assert answered <= len(trail) <= answered + 1
-    assert not ended or answered == len(work.steps)
-    assert held(ledger, ids) == [after for id in ids for after in _last(trail, id)]
-    # And the rest of the work can be done from there.
-    for step in work.steps[len(trail) :]:
-        step(ledger)
-    assert held(ledger, ids) == [document(one) for one in (work.bought, work.launched, work.line)]
+    latest = {_id(one): one for one in trail}
+    assert {_id(one): one for one in found if _id(one) in work.ids} == latest
 
 
-def held(ledger: SqlLedger, ids: tuple[str, ...]) -> list[dict[str, object]]:
-    records = [document(one) for one in (*ledger.purchases(), *ledger.launches(), *ledger.metered())]
-    return [one for one in records if _id(one) in ids]
+def held(ledger: SqlLedger) -> list[Document]:
+    return [document(one) for one in (*ledger.purchases(), *ledger.launches(), *ledger.metered())]
 
 
-def _last(trail: list[dict[str, object]], id: str) -> list[dict[str, object]]:
-    return [one for one in trail if _id(one) == id][-1:]
-
-
-def _id(record: dict[str, object]) -> object:
-    return record.get("id") or record["instance_id"]
+def _id(record: Document) -> str:
+    return str(record.get("id") or record["instance_id"])
