@@ -35,6 +35,7 @@ VERBS = {
     "plan": Verb("live", "plan", "Show what the engine would do next, and why."),
     "status": Verb("live", "status", "Show pools, nodes, blocks and what is waiting."),
     "why": Verb("live", "why", "Say in one sentence why a pod is pending."),
+    "ledger": Verb("ledger", "ledger", "List intents, approvals, money and the audit trail."),
     "catalog": Verb("catalog", "catalog", "List instance types, what pods get of them, and prices."),
     "bench": Verb("bench", "bench", "Measure the packing of pods, and check what comes out."),
     "schema": Verb("documents", "schema", "Print the JSON Schema of the documents."),

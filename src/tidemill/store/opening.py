@@ -1,4 +1,4 @@
-"""Opens a ledger by its address: `sqlite:///var/lib/tidemill/ledger.db`, `postgresql://…`, or `memory:`.
+"""Opens a ledger by its address: `sqlite:////var/lib/tidemill/ledger.db`, `postgresql://…`, or `memory:`.
 
 The databases are imported only when one is opened.
 """
@@ -60,6 +60,8 @@ def read_ledger(url: str) -> SqlLedger:
     from tidemill.store.migrate import HEAD, version_of
     from tidemill.store.sql import SqlLedger
 
+    if url == MEMORY:
+        raise SpecError("a ledger in memory cannot be looked into from outside; name one in a database")
     database = _database(url, read_only=True)
     try:
         with database.read() as connection:

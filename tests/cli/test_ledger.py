@@ -1,0 +1,78 @@
+"""`tidemill ledger`: people see states and names, programs see everything, and nothing is changed by looking."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.decide.builders import NOW
+from tests.decide.purchases import intent
+from tests.store.ledgers import OURS, Opener
+from tidemill.cli import main
+
+
+@pytest.fixture
+def address(tmp_path: Path, opened: Opener) -> str:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    ledger = opened(url)
+    ledger.propose(intent())
+    ledger.advance(intent(), intent("approved", approved_by=("ana",), state_at=NOW))
+    ledger.propose(intent("voided", id="tp-2", extends="cr-7"))
+    return url
+
+
+@pytest.mark.requirement("CB-3")
+def test_shows_whose_it_is_what_was_decided_and_by_whom(address: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["ledger", address]) == 0
+    shown = capsys.readouterr().out
+    assert "Ledger of tidemill-test (123456789012, us-west-2, research)" in shown
+    row = next(line for line in shown.splitlines() if "tp-1" in line)
+    assert all(word in row for word in ("approved", "4 x p5.48xlarge, 14 d", "at most $30,000", "ana: yes"))
+    assert "extend cr-7" in shown
+    assert "proposed -> approved" in shown
+
+
+def test_of_one_intent_the_whole_history(address: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["ledger", address, "--of", "tp-1"]) == 0
+    shown = capsys.readouterr().out
+    assert "tp-2" not in shown
+    assert "proposed -> approved" in shown
+
+
+def test_of_one_it_does_not_know_it_says_so(address: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["ledger", address, "--of", "tp-9"]) == 0
+    assert capsys.readouterr().out == "this ledger knows nothing of tp-9\n"
+
+
+def test_json_has_everything(address: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["ledger", address, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["deployment"] == OURS.deployment
+    assert [(one["id"], one["state"]) for one in told["purchases"]] == [
+        ("tp-1", "approved"),
+        ("tp-2", "voided"),
+    ]
+    assert told["purchases"][0]["verdicts"][0]["who"] == "ana"
+    assert [line["subject"] for line in told["audit"]] == ["tidemill-test", "tp-1", "tp-1", "tp-2"]
+
+
+def test_the_address_may_be_in_the_environment(address: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TIDEMILL_LEDGER", address)
+    assert main(["ledger"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("sqlite:////no/such/ledger.db", "there is no folder /no/such"),
+        ("memory:", "a ledger in memory cannot be looked into"),
+        ("ledger.db", "is no address of a ledger"),
+    ],
+)
+def test_an_address_where_there_is_none_is_the_users_mistake(
+    address: str, says: str, capsys: pytest.CaptureFixture[str]
+):
+    assert main(["ledger", address]) == 2
+    assert says in capsys.readouterr().err
