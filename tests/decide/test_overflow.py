@@ -17,6 +17,7 @@ from tests.decide.builders import (
     of,
     pod,
     pool,
+    replica,
     spec,
     why,
     world,
@@ -188,3 +189,45 @@ def test_a_pool_of_on_demand_alone_is_not_overflow():
     plan = decide(plain, world(pod(gpus=8)))
     assert launched(plan) == 1
     assert plan.wake_at is None or plan.wake_at > NOW
+
+
+def test_a_long_queue_gets_as_many_nodes_as_the_money_lasts_for():
+    """$600 are four nodes for two hours and their drain; with a fifth, none of them could finish."""
+    papers = documents(hourly=5000, monthly=600)
+    for waiting in (4, 5, 9):
+        jobs = [pod(f"j-{n}", gpus=8, expected="2h", overflow=True) for n in range(waiting)]
+        assert launched(decide(papers, world(jobs))) == 4
+
+
+def test_new_work_does_not_take_the_money_from_work_that_runs():
+    papers = documents(hourly=5000, monthly=600)
+    there = node("i-1", source=ON_DEMAND)
+    long = pod("long", on=there, gpus=8, expected="9h", overflow=True)
+    short = [pod(f"j-{n}", gpus=8, expected="1h", overflow=True) for n in range(4)]
+    assert not of(decide(papers, world(there, long, short)), Launch)
+    resumable = pod("long", on=there, gpus=8, expected="9h", checkpoint_every="10m", overflow=True)
+    assert of(decide(papers, world(there, resumable, short)), Launch)
+
+
+def test_two_pools_share_the_budget_of_the_platform():
+    overflow = {"type": "on-demand", "maxHourlyUsd": 500, "maxMonthlyUsd": 5000}
+    both = [
+        pool(name, sources=[{"type": "block"}, overflow], labels={"for": name}) for name in ("one", "two")
+    ]
+    papers = spec(*both, budget={"monthlyUsd": 60})
+    jobs = [
+        pod(f"j-{name}", gpus=8, expected="20m", overflow=True, selector={"for": name})
+        for name in ("one", "two")
+    ]
+    assert launched(decide(papers, world(jobs))) == 1
+    assert launched(decide(papers, world(jobs[:1]))) == 1
+
+
+def test_room_paid_by_the_hour_is_not_kept_for_a_service_that_will_move():
+    """Kept for it, the job it was launched for could not use it, and another would be launched."""
+    papers = documents()
+    old, fresh = node("i-1"), node("i-2", source=ON_DEMAND)
+    chat = replica("chat-1", old, gpus=8)
+    job = pod("job", gpus=8, expected="30h", overflow=True)
+    plan = decide(papers, world(block(count=1, ends_in="20h"), old, fresh, chat, job))
+    assert [uid for action in of(plan, Admit) for uid in action.pods] == [job.uid]

@@ -55,6 +55,8 @@ class End:
 
 
 NO_END = End(None, None)
+# Sources that end so close to each other are emptied at the same time.
+TOGETHER = timedelta(hours=2)
 Ending = tuple[str, Provisioner, Source]  # a pool's nodes of one source end together
 
 
@@ -85,6 +87,7 @@ class Draft:
         self.gone: list[Life] = []
         self.strangers: list[Node] = []
         self._groups: dict[Ending, _Group] = {}
+        self._ending: list[tuple[datetime, list[Life]]] = []  # where there are budgets: what ends when
         self._disruptions_at_once: dict[str, int] | None = None
         self._shared: dict[tuple[SourceKind, str], bool] = {}
         self._join()
@@ -156,6 +159,11 @@ class Draft:
                 by_ending[id(facts.ending)] = [life]
             else:
                 together.append(life)
+        if self.world.budgets:
+            for lives in by_ending.values():
+                deadline = self._deadline(lives[0].facts.ending)
+                if deadline is not None:
+                    self._ending.append((deadline, lives))
         for lives in by_ending.values():
             self._set_ends(lives)
 
@@ -172,7 +180,7 @@ class Draft:
     def _end_alone(self, life: Life, at: datetime) -> None:
         """AWS has announced that it takes this one: an interruption, a retirement."""
         life.deadline = min(at, life.deadline or at)
-        lead = self._lead([life], life.pool)
+        lead = self._lead([life], life.pool, life.deadline)
         life.drain_from = min(life.deadline - lead, life.drain_from or life.deadline)
 
     def end_of(self, source: Source, pool_name: str, provisioner: Provisioner) -> End:
@@ -186,24 +194,34 @@ class Draft:
         return group.end
 
     def _compute_end(self, ending: Ending, lives: list[Life]) -> End:
+        deadline = self._deadline(ending)
+        if deadline is None:
+            return NO_END
+        return End(deadline, deadline - self._lead(lives, self.spec.pools.get(ending[0]), deadline))
+
+    def _deadline(self, ending: Ending) -> datetime | None:
         pool_name, provisioner, source = ending
-        deadline: datetime | None = None
         if source.kind in (SourceKind.BLOCK, SourceKind.ODCR):
             reservation = self.reservations.get(source.id)
             # A reservation we can no longer see has been gone for a day: whatever is left on it is overdue.
-            deadline = deadline_of(reservation, provisioner) if reservation else self.now
-        else:
-            deadline = money_runs_out_at(self.spec, self.world, pool_name, source.kind)
-        if deadline is None:
-            return NO_END
-        return End(deadline, deadline - self._lead(lives, self.spec.pools.get(pool_name)))
+            return deadline_of(reservation, provisioner) if reservation else self.now
+        return money_runs_out_at(self.spec, self.world, pool_name, source.kind)
 
-    def _lead(self, lives: list[Life], pool: ComputePool | None) -> timedelta:
-        """The longest any pod needs, any service under a budget needs, and the pool asks for."""
+    def _lead(self, lives: list[Life], pool: ComputePool | None, deadline: datetime) -> timedelta:
+        """The longest any pod needs, any service under a budget needs, and the pool asks for.
+
+        A service moves in waves over all sources that end at about the same time, not over each of them.
+        """
         longest = max((life.facts.lead for life in lives), default=timedelta(0))
         if pool is not None and pool.spec.drain.lead is not None:
             longest = max(longest, pool.spec.drain.lead)
-        pods = [pod for life in lives for pod in life.pods] if self.world.budgets else []
+        pods: list[Pod] = []
+        if self.world.budgets:
+            mine = {pod.workload for life in lives for pod in life.pods}
+            together = [
+                life for at, others in self._ending if abs(at - deadline) <= TOGETHER for life in others
+            ] or lives
+            pods = [pod for life in together for pod in life.pods if pod.workload in mine]
         return waves_lead(longest, pods, self.disruptions_at_once)
 
     @property

@@ -125,7 +125,10 @@ class Opening:
 
 
 def find_openings(
-    draft: Draft, in_flight: InFlight, allowances: Mapping[str, Allowance], daemons: Mapping[str, int]
+    draft: Draft,
+    in_flight: InFlight,
+    allowances: Mapping[str, Allowance],
+    daemons: Mapping[str, Mapping[str, int]],
 ) -> list[Opening]:
     """In no order of preference: `pack` ranks them for each item."""
     if not (draft.world.ledger_ok and draft.world.cloud_ok):
@@ -135,9 +138,9 @@ def find_openings(
     for name, template in draft.templates.items():
         for wanted in template.pool.spec.sources:
             if wanted.type in ("block", "odcr"):
-                found += _reserved(draft, template, wanted, stocks, allowances[name], daemons)
+                found += _reserved(draft, template, wanted, stocks, allowances[name], daemons[name])
             else:
-                found += _hourly(draft, template, wanted, allowances[name], daemons)
+                found += _hourly(draft, template, wanted, allowances[name], daemons[name])
     for opening in found:
         opening.resting_until = in_flight.resting.get((opening.source, opening.kind.name, opening.zone))
         draft.wake(opening.resting_until)

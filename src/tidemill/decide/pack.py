@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from tidemill.decide.admit import Item
 from tidemill.decide.affordable import money_lasts, one_more, overflow_nodes, rates
 from tidemill.decide.draft import Draft, End
-from tidemill.decide.openings import Opening
+from tidemill.decide.openings import Opening, Till
 from tidemill.decide.problem import Solution
 from tidemill.decide.room import Group, Room, Rooms, Stage
 from tidemill.decide.solver import solve
@@ -49,25 +49,29 @@ def pack(draft: Draft, items: Sequence[Item], found: Rooms, *, thorough: bool = 
 def _within_money(
     draft: Draft, items: Sequence[Item], found: Rooms, wished: Statement, wish: Solution
 ) -> tuple[Statement, Solution]:
-    """As many overflow nodes of those wished for as the money lasts for, found by bisection."""
-    spent, nodes = rates(wished, wish), overflow_nodes(wished, wish)
-    best: tuple[Statement, Solution] | None = None
-    low, high = 1, nodes - 1
-    while low <= high:
-        middle = (low + high) // 2
-        caps = {
-            till: max(one, spent.get(till, 0.0) * middle / nodes) for till, one in one_more(found).items()
-        }
+    """As many overflow nodes of those wished for as the money lasts for: of all pools, or else of one of them."""
+    spent, nodes, least = rates(wished, wish), overflow_nodes(wished, wish), one_more(found)
+    shut = dict.fromkeys(least, 0.0)
+
+    def answer(caps: dict[Till, float]) -> tuple[Statement, Solution]:
         statement = state(draft, items, found, caps, capped=True)
-        solution = solve(statement.problem, thorough=False)
-        if money_lasts(draft, statement, solution):
-            best, low = (statement, solution), middle + 1
-        else:
-            high = middle - 1
-    if best is not None:
-        return best
-    statement = state(draft, items, found, dict.fromkeys(one_more(found), 0.0), capped=True)
-    return statement, solve(statement.problem, thorough=False)
+        return statement, solve(statement.problem, thorough=False)
+
+    best, most = answer(shut), 0  # what pools without a cap launch is theirs to launch
+    for tills in (list(least), *([till] for till in sorted(least) if till in spent)):
+        # The more are allowed, the sooner money ends, and beyond some number nobody would last at all.
+        low, high = 1, nodes
+        while low <= high:
+            middle = (low + high) // 2
+            caps = {till: max(least[till], spent.get(till, 0.0) * middle / nodes) for till in tills}
+            one = answer({**shut, **caps})
+            if overflow_nodes(*one) > most and money_lasts(draft, *one):
+                best, most, low = one, overflow_nodes(*one), middle + 1
+            else:
+                high = middle - 1
+        if most:
+            break
+    return best
 
 
 def _read(items: Sequence[Item], statement: Statement, solution: Solution) -> Packing:

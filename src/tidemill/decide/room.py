@@ -101,7 +101,7 @@ class Rooms:
         self.groups: dict[object, Group] = {}
         self.returning: list[Group] = []
         self.allowances = {name: Allowance.of(one.pool.spec.limits) for name, one in draft.templates.items()}
-        self.daemons: Mapping[str, int] = {}
+        self.daemons: Mapping[str, Mapping[str, int]] = {}  # by pool
         self.gone: set[int] = set()  # lives that are left out, by identity: what if they were not there?
         self.promised: dict[
             int, tuple[datetime, str]
@@ -174,7 +174,9 @@ def survey(draft: Draft, in_flight: InFlight, *, accelerated: bool, gangs: bool,
             assert life.node.instance is not None
             end = End(life.deadline, life.drain_from)
             group = found.coming(facts.template, facts.source, facts.kind, life.node.instance.zone, end)
-            group.rooms.append(Room(group, life.node.name, fresh(facts.kind, found.daemons), life))
+            group.rooms.append(
+                Room(group, life.node.name, fresh(facts.kind, found.daemons[facts.pool_name]), life)
+            )
     types = draft.spec.catalog.types
     for (pool_name, kind_name), count in counts.items():
         found.allowances[pool_name].take(types[kind_name], count)
@@ -213,7 +215,7 @@ def _add_in_flight(draft: Draft, found: Rooms, in_flight: InFlight) -> None:
         end = draft.end_of(intent.source, intent.pool, template.pool.spec.provisioner)
         group = found.coming(template, intent.source, kind, intent.zone, end)
         for number in range(count):
-            group.rooms.append(Room(group, f"{intent.id}/{number}", fresh(kind, found.daemons)))
+            group.rooms.append(Room(group, f"{intent.id}/{number}", fresh(kind, found.daemons[intent.pool])))
 
 
 def _add_returning(draft: Draft, found: Rooms, in_flight: InFlight) -> None:
@@ -243,7 +245,7 @@ def _add_returning(draft: Draft, found: Rooms, in_flight: InFlight) -> None:
             )  # fmt: skip
             for number in range(one.count - one.available - taken):
                 name = f"{one.id}/returning/{number}"
-                group.rooms.append(Room(group, name, fresh(kind, found.daemons)))
+                group.rooms.append(Room(group, name, fresh(kind, found.daemons[template.pool.name])))
             found.returning.append(group)
 
 
@@ -277,15 +279,16 @@ def _add_strangers(draft: Draft, found: Rooms) -> None:
             group.rooms.append(Room(group, kube.name, free))
 
 
-def _daemon_overhead(draft: Draft) -> Mapping[str, int]:
-    """What daemon pods take on a node: the most seen on any node of ours, or a cautious guess before there is one."""
-    worst: dict[str, int] = {}
-    last: Mapping[str, int] | None = None
+def _daemon_overhead(draft: Draft) -> Mapping[str, Mapping[str, int]]:
+    """What daemon pods take on a node of each pool: the most seen there, or a cautious guess before there is one."""
+    worst: dict[str, dict[str, int]] = {}
+    last: tuple[str, Mapping[str, int]] | None = None
     for life in draft.lives:
         taken = life.facts.daemons
-        if taken == last:
+        if not taken or (last is not None and taken == last[1] and life.facts.pool_name == last[0]):
             continue
-        last = taken
+        last = (life.facts.pool_name, taken)
+        most = worst.setdefault(life.facts.pool_name, {})
         for name, used in taken.items():
-            worst[name] = max(worst.get(name, 0), used)
-    return worst or dict(USUAL_DAEMONS)
+            most[name] = max(most.get(name, 0), used)
+    return {name: worst.get(name) or dict(USUAL_DAEMONS) for name in draft.templates}
