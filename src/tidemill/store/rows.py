@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import RowMapping
 
+from tidemill.store.months import by_month
 from tidemill.world import CostLine, Envelope, LaunchIntent, PurchaseIntent, Source, Verdict
 
 
@@ -37,7 +38,8 @@ def verdict_of(row: RowMapping) -> Verdict:
 
 
 def cost_row(line: CostLine) -> dict[str, Any]:
-    return _named(line)
+    usd = None if line.until is None else sum(part for _, part in by_month(line, line.until))
+    return {**_named(line), "usd_millionths": None if usd is None else round(usd * 1_000_000)}
 
 
 def cost_of(row: RowMapping) -> CostLine:

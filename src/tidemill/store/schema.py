@@ -1,7 +1,8 @@
 """The tables, once for both databases. What they were in earlier versions is in `migrations`.
 
-Columns carry the names of the fields they keep. Fees are whole dollars, as EC2 states them. A price per hour
-is a rate, not money, and keeps its floating point: both databases give back the very number.
+Columns carry the names of the fields they keep. Fees are whole dollars, as EC2 states them; what hours came to
+is in millionths, so that sums do not depend on their order. A price per hour is a rate, not money, and keeps
+its floating point: both databases give back the very number.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ audit = Table(
     Column("after", Document, nullable=False),
 )
 
-# Instances paid by the hour, from `since` until they ended; empty: running.
+# Instances paid by the hour, from `since` until they ended, and what that came to; both empty: running.
 cost_lines = Table(
     "cost_lines",
     metadata,
@@ -142,4 +143,5 @@ cost_lines = Table(
     Column("usd_per_hour", Double, nullable=False),
     Column("since", Instant, nullable=False),
     Column("until", Instant, index=True),
+    Column("usd_millionths", BigInteger),
 )

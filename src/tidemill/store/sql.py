@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Table, and_, func, insert, or_, select, update
+from sqlalchemy import Connection, Table, and_, func, insert, not_, or_, select, update
 
 from tidemill.errors import Refused
 from tidemill.ports import Clock
@@ -188,19 +188,13 @@ class SqlLedger:
 
     def spending(self, now: datetime) -> Spending:
         first, following = bounds(now)
-        lines, bought = schema.cost_lines.c, schema.purchases.c
-        touched = and_(lines.since < following, or_(lines.until.is_(None), lines.until > first))
-        paid = and_(
-            bought.state.in_(MAY_COST), bought.state_at >= first, bought.state_at < following
-        )  # a fee in doubt counts
+        bought = schema.purchases.c
+        in_month = and_(bought.state_at >= first, bought.state_at < following)
+        paid = select(func.sum(bought.fee_usd)).where(bought.state.in_(MAY_COST), in_month)
         with self._database.read() as connection:
-            fees = connection.execute(select(func.sum(bought.fee_usd)).where(paid)).scalar()
-            rows = connection.execute(select(schema.cost_lines).where(touched)).mappings()
-            sums: dict[tuple[str, SourceKind], float] = {}
-            for line in map(cost_of, rows):
-                usd = dict(by_month(line, line.until or now)).get(month_of(now), 0.0)
-                sums[(line.pool, line.kind)] = sums.get((line.pool, line.kind), 0.0) + usd
-        return Spending(int(fees or 0), tuple(sorted(sums.items())))
+            fees = connection.execute(paid).scalar()
+            hourly = _hourly(connection, now)
+        return Spending(int(fees or 0), tuple(sorted(hourly.items())))
 
     # --- the audit trail ---
 
@@ -251,6 +245,24 @@ def _verdicts(connection: Connection, purchase: str | None = None) -> dict[tuple
     for row in connection.execute(query).mappings():
         said.setdefault((row["purchase_id"], row["approval_round"]), []).append(verdict_of(row))
     return said
+
+
+def _hourly(connection: Connection, now: datetime) -> dict[tuple[str, SourceKind], float]:
+    """Dollars of this month by pool and kind. Most lines began and ended in it: those the database adds up."""
+    first, following = bounds(now)
+    table, line = schema.cost_lines, schema.cost_lines.c
+    within = and_(line.since >= first, line.until.is_not(None), line.until <= following)
+    touches = and_(line.since < following, or_(line.until.is_(None), line.until > first))
+    added = select(line.pool, line.kind, func.sum(line.usd_millionths)).where(within)
+    sums = {
+        (pool, kind): float(millionths) / 1_000_000
+        for pool, kind, millionths in connection.execute(added.group_by(line.pool, line.kind))
+    }
+    for row in connection.execute(select(table).where(touches, not_(within))).mappings():
+        one = cost_of(row)
+        usd = dict(by_month(one, one.until or now)).get(month_of(now), 0.0)
+        sums[(one.pool, one.kind)] = sums.get((one.pool, one.kind), 0.0) + usd
+    return sums
 
 
 def _whose(row: Any) -> Whose:

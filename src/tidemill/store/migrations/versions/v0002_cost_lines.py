@@ -20,5 +20,6 @@ def upgrade() -> None:
         sa.Column("usd_per_hour", sa.Double, nullable=False),
         sa.Column("since", Instant, nullable=False),
         sa.Column("until", Instant),
+        sa.Column("usd_millionths", sa.BigInteger),
     )
     op.create_index("ix_cost_lines_until", "cost_lines", ["until"])
