@@ -95,9 +95,9 @@ class Actor:
                 return self._launch(intent)
             case SettleLaunch(intent_id):
                 self._settle(intent_id)
-            case Admit(pods, source_label, ends_at):
+            case Admit(pods, source_label, ends_at, pool=pool):
                 for pod in pods:
-                    cluster.admit(pod, source_label, ends_at)
+                    cluster.admit(pod, source_label, ends_at, pool)
             case MarkReady(node):
                 cluster.mark_ready(node)
             case StartDrain(node, reason):

@@ -63,12 +63,13 @@ class SettleLaunch:
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """Take the gate off these pods (a gang: all of them) and pin them to a source."""
+    """Take the gate off these pods (a gang: all of them) and pin them to a source in a pool: pools may share one."""
 
     pods: tuple[str, ...]  # uids
     source_label: str
     ends_at: datetime | None  # the source's deadline, so that the pod knows from its first moment
     reason: str
+    pool: str = ""  # empty: any
 
 
 @dataclass(frozen=True, slots=True)

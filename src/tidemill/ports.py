@@ -92,7 +92,7 @@ class Cluster(Protocol):
 
     def view(self) -> ClusterView: ...
 
-    def admit(self, pod: str, source_label: str, ends_at: datetime | None) -> None:
+    def admit(self, pod: str, source_label: str, ends_at: datetime | None, pool: str = "") -> None:
         """One patch: the gate off, the source pinned by node selector, its end announced. Idempotent."""
         ...
 

@@ -175,3 +175,13 @@ def test_capacity_without_an_end_takes_work_without_an_end():
     forever = pod(gpus=1, expected="9000h")
     up = node(source=ON_DEMAND, pool="g6", instance_type="g6.xlarge")
     assert admitted(decide(spec(hourly_pool()), world(up, forever))) == {"uid-train-1": "on-demand"}
+
+
+def test_a_pod_is_admitted_to_a_pool_and_not_only_to_a_source_that_pools_share():
+    """On-demand nodes of two pools carry the same source label: the pin names the pool too."""
+    plan = decide(
+        spec(hourly_pool("g6")),
+        world(node(source=ON_DEMAND, pool="g6", instance_type="g6.xlarge"), pod(gpus=1)),
+    )
+    (admit,) = of(plan, Admit)
+    assert (admit.source_label, admit.pool) == ("on-demand", "g6")

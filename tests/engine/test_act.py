@@ -37,7 +37,10 @@ def outside() -> Outside:
 @pytest.mark.parametrize(
     ("action", "asked"),
     [
-        (Admit(("a", "b"), "cr-1", None, ""), [("admit", "a", "cr-1", None), ("admit", "b", "cr-1", None)]),
+        (
+            Admit(("a", "b"), "cr-1", None, "", "train"),
+            [("admit", "a", "cr-1", None, "train"), ("admit", "b", "cr-1", None, "train")],
+        ),
         (MarkReady("n", ""), [("mark_ready", "n")]),
         (StartDrain("n", "why"), [("start_drain", "n", "why")]),
         (AnnounceEnd("a", ahead("1h"), ""), [("announce_end", "a", ahead("1h"))]),

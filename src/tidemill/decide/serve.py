@@ -130,7 +130,7 @@ def _start_or_wait(draft: Draft, placement: Placement) -> None:
             where = f"{len(rooms)} nodes of {source.label}" if item.gang else room.name
             draft.do(
                 Admit(tuple(pod.uid for pod in item.pods), source.label, end.deadline,
-                      f"there is room and time on {where}")
+                      f"there is room and time on {where}", _pool_of(room))
             )  # fmt: skip
         return
     for pod, room in zip(item.pods, rooms, strict=True):
@@ -147,6 +147,10 @@ def _start_or_wait(draft: Draft, placement: Placement) -> None:
             draft.hold(
                 pod, "launching", f"a {_opening_words(room)} is being launched for it", draft.now + BOOT
             )
+
+
+def _pool_of(room: Room) -> str:
+    return room.group.template.pool.name if room.group.template is not None else ""
 
 
 def _wake_when_too_late(draft: Draft, item: Item, room: Room) -> None:

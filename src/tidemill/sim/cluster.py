@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from tidemill.catalog import Catalog
 from tidemill.ports import ClusterView
@@ -72,11 +73,14 @@ class SimCluster:
             self._view = ClusterView(nodes, pods, budgets, self._objects.pods_by_node())
         return self._view
 
-    def admit(self, pod: str, source_label: str, ends_at: datetime | None) -> None:
+    def admit(self, pod: str, source_label: str, ends_at: datetime | None, pool: str = "") -> None:
         """A pin cannot be taken back: for a pod that has no gate any more, nothing changes."""
         found = self._objects.pod(pod)
         if found.gated:
-            self._objects.put_pod(replace(found, gated=False, pinned_to=source_label, ends_at=ends_at))
+            shape = _in_pool(found.shape, pool) if pool else found.shape
+            self._objects.put_pod(
+                replace(found, gated=False, pinned_to=source_label, ends_at=ends_at, shape=shape)
+            )
 
     def mark_ready(self, node: str) -> None:
         found = self._objects.node(node)
@@ -279,3 +283,9 @@ class SimCluster:
     def __repr__(self) -> str:
         held = f"{len(self._objects.nodes)} nodes, {len(self._objects.pods)} pods"
         return f"<SimCluster at {format_instant(self._timeline.now())}: {held}>"
+
+
+@lru_cache(maxsize=4096)
+def _in_pool(shape: PodShape, pool: str) -> PodShape:
+    """A pin is a node selector; pods of one template stay of one shape."""
+    return replace(shape, node_selector=(*shape.node_selector, (names.LABEL_POOL, pool)))
