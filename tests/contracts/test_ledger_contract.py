@@ -94,6 +94,16 @@ def test_an_envelope_put_to_approval_again_has_no_verdicts_yet(ledger: Ledger):
     assert [one.who for one in ledger.purchases()[0].verdicts] == ["bo"]
 
 
+@pytest.mark.requirement("CB-3")
+def test_an_approval_cannot_be_carried_over_to_another_envelope(ledger: Ledger):
+    approved = intent("approved", approved_by=("ana",))
+    ledger.propose(approved)
+    dearer = intent("approved", approved_by=("ana",), inside={"max_fee_usd": 40_000})
+    with pytest.raises(Refused, match="another envelope"):
+        ledger.advance(approved, dearer)
+    assert ledger.purchases() == (approved,)
+
+
 def test_everything_an_intent_says_comes_back(ledger: Ledger):
     said = intent(
         "confirmed", approved_by=("ana",), state_at=NOW, reservation_ids=("cr-2", "cr-1"), fee_usd=25_000,

@@ -53,7 +53,7 @@ class MemoryLedger:
         self._purchases.setdefault(intent.id, intent)
 
     def advance(self, before: PurchaseIntent, after: PurchaseIntent) -> None:
-        refuse_if_moved(self._purchases.get(before.id), before, after)
+        refuse_a_wrong_move(self._purchases.get(before.id), before, after)
         self._purchases[before.id] = after
 
     def meter(self, line: CostLine) -> None:
@@ -94,8 +94,8 @@ class MemoryLedger:
         return Spending(fees, tuple(sorted(sums.items())))
 
 
-def refuse_if_moved(held: PurchaseIntent | None, before: PurchaseIntent, after: PurchaseIntent) -> None:
-    """Whoever decided on a reading that is no longer true must read again."""
+def refuse_a_wrong_move(held: PurchaseIntent | None, before: PurchaseIntent, after: PurchaseIntent) -> None:
+    """Whoever decided on a reading that is no longer true must read again; a verdict serves one envelope alone."""
     if after.id != before.id:
         raise Refused(f"purchase {before.id} cannot become {after.id}")
     if held is None:
@@ -104,3 +104,5 @@ def refuse_if_moved(held: PurchaseIntent | None, before: PurchaseIntent, after: 
         raise Refused(f"purchase {before.id} is {held.state.value} by now, not {before.state.value}")
     if held.verdicts != before.verdicts:
         raise Refused(f"somebody decided on purchase {before.id} meanwhile; look again")
+    if after.envelope != held.envelope and any(one in held.verdicts for one in after.verdicts):
+        raise Refused(f"what was said on purchase {before.id} was said of another envelope; ask again")

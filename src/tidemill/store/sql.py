@@ -19,7 +19,7 @@ from tidemill.errors import Refused
 from tidemill.ports import Clock
 from tidemill.store import schema
 from tidemill.store.database import Database
-from tidemill.store.memory import FAILURES_KEPT, MAY_COST, refuse_if_moved
+from tidemill.store.memory import FAILURES_KEPT, MAY_COST, refuse_a_wrong_move
 from tidemill.store.months import bounds, by_month, month_of
 from tidemill.store.rows import (
     cost_of,
@@ -134,7 +134,7 @@ class SqlLedger:
     def advance(self, before: PurchaseIntent, after: PurchaseIntent) -> None:
         with self._writing() as connection:
             row, held = self._held(connection, before.id)
-            refuse_if_moved(held, before, after)
+            refuse_a_wrong_move(held, before, after)
             assert row is not None and held is not None
             kept = len(held.verdicts)
             goes_on = after.verdicts[:kept] == held.verdicts
