@@ -196,7 +196,11 @@ def test_a_long_queue_gets_as_many_nodes_as_the_money_lasts_for():
     papers = documents(hourly=5000, monthly=600)
     for waiting in (4, 5, 9):
         jobs = [pod(f"j-{n}", gpus=8, expected="2h", overflow=True) for n in range(waiting)]
-        assert launched(decide(papers, world(jobs))) == 4
+        plan = decide(papers, world(jobs))
+        assert launched(plan) == 4
+        left = [one for one in plan.unmet if one.code != "launching"]
+        assert {one.code for one in left} <= {"budget", "held"}
+        assert len(left) == waiting - 4
 
 
 def test_new_work_does_not_take_the_money_from_work_that_runs():

@@ -44,6 +44,7 @@ def test_a_node_that_comes_free_is_kept_for_an_old_gang():
     assert not admitted(plan)
     assert "nodes of cr-1 are kept for it" in why(plan, there.pods[1]).reason
     assert why(plan, there.pods[1]).earliest == ahead("1h")
+    assert "kept for a gang that has waited longer" in why(plan, newcomer).reason
 
 
 def test_a_gang_that_just_came_holds_nobody_back():

@@ -132,6 +132,11 @@ def _closest(draft: Draft, item: Item, pool: ComputePool, words: set[str | None]
             "held",
             f"its rules about other pods (affinity, spread, ports) leave no place in pool {pool.name}",
         )
+    if None in words and item.terms.overflow and any(one.purse for one in found.openings if one.pool is pool):
+        sentence = (
+            f"the money for overflow of pool {pool.name} would not last until it and what runs there are done"
+        )
+        return Answer(29, "budget", sentence)
     if "limit" in words:
         return Answer(30, "limit", f"pool {pool.name} has reached its limits ({_limits(pool)})")
     if "resting" in words:
@@ -144,6 +149,10 @@ def _closest(draft: Draft, item: Item, pool: ComputePool, words: set[str | None]
         )  # fmt: skip
     if "money" in words and item.terms.overflow:
         return Answer(29, "budget", f"the overflow caps or the budget of pool {pool.name} are used up")
+    kept = _kept_from(draft, item, pool, found)
+    if kept is not None:
+        whom = f"a gang that has waited longer, from {format_instant(kept)}"
+        return Answer(28, "held", f"the free nodes of pool {pool.name} are kept for {whom}")
     if "full" in words or _busy(draft, item, pool, found):
         return Answer(28, "no-capacity", f"every node pool {pool.name} can have is taken")
     if "time" in words or _too_short(item, pool, found):
@@ -252,6 +261,22 @@ def _busy(draft: Draft, item: Item, pool: ComputePool, found: Rooms) -> bool:
     return any(
         group.template is not None and group.template.pool is pool and may_use(draft, item, group)
         for group in found.groups.values()
+    )
+
+
+def _kept_from(draft: Draft, item: Item, pool: ComputePool, found: Rooms) -> datetime | None:
+    """From when room that would do for it is promised to a gang."""
+    return min(
+        (
+            room.claimed_from
+            for group in found.groups.values()
+            if group.template is not None and group.template.pool is pool and may_use(draft, item, group)
+            for room in group.rooms
+            if room.claimed_by is not None
+            and room.claimed_from is not None
+            and fits(item.shape.requests, room.free)
+        ),
+        default=None,
     )
 
 
