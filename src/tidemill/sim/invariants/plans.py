@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from tidemill.engine import Tick
-from tidemill.plan import Action, StartDrain
+from tidemill.plan import Action, Launch, StartDrain
 from tidemill.sim.invariants.truth import Findings, Truth
 from tidemill.world import Pod
 
@@ -22,7 +22,8 @@ DECIDE_TWICE_EVERY = 37
 # 10: more often than this within the hour is a loop. What legitimately repeats does so every ten minutes.
 REPEAT_BOUND = 15
 REPEAT_SPAN = timedelta(hours=1)
-# So many unused nodes, or three times a reservation's size, given back within a day: launched for nothing.
+# So many unused nodes, or three times a reservation's size, or a quarter of those launched, given back within a day:
+# launched for nothing.
 UNUSED_BOUND = 15
 UNUSED_SPAN = timedelta(days=1)
 # What failed this way may be tried again; a success, or a refusal asked for again, may not.
@@ -57,6 +58,10 @@ class Plans:
                 yield 10, (kind, about, f"{times} times within the hour")
 
     def _given_back(self, truth: Truth, tick: Tick, action: Action) -> Findings:
+        if isinstance(action, Launch):
+            source = f"{action.intent.pool} on {action.intent.source.label}"
+            for _ in range(action.intent.count):
+                self._noted("launched", source, tick.world.now, UNUSED_SPAN)
         if not isinstance(action, StartDrain):
             return
         node = next((one for one in tick.world.nodes if one.name == action.node), None)
@@ -67,7 +72,8 @@ class Plans:
         source = f"{node.instance.pool} on {node.instance.source.label}"
         times = self._noted("unused", source, tick.world.now, UNUSED_SPAN)
         held = truth.cloud.reservation(node.instance.source.id)
-        if times > max(UNUSED_BOUND, 3 * held.count if held else 0):
+        launched = len(self._done["launched", source])  # of many, some come too late for whom they were meant
+        if times > max(UNUSED_BOUND, launched // 4, 3 * held.count if held else 0):
             yield 10, (source, f"{times} nodes given back unused within a day")
 
     def _noted(self, kind: str, about: str, now: datetime, span: timedelta) -> int:
