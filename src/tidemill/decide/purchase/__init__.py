@@ -17,10 +17,11 @@ from tidemill.decide.purchase.question import ExtensionOffer, Policy, PoolDemand
 from tidemill.decide.purchase.read import bought_gpu_hours, cover_of, short_gpu_hours
 from tidemill.decide.purchase.screen import holdings, screen_extensions, screen_offers
 from tidemill.decide.purchase.second import runner_up, sensitivity
-from tidemill.errors import SpecError
 from tidemill.world import Reservation
 
 __all__ = ["plan", "priced"]
+
+_CENT = 0.01  # two covers this close cost the same
 
 
 def plan(
@@ -37,7 +38,9 @@ def plan(
     longer, not_longer = screen_extensions(extensions, held, policy)
     # 2. The cheapest cover, first as if money were no limit: it often is none.
     program = CoverProgram(cut(demand, held, kept, longer, prices, policy))
-    best, bound_usd, unlimited = _cheapest(program)
+    found = _cheapest(program)
+    assert found is not None  # to buy nothing keeps every rule
+    best, bound_usd, unlimited = found
     # 3. The next best, which takes the first place if the search had stopped short of it.
     best, second = _with_second(program, best)
     # 4. What it costs an hour, what would change it, and where blocks follow each other.
@@ -77,29 +80,28 @@ def priced(
     return _priced(CoverProgram(cut(demand, held, kept, longer, prices, policy)), ids)
 
 
-def _cheapest(program: CoverProgram) -> tuple[Cover, float, Cover | None]:
+def _cheapest(
+    program: CoverProgram, unlike: tuple[frozenset[str], ...] = ()
+) -> tuple[Cover, float, Cover | None] | None:
     """The cover, a bound on what any could cost, and what would be done without ceilings if that differs."""
-    found = program.solve(free=True)
-    assert found is not None  # to buy nothing breaks no rule
+    found = program.solve(free=True, unlike=unlike)
+    if found is None:
+        return None
     ids = program.chosen(found)
     free, limited = _priced(program, ids, free=True), _priced(program, ids)
-    assert free is not None
-    if limited is not None and limited.cost.total_usd <= free.cost.total_usd + 1e-6:
-        return limited, found.bound, None
-    best = program.solve()
-    if best is None:
-        raise SpecError("no plan keeps the ceilings, not even to buy nothing")
-    cover = _priced(program, program.chosen(best))
-    assert cover is not None
-    return cover, best.bound, free
+    if free is None or (limited is not None and limited.cost.total_usd <= free.cost.total_usd + _CENT):
+        return (limited, found.bound, None) if limited is not None else None
+    best = program.solve(unlike=unlike)
+    cover = _priced(program, program.chosen(best)) if best is not None else None
+    return (cover, best.bound, free) if best is not None and cover is not None else None
 
 
 def _with_second(program: CoverProgram, best: Cover) -> tuple[Cover, RunnerUp | None]:
-    found = program.solve(unlike=[best.ids])
-    second = _priced(program, program.chosen(found)) if found is not None else None
-    if second is None:
+    found = _cheapest(program, (best.ids,))
+    if found is None:
         return best, None
-    if second.cost.total_usd < best.cost.total_usd - 1e-6:
+    second = found[0]
+    if second.cost.total_usd < best.cost.total_usd - _CENT:
         best, second = second, best
     return best, runner_up(best, second)
 

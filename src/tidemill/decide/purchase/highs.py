@@ -6,7 +6,7 @@ extra `plan`. Without it nothing is planned: a guess is no ground for spending t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,26 +44,34 @@ class Program:
     def solve(
         self,
         *,
-        more: Iterable[tuple[float, float, Mapping[int, float]]] = (),
+        more: Sequence[tuple[float, float, Mapping[int, float]]] = (),
         fixed: Mapping[int, float] | None = None,
+        whole: Iterable[int] = (),
         gap: float = 0.0,
         most_nodes: int = 2**31 - 1,
     ) -> Solution | None:
-        """With more rows, and some columns fixed, for this time only. None: there is no solution."""
+        """With more rows, some columns fixed and some whole for this time only. None: there is no solution."""
         highspy = _highspy()
+        if not self._cost:  # HiGHS has no answer to an empty question
+            return None if any(low > 0 for low, _, _ in more) else Solution((), 0.0, 0.0)
         solver = highspy.Highs()
         for option, value in (
             ("output_flag", False), ("threads", 1), ("parallel", "off"), ("random_seed", 0),
+            # Restarts pay on long searches; these end at the root or soon after, and take half as long without.
+            ("mip_allow_restart", False),
             ("mip_rel_gap", gap), ("mip_abs_gap", 1e-6), ("mip_max_nodes", most_nodes),
         ):  # fmt: skip
             solver.setOptionValue(option, value)
-        solver.passModel(self._model(highspy, [*self._rows, *more], fixed or {}))
+        kinds = list(self._whole)
+        for column in whole:
+            kinds[column] = True
+        solver.passModel(self._model(highspy, [*self._rows, *more], fixed or {}, kinds))
         solver.run()
         info = solver.getInfo()
         if info.primal_solution_status != int(highspy.SolutionStatus.kSolutionStatusFeasible):
             return None
         objective = float(info.objective_function_value)
-        bound = float(info.mip_dual_bound) if any(self._whole) else objective
+        bound = float(info.mip_dual_bound) if any(kinds) else objective
         return Solution(tuple(solver.getSolution().col_value), objective, bound)
 
     def _model(
@@ -71,6 +79,7 @@ class Program:
         highspy: Any,
         rows: list[tuple[float, float, Mapping[int, float]]],
         fixed: Mapping[int, float],
+        whole: list[bool],
     ) -> Any:
         model = highspy.HighsLp()
         model.num_col_, model.num_row_ = len(self._cost), len(rows)
@@ -86,9 +95,9 @@ class Program:
         model.a_matrix_.start_ = starts
         model.a_matrix_.index_ = [column for _, _, terms in rows for column in terms]
         model.a_matrix_.value_ = [float(value) for _, _, terms in rows for value in terms.values()]
-        if any(self._whole):
+        if any(whole):
             kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
-            model.integrality_ = [kinds[whole] for whole in self._whole]
+            model.integrality_ = [kinds[one] for one in whole]
         return model
 
 

@@ -55,7 +55,13 @@ class CoverProgram:
         """The best; `free`: as if there were no ceilings; `unlike`: other than these sets of offers."""
         policy = self.problem.policy
         more = [*(() if free else self._money), *(self._other_than(ids) for ids in unlike)]
-        return self._program.solve(more=more, gap=policy.gap, most_nodes=policy.most_nodes)
+        return self._program.solve(
+            more=more, whole=self._split_by_money(free), gap=policy.gap, most_nodes=policy.most_nodes
+        )
+
+    def _split_by_money(self, free: bool) -> Iterable[int]:
+        """A ceiling could buy half an instance; without one, instances come out whole by themselves."""
+        return () if free else self.on_demand.values()
 
     def price(self, ids: frozenset[str], *, free: bool = False, blocks_only: bool = False) -> Solution | None:
         """What it costs to take exactly these offers, for the pools they serve best. None: against a rule."""
@@ -68,7 +74,14 @@ class CoverProgram:
                 fixed |= dict.fromkeys(columns, 0.0)
         if blocks_only:
             fixed |= dict.fromkeys(self.on_demand.values(), 0.0)
-        return self._program.solve(more=[*wanted, *(() if free else self._money)], fixed=fixed)
+        policy = self.problem.policy
+        return self._program.solve(
+            more=[*wanted, *(() if free else self._money)],
+            fixed=fixed,
+            whole=self._split_by_money(free),
+            gap=policy.gap / 10,  # to the last cent it can take minutes where a ceiling binds
+            most_nodes=policy.most_nodes,
+        )
 
     def chosen(self, solution: Solution) -> frozenset[str]:
         return frozenset(

@@ -1,0 +1,82 @@
+"""On cases small enough to try everything, the planner is as cheap as the cheapest, and its runner-up as the second."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+
+import pytest
+
+from tests.purchase.asked import Asked, asked, block, extension, needs, offer
+from tests.purchase.by_hand import cheapest
+from tidemill.decide.purchase.question import Ceilings
+from tidemill.world import Offer
+
+SEEDS = range(60)
+
+
+def drawn(seed: int) -> Asked:
+    """A week or so, up to five offers in two zones, perhaps a block that can be extended, perhaps two pools."""
+    chance = random.Random(seed)
+    pools = chance.choice([1, 1, 2])
+    one_zone = chance.random() < 0.4
+    demand = [
+        needs(
+            *((start, start + chance.choice([1, 2, 3.5]), chance.randrange(1, 4)) for start in (0, 2, 5)),
+            pool=pool,
+            penalty_usd_gpu_h=chance.choice([3.0, 8.0, 30.0]),
+            warm_up=timedelta(minutes=chance.choice([0, 15, 45])),
+            one_zone=one_zone,
+        )
+        for pool in ("serve", "train")[:pools]
+    ]
+    offers = _offers(chance, 5 if pools == 1 else 4)
+    held = (block("cr-1", -3, 2, count=chance.randrange(1, 3)),) if chance.random() < 0.5 else ()
+    rate = 24 * 37.76 * (held[0].count if held else 0)
+    extensions = tuple(
+        extension(f"cbe-{by}", "cr-1", 2 + by, round(rate * by * chance.uniform(0.7, 1.4)))
+        for by in (1, 3)
+        if held
+    )
+    budget = chance.choice([10_000_000, 12_000, 25_000])
+    return asked(
+        *demand,
+        on_demand_usd_h=chance.choice([None, 55.04, 90.0]),
+        offers=offers,
+        owned=held,
+        extensions=extensions,
+        ceilings=Ceilings(10_000_000, budget),
+    )
+
+
+def _offers(chance: random.Random, most: int) -> tuple[Offer, ...]:
+    found = []
+    for number in range(chance.randrange(2, most + 1)):
+        start, days, count = chance.randrange(0, 6), chance.randrange(1, 6), chance.randrange(1, 4)
+        fee_usd = round(37.76 * 24 * days * count * chance.uniform(0.6, 1.5))
+        found.append(offer(f"cb-{number}", start, days, fee_usd, count=count, zone=chance.choice("ab")))
+    return tuple(found)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_plan_is_the_cheapest_of_all_sets_and_its_runner_up_the_second(seed):
+    question = drawn(seed)
+    covers, found = cheapest(question), question.plan()
+    assert found.cover.cost.total_usd == pytest.approx(covers[0][0], abs=0.02)
+    assert {ids: cost for cost, ids in covers}[found.cover.ids] == pytest.approx(covers[0][0], abs=0.02)
+    assert found.gap < 1e-4
+    assert found.cover.cost.spent_usd <= question.policy.ceilings.monthly_usd + 1e-6
+    assert (found.runner_up is None) == (len(covers) == 1)
+    if found.runner_up is not None:
+        assert found.runner_up.cover.cost.total_usd == pytest.approx(covers[1][0], abs=0.02)
+        assert found.runner_up.cover.ids != found.cover.ids
+        assert found.runner_up.why
+
+
+def test_the_cases_are_not_all_of_one_kind():
+    plans = [drawn(seed).plan() for seed in SEEDS]
+    assert sum(bool(one.cover.buys) for one in plans) > 20
+    assert sum(bool(one.cover.extends) for one in plans) > 5
+    assert sum(bool(one.cover.on_demand) for one in plans) > 10
+    assert sum(bool(one.cover.uncovered) for one in plans) > 10
+    assert sum(one.sensitivity.budget_binds for one in plans) > 5

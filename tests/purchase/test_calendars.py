@@ -1,0 +1,71 @@
+"""Demand calendars, and ten recorded ones on which the plan is set against a plain rule."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+
+from benchmarks.purchase import RULE_LENGTHS, Question, compare, first_offer, recorded
+from tidemill.decide.purchase.answer import PurchasePlan
+from tidemill.decide.purchase.calendar import Constant, Step, Together, Weekly, WeekSpan, Windows, levels
+from tidemill.errors import SpecError
+
+MONDAY = datetime(2026, 11, 16, tzinfo=UTC)
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+
+
+@pytest.mark.parametrize("question", recorded(), ids=lambda one: one.name)
+def test_is_cheaper_than_the_first_offer_of_the_same_length_each_time(question: Question):
+    found = compare(question)
+    assert found.ours.gap <= 0.01
+    assert found.ours.cover.cost.total_usd < found.rule.cost.total_usd
+    for usd in by_month(question, found.ours).values():
+        assert usd <= question.policy.ceilings.monthly_usd + 1e-6
+
+
+def by_month(question: Question, found: PurchasePlan) -> dict[tuple[int, int], float]:
+    """Money out, hour by hour; warm-ups, which are also within the ceiling, left aside."""
+    now = question.policy.now
+    months = {(now.year, now.month): float(found.cover.cost.fees_usd)}
+    for run in found.cover.on_demand:
+        usd_h = question.prices[run.instance_type].on_demand_usd_h or 0.0
+        at = run.start
+        while at < run.end:
+            until = min(run.end, at.replace(minute=0) + HOUR)
+            usd = usd_h * run.instances * ((until - at) / HOUR)
+            months[at.year, at.month] = months.get((at.year, at.month), 0.0) + usd
+            at = until
+    return months
+
+
+def test_there_are_ten_and_the_rule_buys_in_each():
+    found = recorded()
+    assert len(found) == 10
+    assert all(len(first_offer(one, days)) >= 2 for one in found for days in RULE_LENGTHS)
+
+
+def test_a_week_repeats_and_is_clipped():
+    office = Weekly((WeekSpan(8 * HOUR, 20 * HOUR, 3),))
+    steps = office.steps(MONDAY + 10 * HOUR, MONDAY + 8 * DAY)
+    assert steps == (
+        Step(MONDAY + 10 * HOUR, MONDAY + 20 * HOUR, 3),
+        Step(MONDAY + 7 * DAY + 8 * HOUR, MONDAY + 7 * DAY + 20 * HOUR, 3),
+    )
+
+
+def test_calendars_together_add_up_without_gaps():
+    both = Together(
+        (Constant(2), Windows((Step(MONDAY, MONDAY + DAY, 4), Step(MONDAY, MONDAY + 2 * DAY, 1))))
+    )
+    found = levels(both, MONDAY - DAY, MONDAY + 3 * DAY)
+    assert [step.amount for step in found] == [2, 7, 3, 2]
+    assert all(one.end == other.start for one, other in pairwise(found))
+
+
+def test_steps_that_run_backwards_are_refused():
+    with pytest.raises(SpecError, match="end after"):
+        Step(MONDAY, MONDAY, 1)
+    with pytest.raises(SpecError, match="one week"):
+        WeekSpan(6 * DAY, 8 * DAY, 1)
