@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidemill.decide.problem import Flavour, Place, Problem, Solution
+from tidemill.decide.solver.binding import lonely
 from tidemill.decide.solver.crowd import gather
 from tidemill.decide.solver.fill import Filler
 from tidemill.decide.solver.ground import Ground
@@ -29,8 +30,8 @@ def everybody_is_content(problem: Problem, solution: Solution) -> bool:
     for place, asks in here.items():
         for ask in asks:
             filler.put(filler.bins[place], crowd_of[ask], [ask])
-    census = take_census(stood, found, filler, crowd_of)
-    return all(census.content(party) for party in census.parties) and not census.lonely()
+    census = take_census(stood, found, filler)
+    return all(map(census.content, census.everybody())) and not lonely(census)
 
 
 def passed_over(problem: Problem, solution: Solution) -> int:

@@ -25,8 +25,8 @@ Wants = tuple[tuple[int, int], ...]  # (dimension, amount)
 
 class Bin:
     __slots__ = (
-        "asks", "caps", "counts", "eligibilities", "free", "group", "ladder", "number", "place", "ports",
-        "refuses", "rung", "site", "stratum",
+        "asks", "caps", "counts", "eligibilities", "free", "group", "kept_caps", "ladder", "number", "place",
+        "ports", "refuses", "rung", "site", "stratum",
     )  # fmt: skip
 
     def __init__(self, number: int, site: Site, free: Iterable[int]) -> None:
@@ -36,6 +36,7 @@ class Bin:
         self.asks: list[int] = []
         self.counts: dict[int, int] = {}  # host counters
         self.caps: dict[int, int] = {}  # host counters somebody here minds -> how many there may be
+        self.kept_caps: dict[int, int] = {}  # those of the caps that residents mind, whoever comes and goes
         self.refuses = 0  # bits of whom it has no place for, see `company.Steps`
         self.ports: set[tuple[str, int, str]] | None = None
         self.place = -1  # index of the place, or -1: a new node
@@ -124,7 +125,7 @@ class Bin:
         for counter in crowd.host_moves:
             self.counts[counter] -= 1
         if crowd.host_caps:
-            self.caps = {}
+            self.caps = self.kept_caps.copy()
             for other in staying:
                 for counter, cap, _ in other.host_caps if other is not None else ():
                     self.caps[counter] = min(cap, self.caps.get(counter, cap))

@@ -27,6 +27,7 @@ class Filler:
         finest = min((weight for weight in weights if weight), default=1.0)
         self.scale = [round(weight / finest * 16) for weight in weights]  # the same, in whole numbers
         self.bins: list[Bin] = []
+        self._numbers = 0  # given to bins so far
         self.by_site: dict[Site, list[Bin]] = {}
         self.shelves: dict[Site, Shelf] = {}
         self._stands: dict[tuple[int, int | str], bool] = {}
@@ -37,6 +38,7 @@ class Filler:
     def add(self, one: Bin) -> None:
         self._note(one)
         self.bins.append(one)
+        self._numbers += 1
         self.by_site.setdefault(one.site, []).append(one)
         self._shelf(one).add(one)
 
@@ -170,7 +172,7 @@ class Filler:
         """A new bin that nobody knows of yet."""
         ladder = self.ground.ladder(stratum, crowd.alone)
         assert ladder is not None
-        one = Bin(len(self.bins), (stratum.rank, stratum.domain), ladder.capacities[rung])
+        one = Bin(self._numbers, (stratum.rank, stratum.domain), ladder.capacities[rung])
         one.stratum, one.ladder, one.rung, one.eligibilities = stratum, ladder, rung, crowd.alone
         return one
 
@@ -190,19 +192,23 @@ class Filler:
         nodes = min(len(asks) // each, ground.how_many(stratum, consumes))
         shelf, bins, here = self.shelves[one.site], self.bins, self.by_site[one.site]
         for place in range(nodes):
-            other = one.twin(len(bins), asks[place * each : place * each + each])
+            other = one.twin(self._numbers + place, asks[place * each : place * each + each])
             bins.append(other)
             here.append(other)
             shelf.add(other)
+        self._numbers += nodes
         if stratum.stock:
             ground.stocks[stratum.stock] -= nodes
         ground.spend(stratum, consumes, nodes)
         return asks[nodes * each :]
 
     def close(self, one: Bin) -> None:
-        """The last bin opened, not used after all."""
-        assert one is self.bins[-1] and not one.asks and one.stratum is not None and one.ladder is not None
-        self.bins.pop()
+        """A new bin that nobody uses after all: what it took of stock and limits is given back."""
+        assert not one.asks and one.stratum is not None and one.ladder is not None
+        if one is self.bins[-1]:
+            self.bins.pop()
+        else:
+            self.bins.remove(one)
         self.by_site[one.site].remove(one)
         self.shelves[one.site].remove(one)
         if one.stratum.stock:

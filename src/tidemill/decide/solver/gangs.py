@@ -104,7 +104,7 @@ def _try(
             for one, asks in reversed(taken):
                 for ask in asks:
                     filler.take_off(one, offer.crowd, ask)
-                if one.place < 0 and not one.asks and one is filler.bins[-1]:
+                if one.place < 0 and not one.asks:
                     filler.close(one)
     return cost if whole else None
 
@@ -166,6 +166,12 @@ def room_in(filler: Filler, crowd: Crowd, domain: Domain, wanted: int) -> bool:
         _has_plenty(filler, crowd, stratum, wanted) for stratum in filler.ground.by_domain.get(domain, ())
     ):
         return True
+    for site in filler.sites((domain,)):
+        for there in filler.by_site.get(site, ()):
+            if filler.may_stand(crowd, there):
+                wanted -= min(there.room(crowd.wants), there.tolerance(crowd))
+                if wanted <= 0:
+                    return True
     purse = _Purse(filler)
     for one in sorted(_types(crowd, filler, domain), key=lambda one: -one.each):
         count = min(-(-wanted // one.each), purse.most(one.stratum, one.flavour))
@@ -173,33 +179,30 @@ def room_in(filler: Filler, crowd: Crowd, domain: Domain, wanted: int) -> bool:
         wanted -= count * one.each
         if wanted <= 0:
             return True
-    for site in filler.sites((domain,)):
-        for there in filler.by_site.get(site, ()):
-            if filler.may_stand(crowd, there):
-                wanted -= min(there.room(crowd.wants), there.tolerance(crowd))
-                if wanted <= 0:
-                    return True
     return False
 
 
 def _has_plenty(filler: Filler, crowd: Crowd, stratum: Stratum, wanted: int) -> bool:
-    """The usual answer at once: would the largest type do, one pod on each?"""
-    ground = filler.ground
-    ladder = ground.ladder(stratum, crowd.alone)
-    if ladder is None or (stratum.stock and ground.stocks.get(stratum.stock, 0) < wanted):
+    """The usual answer at once: would the largest type do?"""
+    ladder = filler.ground.ladder(stratum, crowd.alone)
+    each = min(_holds(ladder, -1, crowd), _together(crowd)) if ladder is not None else 0
+    if ladder is None or each <= 0:
         return False
-    left, top = ground.budgets.get(stratum.budget), ladder.flavours[-1]
-    if left and any(left.get(name, NO_END) < used * wanted for name, used in top.consumes.items()):
-        return False
-    capacity = ladder.capacities[-1]
-    return all(capacity[place] >= amount for place, amount in crowd.wants)
+    return filler.ground.how_many(stratum, ladder.flavours[-1].consumes) >= -(-wanted // each)
+
+
+def _together(crowd: Crowd) -> int:
+    """How many of a crowd put up with each other on one host."""
+    return 1 if crowd.ports else min((cap for _, cap, own in crowd.host_caps if own), default=NO_END)
 
 
 def _types(crowd: Crowd, filler: Filler, domain: Domain) -> list[_Nodes]:
     """What could be opened for a crowd in a domain, and how many of each if nothing else is."""
-    alone = 1 if crowd.ports else min((cap for _, cap, own in crowd.host_caps if own), default=NO_END)
+    alone = _together(crowd)
     purse, found = _Purse(filler), []
     for stratum in filler.ground.by_domain.get(domain, ()):
+        if stratum.stock and filler.ground.stocks.get(stratum.stock, 0) < 1:
+            continue
         ladder = filler.ground.ladder(stratum, crowd.alone)
         for rung, flavour in enumerate(ladder.flavours if ladder is not None else ()):
             assert ladder is not None

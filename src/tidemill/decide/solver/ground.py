@@ -25,6 +25,10 @@ Site = tuple[
 ]  # bins of one rank in one domain: what is compared, sorted and filled together
 
 
+# Values of a topology key that count for a spread, and the places and flavours that do not.
+_Counted = tuple[set[str], list[Place], list[Flavour]]
+
+
 @dataclass(slots=True, eq=False)
 class Ladder:
     """Flavours of one stratum that a set of pods may use, cheapest first, those that are never better left out."""
@@ -146,7 +150,14 @@ class Ground:
             self.by_domain.setdefault(stratum.domain, []).append(stratum)
             self.by_site.setdefault((stratum.rank, stratum.domain), []).append(stratum)
         self.steps, self.bits = found.steps, found.bits
-        self._counted: dict[tuple[int, str, bool, bool], set[str]] = {}
+        self._counted: dict[tuple[int, str, bool, bool], _Counted] = {}
+        self._counters = found.counters
+        self._movers: dict[int, list[Crowd]] = {}  # by counter, one crowd of each eligibility
+        for movers in {
+            (crowd.eligibility, crowd.moves): crowd for crowd in (*found.crowds, *found.gangs)
+        }.values():
+            for counter in movers.moves:
+                self._movers.setdefault(counter, []).append(movers)
         self._profiles = {crowd.eligibility: crowd for crowd in (*found.crowds, *found.gangs)}
 
     def domain_of(self, labels: Mapping[str, str]) -> Domain:
@@ -171,17 +182,51 @@ class Ground:
 
     def counted(self, crowd: Crowd, rule: Spread) -> set[str]:
         """Values of a spread's key that count for a crowd, whether it can go there or not."""
+        return self._look_at(crowd, rule)[0]
+
+    def strays(self, crowd: Crowd, rule: Spread, counter: int) -> bool:
+        """Do pods of this counter stand, or could they, on nodes that do not count for a crowd's spread?"""
+        _, places, flavours = self._look_at(crowd, rule)
+        if not places and not flavours:
+            return False
+        if any(self._meets(counter, place) for place in places):
+            return True
+        return any(
+            self._could_stand(other, places, flavours)
+            for other in self._movers.get(counter, ())
+            if other.eligibility != crowd.eligibility  # its own stand on what counts
+        )
+
+    def _look_at(self, crowd: Crowd, rule: Spread) -> _Counted:
+        """The values that count, and the nodes that do not although they have the key."""
         key = (crowd.eligibility, rule.topology_key, rule.honor_affinity, rule.honor_taints)
         known = self._counted.get(key)
         if known is None:
-            nodes = [(place.labels, place.taints) for place in self.problem.places]
-            nodes += [(flavour.labels, flavour.taints) for flavour in self.problem.flavours]
-            known = self._counted[key] = {
-                labels[rule.topology_key]
-                for labels, taints in nodes
-                if rule.topology_key in labels and counts_for(crowd.shape, rule, labels, taints)
+            places = [one for one in self.problem.places if rule.topology_key in one.labels]
+            flavours = [one for one in self.problem.flavours if rule.topology_key in one.labels]
+            counting = {
+                id(one): one.labels[rule.topology_key]
+                for nodes in (places, flavours)
+                for one in nodes
+                if counts_for(crowd.shape, rule, one.labels, one.taints)
             }
+            known = self._counted[key] = (
+                set(counting.values()),
+                [one for one in places if id(one) not in counting],
+                [one for one in flavours if id(one) not in counting],
+            )
         return known
+
+    def _meets(self, counter: int, place: Place) -> bool:
+        return any(self._counters[counter].matches(one.shape, one.namespace) for one in place.residents)
+
+    def _could_stand(self, crowd: Crowd, places: list[Place], flavours: list[Flavour]) -> bool:
+        uncounted = {id(flavour) for flavour in flavours}
+        for stratum in self.strata if uncounted else ():
+            positions = self.allowed(stratum, crowd.eligibility)
+            if any(id(stratum.flavours[position]) in uncounted for position in positions):
+                return True
+        return any(self.may_stand(crowd, place) for place in places)
 
     # --- who may stand where ---
 

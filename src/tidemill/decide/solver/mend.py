@@ -1,171 +1,198 @@
 """Mend: where something found no room, or pods want particular company, look again at who stands where.
 
-Whoever is not content is taken off (a gang whole), and then everyone without a place tries the nodes there are
-and one new one at a time, with every rule asked exactly. What still finds nothing stays unplaced.
+Whoever is not content is taken off (a gang whole), and nodes that nobody is left on are given back. Then everyone
+without a place tries the nodes there are and one new one at a time, with every rule asked exactly; in the end
+somebody who has a choice makes way for somebody who has none. What still finds nothing stays unplaced.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
+
 from tidemill.decide.problem import Problem
+from tidemill.decide.solver.binding import lonely
 from tidemill.decide.solver.bins import Bin
 from tidemill.decide.solver.census import Census, Party
 from tidemill.decide.solver.crowd import Crowd, Crowds
 from tidemill.decide.solver.fill import Filler
-
-# Trying every node for every pod is for the few: where more than this wait, they wait for want of room.
-_MOST_TRIES = 20_000
+from tidemill.decide.solver.gauges import Gauge
+from tidemill.decide.solver.ground import Site
+from tidemill.decide.solver.seek import Seeker
+from tidemill.spec import names
 
 
 def mend(problem: Problem, found: Crowds, filler: Filler, homeless: list[int]) -> list[int]:
     """The asks that have no place in the end."""
+    seeker = Seeker(problem, found, filler, take_census(problem, found, filler))
+    out = set(homeless) | _Discontent(seeker).take_off()
+    _give_back(seeker)
+    out -= _try_again(seeker, out)
+    if out and problem.budgets:
+        _tighten(seeker)
+        out -= _try_again(seeker, out)
+    return sorted(out)
+
+
+def take_census(problem: Problem, found: Crowds, filler: Filler) -> Census:
+    census = Census(problem, filler, found)
     crowd_of = {ask: crowd for crowd in (*found.crowds, *found.gangs) for ask in crowd.asks}
-    census = take_census(problem, found, filler, crowd_of)
-    out = set(homeless) | _take_off(problem, census, filler)
-    single = [ask for ask in sorted(out) if problem.asks[ask].gang is None]
-    placed = _try_again(problem, single, crowd_of, census, filler)
-    return sorted(out - placed)
-
-
-def take_census(problem: Problem, found: Crowds, filler: Filler, crowd_of: dict[int, Crowd]) -> Census:
-    census = Census(filler, found)
     for one in filler.bins:
-        if one.place >= 0:
-            _count_residents(problem, census, one)
-        parties: dict[int, Party] = {}
+        together: dict[int, tuple[Crowd, list[int]]] = {}
         for ask in one.asks:
             crowd = crowd_of[ask]
-            parties.setdefault(id(crowd), Party(crowd, one, [])).asks.append(ask)
-        for party in parties.values():
-            census.settle(party)
+            together.setdefault(id(crowd), (crowd, []))[1].append(ask)
+        for crowd, asks in together.values():
+            census.settle(crowd, one, asks)
     return census
 
 
-def _count_residents(problem: Problem, census: Census, one: Bin) -> None:
-    for resident in problem.places[one.place].residents:
-        for counter in census.found.counters:
-            value = census.value(one, counter.key)
-            if value is None:
-                continue
-            key = (counter.number, value)
-            if counter.matches(resident.shape, resident.namespace):
-                census.residents[key] = census.residents.get(key, 0) + resident.count
-            for term in resident.shape.anti_affinity:
-                same = (counter.key, counter.selector) == (term.topology_key, term.selector)
-                if same and counter.namespaces == frozenset(term.namespaces or (resident.namespace,)):
-                    census.closed.add(key)
+# --- who is not content -----------------------------------------------------------------------------------
 
 
-def _take_off(problem: Problem, census: Census, filler: Filler) -> set[int]:
-    """Take off who is not content, the least important last placed first, until everybody left is."""
-    off: set[int] = set()
-    while True:
-        unhappy = [party for party in census.parties if party.asks and not census.content(party)]
-        if unhappy:
-            worst = min(unhappy, key=lambda party: (party.crowd.priority, -party.asks[-1]))
-            leaving = [worst.asks[-1]]
-        else:
-            lonely = census.lonely()
-            if not lonely:
-                return off
-            leaving = [ask for party in lonely for ask in party.asks]
-        off |= _remove(problem, census, filler, leaving)
+class _Discontent:
+    """Takes off who is not content, the least important last placed first, until everybody left is."""
+
+    def __init__(self, seeker: Seeker) -> None:
+        self._seeker, self._census = seeker, seeker.census
+        self._off: set[int] = set()
+        self._queue: list[tuple[int, int, Party]] = []
+        self._watching: dict[Gauge, list[Party]] = {}
+        self._members: dict[tuple[str, str], list[tuple[Party, int]]] = {}
+        for party in self._census.everybody():
+            for gauge in self._census.watches(party.crowd):
+                self._watching.setdefault(gauge, []).append(party)
+            for ask in party.asks:
+                gang = _gang(seeker.problem, ask)
+                if gang is not None:
+                    self._members.setdefault(gang, []).append((party, ask))
+
+    def take_off(self) -> set[int]:
+        self._queue = [_turn(party) for party in self._census.everybody() if not self._census.content(party)]
+        heapify(self._queue)
+        while True:
+            while self._queue:
+                party = heappop(self._queue)[2]
+                if party.asks and not self._census.content(party):
+                    self._remove(party, party.asks[-1])
+            left_alone = [(party, ask) for party in lonely(self._census) for ask in party.asks]
+            if not left_alone:
+                return self._off
+            for party, ask in left_alone:
+                if ask not in self._off:
+                    self._remove(party, ask)
+
+    def _remove(self, party: Party, ask: int) -> None:
+        """With the rest of its gang, if it has one."""
+        gang = _gang(self._seeker.problem, ask)
+        self._census.fallen.clear()
+        for of, member in self._members[gang] if gang is not None else [(party, ask)]:
+            if member not in self._off:
+                self._seeker.take_off(of, member)
+                self._off.add(member)
+        upset = {id(party): party}
+        for gauge in self._census.fallen:
+            upset |= {id(one): one for one in self._watching.get(gauge, ())}
+        for one in upset.values():
+            if one.asks and not self._census.content(one):
+                heappush(self._queue, _turn(one))
 
 
-def _remove(problem: Problem, census: Census, filler: Filler, leaving: list[int]) -> set[int]:
-    gangs = {
-        (problem.asks[a].namespace, gang.name) for a in leaving if (gang := problem.asks[a].gang) is not None
-    }
-    gone: set[int] = set()
-    for party in census.parties:
-        mine = [
-            ask
-            for ask in party.asks
-            if ask in leaving or (problem.asks[ask].gang is not None and _gang(problem, ask) in gangs)
-        ]
-        if mine:
-            census.leave(party, mine)
-            for ask in mine:
-                filler.take_off(party.bin, party.crowd, ask)
-            gone.update(mine)
-    return gone
+def _turn(party: Party) -> tuple[int, int, Party]:
+    return (party.crowd.priority, -party.asks[-1], party)
 
 
-def _gang(problem: Problem, ask: int) -> tuple[str, str]:
+def _gang(problem: Problem, ask: int) -> tuple[str, str] | None:
     gang = problem.asks[ask].gang
-    assert gang is not None
-    return (problem.asks[ask].namespace, gang.name)
+    return (problem.asks[ask].namespace, gang.name) if gang is not None else None
 
 
-def _try_again(
-    problem: Problem, asks: list[int], crowd_of: dict[int, Crowd], census: Census, filler: Filler
-) -> set[int]:
+# --- what nobody uses -------------------------------------------------------------------------------------
+
+
+def _give_back(seeker: Seeker) -> None:
+    """New nodes on which nobody is left, with what they took of stocks and limits."""
+    empty = [one for one in seeker.filler.bins if one.place < 0 and not one.asks]
+    for one in empty:
+        seeker.filler.close(one)
+    seeker.census.freed += len(empty)
+
+
+def _tighten(seeker: Seeker) -> None:
+    """Every new node as small as it can be: what it holds beyond that counts against the limits of its pool."""
+    for one in seeker.filler.bins:
+        if one.place < 0:
+            before = one.rung
+            seeker.filler.shrink(one)
+            seeker.census.freed += one.rung != before
+
+
+# --- who has no place -------------------------------------------------------------------------------------
+
+
+def _try_again(seeker: Seeker, asks: Iterable[int]) -> set[int]:
     """In passes, because one pod's place may be the company another waits for."""
     placed: set[int] = set()
-    tries = 0
-    order = sorted(asks, key=lambda ask: (-crowd_of[ask].priority, -crowd_of[ask].size, ask))
-    progress = True
-    while progress and tries < _MOST_TRIES:
-        progress = False
-        hopeless: set[int] = set()
-        for ask in order:
-            crowd = crowd_of[ask]
-            if ask in placed or id(crowd) in hopeless:
-                continue
-            tries += 1
-            if _find(crowd, ask, census, filler):
-                placed.add(ask)
-                progress = True
+    waiting = _in_order(seeker, asks)
+    while waiting:
+        crowds = (seeker.crowd_of[group[0]] for group in waiting)
+        seeker.rule_out({id(crowd): crowd for crowd in crowds}.values())
+        left = []
+        for group in waiting:
+            if _place(seeker, group):
+                placed.update(group)
             else:
-                hopeless.add(id(crowd))
+                left.append(group)
+        if len(left) == len(waiting):
+            break
+        waiting = left
     return placed
 
 
-def _find(crowd: Crowd, ask: int, census: Census, filler: Filler) -> bool:
-    for one in filler.bins:
-        if (
-            one.room(crowd.wants)
-            and filler.may_stand(crowd, one)
-            and one.ports_free(crowd)
-            and _suits(crowd, ask, one, census)
-        ):
-            filler.put(one, crowd, [ask])
-            return True
-    for site in sorted(filler.ground.by_site):
-        opening = filler.best_opening(crowd, site)
-        if opening is None:
-            continue
-        one = filler.open(crowd, opening[1], opening[2])
-        if _suits(crowd, ask, one, census):
-            filler.put(one, crowd, [ask])
-            return True
-        filler.close(one)
-    return False
+def _in_order(seeker: Seeker, asks: Iterable[int]) -> list[list[int]]:
+    """Gangs, and pods by themselves: the important first, then the large."""
+    groups: dict[object, list[int]] = {}
+    for ask in sorted(asks):
+        groups.setdefault(_gang(seeker.problem, ask) or ask, []).append(ask)
+    crowd_of = seeker.crowd_of
+
+    def turn(group: list[int]) -> tuple[float, ...]:
+        size = sum([crowd_of[ask].size for ask in group])
+        return (-crowd_of[group[0]].priority, -len(group), -size, group[0])
+
+    return sorted(groups.values(), key=turn)
 
 
-def _suits(crowd: Crowd, ask: int, one: Bin, census: Census) -> bool:
-    """Put it there in the books only, and ask everybody; take it back if anybody minds."""
-    for counter, own in (*crowd.company, *crowd.host_company):
-        value = census.value(one, census.found.counters[counter].key)
-        if value is None or (not census.height(counter, value) and (not own or census.anywhere(counter))):
+def _place(seeker: Seeker, group: list[int]) -> bool:
+    gang = seeker.problem.asks[group[0]].gang
+    if gang is None:
+        return seeker.place(group[0]) is not None
+    if len(group) < gang.size:
+        return False
+    homes: dict[tuple[str, ...], list[Site]] = {}
+    keys = seeker.filler.ground.keys
+    zone, source = keys.index(names.LABEL_ZONE), keys.index(names.LABEL_SOURCE)
+    for site in seeker.sites():
+        homes.setdefault((site[1][zone], site[1][source]), []).append(site)
+    return any(_place_in(seeker, group, sites) for sites in homes.values())
+
+
+def _place_in(seeker: Seeker, group: list[int], sites: list[Site]) -> bool:
+    """The whole gang in one zone, on one source, or nobody."""
+    census = seeker.census
+    before = census.freed
+    put: list[tuple[Bin, int]] = []
+    for ask in group:
+        one = seeker.place(ask, sites)
+        if one is None:
+            for there, member in reversed(put):
+                seeker.take_off(census.parties[there.number][id(seeker.crowd_of[member])], member)
+                if there.place < 0:
+                    (seeker.filler.shrink if there.asks else seeker.filler.close)(there)
+            census.freed = before  # everything is as it was
             return False
-    party = Party(crowd, one, [ask])
-    census.settle(party)
-    touched = {*crowd.host_moves, *crowd.moves}
-    concerned = (
-        other
-        for other in census.parties
-        if other.asks and (other is party or not touched.isdisjoint(_minds(other.crowd)))
-    )
-    if all(census.content(other) for other in concerned):
-        return True
-    census.leave(party, [ask])
-    census.parties.pop()
-    return False
-
-
-def _minds(crowd: Crowd) -> set[int]:
-    minded = {counter for counter, _, _ in crowd.host_caps} | {counter for counter, _, _ in crowd.spreads}
-    return minded | {counter for counter, _ in crowd.apart}
+        put.append((one, ask))
+    return True
 
 
 def is_needed(found: Crowds, homeless: list[int]) -> bool:

@@ -49,7 +49,7 @@ class _Books:
                 self._dealer.count(counter, domain, resident.count)
         for counter, on_host, own in self._minds[key]:
             if on_host:
-                one.caps[counter] = own
+                one.caps[counter] = one.kept_caps[counter] = own
             else:
                 self._dealer.bar(counter, domain)
         if resident.shape.host_ports:

@@ -150,7 +150,7 @@ def _leap(filler: Filler, one: Bin, crowd: Crowd, pods: int) -> None:
 def _best_climb(filler: Filler, crowd: Crowd, site: Site, ahead: int) -> Climb | None:
     """The new bin that makes room for one more at the least extra price."""
     best: Climb | None = None
-    for one in _climbers(filler, crowd, site):
+    for one in climbers(filler, crowd, site):
         best = _better(filler, crowd, one, ahead, best)
     return best
 
@@ -168,6 +168,8 @@ def _better(filler: Filler, crowd: Crowd, one: Bin, ahead: int, best: Climb | No
             if best is None or score < best[0]:
                 if filler.affords(one, rung):
                     best = (score, rung, one)
+                elif ladder.rising:
+                    break  # the larger ones use up more of the limits
                 else:
                     shared = 0
         rung = ladder.next_rung(with_one(one.used, crowd.wants), rung) if shared < ahead else -1
@@ -184,7 +186,7 @@ def _left_over(weights: Sequence[float], one: Bin, rung: int) -> float:
     return waste
 
 
-def _climbers(filler: Filler, crowd: Crowd, site: Site) -> Iterator[Bin]:
+def climbers(filler: Filler, crowd: Crowd, site: Site) -> Iterator[Bin]:
     """New bins with the most free: a larger type wastes least where only a little was missing."""
     shelf = filler.shelves.get(site)
     if shelf is None or not shelf.puts_up_with(crowd.minds):

@@ -105,7 +105,8 @@ class _Reach:
             exact = all(
                 len(values := _values(ground, rule.topology_key, allowed)) >= rule.min_domains
                 and ground.counted(crowd, rule) == values
-                for _, rule, _ in crowd.spreads
+                and not ground.strays(crowd, rule, counter)
+                for counter, rule, _ in crowd.spreads
             )  # with fewer domains than it wants, what others do counts against nothing: asked one by one
             known = self._counting[key] = (allowed, exact)
         return known
