@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from cProfile import Profile
 from dataclasses import replace
 
 import pytest
 
 from tests.solver.problems import (
+    HOST,
     ZONE,
     ask,
     asks,
@@ -14,13 +16,14 @@ from tests.solver.problems import (
     place,
     problem,
     resident,
+    sound,
     spread,
     term,
     where,
     zones_of,
 )
 from tidemill.bench.checker import check
-from tidemill.decide.solver import attempt
+from tidemill.decide.solver import attempt, solve
 from tidemill.decide.solver.strategy import USUAL
 from tidemill.world import Taint
 
@@ -67,3 +70,57 @@ def test_pods_on_a_node_that_a_spread_does_not_count_keep_nobody_out():
 @pytest.mark.parametrize(("honor_taints", "zones"), [(True, "aabb"), (False, "abbb")])
 def test_a_spread_is_level_over_the_nodes_it_counts(honor_taints, zones):
     assert zones_of(tainted_in_a(honor_taints, 4, stocks={"b": 9})) == list(zones)
+
+
+# --- somebody makes way -----------------------------------------------------------------------------------
+
+
+def test_a_pod_that_has_a_choice_makes_way_for_one_that_has_none():
+    """Where nobody is tried again (a large batch), too: the small pod goes second and fits one node only."""
+    stated = problem(
+        [*asks(2, "anywhere", cpu=2000), ask("here", cpu=1000, selector={ZONE: "a"})],
+        [place("n0", "a", free={"cpu": 2000, "pods": 9}), place("n1", "b", free={"cpu": 3000, "pods": 9})],
+        [flavour("m", "b", cpu=2000)],
+    )
+    solution = attempt(stated, USUAL)
+    assert check(stated, solution) == []
+    assert not solution.unplaced
+    assert 2 in solution.existing[0]
+
+
+def test_who_has_no_other_place_comes_first_another_time():
+    """Pods called z may stand in either zone, and keep x out of the one they are in: the only one x could use."""
+    picky = ask("x", labels={"app": "x"}, anti_affinity=(term(ZONE, app="z"),), selector={ZONE: "a"})
+    stated = problem(
+        [picky, *asks(3, "z", labels={"app": "z"})],
+        [place("n0", "a", free={"cpu": 5000, "pods": 9})],
+        [flavour("m", "b")],
+    )
+    assert where(stated) == ["n0", "m@b:0", "m@b:0", "m@b:0"]
+
+
+# --- many without a place ---------------------------------------------------------------------------------
+
+
+def half_have_a_place(pods: int):
+    """Pods of many sizes, some spread, some apart; nodes for half of them, and hardly any in one of the zones."""
+    waiting = [
+        *(ask(f"p{n}", cpu=100 + 7 * (n % 97), labels={"app": "p"}) for n in range(pods // 2)),
+        *asks(pods // 4, "s", cpu=1200, labels={"app": "s"}, spread=(spread(ZONE, {"app": "s"}, 1),)),
+        *asks(pods // 4, "a", cpu=400, labels={"app": "a"}, anti_affinity=(term(HOST, app="a"),)),
+    ]
+    kinds = [flavour("m", zone, stock=zone) for zone in "abc"]
+    return problem(waiting, flavours=kinds, stocks={"a": pods // 40, "b": pods // 40, "c": 1})
+
+
+def calls(stated) -> int:
+    """What a solution takes, counted and not timed."""
+    profile = Profile()
+    profile.runcall(solve, stated)
+    return sum(entry.callcount for entry in profile.getstats())
+
+
+def test_thousands_without_a_place_cost_in_proportion():
+    small, large = half_have_a_place(1000), half_have_a_place(4000)
+    assert len(sound(large).unplaced) > 1000
+    assert calls(large) < 6 * calls(small)

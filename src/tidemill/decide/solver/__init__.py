@@ -34,6 +34,9 @@ def attempt(problem: Problem, strategy: Strategy) -> Solution:
     ground = Ground(problem, found)  # 2 domains, and what could be opened in each
     filler = Filler(ground, found.weights)
     dealer = settle_residents(problem, found, ground, filler)  # 3 who is there already
+    if strategy.hurried is not None:
+        everybody = list(range(len(problem.asks)))
+        return _write_down(problem, filler, mend(problem, found, filler, everybody, strategy.hurried))
     homeless: list[int] = []
     for level in _levels(found):  # whoever is more important has everything placed first
         gangs, domains = level.gangs, sorted(dealer.load)

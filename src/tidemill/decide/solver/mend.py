@@ -7,7 +7,7 @@ somebody who has a choice makes way for somebody who has none. What still finds 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from heapq import heapify, heappop, heappush
 
 from tidemill.decide.problem import Problem
@@ -18,19 +18,28 @@ from tidemill.decide.solver.crowd import Crowd, Crowds
 from tidemill.decide.solver.fill import Filler
 from tidemill.decide.solver.gauges import Gauge
 from tidemill.decide.solver.ground import Site
+from tidemill.decide.solver.make_way import make_way
 from tidemill.decide.solver.seek import Seeker
 from tidemill.spec import names
 
 
-def mend(problem: Problem, found: Crowds, filler: Filler, homeless: list[int]) -> list[int]:
-    """The asks that have no place in the end."""
+def mend(
+    problem: Problem,
+    found: Crowds,
+    filler: Filler,
+    homeless: list[int],
+    hurried: Container[int] = (),
+) -> list[int]:
+    """The asks that have no place in the end. Whoever is hurried comes first among the equally important."""
     seeker = Seeker(problem, found, filler, take_census(problem, found, filler))
     out = set(homeless) | _Discontent(seeker).take_off()
     _give_back(seeker)
-    out -= _try_again(seeker, out)
+    out -= _try_again(seeker, out, hurried)
     if out and problem.budgets:
         _tighten(seeker)
-        out -= _try_again(seeker, out)
+        out -= _try_again(seeker, out, hurried)
+    if out:
+        out -= make_way(seeker, _in_order(seeker, out, hurried))
     return sorted(out)
 
 
@@ -130,10 +139,10 @@ def _tighten(seeker: Seeker) -> None:
 # --- who has no place -------------------------------------------------------------------------------------
 
 
-def _try_again(seeker: Seeker, asks: Iterable[int]) -> set[int]:
+def _try_again(seeker: Seeker, asks: Iterable[int], hurried: Container[int]) -> set[int]:
     """In passes, because one pod's place may be the company another waits for."""
     placed: set[int] = set()
-    waiting = _in_order(seeker, asks)
+    waiting = _in_order(seeker, asks, hurried)
     while waiting:
         crowds = (seeker.crowd_of[group[0]] for group in waiting)
         seeker.rule_out({id(crowd): crowd for crowd in crowds}.values())
@@ -149,7 +158,7 @@ def _try_again(seeker: Seeker, asks: Iterable[int]) -> set[int]:
     return placed
 
 
-def _in_order(seeker: Seeker, asks: Iterable[int]) -> list[list[int]]:
+def _in_order(seeker: Seeker, asks: Iterable[int], hurried: Container[int]) -> list[list[int]]:
     """Gangs, and pods by themselves: the important first, then the large."""
     groups: dict[object, list[int]] = {}
     for ask in sorted(asks):
@@ -158,7 +167,7 @@ def _in_order(seeker: Seeker, asks: Iterable[int]) -> list[list[int]]:
 
     def turn(group: list[int]) -> tuple[float, ...]:
         size = sum([crowd_of[ask].size for ask in group])
-        return (-crowd_of[group[0]].priority, -len(group), -size, group[0])
+        return (-crowd_of[group[0]].priority, group[0] not in hurried, -len(group), -size, group[0])
 
     return sorted(groups.values(), key=turn)
 

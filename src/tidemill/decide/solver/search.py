@@ -59,6 +59,7 @@ def _cheapest(problem: Problem, best: Solution, attempt: Attempt) -> Solution:
     if _is_done(best, floor):
         return best
     problem = narrowed(problem)
+    best = _hurried(problem, best, attempt, purse)
     for strategy in _OTHERS:
         if purse.left < _WORK // 2 or not purse.pays(problem):
             break  # the other half is for rebuilding
@@ -67,6 +68,19 @@ def _cheapest(problem: Problem, best: Solution, attempt: Attempt) -> Solution:
         if _is_done(best, floor):
             return best
     return _rebuild(problem, best, attempt, floor, purse)
+
+
+def _hurried(problem: Problem, best: Solution, attempt: Attempt, purse: _Purse) -> Solution:
+    """Whoever is left out comes first another time: it may be that others have a choice and took its only place."""
+    first: frozenset[int] = frozenset()
+    last = best
+    while last.unplaced and not first.issuperset(last.unplaced):
+        first |= last.unplaced.keys()
+        if purse.left < _WORK // 2 or not purse.pays(problem):
+            break
+        last = attempt(problem, Strategy(hurried=first))
+        best = last if _is_better(problem, last, best) else best
+    return best
 
 
 def work(problem: Problem) -> int:

@@ -68,6 +68,10 @@ class Seeker:
         progress = self.census.progress
         return self.census.freed, sum([progress[n] for n in self.census.manners(crowd).waits_for])
 
+    def rules(self, crowd: Crowd) -> object:
+        """The same for crowds that may go to the same places and differ in what they need only."""
+        return self._kind(crowd)[0]
+
     def _kind(self, crowd: Crowd) -> tuple[_Kind, _Vector]:
         known = self._kinds.get(id(crowd))
         if known is None:
@@ -95,7 +99,7 @@ class Seeker:
         least = {place: min([one.get(place, 0) for one in vectors]) for place, _ in crowds[0].wants}
         probe = replace(crowds[0], wants=tuple((place, amount) for place, amount in least.items() if amount))
         self._probes.append(probe)
-        sites = self._open_to(probe, self.sites())
+        sites = self.open_to(probe, self.sites())
         if self._with_room(probe, sites, None) is None and not self._could_be_made(probe, sites):
             self.give_up(probe)
             return
@@ -112,7 +116,7 @@ class Seeker:
         crowd = self.crowd_of[ask]
         if self.looks <= 0 or (within is None and self.is_hopeless(crowd)):
             return None
-        sites = self._open_to(crowd, self.sites() if within is None else within)
+        sites = self.open_to(crowd, self.sites() if within is None else within)
         one = self._with_room(crowd, sites, other_than) or self._made_room(crowd, sites, other_than)
         if one is not None:
             self.put(one, ask)
@@ -120,7 +124,7 @@ class Seeker:
             self.give_up(crowd)
         return one
 
-    def _open_to(self, crowd: Crowd, sites: Sequence[Site]) -> list[Site]:
+    def open_to(self, crowd: Crowd, sites: Sequence[Site]) -> list[Site]:
         return [
             site
             for site in sites

@@ -33,6 +33,7 @@ class Strategy:
     choosy_first: bool = False  # who has few places to choose from goes before who has many
     large_first: bool = True
     gangs_first: bool = True  # before the single pods of the same priority
+    hurried: frozenset[int] | None = None  # asks that come before the others; then everybody comes one by one
 
 
 USUAL = Strategy()

@@ -1,0 +1,84 @@
+"""Somebody who has a choice makes way for somebody who has none.
+
+Whoever is left out may be particular about nodes on which pods stand that could as well stand elsewhere. One of those
+is moved, if that is all it takes. Only pods that nobody minds and that mind nobody: moving them upsets no rule.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tidemill.decide.solver.bins import Bin, room, without
+from tidemill.decide.solver.census import Party
+from tidemill.decide.solver.crowd import Crowd
+from tidemill.decide.solver.seek import Seeker
+
+# Nodes that are looked at for one pod without a place, in the order they came, and how many pods with the same rules
+# are tried in vain: where nobody has a choice, that is soon known.
+_NODES, _PODS = 200, 4
+
+
+def make_way(seeker: Seeker, waiting: list[list[int]]) -> set[int]:
+    """Those who have a place now."""
+    exchange = _Exchange(seeker)
+    return {group[0] for group in waiting if exchange.place(group[0])}
+
+
+class _Exchange:
+    def __init__(self, seeker: Seeker) -> None:
+        self._seeker = seeker
+        self._in_vain: Counter[object] = Counter()  # by the rules of who came
+        self._stuck: set[int] = set()  # crowds that have no other place, as things stand
+
+    def place(self, ask: int) -> bool:
+        seeker = self._seeker
+        crowd = seeker.crowd_of[ask]
+        rules = seeker.rules(crowd)
+        if seeker.problem.asks[ask].gang is not None or self._in_vain[rules] >= _PODS or seeker.looks <= 0:
+            return False
+        # Whoever made way for another may have left room to spare.
+        if seeker.place(ask) is None and not self._place(crowd, ask):
+            self._in_vain[rules] += 1
+            return False
+        return True
+
+    def _place(self, crowd: Crowd, ask: int) -> bool:
+        seeker, left = self._seeker, _NODES
+        for site in seeker.open_to(crowd, seeker.sites()):
+            for one in seeker.filler.by_site.get(site, ()):
+                if not one.asks:
+                    continue
+                left -= 1
+                if left < 0 or seeker.looks <= 0:
+                    return False
+                if seeker.may_join(crowd, one) and self._is_cleared(crowd, one):
+                    seeker.put(one, ask)
+                    return True
+        return False
+
+    def _is_cleared(self, crowd: Crowd, one: Bin) -> bool:
+        """Did somebody leave a bin so that there is room for one of the crowd?"""
+        seeker = self._seeker
+        for party in list(seeker.census.parties.get(one.number, {}).values()):
+            seeker.looks -= 1
+            if id(party.crowd) in self._stuck or not _would_do(one, party.crowd, crowd):
+                continue
+            if not _is_free_to_go(seeker, party):
+                continue
+            mover = party.asks[-1]
+            if seeker.place(mover, other_than=one) is not None:
+                seeker.take_off(party, mover)
+                self._stuck.clear()
+                return True
+            self._stuck.add(id(party.crowd))
+        return False
+
+
+def _would_do(one: Bin, leaving: Crowd, coming: Crowd) -> bool:
+    return room(without(one.free, leaving.wants, -1), coming.wants) > 0
+
+
+def _is_free_to_go(seeker: Seeker, party: Party) -> bool:
+    crowd = party.crowd
+    tied = crowd.bound or crowd.picky or seeker.problem.asks[party.asks[-1]].gang is not None
+    return not tied
