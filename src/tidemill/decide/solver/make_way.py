@@ -28,6 +28,7 @@ class _Exchange:
     def __init__(self, seeker: Seeker) -> None:
         self._seeker = seeker
         self._in_vain: Counter[object] = Counter()  # by the rules of who came
+        self._tied = {id(crowd) for crowd in seeker.crowd_of.values() if crowd.bound or crowd.picky}
         self._stuck: set[int] = set()  # crowds that have no other place, as things stand
 
     def place(self, ask: int) -> bool:
@@ -51,34 +52,33 @@ class _Exchange:
                 left -= 1
                 if left < 0 or seeker.looks <= 0:
                     return False
-                if seeker.may_join(crowd, one) and self._is_cleared(crowd, one):
+                movers = self._could_go(crowd, one)
+                if movers and seeker.may_join(crowd, one) and self._is_cleared(movers):
                     seeker.put(one, ask)
                     return True
         return False
 
-    def _is_cleared(self, crowd: Crowd, one: Bin) -> bool:
-        """Did somebody leave a bin so that there is room for one of the crowd?"""
-        seeker = self._seeker
-        for party in list(seeker.census.parties.get(one.number, {}).values()):
-            seeker.looks -= 1
-            if id(party.crowd) in self._stuck or not _would_do(one, party.crowd, crowd):
-                continue
-            if not _is_free_to_go(seeker, party):
-                continue
+    def _could_go(self, crowd: Crowd, one: Bin) -> list[Party]:
+        """Whose leaving would make room for one of the crowd, and would matter to nobody else."""
+        here = self._seeker.census.parties.get(one.number, {})
+        self._seeker.looks -= len(here)
+        asks = self._seeker.problem.asks
+        return [
+            party
+            for number, party in here.items()
+            if number not in self._tied
+            and number not in self._stuck
+            and room(without(one.free, party.crowd.wants, -1), crowd.wants) > 0
+            and asks[party.asks[-1]].gang is None
+        ]
+
+    def _is_cleared(self, movers: list[Party]) -> bool:
+        """Did one of them find another place?"""
+        for party in movers:
             mover = party.asks[-1]
-            if seeker.place(mover, other_than=one) is not None:
-                seeker.take_off(party, mover)
+            if self._seeker.place(mover, other_than=party.bin) is not None:
+                self._seeker.take_off(party, mover)
                 self._stuck.clear()
                 return True
             self._stuck.add(id(party.crowd))
         return False
-
-
-def _would_do(one: Bin, leaving: Crowd, coming: Crowd) -> bool:
-    return room(without(one.free, leaving.wants, -1), coming.wants) > 0
-
-
-def _is_free_to_go(seeker: Seeker, party: Party) -> bool:
-    crowd = party.crowd
-    tied = crowd.bound or crowd.picky or seeker.problem.asks[party.asks[-1]].gang is not None
-    return not tied
