@@ -13,10 +13,10 @@ from datetime import datetime, timedelta
 
 from tidemill.decide.admit import Item, expected_run, lasts
 from tidemill.decide.draft import Draft, End, Life
+from tidemill.decide.line import birthday_from, last_birthday
 from tidemill.decide.nodes import Phase
 from tidemill.decide.room import Group, Room, Rooms
 from tidemill.decide.rules import admits, fits
-from tidemill.decide.statement import birthday_from, last_birthday
 from tidemill.spec import names
 from tidemill.world import Amounts, Pod, Source
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from tidemill.decide.admit import POD_START, Item, expected_run, lasts, useful_until
 from tidemill.decide.draft import Draft, End
 from tidemill.decide.facts import residents_of
+from tidemill.decide.line import levels as levels_of
 from tidemill.decide.openings import Opening, Purse, Till, end_of_opening, money_allows
 from tidemill.decide.overflow import PREPAID
 from tidemill.decide.permits import barred, stranger_to, worth_launching
@@ -25,11 +26,6 @@ from tidemill.world import Gang, Pod, PodShape
 
 _LATE = 1 << 40  # the rank of what has no end: it is kept free for what needs it
 _MICRO = 1_000_000  # budgets are whole numbers: money in millionths of a dollar an hour
-# Among equals in priority, whoever has waited longer than one of these goes before whoever has not. Within such a
-# class the large go before the small, which is what packs well. Everybody grows older at the same instants.
-AGES = (timedelta(minutes=30), timedelta(hours=2), timedelta(hours=8))
-BIRTHDAY = timedelta(minutes=30)
-_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 @dataclass(slots=True)
@@ -294,7 +290,7 @@ class _Words:
         self, items: Sequence[Item], flavours: Sequence[Flavour]
     ) -> tuple[list[Ask], list[tuple[Item, Pod]]]:
         """Of those who have a chance at all."""
-        levels = _levels(self.draft, items)
+        levels = levels_of(self.draft, items)
         asks: list[Ask] = []
         waiting: list[tuple[Item, Pod]] = []
         chances: dict[tuple[frozenset[str], tuple[int, ...]], _Chance] = {}
@@ -387,34 +383,3 @@ class _Words:
             ]
             known = self._shapes[key] = replace(shape, requests=(*shape.requests, *extra))
         return known
-
-
-def last_birthday(now: datetime) -> datetime:
-    return now - (now - _EPOCH) % BIRTHDAY
-
-
-def birthday_from(due: datetime) -> datetime:
-    """The first one at which whoever is due then has reached that age."""
-    birthday = last_birthday(due)
-    return birthday if birthday == due else birthday + BIRTHDAY
-
-
-def _levels(draft: Draft, items: Sequence[Item]) -> list[int]:
-    """What is promised already first, then priority, then how long it has waited, in few classes."""
-    keys = []
-    birthday = last_birthday(draft.now)
-    old, older, oldest = (birthday - age for age in AGES)
-    first: list[datetime | None] = [None] * (len(AGES) + 1)  # of those in each class, who came first
-    for item in items:
-        came = item.pods[0].created_at
-        waited = (came <= old) + (came <= older) + (came <= oldest)
-        known = first[waited]
-        if known is None or came < known:
-            first[waited] = came
-        promised, rest_of_gang, priority = item.turn[:3]
-        keys.append((promised, rest_of_gang, priority, -waited))
-    if len(items) > 1:  # who is alone in line need not grow old
-        for eldest, age in zip(first, AGES, strict=False):
-            draft.wake(birthday_from(eldest + age) if eldest is not None else None)
-    order = {key: -number for number, key in enumerate(sorted(set(keys)))}
-    return [order[key] for key in keys]
