@@ -14,6 +14,9 @@ from enum import StrEnum
 from typing import Literal
 
 # Part of the snapshot, and imported from here by everybody else; only their text lives elsewhere.
+from tidemill.offers import Offer as Offer
+from tidemill.offers import OfferQuery as OfferQuery
+from tidemill.offers import OfferSearch as OfferSearch
 from tidemill.shape import Amounts as Amounts
 from tidemill.shape import Expression as Expression
 from tidemill.shape import Pairs as Pairs
@@ -88,41 +91,6 @@ class Reservation:
     @property
     def source(self) -> Source:
         return Source(self.kind, self.id)
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """What EC2 would sell right now. First come, first served: it may be gone at the next call."""
-
-    id: str
-    instance_type: str
-    zone: str
-    count: int
-    start: datetime
-    end: datetime
-    fee_usd: int
-    ultraserver: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class OfferQuery:
-    """A search. `earliest_start` and `latest_end` are EC2's StartDateRange and EndDateRange."""
-
-    instance_type: str
-    count: int
-    duration: timedelta
-    earliest_start: datetime
-    latest_end: datetime
-    zones: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class OfferSearch:
-    """A dated answer to a search."""
-
-    query: OfferQuery
-    at: datetime
-    offers: tuple[Offer, ...]
 
 
 # --- nodes --------------------------------------------------------------------------------------------
