@@ -11,23 +11,13 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import Field, model_validator
 
+from tidemill.spec.model import Model as Model
+from tidemill.spec.model import Name as Name
 from tidemill.spec.names import API_VERSION
+from tidemill.spec.notifications import AlertRules, Notification, check_names
 from tidemill.spec.units import Count, CpuMilli, Duration, Instant, MemoryBytes
-
-Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=63)]
-
-
-class Model(BaseModel):
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        alias_generator=to_camel,
-        populate_by_name=True,
-        use_attribute_docstrings=True,
-    )
 
 
 class Metadata(Model):
@@ -95,6 +85,15 @@ class PlatformSpec(Model):
     """Ceilings on money."""
     approval: Approval = Approval()
     """Who must say yes to a purchase."""
+    notifications: tuple[Notification, ...] = ()
+    """Where alerts are sent. Without any they are only listed: `tidemill alerts`."""
+    alerts: AlertRules = AlertRules()
+    """When some alerts are raised."""
+
+    @model_validator(mode="after")
+    def _targets_have_names(self) -> PlatformSpec:
+        check_names(self.notifications)
+        return self
 
 
 # --- NodeClass ----------------------------------------------------------------------------------------
