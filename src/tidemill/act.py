@@ -7,20 +7,10 @@ of the call is written after it. A crash between the two is what the next decisi
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta
 from typing import assert_never
 
-from tidemill.decide.blocks import not_granted, over_budget, window_of
-from tidemill.errors import (
-    Gone,
-    NoCapacity,
-    OutcomeUnknown,
-    PortError,
-    Refused,
-    Retryable,
-    TidemillError,
-    label,
-)
+from tidemill.buying import Buyer
+from tidemill.errors import Gone, OutcomeUnknown, PortError, Refused, TidemillError, label
 from tidemill.plan import (
     Action,
     Admit,
@@ -36,6 +26,7 @@ from tidemill.plan import (
     Recreate,
     RemoveNode,
     RequestCheckpoint,
+    SearchExtensions,
     SearchOffers,
     SettleLaunch,
     SettlePurchase,
@@ -45,26 +36,14 @@ from tidemill.plan import (
 )
 from tidemill.ports import Clock, Cloud, Cluster, Ledger
 from tidemill.spec import Spec, names
-from tidemill.world import (
-    Envelope,
-    LaunchIntent,
-    LaunchState,
-    Offer,
-    OfferQuery,
-    OfferSearch,
-    PurchaseIntent,
-    PurchaseState,
-)
-
-# A start-now block begins at an odd minute and ends on the grid, up to a day later than its length says.
-GRID_STEP = timedelta(days=1)
+from tidemill.world import LaunchIntent, LaunchState, PurchaseState
 
 
 class Actor:
     def __init__(self, spec: Spec, clock: Clock, cloud: Cloud, cluster: Cluster, ledger: Ledger) -> None:
         self._spec = spec
         self._clock, self._cloud, self._cluster, self._ledger = clock, cloud, cluster, ledger
-        self.searches: dict[OfferQuery, OfferSearch] = {}  # dated; lost in a restart, then asked again
+        self.buyer = Buyer(spec, clock, cloud, ledger)
 
     def carry_out(self, plan: Plan) -> tuple[Outcome, ...]:
         return tuple(self._attempt(action) for action in plan.actions)
@@ -81,15 +60,18 @@ class Actor:
         cluster = self._cluster
         match action:
             case SearchOffers(query):
-                return self._search(query)
+                return self.buyer.search(query)
+            case SearchExtensions(query):
+                return self.buyer.search_extensions(query)
             case ProposePurchase(intent):
                 self._ledger.propose(intent)
             case SubmitPurchase(intent):
-                return self._buy(intent)
+                return self.buyer.submit(intent)
             case SettlePurchase(intent, outcome, ids, fee_usd, reason):
-                settled = self._move(
-                    intent, PurchaseState(outcome), reservation_ids=ids, fee_usd=fee_usd, note=reason
-                )
+                settled = replace(
+                    intent, state=PurchaseState(outcome), state_at=self._clock.now(),
+                    reservation_ids=ids, fee_usd=fee_usd, note=reason,
+                )  # fmt: skip
                 self._ledger.advance(intent, settled)
             case Launch(intent):
                 return self._launch(intent)
@@ -151,84 +133,3 @@ class Actor:
                 self._ledger.write_launch(
                     replace(intent, state=LaunchState.SETTLED, state_at=self._clock.now())
                 )
-
-    # --- purchases ---
-
-    def _search(self, query: OfferQuery) -> str:
-        offers = tuple(self._cloud.search_offers(query))
-        self.searches[query] = OfferSearch(query, self._clock.now(), offers)
-        return f"{len(offers)} offers"
-
-    def _buy(self, intent: PurchaseIntent) -> str:
-        """Search again, check the money again, write, call, write. Any doubt before the call buys nothing."""
-        plan = self._spec.plans.get(intent.plan)
-        why_not = not_granted(self._spec.platform, intent)
-        if why_not is not None:
-            raise Refused(why_not)
-        offer = self._best_offer(intent)
-        if offer is None:
-            again = self._move(intent, PurchaseState.APPROVED, note="no offer inside its envelope")
-            self._ledger.advance(intent, again)
-            raise NoCapacity("no offer inside its envelope")
-        spent_usd = self._ledger.spending(self._clock.now()).total_usd
-        window = window_of(plan, intent.window)
-        why_not = over_budget(self._spec.platform, plan, window, offer.fee_usd, spent_usd)
-        if why_not is not None:
-            raise Refused(why_not)
-        note = f"offer {offer.id}, ${offer.fee_usd:,}"
-        submitted = self._move(intent, PurchaseState.SUBMITTED, fee_usd=offer.fee_usd, note=note)
-        self._ledger.advance(intent, submitted)
-        return self._call(submitted, offer)
-
-    def _call(self, submitted: PurchaseIntent, offer: Offer) -> str:
-        tags = (
-            (names.TAG_OWNER, self._spec.platform.spec.deployment),
-            (names.TAG_POOL, submitted.pool),
-            (names.TAG_INTENT, submitted.id),
-        )
-        try:
-            made = self._cloud.purchase(offer.id, tags)
-        except (NoCapacity, Retryable) as error:
-            # Only a definite no is a no; everything else may have bought it.
-            if not isinstance(error, OutcomeUnknown):
-                again = self._move(submitted, PurchaseState.APPROVED, fee_usd=0, note=f"not bought: {error}")
-                self._ledger.advance(submitted, again)
-                raise
-            unknown = self._move(submitted, PurchaseState.UNKNOWN, note="the call's outcome is unknown")
-            self._ledger.advance(submitted, unknown)
-            raise
-        ids = tuple(sorted(one.id for one in made))
-        fee_usd = sum(one.fee_usd for one in made)
-        confirmed = self._move(
-            submitted, PurchaseState.CONFIRMED, reservation_ids=ids, fee_usd=fee_usd, note=""
-        )
-        self._ledger.advance(submitted, confirmed)
-        return f"bought {', '.join(ids)} for ${fee_usd:,}"
-
-    def _best_offer(self, intent: PurchaseIntent) -> Offer | None:
-        envelope = intent.envelope
-        query = OfferQuery(
-            envelope.instance_type,
-            envelope.count,
-            envelope.duration,
-            max(envelope.earliest_start, self._clock.now()),
-            envelope.latest_start + envelope.duration + GRID_STEP,
-            envelope.zones,
-        )
-        inside = [offer for offer in self._cloud.search_offers(query) if _is_inside(offer, envelope)]
-        return min(inside, key=lambda offer: (offer.fee_usd, offer.start, offer.id), default=None)
-
-    def _move(self, intent: PurchaseIntent, state: PurchaseState, **changes: object) -> PurchaseIntent:
-        now: datetime = self._clock.now()
-        return replace(intent, state=state, state_at=now, **changes)  # type: ignore[arg-type]
-
-
-def _is_inside(offer: Offer, envelope: Envelope) -> bool:
-    return (
-        offer.instance_type == envelope.instance_type
-        and offer.count == envelope.count
-        and offer.fee_usd <= envelope.max_fee_usd
-        and envelope.earliest_start <= offer.start <= envelope.latest_start
-        and offer.end >= envelope.earliest_end
-        and (not envelope.zones or offer.zone in envelope.zones)
-    )

@@ -56,7 +56,7 @@ class Engine:
         decide: Decide = decide,
     ) -> None:
         self._spec, self._clock, self._ledger, self._decide = spec, clock, ledger, decide
-        self._observer = Observer(clock, cloud, cluster, ledger)
+        self._observer = Observer(clock, cloud, cluster, ledger, spec.platform.spec.deployment)
         self._actor = Actor(spec, clock, cloud, cluster, ledger)
         self._metered: dict[str, bool] = {}
         self._last_world: World | None = None
@@ -66,7 +66,8 @@ class Engine:
         """None: the world could not be seen; try again after AFTER_FAILING."""
         # 1 observe: what is true now
         try:
-            world = self._observer.look(self._actor.searches.values())
+            buyer = self._actor.buyer
+            world = self._observer.look(buyer.searches.values(), buyer.extension_searches.values())
         except PortError as error:
             log.warning("cannot observe: %s", error)
             return None
@@ -99,8 +100,9 @@ class Engine:
             and world.pods is last.pods
             and world.reservations is last.reservations
             and world.budgets is last.budgets
-            and (world.launches, world.purchases, world.searches)
-            == (last.launches, last.purchases, last.searches)
+            and (world.launches, world.purchases, world.searches, world.extension_searches)
+            == (last.launches, last.purchases, last.searches, last.extension_searches)
+            and (world.extensions, world.uses) == (last.extensions, last.uses)
             and (world.ledger_ok, world.cloud_ok) == (last.ledger_ok, last.cloud_ok)
         )
 

@@ -7,10 +7,15 @@ from the last known facts, while nothing new is bought or launched.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from tidemill.errors import PortError
 from tidemill.ports import Clock, Cloud, Cluster, Ledger
 from tidemill.world import (
+    Adoption,
+    BlockUse,
+    Extension,
+    ExtensionSearch,
     Instance,
     KubeNode,
     LaunchIntent,
@@ -23,34 +28,77 @@ from tidemill.world import (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Books:
+    launches: tuple[LaunchIntent, ...]
+    purchases: tuple[PurchaseIntent, ...]
+    adoptions: tuple[Adoption, ...]
+    spending: Spending
+
+
+def ours(
+    reservations: Iterable[Reservation],
+    purchases: Iterable[PurchaseIntent],
+    adoptions: Iterable[Adoption],
+    deployment: str,
+) -> tuple[Reservation, ...]:
+    """Ours is what the ledger bought or adopted. A tag alone says nothing: anybody may write one (CB-17)."""
+    bought = {one.id for one in purchases}
+    taken_in = {one.reservation_id: one for one in adoptions}
+    return tuple(
+        _claimed(one, taken_in.get(one.id), one.intent_id in bought, deployment) for one in reservations
+    )
+
+
+def _claimed(one: Reservation, adopted: Adoption | None, bought: bool, deployment: str) -> Reservation:
+    if adopted is not None:
+        owner, pool = deployment, adopted.pool
+    else:
+        owner, pool = one.owner if bought or one.owner != deployment else "", one.pool
+    return one if (one.owner, one.pool) == (owner, pool) else replace(one, owner=owner, pool=pool)
+
+
 class Observer:
     """Remembers the last reading only to survive a failing call and to keep unchanged objects identical."""
 
-    def __init__(self, clock: Clock, cloud: Cloud, cluster: Cluster, ledger: Ledger) -> None:
+    def __init__(self, clock: Clock, cloud: Cloud, cluster: Cluster, ledger: Ledger, deployment: str) -> None:
         self._clock, self._cloud, self._cluster, self._ledger = clock, cloud, cluster, ledger
+        self._deployment = deployment
         self._reservations: Sequence[Reservation] | None = None
+        self._extensions: Sequence[Extension] = ()
         self._instances: Sequence[Instance] | None = None
-        self._books: tuple[tuple[LaunchIntent, ...], tuple[PurchaseIntent, ...], Spending] | None = None
+        self._books: _Books | None = None
+        self._ours_from: tuple[Sequence[Reservation], tuple[PurchaseIntent, ...], tuple[Adoption, ...]] | None
+        self._ours_from = None
+        self._ours: tuple[Reservation, ...] = ()
         self._joined_from: tuple[object, object] = (None, None)
         self._nodes: tuple[Node, ...] = ()
 
-    def look(self, searches: Iterable[OfferSearch] = ()) -> World:
+    def look(
+        self,
+        searches: Iterable[OfferSearch] = (),
+        extension_searches: Iterable[ExtensionSearch] = (),
+        uses: tuple[BlockUse, ...] = (),
+    ) -> World:
         """Raises Retryable only if the cluster, or at the very first look AWS or the ledger, cannot be read."""
         view = self._cluster.view()
         cloud_ok = self._read_cloud()
         ledger_ok = self._read_ledger()
-        assert self._reservations is not None and self._instances is not None and self._books is not None
-        launches, purchases, spending = self._books
+        assert self._instances is not None and self._books is not None
+        books = self._books
         return World(
             now=self._clock.now(),
-            reservations=tuple(self._reservations),
+            reservations=self._claim(),
             nodes=self._join(self._instances, view.nodes),
             pods=view.pods,
             budgets=view.budgets,
-            launches=launches,
-            purchases=purchases,
+            launches=books.launches,
+            purchases=books.purchases,
             searches=tuple(searches),
-            spending=spending,
+            extensions=tuple(self._extensions),
+            extension_searches=tuple(extension_searches),
+            uses=uses,
+            spending=books.spending,
             ledger_ok=ledger_ok,
             cloud_ok=cloud_ok,
             pods_by_node=view.pods_by_node,
@@ -58,7 +106,8 @@ class Observer:
 
     def _read_cloud(self) -> bool:
         try:
-            self._reservations, self._instances = self._cloud.reservations(), self._cloud.instances()
+            read = self._cloud.reservations(), self._cloud.instances(), self._cloud.extensions()
+            self._reservations, self._instances, self._extensions = read
         except PortError:
             if self._instances is None:
                 raise
@@ -67,13 +116,23 @@ class Observer:
 
     def _read_ledger(self) -> bool:
         try:
-            spending = self._ledger.spending(self._clock.now())
-            self._books = (self._ledger.launches(), self._ledger.purchases(), spending)
+            ledger = self._ledger
+            self._books = _Books(
+                ledger.launches(), ledger.purchases(), ledger.adoptions(), ledger.spending(self._clock.now())
+            )
         except PortError:
             if self._books is None:
                 raise
             return False
         return True
+
+    def _claim(self) -> tuple[Reservation, ...]:
+        """The same tuple as long as nothing about it changed."""
+        assert self._reservations is not None and self._books is not None
+        of = (self._reservations, self._books.purchases, self._books.adoptions)
+        if self._ours_from is None or of[0] is not self._ours_from[0] or of[1:] != self._ours_from[1:]:
+            self._ours_from, self._ours = of, ours(*of, self._deployment)
+        return self._ours
 
     def _join(self, instances: Sequence[Instance], kube_nodes: tuple[KubeNode, ...]) -> tuple[Node, ...]:
         if self._joined_from[0] is instances and self._joined_from[1] is kube_nodes:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from tidemill.world import LaunchIntent, OfferQuery, PurchaseIntent
+from tidemill.world import ExtensionQuery, LaunchIntent, OfferQuery, PurchaseIntent
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,14 @@ class SearchOffers:
     """Ask EC2 what it would sell. Reads only; the dated answer is part of the next World."""
 
     query: OfferQuery
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SearchExtensions:
+    """Ask EC2 what more time on a block would cost. Reads only, like SearchOffers."""
+
+    query: ExtensionQuery
     reason: str
 
 
@@ -157,6 +165,7 @@ class RemoveNode:
 
 Action = (
     SearchOffers
+    | SearchExtensions
     | ProposePurchase
     | SubmitPurchase
     | SettlePurchase

@@ -15,9 +15,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from tidemill.alerts import Alert, Delivery, Raised
 from tidemill.world import (
+    Adoption,
     CostLine,
     DisruptionBudget,
+    Extension,
+    ExtensionOffer,
+    ExtensionQuery,
     Instance,
     KubeNode,
     LaunchIntent,
@@ -54,6 +59,26 @@ class Cloud(Protocol):
 
     def purchase(self, offer_id: str, tags: Pairs) -> Sequence[Reservation]:
         """Buy. Not idempotent, never retried. NoCapacity: the offer is gone. OutcomeUnknown: it may be bought."""
+        ...
+
+    def search_extensions(self, query: ExtensionQuery) -> Sequence[ExtensionOffer]:
+        """May be empty. Refused: the rule of EC2 that forbids to extend this block now."""
+        ...
+
+    def purchase_extension(self, offer_id: str, reservation_id: str) -> Extension:
+        """Buy more time. Not idempotent, never retried, takes no tags; errors as of `purchase`."""
+        ...
+
+    def extensions(self) -> Sequence[Extension]:
+        """The history of extensions, paid or not. Eventually consistent, like all reads."""
+        ...
+
+    def tag_reservation(self, reservation_id: str, tags: Pairs) -> None:
+        """Set these tags. Idempotent. Gone: there is no such reservation; Refused: it is not ours to tag (shared)."""
+        ...
+
+    def identity(self) -> str:
+        """Who makes these calls, as AWS itself says (STS): an ARN. The one way a person's word is proved here."""
         ...
 
     def launch(self, intent: LaunchIntent, tags: Pairs) -> Sequence[str]:
@@ -134,6 +159,11 @@ class Ledger(Protocol):
         """Only a durable ledger may buy in the real world."""
         ...
 
+    @property
+    def deployment(self) -> str:
+        """Whose it is. Nothing is bought for one deployment from the ledger of another; empty: nobody's."""
+        ...
+
     def launches(self) -> tuple[LaunchIntent, ...]:
         """The open ones, and those that failed within the last hour."""
         ...
@@ -152,6 +182,12 @@ class Ledger(Protocol):
         """Replace `before` by `after` if its state and verdicts are still those of `before`; else Refused."""
         ...
 
+    def adopt(self, adoption: Adoption) -> None:
+        """Insert or replace by reservation."""
+        ...
+
+    def adoptions(self) -> tuple[Adoption, ...]: ...
+
     def meter(self, line: CostLine) -> None:
         """Insert or replace the line of an instance paid by the hour."""
         ...
@@ -162,4 +198,46 @@ class Ledger(Protocol):
 
     def spending(self, now: datetime) -> Spending:
         """This calendar month (UTC), running instances counted up to `now`."""
+        ...
+
+
+class AlertBook(Protocol):
+    """Alerts and the words still to be sent about them: an outbox. As durable as the ledger it is kept with."""
+
+    def raise_alert(self, alert: Alert, at: datetime, targets: Sequence[str]) -> bool:
+        """Write it down, with a word due to each target. False: it is known, and nothing is sent again.
+
+        One that was over and comes back is raised anew, but not at once: trouble that flickers is told once.
+        """
+        ...
+
+    def resolve_alert(self, key: str, at: datetime) -> None:
+        """It is over. Whoever was told, or is still being told, is told that too. Idempotent."""
+        ...
+
+    def alerts(self, *, open_only: bool = False) -> tuple[Raised, ...]:
+        """Oldest first, with what became of each word. Open: a condition that is not over."""
+        ...
+
+    def claim(self, target: str, at: datetime, until: datetime) -> tuple[Raised, Delivery] | None:
+        """The next word due to a target, which nobody else is given before `until`; None: none is due.
+
+        Words about one alert come in their order: what is still being tried holds back what follows.
+        """
+        ...
+
+    def mark(self, delivery: Delivery) -> None:
+        """What came of a try. A word that failed for good takes what was to follow it along."""
+        ...
+
+    def unsent(self) -> tuple[Delivery, ...]:
+        """Words that are still to be tried."""
+        ...
+
+    def beat(self, at: datetime) -> None:
+        """The engine is there, and sees."""
+        ...
+
+    def heartbeat(self) -> datetime | None:
+        """When it last was; None: never."""
         ...

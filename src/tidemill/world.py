@@ -14,6 +14,11 @@ from enum import StrEnum
 from typing import Literal
 
 # Part of the snapshot, and imported from here by everybody else; only their text lives elsewhere.
+from tidemill.offers import Extension as Extension
+from tidemill.offers import ExtensionOffer as ExtensionOffer
+from tidemill.offers import ExtensionQuery as ExtensionQuery
+from tidemill.offers import ExtensionSearch as ExtensionSearch
+from tidemill.offers import ExtensionState as ExtensionState
 from tidemill.offers import Offer as Offer
 from tidemill.offers import OfferQuery as OfferQuery
 from tidemill.offers import OfferSearch as OfferSearch
@@ -80,8 +85,8 @@ class Reservation:
     state: ReservationState
     start: datetime
     end: datetime | None
-    owner: str = ""  # value of the owner tag; empty: not ours
-    pool: str = ""  # value of the pool tag; empty: any pool whose requirements allow the type
+    owner: str = ""  # the deployment it belongs to: tagged so and known to the ledger; empty: not ours
+    pool: str = ""  # of its tag, or of its adoption; empty: any pool whose requirements allow the type
     intent_id: str = ""
     fee_usd: int = 0
     ultraserver: bool = False
@@ -326,6 +331,27 @@ class PurchaseIntent:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockUse:
+    """Accelerator hours of a block since it started: with a pod on them, and in all."""
+
+    reservation_id: str
+    accelerators: int
+    used_h: float
+    held_h: float
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """Somebody's word that a reservation bought elsewhere is the platform's from now on. Its tags alone say nothing:
+    anybody may write those."""
+
+    reservation_id: str
+    pool: str  # empty: any pool whose requirements allow the type
+    who: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class CostLine:
     """An instance paid by the hour: from `since` until it ended, or until now."""
 
@@ -366,6 +392,9 @@ class World:
     launches: tuple[LaunchIntent, ...] = ()  # open ones, and those that failed in the last hour
     purchases: tuple[PurchaseIntent, ...] = ()
     searches: tuple[OfferSearch, ...] = ()
+    extensions: tuple[Extension, ...] = ()
+    extension_searches: tuple[ExtensionSearch, ...] = ()
+    uses: tuple[BlockUse, ...] = ()
     spending: Spending = Spending()
     ledger_ok: bool = True  # False: no purchases and no new launches; drains and terminations go on
     cloud_ok: bool = True  # False: reservations and instances are the last known ones, likewise

@@ -48,8 +48,9 @@ def test_an_intent_whose_window_was_taken_out_of_the_plan_is_voided():
 
 @pytest.mark.parametrize("state", ["submitted", "unknown"])
 def test_a_purchase_is_confirmed_by_the_tag_on_what_it_made(state: str):
-    made = block("cr-9", starts_in="2d", ends_in="16d", intent_id="tp-1", fee_usd=25_000)
-    (confirmed,) = of(decide(buying(), world(intent(state, state_at=ago("5m")), made)), SettlePurchase)
+    made = block("cr-9", starts_in="2d", ends_in="16d", intent_id="tp-1")
+    lost = intent(state, state_at=ago("5m"), fee_usd=25_000)
+    (confirmed,) = of(decide(buying(), world(lost, made)), SettlePurchase)
     assert (confirmed.outcome, confirmed.reservation_ids, confirmed.fee_usd) == (
         "confirmed",
         ("cr-9",),
@@ -59,11 +60,8 @@ def test_a_purchase_is_confirmed_by_the_tag_on_what_it_made(state: str):
 
 @pytest.mark.requirement("CB-15")
 def test_one_intent_may_have_made_several_blocks():
-    made = [
-        block(f"cr-{place}", starts_in="2d", intent_id="tp-1", fee_usd=10, ultraserver=True)
-        for place in (1, 2)
-    ]
-    (confirmed,) = of(decide(buying(), world(intent("submitted"), made)), SettlePurchase)
+    made = [block(f"cr-{place}", starts_in="2d", intent_id="tp-1", ultraserver=True) for place in (1, 2)]
+    (confirmed,) = of(decide(buying(), world(intent("submitted", fee_usd=20), made)), SettlePurchase)
     assert (confirmed.reservation_ids, confirmed.fee_usd) == (("cr-1", "cr-2"), 20)
 
 

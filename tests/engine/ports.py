@@ -19,6 +19,10 @@ from tidemill.spec import Spec, names
 from tidemill.store.memory import MemoryLedger
 from tidemill.world import (
     CostLine,
+    Extension,
+    ExtensionOffer,
+    ExtensionQuery,
+    ExtensionState,
     Instance,
     InstanceState,
     LaunchIntent,
@@ -77,6 +81,8 @@ class TinyCloud(Script):
         self.running: dict[str, Instance] = {}
         self.offers: list[Offer] = []
         self.purchases: list[tuple[str, Pairs]] = []
+        self.more_time: list[ExtensionOffer] = []
+        self.extended: list[Extension] = []
         self._by_intent: dict[str, list[str]] = {}
 
     def reservations(self) -> Sequence[Reservation]:
@@ -109,6 +115,40 @@ class TinyCloud(Script):
             )  # fmt: skip
             self.held.append(made)
             return [made]
+
+    def search_extensions(self, query: ExtensionQuery) -> Sequence[ExtensionOffer]:
+        with self.around("search_extensions"):
+            return tuple(
+                one
+                for one in self.more_time
+                if one.reservation_id == query.reservation_id and one.end - one.start == query.duration
+            )
+
+    def purchase_extension(self, offer_id: str, reservation_id: str) -> Extension:
+        with self.around("purchase_extension"):
+            offer = next((one for one in self.more_time if one.id == offer_id), None)
+            if offer is None:
+                raise NoCapacity("the offer is gone")
+            pending = ExtensionState.PAYMENT_PENDING
+            made = Extension(offer_id, reservation_id, self._clock.now(), offer.end, offer.fee_usd, pending)
+            self.extended.append(made)
+            return made
+
+    def extensions(self) -> Sequence[Extension]:
+        with self.around("extensions"):
+            return tuple(self.extended)
+
+    def tag_reservation(self, reservation_id: str, tags: Pairs) -> None:
+        with self.around("tag_reservation"):
+            self.held = [
+                replace(one, tags=tuple(sorted({**dict(one.tags), **dict(tags)}.items())))
+                if one.id == reservation_id
+                else one
+                for one in self.held
+            ]
+
+    def identity(self) -> str:
+        return "arn:aws:iam::123456789012:user/engine"
 
     def launch(self, intent: LaunchIntent, tags: Pairs) -> Sequence[str]:
         with self.around("launch"):
@@ -169,8 +209,8 @@ class TinyCluster(Script):
 class Books(MemoryLedger, Script):
     """The ledger in memory, which can be away."""
 
-    def __init__(self, clock: Hands) -> None:
-        MemoryLedger.__init__(self, clock)
+    def __init__(self, clock: Hands, deployment: str) -> None:
+        MemoryLedger.__init__(self, clock, deployment, outlives_the_engine=True)
         Script.__init__(self)
 
     def launches(self) -> tuple[LaunchIntent, ...]:
@@ -198,7 +238,7 @@ class Outside:
         self.clock = Hands()
         self.cloud = TinyCloud(self.clock)
         self.cluster = TinyCluster()
-        self.books = Books(self.clock)
+        self.books = Books(self.clock, spec.platform.spec.deployment)
         self.crashes = CrashPoints()
 
     @property

@@ -82,7 +82,7 @@ def test_a_search_leaves_a_dated_answer(outside: Outside):
     query = OfferQuery("p5.48xlarge", 4, ahead("14d") - ahead("0s"), ahead("1d"), ahead("20d"))
     actor = outside.actor()
     assert actor._attempt(SearchOffers(query, "")).detail == "0 offers"
-    assert actor.searches[query].at == outside.clock.now()
+    assert actor.buyer.searches[query].at == outside.clock.now()
 
 
 # --- launches -------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ def outside() -> Outside:
 
 
 def observer(outside: Outside) -> Observer:
-    return Observer(outside.clock, outside.cloud, outside.cluster, outside.books)
+    return Observer(outside.clock, outside.cloud, outside.cluster, outside.books, "tides")
 
 
 def test_an_instance_and_its_kubernetes_node_are_one_node(outside: Outside):

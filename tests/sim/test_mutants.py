@@ -85,7 +85,7 @@ CASES: dict[str, tuple[int, Scene, dict[str, Any]]] = {
         {"decide": mutant(mutants.launches_on_a_full_block), "cloud": mutants.LeakyCloud},
     ),
     "ignores limits": (2, TIGHT, {"decide": believing(mutants.without_limits)}),
-    "buys twice": (3, PURCHASE, {"decide": mutant(mutants.buys_again)}),
+    "buys twice": (3, PURCHASE, {"cloud": mutants.RetryingCloud}),
     "overflows over its cap": (3, OVERFLOWING, {"decide": believing(mutants.without_caps)}),
     "never drains": (4, LONG_WORK, {"decide": without(StartDrain, Evict, ForceDelete)}),
     "drains ten minutes late": (4, LONG_WORK, {"decide": mutants.ten_minutes_late}),
@@ -116,7 +116,8 @@ def test_a_wrong_engine_trips_its_invariant(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_the_real_engine_keeps_every_invariant_in_the_same_scene(name: str) -> None:
     _, played, how = CASES[name]
-    played.played(**{key: value for key, value in how.items() if key != "decide"})
+    wrong = "decide" if "decide" in how else "cloud"  # what is broken there; a leaky cloud alone breaks nothing
+    played.played(**{key: value for key, value in how.items() if key != wrong})
 
 
 @pytest.mark.requirement("PE-23")

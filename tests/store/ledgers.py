@@ -84,5 +84,5 @@ def ledger(request: pytest.FixtureRequest, clock: Hands, tmp_path: Path, opened:
     from tidemill.store.memory import MemoryLedger
 
     if request.param == "memory":
-        return MemoryLedger(clock)
+        return MemoryLedger(clock, OURS.deployment)
     return opened(new_url(request.param, request, tmp_path))

@@ -89,9 +89,11 @@ def called(rehearsal: Rehearsal) -> dict[str, str]:
 def glimpse(rehearsal: Rehearsal) -> tuple[World, Plan]:
     """The world at this very instant and what the engine would do about it; nothing is done."""
     seen = rehearsal.world
-    observer = Observer(rehearsal.timeline, rehearsal.cloud, rehearsal.cluster, rehearsal.ledger)
+    deployment = rehearsal.spec.platform.spec.deployment
+    observer = Observer(rehearsal.timeline, rehearsal.cloud, rehearsal.cluster, rehearsal.ledger, deployment)
     try:
-        world = observer.look(seen.searches if seen is not None else ())
+        known = seen or World(rehearsal.timeline.now())
+        world = observer.look(known.searches, known.extension_searches, known.uses)
     except PortError:
         if seen is None:
             raise

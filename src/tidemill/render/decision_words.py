@@ -22,6 +22,7 @@ from tidemill.plan import (
     ProposePurchase,
     Recreate,
     RequestCheckpoint,
+    SearchExtensions,
     SearchOffers,
     SettlePurchase,
     StartDrain,
@@ -57,6 +58,8 @@ def in_words(group: Sequence[Action], pods: Mapping[str, str]) -> tuple[str, Wei
     match action:
         case SearchOffers(query=query):
             return f"asks EC2 for {query.count} x {query.instance_type}: {action.reason}", Weight.ROUTINE
+        case SearchExtensions(query=asked):
+            return f"asks EC2 for more time on {asked.reservation_id}: {action.reason}", Weight.ROUTINE
         case ProposePurchase(intent=intent):
             return f"proposes to buy for {intent.window}: {action.reason}; a person decides", Weight.TURN
         case SubmitPurchase(intent=intent):

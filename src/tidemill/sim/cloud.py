@@ -1,9 +1,9 @@
 """The simulated AWS: `ports.Cloud` in memory, in virtual time, seeded.
 
-Six calls make the port; below them are what a scenario does to the account (things that exist beforehand,
+The first calls make the port; below them are what a scenario does to the account (things that exist beforehand,
 what people and bad luck do) and the truth that reports and invariants read. It knows nothing of Kubernetes:
 a simulated cluster listens through `on_instance`. How each part behaves is told in its own module: market,
-purchases, reservations, launches, instances, block_end, trouble, wakes.
+purchases, extensions, reservations, launches, instances, block_end, trouble, wakes.
 """
 
 from __future__ import annotations
@@ -15,18 +15,22 @@ from typing import Literal
 from tidemill.catalog import Catalog
 from tidemill.errors import Gone, NoCapacity, Refused
 from tidemill.sim.block_end import BlockEnd
+from tidemill.sim.extensions import BlockExtension, ExtensionDesk
 from tidemill.sim.instances import Fleet, InstanceLife
 from tidemill.sim.journal import Journal
 from tidemill.sim.launches import LaunchDesk, RefusedLaunch
 from tidemill.sim.market import OfferBoard
 from tidemill.sim.owned import owned_reservation
-from tidemill.sim.purchases import BlockExtension, Purchase, PurchaseDesk
+from tidemill.sim.purchases import Purchase, PurchaseDesk
 from tidemill.sim.reservations import ReservationBook
 from tidemill.sim.timeline import Timeline
 from tidemill.sim.trouble import Call, CloudTrouble, hits
 from tidemill.sim.wakes import Wakes
 from tidemill.spec.scenario import Market, OwnedReservation
 from tidemill.world import (
+    Extension,
+    ExtensionOffer,
+    ExtensionQuery,
     Instance,
     InstanceState,
     LaunchIntent,
@@ -37,6 +41,8 @@ from tidemill.world import (
     SourceKind,
 )
 
+# The account of AWS's own examples: nobody's.
+SIM_ENGINE = "arn:aws:sts::123456789012:assumed-role/tidemill-engine/rehearsal"
 _SPOT_NOTICE = timedelta(minutes=2)
 
 
@@ -51,10 +57,12 @@ class SimCloud:
         zones: Sequence[str],
         market: Market,
         wake: Callable[[str], None],
+        identity: str = SIM_ENGINE,
     ) -> None:
         self._timeline = timeline
         self._catalog = catalog
         self._seed = seed
+        self._identity = identity
         self._trouble = CloudTrouble()
         self._wakes = Wakes(timeline, wake)
         self._book = ReservationBook(timeline, journal, self._wakes, self._trouble)
@@ -64,6 +72,9 @@ class SimCloud:
         )
         self._purchases = PurchaseDesk(
             timeline, journal, catalog, seed=seed, board=self._board, book=self._book, trouble=self._trouble
+        )
+        self._extensions = ExtensionDesk(
+            timeline, catalog, seed=seed, board=self._board, book=self._book, trouble=self._trouble
         )
         self._launches = LaunchDesk(
             timeline,
@@ -99,9 +110,32 @@ class SimCloud:
 
     def purchase(self, offer_id: str, tags: Pairs) -> tuple[Reservation, ...]:
         self._trouble.check_throttle(self._timeline.now())
+        self._trouble.check_request("purchase")
         bought = self._purchases.buy(offer_id, tags)
         self._trouble.check_timeout("purchase")
         return bought
+
+    def search_extensions(self, query: ExtensionQuery) -> tuple[ExtensionOffer, ...]:
+        self._trouble.check_throttle(self._timeline.now())
+        return self._extensions.search(query)
+
+    def purchase_extension(self, offer_id: str, reservation_id: str) -> Extension:
+        self._trouble.check_throttle(self._timeline.now())
+        self._trouble.check_request("extension")
+        bought = self._extensions.buy(offer_id, reservation_id)
+        self._trouble.check_timeout("extension")
+        return bought
+
+    def extensions(self) -> tuple[Extension, ...]:
+        self._trouble.check_throttle(self._timeline.now())
+        return self._extensions.history()
+
+    def tag_reservation(self, reservation_id: str, tags: Pairs) -> None:
+        self._trouble.check_throttle(self._timeline.now())
+        self._book.tag(reservation_id, tags)
+
+    def identity(self) -> str:
+        return self._identity
 
     def launch(self, intent: LaunchIntent, tags: Pairs) -> tuple[str, ...]:
         self._trouble.check_throttle(self._timeline.now())
@@ -158,7 +192,7 @@ class SimCloud:
         found = self._book.get(block)
         if found is None:
             raise Refused(f"there is no block '{block}'")
-        self._purchases.extend(found, by, pays=payment_succeeds, settles_after=settles_after)
+        self._extensions.by_hand(found, by, pays=payment_succeeds, settles_after=settles_after)
 
     # --- what goes wrong: a target is a pool, a block's name or id, a type, a zone, a kind of source --
 
@@ -176,6 +210,14 @@ class SimCloud:
 
     def timeout_after_commit(self, n: int, call: Call) -> None:
         self._trouble.time_out_after_commit(n, call)
+
+    def lose_requests(self, n: int, call: Call) -> None:
+        """The call times out and has not taken effect: to the caller it looks like a time-out after commit."""
+        self._trouble.lose_requests(n, call)
+
+    def show_purchases_late(self, up_to: timedelta) -> None:
+        """What is bought from now on shows in reads only after up to so long."""
+        self._purchases.seen_after_max_s = self._extensions.seen_after_max_s = int(up_to.total_seconds())
 
     def fail_next_payment(self, n: int = 1) -> None:
         self._trouble.fail_payments(n)
@@ -233,8 +275,8 @@ class SimCloud:
         return self._purchases.purchases
 
     @property
-    def extensions(self) -> list[BlockExtension]:
-        return self._purchases.extensions
+    def bought_extensions(self) -> list[BlockExtension]:
+        return self._extensions.bought
 
     @property
     def lives(self) -> dict[str, InstanceLife]:

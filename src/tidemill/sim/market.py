@@ -142,6 +142,15 @@ class OfferBoard:
         """Its payment failed: the capacity is for sale again."""
         self._sold.remove(offer)
 
+    def has_more(self, block: Reservation, end: datetime, now: datetime) -> bool:
+        """Whether EC2 would let this block run on after its end: it has to have the capacity on that day."""
+        if self._mood is None:
+            return False
+        shelf = self._shelf(block.instance_type, block.zone, end.date())
+        if self._mood.chance >= 1:
+            return True
+        return stream(self._seed, "has-more", *shelf.key, str(shelf.spell(now))).random() < self._mood.chance
+
     # --- what may be asked --------------------------------------------------------------------------
 
     def _checked(self, query: OfferQuery) -> InstanceType:

@@ -31,7 +31,7 @@ from tidemill.spec.scenario import Scenario
 from tidemill.spec.units import format_instant
 from tidemill.store.memory import MemoryLedger
 from tidemill.store.verdicts import give_verdict
-from tidemill.world import PurchaseState, World
+from tidemill.world import Adoption, PurchaseState, World
 
 RESTART_AFTER = timedelta(seconds=30)  # a crashed controller's pod is running again by then
 
@@ -76,9 +76,12 @@ class Rehearsal:
             self.timeline, self.journal, spec.catalog, spec, seed=seed, wake=self._wake, verbose=verbose
         )
         self.cloud.on_instance.append(self.cluster.instance_changed)
-        self.ledger = MemoryLedger(self.timeline)
+        deployment = spec.platform.spec.deployment
+        self.ledger = MemoryLedger(self.timeline, deployment, outlives_the_engine=True)
         for owned in scenario.spec.reservations:
-            self.cloud.add_reservation(owned, owner=spec.platform.spec.deployment)
+            id_ = self.cloud.add_reservation(owned, owner=deployment)
+            if owned.owned:
+                self.ledger.adopt(Adoption(id_, owned.pool, "the scenario", self.start))
         lay_out(scenario, seed, self)
         self._truth = Truth(
             spec, self.cloud, self.cluster, self.ledger, self.journal, self.timeline.now, decide

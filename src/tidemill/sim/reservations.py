@@ -13,12 +13,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from tidemill.errors import Gone
 from tidemill.sim.journal import Journal
 from tidemill.sim.timeline import Timeline
 from tidemill.sim.trouble import CloudTrouble
 from tidemill.sim.wakes import Wakes
+from tidemill.spec import names
 from tidemill.spec.units import format_instant
-from tidemill.world import Reservation, ReservationState, SourceKind
+from tidemill.world import Pairs, Reservation, ReservationState, SourceKind
 
 _ENDED_LISTED_FOR = timedelta(days=1)
 _COMING = (ReservationState.PAYMENT_PENDING, ReservationState.SCHEDULED, ReservationState.ACTIVE)
@@ -124,6 +126,19 @@ class ReservationBook:
             self._change(record, state=ReservationState.PAYMENT_FAILED)
             self._tell(record, "payment-failed", "the payment failed: the block will not come")
             self._forget_later(record)
+
+    def tag(self, reservation_id: str, tags: Pairs) -> None:
+        record = self._records.get(reservation_id)
+        if record is None or reservation_id not in self._listed:
+            raise Gone(f"InvalidCapacityReservationId.NotFound: {reservation_id}")
+        both = {**dict(record.now.tags), **dict(tags)}
+        self._change(
+            record,
+            tags=tuple(sorted(both.items())),
+            owner=both.get(names.TAG_OWNER, ""),
+            pool=both.get(names.TAG_POOL, ""),
+            intent_id=both.get(names.TAG_INTENT, ""),
+        )
 
     # --- slots --------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from typing import Literal
 
 from tidemill.errors import NoCapacity, OutcomeUnknown, PortError, Retryable
 
-Call = Literal["launch", "purchase"]
+Call = Literal["launch", "purchase", "extension"]
 
 
 def hits(target: str, names: tuple[str, ...]) -> bool:
@@ -34,6 +34,7 @@ class CloudTrouble:
         self._launches: list[_Armed] = []
         self._shortages: list[tuple[datetime, str]] = []  # until, target
         self._timeouts: Counter[Call] = Counter()
+        self._lost_requests: Counter[Call] = Counter()
         self._payments = 0
         self._short_deliveries: list[_Armed] = []
 
@@ -50,6 +51,9 @@ class CloudTrouble:
 
     def time_out_after_commit(self, n: int, call: Call) -> None:
         self._timeouts[call] += n
+
+    def lose_requests(self, n: int, call: Call) -> None:
+        self._lost_requests[call] += n
 
     def fail_payments(self, n: int) -> None:
         self._payments += n
@@ -79,6 +83,12 @@ class CloudTrouble:
                     return NoCapacity("InsufficientInstanceCapacity: none to be had")
                 return Retryable("InternalError: the launch failed, nothing was started")
         return None
+
+    def check_request(self, call: Call) -> None:
+        """Before any work was done: it never arrives. To the caller it looks like a lost answer."""
+        if self._lost_requests[call]:
+            self._lost_requests[call] -= 1
+            raise OutcomeUnknown(f"the {call} call timed out; it may have taken effect")
 
     def check_timeout(self, call: Call) -> None:
         """After the work was done: the answer gets lost on its way back."""

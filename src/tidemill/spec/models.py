@@ -55,11 +55,16 @@ class Approval(Model):
     """Who must say yes before a block is bought. The default proposes and never buys."""
 
     mode: Literal["propose", "one", "two", "auto"] = "propose"
-    """Only propose; buy when one or two people approved; or buy by itself up to `autoMaxFeeUsd`."""
+    """Only propose; buy when one or two people approved; or buy by itself up to `autoMaxFeeUsd`. Never beyond the
+    budget."""
     approvers: tuple[str, ...] = ()
     """Proved identities that may approve. Empty: anyone with the approver role, never the proposer alone."""
+    two_above_usd: Count | None = Field(default=None, ge=0)
+    """Fees above this need two people, whatever the mode."""
     auto_max_fee_usd: Count = Field(default=0, ge=0)
     """With mode auto: fees above this still need a person."""
+    auto_monthly_usd: Count | None = Field(default=None, ge=0)
+    """With mode auto: once the fees of a calendar month (UTC) would pass this, a person is needed again."""
     expires_after: Duration = timedelta(hours=24)
     """An approval older than this is void."""
 
@@ -325,6 +330,15 @@ class DemandWindow(Model):
         return self
 
 
+class Extending(Model):
+    """More time on a block that is there keeps its nodes: no boot, no hand-over."""
+
+    policy: Literal["prefer", "never"] = "prefer"
+    """Ask for extension offers first and fall back to a new block; or always buy new blocks."""
+    min_utilisation: float = Field(default=0, ge=0, le=1)
+    """Let a block lapse whose accelerators were used less than this share of the time since it started."""
+
+
 class CapacityPlanSpec(Model):
     pool: Name
     """The ComputePool that will use the blocks."""
@@ -332,6 +346,8 @@ class CapacityPlanSpec(Model):
     """The calendar: when how many instances are needed."""
     propose_before: Duration = timedelta(days=56)
     """Start to search this long before a window opens; EC2 sells at most 8 weeks ahead."""
+    extend: Extending = Extending()
+    """Whether a block that ends before its demand is extended, which comes before a new one is bought."""
     overlap: Duration = timedelta(0)
     """How long a successor must run beside its predecessor. Accepted, not used in this version."""
     budget: Budget | None = None

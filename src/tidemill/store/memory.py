@@ -4,29 +4,31 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from tidemill.decide.blocks.life import MAY_COST, may_follow
 from tidemill.errors import Refused
 from tidemill.ports import Clock
 from tidemill.store.months import Month, by_month, month_of
 from tidemill.world import (
+    Adoption,
     CostLine,
     LaunchIntent,
     LaunchState,
     PurchaseIntent,
-    PurchaseState,
     SourceKind,
     Spending,
 )
 
-# What may have been bought counts as bought until it is certain that it was not.
-MAY_COST = (PurchaseState.SUBMITTED, PurchaseState.UNKNOWN, PurchaseState.CONFIRMED)
 FAILURES_KEPT = timedelta(hours=1)
 
 
 class MemoryLedger:
-    durable = False
+    """`outlives_the_engine`: true only where its world ends with it, as in a rehearsal; then it may buy there."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, deployment: str = "", *, outlives_the_engine: bool = False) -> None:
         self._clock = clock
+        self.deployment = deployment
+        self.durable = outlives_the_engine
+        self._adoptions: dict[str, Adoption] = {}
         self._launches: dict[str, LaunchIntent] = {}
         self._purchases: dict[str, PurchaseIntent] = {}
         self._running: dict[str, CostLine] = {}
@@ -55,6 +57,12 @@ class MemoryLedger:
     def advance(self, before: PurchaseIntent, after: PurchaseIntent) -> None:
         refuse_a_wrong_move(self._purchases.get(before.id), before, after)
         self._purchases[before.id] = after
+
+    def adopt(self, adoption: Adoption) -> None:
+        self._adoptions[adoption.reservation_id] = adoption
+
+    def adoptions(self) -> tuple[Adoption, ...]:
+        return tuple(self._adoptions.values())
 
     def meter(self, line: CostLine) -> None:
         ended = self._ended.get(line.instance_id)
@@ -102,6 +110,8 @@ def refuse_a_wrong_move(held: PurchaseIntent | None, before: PurchaseIntent, aft
         raise Refused(f"purchase {before.id} is unknown here, not {before.state.value}")
     if held.state is not before.state:
         raise Refused(f"purchase {before.id} is {held.state.value} by now, not {before.state.value}")
+    if not may_follow(before.state, after.state):
+        raise Refused(f"purchase {before.id} is {before.state.value} and cannot become {after.state.value}")
     if held.verdicts != before.verdicts:
         raise Refused(f"somebody decided on purchase {before.id} meanwhile; look again")
     if after.envelope != held.envelope and any(one in held.verdicts for one in after.verdicts):

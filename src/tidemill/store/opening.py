@@ -36,7 +36,7 @@ def open_ledger(
     """
     clock = clock or WallClock()
     if url == MEMORY:
-        return MemoryLedger(clock)
+        return MemoryLedger(clock, whose.deployment)
     return open_durable(url, whose, clock=clock, writer=writer)
 
 

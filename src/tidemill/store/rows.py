@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import RowMapping
 
 from tidemill.store.months import by_month
-from tidemill.world import CostLine, Envelope, LaunchIntent, PurchaseIntent, Source, Verdict
+from tidemill.world import Adoption, CostLine, Envelope, LaunchIntent, PurchaseIntent, Source, Verdict
 
 
 def launch_row(intent: LaunchIntent) -> dict[str, Any]:
@@ -35,6 +35,10 @@ def purchase_of(row: RowMapping, verdicts: Iterable[Verdict]) -> PurchaseIntent:
 
 def verdict_of(row: RowMapping) -> Verdict:
     return Verdict(**_taken(Verdict, row))
+
+
+def adoption_of(row: RowMapping) -> Adoption:
+    return Adoption(**_taken(Adoption, row))
 
 
 def cost_row(line: CostLine) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from tidemill.store.columns import Document, Instant, Names, OneOf, RowNumber, S
 from tidemill.world import LaunchState, PurchaseState, SourceKind
 
 # Every version there was, oldest first. The last is what this code reads and writes.
-REVISIONS = ("0001", "0002")
+REVISIONS = ("0001", "0002", "0003")
 
 metadata = MetaData(
     naming_convention={
@@ -112,6 +112,17 @@ verdicts = Table(
     Column("approved", Boolean, nullable=False),
     Column("note", String, nullable=False),
     Column("envelope", Document, nullable=False),
+)
+
+# Reservations bought elsewhere, and on whose word they are ours.
+adoptions = Table(
+    "adoptions",
+    metadata,
+    Column("seq", RowNumber, primary_key=True),
+    Column("reservation_id", String, nullable=False, unique=True),
+    Column("pool", String, nullable=False),
+    Column("who", String, nullable=False),
+    Column("at", Instant, nullable=False),
 )
 
 # Every change of everything above and below. Append-only; `before` is empty for what is new.

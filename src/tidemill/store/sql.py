@@ -9,19 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Table, and_, func, insert, not_, or_, select, update
 
+from tidemill.decide.blocks.life import MAY_COST
 from tidemill.errors import Refused
 from tidemill.ports import Clock
 from tidemill.store import schema
 from tidemill.store.database import Database
-from tidemill.store.memory import FAILURES_KEPT, MAY_COST, refuse_a_wrong_move
+from tidemill.store.memory import FAILURES_KEPT, refuse_a_wrong_move
 from tidemill.store.months import bounds, by_month, month_of
 from tidemill.store.rows import (
+    adoption_of,
     cost_of,
     cost_row,
     document,
@@ -32,7 +34,16 @@ from tidemill.store.rows import (
     verdict_of,
 )
 from tidemill.store.whose import Whose
-from tidemill.world import CostLine, LaunchIntent, LaunchState, PurchaseIntent, SourceKind, Spending, Verdict
+from tidemill.world import (
+    Adoption,
+    CostLine,
+    LaunchIntent,
+    LaunchState,
+    PurchaseIntent,
+    SourceKind,
+    Spending,
+    Verdict,
+)
 
 _OPEN = (LaunchState.WRITTEN, LaunchState.LAUNCHED)
 
@@ -56,6 +67,7 @@ class SqlLedger:
     def __init__(self, database: Database, clock: Clock, *, writer: str) -> None:
         self._database, self._clock, self._writer = database, clock, writer
         self._epoch: int | None = None
+        self._deployment = ""
 
     # --- whose it is, and who leads ---
 
@@ -73,6 +85,13 @@ class SqlLedger:
             if agreed != held:
                 connection.execute(update(schema.ledger).values(**document(agreed)))
                 self._note(connection, "ledger", whose.deployment, held, agreed)
+
+    @property
+    def deployment(self) -> str:
+        """It never changes once it is claimed, so it is read once."""
+        if not self._deployment:
+            self._deployment = self.whose().deployment
+        return self._deployment
 
     def whose(self) -> Whose:
         with self._database.read() as connection:
@@ -161,6 +180,25 @@ class SqlLedger:
         for one in new:
             values = {"who": one.who, "at": one.at, "approved": one.approved, "note": one.note}
             connection.execute(insert(schema.verdicts).values(**bound, **values))
+
+    # --- adoptions ---
+
+    def adopt(self, adoption: Adoption) -> None:
+        table = schema.adoptions
+        with self._writing() as connection:
+            query = select(table).where(table.c.reservation_id == adoption.reservation_id)
+            row = connection.execute(query).mappings().one_or_none()
+            held = None if row is None else adoption_of(row)
+            if held == adoption:
+                return
+            values = {one.name: getattr(adoption, one.name) for one in fields(adoption)}
+            _put(connection, table, None if row is None else row["seq"], values)
+            self._note(connection, "adoption", adoption.reservation_id, held, adoption, who=adoption.who)
+
+    def adoptions(self) -> tuple[Adoption, ...]:
+        with self._database.read() as connection:
+            rows = connection.execute(select(schema.adoptions).order_by(schema.adoptions.c.seq)).mappings()
+            return tuple(adoption_of(row) for row in rows)
 
     # --- money ---
 

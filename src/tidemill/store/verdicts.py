@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from tidemill.decide.blocks import not_granted
+from tidemill.decide.blocks.granted import not_granted
 from tidemill.errors import Refused
 from tidemill.ports import Ledger
 from tidemill.spec.models import Approval, Platform

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from tidemill.engine import Tick
-from tidemill.plan import Action, Launch, StartDrain
+from tidemill.plan import Action, Launch, SearchExtensions, SearchOffers, StartDrain
 from tidemill.sim.invariants.truth import Findings, Truth
 from tidemill.world import Pod
 
@@ -86,7 +86,9 @@ class Plans:
 
 def _objects(action: Action, pods: dict[str, Pod]) -> list[str]:
     """What an action is done to."""
-    if hasattr(action, "query"):
+    if isinstance(action, SearchExtensions):
+        return [f"{action.query.reservation_id} for {action.query.duration}"]
+    if isinstance(action, SearchOffers):
         return [f"{action.query.count} x {action.query.instance_type} for {action.query.duration}"]
     if hasattr(action, "intent"):
         return [getattr(action.intent, "window", action.intent.id)]

@@ -18,10 +18,11 @@ from tidemill.spec.units import format_duration, format_instant
 CODE = "never"
 # What the engine asks of its ports: an engine-crash strikes before or after one of these.
 CALLS = (
-    "reservations", "instances", "search_offers", "purchase", "launch", "terminate",
+    "reservations", "instances", "search_offers", "purchase", "search_extensions", "purchase_extension",
+    "extensions", "tag_reservation", "identity", "launch", "terminate",
     "view", "admit", "mark_ready", "start_drain", "cancel_drain", "announce_end", "request_checkpoint",
     "evict", "delete", "remove_node",
-    "launches", "write_launch", "purchases", "propose", "advance", "meter", "metered", "spending",
+    "launches", "write_launch", "purchases", "propose", "advance", "adopt", "adoptions", "meter", "metered", "spending",
 )  # fmt: skip
 STEPS = {f"{when}:{call}" for when in ("before", "after") for call in CALLS}
 

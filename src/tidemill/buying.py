@@ -1,0 +1,195 @@
+"""The one place where money leaves: search again, check everything again, write, call, write.
+
+The engine and the command line buy through it alike. Any doubt before the call buys nothing; any doubt after it is
+written down as such, and never resolved by calling again. Neither call of EC2 takes a token, so nothing here retries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from tidemill.decide.blocks.demand import still_missing, window_of
+from tidemill.decide.blocks.granted import fee_to_approve_usd, not_granted, over_budget
+from tidemill.errors import NoCapacity, OutcomeUnknown, Refused, TidemillError
+from tidemill.observe import ours
+from tidemill.ports import Clock, Cloud, Ledger
+from tidemill.spec import Spec, names
+from tidemill.world import (
+    Envelope,
+    ExtensionOffer,
+    ExtensionQuery,
+    ExtensionSearch,
+    Offer,
+    OfferQuery,
+    OfferSearch,
+    PurchaseIntent,
+    PurchaseState,
+)
+
+# A start-now block begins at an odd minute and ends on the grid, up to a day later than its length says.
+GRID_STEP = timedelta(days=1)
+
+
+class Buyer:
+    def __init__(self, spec: Spec, clock: Clock, cloud: Cloud, ledger: Ledger) -> None:
+        self._spec, self._clock, self._cloud, self._ledger = spec, clock, cloud, ledger
+        # Dated answers; lost in a restart, then asked again.
+        self.searches: dict[OfferQuery, OfferSearch] = {}
+        self.extension_searches: dict[ExtensionQuery, ExtensionSearch] = {}
+
+    # --- looking ------------------------------------------------------------------------------------
+
+    def search(self, query: OfferQuery) -> str:
+        offers = tuple(self._cloud.search_offers(query))
+        self.searches[query] = OfferSearch(query, self._clock.now(), offers)
+        return f"{len(offers)} offers"
+
+    def search_extensions(self, query: ExtensionQuery) -> str:
+        """EC2's no is an answer too, and is not asked for again at once."""
+        refused = ""
+        offers: tuple[ExtensionOffer, ...] = ()
+        try:
+            offers = tuple(self._cloud.search_extensions(query))
+        except Refused as no:
+            refused = str(no)
+        self.extension_searches[query] = ExtensionSearch(query, self._clock.now(), offers, refused)
+        return refused or f"{len(offers)} offers"
+
+    # --- buying -------------------------------------------------------------------------------------
+
+    def submit(self, intent: PurchaseIntent) -> str:
+        """Buy what was approved. Refused or NoCapacity: nothing was bought; OutcomeUnknown: it may have been."""
+        self._check_the_ledger()
+        self._check_the_money(intent, intent.envelope.max_fee_usd)
+        if self._is_covered(intent):
+            self._move(intent, PurchaseState.VOIDED, note="its demand is covered by now")
+            return "not bought: its demand is covered by now"
+        offer = self._best_offer(intent)
+        self._check_the_money(intent, offer.fee_usd)
+        if intent.state is PurchaseState.PROPOSED:
+            intent = self._move(intent, PurchaseState.APPROVED, note="inside what the policy buys by itself")
+        submitted = self._move(
+            intent, PurchaseState.SUBMITTED, fee_usd=offer.fee_usd, offer_id=offer.id, note=_named(offer)
+        )
+        return self._call(submitted, offer)
+
+    def _check_the_ledger(self) -> None:
+        """What is bought from a ledger that forgets, or that another platform keeps, is bought twice."""
+        if not self._ledger.durable:
+            raise Refused("nothing is bought from a ledger in memory: name one in a database")
+        mine = self._spec.platform.spec.deployment
+        if self._ledger.deployment != mine:
+            raise Refused(f"this ledger belongs to deployment {self._ledger.deployment!r}, not to {mine!r}")
+
+    def _check_the_money(self, intent: PurchaseIntent, fee_usd: int) -> None:
+        spending = self._ledger.spending(self._clock.now())
+        plan = self._spec.plans.get(intent.plan)
+        window = window_of(plan, intent.window)
+        why_not = not_granted(self._spec.platform, intent, spending)
+        why_not = why_not or over_budget(self._spec.platform, plan, window, fee_usd, spending.total_usd)
+        if why_not is not None:
+            raise Refused(why_not)
+
+    def _is_covered(self, intent: PurchaseIntent) -> bool:
+        """From what AWS shows now: somebody else may have bought meanwhile."""
+        shown = ours(
+            self._cloud.reservations(),
+            self._ledger.purchases(),
+            self._ledger.adoptions(),
+            self._spec.platform.spec.deployment,
+        )
+        return still_missing(self._spec, shown, intent, self._clock.now()) == 0
+
+    def _call(self, submitted: PurchaseIntent, offer: Offer | ExtensionOffer) -> str:
+        try:
+            ids, fee_usd = self._purchase(submitted, offer)
+        except OutcomeUnknown:
+            self._move(submitted, PurchaseState.UNKNOWN, note="the call's outcome is unknown")
+            raise
+        except TidemillError as error:  # a definite no; whatever else is raised may have bought it
+            self._move(submitted, PurchaseState.APPROVED, fee_usd=0, note=f"not bought: {error}")
+            raise
+        self._move(submitted, PurchaseState.CONFIRMED, reservation_ids=ids, fee_usd=fee_usd, note="")
+        what = "extended" if submitted.extends else "bought"
+        return f"{what} {', '.join(ids)} for ${fee_usd:,}"
+
+    def _purchase(
+        self, submitted: PurchaseIntent, offer: Offer | ExtensionOffer
+    ) -> tuple[tuple[str, ...], int]:
+        if isinstance(offer, ExtensionOffer):
+            made = self._cloud.purchase_extension(offer.id, offer.reservation_id)
+            return (made.reservation_id,), made.fee_usd
+        tags = (
+            (names.TAG_OWNER, self._spec.platform.spec.deployment),
+            (names.TAG_POOL, submitted.pool),
+            (names.TAG_INTENT, submitted.id),
+        )
+        blocks = self._cloud.purchase(offer.id, tags)
+        return tuple(sorted(one.id for one in blocks)), offer.fee_usd
+
+    # --- the offer ----------------------------------------------------------------------------------
+
+    def _best_offer(self, intent: PurchaseIntent) -> Offer | ExtensionOffer:
+        """Offers vanish, so they are searched again. None inside the envelope, but dearer ones: back to approval."""
+        fitting = self._fitting(intent)
+        inside = [offer for offer in fitting if offer.fee_usd <= intent.envelope.max_fee_usd]
+        if inside:
+            return min(inside, key=lambda offer: (offer.fee_usd, offer.start, offer.id))
+        note = "no offer inside its envelope"
+        if intent.state is PurchaseState.APPROVED and fitting:
+            cheapest_usd = min(offer.fee_usd for offer in fitting)
+            note = f"only sold from ${cheapest_usd:,} by now, above its envelope: it needs another approval"
+            envelope = self._wider(intent, cheapest_usd)
+            self._move(intent, PurchaseState.PROPOSED, envelope=envelope, verdicts=(), note=note)
+        elif intent.state is PurchaseState.APPROVED:
+            self._move(intent, PurchaseState.APPROVED, note=note)
+        raise NoCapacity(note)
+
+    def _wider(self, intent: PurchaseIntent, fee_usd: int) -> Envelope:
+        platform, plan = self._spec.platform, self._spec.plans.get(intent.plan)
+        most_usd = fee_to_approve_usd(platform, plan, window_of(plan, intent.window), fee_usd)
+        lives = platform.spec.approval.expires_after
+        expires_at = max(intent.envelope.expires_at, self._clock.now() + lives)
+        return replace(intent.envelope, max_fee_usd=most_usd, expires_at=expires_at)
+
+    def _fitting(self, intent: PurchaseIntent) -> list[Offer] | list[ExtensionOffer]:
+        """Whatever would serve, dear or cheap."""
+        envelope = intent.envelope
+        if intent.extends:
+            query = ExtensionQuery(intent.extends, envelope.duration)
+            more = self._cloud.search_extensions(query)
+            return [
+                one for one in more if one.start == envelope.latest_start and one.end >= envelope.earliest_end
+            ]
+        now = self._clock.now()
+        latest_end = envelope.latest_start + envelope.duration + GRID_STEP
+        asked = OfferQuery(
+            envelope.instance_type,
+            envelope.count,
+            envelope.duration,
+            max(envelope.earliest_start, now),
+            latest_end,
+            envelope.zones,
+        )
+        return [offer for offer in self._cloud.search_offers(asked) if _serves(offer, envelope)]
+
+    def _move(self, intent: PurchaseIntent, state: PurchaseState, **changes: Any) -> PurchaseIntent:
+        after = replace(intent, state=state, state_at=self._clock.now(), **changes)
+        self._ledger.advance(intent, after)
+        return after
+
+
+def _serves(offer: Offer, envelope: Envelope) -> bool:
+    return (
+        offer.instance_type == envelope.instance_type
+        and offer.count == envelope.count
+        and envelope.earliest_start <= offer.start <= envelope.latest_start
+        and offer.end >= envelope.earliest_end
+        and (not envelope.zones or offer.zone in envelope.zones)
+    )
+
+
+def _named(offer: Offer | ExtensionOffer) -> str:
+    return f"offer {offer.id}, ${offer.fee_usd:,}"

@@ -1,0 +1,24 @@
+"""Time and money: what became of each purchase, what may be bought now, and what the plans still lack.
+
+Fail closed: no approval, no budget, a ledger or an AWS that cannot be read, or any doubt about an earlier call means
+that nothing is bought. An approval binds an envelope, not an offer; the best offer inside it is taken at submit.
+"""
+
+from __future__ import annotations
+
+from tidemill.decide.blocks.cover import cover
+from tidemill.decide.blocks.follow import follow
+from tidemill.decide.draft import Draft
+from tidemill.world import PurchaseIntent
+
+
+def follow_purchases(draft: Draft) -> None:
+    if not (draft.world.ledger_ok and draft.world.cloud_ok):
+        return  # what was bought is found later; what is to be bought waits until we can see
+    by_window: dict[tuple[str, str], list[PurchaseIntent]] = {}
+    for intent in draft.world.purchases:
+        by_window.setdefault((intent.plan, intent.window), []).append(intent)
+        follow(draft, intent)
+    for plan in draft.spec.plans.values():
+        for window in plan.spec.demand:
+            cover(draft, plan, window, by_window.get((plan.name, window.name), []))

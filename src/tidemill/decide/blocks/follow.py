@@ -1,0 +1,127 @@
+"""The purchases that are written down: find out what became of them, submit what is approved, void what is not needed.
+
+Not found is not "not bought": an outcome that is unknown stays quarantined and is never repeated.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from tidemill.decide.blocks.demand import still_missing, window_of
+from tidemill.decide.blocks.granted import not_granted, over_budget
+from tidemill.decide.draft import Draft
+from tidemill.plan import SettlePurchase, SubmitPurchase
+from tidemill.world import ExtensionState, PurchaseIntent, PurchaseState, ReservationState
+
+# A submit that found no offer inside the envelope tries again while the approval lives.
+SUBMIT_AGAIN = timedelta(minutes=10)
+# EC2 answers within seconds or not at all; after this long an unanswered purchase is quarantined.
+CALL_ANSWERS_WITHIN = timedelta(minutes=1)
+
+
+def follow(draft: Draft, intent: PurchaseIntent) -> None:
+    match intent.state:
+        case PurchaseState.SUBMITTED | PurchaseState.UNKNOWN:
+            _reconcile(draft, intent)
+        case PurchaseState.CONFIRMED:
+            _see_whether_it_was_paid(draft, intent)
+        case PurchaseState.PROPOSED | PurchaseState.APPROVED:
+            _submit_or_void(draft, intent)
+
+
+# --- what became of it --------------------------------------------------------------------------------
+
+
+def _reconcile(draft: Draft, intent: PurchaseIntent) -> None:
+    made = made_by(draft, intent)
+    if made:
+        # The fee was written before the call: EC2's lists do not tell it.
+        found = f"found {'in the history of' if intent.extends else 'by its tag:'} {', '.join(made)}"
+        draft.do(SettlePurchase(intent, "confirmed", made, intent.fee_usd, found))
+        return
+    due = (intent.state_at or intent.proposed_at) + CALL_ANSWERS_WITHIN
+    if intent.state is PurchaseState.SUBMITTED:
+        if draft.now >= due:
+            lost = "the call's answer was lost; it is not repeated"
+            draft.do(SettlePurchase(intent, "unknown", (), intent.fee_usd, lost))
+        draft.wake(due)
+    else:
+        draft.warn(
+            intent.id,
+            "the outcome of this purchase is unknown and it is not repeated: it is taken in if AWS shows it; "
+            f"look in the EC2 console, and then say `tidemill settle {intent.id}`",
+        )
+
+
+def made_by(draft: Draft, intent: PurchaseIntent) -> tuple[str, ...]:
+    """The reservations this purchase made, or the one it extended; none: AWS shows nothing of it."""
+    if intent.extends:
+        seen = any(intent.offer_id and one.offer_id == intent.offer_id for one in draft.world.extensions)
+        return (intent.extends,) if seen else ()
+    return tuple(sorted(one.id for one in draft.world.reservations if one.intent_id == intent.id))
+
+
+def _see_whether_it_was_paid(draft: Draft, intent: PurchaseIntent) -> None:
+    """EC2 tells nobody: a purchase that was never paid must be looked for, and its demand planned anew."""
+    if intent.extends:
+        told = [one.state for one in draft.world.extensions if one.offer_id == intent.offer_id]
+        unpaid = bool(told) and all(state is ExtensionState.PAYMENT_FAILED for state in told)
+    else:
+        states = [
+            draft.reservations[one].state for one in intent.reservation_ids if one in draft.reservations
+        ]
+        unpaid = bool(states) and all(state is ReservationState.PAYMENT_FAILED for state in states)
+    if unpaid:
+        ids = intent.reservation_ids
+        draft.do(SettlePurchase(intent, "failed", ids, 0, "its payment failed: nothing was bought"))
+
+
+# --- what may be bought -------------------------------------------------------------------------------
+
+
+def _submit_or_void(draft: Draft, intent: PurchaseIntent) -> None:
+    over = min(intent.envelope.expires_at, intent.envelope.latest_start)
+    why = _not_wanted(draft, intent)
+    if draft.now >= over:
+        why = "it expired before it was approved and bought"
+    if why is not None:
+        draft.do(SettlePurchase(intent, "voided", (), 0, why))
+        return
+    draft.wake(over)
+    why_not = no_purchase(draft, intent)
+    if why_not is not None:
+        draft.warn(intent.id, why_not)
+    elif intent.state is PurchaseState.APPROVED and intent.note and intent.state_at is not None:
+        again = intent.state_at + SUBMIT_AGAIN
+        draft.wake(again)
+        if draft.now >= again:
+            draft.do(SubmitPurchase(intent, "approved; trying again for an offer inside its envelope"))
+    else:
+        draft.do(SubmitPurchase(intent, "approved and inside the budget"))
+
+
+def _not_wanted(draft: Draft, intent: PurchaseIntent) -> str | None:
+    plan = draft.spec.plans.get(intent.plan)
+    if intent.plan and window_of(plan, intent.window) is None:
+        return "its demand window is no longer in the plan"
+    if still_missing(draft.spec, draft.world.reservations, intent, draft.now) == 0:
+        return "its demand is covered by now"
+    if not intent.extends:
+        return None
+    block = draft.reservations.get(intent.extends)
+    if block is None or block.state not in (ReservationState.ACTIVE, ReservationState.SCHEDULED):
+        return "the block it would extend is no longer there"
+    if block.end != intent.envelope.latest_start:
+        return "the end of the block it would extend has moved"
+    return None
+
+
+def no_purchase(draft: Draft, intent: PurchaseIntent) -> str | None:
+    """Why this may not be bought, or None. Asked here and again at the moment of buying."""
+    spending = draft.world.spending
+    why_not = not_granted(draft.spec.platform, intent, spending)
+    if why_not is not None:
+        return why_not
+    plan = draft.spec.plans.get(intent.plan)
+    window, fee_usd = window_of(plan, intent.window), intent.envelope.max_fee_usd
+    return over_budget(draft.spec.platform, plan, window, fee_usd, spending.total_usd)
