@@ -185,3 +185,61 @@ def test_a_pod_is_admitted_to_a_pool_and_not_only_to_a_source_that_pools_share()
     )
     (admit,) = of(plan, Admit)
     assert (admit.source_label, admit.pool) == ("on-demand", "g6")
+
+
+# --- its word -----------------------------------------------------------------------------------------
+
+
+def test_a_word_longer_than_the_pool_believes_counts_as_what_it_believes():
+    believing = spec(pool(maxExpectedDuration="8h"))
+    there = [block(ends_in="10h"), node()]
+    (admit,) = of(decide(believing, world(there, pod(gpus=8, expected="400h"))), Admit)
+    assert admit.reason.endswith("; it says 16d16h, of which pool p5 believes 8h")
+    plain = of(decide(believing, world(there, pod(gpus=8, expected="8h"))), Admit)
+    assert [one.reason for one in plain] == ["there is room and time on node-i-1"]
+
+
+def test_a_capped_word_still_has_to_fit():
+    waiting = pod(gpus=8, expected="400h")
+    plan = decide(spec(pool(maxExpectedDuration="8h")), world(block(ends_in="8h"), node(), waiting))
+    assert not admitted(plan)
+    assert why(plan, waiting).reason == "it needs 8h1m and nothing in pool p5 lasts that long"
+
+
+def test_whoever_says_more_than_the_longest_block_is_taken_to_need_the_longest_block():
+    waiting = pod(gpus=8, expected="9000h")
+    plan = decide(spec(), world(block(ends_in="100h"), node(), waiting))
+    assert why(plan, waiting).reason == "it needs 182d1m and nothing in pool p5 lasts that long"
+
+
+def test_a_cap_counts_per_pod_and_not_for_whoever_asks_for_the_same_time_in_all():
+    """Two that need nine hours each, one of them for loading: only the long word is capped."""
+    loads, works = pod("loads", gpus=8, expected="1h", load="8h"), pod("works", gpus=8, expected="9h")
+    believing = spec(pool(maxExpectedDuration="2h"))
+    plan = decide(believing, world(block(ends_in="6h"), node("i-1"), node("i-2"), loads, works))
+    assert set(admitted(plan)) == {"uid-works"}
+
+
+def test_the_pool_s_own_default_is_capped_too():
+    trusting = spec(pool(defaultDuration="20h", maxExpectedDuration="8h"))
+    assert admitted(decide(trusting, world(block(ends_in="10h"), node(), pod(gpus=8))))
+
+
+def test_short_jobs_fill_a_dying_block_to_the_last_useful_minute():
+    """Seventeen minutes are left until the drain begins, of which one goes into starting."""
+    pods = [pod("fits", gpus=4, expected="16m"), pod("late", gpus=4, expected="17m")]
+    plan = decide(spec(), world(block(ends_in="57m"), node(), pods))
+    assert set(admitted(plan)) == {"uid-fits"}
+
+
+def test_a_job_too_long_for_the_dying_block_is_sent_to_another_source_if_it_may():
+    """Held without the opt-in; with it the pool's on-demand source takes it."""
+    mixed = spec(
+        pool(sources=[{"type": "block"}, {"type": "on-demand", "maxHourlyUsd": 200, "maxMonthlyUsd": 90000}]),
+        budget={"monthlyUsd": 90000},
+    )
+    there = [block(ends_in="3h"), node()]
+    held = pod(gpus=8, expected="20h")
+    assert why(decide(mixed, world(there, held)), held).code == "held"
+    (launch,) = of(decide(mixed, world(there, pod(gpus=8, expected="20h", overflow=True))), Launch)
+    assert launch.intent.source == ON_DEMAND

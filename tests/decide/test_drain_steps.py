@@ -91,6 +91,16 @@ def test_a_job_that_will_finish_in_time_is_left_to_finish():
     assert of(draining(leaving(expected="3h", grace="30s")), Evict)
 
 
+@pytest.mark.requirement("CB-13")
+def test_a_job_that_is_later_than_it_said_is_drained_when_its_turn_comes():
+    """Its word was 20 minutes and half an hour is over: it may go on until its turn, and its word holds nothing."""
+    late = leaving(expected="20m", grace="30s")
+    waiting = draining(late)
+    assert not of(waiting, Evict)
+    assert waiting.wake_at == ahead("5m")  # deadline - (30 s grace + 90 s signal + 2 min margin)
+    assert of(draining(late, now=ahead("5m")), Evict)
+
+
 def test_eviction_waits_for_the_acknowledgement_of_the_checkpoint():
     asked = {"checkpoint_every": "1h", "checkpoint_time": "5m", "checkpoint_requested_at": ago("1m")}
     waiting = draining(leaving(**asked))

@@ -231,6 +231,10 @@ def test_an_extension_cannot_make_a_block_longer_than_182_days(read: Reader) -> 
         ("decisions: [{at: 1h, window: run-9, verdict: approve}]", "no plan has a window 'run-9'"),
         ("extensions: [{at: 1h, block: b, by: 7d}]", "no block is named 'b'"),
         (
+            "rolls: [{at: 1h, nodeClass: nope, ami: {alias: al2023@v20261201}}]",
+            "no NodeClass is named 'nope'",
+        ),
+        (
             "services: [{name: s, replicas: 2, minAvailable: 3}]",
             "service 's' can never have 3 available of 2 replicas",
         ),

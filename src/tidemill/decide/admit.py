@@ -19,6 +19,8 @@ from tidemill.world import Gang, Pod, PodPhase, PodShape, Terms
 
 # From the gate's removal to useful work: scheduling and image pull, before the pod's own load time.
 POD_START = timedelta(minutes=1)
+# Who says an hour may need a little more; who is later than this has no known end.
+OVERRUN = timedelta(minutes=30)
 
 
 class Item:
@@ -181,10 +183,25 @@ def stop_gang(draft: Draft, pods: Iterable[Pod], reason: str) -> None:
 
 
 def expected_run(terms: Terms, pool: ComputePool | None) -> timedelta | None:
-    """What the pod says, else the pool's default; None: no end is known."""
-    if terms.expected is not None or pool is None:
+    """What the pod says, else the pool's default, but never more than the pool believes; None: no end is known."""
+    if pool is None:
         return terms.expected
-    return pool.spec.default_duration
+    said = terms.expected if terms.expected is not None else pool.spec.default_duration
+    return None if said is None else min(said, pool.spec.max_expected_duration)
+
+
+def done_at(pod: Pod, pool: ComputePool | None, now: datetime) -> datetime | None:
+    """When a running pod is done by its own word. One that is late is given a little more; then its word is spent.
+
+    None: nobody can say. A word says when to look again; it never holds back the end of a source.
+    """
+    if pod.deleting_until is not None:
+        return pod.deleting_until if pod.deleting_until > now else None
+    run = expected_run(pod.terms, pool)
+    if run is None or pod.started_at is None:
+        return None
+    end = pod.started_at + pod.terms.load + run
+    return next((estimate for estimate in (end, end + OVERRUN) if estimate > now), None)
 
 
 def time_needed(terms: Terms, pool: ComputePool | None) -> timedelta:

@@ -14,6 +14,7 @@ from typing import Literal
 
 from cronsim import CronSim
 
+from tidemill.decide.admit import done_at
 from tidemill.decide.draft import Draft, Life
 from tidemill.decide.nodes import Phase
 from tidemill.spec.models import ComputePool, DisruptionBudgetSpec
@@ -80,3 +81,16 @@ def is_protected(draft: Draft, pod: Pod) -> bool:
         draft.wake(until)
         return draft.now < until
     return mark
+
+
+def finishes_first(draft: Draft, pod: Pod, pool: ComputePool | None) -> bool:
+    """Work that would be lost is let finish: a gang, which would stop as a whole, and a job that would begin again.
+
+    A gang is waited for whatever it says; a single job only until its word is spent.
+    """
+    done = done_at(pod, pool, draft.now)
+    draft.wake(done)
+    if pod.gang is not None:
+        return True
+    job = pod.workload.startswith("Job/") and pod.terms.checkpoint_every is None
+    return job and pod.started_at is not None and done is not None

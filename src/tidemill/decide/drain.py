@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from tidemill.decide.disruption import is_protected
+from tidemill.decide.disruption import finishes_first, is_protected
 from tidemill.decide.draft import Draft, Life
 from tidemill.decide.nodes import MARGIN, NODE_FAILED, SIGNAL_LAG, Phase, pod_lead
 from tidemill.decide.overflow import PREPAID
@@ -119,8 +119,8 @@ def _let_go(draft: Draft, life: Life, pod: Pod, allowed: dict[str, int]) -> None
             return
     if pod.deleting_until is not None:
         return
-    if not ends and not _why(life).startswith(NODE_FAILED) and is_protected(draft, pod):
-        return  # it came after the drain was decided: the node waits for it
+    if not ends and not _why(life).startswith(NODE_FAILED) and _keeps_the_node(draft, life, pod):
+        return
     if _checkpoints(life) and not _why(life).startswith(NODE_FAILED) and _await_checkpoint(draft, pod):
         return
     if pod.workload in allowed:
@@ -136,6 +136,11 @@ def _let_go(draft: Draft, life: Life, pod: Pod, allowed: dict[str, int]) -> None
             return
         allowed[pod.workload] -= 1
     draft.do(Evict(pod.uid, _why(life)))
+
+
+def _keeps_the_node(draft: Draft, life: Life, pod: Pod) -> bool:
+    """Nobody takes the node by force: it waits for whoever may not be disturbed, or would lose what it did."""
+    return is_protected(draft, pod) or finishes_first(draft, pod, life.pool)
 
 
 def _never_allows(draft: Draft, workload: str) -> bool:

@@ -202,4 +202,9 @@ def _drift(node: Node, template: PoolTemplate | None) -> str | None:
     for key, value in pool.spec.labels.items():
         if labels.get(key) != value:
             return f"it lacks the label {key}={value} of pool {pool.name}"
+    made_from = labels.get(
+        names.LABEL_NODE_CLASS, ""
+    )  # a node that does not say was made by somebody else's rules
+    if made_from and template.made_from and made_from != template.made_from:
+        return f"node class {pool.spec.node_class_name} has changed since it was made"
     return None

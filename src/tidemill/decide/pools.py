@@ -12,6 +12,7 @@ from functools import lru_cache
 from tidemill.catalog import InstanceType
 from tidemill.decide.overflow import overflow_source
 from tidemill.spec import Spec, names
+from tidemill.spec.fingerprint import fingerprint
 from tidemill.spec.match import matching
 from tidemill.spec.models import ComputePool, SourceSpec
 from tidemill.world import Source, SourceKind, Taint
@@ -23,6 +24,7 @@ class PoolTemplate:
     kinds: Mapping[str, InstanceType]  # by name, those its requirements allow
     taints: tuple[Taint, ...]  # those that stay; startup taints go away by themselves
     overflow: Mapping[SourceKind, SourceSpec | None]
+    made_from: str = ""  # the fingerprint its nodes carry today; empty: its node class is not known
     _labels: dict[tuple[Source, str, str], Mapping[str, str]] = field(default_factory=dict)
 
     def labels(self, source: Source, kind: InstanceType, zone: str) -> Mapping[str, str]:
@@ -58,6 +60,12 @@ def templates(spec: Spec) -> Mapping[str, PoolTemplate]:
             kinds={kind.name: kind for kind in matching(spec.catalog, pool.spec.requirements)},
             taints=tuple(Taint(taint.key, taint.value, taint.effect) for taint in pool.spec.taints),
             overflow={kind: overflow_source(pool, kind) for kind in SourceKind},
+            made_from=_made_from(spec, pool),
         )
         for pool in pools
     }
+
+
+def _made_from(spec: Spec, pool: ComputePool) -> str:
+    node_class = spec.node_classes.get(pool.spec.node_class_name)
+    return fingerprint(node_class) if node_class is not None else ""

@@ -7,11 +7,12 @@ nothing. Voluntary disruption never touches a pod marked do-not-disrupt, and kee
 from __future__ import annotations
 
 from tidemill.decide.consolidate import consolidate
-from tidemill.decide.disruption import Disruptions, idle_since, is_protected
+from tidemill.decide.disruption import Disruptions, idle_since
 from tidemill.decide.draft import Draft, Life
 from tidemill.decide.launches import InFlight
 from tidemill.decide.nodes import Phase
 from tidemill.decide.overflow import PREPAID
+from tidemill.decide.replace import replace_drifted
 from tidemill.plan import StartDrain
 from tidemill.spec.units import format_duration
 
@@ -23,9 +24,7 @@ def reclaim(draft: Draft, in_flight: InFlight) -> None:
         for life in draft.lives
         if life.phase is Phase.READY and not life.ending and life.facts.template is not None
     ]
-    for life in staying:
-        if life.facts.drift is not None:
-            _drop_drifted(draft, life, life.facts.drift, disruptions)
+    replace_drifted(draft, in_flight, disruptions)
     consolidate(draft, in_flight, disruptions)
     empty = [
         life
@@ -76,18 +75,3 @@ def _beyond_warm(draft: Draft, life: Life) -> bool:
         for other in draft.lives
     )
     return staying > warm
-
-
-def _drop_drifted(draft: Draft, life: Life, why: str, disruptions: Disruptions) -> None:
-    """One drifted node at a time in a pool: its pods must find a place before the next one goes."""
-    protected = [pod for pod in life.pods if is_protected(draft, pod)]
-    if protected:
-        draft.warn(life.node.name, f"{why}, but {protected[0].full_name} is marked do-not-disrupt")
-        return
-    if any(other.ending or other.phase is Phase.DRAINING for other in draft.lives if other.pool is life.pool):
-        return
-    assert life.pool is not None
-    if disruptions.left(life.pool, "Drifted") < 1:
-        return
-    life.ending = True
-    draft.do(StartDrain(life.node.name, f"drifted: {why}"))

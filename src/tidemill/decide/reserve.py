@@ -11,18 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from tidemill.decide.admit import Item, expected_run, lasts
+from tidemill.decide.admit import Item, done_at, lasts
 from tidemill.decide.draft import Draft, End, Life
 from tidemill.decide.line import birthday_from, last_birthday
 from tidemill.decide.nodes import Phase
 from tidemill.decide.room import Group, Room, Rooms
 from tidemill.decide.rules import admits, fits
 from tidemill.spec import names
-from tidemill.world import Amounts, Pod, Source
+from tidemill.world import Amounts, Source
 
 OLD = timedelta(minutes=10)
-# Who says an hour may need a little more; who is later than this has no known end.
-OVERRUN = timedelta(minutes=30)
 
 
 @dataclass(slots=True)
@@ -134,7 +132,7 @@ def _free_at(draft: Draft, life: Life, requests: Amounts) -> tuple[datetime | No
     if fits(requests, free):
         return None, _count(requests, free), None
     leaving = sorted(
-        ((end, pod) for pod in life.pods if (end := _ends(draft, life, pod)) is not None),
+        ((end, pod) for pod in life.pods if (end := done_at(pod, life.pool, draft.now)) is not None),
         key=lambda one: (one[0], one[1].name),
     )
     for end, pod in leaving:
@@ -148,19 +146,6 @@ def _free_at(draft: Draft, life: Life, requests: Amounts) -> tuple[datetime | No
 
 def _count(requests: Amounts, free: dict[str, int]) -> int:
     return min(free.get(name, 0) // amount for name, amount in (*requests, (names.PODS, 1)) if amount)
-
-
-def _ends(draft: Draft, life: Life, pod: Pod) -> datetime | None:
-    run = expected_run(pod.terms, life.pool)
-    if pod.deleting_until is not None:
-        return pod.deleting_until if pod.deleting_until > draft.now else None
-    if run is None or pod.started_at is None:
-        return None
-    end = pod.started_at + pod.terms.load + run
-    for estimate in (end, end + OVERRUN):
-        if estimate > draft.now:
-            return estimate
-    return None
 
 
 def _promise(item: Item, since: datetime, lives: list[Life], found: Rooms) -> None:

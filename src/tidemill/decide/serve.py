@@ -16,6 +16,7 @@ from tidemill.decide.reserve import reserve
 from tidemill.decide.room import BOOT, Room, Rooms, Stage, survey
 from tidemill.decide.why import Explainer
 from tidemill.plan import Admit, Recreate
+from tidemill.spec.units import format_duration
 from tidemill.world import Pod, Source, SourceKind
 
 # Pods of one job arrive one by one: wait until none came for a second, at most ten from the first.
@@ -130,7 +131,7 @@ def _start_or_wait(draft: Draft, placement: Placement) -> None:
             where = f"{len(rooms)} nodes of {source.label}" if item.gang else room.name
             draft.do(
                 Admit(tuple(pod.uid for pod in item.pods), source.label, end.deadline,
-                      f"there is room and time on {where}", _pool_of(room))
+                      f"there is room and time on {where}{_disbelieved(item, room)}", _pool_of(room))
             )  # fmt: skip
         return
     for pod, room in zip(item.pods, rooms, strict=True):
@@ -147,6 +148,15 @@ def _start_or_wait(draft: Draft, placement: Placement) -> None:
             draft.hold(
                 pod, "launching", f"a {_opening_words(room)} is being launched for it", draft.now + BOOT
             )
+
+
+def _disbelieved(item: Item, room: Room) -> str:
+    """A word longer than the pool believes: it is drained if it is not done by then, and should know beforehand."""
+    template, said = room.group.template, item.terms.expected
+    if template is None or said is None or said <= template.pool.spec.max_expected_duration:
+        return ""
+    believed = format_duration(template.pool.spec.max_expected_duration)
+    return f"; it says {format_duration(said)}, of which pool {template.pool.name} believes {believed}"
 
 
 def _pool_of(room: Room) -> str:

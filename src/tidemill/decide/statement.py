@@ -197,12 +197,15 @@ class _Words:
     _sets: dict[frozenset[str], frozenset[str]] = field(default_factory=dict)
     _shapes: dict[tuple[int, tuple[int, ...]], PodShape] = field(default_factory=dict)
     _promised: tuple[str, ...] = ()  # resources that are promised at all
+    _believed: timedelta = timedelta.max  # the longest word that every pool takes as it is
 
     def __post_init__(self) -> None:
         self.groups = [*self.found.ordered(), *self.found.returning]
         self._names = {id(group): f"g{number}" for number, group in enumerate(self.groups)}
         promised = {name for group in self.groups for room in group.rooms for name in room.claimed}
         self._promised = tuple(sorted(promised))
+        caps = (one.pool.spec.max_expected_duration for one in self.draft.templates.values())
+        self._believed = min(caps, default=timedelta.max)
 
     # --- places ---
 
@@ -316,7 +319,10 @@ class _Words:
     def _refuses(self, item: Item) -> frozenset[str]:
         """Whoever differs only in how long it needs refuses the same, up to the next end it would run into."""
         key: tuple[object, ...] = item.standing
-        if item.terms.expected is not None:  # else the pool says how long it is assumed to run
+        expected = item.terms.expected
+        if (
+            expected is not None and expected <= self._believed
+        ):  # else the pool says how long it is taken to run
             ends = self._until.get(key)
             if ends is None:
                 ends = self._until[key] = self._longest_stays(item)

@@ -156,8 +156,11 @@ def _closest(draft: Draft, item: Item, pool: ComputePool, words: set[str | None]
     if "full" in words or _busy(draft, item, pool, found):
         return Answer(28, "no-capacity", f"every node pool {pool.name} can have is taken")
     if "time" in words or _too_short(item, pool, found):
+        needed = time_needed(item.terms, pool)
+        believed = needed == time_needed(item.terms, None) or item.terms.expected is None
+        need = _NEED if believed else format_duration(needed)
         return Answer(
-            26, "held", f"it needs {_NEED} and nothing in pool {pool.name} lasts that long", timed=True
+            26, "held", f"it needs {need} and nothing in pool {pool.name} lasts that long", timed=believed
         )
     if "opt-in" in words:
         return Answer(25, "held", f"pool {pool.name} has only overflow capacity now, and it did not opt in")

@@ -171,6 +171,10 @@ class SimCluster:
         """The cloud says so, at each change of an instance's state."""
         self._nodes.instance_changed(instance)
 
+    def follow(self, spec: Spec) -> None:
+        """The documents changed: nodes that boot from now on are made from the new ones."""
+        self._nodes.spec = spec
+
     def submit_job(self, stream: JobStream, name: str, duration: timedelta) -> JobTruth:
         return self._jobs.submit(stream, name, duration)
 

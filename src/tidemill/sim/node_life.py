@@ -17,6 +17,7 @@ from tidemill.sim.kubelet import Kubelets, gpu_pods
 from tidemill.sim.objects import Objects
 from tidemill.sim.timeline import stream
 from tidemill.spec import Spec, names
+from tidemill.spec.fingerprint import fingerprint
 from tidemill.spec.models import TaintSpec
 from tidemill.world import (
     Amounts,
@@ -54,6 +55,7 @@ class NodeTruth:
     source: str
     instance_type: str
     launched_at: datetime
+    made_from: str = ""  # the fingerprint of its node class at launch
     joined_at: datetime | None = None
     registered_at: datetime | None = None
     checked_at: datetime | None = None
@@ -76,7 +78,7 @@ class NodeLives:
         self._objects = objects
         self._kubelets = kubelets
         self._catalog = catalog
-        self._spec = spec
+        self.spec = spec
         self._seed = seed
         self._armed: list[_Armed] = []
         self._forget: dict[str, Callable[[], None]] = {}
@@ -97,14 +99,14 @@ class NodeLives:
         return timedelta(seconds=stream(self._seed, what, instance_id).randint(*between_s))
 
     def node_name(self, instance_id: str) -> str:
-        region = self._spec.platform.spec.region
+        region = self.spec.platform.spec.region
         return f"{instance_id}.{'ec2' if region == 'us-east-1' else f'{region}.compute'}.internal"
 
     # --- up -----------------------------------------------------------------------------------------
 
     def instance_changed(self, instance: Instance) -> None:
         """Instances of pools that are not in the spec join somebody else's cluster."""
-        if instance.pool not in self._spec.pools:
+        if instance.pool not in self.spec.pools:
             return
         truth = self.history.get(instance.id)
         if instance.state is InstanceState.RUNNING and truth is None:
@@ -121,6 +123,7 @@ class NodeLives:
             instance.source.label,
             instance.instance_type,
             instance.launched_at,
+            self._made_from(instance.pool),
         )
         self.history[instance.id] = truth
         self.by_name[name] = truth
@@ -136,14 +139,14 @@ class NodeLives:
         now, kind = self._objects.timeline.now(), self._catalog.types[instance.instance_type]
         truth.joined_at = now
         bare = kind.accelerator is None
-        pool = self._spec.pools[instance.pool].spec
+        pool = self.spec.pools[instance.pool].spec
         node = KubeNode(
             name=truth.name,
             instance_id=instance.id,
             joined_at=now,
             ready=True,
             allocatable=kind.allocatable if bare else _without_devices(kind.allocatable),
-            labels=self._labels(instance, kind, truth.name),
+            labels=self._labels(instance, kind, truth),
             taints=(*_taints(pool.taints), *_taints(pool.startup_taints), Taint(names.TAINT_STARTUP)),
         )
         # The scheduler reckons with the devices from the start, as it does when a kubelet remembers them
@@ -158,15 +161,20 @@ class NodeLives:
             delay = self._draw("register", instance.id, REGISTER_S)
             self._objects.timeline.after(delay, lambda: self._register(truth, kind))
 
-    def _labels(self, instance: Instance, kind: InstanceType, name: str) -> Pairs:
+    def _made_from(self, pool: str) -> str:
+        node_class = self.spec.node_classes.get(self.spec.pools[pool].spec.node_class_name)
+        return fingerprint(node_class) if node_class is not None else ""
+
+    def _labels(self, instance: Instance, kind: InstanceType, truth: NodeTruth) -> Pairs:
         labels = {
-            **self._spec.pools[instance.pool].spec.labels,
+            **self.spec.pools[instance.pool].spec.labels,
             names.LABEL_POOL: instance.pool,
             names.LABEL_SOURCE: instance.source.label,
             names.LABEL_ZONE: instance.zone,
             names.LABEL_TYPE: instance.instance_type,
             names.LABEL_ARCH: kind.arch,
-            names.LABEL_HOSTNAME: name,
+            names.LABEL_HOSTNAME: truth.name,
+            names.LABEL_NODE_CLASS: truth.made_from,
         }
         return tuple(sorted(labels.items()))
 
@@ -203,7 +211,7 @@ class NodeLives:
             return
         truth.checked_at = self._objects.timeline.now()
         node = self._objects.node(truth.name)
-        theirs = _taints(self._spec.pools[truth.pool].spec.startup_taints)
+        theirs = _taints(self.spec.pools[truth.pool].spec.startup_taints)
         left = tuple(taint for taint in node.taints if taint not in theirs)
         self._objects.put_node(replace(node, check="passed", taints=left))
         self._objects.journal.add("node-check-passed", truth.name, "every device answers")

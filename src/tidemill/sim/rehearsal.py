@@ -7,7 +7,7 @@ It composes the simulated world, plays the scenario, lets the engine sleep until
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import cast
 
@@ -27,6 +27,7 @@ from tidemill.sim.script import lay_out
 from tidemill.sim.spoken import Spoken
 from tidemill.sim.timeline import Timeline
 from tidemill.spec import Spec
+from tidemill.spec.models import AmiTerm
 from tidemill.spec.scenario import Scenario
 from tidemill.spec.units import format_instant
 from tidemill.store.memory import MemoryLedger
@@ -212,6 +213,20 @@ class Rehearsal:
 
     def keep_engine_away(self, duration: timedelta) -> None:
         self._lose_engine(duration)
+
+    def roll_image(self, node_class: str, ami: AmiTerm) -> None:
+        """The documents change: an engine started with the new ones takes over, and new nodes are made from them."""
+        old = self.spec.node_classes[node_class]
+        inner = old.spec.model_copy(update={"ami_selector_terms": (ami,)})
+        new = old.model_copy(update={"spec": inner})
+        self.spec = replace(self.spec, node_classes={**self.spec.node_classes, node_class: new})
+        self.cluster.follow(self.spec)
+        self._truth.spec = self.spec
+        self.engine = self._start_engine()
+        self._awake = True
+        self.journal.add(
+            "image-rolled", node_class, f"its nodes are made from {ami.alias or ami.id} from now on"
+        )
 
     def throttle_cloud(self, duration: timedelta) -> None:
         now = self.timeline.now()

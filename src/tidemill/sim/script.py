@@ -17,6 +17,7 @@ from tidemill.sim.cloud import SimCloud
 from tidemill.sim.cluster import SimCluster
 from tidemill.sim.journal import Journal
 from tidemill.sim.timeline import Timeline, stream, whole_seconds
+from tidemill.spec.models import AmiTerm
 from tidemill.spec.scenario import Arrivals, Fault, JobStream, RandomFaults, Scenario, Spread
 from tidemill.spec.units import format_duration
 
@@ -35,6 +36,7 @@ class Stage(Protocol):
     def keep_engine_away(self, duration: timedelta) -> None: ...
     def throttle_cloud(self, duration: timedelta) -> None: ...
     def give_verdict(self, window: str, by: str, approved: bool, note: str) -> None: ...
+    def roll_image(self, node_class: str, ami: AmiTerm) -> None: ...
 
 
 def lay_out(scenario: Scenario, seed: int, stage: Stage) -> None:
@@ -54,6 +56,8 @@ def lay_out(scenario: Scenario, seed: int, stage: Stage) -> None:
     for extension in spec.extensions:
         stage.timeline.at(start + extension.at, _extend(stage, extension.block, extension.by,
                           extension.payment == "succeeds", extension.settles_after))  # fmt: skip
+    for roll in spec.rolls:
+        stage.timeline.at(start + roll.at, _call(stage.roll_image, roll.node_class, roll.ami))
     for fault in (*spec.faults, *drawn_faults(spec.random_faults, seed, spec.duration)):
         stage.timeline.at(start + fault.at, _call(strike, stage, fault))
 

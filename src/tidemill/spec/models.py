@@ -288,6 +288,9 @@ class ComputePoolSpec(Model):
     """Higher weights are tried first."""
     default_duration: Duration | None = None
     """How long a pod that does not say runs; none: it is taken to have no end."""
+    max_expected_duration: Duration = timedelta(days=182)
+    """A pod that says it runs longer is taken to run this long, and is drained if it is not done then. The default is
+    the longest block EC2 sells: whoever says more would wait for ever."""
     allowed_namespaces: tuple[str, ...] = ()
     """Empty: all."""
 

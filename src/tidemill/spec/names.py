@@ -20,6 +20,7 @@ LABEL_ZONE = "topology.kubernetes.io/zone"
 LABEL_TYPE = "node.kubernetes.io/instance-type"
 LABEL_ARCH = "kubernetes.io/arch"
 LABEL_HOSTNAME = "kubernetes.io/hostname"
+LABEL_NODE_CLASS = f"{GROUP}/node-class-hash"  # what the node was made from; see spec.fingerprint
 TAINT_STARTUP = f"{GROUP}/starting"  # until the node check passed
 TAINT_DRAINING = f"{GROUP}/draining"  # value: why
 TAINT_HELD = f"{GROUP}/held"

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from tidemill.spec.models import Document, Model, Name
+from tidemill.spec.models import AmiTerm, Document, Model, Name
 from tidemill.spec.podspec import Placement
 from tidemill.spec.units import Count, CpuMilli, Duration, Instant, Length, MemoryBytes
 
@@ -182,6 +182,14 @@ class Extension(Model):
     """How long the payment takes."""
 
 
+class Roll(Model):
+    """Somebody gives a node class another image at an instant: the nodes made before have drifted."""
+
+    at: Duration
+    node_class: Name
+    ami: AmiTerm
+
+
 FaultKind = Literal[
     "launch-fails",
     "no-capacity",
@@ -241,6 +249,7 @@ class ScenarioSpec(Model):
     decisions: tuple[Decision, ...] = ()
     """What people answer to proposals."""
     extensions: tuple[Extension, ...] = ()
+    rolls: tuple[Roll, ...] = ()
     faults: tuple[Fault, ...] = ()
     random_faults: RandomFaults | None = None
     """More faults, drawn from the seed."""

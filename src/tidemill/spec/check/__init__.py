@@ -33,6 +33,7 @@ RULES = (
     calendar.dates_are_not_overbooked,
     scenario.reservations_could_exist,
     scenario.extensions_could_be_bought,
+    scenario.rolls_name_a_node_class,
     scenario.decisions_name_a_window,
     scenario.workload_names_are_unique,
     scenario.services_can_keep_their_minimum,

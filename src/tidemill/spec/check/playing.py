@@ -45,6 +45,8 @@ def _offsets(spec: ScenarioSpec) -> Iterator[tuple[Path, timedelta]]:
         yield ("decisions", index, "at"), decision.at
     for index, extension in enumerate(spec.extensions):
         yield ("extensions", index, "at"), extension.at
+    for index, roll in enumerate(spec.rolls):
+        yield ("rolls", index, "at"), roll.at
     for index, fault in enumerate(spec.faults):
         yield ("faults", index, "at"), fault.at
     for index, service in enumerate(spec.services):

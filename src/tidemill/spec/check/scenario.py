@@ -76,6 +76,12 @@ def extensions_could_be_bought(shelf: Shelf) -> Iterator[Problem]:
                 yield scenario.error(("extensions", index, "by"), message, "duration")
 
 
+def rolls_name_a_node_class(shelf: Shelf) -> Iterator[Problem]:
+    for scenario in shelf.all(Scenario):
+        for index, roll in enumerate(scenario.model.spec.rolls):
+            yield from shelf.missing(scenario, ("rolls", index, "nodeClass"), "NodeClass", roll.node_class)
+
+
 def decisions_name_a_window(shelf: Shelf) -> Iterator[Problem]:
     windows = {window.name for _, _, window in shelf.windows()}
     if shelf.names("CapacityPlan") - {plan.name for plan in shelf.all(CapacityPlan)}:
