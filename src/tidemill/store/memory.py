@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from tidemill.decide.blocks.life import MAY_COST, may_follow
 from tidemill.errors import Refused
 from tidemill.ports import Clock
+from tidemill.store.memory_alerts import MemoryAlerts
 from tidemill.store.months import Month, by_month, month_of
 from tidemill.world import (
     Adoption,
@@ -34,6 +35,7 @@ class MemoryLedger:
         self._running: dict[str, CostLine] = {}
         self._ended: dict[str, CostLine] = {}
         self._sums: dict[Month, dict[tuple[str, SourceKind], float]] = {}  # of the ended ones
+        self.alerts = MemoryAlerts()
 
     def launches(self) -> tuple[LaunchIntent, ...]:
         old = self._clock.now() - FAILURES_KEPT

@@ -19,13 +19,15 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
+    UniqueConstraint,
 )
 
+from tidemill.alerts import AlertKind, Severity, Word
 from tidemill.store.columns import Document, Instant, Names, OneOf, RowNumber, Span
 from tidemill.world import LaunchState, PurchaseState, SourceKind
 
 # Every version there was, oldest first. The last is what this code reads and writes.
-REVISIONS = ("0001", "0002", "0003")
+REVISIONS = ("0001", "0002", "0003", "0004")
 
 metadata = MetaData(
     naming_convention={
@@ -136,6 +138,51 @@ audit = Table(
     Column("subject", String, nullable=False, index=True),
     Column("before", Document),
     Column("after", Document, nullable=False),
+)
+
+# What people should hear of, by occasion. Not audited: each row tells its own story.
+alerts = Table(
+    "alerts",
+    metadata,
+    Column("seq", RowNumber, primary_key=True),
+    Column("key", String, nullable=False, unique=True),
+    Column("kind", OneOf(AlertKind), nullable=False),
+    Column("severity", OneOf(Severity), nullable=False),
+    Column("about", String, nullable=False),
+    Column("title", String, nullable=False),
+    Column("text", String, nullable=False),
+    Column("facts", Document, nullable=False),
+    Column("lasts", Boolean, nullable=False),
+    Column("first_at", Instant, nullable=False),
+    Column("raised_at", Instant, nullable=False),
+    Column("occasion", Integer, nullable=False),
+    Column("resolved_at", Instant),
+)
+
+# What each target was or is to be told about them: an outbox. `due_at` is empty once nothing more is tried.
+alert_words = Table(
+    "alert_words",
+    metadata,
+    Column("seq", RowNumber, primary_key=True),
+    Column("key", String, ForeignKey("alerts.key"), nullable=False),
+    Column("occasion", Integer, nullable=False),
+    Column("target", String, nullable=False),
+    Column("word", OneOf(Word), nullable=False),
+    Column("made_at", Instant, nullable=False),
+    Column("due_at", Instant, index=True),
+    Column("attempts", Integer, nullable=False),
+    Column("sent_at", Instant),
+    Column("failure", String, nullable=False),
+    Column("answer", String, nullable=False),
+    UniqueConstraint("key", "occasion", "target", "word"),
+)
+
+# When an engine was last there, for whoever watches it.
+heartbeats = Table(
+    "heartbeats",
+    metadata,
+    Column("who", String, primary_key=True),
+    Column("at", Instant, nullable=False),
 )
 
 # Instances paid by the hour, from `since` until they ended, and what that came to; both empty: running.

@@ -33,6 +33,7 @@ from tidemill.store.rows import (
     purchase_row,
     verdict_of,
 )
+from tidemill.store.sql_alerts import SqlAlerts
 from tidemill.store.whose import Whose
 from tidemill.world import (
     Adoption,
@@ -107,6 +108,11 @@ class SqlLedger:
             self._append(connection, self._writer, "ledger", "leader", values)
         self._epoch = held + 1
         return self._epoch
+
+    @property
+    def alerts(self) -> SqlAlerts:
+        """The book of alerts, kept in the same database."""
+        return SqlAlerts(self._database, self._writing)
 
     def close(self) -> None:
         self._database.close()
