@@ -15,6 +15,7 @@ from tidemill.plan import (
     Action,
     Admit,
     AnnounceEnd,
+    AnnounceNodeEnd,
     CancelDrain,
     Evict,
     ForceDelete,
@@ -88,6 +89,8 @@ class Actor:
                 cluster.cancel_drain(node)
             case AnnounceEnd(pod, ends_at):
                 cluster.announce_end(pod, ends_at)
+            case AnnounceNodeEnd(node, ends_at):
+                cluster.announce_node_end(node, ends_at)
             case RequestCheckpoint(pod):
                 cluster.request_checkpoint(pod)
             case Evict(pod):

@@ -15,7 +15,16 @@ from tidemill.decide import decide
 from tidemill.decide.overflow import PREPAID, usd_per_hour
 from tidemill.errors import PortError
 from tidemill.observe import Observer
-from tidemill.plan import Admit, AnnounceEnd, Launch, Outcome, Plan, SettleLaunch, SubmitPurchase
+from tidemill.plan import (
+    Admit,
+    AnnounceEnd,
+    AnnounceNodeEnd,
+    Launch,
+    Outcome,
+    Plan,
+    SettleLaunch,
+    SubmitPurchase,
+)
 from tidemill.ports import Clock, Cloud, Cluster, Ledger
 from tidemill.spec import Spec
 from tidemill.world import CostLine, InstanceState, World
@@ -25,7 +34,7 @@ log = logging.getLogger("tidemill.engine")
 # What was just done may allow the next step without any event telling us.
 AFTER_ACTING = timedelta(seconds=1)
 # These do not: they only write down or let happen what this very decision reckoned with.
-_LEADS_NOWHERE = (Admit, AnnounceEnd, SettleLaunch)
+_LEADS_NOWHERE = (Admit, AnnounceEnd, AnnounceNodeEnd, SettleLaunch)
 # When AWS or the API server says no to everything, asking every second makes it worse.
 AFTER_FAILING = timedelta(seconds=5)
 # Even with no event and no wake_at the world is looked at again: events get lost.

@@ -114,6 +114,15 @@ class AnnounceEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class AnnounceNodeEnd:
+    """Tell a node that its own end moved, so that its deadline agent does not empty it for one that is past."""
+
+    node: str
+    ends_at: datetime
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class RequestCheckpoint:
     pod: str
     reason: str
@@ -176,6 +185,7 @@ Action = (
     | StartDrain
     | CancelDrain
     | AnnounceEnd
+    | AnnounceNodeEnd
     | RequestCheckpoint
     | Evict
     | ForceDelete

@@ -135,6 +135,10 @@ class Cluster(Protocol):
 
     def announce_end(self, pod: str, ends_at: datetime) -> None: ...
 
+    def announce_node_end(self, node: str, ends_at: datetime) -> None:
+        """What the node's deadline agent goes by from now on. Idempotent."""
+        ...
+
     def request_checkpoint(self, pod: str) -> None: ...
 
     def evict(self, pod: str) -> bool:

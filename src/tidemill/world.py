@@ -144,6 +144,8 @@ class KubeNode:
     check_message: str = ""
     draining_since: datetime | None = None
     drain_reason: str = ""
+    # By when its own deadline agent empties it, whether an engine is there or not; None: it has no agent, or no end.
+    ends_at: datetime | None = None
     # When a non-daemon pod last came or went. After an engine restart it may be later than the truth
     # (never earlier), so that an idle timer errs on the long side.
     last_pod_event_at: datetime | None = None

@@ -144,6 +144,15 @@ def test_an_announced_end_can_move(bench: Bench) -> None:
         assert pod_now(bench, pod.uid).ends_at == ends_at
 
 
+def test_the_end_a_node_goes_by_can_move(bench: Bench) -> None:
+    node = bench.fresh_node()
+    for hours in (5, 29):
+        ends_at = node.joined_at + timedelta(hours=hours)
+        bench.cluster.announce_node_end(node.name, ends_at)
+        (now,) = [each for each in bench.cluster.view().nodes if each.name == node.name]
+        assert now.ends_at == ends_at
+
+
 def test_an_open_checkpoint_request_keeps_its_instant(bench: Bench) -> None:
     pod = bench.running_job_pod()
     bench.cluster.request_checkpoint(pod.uid)
@@ -190,6 +199,7 @@ def test_a_removed_node_is_gone_with_its_pods(bench: Bench) -> None:
         lambda cluster: cluster.mark_ready("no-such-node"),
         lambda cluster: cluster.start_drain("no-such-node", "why"),
         lambda cluster: cluster.announce_end("no-such-uid", None),
+        lambda cluster: cluster.announce_node_end("no-such-node", None),
         lambda cluster: cluster.request_checkpoint("no-such-uid"),
         lambda cluster: cluster.evict("no-such-uid"),
         lambda cluster: cluster.delete("no-such-uid", None, disruption=False),

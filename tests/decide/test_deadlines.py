@@ -10,7 +10,7 @@ import pytest
 from tests.decide.builders import NOW, ahead, block, daemon, node, of, pod, pool, replica, spec, world
 from tidemill.decide import decide
 from tidemill.decide.nodes import deadline_of, kill_at
-from tidemill.plan import AnnounceEnd, StartDrain
+from tidemill.plan import AnnounceEnd, AnnounceNodeEnd, StartDrain
 from tidemill.spec.models import Provisioner
 from tidemill.spec.units import parse_duration
 from tidemill.world import DisruptionBudget, Pod
@@ -202,3 +202,15 @@ def test_an_instance_that_aws_announces_to_end_is_drained_before_that():
     plan = decide(documents, there)
     assert [one.ends_at for one in of(plan, AnnounceEnd)] == [ahead("3h")]
     assert plan.wake_at == ahead("3h") - timedelta(minutes=23, seconds=30)
+
+
+@pytest.mark.requirement("CB-16")
+@pytest.mark.parametrize(
+    ("knows", "told"),
+    [("9h30m", []), ("9h29m", []), ("9h20m", ["9h30m"]), ("33h30m", ["9h30m"]), (None, [])],
+)
+def test_a_node_that_ends_by_itself_is_told_when_its_end_moves(knows: str | None, told: list[str]):
+    """One without an agent of its own carries no end, and is not told."""
+    here = node(ends_at=ahead(knows) if knows else None)
+    plan = decide(spec(), world(block(ends_in="10h"), here))
+    assert [one.ends_at for one in of(plan, AnnounceNodeEnd)] == [ahead(at) for at in told]

@@ -10,6 +10,7 @@ from tidemill.errors import Gone, NoCapacity, OutcomeUnknown, Retryable
 from tidemill.plan import (
     Admit,
     AnnounceEnd,
+    AnnounceNodeEnd,
     Evict,
     ForceDelete,
     Launch,
@@ -44,6 +45,7 @@ def outside() -> Outside:
         (MarkReady("n", ""), [("mark_ready", "n")]),
         (StartDrain("n", "why"), [("start_drain", "n", "why")]),
         (AnnounceEnd("a", ahead("1h"), ""), [("announce_end", "a", ahead("1h"))]),
+        (AnnounceNodeEnd("n", ahead("1h"), ""), [("announce_node_end", "n", ahead("1h"))]),
         (RequestCheckpoint("a", ""), [("request_checkpoint", "a")]),
         (Evict("a", ""), [("evict", "a")]),
         (ForceDelete("a", 40, ""), [("delete", "a", 40, True)]),

@@ -14,6 +14,7 @@ from tidemill.decide.nodes import MARGIN, NODE_FAILED, SIGNAL_LAG, Phase, pod_le
 from tidemill.decide.overflow import PREPAID
 from tidemill.plan import (
     AnnounceEnd,
+    AnnounceNodeEnd,
     CancelDrain,
     Evict,
     ForceDelete,
@@ -43,6 +44,7 @@ def drain(draft: Draft) -> None:
             and not (life.facts.all_told and life.facts.told == life.deadline)
         ):
             _announce(draft, life, life.deadline)
+        _tell_the_node(draft, life)
         if life.phase is Phase.DRAINING:
             if _end_moved(draft, life):
                 life.ending = True
@@ -75,6 +77,18 @@ def _announce(draft: Draft, life: Life, deadline: datetime) -> None:
         if pod.deleting_until is None and (known is None or abs(known - deadline) > END_MOVED):
             moved = "its end moved" if known else "its source ends"
             draft.do(AnnounceEnd(pod.uid, deadline, f"{moved}: {format_instant(deadline)}"))
+
+
+def _tell_the_node(draft: Draft, life: Life) -> None:
+    """A node that ends by itself goes by the end it was launched with, until it hears of another.
+
+    Money that runs out is our own end and moves all the time: of that no node is told.
+    """
+    kube, deadline = life.node.kube, life.deadline
+    if kube is None or kube.ends_at is None or deadline is None or life.source.kind not in PREPAID:
+        return
+    if abs(kube.ends_at - deadline) > END_MOVED:
+        draft.do(AnnounceNodeEnd(kube.name, deadline, f"its end moved: {format_instant(deadline)}"))
 
 
 def _start(draft: Draft, life: Life) -> None:

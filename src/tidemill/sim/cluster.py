@@ -15,6 +15,7 @@ from functools import lru_cache
 
 from tidemill.catalog import Catalog
 from tidemill.ports import ClusterView
+from tidemill.sim.deadline_agent import DeadlineAgents
 from tidemill.sim.jobs import Jobs
 from tidemill.sim.journal import Journal
 from tidemill.sim.kubelet import Kill, Kubelets, Owner
@@ -59,6 +60,7 @@ class SimCluster:
             self._objects, self._kubelets.bind, self._preempt, self._services.allowances
         )
         self._objects.stir = self._scheduler.stir
+        self._agents: DeadlineAgents | None = None
         self._view = ClusterView((), (), (), {})
         self.evictions: list[EvictionRow] = []
         self.cut_short: list[EvictionRow] = []  # those with less grace than the pod's own
@@ -111,6 +113,13 @@ class SimCluster:
         if found.ends_at != ends_at:
             self._objects.put_pod(replace(found, ends_at=ends_at))
 
+    def announce_node_end(self, node: str, ends_at: datetime) -> None:
+        found = self._objects.node(node)
+        if found.ends_at != ends_at:
+            self._objects.put_node(replace(found, ends_at=ends_at))
+            if self._agents is not None:
+                self._agents.look(node)
+
     def request_checkpoint(self, pod: str) -> None:
         """A request that is still open stays as it is; after an acknowledgement a new one may be made."""
         found = self._objects.pod(pod)
@@ -140,7 +149,7 @@ class SimCluster:
     def remove_node(self, node: str) -> None:
         self._nodes.remove(node)
 
-    def _record_eviction(self, pod: Pod, grace_s: int | None, *, forced: bool) -> None:
+    def _record_eviction(self, pod: Pod, grace_s: int | None, *, forced: bool, by: str = "") -> None:
         """Only of pods on a node: taking a waiting pod back disturbs nobody."""
         if not pod.node:
             return
@@ -151,10 +160,9 @@ class SimCluster:
         self.evictions.append(row)
         if given_s < own_s:
             self.cut_short.append(row)
-        kind = "pod-force-deleted" if forced else "pod-evicted"
-        self._journal.add(
-            kind, pod.full_name, f"from {pod.node} with {given_s} s of its {own_s} s grace: {reason}"
-        )
+        kind = "pod-force-deleted" if forced else "pod-told-by-agent" if by else "pod-evicted"
+        how = f"from {pod.node}{f' by {by}' if by else ''} with {given_s} s of its {own_s} s grace"
+        self._journal.add(kind, pod.full_name, f"{how}: {reason}")
 
     def _preempt(self, pod: Pod, by: Pod) -> None:
         """The scheduler's own doing: with the pod's whole grace, and past a budget where nothing else would do."""
@@ -170,6 +178,13 @@ class SimCluster:
     def instance_changed(self, instance: Instance) -> None:
         """The cloud says so, at each change of an instance's state."""
         self._nodes.instance_changed(instance)
+
+    def install_deadline_agents(self, end_at_launch: Callable[[Instance], datetime | None]) -> None:
+        """On every node that joins from now on; it is launched with the end that holds at that moment."""
+        agents = self._agents = DeadlineAgents(self._objects, self._kubelets, self.start_drain)
+        agents.asked = lambda pod: self._record_eviction(pod, None, forced=False, by="its node's own agent")
+        self._nodes.end_at_launch = end_at_launch
+        self._nodes.on_joined = self._kubelets.on_bound = agents.look
 
     def follow(self, spec: Spec) -> None:
         """The documents changed: nodes that boot from now on are made from the new ones."""

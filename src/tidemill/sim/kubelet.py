@@ -6,7 +6,7 @@ follows; nothing here knows why a pod is deleted or who will make the next one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
@@ -66,6 +66,7 @@ class Kubelets:
         self._owners = owners  # by kind of workload: "Job", "Deployment"
         self._leaving_since: dict[str, datetime] = {}
         self.kills: list[Kill] = []
+        self.on_bound: Callable[[str], None] = lambda node: None  # who else on the node minds who comes
 
     def _owner(self, pod: Pod) -> Owner | None:
         return self._owners.get(pod.workload.partition("/")[0])
@@ -87,6 +88,8 @@ class Kubelets:
             self._objects.wake(f"{pod.full_name} is bound and does not know its end")
         start_s = stream(self._seed, "start", pod.uid).randint(*_START_S)
         objects.timeline.after(timedelta(seconds=start_s), lambda: self._start(pod.uid))
+        if not pod.daemon:
+            self.on_bound(node_name)
 
     def _lacking(self, pod: Pod) -> str:
         """The first resource the node has not registered, or has already given to others."""

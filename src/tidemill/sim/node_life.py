@@ -56,6 +56,7 @@ class NodeTruth:
     instance_type: str
     launched_at: datetime
     made_from: str = ""  # the fingerprint of its node class at launch
+    ends_at: datetime | None = None  # what its deadline agent was launched with
     joined_at: datetime | None = None
     registered_at: datetime | None = None
     checked_at: datetime | None = None
@@ -84,6 +85,9 @@ class NodeLives:
         self._forget: dict[str, Callable[[], None]] = {}
         self.history: dict[str, NodeTruth] = {}  # by instance id
         self.by_name: dict[str, NodeTruth] = {}
+        # What a deadline agent is given at launch; without agents no node knows its end.
+        self.end_at_launch: Callable[[Instance], datetime | None] = lambda instance: None
+        self.on_joined: Callable[[str], None] = lambda node: None
 
     def arm(self, kind: FaultKind, count: int, target: str, delay: timedelta = timedelta(0)) -> None:
         self._armed.append(_Armed(kind, count, target, delay))
@@ -124,6 +128,7 @@ class NodeLives:
             instance.instance_type,
             instance.launched_at,
             self._made_from(instance.pool),
+            self.end_at_launch(instance),
         )
         self.history[instance.id] = truth
         self.by_name[name] = truth
@@ -148,6 +153,7 @@ class NodeLives:
             allocatable=kind.allocatable if bare else _without_devices(kind.allocatable),
             labels=self._labels(instance, kind, truth),
             taints=(*_taints(pool.taints), *_taints(pool.startup_taints), Taint(names.TAINT_STARTUP)),
+            ends_at=truth.ends_at,
         )
         # The scheduler reckons with the devices from the start, as it does when a kubelet remembers them
         # from its checkpoint: a pod that gets past the startup taint is bound, and refused by the kubelet.
@@ -155,6 +161,7 @@ class NodeLives:
         self._add_daemon(truth.name)
         self._objects.journal.add("node-joined", truth.name, f"{truth.instance_type} of pool {truth.pool}")
         self._objects.wake(f"{truth.name} joined")
+        self.on_joined(truth.name)
         if bare:
             self._register(truth, kind)
         elif not self._struck_by("gpus-never-register", truth):

@@ -87,6 +87,10 @@ class Rehearsal:
         self._truth = Truth(
             spec, self.cloud, self.cluster, self.ledger, self.journal, self.timeline.now, decide
         )
+        if scenario.spec.deadline_agent:
+            self._truth.agents = True
+            lives = self.cloud.lives
+            self.cluster.install_deadline_agents(lambda one: self._truth.deadline_of(lives[one.id]))
         self.invariants = Invariants(self._truth)
         self.recorder = Recorder(self.cloud, self.cluster, spec.catalog, self.start)
         self.engine = self._start_engine()

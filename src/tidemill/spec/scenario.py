@@ -250,6 +250,8 @@ class ScenarioSpec(Model):
     """What people answer to proposals."""
     extensions: tuple[Extension, ...] = ()
     rolls: tuple[Roll, ...] = ()
+    deadline_agent: bool = False
+    """Every node has an agent of its own that ends its pods in time, also while the engine is away."""
     faults: tuple[Fault, ...] = ()
     random_faults: RandomFaults | None = None
     """More faults, drawn from the seed."""

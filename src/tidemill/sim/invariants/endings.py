@@ -55,13 +55,15 @@ def _judge_death(truth: Truth, kill: Kill, life: InstanceLife) -> Findings:
     if deadline is None or kill.at < deadline or retired:
         return
     last_safe = deadline - timedelta(seconds=kill.grace_s)
-    if not truth.away_throughout(last_safe - LAST_SAFE_MINUTE, last_safe):
+    if truth.agents or not truth.away_throughout(last_safe - LAST_SAFE_MINUTE, last_safe):
         yield 4, (life.now.source.label, life.now.id, kill.pod)
 
 
 def _forced_by_deadline(truth: Truth, row: EvictionRow) -> bool:
     life = truth.life_of_node(row.node)
     deadline = truth.deadline_of(life) if life is not None else None
-    if not row.forced or deadline is None:
+    if not row.forced or deadline is None or life is None:
         return False
+    if truth.agents and life.now.ends_at is None and life.now.source.kind is SourceKind.BLOCK:
+        return False  # its own agent had asked in time: who cuts that short does so for nothing
     return row.at + timedelta(seconds=row.grace_s) >= deadline - CALL_TAKES

@@ -38,6 +38,7 @@ class Truth:
     journal: Journal
     now: Callable[[], datetime]
     decide: Decide
+    agents: bool = False  # nodes end by themselves: then no absence of the engine is an excuse
     away: list[Span] = field(default_factory=list)  # the engine was not there, or saw nothing
     deaf: list[Span] = field(default_factory=list)  # AWS answered no call
 
