@@ -1,0 +1,228 @@
+"""Which alerts hold at one tick: what a person must decide, and what went or will go wrong.
+
+A pure function of what one tick saw, decided and did. Nearly all are read off facts that outlive the engine (intents,
+reservations, the plan's warnings), so a restarted engine finds the same alerts under the same keys; only what was
+forced in this very tick is told once. Who was told already is the book's to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+
+from tidemill.alerts import Alert, AlertKind, Severity
+from tidemill.plan import ForceDelete, Outcome, Plan, SettlePurchase, SubmitPurchase
+from tidemill.report.alerts_of_blocks import about_blocks
+from tidemill.spec import Spec
+from tidemill.spec.models import Approval
+from tidemill.spec.units import format_duration, format_instant
+from tidemill.world import Envelope, Pairs, Pod, PurchaseIntent, PurchaseState, World
+
+# Pods named in one alert; of more, the number.
+NAMED = 10
+# A failed payment that nobody made good is not told for ever: by then the demand has gone another way.
+FAILED_FOR = timedelta(days=7)
+# What the ledger notes on an approved purchase that found nothing to buy.
+_NOTHING_TO_BUY = ("no offer", "not bought")
+
+
+def alerts(spec: Spec, world: World, plan: Plan, outcomes: Iterable[Outcome]) -> tuple[Alert, ...]:
+    """Each key once; of two that share one, the first found."""
+    done = tuple(outcomes)
+    found: dict[str, Alert] = {}
+    for one in (
+        *_about_purchases(spec, world, plan, done),
+        *about_blocks(spec, world),
+        *_about_services(world, plan),
+        *_forced(world, done),
+    ):
+        found.setdefault(one.key, one)
+    return tuple(found.values())
+
+
+# --- purchases ----------------------------------------------------------------------------------------
+
+
+def _about_purchases(spec: Spec, world: World, plan: Plan, done: tuple[Outcome, ...]) -> Iterator[Alert]:
+    moving = {one.intent.id for one in plan.actions if isinstance(one, SubmitPurchase | SettlePurchase)}
+    gone = {
+        one.action.intent.id
+        for one in done
+        if isinstance(one.action, SubmitPurchase) and one.error == "no-capacity"
+    }
+    for intent in world.purchases:
+        match intent.state:
+            case PurchaseState.PROPOSED if intent.id not in moving:
+                yield _approval_waiting(spec.platform.spec.approval, intent)
+            case PurchaseState.APPROVED if intent.note.startswith(_NOTHING_TO_BUY) or intent.id in gone:
+                yield _offer_gone(intent)
+            case PurchaseState.UNKNOWN:
+                yield _unknown(intent)
+            case PurchaseState.FAILED if _is_unanswered(intent, world):
+                yield _payment_failed(intent, world.now)
+
+
+def _approval_waiting(policy: Approval, intent: PurchaseIntent) -> Alert:
+    envelope = intent.envelope
+    until = format_instant(min(envelope.expires_at, envelope.latest_start))
+    fee = f"${envelope.max_fee_usd:,}"
+    approvers = ", ".join(policy.approvers) or f"anyone who may approve, but {intent.proposer}"
+    if policy.mode == "propose":
+        step = f"This platform only proposes: buy it by hand or set approval.mode, by {until}."
+    else:
+        step = f"Approve it with `tidemill approve {intent.id}` by {until}, or it is void."
+    return Alert(
+        f"approval-waiting/{intent.id}/{format_instant(envelope.expires_at)}",
+        AlertKind.APPROVAL_WAITING,
+        Severity.WARNING,
+        intent.id,
+        f"A purchase of at most {fee} waits for approval",
+        step,
+        (*_what(intent), ("highest fee", fee), ("who may approve", approvers), ("until", until)),
+    )
+
+
+def _offer_gone(intent: PurchaseIntent) -> Alert:
+    until = format_instant(min(intent.envelope.expires_at, intent.envelope.latest_start))
+    return Alert(
+        f"offer-gone/{intent.id}",
+        AlertKind.OFFER_GONE,
+        Severity.ERROR,
+        intent.id,
+        "EC2 offers nothing inside an approved envelope",
+        f"It is tried again until {until}; if that is too late, widen the plan's window, zones or fee.",
+        (*_what(intent), ("highest fee", f"${intent.envelope.max_fee_usd:,}"), ("last answer", intent.note)),
+    )
+
+
+def _unknown(intent: PurchaseIntent) -> Alert:
+    return Alert(
+        f"purchase-unknown/{intent.id}",
+        AlertKind.PURCHASE_UNKNOWN,
+        Severity.CRITICAL,
+        intent.id,
+        "Nobody knows whether a purchase was made",
+        "It is not repeated. Look in the EC2 console for what it may have bought, and say which it was with"
+        f" `tidemill settle {intent.id}`.",
+        (*_what(intent), ("fee", f"${intent.fee_usd:,}"), ("offer", intent.offer_id or "not noted")),
+    )
+
+
+def _payment_failed(intent: PurchaseIntent, now: datetime) -> Alert:
+    what = (
+        f"extension of {intent.extends}" if intent.extends else f"block {', '.join(intent.reservation_ids)}"
+    )
+    plan_b = "The block ends as it was" if intent.extends else "The block will not come"
+    return Alert(
+        f"payment-failed/{intent.id}",
+        AlertKind.PAYMENT_FAILED,
+        Severity.CRITICAL,
+        intent.id,
+        f"The payment of the {what} failed",
+        f"{plan_b}: put the account's payment in order, and approve what is proposed in its place.",
+        (*_what(intent), ("failed at", format_instant(intent.state_at or now))),
+    )
+
+
+def _is_unanswered(intent: PurchaseIntent, world: World) -> bool:
+    """A person who settled an unknown outcome as not bought knows it; a later purchase for the window makes it good."""
+    since = intent.state_at or intent.proposed_at
+    if not intent.reservation_ids or world.now >= min(since + FAILED_FOR, intent.envelope.earliest_end):
+        return False
+    return not any(
+        (one.plan, one.window, one.state) == (intent.plan, intent.window, PurchaseState.CONFIRMED)
+        and one.proposed_at > intent.proposed_at
+        for one in world.purchases
+    )
+
+
+def _what(intent: PurchaseIntent) -> Pairs:
+    envelope = intent.envelope
+    asked = f"extend {intent.extends} by" if intent.extends else f"{_blocks(envelope)} for"
+    where = f"{intent.plan}/{intent.window}" if intent.plan else "asked for by hand"
+    return (
+        ("purchase", intent.id),
+        ("pool", intent.pool),
+        ("demand", where),
+        ("what", f"{asked} {format_duration(envelope.duration)}"),
+        ("starts by", format_instant(envelope.latest_start)),
+    )
+
+
+def _blocks(envelope: Envelope) -> str:
+    return f"{envelope.count} x {envelope.instance_type}"
+
+
+# --- services and pods --------------------------------------------------------------------------------
+
+
+def _about_services(world: World, plan: Plan) -> Iterator[Alert]:
+    """What the plan warns of about a workload under a disruption budget: it will have too few replicas."""
+    guarded = {one.workload for one in world.budgets}
+    if not guarded:
+        return
+    for warning in plan.warnings:
+        if warning.about not in guarded:
+            continue
+        ends = _next_end(world, warning.about)
+        occasion = format_instant(ends) if ends is not None else "now"
+        facts = (("service", warning.about), *((("capacity ends", occasion),) if ends is not None else ()))
+        yield Alert(
+            f"service-short/{warning.about}/{occasion}",
+            AlertKind.SERVICE_SHORT,
+            Severity.ERROR,
+            warning.about,
+            f"{warning.about} will be short of replicas",
+            f"{warning.sentence.rstrip('.')}.",
+            facts,
+        )
+
+
+def _next_end(world: World, workload: str) -> datetime | None:
+    """When the first of the reservations that its replicas stand on ends."""
+    ends = {one.id: one.end for one in world.reservations}
+    standing = {pod.node for pod in world.pods if pod.workload == workload and pod.node}
+    instances = (node.instance for node in world.nodes if node.name in standing)
+    found = (ends.get(one.source.id) for one in instances if one is not None)
+    return min((end for end in found if end is not None), default=None)
+
+
+def _forced(world: World, done: tuple[Outcome, ...]) -> Iterator[Alert]:
+    """Those of one source in one tick are one alert: a large block must not page two hundred times."""
+    forced = [one.action for one in done if isinstance(one.action, ForceDelete) and not one.error]
+    if not forced:
+        return
+    pods = {pod.uid: pod for pod in world.pods}
+    sources = {node.name: node.instance.source.label for node in world.nodes if node.instance is not None}
+    by_source: dict[str, list[tuple[Pod, ForceDelete]]] = {}
+    for action in forced:
+        pod = pods.get(action.pod)
+        if pod is not None:
+            by_source.setdefault(sources.get(pod.node, pod.node), []).append((pod, action))
+    for source, taken in sorted(by_source.items()):
+        yield _forced_from(source, taken, world)
+
+
+def _forced_from(source: str, taken: list[tuple[Pod, ForceDelete]], world: World) -> Alert:
+    names = [f"{pod.full_name} ({action.grace_s} s)" for pod, action in taken]
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    teams = sorted({pod.terms.team for pod, _ in taken if pod.terms.team})
+    end = next((one.end for one in world.reservations if one.id == source), None)
+    facts = [
+        ("source", source),
+        ("pods, with the grace that was left", ", ".join(names[:NAMED]) + more),
+        ("why", taken[0][1].reason),
+    ]
+    facts += [("teams", ", ".join(teams))] if teams else []
+    facts += [("source ends", format_instant(end))] if end is not None else []
+    return Alert(
+        f"forced-eviction/{source}/{format_instant(world.now)}",
+        AlertKind.FORCED_EVICTION,
+        Severity.ERROR,
+        source,
+        f"{len(taken)} {'pod was' if len(taken) == 1 else 'pods were'} deleted by force on {source}",
+        "Its time was up and it had not left: see that it restarted from its checkpoint, and raise the pool's"
+        " drain.lead or loosen the disruption budget that held it.",
+        tuple(facts),
+        lasts=False,
+    )
