@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from tidemill.errors import SpecError
 from tidemill.spec import Spec
+from tidemill.spec.ceilings import lowered, read_ceilings
 from tidemill.spec.read import load
 from tidemill.spec.scenario import Scenario
 
@@ -34,7 +37,27 @@ def load_spec(files: Sequence[str]) -> tuple[Spec, Scenario | None]:
         raise SpecError(f"{count} {'error' if count == 1 else 'errors'} in the documents:\n{listed}")
     if loaded.spec is None:
         raise SpecError(f"{', '.join(files)}: there is no Platform document")
-    return loaded.spec, loaded.scenario
+    return _under_the_ceilings(loaded.spec), loaded.scenario
+
+
+def _under_the_ceilings(spec: Spec) -> Spec:
+    platform = lowered(spec.platform, read_ceilings(os.environ))
+    return spec if platform is spec.platform else replace(spec, platform=platform)
+
+
+def documents_in(paths: Sequence[str]) -> list[str]:
+    """Files as they are; of a folder the YAML files in it, by name."""
+    found: list[str] = []
+    for name in paths:
+        path = Path(name)
+        if not path.is_dir():
+            found.append(name)
+            continue
+        inside = sorted(str(one) for one in path.iterdir() if one.suffix in (".yaml", ".yml"))
+        if not inside:
+            raise SpecError(f"{name}: there is no .yaml file in this folder")
+        found += inside
+    return found
 
 
 def _path(name: str) -> Path:

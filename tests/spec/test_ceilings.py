@@ -1,0 +1,93 @@
+"""The ceilings of a process: documents lower them, and nothing in a document raises them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.scene import platform
+from tidemill.errors import SpecError
+from tidemill.spec.ceilings import Ceilings, lowered, read_ceilings
+from tidemill.spec.models import Approval, Budget
+
+pytestmark = pytest.mark.requirement("CB-3")
+
+
+def budget(ceilings: Ceilings, **written: int) -> Budget:
+    return lowered(platform(budget=written), ceilings).spec.budget
+
+
+def approval(ceilings: Ceilings, **written: object) -> Approval:
+    return lowered(platform(approval=written), ceilings).spec.approval
+
+
+def test_without_ceilings_a_platform_is_as_it_was_written():
+    written = platform(budget={"perPurchaseUsd": 5, "monthlyUsd": 9}, approval={"mode": "auto"})
+    assert lowered(written, read_ceilings({})) is written
+
+
+def test_a_fee_is_capped_by_the_lower_of_the_two():
+    assert budget(Ceilings(max_fee_usd=100), perPurchaseUsd=5_000).per_purchase_usd == 100
+    assert budget(Ceilings(max_fee_usd=100), perPurchaseUsd=40).per_purchase_usd == 40
+
+
+def test_a_month_is_capped_by_the_lower_of_the_two():
+    assert budget(Ceilings(monthly_usd=100), monthlyUsd=5_000).monthly_usd == 100
+    assert budget(Ceilings(monthly_usd=100), monthlyUsd=40).monthly_usd == 40
+
+
+def test_a_ceiling_gives_no_money_to_a_platform_that_has_none():
+    assert budget(Ceilings(max_fee_usd=100, monthly_usd=100)) == Budget()
+
+
+@pytest.mark.parametrize(
+    ("ceiling", "written", "holds"),
+    [
+        ("two", "auto", "two"),
+        ("two", "one", "two"),
+        ("one", "auto", "one"),
+        ("one", "two", "two"),
+        ("auto", "one", "one"),
+        ("auto", "propose", "propose"),
+        ("two", "propose", "propose"),
+        ("propose", "auto", "propose"),
+    ],
+)
+def test_of_two_approval_modes_the_stricter_holds(ceiling, written, holds):
+    assert approval(Ceilings(approval=ceiling), mode=written).mode == holds
+
+
+def test_only_whom_both_name_may_approve():
+    assert approval(Ceilings(approvers=("ana", "bo")), approvers=["bo", "eve"]).approvers == ("bo",)
+    assert approval(Ceilings(approvers=("ana",))).approvers == ("ana",)
+    assert approval(Ceilings(), approvers=["eve"]).approvers == ("eve",)
+
+
+def test_if_they_name_nobody_in_common_it_is_an_error_and_not_everybody():
+    with pytest.raises(SpecError, match="nobody could approve"):
+        approval(Ceilings(approvers=("ana",)), approvers=["eve"])
+
+
+def test_they_are_read_from_the_environment():
+    found = read_ceilings(
+        {
+            "TIDEMILL_MAX_FEE_USD": "50000",
+            "TIDEMILL_MONTHLY_USD": "90000",
+            "TIDEMILL_APPROVAL": "two",
+            "TIDEMILL_APPROVERS": "arn:a, arn:b",
+        }
+    )
+    assert found == Ceilings(50_000, 90_000, "two", ("arn:a", "arn:b"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TIDEMILL_MAX_FEE_USD", "50k"),
+        ("TIDEMILL_MONTHLY_USD", "-1"),
+        ("TIDEMILL_APPROVAL", "tow"),
+        ("TIDEMILL_APPROVERS", " , "),
+    ],
+)
+def test_a_misspelled_ceiling_is_an_error_and_not_none(name, value):
+    with pytest.raises(SpecError, match=name):
+        read_ceilings({name: value})
