@@ -7,16 +7,20 @@ cloud it brings. The tests speak to the cloud through the port alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Protocol
 
 import pytest
 
-from tests.sim.account import OWNER, P5, ZONES, Account, tags
+from tests.sim.account import OWNER, P5, START, ZONES, Account, tags
+from tidemill import catalog
 from tidemill.errors import Gone, NoCapacity
 from tidemill.ports import Cloud
+from tidemill.sim.account import SimAccount
+from tidemill.sim.account_file import AccountFile, Story
+from tidemill.spec.scenario import OwnedReservation
 from tidemill.world import (
     Instance,
     InstanceState,
@@ -58,10 +62,33 @@ class SimStage:
         return self._account.block(count=count).id
 
 
-@pytest.fixture(params=[pytest.param(SimStage, id="simulated")])
-def stage(request: pytest.FixtureRequest) -> Stage:
-    build: Callable[[], Stage] = request.param
-    return build()
+class AccountFileStage:
+    """The simulated account in a file; whenever time has passed, another process opens it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "account.json"
+        AccountFile(self._path).make(Story(START, "us-east-1", ZONES, seed=7, stands_at=START))
+        self._open()
+
+    def _open(self) -> None:
+        self._account = SimAccount(self._path, catalog.load(), lambda: START)
+        self.cloud: Cloud = self._account
+
+    def now(self) -> datetime:
+        return self._account.now()
+
+    def let_pass(self, time: timedelta) -> None:
+        self._account.advance(time)
+        self._open()
+
+    def active_block(self, count: int) -> str:
+        owned = OwnedReservation(name="a", instance_type=P5, count=count, zone=ZONES[0], duration="2d")
+        return self._account.buy_elsewhere(owned, owner=OWNER)
+
+
+@pytest.fixture(params=["simulated", "simulated, in a file"])
+def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Stage:
+    return SimStage() if request.param == "simulated" else AccountFileStage(tmp_path)
 
 
 def query(stage: Stage, **given: object) -> OfferQuery:

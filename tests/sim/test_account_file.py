@@ -1,0 +1,188 @@
+"""A simulated account in a file: each process that opens it finds what the others did, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sim.account import P5, START, ZONES, tags
+from tidemill import catalog
+from tidemill.errors import NoCapacity, OutcomeUnknown, Refused, SpecError
+from tidemill.sim.account import SimAccount
+from tidemill.sim.account_file import AccountFile, Story
+from tidemill.spec.scenario import Market, OwnedReservation
+from tidemill.world import ExtensionQuery, ExtensionState, OfferQuery, ReservationState
+
+DAY = timedelta(days=1)
+Open = Callable[[], SimAccount]
+
+
+class Wall:
+    """A clock that a test may also set back."""
+
+    def __init__(self) -> None:
+        self.at = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.at
+
+
+@pytest.fixture
+def wall() -> Wall:
+    return Wall()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "account.json"
+
+
+@pytest.fixture
+def process(path: Path, wall: Wall) -> Open:
+    """Each call is another process that opens the same file. Time stands still unless it is moved."""
+    AccountFile(path).make(Story(START, "us-east-1", ZONES, seed=7, stands_at=START))
+    return lambda: SimAccount(path, catalog.load(), wall)
+
+
+def query(account: SimAccount, **given: Any) -> OfferQuery:
+    asked = OfferQuery(P5, 2, 2 * DAY, account.now() + DAY, account.now() + 9 * DAY)
+    return replace(asked, **given)
+
+
+def buy(account: SimAccount, intent: str = "tp-1") -> str:
+    (block,) = account.purchase(account.search_offers(query(account))[0].id, tags(intent=intent))
+    return block.id
+
+
+def test_what_one_process_bought_the_next_finds_with_its_whole_life(process: Open):
+    id_ = buy(process())
+    process().advance(timedelta(minutes=10))
+    (block,) = process().reservations()
+    assert (block.id, block.state, block.intent_id) == (id_, ReservationState.SCHEDULED, "tp-1")
+    process().advance(2 * DAY)
+    assert process().reservations()[0].state is ReservationState.ACTIVE
+
+
+def test_extensions_and_tags_are_found_again(process: Open):
+    account = process()
+    id_ = buy(account)
+    account.advance(2 * DAY)
+    (offer,) = account.search_extensions(ExtensionQuery(id_, DAY))
+    account.purchase_extension(offer.id, id_)
+    account.tag_reservation(id_, (("team", "ml"),))
+    account.advance(timedelta(hours=1))
+    (found,) = process().reservations()
+    assert (found.end, dict(found.tags)["team"]) == (offer.end, "ml")
+    assert [one.state for one in process().extensions()] == [ExtensionState.PAYMENT_SUCCEEDED]
+
+
+def test_looking_leaves_no_trace(process: Open, path: Path):
+    before = path.read_bytes()
+    account = process()
+    account.search_offers(query(account))
+    account.reservations()
+    assert path.read_bytes() == before
+
+
+def test_two_processes_see_each_others_calls_between_their_own(process: Open):
+    one, other = process(), process()
+    offer = one.search_offers(query(one))[0]
+    second = buy(other, "tp-2")
+    other.advance(timedelta(minutes=3))
+    (first,) = one.purchase(offer.id, tags(intent="tp-1"))
+    for account in (one, other, process()):
+        account.advance(timedelta(minutes=3))
+        assert {block.id for block in account.reservations()} == {first.id, second}
+
+
+def test_a_search_that_led_to_a_purchase_later_is_made_again_at_its_own_instant(process: Open, path: Path):
+    """A start-now offer moves with the clock: searched for again at another minute it would be another one."""
+    one, other = process(), process()
+    offer = one.search_offers(query(one, earliest_start=one.now(), latest_end=one.now() + 3 * DAY))
+    now_offer = next(found for found in offer if found.start < one.now() + DAY)
+    other.advance(timedelta(minutes=5))
+    second = buy(other, "tp-2")
+    (first,) = one.purchase(now_offer.id, tags(intent="tp-1"))
+    process().advance(timedelta(minutes=3))
+    for account in (process(), other, one):
+        assert {block.id for block in account.reservations()} == {first.id, second}
+
+
+def test_a_lost_answer_is_lost_for_good_and_the_block_is_there(process: Open):
+    process().lose_answer("purchase", arrives=True)
+    with pytest.raises(OutcomeUnknown):
+        buy(process())
+    process().advance(timedelta(minutes=3))
+    assert [block.intent_id for block in process().reservations()] == ["tp-1"]
+
+
+def test_a_lost_request_bought_nothing(process: Open):
+    process().lose_answer("purchase", arrives=False)
+    with pytest.raises(OutcomeUnknown):
+        buy(process())
+    process().advance(timedelta(minutes=3))
+    assert process().reservations() == ()
+
+
+def test_a_payment_that_fails_fails_for_everybody(process: Open):
+    process().fail_next_payment()
+    buy(process())
+    process().advance(timedelta(hours=13))
+    assert process().reservations()[0].state is ReservationState.PAYMENT_FAILED
+
+
+def test_an_offer_nobody_was_shown_is_not_sold_and_not_written_down(process: Open, path: Path):
+    before = path.read_bytes()
+    with pytest.raises(NoCapacity):
+        process().purchase("cb-00000000000000000", ())
+    assert path.read_bytes() == before
+
+
+def test_a_shared_block_is_seen_and_cannot_be_tagged(process: Open):
+    owned = OwnedReservation(name="theirs", instance_type=P5, count=1, zone=ZONES[0], duration=3 * DAY)
+    id_ = process().buy_elsewhere(owned, shared=True)
+    with pytest.raises(Refused, match="belongs to the account that shares it"):
+        process().tag_reservation(id_, (("deployment", "mill"),))
+    assert process().reservations()[0].id == id_
+
+
+def test_time_runs_with_the_wall_and_never_back(path: Path, wall: Wall):
+    AccountFile(path).make(Story(START, "us-east-1", ZONES, seed=7))
+    account = SimAccount(path, catalog.load(), wall)
+    wall.at = START + timedelta(seconds=90, microseconds=5)
+    assert account.now() == START + timedelta(seconds=90)
+    bought_at = account.advance(DAY)
+    buy(account)
+    wall.at = START
+    assert SimAccount(path, catalog.load(), wall).now() == bought_at
+
+
+def test_a_caller_is_an_arn_or_a_short_name_with_the_operators_role(path: Path, process: Open, wall: Wall):
+    arn = "arn:aws:sts::123456789012:assumed-role/finance/bo"
+    assert SimAccount(path, catalog.load(), wall, caller=arn).identity() == arn
+    role = "arn:aws:sts::123456789012:assumed-role/tidemill-operator"
+    assert SimAccount(path, catalog.load(), wall, caller="ana").identity() == f"{role}/ana"
+    assert process().identity() == f"{role}/you"
+
+
+def test_a_file_of_something_else_is_refused(path: Path, wall: Wall):
+    path.write_text("{}")
+    with pytest.raises(SpecError, match="not a simulated account"):
+        SimAccount(path, catalog.load(), wall).now()
+
+
+def test_an_account_that_is_there_is_not_made_anew(path: Path, process: Open):
+    assert not AccountFile(path).make(Story(START, "us-east-1", ZONES, market=Market(offers="none")))
+    assert process().story().market.offers == "plenty"
+
+
+def test_a_story_that_no_longer_plays_says_so(path: Path, process: Open):
+    buy(process())
+    path.write_text(path.read_text().replace('"seed": 7', '"seed": 8'))
+    with pytest.raises(SpecError, match="cannot be played again"):
+        process().reservations()
