@@ -1,0 +1,119 @@
+"""A dead engine cannot say so: the watchdog does, once a silence, and says when it is over."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from tests.decide.builders import NOW
+from tests.engine.ports import Hands
+from tests.notify.alarms import hook, platform
+from tests.notify.receiver import Receiver
+from tidemill.errors import Retryable
+from tidemill.notify.silence import Watchdog
+from tidemill.notify.targets import senders
+from tidemill.store.memory_alerts import MemoryAlerts
+
+
+class Shelf(MemoryAlerts):
+    """A book that can be away."""
+
+    away = False
+
+    def heartbeat(self) -> datetime | None:
+        if self.away:
+            raise Retryable("the ledger cannot be reached: connection refused")
+        return super().heartbeat()
+
+
+def watchdog(receiver: Receiver, book: MemoryAlerts, clock: Hands) -> Watchdog:
+    of = platform(hook(receiver.url)).platform
+    return Watchdog(of, senders(of), book, MemoryAlerts(), clock)
+
+
+def told(receiver: Receiver) -> list[tuple[str, str]]:
+    return [(one["event"], one["key"]) for one in receiver.bodies()]
+
+
+@pytest.mark.requirement("CB-16")
+@pytest.mark.requirement("NT-1")
+def test_a_silence_is_told_once_and_so_is_its_end(receiver: Receiver, clock: Hands):
+    book = Shelf()
+    book.beat(NOW)
+    dog = watchdog(receiver, book, clock)
+    clock.pass_time(minutes=9)
+    assert not dog.look().is_silent
+    assert receiver.got == []
+    for _ in range(3):
+        clock.pass_time(minutes=1)
+        heard = dog.look()
+        assert heard.is_silent
+    assert heard.sentence() == "the engine is silent since 2026-11-16T12:00:00Z, for 12m"
+    key = "engine-silent/2026-11-16T12:00:00Z"
+    assert told(receiver) == [("raised", key)]
+    # Another watchdog, started by cron, finds the same silence.
+    watchdog(receiver, book, clock).look()
+    assert told(receiver) == [("raised", key)]
+    book.beat(clock.now())
+    assert dog.look().sentence() == "the engine was heard 0s ago"
+    assert told(receiver) == [("raised", key), ("resolved", key)]
+
+
+@pytest.mark.requirement("CB-16")
+def test_the_next_silence_is_another_alert(receiver: Receiver, clock: Hands):
+    book = Shelf()
+    dog = watchdog(receiver, book, clock)
+    for _ in range(2):
+        book.beat(clock.now())
+        clock.pass_time(minutes=10)
+        dog.look()
+    assert [event for event, _ in told(receiver)] == ["raised", "resolved", "raised"]
+
+
+def test_an_engine_that_was_never_there_is_given_its_time(receiver: Receiver, clock: Hands):
+    dog = watchdog(receiver, Shelf(), clock)
+    assert dog.look().sentence() == "the engine has not been heard of in this ledger yet"
+    assert receiver.got == []
+    clock.pass_time(minutes=10)
+    assert dog.look().is_silent
+    assert len(receiver.got) == 1
+
+
+@pytest.mark.requirement("CB-16")
+def test_a_ledger_that_stays_away_is_told_without_it(receiver: Receiver, clock: Hands):
+    book = Shelf()
+    book.beat(NOW)
+    dog = watchdog(receiver, book, clock)
+    book.away = True
+    heard = dog.look()
+    assert not heard.is_silent
+    assert heard.sentence() == "the ledger cannot be read: the ledger cannot be reached: connection refused"
+    clock.pass_time(minutes=10)
+    assert dog.look().is_silent
+    dog.look()
+    key = "engine-silent/the-ledger-is-away"
+    assert told(receiver) == [("raised", key)]
+    book.away = False
+    book.beat(clock.now())
+    dog.look()
+    assert told(receiver) == [("raised", key), ("resolved", key)]
+
+
+def test_what_a_dead_engine_left_unsent_is_sent(receiver: Receiver, clock: Hands):
+    from tests.notify.alarms import GONE
+
+    book = Shelf()
+    book.beat(NOW)
+    book.raise_alert(GONE, NOW, ["ops"])
+    watchdog(receiver, book, clock).look()
+    assert told(receiver) == [("raised", GONE.key)]
+
+
+def test_the_time_it_may_be_silent_is_the_platforms(receiver: Receiver, clock: Hands):
+    book: Any = Shelf()
+    book.beat(NOW)
+    of = platform(hook(receiver.url), alerts={"silentAfter": "2m"}).platform
+    clock.pass_time(minutes=2)
+    assert Watchdog(of, senders(of), book, MemoryAlerts(), clock).look().is_silent

@@ -1,0 +1,182 @@
+"""What goes over the wire: the request each type makes, its signature, and what the answers mean."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import socket
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.decide.builders import NOW
+from tests.notify.alarms import hook, message, platform
+from tests.notify.receiver import Receiver
+from tidemill.notify import bodies, http
+from tidemill.notify.answer import FIRST, LONGEST, Answer, next_try, of_status, patience
+from tidemill.notify.targets import senders
+
+
+def send(target: dict, **fields: object) -> Answer:
+    return senders(platform(target).platform)[target["name"]](message(**fields), NOW)  # type: ignore[arg-type]
+
+
+@pytest.mark.requirement("NT-1")
+def test_a_webhook_is_posted_as_json_with_a_key_that_tells_a_repetition(receiver: Receiver):
+    assert send(hook(receiver.url)) == Answer("sent", "200 ok")
+    (got,) = receiver.got
+    assert got.json == bodies.webhook(message())
+    assert got.path == "/hook"
+    assert got.headers["content-type"] == "application/json"
+    assert got.headers["idempotency-key"] == "offer-gone/tp-1#1/raised"
+    assert got.headers["user-agent"].startswith("tidemill/")
+    assert "tidemill-signature" not in got.headers
+
+
+@pytest.mark.requirement("NT-1")
+def test_a_signature_verifies_over_the_time_and_the_very_body(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("HOOK_SECRET", "s3cret\n")
+    send(hook(receiver.url, secretFrom={"env": "HOOK_SECRET"}))
+    (got,) = receiver.got
+    at, signed = (part.partition("=")[2] for part in got.headers["tidemill-signature"].split(","))
+    assert int(at) == NOW.timestamp()
+    expected = hmac.new(b"s3cret", at.encode() + b"." + got.body, hashlib.sha256).hexdigest()
+    assert hmac.compare_digest(signed, expected)
+    assert not hmac.compare_digest(signed, hmac.new(b"s3cret", b"0." + got.body, hashlib.sha256).hexdigest())
+
+
+@pytest.mark.requirement("NT-1")
+def test_slack_is_posted_to_an_address_that_only_a_file_knows(receiver: Receiver, tmp_path: Path):
+    (tmp_path / "slack").write_text(receiver.url + "\n")
+    answer = send({"name": "chat", "type": "slack", "urlFrom": {"file": str(tmp_path / "slack")}})
+    assert answer.outcome == "sent"
+    assert receiver.bodies() == [bodies.slack(message())]
+
+
+@pytest.mark.requirement("NT-1")
+def test_pagerduty_gets_trigger_and_resolve(receiver: Receiver, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PD", "R123")
+    receiver.answers = [(202, {}), (202, {})]
+    target = {"name": "pager", "type": "pagerduty", "url": receiver.url, "routingKeyFrom": {"env": "PD"}}
+    assert send(target).outcome == "sent"
+    assert send(target, resolved_at=NOW).outcome == "sent"
+    assert [one["event_action"] for one in receiver.bodies()] == ["trigger", "resolve"]
+    assert {one["dedup_key"] for one in receiver.bodies()} == {"tides/offer-gone/tp-1"}
+    assert {one["routing_key"] for one in receiver.bodies()} == {"R123"}
+
+
+@pytest.mark.parametrize(
+    ("ref", "says"),
+    [
+        ({"env": "NO_SUCH_VARIABLE"}, "urlFrom: the environment variable NO_SUCH_VARIABLE is not set"),
+        ({"file": "/no/such/file"}, "urlFrom: /no/such/file cannot be read: No such file or directory"),
+    ],
+)
+def test_a_secret_that_is_not_there_is_waited_for(ref: dict[str, str], says: str):
+    assert send({"name": "chat", "type": "slack", "urlFrom": ref}) == Answer("retry", says)
+
+
+def test_a_secret_that_is_no_address_is_misconfigured_and_not_shown(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SLACK", "xoxb-very-secret")
+    answer = send({"name": "chat", "type": "slack", "urlFrom": {"env": "SLACK"}})
+    assert answer.outcome == "misconfigured"
+    assert "secret" not in answer.words
+
+
+# --- answers ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("NT-1")
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [
+        (200, "sent"), (202, "sent"), (204, "sent"),
+        (301, "misconfigured"), (400, "misconfigured"), (401, "misconfigured"), (403, "misconfigured"),
+        (404, "misconfigured"), (410, "misconfigured"),
+        (408, "retry"), (429, "retry"), (500, "retry"), (503, "retry"),
+    ],
+)  # fmt: skip
+def test_what_an_answer_means(receiver: Receiver, status: int, outcome: str):
+    receiver.answers = [(status, {"Location": "/elsewhere"} if status == 301 else {})]
+    receiver.says = b"" if status == 204 else b"because\n  so"
+    answer = send(hook(receiver.url))
+    assert answer.outcome == outcome
+    assert answer.words.startswith(str(status))
+    assert len(receiver.got) == 1  # a redirect is not followed
+    if status not in (204, 301):
+        assert answer.words == f"{status} because so"
+
+
+@pytest.mark.requirement("NT-1")
+def test_a_receiver_that_is_not_there_is_tried_again():
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        assert send(hook(url)) == Answer("retry", "cannot be reached: Connection refused")
+
+
+def test_a_receiver_that_hangs_up_is_tried_again():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def hang_up() -> None:
+            server.accept()[0].close()
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        answer = send(hook(f"http://127.0.0.1:{server.getsockname()[1]}"))
+        thread.join()
+    assert answer.outcome == "retry"
+
+
+def test_a_receiver_that_does_not_answer_is_left_after_a_while(receiver: Receiver):
+    receiver.hold = threading.Event()
+    answer = http.post(receiver.url, b"{}", {}, NOW, timeout_s=0.2)
+    assert answer == Answer("retry", "no answer in time")
+
+
+@pytest.mark.requirement("NT-1")
+@pytest.mark.parametrize(
+    ("header", "wait"),
+    [
+        ("120", timedelta(seconds=120)),
+        ("Mon, 16 Nov 2026 12:05:00 GMT", timedelta(minutes=5)),
+        ("Mon, 16 Nov 2026 11:00:00 GMT", timedelta(0)),
+        ("999999999999999999999", timedelta(hours=1)),
+        ("86400", timedelta(hours=1)),
+        ("soon", None),
+        (None, None),
+    ],
+)
+def test_a_receiver_may_say_when_to_come_back(header: str | None, wait: timedelta | None):
+    assert patience(header, NOW) == wait
+
+
+def test_patience_is_read_off_the_answer(receiver: Receiver):
+    receiver.answers = [(429, {"Retry-After": "90"})]
+    assert send(hook(receiver.url)).retry_after == timedelta(seconds=90)
+
+
+@pytest.mark.requirement("NT-1")
+def test_tries_grow_apart_with_a_jitter_that_is_the_messages_own():
+    again = Answer("retry", "503")
+    waits = [next_try("a#1/raised", "ops", tries, again, NOW) - NOW for tries in range(1, 12)]
+    for place, wait in enumerate(waits):
+        full = min(FIRST * 2**place, LONGEST)
+        assert full / 2 <= wait <= full
+    assert waits[0] == next_try("a#1/raised", "ops", 1, again, NOW) - NOW
+    assert waits[0] != next_try("b#1/raised", "ops", 1, again, NOW) - NOW
+    patient = of_status(429, "", "3600", NOW)
+    assert next_try("a#1/raised", "ops", 1, patient, NOW) - NOW == timedelta(hours=1)
+
+
+def test_bodies_are_compact_utf_8(receiver: Receiver):
+    send(hook(receiver.url))
+    assert (
+        receiver.got[0].body
+        == json.dumps(bodies.webhook(message()), ensure_ascii=False, separators=(",", ":")).encode()
+    )
