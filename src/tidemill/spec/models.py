@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from tidemill.spec.demand_calendar import DemandCalendar
 from tidemill.spec.model import Model as Model
 from tidemill.spec.model import Name as Name
 from tidemill.spec.names import API_VERSION
@@ -345,8 +346,10 @@ class Extending(Model):
 class CapacityPlanSpec(Model):
     pool: Name
     """The ComputePool that will use the blocks."""
-    demand: tuple[DemandWindow, ...] = Field(min_length=1)
-    """The calendar: when how many instances are needed."""
+    demand: tuple[DemandWindow, ...] = ()
+    """Windows, each bought as it is written: when how many instances are needed."""
+    calendar: DemandCalendar | None = None
+    """Instead of windows: what is needed over time, bought as the planner finds cheapest."""
     propose_before: Duration = timedelta(days=56)
     """Start to search this long before a window opens; EC2 sells at most 8 weeks ahead."""
     extend: Extending = Extending()
@@ -355,6 +358,14 @@ class CapacityPlanSpec(Model):
     """How long a successor must run beside its predecessor. Accepted, not used in this version."""
     budget: Budget | None = None
     """Can only lower the platform's ceilings."""
+
+    @model_validator(mode="after")
+    def _windows_or_a_calendar(self) -> CapacityPlanSpec:
+        if bool(self.demand) == (self.calendar is not None):
+            raise ValueError("a plan has either 'demand' (windows) or a 'calendar'")
+        if self.calendar is not None and "propose_before" in self.model_fields_set:
+            raise ValueError("'proposeBefore' is about windows; a calendar has 'buyAhead'")
+        return self
 
 
 # --- envelopes ----------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator, PlainSerializer
 from pydantic.fields import FieldInfo
 
-from tidemill.spec import units
+from tidemill.spec import demand_calendar, units
 from tidemill.spec.names import API_VERSION
 from tidemill.spec.read import KINDS
 
@@ -24,6 +24,7 @@ _UNITS: dict[Any, str] = {
     units.parse_cpu: "CPU quantity",
     units.parse_memory: "memory quantity",
     units.parse_instant: "instant",
+    demand_calendar.parse_time_of_day: "time of day",
     units.parse_positive_int: "integer",
 }
 _PLAIN: dict[Any, str] = {str: "text", bool: "true or false", int: "integer", float: "number"}
@@ -39,6 +40,7 @@ and `spec`. A file may hold several, separated by `---`. Unknown keys are errors
 |---|---|
 | duration | `30s`, `5m`, `36h`, `14d`, `1h30m` |
 | instant | `2026-11-16T11:30:00Z`; the zone is required |
+| time of day | `'08:00'`, in quotes; UTC; `'24:00'` ends the day |
 | CPU quantity | `180`, `0.5`, `250m` |
 | memory quantity | `1700Gi`, `512Mi`, or bytes |
 """

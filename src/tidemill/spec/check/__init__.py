@@ -10,7 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tidemill.catalog import Catalog
-from tidemill.spec.check import calendar, naming, node_classes, not_yet, playing, pools, scenario, zones
+from tidemill.spec.check import (
+    calendar,
+    demand_calendar,
+    naming,
+    node_classes,
+    not_yet,
+    playing,
+    pools,
+    scenario,
+    zones,
+)
 from tidemill.spec.check.shelf import Shelf
 from tidemill.spec.models import Document
 from tidemill.spec.problem import Problem
@@ -31,6 +41,10 @@ RULES = (
     calendar.windows_can_be_bought,
     calendar.window_names_are_unique,
     calendar.dates_are_not_overbooked,
+    demand_calendar.calendars_can_be_bought,
+    demand_calendar.pools_have_one_calendar,
+    demand_calendar.hours_on_demand_have_a_source,
+    demand_calendar.calendars_are_where_subnets_are,
     scenario.reservations_could_exist,
     scenario.extensions_could_be_bought,
     scenario.rolls_name_a_node_class,
