@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
 
 import pytest
 from pydantic import TypeAdapter
+from rich.console import Console
 
 from tests.decide.builders import (
     ON_DEMAND,
@@ -18,13 +20,17 @@ from tests.decide.builders import (
     node,
     pod,
     pool,
+    replica,
     spec,
     world,
 )
 from tidemill.decide import decide
 from tidemill.plan import Plan
+from tidemill.render.names import Names
+from tidemill.render.status_text import status_text
 from tidemill.report import Status, next_steps, pods, status
-from tidemill.world import PodPhase, Source, SourceKind, Spending
+from tidemill.spec.units import parse_duration
+from tidemill.world import DisruptionBudget, PodPhase, Source, SourceKind, Spending
 
 
 def shown(spec_, world_, plan=None, **names):
@@ -202,3 +208,72 @@ def test_as_json_is_what_a_program_can_read_back():
     written = json.dumps(seen.as_json())
     assert '"at": "2026-11-16T12:00:00Z"' in written
     assert TypeAdapter(Status).validate_json(written) == seen
+
+
+# --- when and why a drain starts ----------------------------------------------------------------------
+
+
+@pytest.mark.requirement("CB-10")
+@pytest.mark.parametrize(
+    ("pods_there", "settings", "lead", "for_whom"),
+    [
+        ([], {}, "10m", ()),
+        ([{"grace": "1m"}], {}, "10m", ()),
+        ([{"grace": "30m"}, {"grace": "1m"}], {}, "33m30s", ("ml/p0 (30m grace)",)),
+        (
+            [{"grace": "30m", "checkpoint_every": "1h", "checkpoint_time": "5m"}],
+            {},
+            "38m30s",
+            ("ml/p0 (30m grace, 5m checkpoint)",),
+        ),
+        (
+            [{"grace": "30m", "checkpoint_every": "1h", "checkpoint_time": "5m"}],
+            {"checkpoint": False},
+            "33m30s",
+            ("ml/p0 (30m grace)",),
+        ),
+        ([{"grace": "30m"}], {"lead": "50m"}, "50m", ("pool p5 asks for 50m",)),
+        (
+            [{"grace": "30m"}] * 5,
+            {},
+            "33m30s",
+            ("ml/p0 (30m grace)", "ml/p1 (30m grace)", "ml/p2 (30m grace)", "and 2 more"),
+        ),
+    ],
+)
+def test_a_block_says_in_advance_when_it_drains_and_for_whom(pods_there, settings, lead, for_whom):
+    here = node()
+    there = world(
+        block(ends_in="48h"),
+        here,
+        [pod(f"p{place}", on=here, **fields) for place, fields in enumerate(pods_there)],
+    )
+    row = only(shown(spec(pool(drain=settings)), there).blocks)
+    assert row.drain_lead_for == for_whom
+    assert row.drain_lead_s == parse_duration(lead).total_seconds()
+    assert row.drain_from == ahead("47h30m") - parse_duration(lead)
+
+
+@pytest.mark.requirement("CB-10")
+def test_a_service_that_moves_in_waves_is_named_as_the_one_that_makes_the_lead_long():
+    here = node()
+    replicas = [replica(f"chat-{place}", on=here, grace="1m", load="7m") for place in range(4)]
+    budget = DisruptionBudget("Deployment/chat", min_available=3, allowed=1)
+    row = only(shown(spec(), world(block(ends_in="48h"), here, replicas, budget)).blocks)
+    assert row.drain_lead_s == 38 * 60
+    assert row.drain_lead_for == ("Deployment/chat (4 replicas, 1 at a time)",)
+
+
+def test_the_text_says_so_too_and_only_where_somebody_needs_long():
+    here = node()
+    facts = world(block(ends_in="48h"), here, pod("slow", on=here, grace="30m"))
+    text = drawn(shown(spec(), facts))
+    assert "cr-1 drains from 18 Nov 10:56:30 UTC, 33m 30s ahead, for ml/slow (30m grace)" in text
+    assert "drains from" not in drawn(shown(spec(), world(block(ends_in="48h"), here)))
+
+
+def drawn(seen: Status) -> str:
+    out = StringIO()
+    console = Console(width=140, file=out, force_terminal=False)
+    console.print(status_text(seen, Names({})))
+    return out.getvalue()

@@ -116,7 +116,9 @@ def test_a_wrong_engine_trips_its_invariant(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_the_real_engine_keeps_every_invariant_in_the_same_scene(name: str) -> None:
     _, played, how = CASES[name]
-    wrong = "decide" if "decide" in how else "cloud"  # what is broken there; a leaky cloud alone breaks nothing
+    wrong = (
+        "decide" if "decide" in how else "cloud"
+    )  # what is broken there; a leaky cloud alone breaks nothing
     played.played(**{key: value for key, value in how.items() if key != wrong})
 
 

@@ -215,14 +215,17 @@ class Draft:
         longest = max((life.facts.lead for life in lives), default=timedelta(0))
         if pool is not None and pool.spec.drain.lead is not None:
             longest = max(longest, pool.spec.drain.lead)
-        pods: list[Pod] = []
-        if self.world.budgets:
-            mine = {pod.workload for life in lives for pod in life.pods}
-            together = [
-                life for at, others in self._ending if abs(at - deadline) <= TOGETHER for life in others
-            ] or lives
-            pods = [pod for life in together for pod in life.pods if pod.workload in mine]
-        return waves_lead(longest, pods, self.disruptions_at_once)
+        return waves_lead(longest, self.moving_together(lives, deadline), self.disruptions_at_once)
+
+    def moving_together(self, lives: list[Life], deadline: datetime) -> list[Pod]:
+        """The pods of their workloads on all sources that end at about that time; none where nobody has a budget."""
+        if not self.world.budgets:
+            return []
+        mine = {pod.workload for life in lives for pod in life.pods}
+        together = [
+            life for at, others in self._ending if abs(at - deadline) <= TOGETHER for life in others
+        ] or lives
+        return [pod for life in together for pod in life.pods if pod.workload in mine]
 
     @property
     def disruptions_at_once(self) -> dict[str, int]:

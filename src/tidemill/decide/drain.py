@@ -140,16 +140,29 @@ def _let_go(draft: Draft, life: Life, pod: Pod, allowed: dict[str, int]) -> None
     if pod.workload in allowed:
         # Its budget, counted down within this plan; when it is used up the next ready replica wakes us.
         if allowed[pod.workload] <= 0:
-            if ends and deadline is not None and _never_allows(draft, pod.workload):
-                allowed[pod.workload] = -1
-                grace_s = int(pod.terms.grace.total_seconds())
-                reason = (
-                    f"its budget never allows an eviction; one at a time until {format_instant(deadline)}"
-                )
-                draft.do(ForceDelete(pod.uid, grace_s, reason))
+            if ends and deadline is not None:
+                _held_by_budget(draft, pod, deadline, allowed)
             return
         allowed[pod.workload] -= 1
-    draft.do(Evict(pod.uid, _why(life)))
+    draft.do(Evict(pod.uid, _why(life) + _unanswered(life, pod)))
+
+
+def _held_by_budget(draft: Draft, pod: Pod, deadline: datetime, allowed: dict[str, int]) -> None:
+    if _never_allows(draft, pod.workload):
+        allowed[pod.workload] = -1
+        reason = f"its budget never allows an eviction; one at a time until {format_instant(deadline)}"
+        draft.do(ForceDelete(pod.uid, int(pod.terms.grace.total_seconds()), reason))
+        return
+    last_moment = format_instant(_last_moment(pod, deadline))
+    sentence = (
+        f"its disruption budget allows no eviction now; who is still there at {last_moment} is made to go"
+    )
+    draft.warn(pod.workload, sentence)
+
+
+def _unanswered(life: Life, pod: Pod) -> str:
+    asked = pod.checkpoint_requested_at is not None and pod.checkpoint_done_at is None
+    return "; its checkpoint was not acknowledged in time" if asked and _checkpoints(life) else ""
 
 
 def _keeps_the_node(draft: Draft, life: Life, pod: Pod) -> bool:
@@ -172,7 +185,7 @@ def _never_allows(draft: Draft, workload: str) -> bool:
 
 
 def _force_if_due(draft: Draft, life: Life, pod: Pod, deadline: datetime) -> bool:
-    last_moment = deadline - pod.terms.grace - FORCE_MARGIN
+    last_moment = _last_moment(pod, deadline)
     if pod.deleting_until is not None:
         due = pod.deleting_until > deadline and _is_hard(life)
     else:
@@ -184,6 +197,11 @@ def _force_if_due(draft: Draft, life: Life, pod: Pod, deadline: datetime) -> boo
             grace_s = min(grace_s, max(0, int((deadline - draft.now).total_seconds()) - 5))
         draft.do(ForceDelete(pod.uid, grace_s, f"the last safe moment before {format_instant(deadline)}"))
     return due
+
+
+def _last_moment(pod: Pod, deadline: datetime) -> datetime:
+    """When its whole grace still fits, with a minute to spare."""
+    return deadline - pod.terms.grace - FORCE_MARGIN
 
 
 def _is_hard(life: Life) -> bool:

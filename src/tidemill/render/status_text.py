@@ -6,7 +6,7 @@ Ids are whole here, because people copy them into the next command. Colour only 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import groupby
 
 from rich import box
@@ -27,7 +27,7 @@ _LISTED = 20
 def status_text(status: Status, names: Names) -> RenderableType:
     parts: list[RenderableType] = [_pools(status.pools, status.blocks)]
     if status.blocks:
-        parts += ["", _blocks(status.blocks, status.at, names)]
+        parts += ["", _blocks(status.blocks, status.at, names), *_leads(status.blocks)]
     if status.nodes:
         parts += ["", _nodes(status.nodes)]
     if status.waiting:
@@ -120,6 +120,18 @@ def _blocks(blocks: Iterable[BlockRow], now: datetime, names: Names) -> Table:
             deadline,
         )
     return table
+
+
+def _leads(blocks: Iterable[BlockRow]) -> list[Text]:
+    """Where a drain starts earlier than the shortest lead: since when, and for whom."""
+    return [
+        Text(
+            f"          {row.name} drains from {exact_instant(row.drain_from)} UTC,"
+            f" {span(timedelta(seconds=row.drain_lead_s))} ahead, for {', '.join(row.drain_lead_for)}"
+        )
+        for row in blocks
+        if row.drain_from is not None and row.drain_lead_s is not None and row.drain_lead_for
+    ]
 
 
 def _nodes(nodes: Iterable[NodeRow]) -> Table:

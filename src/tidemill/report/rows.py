@@ -35,6 +35,8 @@ class BlockRow:
     pods: int
     delivered_on_demand_usd: float | None = None  # what its hours so far would have cost on demand
     used_on_demand_usd: float | None = None  # and the used ones; None: unknown price, or nobody counted
+    drain_lead_s: int | None = None  # from drain_from to the deadline
+    drain_lead_for: tuple[str, ...] = ()  # who makes it that long; empty: it is the shortest there is
 
 
 @dataclass(frozen=True, slots=True)

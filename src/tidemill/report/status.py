@@ -11,6 +11,7 @@ from tidemill.decide.draft import Draft, Life
 from tidemill.decide.nodes import Phase, kill_at
 from tidemill.decide.overflow import hourly_rate
 from tidemill.plan import Plan
+from tidemill.report.leads import slowest
 from tidemill.report.pods import gpus, pods, warnings
 from tidemill.report.rows import BlockRow, Money, NodeRow, PodRow, PoolRow, PurchaseRow, Status
 from tidemill.spec import Spec
@@ -77,6 +78,7 @@ def _blocks(
 def _block(draft: Draft, one: Reservation, lives: list[Life], name: str, used_h: float | None) -> BlockRow:
     mine = [life for life in lives if life.source == one.source]
     drain_from, deadline = _ends(draft, one, mine)
+    lead, asked_for_by = slowest(draft, mine)
     known = draft.spec.catalog.types.get(one.instance_type)
     return BlockRow(
         id=one.id,
@@ -98,6 +100,8 @@ def _block(draft: Draft, one: Reservation, lives: list[Life], name: str, used_h:
         pods=sum(len(life.pods) for life in mine),
         delivered_on_demand_usd=_on_demand(draft, one, _gpu_hours_delivered(draft, one)),
         used_on_demand_usd=_on_demand(draft, one, used_h),
+        drain_lead_s=int(lead.total_seconds()) if lead is not None else None,
+        drain_lead_for=asked_for_by,
     )
 
 

@@ -83,6 +83,10 @@ class SimCluster:
             self._objects.put_pod(
                 replace(found, gated=False, pinned_to=source_label, ends_at=ends_at, shape=shape)
             )
+            if ends_at is not None:
+                self._journal.add(
+                    "end-announced", found.full_name, f"told at its start: {format_instant(ends_at)}"
+                )
 
     def mark_ready(self, node: str) -> None:
         found = self._objects.node(node)
@@ -112,6 +116,8 @@ class SimCluster:
         found = self._objects.pod(pod)
         if found.ends_at != ends_at:
             self._objects.put_pod(replace(found, ends_at=ends_at))
+            story = "told" if found.ends_at is None else "told that its end moved"
+            self._journal.add("end-announced", found.full_name, f"{story}: {format_instant(ends_at)}")
 
     def announce_node_end(self, node: str, ends_at: datetime) -> None:
         found = self._objects.node(node)

@@ -160,7 +160,8 @@ class Rehearsal:
         for outcome in tick.outcomes:
             self.done.append(Done(tick.world.now, outcome.action, outcome.error))
             self._tell(outcome.action, outcome.error, outcome.detail)
-        self.spoken.listen(tick.world, tick.plan)
+        for warning in self.spoken.listen(tick.world, tick.plan):
+            self.journal.add("warned", warning.about, warning.sentence)
 
     def _tell(self, action: Action, error: str, detail: str) -> None:
         kind = type(action).__name__

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
 
-from tidemill.plan import Plan, Unmet, UnmetCode
+from tidemill.plan import Plan, Unmet, UnmetCode, Warning
 from tidemill.world import InstanceState, ReservationState, World
 
 ON_ITS_WAY: tuple[UnmetCode, ...] = ("starting", "launching")
@@ -68,7 +68,8 @@ class Spoken:
     _waits: dict[str, _Wait] = field(default_factory=dict)
     _held: dict[str, dict[str, Held]] = field(default_factory=dict)
 
-    def listen(self, world: World, plan: Plan) -> None:
+    def listen(self, world: World, plan: Plan) -> list[Warning]:
+        """Returns what was never warned of before."""
         now, standing = world.now, _something_stands(world)
         before, self._waits = self._waits, {}
         for unmet in plan.unmet:
@@ -79,10 +80,14 @@ class Spoken:
             self._waits[unmet.pod] = wait or _Wait(unmet, now, standing)
         for wait in before.values():
             self._close(wait, now)
+        news = []
         for warning in plan.warnings:
             key = (warning.about, shape(warning.sentence))
+            if key not in self.warned:
+                news.append(warning)
             first = self.warned[key][2] if key in self.warned else now
             self.warned[key] = (warning.about, warning.sentence, first, now)
+        return news
 
     def reason(self, pod: str) -> str:
         """The last one it waited for; empty where it never waited."""

@@ -1,0 +1,58 @@
+"""Why a source starts to drain when it does: the pods that make its lead long, told in advance.
+
+Computed from the same parts as the lead itself; what it names is what one would change to drain later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from tidemill.decide.draft import Draft, Life
+from tidemill.decide.nodes import SHORTEST_LEAD, pod_lead, waves_lead
+from tidemill.spec.units import format_duration
+from tidemill.world import Pod
+
+_NAMED = 3
+
+
+def slowest(draft: Draft, lives: list[Life]) -> tuple[timedelta | None, tuple[str, ...]]:
+    """The longest lead of these nodes and who asks for it; nobody, where it is the shortest there is."""
+    drained = [life for life in lives if life.deadline is not None and life.drain_from is not None]
+    leads = {
+        id(life): life.deadline - life.drain_from for life in drained if life.deadline and life.drain_from
+    }
+    if not leads:
+        return None, ()
+    lead = max(leads.values())
+    first = [life for life in drained if leads[id(life)] == lead]
+    names = [] if lead <= SHORTEST_LEAD else sorted({*_asking(draft, first, lead)})
+    more = (f"and {len(names) - _NAMED} more",) if len(names) > _NAMED else ()
+    return lead, (*names[:_NAMED], *more)
+
+
+def _asking(draft: Draft, lives: list[Life], lead: timedelta) -> Iterator[str]:
+    for life in lives:
+        pool = life.pool
+        checkpoint = pool.spec.drain.checkpoint if pool is not None else True
+        if pool is not None and pool.spec.drain.lead == lead:
+            yield f"pool {pool.name} asks for {format_duration(lead)}"
+        for pod in life.pods:
+            if pod_lead(pod, checkpoint=checkpoint) == lead:
+                yield f"{pod.full_name} ({_needs(pod, checkpoint)})"
+    deadline = lives[0].deadline
+    assert deadline is not None
+    services: dict[str, list[Pod]] = {}
+    for pod in draft.moving_together(lives, deadline):
+        services.setdefault(pod.workload, []).append(pod)
+    for workload, pods in services.items():
+        if waves_lead(timedelta(0), pods, draft.disruptions_at_once) == lead:
+            at_once = draft.disruptions_at_once[workload]
+            yield f"{workload} ({len(pods)} replicas, {at_once} at a time)"
+
+
+def _needs(pod: Pod, checkpoint: bool) -> str:
+    grace = f"{format_duration(pod.terms.grace)} grace"
+    if checkpoint and pod.terms.checkpoint_every is not None and pod.terms.checkpoint_time:
+        return f"{grace}, {format_duration(pod.terms.checkpoint_time)} checkpoint"
+    return grace
