@@ -36,6 +36,8 @@ VERBS = {
     "status": Verb("live", "status", "Show pools, nodes, blocks and what is waiting."),
     "why": Verb("live", "why", "Say in one sentence why a pod is pending."),
     "ledger": Verb("ledger", "ledger", "List intents, approvals, money and the audit trail."),
+    "alerts": Verb("alerts", "alerts", "List what people were told, and test where alerts go."),
+    "watchdog": Verb("watchdog", "watchdog", "Alert when the engine is silent."),
     "catalog": Verb("catalog", "catalog", "List instance types, what pods get of them, and prices."),
     "bench": Verb("bench", "bench", "Measure the packing of pods, and check what comes out."),
     "schema": Verb("documents", "schema", "Print the JSON Schema of the documents."),

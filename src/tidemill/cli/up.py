@@ -37,7 +37,7 @@ def demo_path() -> Path:
     return Path(__file__).with_name("demo.yaml")
 
 
-def _duration_s(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+def duration_s(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
     if value is None:
         return None
     from tidemill.spec.units import parse_duration
@@ -54,7 +54,7 @@ def _duration_s(ctx: click.Context, parameter: click.Parameter, value: str | Non
 @click.command(short_help="Watch the engine run a simulated day.")
 @click.argument("scenario", nargs=-1, metavar="[SCENARIO…]")
 @click.option(
-    "--for", "for_s", callback=_duration_s, metavar="TIME", help="End after this much time, such as 60s."
+    "--for", "for_s", callback=duration_s, metavar="TIME", help="End after this much time, such as 60s."
 )
 @click.option(
     "--speed", type=click.FloatRange(min=1), metavar="N", help="Virtual seconds per second, constant."

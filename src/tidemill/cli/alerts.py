@@ -1,0 +1,167 @@
+"""`tidemill alerts`: what was raised, to whom it was told, what failed; and a test of one target."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from tidemill.alerts import Delivery, Raised
+    from tidemill.spec.notifications import Notification
+
+
+class _ListsByDefault(click.Group):
+    """`tidemill alerts ADDRESS` lists; only a word that is a command of its own is one."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--help" not in args[:1] and "-h" not in args[:1] and (not args or args[0] not in self.commands):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_ListsByDefault, short_help="List alerts, and test where they go.")
+def alerts() -> None:
+    """What people were told, and whether it reached them. `tidemill alerts ADDRESS` lists it all."""
+
+
+@alerts.command("list")
+@click.argument("address", envvar="TIDEMILL_LEDGER")
+@click.option("--open", "open_only", is_flag=True, help="Only what is not over yet.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: every alert with every delivery.")
+def list_(address: str, open_only: bool, as_json: bool) -> None:
+    """List what was raised, sent, resolved and failed, the newest last.
+
+    ADDRESS is that of the engine's ledger, such as sqlite:////var/lib/tidemill/ledger.db; it may be in the environment
+    as TIDEMILL_LEDGER. Nothing is changed.
+    """
+    from tidemill.store.opening import read_ledger
+
+    ledger = read_ledger(address)
+    try:
+        found, heartbeat = ledger.alerts.alerts(open_only=open_only), ledger.alerts.heartbeat()
+    finally:
+        ledger.close()
+    if as_json:
+        click.echo(json.dumps(_document(found, heartbeat), indent=2))
+        return
+    for one in found:
+        _print(one)
+    if not found:
+        click.echo("no alert is open" if open_only else "no alert was raised")
+    click.echo(f"engine last heard: {_at(heartbeat) if heartbeat else 'never'}")
+
+
+def _document(found: tuple[Raised, ...], heartbeat: datetime | None) -> dict[str, Any]:
+    from tidemill.store.rows import document
+
+    return {
+        "heartbeat_at": None if heartbeat is None else heartbeat.isoformat(),
+        "alerts": [
+            {
+                **document(one.alert),
+                "state": _state(one),
+                "first_at": one.first_at.isoformat(),
+                "raised_at": one.raised_at.isoformat(),
+                "resolved_at": None if one.resolved_at is None else one.resolved_at.isoformat(),
+                "occasion": one.occasion,
+                "deliveries": [{**document(word), "id": word.id} for word in one.deliveries],
+            }
+            for one in found
+        ],
+    }
+
+
+def _print(one: Raised) -> None:
+    alert = one.alert
+    click.echo(f"{_at(one.raised_at)}  {alert.severity.value:<8}  {alert.kind.value:<17}  {alert.title}")
+    click.echo(f"  {alert.text}")
+    click.echo(f"  {_state(one)}; {alert.key}")
+    for word in one.deliveries:
+        if word.occasion == one.occasion:
+            click.echo(f"  {word.target}: {_told(word)}")
+    if not one.deliveries:
+        click.echo("  no target wanted it")
+
+
+def _state(one: Raised) -> str:
+    if not one.alert.lasts:
+        return "happened"
+    return "open" if one.resolved_at is None else f"resolved {_at(one.resolved_at)}"
+
+
+def _told(word: Delivery) -> str:
+    what = f"that it was {word.word.value}"
+    if word.sent_at is not None:
+        return f"{what}, sent {_at(word.sent_at)} ({word.answer})"
+    if word.failure == "misconfigured":
+        return f"{what}, NOT sent, will not be tried again: {word.answer}"
+    if word.failure:
+        return f"{what}, NOT sent, given up after {word.attempts} tries: {word.answer}"
+    last = f" ({word.answer})" if word.answer else ""
+    return f"{what}, waiting after {word.attempts} tries{last}"
+
+
+def _at(instant: datetime) -> str:
+    return f"{instant:%Y-%m-%d %H:%M:%S}"
+
+
+@alerts.command()
+@click.argument("name")
+@click.argument("documents", nargs=-1, required=True, metavar="DOCUMENT…")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def test(ctx: click.Context, name: str, documents: tuple[str, ...], as_json: bool) -> None:
+    """Send a test alert to the target NAME of the Platform in DOCUMENT…, and say what it answered.
+
+    PagerDuty is told at once that it is over, so that nobody is called. Exits 1 when it did not arrive.
+    """
+    from tidemill.alerts import Word
+    from tidemill.cli.loading import load_spec
+    from tidemill.notify.targets import sender
+    from tidemill.store.opening import WallClock
+
+    spec, _ = load_spec(documents)
+    target = _target(spec.platform.spec.notifications, name)
+    now = WallClock().now()
+    send = sender(target)
+    answer = send(_message(spec.platform, Word.RAISED, now), now)
+    if answer.outcome == "sent" and target.type == "pagerduty":
+        answer = send(_message(spec.platform, Word.RESOLVED, now), now)
+    if as_json:
+        click.echo(json.dumps({"target": name, "outcome": answer.outcome, "answer": answer.words}))
+    elif answer.outcome == "sent":
+        click.echo(f"{name} took it: {answer.words}")
+    else:
+        told = "it would be tried again" if answer.outcome == "retry" else "it would not be tried again"
+        click.echo(f"{name} did not take it, {told}: {answer.words}", err=True)
+    ctx.exit(0 if answer.outcome == "sent" else 1)
+
+
+def _target(targets: tuple[Notification, ...], name: str) -> Notification:
+    from tidemill.errors import SpecError
+
+    for one in targets:
+        if one.name == name:
+            return one
+    known = ", ".join(one.name for one in targets) or "none; give the Platform some under 'notifications'"
+    raise SpecError(f"there is no target '{name}'; there are: {known}")
+
+
+def _message(platform: Any, word: Any, now: datetime) -> Any:
+    from tidemill.alerts import Alert, AlertKind, Delivery, Raised, Severity
+    from tidemill.notify.bodies import Message
+
+    alert = Alert(
+        f"test/{now:%Y-%m-%dT%H:%M:%SZ}",
+        AlertKind.TEST,
+        Severity.INFO,
+        platform.spec.deployment,
+        "A test of Tidemill's alerts",
+        "Nothing is wrong and nothing is to be done.",
+        (("sent by", "tidemill alerts test"),),
+    )
+    delivery = Delivery(alert.key, 1, "test", word, now, now)
+    return Message.of(Raised(alert, now, now, 1, now if word == "resolved" else None), delivery, platform)

@@ -1,0 +1,211 @@
+"""`tidemill alerts` and `tidemill watchdog`: what was told and to whom, a test of a target, and a silent engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.engine.ports import Hands
+from tests.notify.alarms import GONE
+from tests.notify.receiver import Receiver, receiving
+from tests.store.ledgers import Opener
+from tidemill.cli import main
+from tidemill.notify.courier import Postman
+from tidemill.store.opening import WallClock
+from tidemill.store.whose import Whose
+
+PLATFORM = """
+kind: Platform
+metadata: {{name: tides}}
+spec:
+  region: us-west-2
+  deployment: tides
+  cluster: {{name: research}}
+  subnets: {{us-west-2a: [subnet-a]}}
+  notifications:
+    - {{name: ops, type: webhook, url: "{url}"}}
+    - {{name: pager, type: pagerduty, url: "{url}", routingKeyFrom: {{env: PD_KEY}}}}
+"""
+OURS = Whose("tides", "", "us-west-2", "research")
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setenv("PD_KEY", "R1")
+    with receiving() as one:
+        yield one
+
+
+@pytest.fixture
+def document(receiver: Receiver, tmp_path: Path) -> str:
+    path = tmp_path / "platform.yaml"
+    path.write_text(PLATFORM.format(url=receiver.url))
+    return str(path)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'ledger.db'}"
+
+
+@pytest.fixture
+def address(url: str, opened: Opener, clock: Hands) -> str:
+    """One alert that was sent and is over, one that is refused, and one that merely happened."""
+    book = opened(url, whose=OURS).alerts
+    book.raise_alert(GONE, clock.now(), ["ops"])
+    found = book.claim("ops", clock.now(), clock.now())
+    assert found is not None
+    book.mark(replace(found[1], due_at=None, sent_at=clock.now(), answer="200 ok"))
+    book.resolve_alert(GONE.key, clock.now())
+    book.raise_alert(replace(GONE, key="other", title="Another"), clock.now(), ["ops"])
+    found = book.claim("ops", clock.now(), clock.now())
+    while found is not None and found[1].key != "other":
+        book.mark(replace(found[1], due_at=None, sent_at=clock.now()))
+        found = book.claim("ops", clock.now(), clock.now())
+    assert found is not None
+    book.mark(replace(found[1], due_at=None, failure="misconfigured", answer="404 no_service"))
+    book.raise_alert(replace(GONE, key="third", lasts=False), clock.now(), [])
+    book.beat(clock.now())
+    return url
+
+
+@pytest.mark.requirement("NT-1")
+def test_lists_what_was_raised_sent_resolved_and_failed(address: str, capsys: Captured):
+    assert main(["alerts", address]) == 0
+    shown = capsys.readouterr().out
+    assert "error     offer-gone         EC2 offers nothing inside an approved envelope" in shown
+    assert "ops: that it was raised, sent 2026-11-16 12:00:00 (200 ok)" in shown
+    assert "resolved 2026-11-16 12:00:00; offer-gone/tp-1" in shown
+    assert "ops: that it was raised, NOT sent, will not be tried again: 404 no_service" in shown
+    assert "happened; third" in shown
+    assert "no target wanted it" in shown
+    assert "engine last heard: 2026-11-16 12:00:00" in shown
+
+
+def test_only_what_is_open(address: str, capsys: Captured):
+    assert main(["alerts", address, "--open"]) == 0
+    shown = capsys.readouterr().out
+    assert "Another" in shown
+    assert "offer-gone/tp-1" not in shown
+
+
+def test_json_has_every_delivery(address: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TIDEMILL_LEDGER", address)
+    assert main(["alerts", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    first = told["alerts"][0]
+    assert (first["key"], first["kind"], first["occasion"]) == ("offer-gone/tp-1", "offer-gone", 1)
+    assert [one["id"] for one in first["deliveries"]] == [
+        "offer-gone/tp-1#1/raised",
+        "offer-gone/tp-1#1/resolved",
+    ]
+    assert told["heartbeat_at"] == "2026-11-16T12:00:00+00:00"
+
+
+@pytest.mark.requirement("NT-1")
+def test_a_target_is_tested_and_its_answer_shown(document: str, receiver: Receiver, capsys: Captured):
+    receiver.says = b"thank you"
+    assert main(["alerts", "test", "ops", document]) == 0
+    assert capsys.readouterr().out == "ops took it: 200 thank you\n"
+    (body,) = receiver.bodies()
+    assert (body["kind"], body["event"], body["severity"]) == ("test", "raised", "info")
+
+
+def test_a_test_of_pagerduty_leaves_no_incident_open(document: str, receiver: Receiver):
+    assert main(["alerts", "test", "pager", document]) == 0
+    assert [one["event_action"] for one in receiver.bodies()] == ["trigger", "resolve"]
+    assert len({one["dedup_key"] for one in receiver.bodies()}) == 1
+
+
+@pytest.mark.requirement("NT-1")
+def test_a_target_that_refuses_is_said_so(document: str, receiver: Receiver, capsys: Captured):
+    receiver.answers, receiver.says = [(403, {})], b"who are you"
+    assert main(["alerts", "test", "ops", document]) == 1
+    assert "ops did not take it, it would not be tried again: 403 who are you" in capsys.readouterr().err
+
+
+def test_a_target_that_is_not_there_is_the_users_mistake(document: str, capsys: Captured):
+    assert main(["alerts", "test", "nobody", document]) == 2
+    assert "there is no target 'nobody'; there are: ops, pager" in capsys.readouterr().err
+
+
+# --- watchdog -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("CB-16")
+@pytest.mark.requirement("NT-1")
+def test_a_silent_engine_is_told_once_and_the_exit_code_says_it(
+    document: str, url: str, opened: Opener, receiver: Receiver, capsys: Captured
+):
+    opened(url, whose=OURS).alerts.beat(WallClock().now() - timedelta(hours=2))
+    for _ in range(2):
+        assert main(["watchdog", document, "--ledger", url]) == 1
+    assert "the engine is silent since" in capsys.readouterr().out
+    events = [(one.get("event") or one["event_action"]) for one in receiver.bodies()]
+    assert sorted(events) == ["raised", "trigger"]
+
+
+@pytest.mark.requirement("CB-16")
+def test_an_engine_that_is_there_ends_the_alert(
+    document: str, url: str, opened: Opener, receiver: Receiver, capsys: Captured
+):
+    book = opened(url, whose=OURS).alerts
+    book.beat(WallClock().now() - timedelta(hours=2))
+    main(["watchdog", document, "--ledger", url])
+    book.beat(WallClock().now())
+    assert main(["watchdog", document, "--ledger", url, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["silent"] is False
+    assert [one["event"] for one in receiver.bodies() if "event" in one] == ["raised", "resolved"]
+
+
+def test_an_engine_never_heard_of_is_no_success(
+    document: str, url: str, receiver: Receiver, capsys: Captured
+):
+    assert main(["watchdog", document, "--ledger", url]) == 1
+    assert "has not been heard of in this ledger yet" in capsys.readouterr().out
+    assert receiver.got == []
+
+
+def test_it_goes_on_until_it_is_stopped(document: str, url: str, opened: Opener):
+    opened(url, whose=OURS).alerts.beat(WallClock().now())
+    command = [sys.executable, "-m", "tidemill", "watchdog", document, "--ledger", url, "--every", "1s"]
+    running = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": "src"}
+    )
+    assert running.stdout is not None
+    assert "the engine was heard" in running.stdout.readline()
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(timeout=20) == 130
+    running.stdout.close()
+
+
+def test_two_senders_on_one_ledger_send_a_word_once(
+    document: str, url: str, opened: Opener, receiver: Receiver
+):
+    from tidemill.cli.loading import load_spec
+    from tidemill.notify.targets import senders
+
+    platform = load_spec([document])[0].platform
+    books = [opened(url, whose=OURS).alerts for _ in range(2)]
+    for place in range(20):
+        books[0].raise_alert(replace(GONE, key=f"k{place}"), WallClock().now(), ["ops"])
+    postmen = [Postman("ops", senders(platform)["ops"], platform, book, WallClock()) for book in books]
+    import threading
+
+    threads = [threading.Thread(target=one.deliver_due) for one in postmen]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(one["key"] for one in receiver.bodies()) == sorted(f"k{place}" for place in range(20))
