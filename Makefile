@@ -11,7 +11,7 @@ PYTEST_FLAGS ?=
 BENCH_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help up test lint format bench bench-karpenter conformance slow clean
+.PHONY: help up test lint format bench bench-karpenter chaos-money conformance slow clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ bench: $(VENV)/.dev ## Print the benchmarks (ratios, not timed tests)
 # Apart from `bench`: it needs Go, builds for minutes the first time and solves for minutes every time.
 bench-karpenter: $(VENV)/.runtime ## Karpenter's own scheduling benchmark beside ours (BENCH_FLAGS="--pods 1000")
 	@$(BIN)/python benchmarks/karpenter.py $(BENCH_FLAGS)
+
+chaos-money: $(VENV)/.runtime ## The engine buys while everything fails (RUNS=10000): nothing double, unasked, over budget, lost
+	@$(BIN)/python -m tidemill.sim.chaos --runs $(or $(RUNS),1000)
 
 conformance: $(VENV)/.dev ## Which requirement is proved by which test
 	@$(BIN)/pytest -n auto -q --conformance $(PYTEST_FLAGS)

@@ -6,11 +6,12 @@ written down as such, and never resolved by calling again. Neither call of EC2 t
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from tidemill.decide.blocks.demand import still_missing, window_of
+from tidemill.decide.blocks.demand import promised, still_missing, window_of, with_offer
 from tidemill.decide.blocks.granted import fee_to_approve_usd, not_granted, over_budget
 from tidemill.errors import NoCapacity, OutcomeUnknown, Refused, TidemillError
 from tidemill.observe import ours
@@ -26,6 +27,7 @@ from tidemill.world import (
     OfferSearch,
     PurchaseIntent,
     PurchaseState,
+    Reservation,
 )
 
 # A start-now block begins at an odd minute and ends on the grid, up to a day later than its length says.
@@ -63,10 +65,13 @@ class Buyer:
         """Buy what was approved. Refused or NoCapacity: nothing was bought; OutcomeUnknown: it may have been."""
         self._check_the_ledger()
         self._check_the_money(intent, intent.envelope.max_fee_usd)
-        if self._is_covered(intent):
+        shown = self._shown(intent)
+        lacks = still_missing(self._spec, shown, intent, self._clock.now())
+        if lacks == 0:
             self._move(intent, PurchaseState.VOIDED, note="its demand is covered by now")
             return "not bought: its demand is covered by now"
-        offer = self._best_offer(intent)
+        fitting = [one for one in self._fitting(intent) if self._helps(one, intent, shown, lacks)]
+        offer = self._best_offer(intent, fitting)
         self._check_the_money(intent, offer.fee_usd)
         if intent.state is PurchaseState.PROPOSED:
             intent = self._move(intent, PurchaseState.APPROVED, note="inside what the policy buys by itself")
@@ -92,15 +97,20 @@ class Buyer:
         if why_not is not None:
             raise Refused(why_not)
 
-    def _is_covered(self, intent: PurchaseIntent) -> bool:
-        """From what AWS shows now: somebody else may have bought meanwhile."""
-        shown = ours(
-            self._cloud.reservations(),
-            self._ledger.purchases(),
-            self._ledger.adoptions(),
-            self._spec.platform.spec.deployment,
-        )
-        return still_missing(self._spec, shown, intent, self._clock.now()) == 0
+    def _shown(self, intent: PurchaseIntent) -> list[Reservation]:
+        """What AWS shows now, and what else is under way: somebody else may have bought meanwhile."""
+        mine, purchases = self._spec.platform.spec.deployment, self._ledger.purchases()
+        shown = ours(self._cloud.reservations(), purchases, self._ledger.adoptions(), mine)
+        return promised(shown, purchases, mine, but=intent.id)
+
+    def _helps(
+        self, offer: Offer | ExtensionOffer, intent: PurchaseIntent, shown: Iterable[Reservation], lacks: int
+    ) -> bool:
+        """What leaves its demand as short as before would be followed by another purchase, and another."""
+        if not intent.plan:
+            return True
+        after = with_offer(shown, offer, self._spec.platform.spec.deployment, intent.pool)
+        return still_missing(self._spec, after, intent, self._clock.now()) < lacks
 
     def _call(self, submitted: PurchaseIntent, offer: Offer | ExtensionOffer) -> str:
         try:
@@ -131,9 +141,10 @@ class Buyer:
 
     # --- the offer ----------------------------------------------------------------------------------
 
-    def _best_offer(self, intent: PurchaseIntent) -> Offer | ExtensionOffer:
+    def _best_offer(
+        self, intent: PurchaseIntent, fitting: Sequence[Offer | ExtensionOffer]
+    ) -> Offer | ExtensionOffer:
         """Offers vanish, so they are searched again. None inside the envelope, but dearer ones: back to approval."""
-        fitting = self._fitting(intent)
         inside = [offer for offer in fitting if offer.fee_usd <= intent.envelope.max_fee_usd]
         if inside:
             return min(inside, key=lambda offer: (offer.fee_usd, offer.start, offer.id))
@@ -154,7 +165,7 @@ class Buyer:
         expires_at = max(intent.envelope.expires_at, self._clock.now() + lives)
         return replace(intent.envelope, max_fee_usd=most_usd, expires_at=expires_at)
 
-    def _fitting(self, intent: PurchaseIntent) -> list[Offer] | list[ExtensionOffer]:
+    def _fitting(self, intent: PurchaseIntent) -> Sequence[Offer | ExtensionOffer]:
         """Whatever would serve, dear or cheap."""
         envelope = intent.envelope
         if intent.extends:

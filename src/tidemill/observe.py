@@ -10,10 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tidemill.errors import PortError
-from tidemill.ports import Clock, Cloud, Cluster, Ledger
+from tidemill.ports import Clock, Cloud, Cluster, ClusterView, Ledger
 from tidemill.world import (
     Adoption,
     BlockUse,
+    DisruptionBudget,
     Extension,
     ExtensionSearch,
     Instance,
@@ -24,6 +25,7 @@ from tidemill.world import (
     PurchaseIntent,
     Reservation,
     Spending,
+    Workload,
     World,
 )
 
@@ -45,8 +47,9 @@ def ours(
     """Ours is what the ledger bought or adopted. A tag alone says nothing: anybody may write one (CB-17)."""
     bought = {one.id for one in purchases}
     taken_in = {one.reservation_id: one for one in adoptions}
+    once = {one.id: one for one in reservations}  # a list read in pages can show one twice
     return tuple(
-        _claimed(one, taken_in.get(one.id), one.intent_id in bought, deployment) for one in reservations
+        _claimed(one, taken_in.get(one.id), one.intent_id in bought, deployment) for one in once.values()
     )
 
 
@@ -56,6 +59,19 @@ def _claimed(one: Reservation, adopted: Adoption | None, bought: bool, deploymen
     else:
         owner, pool = one.owner if bought or one.owner != deployment else "", one.pool
     return one if (one.owner, one.pool) == (owner, pool) else replace(one, owner=owner, pool=pool)
+
+
+def budgets(
+    written: tuple[DisruptionBudget, ...], workloads: Iterable[Workload]
+) -> tuple[DisruptionBudget, ...]:
+    """Disruption budgets, and the minimum of services that only their annotation gives one."""
+    guarded = {one.workload for one in written}
+    asked = tuple(
+        DisruptionBudget(one.name, one.min_available, max(0, one.ready - one.min_available))
+        for one in workloads
+        if one.min_available and one.replicas and one.name not in guarded
+    )
+    return written + asked if asked else written
 
 
 class Observer:
@@ -72,6 +88,8 @@ class Observer:
         self._ours_from = None
         self._ours: tuple[Reservation, ...] = ()
         self._joined_from: tuple[object, object] = (None, None)
+        self._guarded_from: tuple[object, object] = (None, None)
+        self._budgets: tuple[DisruptionBudget, ...] = ()
         self._nodes: tuple[Node, ...] = ()
 
     def look(
@@ -91,7 +109,8 @@ class Observer:
             reservations=self._claim(),
             nodes=self._join(self._instances, view.nodes),
             pods=view.pods,
-            budgets=view.budgets,
+            budgets=self._guard(view),
+            workloads=view.workloads,
             launches=books.launches,
             purchases=books.purchases,
             searches=tuple(searches),
@@ -133,6 +152,13 @@ class Observer:
         if self._ours_from is None or of[0] is not self._ours_from[0] or of[1:] != self._ours_from[1:]:
             self._ours_from, self._ours = of, ours(*of, self._deployment)
         return self._ours
+
+    def _guard(self, view: ClusterView) -> tuple[DisruptionBudget, ...]:
+        """The same tuple as long as nothing about it changed."""
+        of = (view.budgets, view.workloads)
+        if self._guarded_from[0] is not of[0] or self._guarded_from[1] is not of[1]:
+            self._guarded_from, self._budgets = of, budgets(*of)
+        return self._budgets
 
     def _join(self, instances: Sequence[Instance], kube_nodes: tuple[KubeNode, ...]) -> tuple[Node, ...]:
         if self._joined_from[0] is instances and self._joined_from[1] is kube_nodes:

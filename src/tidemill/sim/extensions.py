@@ -43,6 +43,7 @@ class BlockExtension:
 
     at: datetime
     reservation_id: str
+    start: datetime  # the end it had
     to: datetime
     fee_usd: int
     offer_id: str = ""  # empty: somebody did it in the console
@@ -127,7 +128,7 @@ class ExtensionDesk:
         now = self._timeline.now()
         late_s = stream(self._seed, "extension-seen", offer.id).randint(0, self.seen_after_max_s)
         seen_at = now + timedelta(seconds=late_s)
-        one = BlockExtension(now, block.id, offer.end, offer.fee_usd, offer.id, seen_at)
+        one = BlockExtension(now, block.id, offer.start, offer.end, offer.fee_usd, offer.id, seen_at)
         self.bought.append(one)
         self._book.await_extension(block.id, offer.end)
         deadline = min(offer.start - _PAID_BY, now + _UNPAID_AFTER)

@@ -7,6 +7,7 @@ that nothing is bought. An approval binds an envelope, not an offer; the best of
 from __future__ import annotations
 
 from tidemill.decide.blocks.cover import cover
+from tidemill.decide.blocks.demand import promised
 from tidemill.decide.blocks.follow import follow
 from tidemill.decide.draft import Draft
 from tidemill.world import PurchaseIntent
@@ -19,6 +20,7 @@ def follow_purchases(draft: Draft) -> None:
     for intent in draft.world.purchases:
         by_window.setdefault((intent.plan, intent.window), []).append(intent)
         follow(draft, intent)
+    held = promised(draft.world.reservations, draft.world.purchases, draft.owner)
     for plan in draft.spec.plans.values():
         for window in plan.spec.demand:
-            cover(draft, plan, window, by_window.get((plan.name, window.name), []))
+            cover(draft, plan, window, by_window.get((plan.name, window.name), []), held)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from hashlib import blake2b
 
-from tidemill.decide.blocks.demand import missing
+from tidemill.decide.blocks.demand import missing, with_offer
 from tidemill.decide.blocks.extend import EXTENDABLE_UNTIL, extendable, offer_to_extend
 from tidemill.decide.blocks.granted import fee_to_approve_usd, highest_fee_usd
 from tidemill.decide.blocks.life import OPEN
@@ -36,7 +36,14 @@ SEARCH_FRESH = timedelta(minutes=30)
 ASK_AGAIN = timedelta(hours=6)
 
 
-def cover(draft: Draft, plan: CapacityPlan, window: DemandWindow, intents: list[PurchaseIntent]) -> None:
+def cover(
+    draft: Draft,
+    plan: CapacityPlan,
+    window: DemandWindow,
+    intents: list[PurchaseIntent],
+    held: list[Reservation],
+) -> None:
+    """`held` counts what is under way too."""
     opens = window.start - plan.spec.propose_before
     if draft.now >= window.end:
         return
@@ -45,7 +52,7 @@ def cover(draft: Draft, plan: CapacityPlan, window: DemandWindow, intents: list[
         return
     if any(intent.state in OPEN for intent in intents):
         return
-    short = missing(draft.spec, draft.world.reservations, plan.spec.pool, window, draft.now)
+    short = missing(draft.spec, held, plan.spec.pool, window, draft.now)
     if short == 0 or _just_bought(draft, intents) or lapses(draft, plan, window):
         return
     again = max(
@@ -55,10 +62,10 @@ def cover(draft: Draft, plan: CapacityPlan, window: DemandWindow, intents: list[
     if again is not None and draft.now < again:
         draft.wake(again)
         return
-    if not _extend(draft, plan, window, intents):
+    if not _extend(draft, plan, window, intents, held):
         query = query_for(draft, window, short)
         if query is not None:
-            _search_or_propose(draft, plan, window, query, len(intents))
+            _search_or_propose(draft, plan, window, query, len(intents), held)
 
 
 def _just_bought(draft: Draft, intents: list[PurchaseIntent]) -> bool:
@@ -78,9 +85,15 @@ def _just_bought(draft: Draft, intents: list[PurchaseIntent]) -> bool:
 # --- more time ----------------------------------------------------------------------------------------
 
 
-def _extend(draft: Draft, plan: CapacityPlan, window: DemandWindow, intents: list[PurchaseIntent]) -> bool:
+def _extend(
+    draft: Draft,
+    plan: CapacityPlan,
+    window: DemandWindow,
+    intents: list[PurchaseIntent],
+    held: list[Reservation],
+) -> bool:
     """True: it is being asked for, or proposed. False: no block can be extended for it."""
-    for block, by in extendable(draft, plan, window, intents):
+    for block, by in extendable(draft, plan, window, intents, held):
         found = offer_to_extend(draft, block, by, f"window {window.name} of plan {plan.name} outlasts it")
         if isinstance(found, ExtensionOffer):
             ceiling = highest_fee_usd(draft.spec.platform, plan, window)
@@ -155,7 +168,12 @@ def on_grid(at: datetime) -> datetime:
 
 
 def _search_or_propose(
-    draft: Draft, plan: CapacityPlan, window: DemandWindow, query: OfferQuery, attempt: int
+    draft: Draft,
+    plan: CapacityPlan,
+    window: DemandWindow,
+    query: OfferQuery,
+    attempt: int,
+    held: list[Reservation],
 ) -> None:
     search = _latest_search(draft, query)
     if search is None or draft.now - search.at >= (SEARCH_FRESH if search.offers else ASK_AGAIN):
@@ -166,7 +184,9 @@ def _search_or_propose(
     good = [
         offer
         for offer in search.offers
-        if (offer.start <= window.start or window.start <= draft.now) and offer.end >= window.end
+        if (offer.start <= window.start or window.start <= draft.now)
+        and offer.end >= window.end
+        and _helps(draft, plan, window, offer, held)
     ]
     if not good:
         draft.wake(search.at + (SEARCH_FRESH if search.offers else ASK_AGAIN))
@@ -189,6 +209,14 @@ def _search_or_propose(
     )
 
 
+def _helps(
+    draft: Draft, plan: CapacityPlan, window: DemandWindow, offer: Offer, held: list[Reservation]
+) -> bool:
+    after = with_offer(held, offer, draft.owner, plan.spec.pool)
+    before = missing(draft.spec, held, plan.spec.pool, window, draft.now)
+    return missing(draft.spec, after, plan.spec.pool, window, draft.now) < before
+
+
 def _latest_search(draft: Draft, query: OfferQuery) -> OfferSearch | None:
     """Start-now searches move with the clock, so the start is not part of what makes two searches the same."""
     same = [
@@ -205,8 +233,9 @@ def _latest_search(draft: Draft, query: OfferQuery) -> OfferSearch | None:
 def propose(
     draft: Draft, plan: CapacityPlan, window: DemandWindow, best: Offer, duration: timedelta, attempt: int
 ) -> PurchaseIntent:
-    # A window ahead must be covered from its first minute; one that has begun, as soon as can be.
-    latest = window.start if window.start > draft.now else best.start + timedelta(hours=1)
+    # A window ahead must be covered from its first minute; one that has begun, as soon as somebody says yes.
+    lives = draft.spec.platform.spec.approval.expires_after
+    latest = window.start if window.start > draft.now else min(best.start + lives, window.end)
     return PurchaseIntent(
         id=intent_id(draft.owner, plan.name, window.name, str(attempt)),
         plan=plan.name,

@@ -1,19 +1,52 @@
 """What a demand window lacks, from what AWS shows: asked when deciding, and again at the moment of buying (CB-4).
 
-What is held serves the windows of a pool in the order they are written, so nobody's block counts twice. Knows
-nothing of intents: what was asked for and does not show is no capacity.
+What is held serves the windows of a pool in the order they are written, so nobody's block counts twice. What was
+bought and does not show yet, and what is about to be bought, counts as held: else the windows would take each other's
+blocks and buy more than all of them need.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 
+from tidemill.decide.blocks.life import OPEN
 from tidemill.spec import Spec
+from tidemill.spec.durations import LEGAL_DURATIONS
 from tidemill.spec.models import CapacityPlan, DemandWindow
-from tidemill.world import PurchaseIntent, Reservation, ReservationState
+from tidemill.world import (
+    ExtensionOffer,
+    Offer,
+    PurchaseIntent,
+    PurchaseState,
+    Reservation,
+    ReservationState,
+    SourceKind,
+)
 
 LIVE = (ReservationState.PAYMENT_PENDING, ReservationState.SCHEDULED, ReservationState.ACTIVE)
+
+
+def promised(
+    reservations: Iterable[Reservation], purchases: Iterable[PurchaseIntent], owner: str, *, but: str = ""
+) -> list[Reservation]:
+    """What AWS shows, and what it may yet show of the purchases that are under way (all `but` one)."""
+    held = {one.id: one for one in reservations}
+    for intent in purchases:
+        if intent.id == but or not (intent.state in OPEN or intent.state is PurchaseState.CONFIRMED):
+            continue
+        bound = intent.envelope
+        if intent.extends:
+            block = held.get(intent.extends)
+            if block is not None and block.end is not None and block.end < bound.earliest_end:
+                held[block.id] = replace(block, end=bound.earliest_end)
+        elif not any(one.intent_id == intent.id for one in held.values()):
+            held[intent.id] = Reservation(
+                intent.id, SourceKind.BLOCK, bound.instance_type, bound.zones[0] if bound.zones else "", bound.count,
+                0, ReservationState.SCHEDULED, bound.latest_start, bound.earliest_end, owner, intent.pool,
+            )  # fmt: skip
+    return list(held.values())
 
 
 def still_missing(
@@ -30,7 +63,7 @@ def missing(
     spec: Spec, reservations: Iterable[Reservation], pool: str, window: DemandWindow, now: datetime
 ) -> int:
     """How many instances the window lacks at its worst instant."""
-    holding = held_for(spec, reservations, pool, window)
+    holding = [_from_now(one, window, now) for one in held_for(spec, reservations, pool, window)]
     before = _served_before(spec, pool, window)
     start = max(window.start, now)
     instants = {start} | {one.end for one in holding if one.end and start < one.end < window.end}
@@ -42,6 +75,21 @@ def missing(
         return max(0, held - sum(one.instances for one in before if one.start <= at < one.end))
 
     return max(0, *(window.instances - left(at) for at in instants))
+
+
+def with_offer(
+    reservations: Iterable[Reservation], offer: Offer | ExtensionOffer, owner: str, pool: str
+) -> list[Reservation]:
+    """As if it had been bought."""
+    if isinstance(offer, ExtensionOffer):
+        return [
+            replace(one, end=offer.end) if one.id == offer.reservation_id else one for one in reservations
+        ]
+    bought = Reservation(
+        offer.id, SourceKind.BLOCK, offer.instance_type, offer.zone, offer.count, 0,
+        ReservationState.SCHEDULED, offer.start, offer.end, owner, pool,
+    )  # fmt: skip
+    return [*reservations, bought]
 
 
 def held_for(
@@ -56,6 +104,14 @@ def held_for(
         and (not one.pool or one.pool == pool)
         and one.state in LIVE
     ]
+
+
+def _from_now(one: Reservation, window: DemandWindow, now: datetime) -> Reservation:
+    """A window that has begun is served as soon as can be: what starts within a day closes the gap before it, since
+    nothing shorter than a day is sold. Without this each start-now block would ask for another one."""
+    if window.start <= now < one.start < now + LEGAL_DURATIONS[0]:
+        return replace(one, start=now)
+    return one
 
 
 def _served_before(spec: Spec, pool: str, window: DemandWindow) -> list[DemandWindow]:

@@ -6,10 +6,9 @@ has the capacity; the end moves when it is paid.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
-from tidemill.decide.blocks.demand import LIVE, held_for, missing
+from tidemill.decide.blocks.demand import LIVE, held_for, missing, with_offer
 from tidemill.decide.draft import Draft
 from tidemill.plan import SearchExtensions
 from tidemill.spec.durations import LONGEST, round_up
@@ -32,7 +31,11 @@ EMPTY_FRESH = timedelta(hours=2)
 
 
 def extendable(
-    draft: Draft, plan: CapacityPlan, window: DemandWindow, intents: list[PurchaseIntent]
+    draft: Draft,
+    plan: CapacityPlan,
+    window: DemandWindow,
+    intents: list[PurchaseIntent],
+    held: list[Reservation],
 ) -> list[tuple[Reservation, timedelta]]:
     """Blocks that would cover all the window lacks with so much more time, the least time first."""
     if plan.spec.extend.policy == "never":
@@ -43,9 +46,8 @@ def extendable(
         if by is None or not _may_extend(draft, block, by) or _failed_before(block, intents):
             continue
         assert block.end is not None
-        longer = [
-            replace(one, end=block.end + by) if one is block else one for one in draft.world.reservations
-        ]
+        more = ExtensionOffer("", block.id, block.end, block.end + by, 0)
+        longer = with_offer(held, more, draft.owner, plan.spec.pool)
         if missing(draft.spec, longer, plan.spec.pool, window, draft.now) == 0:
             found.append((block, by))
     return sorted(found, key=lambda pair: (pair[1], pair[0].end, pair[0].id))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from tidemill.decide.blocks.demand import still_missing, window_of
+from tidemill.decide.blocks.demand import promised, still_missing, window_of
 from tidemill.decide.blocks.granted import not_granted, over_budget
 from tidemill.decide.draft import Draft
 from tidemill.plan import SettlePurchase, SubmitPurchase
@@ -17,6 +17,7 @@ from tidemill.world import ExtensionState, PurchaseIntent, PurchaseState, Reserv
 SUBMIT_AGAIN = timedelta(minutes=10)
 # EC2 answers within seconds or not at all; after this long an unanswered purchase is quarantined.
 CALL_ANSWERS_WITHIN = timedelta(minutes=1)
+_NEVER_CAME = (ReservationState.PAYMENT_FAILED, ReservationState.FAILED, ReservationState.CANCELLED)
 
 
 def follow(draft: Draft, intent: PurchaseIntent) -> None:
@@ -24,7 +25,7 @@ def follow(draft: Draft, intent: PurchaseIntent) -> None:
         case PurchaseState.SUBMITTED | PurchaseState.UNKNOWN:
             _reconcile(draft, intent)
         case PurchaseState.CONFIRMED:
-            _see_whether_it_was_paid(draft, intent)
+            _see_what_came_of_it(draft, intent)
         case PurchaseState.PROPOSED | PurchaseState.APPROVED:
             _submit_or_void(draft, intent)
 
@@ -61,8 +62,14 @@ def made_by(draft: Draft, intent: PurchaseIntent) -> tuple[str, ...]:
     return tuple(sorted(one.id for one in draft.world.reservations if one.intent_id == intent.id))
 
 
-def _see_whether_it_was_paid(draft: Draft, intent: PurchaseIntent) -> None:
+def _see_what_came_of_it(draft: Draft, intent: PurchaseIntent) -> None:
     """EC2 tells nobody: a purchase that was never paid must be looked for, and its demand planned anew."""
+    more = set(made_by(draft, intent)) - set(intent.reservation_ids)
+    if more:
+        ids = tuple(sorted((*intent.reservation_ids, *more)))
+        reason = f"its block {', '.join(sorted(more))} shows by now"
+        draft.do(SettlePurchase(intent, "confirmed", ids, intent.fee_usd, reason))
+        return
     if intent.extends:
         told = [one.state for one in draft.world.extensions if one.offer_id == intent.offer_id]
         unpaid = bool(told) and all(state is ExtensionState.PAYMENT_FAILED for state in told)
@@ -70,7 +77,7 @@ def _see_whether_it_was_paid(draft: Draft, intent: PurchaseIntent) -> None:
         states = [
             draft.reservations[one].state for one in intent.reservation_ids if one in draft.reservations
         ]
-        unpaid = bool(states) and all(state is ReservationState.PAYMENT_FAILED for state in states)
+        unpaid = bool(states) and all(state in _NEVER_CAME for state in states)
     if unpaid:
         ids = intent.reservation_ids
         draft.do(SettlePurchase(intent, "failed", ids, 0, "its payment failed: nothing was bought"))
@@ -104,7 +111,8 @@ def _not_wanted(draft: Draft, intent: PurchaseIntent) -> str | None:
     plan = draft.spec.plans.get(intent.plan)
     if intent.plan and window_of(plan, intent.window) is None:
         return "its demand window is no longer in the plan"
-    if still_missing(draft.spec, draft.world.reservations, intent, draft.now) == 0:
+    held = promised(draft.world.reservations, draft.world.purchases, draft.owner, but=intent.id)
+    if still_missing(draft.spec, held, intent, draft.now) == 0:
         return "its demand is covered by now"
     if not intent.extends:
         return None

@@ -37,6 +37,7 @@ LIFE: Final = (
     Move(State.SUBMITTED, State.UNKNOWN, "no answer: it may have been bought, and is never submitted again"),
     Move(State.UNKNOWN, State.CONFIRMED, "found by its tag or in the history, or a person found it"),
     Move(State.UNKNOWN, State.FAILED, "a person made sure that nothing was bought"),
+    Move(State.CONFIRMED, State.CONFIRMED, "another of its blocks shows: an UltraServer is one each"),
     Move(State.CONFIRMED, State.FAILED, "its payment failed: there is no block, and no fee"),
 )
 

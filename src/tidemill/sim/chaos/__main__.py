@@ -1,0 +1,62 @@
+"""python -m tidemill.sim.chaos --runs 10000 [--from SEED] [--json]: one line, and exit code 1 if anything is wrong.
+
+Every twentieth run keeps its ledger in SQLite, the others in memory: the same rules, and twenty times the runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from multiprocessing import get_context
+
+from tidemill.sim.chaos.play import Run, play
+
+_SQLITE_EVERY = 20
+
+
+def _one(seed: int) -> tuple[int, Run]:
+    logging.disable(logging.CRITICAL)  # everything fails here, and every failure is logged
+    return seed, play(seed, sqlite=seed % _SQLITE_EVERY == 0)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="chaos-money", description=__doc__)
+    parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument("--from", dest="first", type=int, default=1, metavar="SEED")
+    parser.add_argument("--json", action="store_true", help="also what was bought and what went wrong")
+    asked = parser.parse_args()
+    seeds = range(asked.first, asked.first + asked.runs)
+    with get_context("spawn").Pool(os.cpu_count() or 1) as pool:
+        return _tell(pool.imap_unordered(_one, seeds, chunksize=20), asked.runs, asked.json)
+
+
+def _tell(runs: Iterable[tuple[int, Run]], total: int, as_json: bool) -> int:
+    wrong: Counter[str] = Counter()
+    sums: Counter[str] = Counter()
+    for done, (seed, run) in enumerate(runs, 1):
+        count = run.count
+        for kind in ("double", "unapproved", "over_budget", "lost"):
+            wrong[kind] += len(getattr(count, kind))
+        for sentence in count.wrong:
+            print(f"seed {seed}: {sentence}", file=sys.stderr)
+        sums.update({"blocks": run.blocks, "extensions": run.extensions}, **run.struck)
+        if sys.stderr.isatty():
+            print(f"\r{done:,} of {total:,}", end="", file=sys.stderr)
+    if sys.stderr.isatty():
+        print("\r", end="", file=sys.stderr)
+    print(
+        f"{total:,} runs, {wrong['double']} double, {wrong['unapproved']} unapproved, "
+        f"{wrong['over_budget']} over budget, {wrong['lost']} lost"
+    )
+    if as_json:
+        print(json.dumps({"runs": total, "wrong": dict(wrong), "in_them": dict(sums)}))
+    return 1 if wrong.total() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

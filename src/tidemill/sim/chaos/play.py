@@ -1,0 +1,218 @@
+"""Plays one story: engines that die and come back, people who decide, an EC2 that sells; then quiet, then the judge.
+
+Virtual time jumps to whatever is due next, so a run of two weeks takes a fraction of a second.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any, Protocol, cast
+
+from tidemill.engine import AFTER_FAILING, Engine
+from tidemill.errors import TidemillError
+from tidemill.ports import Cloud, Cluster, ClusterView, Ledger
+from tidemill.sim.chaos.judge import Count, judge
+from tidemill.sim.chaos.story import FAULTS_LAST, QUIET_AFTER, START, Story, Word, draw
+from tidemill.sim.chaos.weather import Shaken, Sky
+from tidemill.sim.cloud import SimCloud
+from tidemill.sim.crash import EngineCrashed
+from tidemill.sim.journal import Journal
+from tidemill.sim.timeline import Timeline
+from tidemill.spec import Spec
+from tidemill.store.memory import MemoryLedger
+from tidemill.store.opening import open_ledger
+from tidemill.store.verdicts import give_verdict
+from tidemill.store.whose import Whose
+from tidemill.world import Adoption, OfferQuery, PurchaseIntent, PurchaseState
+
+# With nothing due the engine still looks; the ten minutes of the real loop would only make the runs longer.
+LOOKS_AT_LEAST_EVERY = timedelta(hours=4)
+_BACK_AFTER = timedelta(seconds=30)
+_EMPTY = ClusterView((), (), (), {})
+
+
+class _NoCluster:
+    """Money needs no nodes: an empty cluster keeps these runs short."""
+
+    def view(self) -> ClusterView:
+        return _EMPTY
+
+
+class MakesEngine(Protocol):
+    def __call__(
+        self, spec: Spec, clock: Timeline, cloud: Cloud, cluster: Cluster, ledger: Ledger
+    ) -> Engine: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    count: Count
+    blocks: int
+    extensions: int
+    struck: Counter[str]
+
+
+def play(seed: int, *, sqlite: bool = False, makes_engine: MakesEngine = Engine) -> Run:
+    """`makes_engine` lets a test play a broken engine, which the judge must catch."""
+    story = draw(seed)
+    timeline = Timeline(START)
+    with _ledger(story, timeline, sqlite) as ledger:
+        stage = _Stage(story, timeline, ledger, makes_engine)
+        stage.run()
+        sold = stage.cloud
+        ours = [one for one in sold.purchases if one.intent_id]
+        return Run(judge(story, sold, ledger), len(ours), len(sold.bought_extensions), stage.sky.struck)
+
+
+@contextmanager
+def _ledger(story: Story, timeline: Timeline, sqlite: bool) -> Iterator[Ledger]:
+    deployment = story.spec.platform.spec.deployment
+    if not sqlite:
+        yield MemoryLedger(timeline, deployment, outlives_the_engine=True)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        whose = Whose.of(story.spec.platform)
+        ledger = cast(Any, open_ledger(f"sqlite:///{Path(folder) / 'ledger.db'}", whose, clock=timeline))
+        try:
+            yield ledger
+        finally:
+            ledger.close()
+
+
+class _Stage:
+    def __init__(self, story: Story, timeline: Timeline, ledger: Ledger, makes_engine: MakesEngine) -> None:
+        self.story, self.timeline, self.ledger = story, timeline, ledger
+        self._makes_engine = makes_engine
+        self.sky = Sky(story.weather, Random(f"weather/{story.seed}"))
+        self.cloud = SimCloud(
+            timeline, Journal(timeline.now), story.spec.catalog, seed=story.seed,
+            zones=sorted(story.spec.platform.spec.subnets), market=story.market, wake=self._wake,
+        )  # fmt: skip
+        self.cloud.show_purchases_late(story.shown_late)
+        self._awake = True
+        self._lay_out()
+        self._engine = self._start()
+        self._other = self._start()  # one that was believed dead
+        self.sky.second_engine = self._tick_the_other
+
+    def _wake(self, reason: str) -> None:
+        self._awake = True
+
+    def _lay_out(self) -> None:
+        story, timeline = self.story, self.timeline
+        for owned in story.owned:
+            id_ = self.cloud.add_reservation(owned, owner=story.spec.platform.spec.deployment)
+            self.ledger.adopt(Adoption(id_, owned.pool, "ana", START))
+        for word in story.words:
+            timeline.at(START + word.at, self._say(word))
+        for at in story.payment_failures:
+            timeline.at(START + at, self.cloud.fail_next_payment)
+        timeline.at(START + FAULTS_LAST, self._calm_down)
+        for day in range(FAULTS_LAST.days, QUIET_AFTER.days):
+            timeline.at(START + timedelta(days=day, hours=12), self._settle_by_hand)
+
+    def _calm_down(self) -> None:
+        self.sky.calm, self._awake = True, True
+
+    # --- the engine ---------------------------------------------------------------------------------
+
+    def _start(self) -> Engine:
+        ledger, spec = self.ledger, self.story.spec
+        return self._makes_engine(
+            spec,
+            self.timeline,
+            cast(Cloud, Shaken(self.cloud, self.sky)),
+            cast(Cluster, _NoCluster()),
+            cast(Ledger, Shaken(ledger, self.sky)),
+        )
+
+    def run(self) -> None:
+        tick_at, end = START, START + QUIET_AFTER
+        while self.timeline.now() < end:
+            due = self.timeline.next_at() or end
+            self.timeline.advance(min(end, tick_at, due))
+            now = self.timeline.now()
+            if self._awake or now >= tick_at:
+                self._awake = False
+                tick_at = self._tick(now)
+
+    def _tick(self, now: datetime) -> datetime:
+        try:
+            tick = self._engine.tick()
+        except EngineCrashed:
+            self._other, self._engine = self._engine, self._start()
+            return now + _BACK_AFTER
+        if tick is None:
+            return now + AFTER_FAILING
+        if tick.outcomes:
+            return max(tick.wake_at, now + timedelta(seconds=1))
+        return min(tick.plan.wake_at or now + LOOKS_AT_LEAST_EVERY, now + LOOKS_AT_LEAST_EVERY)
+
+    def _tick_the_other(self) -> None:
+        with suppress(EngineCrashed):
+            self._other.tick()
+
+    # --- people -------------------------------------------------------------------------------------
+
+    def _say(self, word: Word) -> Callable[[], None]:
+        def say() -> None:
+            self._awake = True
+            with suppress(TidemillError):  # EC2's and our own rules also say no to people
+                match word.does:
+                    case "buy-by-hand":
+                        self._buy_by_hand(word)
+                    case "extend-by-hand":
+                        self._extend_by_hand()
+                    case _:
+                        self._decide_on_everything(word)
+
+        return say
+
+    def _decide_on_everything(self, word: Word) -> None:
+        for intent in self.ledger.purchases():
+            if intent.state is PurchaseState.PROPOSED:
+                with suppress(TidemillError):
+                    give_verdict(
+                        self.ledger, self.story.spec.platform, intent, who=word.who,
+                        approved=word.does == "approve", at=self.timeline.now(),
+                    )  # fmt: skip
+
+    def _buy_by_hand(self, word: Word) -> None:
+        """Somebody covers a window in the console and tells nobody, or adopts it an hour later."""
+        (plan,) = self.story.spec.plans.values()
+        window = self.sky.luck.choice(plan.spec.demand)
+        now = self.timeline.now()
+        length = timedelta(days=max(1, (window.end - max(now, window.start)).days + 1))
+        query = OfferQuery(window.instance_type, window.instances, length, now, window.end + 3 * length)
+        fitting = [one for one in self.cloud.search_offers(query) if one.end >= window.end]
+        if not fitting:
+            return
+        (first, *_) = self.cloud.purchase(fitting[0].id, ())
+        if self.sky.luck.random() < 0.5:
+            adoption = Adoption(first.id, plan.spec.pool, word.who, now)
+            self.timeline.after(timedelta(hours=1), lambda: self.ledger.adopt(adoption))
+
+    def _extend_by_hand(self) -> None:
+        for block in self.cloud.reservations():
+            self.cloud.extend(block.id, timedelta(days=1))
+
+    def _settle_by_hand(self) -> None:
+        """A person looks at every outcome that is still unknown and finds nothing in the console."""
+        for intent in self.ledger.purchases():
+            if intent.state is PurchaseState.UNKNOWN and not self._was_made(intent):
+                after = replace(intent, state=PurchaseState.FAILED, fee_usd=0, note="nothing in the console")
+                with suppress(TidemillError):
+                    self.ledger.advance(intent, replace(after, state_at=self.timeline.now()))
+        self._awake = True
+
+    def _was_made(self, intent: PurchaseIntent) -> bool:
+        if intent.extends:
+            return any(one.offer_id == intent.offer_id for one in self.cloud.bought_extensions)
+        return any(one.intent_id == intent.id for one in self.cloud.purchases)
