@@ -27,6 +27,8 @@ from tidemill.plan import (
     Recreate,
     RemoveNode,
     RequestCheckpoint,
+    RestartWorkload,
+    ScaleWorkload,
     SearchExtensions,
     SearchOffers,
     SettleLaunch,
@@ -101,6 +103,10 @@ class Actor:
             case Recreate(pod):
                 cluster.delete(pod, None, disruption=True)
             case Terminate(instance_id):
+            case RestartWorkload(workload, token):
+                cluster.restart(workload, token)
+            case ScaleWorkload(workload, replicas, added, going):
+                cluster.scale(workload, replicas, added, going)
                 self._cloud.terminate(instance_id)
             case RemoveNode(node):
                 cluster.remove_node(node)

@@ -109,6 +109,7 @@ class Engine:
             and world.pods is last.pods
             and world.reservations is last.reservations
             and world.budgets is last.budgets
+            and world.workloads is last.workloads
             and (world.launches, world.purchases, world.searches, world.extension_searches)
             == (last.launches, last.purchases, last.searches, last.extension_searches)
             and (world.extensions, world.uses) == (last.extensions, last.uses)

@@ -157,6 +157,29 @@ class Recreate:
 
 
 @dataclass(frozen=True, slots=True)
+class RestartWorkload:
+    """Touch the template of a service: its pods are made anew, elsewhere, before the old ones go.
+
+    `token` says what for and is written into the template: the same token again changes nothing.
+    """
+
+    workload: str
+    token: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleWorkload:
+    """Set the replicas of a service. `added` of them are a hand-over's own; `going` are the pods that go first."""
+
+    workload: str
+    replicas: int
+    added: int
+    going: tuple[str, ...]  # uids
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Terminate:
     """End an instance of ours, by name."""
 
@@ -190,6 +213,8 @@ Action = (
     | Evict
     | ForceDelete
     | Recreate
+    | RestartWorkload
+    | ScaleWorkload
     | Terminate
     | RemoveNode
 )

@@ -33,6 +33,7 @@ from tidemill.world import (
     PurchaseIntent,
     Reservation,
     Spending,
+    Workload,
 )
 
 
@@ -105,6 +106,7 @@ class ClusterView:
     pods: tuple[Pod, ...]  # finished pods are left out
     budgets: tuple[DisruptionBudget, ...]
     pods_by_node: Mapping[str, tuple[Pod, ...]]  # bound ones, by node name
+    workloads: tuple[Workload, ...] = ()  # Deployments and StatefulSets
 
 
 class Cluster(Protocol):
@@ -147,6 +149,18 @@ class Cluster(Protocol):
 
     def delete(self, pod: str, grace_s: int | None, *, disruption: bool) -> None:
         """Delete with this grace (None: the pod's own). `disruption` sets the DisruptionTarget condition first."""
+        ...
+
+    def restart(self, workload: str, token: str) -> None:
+        """Touch the pod template, as a rollout restart does. Idempotent: one that has the token stays as it is."""
+        ...
+
+    def scale(self, workload: str, replicas: int, added: int, going: Sequence[str]) -> None:
+        """Set the replicas and, in the same patch, note how many of them a hand-over added. Idempotent.
+
+        Where fewer are asked for, the pods in `going` go first (they are marked before), with their own grace. A
+        controller's scale-down asks no disruption budget: the caller has counted.
+        """
         ...
 
     def remove_node(self, node: str) -> None: ...

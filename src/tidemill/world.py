@@ -146,6 +146,7 @@ class KubeNode:
     drain_reason: str = ""
     # By when its own deadline agent empties it, whether an engine is there or not; None: it has no agent, or no end.
     ends_at: datetime | None = None
+    opened_at: datetime | None = None  # when the startup taint came off; None: it has not, or nobody noted it
     # When a non-daemon pod last came or went. After an engine restart it may be later than the truth
     # (never earlier), so that an idle timer errs on the long side.
     last_pod_event_at: datetime | None = None
@@ -222,6 +223,7 @@ class Pod:
     node: str = ""  # name of the Kubernetes node it is bound to
     started_at: datetime | None = None
     ready: bool = False
+    ready_at: datetime | None = None  # when it last became Ready
     deleting_until: datetime | None = None  # deletion asked for; its grace ends then
     ends_at: datetime | None = None  # as announced to the pod
     checkpoint_requested_at: datetime | None = None
@@ -235,11 +237,44 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class DisruptionBudget:
-    """A PodDisruptionBudget over the pods of one workload, with what it allows this instant."""
+    """A PodDisruptionBudget over the pods of one workload, with what it allows this instant.
+
+    A minimum that only an annotation asks for is one too: nobody but the engine keeps to it, and the engine does.
+    """
 
     workload: str  # "Deployment/chat"
     min_available: int
     allowed: int
+
+
+class Method(StrEnum):
+    """How a service leaves a source that ends."""
+
+    ROLLOUT = "rollout"  # its template is touched: new pods surge elsewhere, old ones go as the new are Ready
+    SCALE = "scale"  # more replicas elsewhere, then fewer here
+    PAIRED = "paired"  # a second set is brought up elsewhere, then the first goes
+    EVICT = "evict"  # one by one, within its budget
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A Deployment or StatefulSet whose replicas run on: what of it a hand-over must know."""
+
+    name: str  # "Deployment/chat", as pods name it
+    namespace: str
+    replicas: int  # asked for
+    ready: int
+    shape: PodShape  # of its template
+    terms: Terms
+    method: Method | None = None  # None: it says nothing
+    min_available: int | None = None  # of its annotation; a disruption budget comes before it
+    max_surge: int = 0  # of its rolling update; a StatefulSet has none
+    max_unavailable: int = 1
+    may_scale: bool = False  # it says that nobody else minds its number of replicas
+    pair: str = ""  # the workload that takes over from it, and it from that
+    added: int = 0  # of its replicas: those a hand-over added, and takes back
+    restarted_for: str = ""  # what its template was last touched for
+    rolling: bool = False  # pods of an older template are still there
 
 
 # --- what was written down before it was done ---------------------------------------------------------
@@ -391,6 +426,7 @@ class World:
     nodes: tuple[Node, ...] = ()
     pods: tuple[Pod, ...] = ()
     budgets: tuple[DisruptionBudget, ...] = ()
+    workloads: tuple[Workload, ...] = ()
     launches: tuple[LaunchIntent, ...] = ()  # open ones, and those that failed in the last hour
     purchases: tuple[PurchaseIntent, ...] = ()
     searches: tuple[OfferSearch, ...] = ()

@@ -22,6 +22,8 @@ from tidemill.plan import (
     ProposePurchase,
     Recreate,
     RequestCheckpoint,
+    RestartWorkload,
+    ScaleWorkload,
     SearchExtensions,
     SearchOffers,
     SettlePurchase,
@@ -86,6 +88,8 @@ def in_words(group: Sequence[Action], pods: Mapping[str, str]) -> tuple[str, Wei
             return f"stops {_subjects(group, pods)} by force: {action.reason}", Weight.TURN
         case Recreate():
             return f"stops {_subjects(group, pods)}: {action.reason}", Weight.TURN
+        case RestartWorkload() | ScaleWorkload():
+            return f"{action.workload.rpartition('/')[2]}: {action.reason}", Weight.TURN
         case Terminate():
             return f"ends {_subjects(group, pods)}: {_ITSELF.sub('', action.reason)}", Weight.ROUTINE
         case _:

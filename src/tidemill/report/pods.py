@@ -39,7 +39,7 @@ def touched(action: Action, pod_names: Mapping[str, str]) -> tuple[str, ...]:
         return (f"{intent.count} x {intent.instance_type} on {intent.source.label}",)
     if query is not None:
         return (f"{query.count} x {query.instance_type}",)
-    named = (getattr(action, key, "") for key in ("node", "instance_id", "intent_id"))
+    named = (getattr(action, key, "") for key in ("node", "instance_id", "intent_id", "workload"))
     return tuple(name for name in named if name)
 
 

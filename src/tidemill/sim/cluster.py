@@ -8,7 +8,7 @@ and services. It knows instances only by what the cloud tells it, and no rule of
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -51,7 +51,9 @@ class SimCluster:
         self._objects = Objects(timeline, journal, wake, verbose=verbose)
         self._jobs = Jobs(self._objects)
         self._services = Services(self._objects)
-        owners: dict[str, Owner] = {"Job": self._jobs, "Deployment": self._services}
+        owners: dict[str, Owner] = {
+            "Job": self._jobs, "Deployment": self._services, "StatefulSet": self._services,
+        }  # fmt: skip
         self._kubelets = Kubelets(self._objects, seed, owners)
         self._jobs.attach(self._kubelets)
         self._services.attach(self._kubelets)
@@ -69,10 +71,11 @@ class SimCluster:
 
     def view(self) -> ClusterView:
         nodes, pods = self._objects.all_nodes(), self._objects.all_pods()
-        budgets = self._services.budgets()
+        budgets, workloads = self._services.budgets(), self._services.workloads()
         last = self._view
-        if nodes is not last.nodes or pods is not last.pods or budgets is not last.budgets:
-            self._view = ClusterView(nodes, pods, budgets, self._objects.pods_by_node())
+        same = nodes is last.nodes and pods is last.pods and budgets is last.budgets
+        if not same or workloads is not last.workloads:
+            self._view = ClusterView(nodes, pods, budgets, self._objects.pods_by_node(), workloads)
         return self._view
 
     def admit(self, pod: str, source_label: str, ends_at: datetime | None, pool: str = "") -> None:
@@ -92,8 +95,8 @@ class SimCluster:
         found = self._objects.node(node)
         left = tuple(taint for taint in found.taints if taint.key != names.TAINT_STARTUP)
         if len(left) != len(found.taints):
-            self._nodes.by_name[node].ready_at = self._timeline.now()
-            self._objects.put_node(replace(found, taints=left))
+            now = self._nodes.by_name[node].ready_at = self._timeline.now()
+            self._objects.put_node(replace(found, taints=left, opened_at=now))
 
     def start_drain(self, node: str, reason: str) -> None:
         found = self._objects.node(node)
@@ -151,6 +154,12 @@ class SimCluster:
         if self._kubelets.changes_anything(found, grace_s):
             self._record_eviction(found, grace_s, forced=disruption and grace_s is not None)
         self._kubelets.delete(found, grace_s, disruption=disruption)
+
+    def restart(self, workload: str, token: str) -> None:
+        self._services.restart(workload, token)
+
+    def scale(self, workload: str, replicas: int, added: int, going: Sequence[str]) -> None:
+        self._services.scale(workload, replicas, added, going)
 
     def remove_node(self, node: str) -> None:
         self._nodes.remove(node)

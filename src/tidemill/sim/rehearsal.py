@@ -168,7 +168,10 @@ class Rehearsal:
         if kind in _QUIET and not error:
             return
         about = (
-            getattr(action, "pod", "") or getattr(action, "node", "") or getattr(action, "instance_id", "")
+            getattr(action, "pod", "")
+            or getattr(action, "node", "")
+            or getattr(action, "instance_id", "")
+            or getattr(action, "workload", "")
         )
         intent = getattr(action, "intent", None)
         if intent is not None:

@@ -20,6 +20,14 @@ _NOTHING = timedelta(0)
 EXPECTED_AFTER = timedelta(minutes=30)
 
 
+def resolved(written: int | str, replicas: int, *, up: bool) -> int:
+    """A number, or a share of the replicas: Kubernetes rounds a surge up and what may be missing down."""
+    if isinstance(written, int):
+        return written
+    share = replicas * int(written[:-1])
+    return -(-share // 100) if up else share // 100
+
+
 def shape_of(template: PodTemplate) -> PodShape:
     requests = {
         names.CPU: template.cpu,
@@ -39,6 +47,9 @@ def terms_of(template: PodTemplate, duration: timedelta | None = None) -> Terms:
     """`duration` is the truth; a job may say something else about itself, or nothing."""
     expected: timedelta | None = None
     checkpoint_time, checkpoint_every = _NOTHING, None
+    load = template.load
+    if isinstance(template, Service) and template.declared_load is not None:
+        load = template.declared_load
     if isinstance(template, JobStream):
         expected = None if template.says_nothing else template.expected or duration
         checkpoint_time, checkpoint_every = template.checkpoint_time, template.checkpoint_every
@@ -47,7 +58,7 @@ def terms_of(template: PodTemplate, duration: timedelta | None = None) -> Terms:
         expected=expected,
         checkpoint_time=checkpoint_time,
         checkpoint_every=checkpoint_every,
-        load=template.load,
+        load=load,
         overflow=template.overflow,
         do_not_disrupt=template.do_not_disrupt,
         priority=template.priority,
@@ -166,8 +177,35 @@ class JobTruth:
 
 
 @dataclass(slots=True)
+class SetTruth:
+    """One Deployment or StatefulSet. `members` are its live pods and the revision of the template each is of;
+    terminating ones are no longer its own."""
+
+    workload: str
+    prefix: str  # of its pods' names
+    shape: PodShape
+    terms: Terms
+    replicas: int
+    max_surge: int = 0
+    max_unavailable: int = 1
+    pair: str = ""
+    members: dict[str, int] = field(default_factory=dict)
+    revision: int = 0
+    restarted_for: str = ""
+    added: int = 0
+    going: frozenset[str] = frozenset()  # they go first when there are too many
+    made: int = 0  # pods ever created
+    refused: int = 0  # in a row, by kubelets
+    backing_off: int = 0  # refused ones that are made again in a while
+
+    @property
+    def old(self) -> list[str]:
+        return [uid for uid, revision in self.members.items() if revision < self.revision]
+
+
+@dataclass(slots=True)
 class ServiceTruth:
-    """One Deployment. `members` are its live pods; terminating ones are no longer its own."""
+    """One service: the set that serves it, and in a pair the one that takes over."""
 
     service: Service
     shape: PodShape
@@ -176,9 +214,7 @@ class ServiceTruth:
     stopped: datetime | None = None
     ready: int = 0
     series: list[tuple[datetime, int]] = field(default_factory=list)  # ready replicas at each change
-    members: dict[str, None] = field(default_factory=dict)
-    made: int = 0  # pods ever created
-    refused: int = 0  # in a row, by kubelets
+    sets: list[SetTruth] = field(default_factory=list)
     full_once: bool = False
     short_since: datetime | None = None  # below the minimum, once it had been reached
     reached: bool = False
@@ -193,7 +229,12 @@ class ServiceTruth:
 
     @property
     def workload(self) -> str:
-        return f"Deployment/{self.service.name}"
+        return f"{self.service.handover.kind}/{self.service.name}"
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Of all its sets."""
+        return tuple(uid for one in self.sets for uid in one.members)
 
     @property
     def replicas(self) -> int:
@@ -201,7 +242,8 @@ class ServiceTruth:
 
     @property
     def min_available(self) -> int:
-        return self.service.min_available
+        """Of its disruption budget, or else of its annotation."""
+        return self.service.min_available or self.service.handover.min_available or 0
 
     @property
     def promised(self) -> bool:
@@ -210,7 +252,7 @@ class ServiceTruth:
     @property
     def minimum(self) -> int:
         """Below this the service is down; without a budget, one replica is what people expect."""
-        return max(1, self.service.min_available)
+        return max(1, self.min_available)
 
     def record(self, now: datetime, ready: int) -> None:
         """Within one instant only the last count stays: nobody could have noticed the others."""

@@ -34,11 +34,18 @@ CHECKPOINT_EVERY = f"{GROUP}/checkpoint-every"  # its presence makes a job resum
 LOAD_TIME = f"{GROUP}/load-time"  # from container start to useful work (model load)
 OVERFLOW = f"{GROUP}/overflow"  # "true": may run on paid-by-the-hour sources of its pool
 TEAM = f"{GROUP}/team"
+# ... and on the template of a service:
+HANDOVER = f"{GROUP}/handover"  # rollout, scale, paired or evict: how it leaves a source that ends
+HANDOVER_PAIR = f"{GROUP}/handover-pair"  # paired: the set that takes over, such as StatefulSet/chat-green
+MAY_SCALE = f"{GROUP}/may-scale"  # "true": nobody else minds its number of replicas
+MIN_AVAILABLE = f"{GROUP}/min-available"  # where no PodDisruptionBudget says it
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"  # the name users already write
 # Written by the engine:
 GATE = f"{GROUP}/admission"
 ENDS_AT = f"{GROUP}/ends-at"
 CHECKPOINT_REQUESTED = f"{GROUP}/checkpoint-requested-at"
+RESTARTED_FOR = f"{GROUP}/restarted-for"  # on a template: the end it was last touched for
+ADDED_REPLICAS = f"{GROUP}/added-replicas"  # on a service: how many of its replicas a hand-over takes back
 CHECKPOINT_DONE = f"{GROUP}/checkpoint-done-at"  # written by the pod itself
 
 # Resource names.

@@ -7,7 +7,7 @@ that adding a line changes nothing about the others.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -113,6 +113,27 @@ class JobStream(PodTemplate):
     backoff_limit: Count = Field(default=6, ge=0)
 
 
+IntOrPercent = Count | Annotated[str, Field(pattern=r"^\d{1,3}%$")]
+
+
+class HandOver(Model):
+    """How a service leaves a source that ends: its annotations, and what of its own settings they need."""
+
+    method: Literal["rollout", "scale", "paired", "evict"] = "evict"
+    """`tidemill.dev/handover`. Without what a method needs, nothing is promised and it is evicted."""
+    kind: Literal["Deployment", "StatefulSet"] = "Deployment"
+    max_surge: IntOrPercent = "25%"
+    """rollout: at least 1. A StatefulSet has none."""
+    max_unavailable: IntOrPercent = "25%"
+    """rollout: must be 0."""
+    may_scale: bool = False
+    """scale and paired: `tidemill.dev/may-scale`, nobody else minds its number of replicas."""
+    pair_node_selector: dict[str, str] = {}
+    """paired: where the second set runs, another pool than the first. Without it there is no second set."""
+    min_available: Count | None = Field(default=None, gt=0)
+    """`tidemill.dev/min-available`, for a service without a PodDisruptionBudget."""
+
+
 class Service(PodTemplate):
     name: Name
     replicas: Count = Field(gt=0)
@@ -120,6 +141,10 @@ class Service(PodTemplate):
     until: Duration | None = None
     min_available: Count = Field(default=0, ge=0)
     """Of its PodDisruptionBudget; 0: it has none."""
+    handover: HandOver = HandOver()
+    """How its replicas move when their source ends."""
+    declared_load: Duration | None = None
+    """What it says its `load` is; default: the truth."""
     zero_downtime: bool = False
     """Promised never to drop below minAvailable once it was first reached."""
 

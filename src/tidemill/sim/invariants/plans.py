@@ -98,7 +98,8 @@ def _objects(action: Action, pods: dict[str, Pod]) -> list[str]:
         return [_work_of(pods.get(uid), uid) for uid in action.pods]
     if hasattr(action, "pod"):
         return [_work_of(pods.get(action.pod), action.pod)]
-    return [getattr(action, "node", "") or getattr(action, "instance_id", "")]
+    named = (getattr(action, key, "") for key in ("node", "instance_id", "workload"))
+    return [next(filter(None, named), "")]
 
 
 def _work_of(pod: Pod | None, uid: str) -> str:

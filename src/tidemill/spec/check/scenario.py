@@ -116,13 +116,14 @@ def _twice(scenario: Written[Scenario], key: str, what: str, names: Sequence[str
 def services_can_keep_their_minimum(shelf: Shelf) -> Iterator[Problem]:
     for scenario in shelf.all(Scenario):
         for index, service in enumerate(scenario.model.spec.services):
-            if service.min_available > service.replicas:
+            minimum = max(service.min_available, service.handover.min_available or 0)
+            if minimum > service.replicas:
                 message = (
-                    f"service {quoted(service.name)} can never have {service.min_available} available"
+                    f"service {quoted(service.name)} can never have {minimum} available"
                     f" of {service.replicas} replicas"
                 )
                 yield scenario.error(("services", index, "minAvailable"), message, "value")
-            elif service.zero_downtime and service.min_available == 0:
+            elif service.zero_downtime and minimum == 0:
                 message = (
                     f"zeroDowntime promises nothing while service {quoted(service.name)} has no minAvailable"
                 )

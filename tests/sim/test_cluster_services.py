@@ -1,0 +1,129 @@
+"""What a Deployment does when its template is touched or its number changes: the ground a hand-over stands on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.sim.stage import Stage
+from tidemill.errors import Gone
+from tidemill.sim.workloads import resolved
+from tidemill.world import Method, Workload
+
+CHAT = "Deployment/chat"
+
+
+def served(stage: Stage | None = None, nodes: int = 3, **fields: Any) -> Stage:
+    """Four replicas, two a node, all ready."""
+    stage = stage or Stage()
+    stage.ready_nodes(*[f"i-{number}" for number in range(nodes)])
+    stage.serve(**{"replicas": 4, "load": "5m", "grace": "1m", **fields})
+    stage.pass_time("6m")
+    return stage
+
+
+def workload(stage: Stage, name: str = CHAT) -> Workload:
+    return next(one for one in stage.cluster.view().workloads if one.name == name)
+
+
+def counts_over(stage: Stage, duration_s: int, step_s: int = 10) -> list[tuple[int, int]]:
+    """Live and ready pods, every few seconds."""
+    seen = []
+    for _ in range(0, duration_s, step_s):
+        stage.pass_time(f"{step_s}s")
+        alive = [pod for pod in stage.pods_of(CHAT) if pod.deleting_until is None]
+        seen.append((len(alive), sum(pod.ready for pod in alive)))
+    return seen
+
+
+def test_a_touched_template_brings_new_pods_up_before_the_old_ones_go() -> None:
+    stage = served(handover={"method": "rollout", "maxSurge": 1, "maxUnavailable": 0})
+    before = {pod.uid for pod in stage.pods_of(CHAT)}
+    stage.cluster.restart(CHAT, "cr-a ends")
+    assert workload(stage).rolling
+    seen = counts_over(stage, 30 * 60)
+    assert max(alive for alive, _ in seen) == 5
+    assert min(ready for _, ready in seen) == 4
+    assert not workload(stage).rolling
+    assert not before & {pod.uid for pod in stage.pods_of(CHAT)}
+
+
+def test_the_same_token_again_changes_nothing() -> None:
+    stage = served(handover={"method": "rollout", "maxSurge": 1, "maxUnavailable": 0})
+    stage.cluster.restart(CHAT, "cr-a ends")
+    stage.pass_time("30m")
+    done = workload(stage)
+    stage.cluster.restart(CHAT, "cr-a ends")
+    assert workload(stage) is done
+    assert done.restarted_for == "cr-a ends"
+
+
+def test_a_rollout_with_room_for_absence_and_no_surge_takes_the_old_pod_first() -> None:
+    stage = served(handover={"method": "rollout", "maxSurge": 0, "maxUnavailable": 1})
+    stage.cluster.restart(CHAT, "cr-a ends")
+    assert min(ready for _, ready in counts_over(stage, 30 * 60)) == 3
+
+
+def test_the_pods_that_are_named_go_first_when_there_are_too_many() -> None:
+    stage = served()
+    going = [stage.pods_of(CHAT)[0].uid, stage.pods_of(CHAT)[2].uid]
+    stage.cluster.scale(CHAT, 6, 2, ())
+    assert (workload(stage).replicas, workload(stage).added) == (6, 2)
+    stage.pass_time("6m")
+    assert workload(stage).ready == 6
+    stage.cluster.scale(CHAT, 4, 0, going)
+    left = {pod.uid for pod in stage.pods_of(CHAT) if pod.deleting_until is None}
+    assert len(left) == 4
+    assert not left & set(going)
+    stage.cluster.scale(CHAT, 4, 0, going)
+    assert len([pod for pod in stage.pods_of(CHAT) if pod.deleting_until is None]) == 4
+
+
+def test_who_is_not_ready_goes_before_who_is_named() -> None:
+    """As in Kubernetes: naming pods is only safe once everybody else is ready."""
+    stage = served()
+    ready = {pod.uid for pod in stage.pods_of(CHAT)}
+    stage.cluster.scale(CHAT, 5, 1, ())
+    stage.pass_time("1m")
+    stage.cluster.scale(CHAT, 4, 0, sorted(ready)[:1])
+    assert {pod.uid for pod in stage.pods_of(CHAT) if pod.deleting_until is None} == ready
+
+
+def test_a_pair_is_two_sets_of_which_one_is_at_nothing() -> None:
+    stage = served(
+        handover={"method": "paired", "kind": "StatefulSet", "pairNodeSelector": {"tier": "train"}},
+        minAvailable=3,
+    )
+    first, second = workload(stage, "StatefulSet/chat"), workload(stage, "StatefulSet/chat-pair")
+    assert (first.method, first.pair, second.pair) == (Method.PAIRED, second.name, first.name)
+    assert (first.ready, second.replicas) == (4, 0)
+    assert [one.workload for one in stage.cluster.view().budgets] == ["StatefulSet/chat"]
+    stage.cluster.scale(second.name, 2, 0, ())
+    stage.pass_time("6m")
+    assert stage.cluster.services["chat"].ready == 6
+
+
+def test_what_nobody_has_deployed_is_gone() -> None:
+    stage = served()
+    stage.cluster.stop_service("chat")
+    for call in (lambda: stage.cluster.restart(CHAT, "x"), lambda: stage.cluster.scale(CHAT, 1, 0, ())):
+        with pytest.raises(Gone):
+            call()
+
+
+def test_how_long_a_pod_loaded_and_when_a_node_was_opened_can_be_read() -> None:
+    stage = served(load="5m", declaredLoad="2m")
+    (pod, *_) = stage.pods_of(CHAT)
+    assert pod.started_at is not None
+    assert pod.ready_at is not None
+    assert (pod.ready_at - pod.started_at).total_seconds() == 300
+    assert pod.terms.load.total_seconds() == 120
+    assert stage.node("i-0").opened_at is not None
+
+
+@pytest.mark.parametrize(
+    ("written", "up", "down"), [(2, 2, 2), ("25%", 3, 2), ("0%", 0, 0), ("100%", 10, 10), ("1%", 1, 0)]
+)
+def test_a_share_of_the_replicas_is_rounded_as_kubernetes_does(written: Any, up: int, down: int) -> None:
+    assert (resolved(written, 10, up=True), resolved(written, 10, up=False)) == (up, down)
