@@ -234,12 +234,19 @@ class Unmet:
     earliest: datetime | None = None  # the earliest instant at which it could run, where that is known
 
 
+WarningCode = Literal["", "service-short"]
+
+
 @dataclass(frozen=True, slots=True)
 class Warning:
-    """Something a person should know before it happens. `about` names the object."""
+    """Something a person should know before it happens. `about` names the object.
+
+    With a code it is an alert as well: `service-short` is a workload that will have fewer replicas than its minimum.
+    """
 
     about: str
     sentence: str
+    code: WarningCode = ""
 
 
 @dataclass(frozen=True, slots=True)

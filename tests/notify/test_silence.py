@@ -43,14 +43,14 @@ def test_a_silence_is_told_once_and_so_is_its_end(receiver: Receiver, clock: Han
     book = Shelf()
     book.beat(NOW)
     dog = watchdog(receiver, book, clock)
-    clock.pass_time(minutes=9)
+    clock.pass_time(minutes=14)
     assert not dog.look().is_silent
     assert receiver.got == []
     for _ in range(3):
         clock.pass_time(minutes=1)
         heard = dog.look()
         assert heard.is_silent
-    assert heard.sentence() == "the engine is silent since 2026-11-16T12:00:00Z, for 12m"
+    assert heard.sentence() == "the engine is silent since 2026-11-16T12:00:00Z, for 17m"
     key = "engine-silent/2026-11-16T12:00:00Z"
     assert told(receiver) == [("raised", key)]
     # Another watchdog, started by cron, finds the same silence.
@@ -67,7 +67,7 @@ def test_the_next_silence_is_another_alert(receiver: Receiver, clock: Hands):
     dog = watchdog(receiver, book, clock)
     for _ in range(2):
         book.beat(clock.now())
-        clock.pass_time(minutes=10)
+        clock.pass_time(minutes=15)
         dog.look()
     assert [event for event, _ in told(receiver)] == ["raised", "resolved", "raised"]
 
@@ -76,7 +76,7 @@ def test_an_engine_that_was_never_there_is_given_its_time(receiver: Receiver, cl
     dog = watchdog(receiver, Shelf(), clock)
     assert dog.look().sentence() == "the engine has not been heard of in this ledger yet"
     assert receiver.got == []
-    clock.pass_time(minutes=10)
+    clock.pass_time(minutes=15)
     assert dog.look().is_silent
     assert len(receiver.got) == 1
 
@@ -90,7 +90,7 @@ def test_a_ledger_that_stays_away_is_told_without_it(receiver: Receiver, clock: 
     heard = dog.look()
     assert not heard.is_silent
     assert heard.sentence() == "the ledger cannot be read: the ledger cannot be reached: connection refused"
-    clock.pass_time(minutes=10)
+    clock.pass_time(minutes=15)
     assert dog.look().is_silent
     dog.look()
     key = "engine-silent/the-ledger-is-away"
@@ -114,6 +114,9 @@ def test_what_a_dead_engine_left_unsent_is_sent(receiver: Receiver, clock: Hands
 def test_the_time_it_may_be_silent_is_the_platforms(receiver: Receiver, clock: Hands):
     book: Any = Shelf()
     book.beat(NOW)
-    of = platform(hook(receiver.url), alerts={"silentAfter": "2m"}).platform
-    clock.pass_time(minutes=2)
-    assert Watchdog(of, senders(of), book, MemoryAlerts(), clock).look().is_silent
+    of = platform(hook(receiver.url), alerts={"silentAfter": "30m"}).platform
+    dog = Watchdog(of, senders(of), book, MemoryAlerts(), clock)
+    clock.pass_time(minutes=29)
+    assert not dog.look().is_silent
+    clock.pass_time(minutes=1)
+    assert dog.look().is_silent

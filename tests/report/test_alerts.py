@@ -15,7 +15,7 @@ from tidemill.decide import decide
 from tidemill.plan import ForceDelete, Outcome, Plan, SubmitPurchase, Warning
 from tidemill.report.alerts import NAMED, alerts
 from tidemill.spec import Spec
-from tidemill.world import DisruptionBudget, ReservationState, World
+from tidemill.world import ReservationState, World
 
 FORCE = "cr-1 must be empty by 12:30"
 
@@ -197,18 +197,17 @@ def test_the_lead_of_that_warning_is_the_platforms():
 @pytest.mark.requirement("NT-1")
 def test_a_service_that_will_be_short_is_told_once_for_each_end():
     here = node()
-    chat, budget = replica(on=here), DisruptionBudget("Deployment/chat", 2, 0)
-    warned = Plan(warnings=(Warning("Deployment/chat", "2 replicas have no room from 12:30 until 12:50"),))
-    alert = only(holding(spec(), world(here, block(), chat, budget), decided=warned))
+    short = Warning("Deployment/chat", "2 replicas have no room from 12:30 until 12:50", "service-short")
+    seen = world(here, block(), replica(on=here))
+    alert = only(holding(spec(), seen, decided=Plan(warnings=(short,))))
     assert (alert.kind, alert.about) == (AlertKind.SERVICE_SHORT, "Deployment/chat")
     assert alert.text == "2 replicas have no room from 12:30 until 12:50."
     assert alert.key == "service-short/Deployment/chat/2026-11-17T12:00:00Z"
 
 
-def test_warnings_about_anything_else_are_no_alert():
-    warned = Plan(warnings=(Warning("node-i-1", "it is expired, but ml/a is marked do-not-disrupt"),))
-    budget = DisruptionBudget("Deployment/chat", 2, 0)
-    assert holding(spec(), world(budget), decided=warned) == []
+def test_other_warnings_are_no_alert():
+    held = Warning("Deployment/chat", "its disruption budget allows no eviction now")
+    assert holding(spec(), world(), decided=Plan(warnings=(held,))) == []
 
 
 def forced(*names: str, error: str = "") -> list[Outcome]:

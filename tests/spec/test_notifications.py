@@ -77,3 +77,13 @@ def test_a_target_hears_what_is_grave_enough_and_of_its_kinds():
     some = target(type="sns", topicArn=TOPIC, only=["approval-waiting"])
     assert some.wants(AlertKind.APPROVAL_WAITING, Severity.INFO)
     assert not some.wants(AlertKind.OFFER_GONE, Severity.CRITICAL)
+
+
+@pytest.mark.requirement("CB-16")
+def test_an_engine_that_sleeps_is_not_called_silent():
+    from tidemill.engine import RESYNC
+    from tidemill.spec.notifications import LONGEST_SLEEP, AlertRules
+
+    assert LONGEST_SLEEP == RESYNC
+    with pytest.raises(ValidationError, match="at least 11m"):
+        AlertRules.model_validate({"silentAfter": "10m"})

@@ -12,7 +12,8 @@ import click
 from tidemill.cli.up import duration_s, terminated_like_ctrl_c
 
 if TYPE_CHECKING:
-    from tidemill.notify.silence import Heard, Watchdog
+    from tidemill.notify.silence import Watchdog
+    from tidemill.report.silence import Heard
 
 
 @click.command(short_help="Alert when the engine is silent.")

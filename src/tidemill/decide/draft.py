@@ -14,7 +14,7 @@ from tidemill.decide.facts import NodeFacts, recall
 from tidemill.decide.nodes import Phase, deadline_of, waves_lead
 from tidemill.decide.overflow import money_runs_out_at
 from tidemill.decide.pools import templates
-from tidemill.plan import Action, Plan, Unmet, UnmetCode, Warning
+from tidemill.plan import Action, Plan, Unmet, UnmetCode, Warning, WarningCode
 from tidemill.spec import Spec
 from tidemill.spec.models import ComputePool, Provisioner
 from tidemill.world import Node, Pod, Reservation, Source, SourceKind, World
@@ -118,8 +118,8 @@ class Draft:
             told = self.memory.unmet[pod.uid] = Unmet(pod.uid, pod.full_name, code, reason, earliest)
         self.unmet[pod.uid] = told
 
-    def warn(self, about: str, sentence: str) -> None:
-        self.warnings.append(Warning(about, sentence))
+    def warn(self, about: str, sentence: str, code: WarningCode = "") -> None:
+        self.warnings.append(Warning(about, sentence, code))
 
     def wake(self, at: datetime | None) -> None:
         """Something may be decided differently at `at`. An instant that has passed is nothing to wait for."""

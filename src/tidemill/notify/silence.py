@@ -8,39 +8,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 
-from tidemill.alerts import Alert, AlertKind, Severity
+from tidemill.alerts import AlertKind
 from tidemill.errors import PortError, Refused
 from tidemill.notify.courier import Postman
 from tidemill.notify.targets import Send
 from tidemill.notify.watch import told
 from tidemill.ports import AlertBook, Clock
+from tidemill.report.silence import Heard, engine_silent
 from tidemill.spec.models import Platform
-from tidemill.spec.units import format_duration, format_instant
 
 log = logging.getLogger("tidemill.notify")
-
-
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """`last` is the last heartbeat; None: there was none, or `trouble` says why it cannot be read."""
-
-    at: datetime
-    last: datetime | None
-    is_silent: bool
-    trouble: str = ""
-
-    def sentence(self) -> str:
-        if self.trouble:
-            return f"the ledger cannot be read: {self.trouble}"
-        if self.last is None:
-            return "the engine has not been heard of in this ledger yet"
-        ago = format_duration(self.at - self.last)
-        if self.is_silent:
-            return f"the engine is silent since {format_instant(self.last)}, for {ago}"
-        return f"the engine was heard {ago} ago"
 
 
 class Watchdog:
@@ -78,7 +57,7 @@ class Watchdog:
         return now - since >= self._platform.spec.alerts.silent_after
 
     def _settle(self, book: AlertBook, heard: Heard) -> None:
-        alert = self._alert(heard) if heard.is_silent else None
+        alert = engine_silent(self._platform, heard, self._started) if heard.is_silent else None
         for one in book.alerts(open_only=True):
             over = one.alert.kind is AlertKind.ENGINE_SILENT and (alert is None or one.alert.key != alert.key)
             if over and not heard.trouble:
@@ -96,25 +75,3 @@ class Watchdog:
     def _send(self, book: AlertBook) -> None:
         for postman in self._postmen[id(book)]:
             postman.deliver_due()
-
-    def _alert(self, heard: Heard) -> Alert:
-        """The last heartbeat is the occasion: one silence, one alert."""
-        occasion = "the-ledger-is-away" if heard.trouble else format_instant(heard.last or self._started)
-        title = (
-            "The ledger cannot be read, so nobody knows whether the engine is there"
-            if heard.trouble
-            else f"The engine has not been heard of since {occasion}"
-        )
-        return Alert(
-            f"engine-silent/{occasion}",
-            AlertKind.ENGINE_SILENT,
-            Severity.CRITICAL,
-            self._platform.spec.deployment,
-            title,
-            "See whether its pod runs, what its log says and whether it reaches AWS, the API server and the ledger;"
-            " meanwhile nothing is bought, launched or drained.",
-            (
-                ("last heard", format_instant(heard.last) if heard.last else "never"),
-                ("now", heard.sentence()),
-            ),
-        )

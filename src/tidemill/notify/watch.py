@@ -66,14 +66,16 @@ class Watch:
 
     def _raise(self, alert: Alert, now: datetime) -> bool:
         assert self._open is not None
-        targets = told(self._spec.platform.spec.notifications, alert)
-        if not self._book.raise_alert(alert, now, targets):
+        if not self._book.raise_alert(alert, now, self.told(alert)):
             self._again[alert.key] = now + ASK_AGAIN
             return False
         self._again.pop(alert.key, None)
         if alert.lasts:
             self._open.add(alert.key)
         return True
+
+    def told(self, alert: Alert) -> list[str]:
+        return told(self._spec.platform.spec.notifications, alert)
 
     def _beat(self, now: datetime) -> None:
         if self._beat_at is None or now - self._beat_at >= BEAT_EVERY:

@@ -157,12 +157,9 @@ def _blocks(envelope: Envelope) -> str:
 
 
 def _about_services(world: World, plan: Plan) -> Iterator[Alert]:
-    """What the plan warns of about a workload under a disruption budget: it will have too few replicas."""
-    guarded = {one.workload for one in world.budgets}
-    if not guarded:
-        return
+    """What the plan says of services that will have too few replicas, before they have."""
     for warning in plan.warnings:
-        if warning.about not in guarded:
+        if warning.code != "service-short":
             continue
         ends = _next_end(world, warning.about)
         occasion = format_instant(ends) if ends is not None else "now"

@@ -130,6 +130,23 @@ class WarningRow:
 
 
 @dataclass(frozen=True, slots=True)
+class AlertRow:
+    """What people would have been told; nothing is sent in a rehearsal. `targets` are the platform's, by name."""
+
+    key: str
+    kind: str
+    severity: str
+    about: str
+    title: str
+    text: str
+    facts: tuple[tuple[str, str], ...]
+    raised_at: datetime
+    resolved_at: datetime | None  # None: it was not over, or it merely happened
+    times: int  # how often it came back
+    targets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class OnDemandEquivalent:
     """What the blocks' hours so far would have cost on demand, beside the fees paid for the same hours."""
 
@@ -183,6 +200,7 @@ class Outcome:
     purchases: tuple[PurchaseRow, ...] = ()
     warnings: tuple[WarningRow, ...] = ()
     on_demand_equivalent: OnDemandEquivalent = OnDemandEquivalent()
+    alerts: tuple[AlertRow, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object; jobs are counted, the rows are under `job_rows`."""

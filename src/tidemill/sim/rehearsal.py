@@ -16,6 +16,7 @@ from tidemill.engine import AFTER_FAILING, Decide, Engine, Tick
 from tidemill.errors import InvariantViolated, Refused
 from tidemill.plan import Action, Plan
 from tidemill.ports import Cloud, Cluster, Ledger
+from tidemill.sim.alarms import Alarms
 from tidemill.sim.cloud import SimCloud
 from tidemill.sim.cluster import SimCluster
 from tidemill.sim.crash import Crashing, CrashPoints, EngineCrashed
@@ -93,6 +94,7 @@ class Rehearsal:
             self.cluster.install_deadline_agents(lambda one: self._truth.deadline_of(lives[one.id]))
         self.invariants = Invariants(self._truth)
         self.recorder = Recorder(self.cloud, self.cluster, spec.catalog, self.start)
+        self.alarms = Alarms(spec, self.ledger.alerts, self.start)
         self.engine = self._start_engine()
         self.ticks = 0
         self.done: list[Done] = []
@@ -162,6 +164,7 @@ class Rehearsal:
             self._tell(outcome.action, outcome.error, outcome.detail)
         for warning in self.spoken.listen(tick.world, tick.plan):
             self.journal.add("warned", warning.about, warning.sentence)
+        self.alarms.after(tick)
 
     def _tell(self, action: Action, error: str, detail: str) -> None:
         kind = type(action).__name__
@@ -193,6 +196,7 @@ class Rehearsal:
 
     def _start_engine(self) -> Engine:
         points = self._points
+        self.alarms.engine_starts(self.spec)
         return Engine(
             self.spec,
             self.timeline,

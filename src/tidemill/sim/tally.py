@@ -74,6 +74,7 @@ def tally(
         purchases=tuple(_purchase(rehearsal, one) for one in rehearsal.ledger.purchases()),
         warnings=_warnings(rehearsal),
         on_demand_equivalent=equivalent(blocks, rehearsal.start, end),
+        alerts=rehearsal.alarms.rows(end),
     )
 
 

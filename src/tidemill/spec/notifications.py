@@ -14,6 +14,8 @@ from tidemill.alerts import AlertKind, Severity
 from tidemill.spec.model import Model, Name
 from tidemill.spec.units import Length
 
+# How long an engine with nothing to do sleeps before it looks again, and is heard of.
+LONGEST_SLEEP = timedelta(minutes=10)
 Url = Annotated[str, Field(pattern=r"^https?://[^\s]+$")]
 
 
@@ -81,10 +83,18 @@ class AlertRules(Model):
 
     extension_lead: Length = timedelta(hours=24)
     """How long before the last moment for an extension (an hour before a block's end) it is warned of."""
-    silent_after: Length = timedelta(minutes=10)
-    """`tidemill watchdog` raises an alert when the engine was not heard of for this long."""
+    silent_after: Length = timedelta(minutes=15)
+    """`tidemill watchdog` raises an alert when the engine was not heard of for this long; at least 11m."""
     give_up_after: Length = timedelta(hours=24)
     """A delivery that failed for this long is not tried again."""
+
+    @model_validator(mode="after")
+    def _is_longer_than_its_sleep(self) -> AlertRules:
+        if self.silent_after < LONGEST_SLEEP + timedelta(minutes=1):
+            raise ValueError(
+                "'silentAfter' must be at least 11m: an engine with nothing to do sleeps for 10 minutes"
+            )
+        return self
 
 
 def check_names(notifications: tuple[Notification, ...]) -> None:

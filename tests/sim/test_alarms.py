@@ -1,0 +1,65 @@
+"""A rehearsal lists the alerts people would have had, and sends none of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidemill.sim.rehearsal import Rehearsal
+from tidemill.sim.tally import tally
+from tidemill.spec.read import load
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "first-block.yaml"
+# Nothing listens there: a rehearsal that sent anything would say so.
+TARGETS = """  notifications:
+    - {name: ops, type: webhook, url: "http://127.0.0.1:9/"}
+    - {name: pager, type: webhook, url: "http://127.0.0.1:9/", minSeverity: critical}
+"""
+
+
+def rehearsed(tmp_path: Path, fault: str = "") -> dict[str, Any]:
+    text = EXAMPLE.read_text() + (f"  faults:\n    - {fault}\n" if fault else "")
+    head, mark, rest = text.partition("  subnets:")
+    path = tmp_path / "scenario.yaml"
+    path.write_text(head + TARGETS + mark + rest)
+    loaded = load([path])
+    assert loaded.spec is not None
+    assert loaded.scenario is not None
+    rehearsal = Rehearsal(loaded.spec, loaded.scenario, 1)
+    rehearsal.run()
+    return tally(rehearsal, scenario="it", wall_s=0.0).as_json()
+
+
+@pytest.mark.requirement("NT-1")
+def test_a_purchase_that_waited_for_approval_is_listed_with_when_it_was_over(tmp_path: Path):
+    (alert,) = rehearsed(tmp_path)["alerts"]
+    assert (alert["kind"], alert["raised_at"]) == ("approval-waiting", "2026-11-16T08:00:02Z")
+    assert alert["resolved_at"] == "2026-11-16T10:00:00Z"
+    assert alert["targets"] == ["ops"]
+    assert ["highest fee", "$11,127"] in alert["facts"]
+
+
+@pytest.mark.requirement("CB-16")
+def test_an_engine_that_is_away_for_long_is_listed_as_silent(tmp_path: Path):
+    away = "{fault: engine-absent, at: 4h, duration: 40m}"
+    silent = [one for one in rehearsed(tmp_path, away)["alerts"] if one["kind"] == "engine-silent"]
+    assert [(one["severity"], one["targets"]) for one in silent] == [("critical", ["ops", "pager"])]
+    raised, resolved = (datetime.fromisoformat(silent[0][key]) for key in ("raised_at", "resolved_at"))
+    gone = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
+    # It was last heard of at most ten minutes before it went, and is called silent after fifteen.
+    assert gone + timedelta(minutes=5) <= raised <= gone + timedelta(minutes=15)
+    assert resolved == gone + timedelta(minutes=40)
+
+
+def test_a_short_absence_is_not(tmp_path: Path):
+    away = "{fault: engine-absent, at: 4h, duration: 4m}"
+    assert [one["kind"] for one in rehearsed(tmp_path, away)["alerts"]] == ["approval-waiting"]
+
+
+@pytest.mark.requirement("NT-1")
+def test_a_payment_that_fails_is_listed_and_over_when_it_is_bought_again(tmp_path: Path):
+    found = rehearsed(tmp_path, "{fault: payment-fails, at: 1h}")["alerts"]
+    assert "payment-failed" in [one["kind"] for one in found]
