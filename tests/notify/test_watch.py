@@ -17,10 +17,12 @@ from tests.notify.receiver import Receiver
 from tests.store.ledgers import Opener
 from tidemill.engine import Tick
 from tidemill.errors import Retryable
+from tidemill.notify.alerting import Alerting
 from tidemill.notify.watch import BEAT_EVERY, Watch
 from tidemill.plan import Plan
 from tidemill.spec import Spec
 from tidemill.store.memory_alerts import FLICKERS, MemoryAlerts
+from tidemill.store.opening import WallClock
 from tidemill.store.sql import SqlLedger
 from tidemill.world import PurchaseState, World
 
@@ -179,3 +181,17 @@ def test_the_engine_is_heard_of_but_not_at_every_tick():
         watch.after(tick(world(block(), now=NOW + timedelta(seconds=second))))
     assert book.beats == 3
     assert book.heartbeat() == NOW + 2 * BEAT_EVERY
+
+
+@pytest.mark.requirement("NT-1")
+def test_a_run_loop_has_all_of_it_in_two_lines(receiver: Receiver, tmp_path: Path, opened: Opener):
+    of = buying(notifications=[hook(receiver.url)])
+    book = opened(f"sqlite:///{tmp_path / 'ledger.db'}").alerts
+    with Alerting(of, book, WallClock()) as alerting:
+        now = WallClock().now()
+        alerting.after(tick(world(intent(inside={"expires_at": now + timedelta(days=1)}), now=now)))
+        receiver.wait()
+        alerting.after(tick(world(now=WallClock().now())))
+    assert [one["event"] for one in receiver.bodies()] == ["raised", "resolved"]
+    assert book.unsent() == ()
+    assert book.heartbeat() == now
