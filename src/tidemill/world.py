@@ -14,6 +14,8 @@ from enum import StrEnum
 from typing import Literal
 
 # Part of the snapshot, and imported from here by everybody else; only their text lives elsewhere.
+from tidemill.advice import Advice as Advice
+from tidemill.advice import Choice as Choice
 from tidemill.offers import Extension as Extension
 from tidemill.offers import ExtensionOffer as ExtensionOffer
 from tidemill.offers import ExtensionQuery as ExtensionQuery
@@ -433,6 +435,7 @@ class World:
     extensions: tuple[Extension, ...] = ()
     extension_searches: tuple[ExtensionSearch, ...] = ()
     uses: tuple[BlockUse, ...] = ()
+    advice: Advice | None = None  # the newest of the purchase planner
     spending: Spending = Spending()
     ledger_ok: bool = True  # False: no purchases and no new launches; drains and terminations go on
     cloud_ok: bool = True  # False: reservations and instances are the last known ones, likewise

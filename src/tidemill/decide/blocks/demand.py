@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
+from tidemill.decide.blocks.lacking import still_lacking
 from tidemill.decide.blocks.life import OPEN
 from tidemill.spec import Spec
 from tidemill.spec.durations import LEGAL_DURATIONS
@@ -55,7 +56,10 @@ def still_missing(
     """Of the window a proposal is for; what a person asked for without a window is wanted until they say no."""
     if not intent.plan:
         return intent.envelope.count
-    window = window_of(spec.plans.get(intent.plan), intent.window)
+    plan = spec.plans.get(intent.plan)
+    if plan is not None and plan.spec.calendar is not None:
+        return still_lacking(spec, plan, reservations, intent, now)
+    window = window_of(plan, intent.window)
     return 0 if window is None else missing(spec, reservations, intent.pool, window, now)
 
 

@@ -109,7 +109,7 @@ def _submit_or_void(draft: Draft, intent: PurchaseIntent) -> None:
 
 def _not_wanted(draft: Draft, intent: PurchaseIntent) -> str | None:
     plan = draft.spec.plans.get(intent.plan)
-    if intent.plan and window_of(plan, intent.window) is None:
+    if intent.plan and (plan is None or not plan.spec.calendar) and window_of(plan, intent.window) is None:
         return "its demand window is no longer in the plan"
     held = promised(draft.world.reservations, draft.world.purchases, draft.owner, but=intent.id)
     if still_missing(draft.spec, held, intent, draft.now) == 0:

@@ -1,6 +1,6 @@
 """How much a pool needs, and when: constant, by the week, in explicit windows, or several of these together.
 
-A calendar is anything that answers `steps`; one learned from the queue and past use will be one more such class.
+A calendar is anything that answers `steps`; demand learned from use and queue is a constant that is read anew.
 It says amounts and instants, and knows nothing of what they are amounts of, nor of blocks and prices.
 """
 
@@ -45,6 +45,19 @@ class Constant:
 
     def steps(self, start: datetime, end: datetime) -> tuple[Step, ...]:
         return (Step(start, end, self.amount),)
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """So much from an instant on, until another, or both; None: no limit on that side."""
+
+    start: datetime | None
+    end: datetime | None
+    amount: int
+
+    def steps(self, start: datetime, end: datetime) -> tuple[Step, ...]:
+        first, last = max(start, self.start or start), min(end, self.end or end)
+        return (Step(first, last, self.amount),) if first < last else ()
 
 
 @dataclass(frozen=True, slots=True)

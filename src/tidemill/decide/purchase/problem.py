@@ -18,6 +18,7 @@ from tidemill.errors import SpecError
 from tidemill.world import Offer, Reservation
 
 ULTRASERVER_WIND_DOWN = timedelta(minutes=60)
+Month = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Slot:
         return (self.end - self.start) / HOUR
 
     @property
-    def month(self) -> tuple[int, int]:
+    def month(self) -> Month:
         return self.start.year, self.start.month
 
 
@@ -45,6 +46,10 @@ class Problem:
     slots: tuple[Slot, ...]
     needs: tuple[tuple[int, ...], ...]  # GPUs by pool and slot
     _starts: tuple[datetime, ...]
+
+    @staticmethod
+    def month_of(at: datetime) -> Month:
+        return at.year, at.month
 
     def gpus(self, supply: Offer | Reservation) -> int:
         return supply.count * self.prices[supply.instance_type].gpus

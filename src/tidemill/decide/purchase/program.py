@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, datetime, timedelta
 
 from tidemill.decide.purchase.highs import INFINITE, Program, Solution
-from tidemill.decide.purchase.problem import Problem, dates, serving, serving_longer
-from tidemill.decide.purchase.question import HOUR
+from tidemill.decide.purchase.problem import Month, Problem, dates, serving, serving_longer
+from tidemill.decide.purchase.question import HOUR, PoolDemand
 from tidemill.spec.durations import MAX_INSTANCES_ON_A_DATE
 from tidemill.world import Reservation, SourceKind
 
@@ -117,7 +117,9 @@ class CoverProgram:
     def _choices(self) -> None:
         problem = self.problem
         for number, offer in enumerate(problem.offers):
-            pools = problem.users(offer)
+            pools = [
+                pool for pool in problem.users(offer) if _affordable(problem.demand[pool], offer.fee_usd)
+            ]
             for pool in pools:
                 column = self._program.column(offer.fee_usd, upper=1, whole=True)
                 self.take[number, pool] = column
@@ -290,24 +292,50 @@ class CoverProgram:
                 self._program.row(-INFINITE, max(0, left), dict(terms))
 
     def _ceilings(self) -> Iterable[Row]:
-        """Fees are paid now, hours on demand in the month in which they run."""
+        """Fees are paid when a purchase is made, hours on demand in the month in which they run. A pool's own
+        ceiling binds what is spent for it, on top of what is spent already, whoever spent it."""
         problem, ceilings = self.problem, self.problem.policy.ceilings
-        months: dict[tuple[int, int], dict[int, float]] = defaultdict(dict)
-        now = (problem.policy.now.year, problem.policy.now.month)
-        for (number, _), column in self.take.items():
-            months[now][column] = problem.offers[number].fee_usd
-        for one, column in zip(problem.extensions, self.extend, strict=True):
-            months[now][column] = one.fee_usd
-        for (pool, name, slot), column in self.on_demand.items():
-            usd_h, when = problem.prices[name].on_demand_usd_h, problem.slots[slot]
-            assert usd_h is not None
-            months[when.month][column] = usd_h * when.hours
-            if (pool, name, slot) in self.launch:
-                warm_up_h = problem.demand[pool].warm_up / HOUR
-                months[when.month][self.launch[pool, name, slot]] = usd_h * warm_up_h
+        months: dict[Month, dict[int, float]] = defaultdict(dict)
+        of_pool: dict[tuple[int, Month], dict[int, float]] = defaultdict(dict)
+        for pool, month, column, usd in self._payments():
+            months[month][column] = usd
+            if pool is not None and problem.demand[pool].monthly_usd is not None:
+                of_pool[pool, month][column] = usd
+        spent_usd = {problem.month_of(problem.policy.now): ceilings.spent_usd}
         for month, terms in months.items():
-            left = ceilings.monthly_usd - (ceilings.spent_usd if month == now else 0)
-            yield 0, max(0.0, left), terms
+            yield 0, max(0.0, ceilings.monthly_usd - spent_usd.get(month, 0.0)), terms
+        for (pool, month), terms in of_pool.items():
+            yield 0, max(0.0, (problem.demand[pool].monthly_usd or 0) - spent_usd.get(month, 0.0)), terms
         if ceilings.whole_usd is not None:
             everything = {c: usd for terms in months.values() for c, usd in terms.items()}
             yield 0, max(0.0, ceilings.whole_usd), everything
+
+    def _payments(self) -> Iterable[tuple[int | None, Month, int, float]]:
+        """Pool (None: of a block that several share), month, column, dollars for one of it."""
+        problem = self.problem
+        for (number, pool), column in self.take.items():
+            offer = problem.offers[number]
+            paid_at = _paid_at(problem, problem.demand[pool].buy_ahead, offer.start)
+            yield pool, problem.month_of(paid_at), column, offer.fee_usd
+        for one, column in zip(problem.extensions, self.extend, strict=True):
+            block = problem.extended(one)
+            assert block.end is not None
+            users = problem.users(block)
+            ahead = problem.demand[users[0]].buy_ahead if users else None
+            month = problem.month_of(_paid_at(problem, ahead, block.end))
+            yield users[0] if len(users) == 1 else None, month, column, one.fee_usd
+        for (pool, name, slot), column in self.on_demand.items():
+            usd_h, when = problem.prices[name].on_demand_usd_h, problem.slots[slot]
+            assert usd_h is not None
+            yield pool, when.month, column, usd_h * when.hours
+            if (pool, name, slot) in self.launch:
+                warm_up_h = problem.demand[pool].warm_up / HOUR
+                yield pool, when.month, self.launch[pool, name, slot], usd_h * warm_up_h
+
+
+def _affordable(pool: PoolDemand, fee_usd: int) -> bool:
+    return pool.per_purchase_usd is None or fee_usd <= pool.per_purchase_usd
+
+
+def _paid_at(problem: Problem, buy_ahead: timedelta | None, start: datetime) -> datetime:
+    return problem.policy.now if buy_ahead is None else max(problem.policy.now, start - buy_ahead)

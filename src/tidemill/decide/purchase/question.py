@@ -35,6 +35,10 @@ class PoolDemand:
     one_zone: bool = False  # multi-node work: at any instant only what stands in one zone counts
     warm_up: timedelta = timedelta(0)
     wind_down: timedelta = timedelta(minutes=30)
+    # A purchase is made this long before it starts, and its fee counts in that month; None: at once.
+    buy_ahead: timedelta | None = None
+    per_purchase_usd: int | None = None  # ceilings of its own, where they are lower than those of the whole
+    monthly_usd: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ class ExtensionOffer:
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """Money that may go out. Fees count in the month they are paid (now), hours on demand when they run."""
+    """Money that may go out. Fees count in the month they are paid, hours on demand when they run."""
 
     per_purchase_usd: int
     monthly_usd: int
