@@ -72,7 +72,8 @@ class Actor:
                 return self.buyer.submit(intent)
             case SettlePurchase(intent, outcome, ids, fee_usd, reason):
                 settled = replace(
-                    intent, state=PurchaseState(outcome), state_at=self._clock.now(),
+                    intent, state=(state := PurchaseState(outcome)),
+                    state_at=intent.state_at if state is intent.state else self._clock.now(),
                     reservation_ids=ids, fee_usd=fee_usd, note=reason,
                 )  # fmt: skip
                 self._ledger.advance(intent, settled)
@@ -102,11 +103,11 @@ class Actor:
                 cluster.delete(pod, grace_s, disruption=True)
             case Recreate(pod):
                 cluster.delete(pod, None, disruption=True)
-            case Terminate(instance_id):
             case RestartWorkload(workload, token):
                 cluster.restart(workload, token)
             case ScaleWorkload(workload, replicas, added, going):
                 cluster.scale(workload, replicas, added, going)
+            case Terminate(instance_id):
                 self._cloud.terminate(instance_id)
             case RemoveNode(node):
                 cluster.remove_node(node)
