@@ -6,14 +6,15 @@ A tick recomputes everything from what is true now. Events only wake it; losing 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from tidemill.act import Actor
+from tidemill.advising import Advisor, Beside
 from tidemill.decide import decide
-from tidemill.decide.overflow import PREPAID, usd_per_hour
 from tidemill.errors import PortError
+from tidemill.metering import Meter
 from tidemill.observe import Observer
 from tidemill.plan import (
     Admit,
@@ -27,7 +28,7 @@ from tidemill.plan import (
 )
 from tidemill.ports import Clock, Cloud, Cluster, Ledger
 from tidemill.spec import Spec
-from tidemill.world import CostLine, InstanceState, World
+from tidemill.world import World
 
 log = logging.getLogger("tidemill.engine")
 
@@ -63,11 +64,13 @@ class Engine:
         ledger: Ledger,
         *,
         decide: Decide = decide,
+        beside: Beside | None = None,
     ) -> None:
         self._spec, self._clock, self._ledger, self._decide = spec, clock, ledger, decide
         self._observer = Observer(clock, cloud, cluster, ledger, spec.platform.spec.deployment)
         self._actor = Actor(spec, clock, cloud, cluster, ledger)
-        self._metered: dict[str, bool] = {}
+        self._advisor = Advisor(spec, beside)
+        self._meter = Meter(spec, ledger)
         self._last_world: World | None = None
         self._last_plan = Plan()
 
@@ -76,11 +79,13 @@ class Engine:
         # 1 observe: what is true now
         try:
             buyer = self._actor.buyer
-            world = self._observer.look(buyer.searches.values(), buyer.extension_searches.values())
+            uses = self._meter.uses(self._last_world)
+            world = self._observer.look(buyer.searches.values(), buyer.extension_searches.values(), uses)
         except PortError as error:
             log.warning("cannot observe: %s", error)
             return None
-        self._meter(world)
+        self._meter.read(world)
+        world = self._advisor.attend(world)
         # 2 decide: what to do about it, unless it is the very world that asked for nothing a while ago
         plan = self._last_plan if self._is_unchanged(world) else self._decide(self._spec, world)
         self._last_world, self._last_plan = world, plan
@@ -113,42 +118,16 @@ class Engine:
             and (world.launches, world.purchases, world.searches, world.extension_searches)
             == (last.launches, last.purchases, last.searches, last.extension_searches)
             and (world.extensions, world.uses) == (last.extensions, last.uses)
+            and world.advice is last.advice
             and (world.ledger_ok, world.cloud_ok) == (last.ledger_ok, last.cloud_ok)
         )
 
     def _next(self, now: datetime, plan: Plan, outcomes: tuple[Outcome, ...]) -> datetime:
         wake_at = min(now + RESYNC, plan.wake_at or now + RESYNC)
+        if self._advisor.busy:  # it tells nobody when it is done
+            wake_at = min(wake_at, now + AFTER_ACTING)
         if all(isinstance(outcome.action, _LEADS_NOWHERE) and not outcome.error for outcome in outcomes):
             return wake_at
         # A refused launch or purchase was written down: what is decided next is something else, at once.
         failed = all(o.error and not isinstance(o.action, Launch | SubmitPurchase) for o in outcomes)
         return min(wake_at, now + (AFTER_FAILING if failed else AFTER_ACTING))
-
-    def _meter(self, world: World) -> None:
-        """Write down what is paid by the hour when it starts and when it ends, or when AWS knows it no more."""
-        try:
-            for line in self._lines(world):
-                self._ledger.meter(line)
-                self._metered[line.instance_id] = line.until is not None
-        except PortError as error:
-            log.warning("cannot meter, next tick again: %s", error)
-
-    def _lines(self, world: World) -> Iterator[CostLine]:
-        owner = self._spec.platform.spec.deployment
-        seen = set()
-        for node in world.nodes:
-            instance = node.instance
-            if instance is None or instance.owner != owner or instance.source.kind in PREPAID:
-                continue
-            seen.add(instance.id)
-            ended = instance.state in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
-            if self._metered.get(instance.id) is not ended:
-                price = usd_per_hour(self._spec, instance.instance_type, instance.source.kind)
-                until = world.now if ended else None
-                yield CostLine(
-                    instance.id, instance.pool, instance.source.kind, price, instance.launched_at, until
-                )
-        # One that ended while nobody looked: AWS has forgotten it. Counted up to now, which errs on the dear side.
-        for line in self._ledger.metered() if world.cloud_ok else ():
-            if line.instance_id not in seen:
-                yield replace(line, until=world.now)

@@ -18,6 +18,7 @@ from typing import Protocol
 from tidemill.alerts import Alert, Delivery, Raised
 from tidemill.world import (
     Adoption,
+    BlockHours,
     CostLine,
     DisruptionBudget,
     Extension,
@@ -209,6 +210,12 @@ class Ledger(Protocol):
     def meter(self, line: CostLine) -> None:
         """Insert or replace the line of an instance paid by the hour."""
         ...
+
+    def write_block_hours(self, lines: tuple[BlockHours, ...]) -> None:
+        """Insert or replace by block, pool and team, all together."""
+        ...
+
+    def block_hours(self) -> tuple[BlockHours, ...]: ...
 
     def metered(self) -> tuple[CostLine, ...]:
         """Lines of instances that have not ended as far as the ledger knows."""

@@ -223,6 +223,7 @@ class Pod:
     held_by_others: bool = False  # somebody else's gate or suspend: not demand yet
     pinned_to: str = ""  # a source label, once admitted
     node: str = ""  # name of the Kubernetes node it is bound to
+    bound_at: datetime | None = None  # when the scheduler gave it its node
     started_at: datetime | None = None
     ready: bool = False
     ready_at: datetime | None = None  # when it last became Ready
@@ -367,6 +368,17 @@ class PurchaseIntent:
     note: str = ""
     extends: str = ""  # the reservation an extension is for; empty: a new block
     offer_id: str = ""  # what was submitted: an extension takes no tags and is looked up by it
+
+
+@dataclass(frozen=True, slots=True)
+class BlockHours:
+    """Accelerator hours of a block: those a team's pods had, or, on the line without a team, all there were."""
+
+    reservation_id: str
+    pool: str
+    team: str = ""
+    used_h: float = 0.0
+    held_h: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

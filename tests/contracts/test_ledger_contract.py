@@ -13,7 +13,7 @@ from tests.engine.ports import Hands
 from tidemill.errors import Refused
 from tidemill.ports import Ledger
 from tidemill.store.memory import MemoryLedger
-from tidemill.world import CostLine, LaunchState, PurchaseState, SourceKind
+from tidemill.world import Adoption, BlockHours, CostLine, LaunchState, PurchaseState, SourceKind
 
 KEY = ("g6", SourceKind.ON_DEMAND)
 
@@ -190,3 +190,37 @@ def test_the_fees_of_this_month_are_spent(ledger: Ledger):
 def test_a_fee_in_doubt_counts_as_spent(ledger: Ledger, state: str):
     ledger.propose(intent(state, fee_usd=25_000, state_at=NOW))
     assert ledger.spending(NOW).fees_usd == 25_000
+
+
+@pytest.mark.requirement("CB-4")
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("proposed", "submitted"), ("refused", "approved"), ("voided", "submitted"), ("confirmed", "submitted"),
+     ("unknown", "submitted"), ("unknown", "approved"), ("failed", "submitted")],
+)  # fmt: skip
+def test_a_move_that_is_not_in_the_table_is_refused(ledger: Ledger, before: str, after: str):
+    """Whatever bug asks for it: what was refused is not bought, and what may have been bought is not submitted."""
+    ledger.propose(intent(before, state_at=NOW))
+    with pytest.raises(Refused, match=f"is {before} and cannot become {after}"):
+        ledger.advance(intent(before, state_at=NOW), intent(after, state_at=NOW))
+    assert ledger.purchases() == (intent(before, state_at=NOW),)
+
+
+@pytest.mark.requirement("CB-17")
+def test_an_adoption_says_who_and_for_which_pool_and_can_be_changed(ledger: Ledger):
+    first = Adoption("cr-1", "p5", "ana", NOW)
+    ledger.adopt(first)
+    ledger.adopt(first)
+    assert ledger.adoptions() == (first,)
+    moved = replace(first, pool="p5e", who="bo")
+    ledger.adopt(moved)
+    assert ledger.adoptions() == (moved,)
+
+
+@pytest.mark.requirement("PE-16")
+def test_accelerator_hours_are_kept_by_block_pool_and_team(ledger: Ledger):
+    held, used = BlockHours("cr-1", "p5", "", 0.0, 64.0), BlockHours("cr-1", "p5", "vision", 12.5)
+    ledger.write_block_hours((held, used))
+    more = replace(used, used_h=13.25)
+    ledger.write_block_hours((more,))
+    assert ledger.block_hours() == (held, more)

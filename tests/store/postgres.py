@@ -67,6 +67,13 @@ class Server:
         self.execute(f"CREATE DATABASE {name}")
         return f"postgresql://tidemill@127.0.0.1:{self.port}/{name}"
 
+    def require_password(self, user: str, password: str) -> None:
+        """A user who may do everything here, and must say the password to do it."""
+        self.execute(f"CREATE ROLE {user} LOGIN SUPERUSER PASSWORD '{password}'")
+        rules = self._folder / "data" / "pg_hba.conf"
+        rules.write_text(f"host all {user} 127.0.0.1/32 scram-sha-256\n{rules.read_text()}")
+        self.execute("SELECT pg_reload_conf()")
+
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
         import psycopg
 

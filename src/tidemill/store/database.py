@@ -7,7 +7,7 @@ what is in the tables.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ from tidemill.errors import OutcomeUnknown, Retryable, SpecError
 WAIT_S = 10
 # Any number will do, as long as every Tidemill asks for the same one: "tide" in ASCII.
 _ADVISORY_LOCK = 0x74696465
+# postgresql://USER@HOST/NAME?password_file=/run/secrets/ledger
+PASSWORD_FILE = "password_file"
 _OUR_MISTAKES = (DataError, IntegrityError, NotSupportedError, ProgrammingError)
 
 
@@ -140,8 +142,21 @@ def postgresql(url: URL, *, read_only: bool = False) -> Database:
     }
     options = " ".join(f"-c {name}={value}" for name, value in settings.items())
     arguments = {"connect_timeout": WAIT_S, "options": options, "application_name": "tidemill"}
+    secret = url.query.get(PASSWORD_FILE)
+    address = url.set(drivername="postgresql+psycopg").difference_update_query([PASSWORD_FILE])
     # Asked before use: a connection that died in the pool is replaced, not reported.
-    engine = create_engine(
-        url.set(drivername="postgresql+psycopg"), connect_args=arguments, pool_pre_ping=True
-    )
+    engine = create_engine(address, connect_args=arguments, pool_pre_ping=True)
+    if secret is not None:
+        event.listen(engine, "do_connect", _with_password_of(Path(str(secret))))
     return Database(engine)
+
+
+def _with_password_of(file: Path) -> Callable[..., None]:
+    def connect(_dialect: object, _record: object, _args: object, parameters: dict[str, Any]) -> None:
+        """Read for every new connection: a rotated password is taken up without a restart."""
+        try:
+            parameters["password"] = file.read_text(encoding="utf-8").rstrip("\n")
+        except OSError as error:
+            raise Retryable(f"the ledger's password cannot be read from {file}: {error.strerror}") from error
+
+    return connect

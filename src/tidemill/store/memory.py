@@ -11,6 +11,7 @@ from tidemill.store.memory_alerts import MemoryAlerts
 from tidemill.store.months import Month, by_month, month_of
 from tidemill.world import (
     Adoption,
+    BlockHours,
     CostLine,
     LaunchIntent,
     LaunchState,
@@ -30,6 +31,7 @@ class MemoryLedger:
         self.deployment = deployment
         self.durable = outlives_the_engine
         self._adoptions: dict[str, Adoption] = {}
+        self._block_hours: dict[tuple[str, str, str], BlockHours] = {}
         self._launches: dict[str, LaunchIntent] = {}
         self._purchases: dict[str, PurchaseIntent] = {}
         self._running: dict[str, CostLine] = {}
@@ -65,6 +67,12 @@ class MemoryLedger:
 
     def adoptions(self) -> tuple[Adoption, ...]:
         return tuple(self._adoptions.values())
+
+    def write_block_hours(self, lines: tuple[BlockHours, ...]) -> None:
+        self._block_hours |= {(one.reservation_id, one.pool, one.team): one for one in lines}
+
+    def block_hours(self) -> tuple[BlockHours, ...]:
+        return tuple(self._block_hours.values())
 
     def meter(self, line: CostLine) -> None:
         ended = self._ended.get(line.instance_id)

@@ -1,6 +1,7 @@
 """Opens a ledger by its address: `sqlite:////var/lib/tidemill/ledger.db`, `postgresql://…`, or `memory:`.
 
-The databases are imported only when one is opened.
+`postgresql://…?password_file=PATH` keeps the password in a file, which is read for every new connection. The
+databases are imported only when one is opened.
 """
 
 from __future__ import annotations

@@ -10,7 +10,16 @@ from typing import Any
 from sqlalchemy import RowMapping
 
 from tidemill.store.months import by_month
-from tidemill.world import Adoption, CostLine, Envelope, LaunchIntent, PurchaseIntent, Source, Verdict
+from tidemill.world import (
+    Adoption,
+    BlockHours,
+    CostLine,
+    Envelope,
+    LaunchIntent,
+    PurchaseIntent,
+    Source,
+    Verdict,
+)
 
 
 def launch_row(intent: LaunchIntent) -> dict[str, Any]:
@@ -39,6 +48,10 @@ def verdict_of(row: RowMapping) -> Verdict:
 
 def adoption_of(row: RowMapping) -> Adoption:
     return Adoption(**_taken(Adoption, row))
+
+
+def block_hours_of(row: RowMapping) -> BlockHours:
+    return BlockHours(**_taken(BlockHours, row))
 
 
 def cost_row(line: CostLine) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from tidemill.store.columns import Document, Instant, Names, OneOf, RowNumber, S
 from tidemill.world import LaunchState, PurchaseState, SourceKind
 
 # Every version there was, oldest first. The last is what this code reads and writes.
-REVISIONS = ("0001", "0002", "0003", "0004")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005")
 
 metadata = MetaData(
     naming_convention={
@@ -183,6 +183,22 @@ heartbeats = Table(
     metadata,
     Column("who", String, primary_key=True),
     Column("at", Instant, nullable=False),
+)
+
+# Accelerator hours of blocks by team; on the line without a team all there were. A running sum, not money: no audit.
+block_hours = Table(
+    "block_hours",
+    metadata,
+    Column("seq", RowNumber, primary_key=True),
+    Column("account", String, nullable=False),
+    Column("region", String, nullable=False),
+    Column("cluster", String, nullable=False),
+    Column("reservation_id", String, nullable=False),
+    Column("pool", String, nullable=False),
+    Column("team", String, nullable=False),
+    Column("used_h", Double, nullable=False),
+    Column("held_h", Double, nullable=False),
+    Index("ix_block_hours_line", "reservation_id", "pool", "team", unique=True),
 )
 
 # Instances paid by the hour, from `since` until they ended, and what that came to; both empty: running.

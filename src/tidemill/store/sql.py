@@ -24,6 +24,7 @@ from tidemill.store.memory import FAILURES_KEPT, refuse_a_wrong_move
 from tidemill.store.months import bounds, by_month, month_of
 from tidemill.store.rows import (
     adoption_of,
+    block_hours_of,
     cost_of,
     cost_row,
     document,
@@ -37,6 +38,7 @@ from tidemill.store.sql_alerts import SqlAlerts
 from tidemill.store.whose import Whose
 from tidemill.world import (
     Adoption,
+    BlockHours,
     CostLine,
     LaunchIntent,
     LaunchState,
@@ -217,12 +219,34 @@ class SqlLedger:
             # The first end told is the nearest to the truth; one that runs after all takes it back.
             if held == line or (held is not None and held.until is not None and line.until is not None):
                 return
-            place = connection.execute(
-                select(schema.ledger.c.account, schema.ledger.c.region, schema.ledger.c.cluster)
-            )
-            values = {**cost_row(line), **place.mappings().one()}
+            values = {**cost_row(line), **self._place(connection)}
             _put(connection, table, None if row is None else row["seq"], values)
             self._note(connection, "cost", line.instance_id, held, line)
+
+    def write_block_hours(self, lines: tuple[BlockHours, ...]) -> None:
+        table = schema.block_hours
+        with self._writing() as connection:
+            place = self._place(connection)
+            for one in lines:
+                key = and_(
+                    table.c.reservation_id == one.reservation_id,
+                    table.c.pool == one.pool,
+                    table.c.team == one.team,
+                )
+                seq = connection.execute(select(table.c.seq).where(key)).scalar()
+                values = {named.name: getattr(one, named.name) for named in fields(one)}
+                _put(connection, table, seq, {**values, **place})
+
+    def block_hours(self) -> tuple[BlockHours, ...]:
+        with self._database.read() as connection:
+            rows = connection.execute(
+                select(schema.block_hours).order_by(schema.block_hours.c.seq)
+            ).mappings()
+            return tuple(block_hours_of(row) for row in rows)
+
+    def _place(self, connection: Connection) -> dict[str, Any]:
+        whose = schema.ledger.c
+        return dict(connection.execute(select(whose.account, whose.region, whose.cluster)).mappings().one())
 
     def metered(self) -> tuple[CostLine, ...]:
         table = schema.cost_lines

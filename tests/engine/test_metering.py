@@ -1,0 +1,75 @@
+"""Accelerator hours of blocks: sampled, by team, kept in the ledger, and judged only where a plan asks."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.decide.builders import block, node, plan, pod
+from tests.decide.purchases import buying
+from tests.engine.ports import Outside
+from tidemill.world import Adoption, BlockHours
+
+pytestmark = pytest.mark.requirement("PE-16")
+
+
+def running(**extend: object) -> Outside:
+    """A block of four nodes of eight GPUs, one of which a team's pod has."""
+    outside = Outside(buying(document=plan(extend=extend)))
+    outside.cloud.held = [block("cr-1", ends_in="30d", count=4)]
+    outside.books.adopt(Adoption("cr-1", "p5", "ana", outside.clock.now()))
+    one = node("i-1")
+    outside.has(one)
+    outside.cluster.pods = [pod("a", on=one, gpus=8, team="vision")]
+    return outside
+
+
+def watch(outside: Outside, *minutes: int) -> None:
+    engine = outside.engine()
+    engine.tick()
+    for more in minutes:
+        outside.clock.pass_time(minutes=more)
+        engine.tick()
+
+
+def lines(outside: Outside) -> dict[str, BlockHours]:
+    return {one.team: one for one in outside.books.block_hours()}
+
+
+def test_hours_are_counted_by_team_and_all_a_block_holds_without_one():
+    outside = running()
+    watch(outside, *[10] * 6)
+    assert lines(outside)["vision"].used_h == pytest.approx(8.0)
+    assert lines(outside)[""].held_h == pytest.approx(32.0)
+
+
+def test_a_new_engine_goes_on_where_the_last_one_stopped():
+    outside = running()
+    watch(outside, *[10] * 3)
+    watch(outside, *[10] * 3)
+    assert lines(outside)["vision"].used_h == pytest.approx(8.0)
+
+
+def test_time_nobody_looked_counts_as_neither_used_nor_held():
+    outside = running()
+    watch(outside, 10, 300, 10)
+    assert lines(outside)[""].held_h == pytest.approx(32 / 3)
+
+
+def test_only_a_plan_that_asks_sees_how_well_a_block_was_used():
+    outside = running(minUtilisation=0.5)
+    engine = outside.engine()
+    for _ in range(4):
+        engine.tick()
+        outside.clock.pass_time(minutes=10)
+    tick = engine.tick()
+    assert tick is not None
+    (use,) = tick.world.uses
+    assert (use.accelerators, use.used_h / use.held_h) == (32, pytest.approx(0.25))
+    plain = running()
+    engine = plain.engine()
+    for _ in range(3):
+        engine.tick()
+        plain.clock.pass_time(minutes=10)
+    tick = engine.tick()
+    assert tick is not None
+    assert tick.world.uses == ()
