@@ -32,6 +32,8 @@ from tidemill.world import (
 
 # A start-now block begins at an odd minute and ends on the grid, up to a day later than its length says.
 GRID_STEP = timedelta(days=1)
+# Nobody uses an older answer; each question is asked about another date, so they would pile up.
+KEPT = timedelta(hours=12)
 
 
 class Buyer:
@@ -45,7 +47,9 @@ class Buyer:
 
     def search(self, query: OfferQuery) -> str:
         offers = tuple(self._cloud.search_offers(query))
-        self.searches[query] = OfferSearch(query, self._clock.now(), offers)
+        now = self._clock.now()
+        self.searches = {asked: one for asked, one in self.searches.items() if now - one.at < KEPT}
+        self.searches[query] = OfferSearch(query, now, offers)
         return f"{len(offers)} offers"
 
     def search_extensions(self, query: ExtensionQuery) -> str:

@@ -93,7 +93,8 @@ def glimpse(rehearsal: Rehearsal) -> tuple[World, Plan]:
     observer = Observer(rehearsal.timeline, rehearsal.cloud, rehearsal.cluster, rehearsal.ledger, deployment)
     try:
         known = seen or World(rehearsal.timeline.now())
-        world = observer.look(known.searches, known.extension_searches, known.uses)
+        looked = observer.look(known.searches, known.extension_searches, known.uses)
+        world = replace(looked, advice=known.advice)
     except PortError:
         if seen is None:
             raise

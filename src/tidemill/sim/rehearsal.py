@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import cast
 
+from tidemill.advising import AtOnce, Beside
 from tidemill.decide import decide as the_decision
 from tidemill.engine import AFTER_FAILING, Decide, Engine, Tick
 from tidemill.errors import InvariantViolated, Refused
@@ -58,13 +59,14 @@ class Rehearsal:
         every_second: bool = False,
         verbose: bool = False,
         cloud: Callable[..., SimCloud] = SimCloud,
+        beside: Callable[[], Beside] = AtOnce,
     ) -> None:
         self.spec, self.scenario, self.seed = spec, scenario, seed
         self.start = scenario.spec.start
         self.end = self.start + scenario.spec.duration
         self.timeline = Timeline(self.start)
         self.journal = Journal(self.timeline.now)
-        self._decide, self._every_second = decide, every_second
+        self._decide, self._every_second, self._beside = decide, every_second, beside
         self._awake = True
         self._tick_at = self.start
         self._back_at = self.start
@@ -204,6 +206,7 @@ class Rehearsal:
             cast(Cluster, Crashing(self.cluster, points)),
             cast(Ledger, Crashing(self.ledger, points)),
             decide=self._decide,
+            beside=self._beside(),
         )
 
     def _lose_engine(self, duration: timedelta) -> None:

@@ -6,6 +6,7 @@ that nothing is bought. An approval binds an envelope, not an offer; the best of
 
 from __future__ import annotations
 
+from tidemill.decide.blocks.advised import follow_calendars
 from tidemill.decide.blocks.cover import cover
 from tidemill.decide.blocks.demand import promised
 from tidemill.decide.blocks.follow import follow
@@ -24,3 +25,4 @@ def follow_purchases(draft: Draft) -> None:
     for plan in draft.spec.plans.values():
         for window in plan.spec.demand:
             cover(draft, plan, window, by_window.get((plan.name, window.name), []), held)
+    follow_calendars(draft, by_window, held)

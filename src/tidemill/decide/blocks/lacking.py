@@ -63,7 +63,7 @@ def still_lacking(
     What is learned counts as the most it may be: an approved purchase is not voided because the queue is short today.
     """
     assert plan.spec.calendar is not None
-    demand = demand_of(spec, plan, most_learned_gpus(spec, plan.spec.calendar))
+    demand = demand_of(spec, plan.name, most_learned_gpus(spec, plan.spec.calendar))
     envelope = intent.envelope
     wait = -demand.wind_down if intent.extends else demand.warm_up
     start, until = max(envelope.latest_start + wait, now), envelope.earliest_end - demand.wind_down

@@ -6,8 +6,8 @@ blocks or intents changed. It is ready once every question has a fresh answer; t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 
@@ -31,6 +31,8 @@ from tidemill.world import ExtensionQuery, OfferQuery, PurchaseIntent, Reservati
 
 # Purchases come in flocks: after a change the next round waits for the others.
 REST = timedelta(minutes=10)
+# What is missing for no longer than this nobody can still buy a block for: EC2 sells from half an hour ahead.
+TOO_LATE = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +71,14 @@ def _wanted_from(spec: Spec, world: World, plan: CapacityPlan) -> datetime | Non
     assert calendar is not None
     if learned_of(calendar):
         return world.now
-    demand = demand_of(spec, plan, 0)
+    demand = demand_of(spec, plan.name, 0)
     # What is left between two blocks was weighed when they were bought; it is not asked about again.
     hand_over = demand.warm_up + demand.wind_down
     first = next(
         (
             step.start
             for step in missing_from_now(spec, world, plan)
-            if step.end - step.start > hand_over and step.end > world.now + demand.warm_up
+            if step.end - step.start > hand_over and step.end > world.now + demand.warm_up + TOO_LATE
         ),
         None,
     )
@@ -85,7 +87,7 @@ def _wanted_from(spec: Spec, world: World, plan: CapacityPlan) -> datetime | Non
 
 def missing_from_now(spec: Spec, world: World, plan: CapacityPlan) -> tuple[Step, ...]:
     learned_gpus = dict(world.advice.learned_gpus).get(plan.name, 0) if world.advice is not None else 0
-    whole = lacks(spec, plan, learned_gpus, world.reservations, world.purchases, on_grid(world.now))
+    whole = lacks(spec, plan.name, learned_gpus, world.reservations, world.purchases, on_grid(world.now))
     return since(whole, world.now)
 
 
@@ -93,14 +95,14 @@ def since(steps: tuple[Step, ...], now: datetime) -> tuple[Step, ...]:
     return tuple(Step(max(one.start, now), one.end, one.amount) for one in steps if one.end > now)
 
 
-def questions(spec: Spec, world: World, learned_gpus: dict[str, int]) -> Round:
+def questions(spec: Spec, world: World, learned_gpus: Mapping[str, int]) -> Round:
     """What a round at this instant must ask. The calendars share the bound by what is nearest."""
     offers: list[OfferQuery] = []
     extensions: list[ExtensionQuery] = []
     for plan in planned(spec):
         gpus = learned_gpus.get(plan.name, 0)
-        demand = demand_of(spec, plan, gpus)
-        whole = lacks(spec, plan, gpus, world.reservations, world.purchases, on_grid(world.now))
+        demand = demand_of(spec, plan.name, gpus)
+        whole = lacks(spec, plan.name, gpus, world.reservations, world.purchases, on_grid(world.now))
         missing = since(whole, world.now)
         offers += offer_queries(spec, demand, missing, world.now)
         extensions += extension_queries(plan, demand, missing, world)
@@ -119,23 +121,35 @@ def held_and_promised(
 ) -> tuple[Reservation, ...]:
     """Ours, and what was asked for and may still come."""
     owner = spec.platform.spec.deployment
-    return tuple(one for one in holdings(promised(reservations, purchases, owner), now) if one.owner == owner)
+    # What is to start as soon as somebody says yes counts from now: else it would be asked for twice.
+    at_once = {one.id: one.envelope.earliest_start for one in purchases if _is_planned(spec, one)}
+    return tuple(
+        replace(one, start=at_once[one.id]) if one.id in at_once else one
+        for one in holdings(promised(reservations, purchases, owner), now)
+        if one.owner == owner
+    )
+
+
+def _is_planned(spec: Spec, intent: PurchaseIntent) -> bool:
+    plan = spec.plans.get(intent.plan)
+    return plan is not None and plan.spec.calendar is not None
 
 
 @lru_cache(maxsize=64)
 def lacks(
     spec: Spec,
-    plan: CapacityPlan,
+    plan_name: str,
     learned_gpus: int,
     reservations: tuple[Reservation, ...],
     purchases: tuple[PurchaseIntent, ...],
     day: datetime,
 ) -> tuple[Step, ...]:
     """Of one plan, over its horizon from a grid instant on; remembered, because most ticks change nothing of it."""
-    assert plan.spec.calendar is not None
+    calendar = spec.plans[plan_name].spec.calendar
+    assert calendar is not None
     held = held_and_promised(spec, reservations, purchases, day)
-    until = day + plan.spec.calendar.horizon + timedelta(days=1)
-    return lacking(spec, demand_of(spec, plan, learned_gpus), held, day, until)
+    until = day + calendar.horizon + timedelta(days=1)
+    return lacking(spec, demand_of(spec, plan_name, learned_gpus), held, day, until)
 
 
 def basis(

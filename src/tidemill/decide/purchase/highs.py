@@ -101,6 +101,15 @@ class Program:
         return model
 
 
+def without_solver() -> str:
+    """Why nothing can be planned; empty: the solver is there."""
+    try:
+        _highspy()
+    except SpecError as missing:
+        return str(missing)
+    return ""
+
+
 def _highspy() -> Any:
     try:
         import highspy

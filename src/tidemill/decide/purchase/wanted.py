@@ -46,7 +46,8 @@ def planned(spec: Spec) -> tuple[CapacityPlan, ...]:
 
 
 @lru_cache(maxsize=256)
-def demand_of(spec: Spec, plan: CapacityPlan, learned_gpus: int) -> PoolDemand:
+def demand_of(spec: Spec, plan_name: str, learned_gpus: int) -> PoolDemand:
+    plan = spec.plans[plan_name]
     calendar = plan.spec.calendar
     assert calendar is not None
     pool = spec.pools.get(plan.spec.pool)

@@ -89,7 +89,10 @@ def _objects(action: Action, pods: dict[str, Pod]) -> list[str]:
     if isinstance(action, SearchExtensions):
         return [f"{action.query.reservation_id} for {action.query.duration}"]
     if isinstance(action, SearchOffers):
-        return [f"{action.query.count} x {action.query.instance_type} for {action.query.duration}"]
+        query = action.query  # another day is another question
+        return [
+            f"{query.count} x {query.instance_type} for {query.duration} until {query.latest_end:%Y-%m-%d}"
+        ]
     if hasattr(action, "intent"):
         return [getattr(action.intent, "window", action.intent.id)]
     if hasattr(action, "intent_id"):
