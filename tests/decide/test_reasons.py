@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -122,3 +123,20 @@ def test_a_pod_of_a_closed_batch_is_told_that_a_node_comes():
     plan = decide(spec(hourly_pool("p5", "p5.48xlarge")), world(fresh))
     assert not of(plan, Launch)
     assert why(plan, fresh).code == "launching"
+
+
+def test_the_reason_does_not_change_before_the_plan_said_that_it_could():
+    waits = pod("waits", gpus=8, expected="1h")
+    there = node()
+    at = world(block(ends_in="4h", count=1), there, pod("busy", gpus=8, on=there, expected="8h"), waits)
+    documents = spec(pool())
+    first = decide(documents, at)
+    assert "taken" in why(first, waits).reason
+    changed = next(
+        minute
+        for minute in range(240)
+        if why(decide(documents, replace(at, now=ahead(f"{minute}m"))), waits).reason
+        != why(first, waits).reason
+    )
+    assert first.wake_at is not None
+    assert first.wake_at <= ahead(f"{changed}m")

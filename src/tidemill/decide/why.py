@@ -43,7 +43,9 @@ class Explainer:
         self._pairs: list[tuple[PoolTemplate, set[tuple[datetime, End]]]] | None = None
 
     def explain(self, item: Item) -> None:
-        answer = self._recall(item) or self._work_out(item)
+        longest, answer = self._recall(item) or self._work_out(item)
+        # As time passes sources last less long: one that would just do is too short a second after this.
+        self._draft.wake(self._draft.now + (longest - item.need) + timedelta(seconds=1))
         sentence = answer.sentence
         if answer.timed:
             sentence = sentence.replace(_NEED, format_duration(item.need))
@@ -58,13 +60,14 @@ class Explainer:
         for pod in item.pods:
             self._draft.hold(pod, answer.code, sentence, earliest)
 
-    def _recall(self, item: Item) -> Answer | None:
+    def _recall(self, item: Item) -> tuple[timedelta, Answer] | None:
         for shortest, longest, answer in self._known.get(item.kind, ()):
             if shortest < item.need <= longest:
-                return answer
+                return longest, answer
         return None
 
-    def _work_out(self, item: Item) -> Answer:
+    def _work_out(self, item: Item) -> tuple[timedelta, Answer]:
+        """The answer, and how much time an item like it could ask for and still get it."""
         answers = [_ask(self._draft, item, one, self._found) for one in self._draft.templates.values()]
         best = max(answers, key=lambda answer: answer.closeness, default=None)
         if best is None:
@@ -72,7 +75,7 @@ class Explainer:
         less, more = self._slack(item)
         known = self._known.setdefault(item.kind, [])
         known.append((item.need - less, item.need + more, best))
-        return best
+        return item.need + more, best
 
     def _slack(self, item: Item) -> tuple[timedelta, timedelta]:
         """By how much less and more time an item could ask for and still meet the same sources that last."""
