@@ -12,7 +12,7 @@ import pytest
 
 from tidemill import __version__, cli
 from tidemill.cli import VERBS, Verb, main
-from tidemill.errors import NoCapacity, Refused, SpecError
+from tidemill.errors import NoCapacity, OutcomeUnknown, Refused, SpecError
 
 
 def run_python(code: str) -> subprocess.CompletedProcess[str]:
@@ -82,7 +82,13 @@ def test_a_verb_like_no_other_is_answered_with_the_list(capsys):
 
 
 @pytest.mark.parametrize(
-    ("error", "code"), [(SpecError("bad words"), 2), (Refused("bad words"), 1), (NoCapacity("bad words"), 1)]
+    ("error", "code"),
+    [
+        (SpecError("bad words"), 2),
+        (Refused("bad words"), 1),
+        (NoCapacity("bad words"), 1),
+        (OutcomeUnknown("bad words"), 3),
+    ],
 )
 def test_an_error_of_ours_is_a_message_and_an_exit_code(capsys, verb_that, error, code):
     verb_that(raising(error))

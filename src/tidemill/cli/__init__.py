@@ -2,7 +2,7 @@
 
 Importing this module must stay cheap: a verb is imported when it is called, never for `--help`.
 Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 failed (or the reader of
-our output went away), 2 the user's mistake, 130 interrupted.
+our output went away), 2 the user's mistake, 3 nobody knows whether it was done, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import click
 
 from tidemill import __version__
-from tidemill.errors import SpecError, TidemillError
+from tidemill.errors import OutcomeUnknown, SpecError, TidemillError
 
-EXIT_FAILED, EXIT_USER, EXIT_INTERRUPTED = 1, 2, 130
+EXIT_FAILED, EXIT_USER, EXIT_UNKNOWN, EXIT_INTERRUPTED = 1, 2, 3, 130
 
 
 class Verb(NamedTuple):
@@ -35,9 +35,17 @@ VERBS = {
     "plan": Verb("live", "plan", "Show what the engine would do next, and why."),
     "status": Verb("live", "status", "Show pools, nodes, blocks and what is waiting."),
     "why": Verb("live", "why", "Say in one sentence why a pod is pending."),
+    "offers": Verb("offers", "offers", "Search for Capacity Blocks; the cheapest per GPU-hour first."),
+    "buy": Verb("buy", "buy", "Buy an offer, or an intent that is approved."),
+    "approve": Verb("approve", "approve", "Approve or refuse purchases, or list those that wait."),
+    "extend": Verb("buy", "extend", "Buy more time on a block."),
+    "blocks": Verb("blocks", "blocks", "List every block: state, times, whose it is, what to do next."),
+    "adopt": Verb("blocks", "adopt", "Take in a block that was bought elsewhere."),
+    "settle": Verb("settle", "settle", "Say what became of a purchase whose outcome is unknown."),
     "ledger": Verb("ledger", "ledger", "List intents, approvals, money and the audit trail."),
     "alerts": Verb("alerts", "alerts", "List what people were told, and test where alerts go."),
     "watchdog": Verb("watchdog", "watchdog", "Alert when the engine is silent."),
+    "sim": Verb("sim", "sim", "A simulated AWS account in a file, to try all of this on."),
     "catalog": Verb("catalog", "catalog", "List instance types, what pods get of them, and prices."),
     "bench": Verb("bench", "bench", "Measure the packing of pods, and check what comes out."),
     "schema": Verb("documents", "schema", "Print the JSON Schema of the documents."),
@@ -56,6 +64,12 @@ class _Failed(click.ClickException):
 
 class _UserMistake(_Failed):
     exit_code = EXIT_USER
+
+
+class _InDoubt(_Failed):
+    """Not a failure that a script may answer by trying again."""
+
+    exit_code = EXIT_UNKNOWN
 
 
 class LazyGroup(click.Group):
@@ -93,8 +107,13 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except TidemillError as error:
-            failure = _UserMistake if isinstance(error, SpecError) else _Failed
-            raise failure(str(error)) from error
+            raise _failure_of(error)(str(error)) from error
+
+
+def _failure_of(error: TidemillError) -> type[_Failed]:
+    if isinstance(error, SpecError):
+        return _UserMistake
+    return _InDoubt if isinstance(error, OutcomeUnknown) else _Failed
 
 
 @click.command(

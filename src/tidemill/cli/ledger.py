@@ -1,17 +1,22 @@
-"""`tidemill ledger`: what a ledger says, for people and for programs. It looks in and changes nothing."""
+"""`tidemill ledger`: what a ledger says, for people and for programs; and `ledger rebuild`, where it was lost."""
 
 from __future__ import annotations
 
 import json
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from tidemill.cli.desk import FILES, JSON, SIM, YES
+from tidemill.errors import Refused
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from tidemill.store.rebuild import Rebuilt
     from tidemill.store.sql import AuditLine, SqlLedger
     from tidemill.world import PurchaseIntent
 
@@ -19,11 +24,28 @@ WIDTH_WITHOUT_TERMINAL = 140  # a pipe must not cut what a person greps for
 LATEST = 20
 
 
-@click.command()
+class _ShowFirst(click.Group):
+    """`tidemill ledger ADDRESS` shows it; the word in between need not be written."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_ShowFirst)
+def ledger() -> None:
+    """What the ledger says, and how to make it anew.
+
+    `tidemill ledger ADDRESS` is short for `tidemill ledger show ADDRESS`.
+    """
+
+
+@ledger.command()
 @click.argument("address", envvar="TIDEMILL_LEDGER")
 @click.option("--of", "subject", metavar="ID", help="Only this intent or instance, with its whole history.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: everything, the whole audit trail too.")
-def ledger(address: str, subject: str | None, as_json: bool) -> None:
+def show(address: str, subject: str | None, as_json: bool) -> None:
     """List intents, approvals, money and the audit trail.
 
     ADDRESS is that of the engine's ledger, such as sqlite:////var/lib/tidemill/ledger.db or
@@ -40,6 +62,83 @@ def ledger(address: str, subject: str | None, as_json: bool) -> None:
             _print(opened, subject, now)
     finally:
         opened.close()
+
+
+@ledger.command(short_help="Make a lost ledger anew from AWS.")
+@click.argument("address", envvar="TIDEMILL_LEDGER")
+@FILES
+@SIM
+@click.option("--adopt-tagged", is_flag=True, help="Adopt what carries our owner tag and no intent.")
+@YES
+@JSON
+def rebuild(
+    address: str, files: tuple[str, ...], sim: Path | None, adopt_tagged: bool, yes: bool, as_json: bool
+) -> None:
+    """Make the ledger at ADDRESS anew from what AWS shows: tags of reservations, history of extensions.
+
+    What carries our owner tag and an intent was bought and is written down so; what carries the owner tag alone is
+    listed, and adopted only with --adopt-tagged: anybody may write a tag. Who approved what is not to be found
+    again. A ledger that holds purchases is not lost, and is refused.
+    """
+    from tidemill.cli.asking import confirmed
+    from tidemill.cli.desk import open_desk
+    from tidemill.store.rebuild import rebuild as rebuilt_from
+    from tidemill.world import Adoption
+
+    desk = open_desk(files, sim, address)
+    try:
+        found = rebuilt_from(
+            desk.spec, desk.cloud.reservations(), desk.cloud.extensions(), who=desk.who, now=desk.now()
+        )
+        _check_it_is_lost(desk.ledger, found)
+        _print_found(found, adopt_tagged)
+        if not confirmed("Write this down?", yes=yes):
+            raise Refused("nothing was written down: you said no")
+        for intent in found.purchases:
+            desk.ledger.propose(intent)
+        for one in found.tagged if adopt_tagged else ():
+            desk.ledger.adopt(Adoption(one.id, one.pool, desk.who, desk.now()))
+        _tell_rebuilt(found, adopt_tagged, as_json)
+    finally:
+        desk.close()
+
+
+def _check_it_is_lost(ledger: SqlLedger, found: Rebuilt) -> None:
+    """Empty, or begun to be rebuilt by somebody who was interrupted: that can be gone on with."""
+    from tidemill.store.rebuild import NOTE
+
+    tagged = {one.id for one in found.tagged}
+    held = [one.id for one in ledger.purchases() if not one.note.startswith(NOTE)]
+    held += [one.reservation_id for one in ledger.adoptions() if one.reservation_id not in tagged]
+    if held:
+        raise Refused(f"this ledger is not lost: it holds {', '.join(held[:3])}{', …' if held[3:] else ''}")
+
+
+def _print_found(found: Rebuilt, adopt_tagged: bool) -> None:
+    for one in found.purchases:
+        ids = ", ".join(one.reservation_ids)
+        what = f"extension of {one.extends}" if one.extends else f"{ids}, {one.plan or 'no'} plan"
+        click.echo(f"  {one.id}  {one.state.value}  {what}, ${one.fee_usd:,}  ({one.note})", err=True)
+    for reservation in found.tagged:
+        then = "adopted" if adopt_tagged else "left alone: --adopt-tagged takes it in"
+        click.echo(f"  {reservation.id}  our owner tag and no intent: {then}", err=True)
+
+
+def _tell_rebuilt(found: Rebuilt, adopt_tagged: bool, as_json: bool) -> None:
+    from tidemill.store.rows import document
+
+    adopted = [one.id for one in found.tagged] if adopt_tagged else []
+    left = [one.id for one in found.tagged if one.id not in adopted]
+    if as_json:
+        told = {
+            "purchases": [document(one) for one in found.purchases],
+            "adopted": adopted,
+            "left_alone": left,
+        }
+        click.echo(json.dumps(told, indent=2))
+        return
+    alone = f"; left alone: {', '.join(left)}" if left else ""
+    click.echo(f"{len(found.purchases)} purchases written down, {len(adopted)} blocks adopted{alone}")
 
 
 def _document(ledger: SqlLedger, subject: str | None, now: datetime) -> dict[str, Any]:
@@ -104,7 +203,8 @@ def _purchases(purchases: list[PurchaseIntent]) -> Table:
         came = ", ".join(one.reservation_ids)
         what = f"extend {one.extends}: {what}" if one.extends else what
         table.add_row(
-            one.id, one.state.value, _at(one.state_at or one.proposed_at), f"{one.plan}/{one.window}", what,
+            one.id, one.state.value, _at(one.state_at or one.proposed_at),
+            f"{one.plan}/{one.window}" if one.plan else "by hand", what,
             fee, said, came,
         )  # fmt: skip
     return table

@@ -1,0 +1,32 @@
+"""What a block's fee comes to by the accelerator-hour, beside what the same hours cost on demand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from tidemill.catalog import InstanceType
+
+_HOUR = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPrice:
+    hours: float
+    usd_per_gpu_h: float
+    on_demand_usd_per_gpu_h: float | None  # None: the catalog knows no price
+
+    @property
+    def against_on_demand(self) -> float | None:
+        """-0.31: 31 % below the list price on demand."""
+        if not self.on_demand_usd_per_gpu_h:
+            return None
+        return self.usd_per_gpu_h / self.on_demand_usd_per_gpu_h - 1
+
+
+def block_price(kind: InstanceType, count: int, length: timedelta, fee_usd: int) -> BlockPrice:
+    """By the device: a GPU or a Neuron device. A type without any is counted by the instance."""
+    devices = kind.gpus or 1
+    hours = length / _HOUR
+    on_demand = None if kind.on_demand_usd_h is None else kind.on_demand_usd_h / devices
+    return BlockPrice(hours, fee_usd / (count * devices * hours), on_demand)

@@ -1,0 +1,119 @@
+"""`tidemill approve`: a person's yes or no to a proposed purchase. Who they are is AWS's word, not their own."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from tidemill.cli.asking import confirmed
+from tidemill.cli.deal import lines
+from tidemill.cli.desk import JSON, YES, Desk, at_the_desk
+from tidemill.cli.tables import console, table
+from tidemill.decide.blocks.granted import not_granted
+from tidemill.errors import Refused, SpecError
+from tidemill.shopping.proposal import expired
+from tidemill.store.rows import document
+from tidemill.store.verdicts import give_verdict
+from tidemill.world import PurchaseIntent, PurchaseState
+
+
+@click.command(short_help="Approve or refuse proposed purchases.")
+@click.argument("intent_ids", nargs=-1, metavar="[INTENT…]")
+@click.option("--refuse", is_flag=True, help="Say no. One no is enough.")
+@click.option("--note", default="", help="Why; kept with the word.")
+@YES
+@JSON
+@at_the_desk
+@click.pass_context
+def approve(
+    ctx: click.Context,
+    desk: Desk,
+    intent_ids: tuple[str, ...],
+    refuse: bool,
+    note: str,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Approve INTENT… (tp-…), or refuse it; without any, list those that wait.
+
+    An approval binds what is shown: type, count, window, zones and the highest fee, until it expires. Your identity
+    is what AWS says it is; whoever proposed a purchase cannot approve it.
+    """
+    if not intent_ids:
+        _list(desk, as_json)
+        return
+    decided, failed = [], False
+    for intent_id in dict.fromkeys(intent_ids):
+        try:
+            decided.append(_decide(desk, intent_id, approved=not refuse, note=note, yes=yes))
+        except (Refused, SpecError) as error:
+            if len(intent_ids) == 1:
+                raise
+            failed = True
+            click.echo(f"error: {error}", err=True)
+    _tell(desk, decided, as_json)
+    if failed:
+        ctx.exit(1)
+
+
+def _decide(desk: Desk, intent_id: str, *, approved: bool, note: str, yes: bool) -> PurchaseIntent:
+    intent = desk.purchase(intent_id)
+    for line in lines(desk.spec, intent, None, desk.ledger.spending(desk.now())):
+        click.echo(line, err=True)
+    click.echo(f"You are {desk.who}.", err=True)
+    if approved and not confirmed("Approve it?", yes=yes):
+        raise Refused("you said neither yes nor no: nothing was written down; --refuse says no")
+    return give_verdict(
+        desk.ledger, desk.spec.platform, intent, who=desk.who, approved=approved, at=desk.now(), note=note
+    )
+
+
+def _tell(desk: Desk, decided: list[PurchaseIntent], as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"purchases": [document(one) for one in decided]}, indent=2))
+        return
+    for one in decided:
+        if one.state is PurchaseState.APPROVED:
+            click.echo(f"{one.id} is approved. The engine buys it, or you do: tidemill buy {one.id}")
+        elif one.state is PurchaseState.REFUSED:
+            click.echo(f"{one.id} is refused.")
+        else:
+            click.echo(f"{one.id} has your yes; {_waits_for(desk, one)}")
+
+
+# --- those that wait ----------------------------------------------------------------------------------
+
+
+def _list(desk: Desk, as_json: bool) -> None:
+    waiting = [one for one in desk.ledger.purchases() if one.state is PurchaseState.PROPOSED]
+    if as_json:
+        click.echo(json.dumps({"waiting": [_row(desk, one) for one in waiting]}, indent=2))
+        return
+    if not waiting:
+        click.echo("no purchase waits for approval")
+        return
+    made = table("id", "what", "from", "until", "at most", "proposed by", "waits", "expires (UTC)")
+    for one in waiting:
+        envelope = one.envelope
+        what = (
+            f"{f'extend {one.extends}: ' if one.extends else ''}{envelope.count} x {envelope.instance_type}"
+        )
+        made.add_row(
+            one.id, what, f"{envelope.earliest_start:%Y-%m-%d %H:%M}", f"{envelope.earliest_end:%Y-%m-%d %H:%M}",
+            f"${envelope.max_fee_usd:,}", one.proposer, _waits_for(desk, one),
+            f"{envelope.expires_at:%Y-%m-%d %H:%M}",
+        )  # fmt: skip
+    console().print(made)
+
+
+def _row(desk: Desk, intent: PurchaseIntent) -> dict[str, Any]:
+    return {**document(intent), "waits_for": _waits_for(desk, intent)}
+
+
+def _waits_for(desk: Desk, intent: PurchaseIntent) -> str:
+    if expired(intent, desk.now()):
+        return "it has expired"
+    spending = desk.ledger.spending(desk.now())
+    return not_granted(desk.spec.platform, intent, spending) or "it may be bought"

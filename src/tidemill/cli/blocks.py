@@ -1,0 +1,152 @@
+"""`tidemill blocks` and `adopt`: every block the account can see, and taking in one that was bought elsewhere."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+
+import click
+
+from tidemill.cli.asking import confirmed
+from tidemill.cli.desk import JSON, YES, Desk, at_the_desk
+from tidemill.cli.tables import console, table
+from tidemill.cli.wishing import pool_named
+from tidemill.errors import PortError, Refused, SpecError
+from tidemill.report.holdings import Books, Holding, holdings
+from tidemill.report.rows import plain
+from tidemill.spec import names
+from tidemill.spec.match import matches
+from tidemill.world import Adoption, PurchaseIntent, PurchaseState
+
+
+@click.command(short_help="List every block and what is to be done.")
+@JSON
+@at_the_desk
+def blocks(desk: Desk, as_json: bool) -> None:
+    """List every Capacity Block of the account: state, times, whose it is, and what is to be done next.
+
+    Blocks bought elsewhere are listed as untracked; no tag makes one ours, only `tidemill adopt`. The deadline is when
+    its nodes must be drained: EC2's own time, or earlier where the pool's provisioner acts earlier.
+    """
+    found = _holdings(desk)
+    if as_json:
+        head = {
+            "at": plain(desk.now()),
+            "deployment": desk.deployment,
+            "region": desk.spec.platform.spec.region,
+        }
+        doubt = [one.id for one in _in_doubt(desk)]
+        click.echo(json.dumps({**head, "blocks": [plain(one) for one in found], "in_doubt": doubt}, indent=2))
+        return
+    _print(found)
+    for line in _not_shown(desk, found):
+        click.echo(line)
+    for one in _in_doubt(desk):
+        click.echo(f"{one.id} may have bought a block, and nobody knows yet: tidemill settle {one.id}")
+
+
+def _not_shown(desk: Desk, found: tuple[Holding, ...]) -> list[str]:
+    """Bought, and not yet in EC2's lists: they can be minutes late. One that ended is in none any more."""
+    shown = {one.id for one in found}
+    return [
+        f"{intent.id} bought {id_}; AWS does not list it yet"
+        for intent in desk.ledger.purchases()
+        if intent.state is PurchaseState.CONFIRMED and intent.envelope.earliest_end > desk.now()
+        for id_ in intent.reservation_ids
+        if id_ not in shown
+    ]
+
+
+def _in_doubt(desk: Desk) -> list[PurchaseIntent]:
+    return [
+        one
+        for one in desk.ledger.purchases()
+        if one.state in (PurchaseState.SUBMITTED, PurchaseState.UNKNOWN)
+    ]
+
+
+def _holdings(desk: Desk) -> tuple[Holding, ...]:
+    books = Books(desk.ledger.purchases(), desk.ledger.adoptions())
+    return holdings(desk.spec, desk.cloud.reservations(), desk.cloud.instances(), books, desk.now())
+
+
+def _print(found: tuple[Holding, ...]) -> None:
+    if not found:
+        click.echo("AWS shows no block.")
+        return
+    made = table(
+        "id", "type", "count", "zone", "state", "start (UTC)", "end", "drained by", "extend until", "whose",
+        "used", "next", right=("count",),
+    )  # fmt: skip
+    for one in found:
+        whose = f"{one.held}{f', {one.pool}' if one.pool else ''}"
+        strangers = f", {one.strangers} strangers'" if one.strangers else ""
+        made.add_row(
+            one.id, one.type, str(one.count), one.zone, one.state, _at(one.start), _at(one.end),
+            _at(one.deadline), _at(one.extendable_until), whose, f"{one.used}, {one.free} free{strangers}", one.next,
+        )  # fmt: skip
+    console().print(made)
+
+
+def _at(instant: datetime | None) -> str:
+    return "-" if instant is None else f"{instant:%m-%d %H:%M}"
+
+
+# --- adopting -----------------------------------------------------------------------------------------
+
+
+@click.command(short_help="Take in a block that was bought elsewhere.")
+@click.argument("block", metavar="BLOCK")
+@click.option("--pool", default="", metavar="NAME", help="The pool that uses it. Default: whichever may.")
+@YES
+@JSON
+@at_the_desk
+def adopt(desk: Desk, block: str, pool: str, yes: bool, as_json: bool) -> None:
+    """Take in BLOCK (cr-…), bought elsewhere or shared by another account: from then on the engine uses it.
+
+    It is written into the ledger with your identity, and tagged with the platform's owner tag where that is allowed;
+    EC2 lets nobody tag a block that another account shares.
+    """
+    found = next((one for one in _holdings(desk) if one.id == block), None)
+    if found is None:
+        raise SpecError(f"AWS shows no block '{block}'; list them: tidemill blocks")
+    _check_it_may(desk, found, pool)
+    click.echo(
+        f"{found.count} x {found.type} in {found.zone}, {found.state}, {_at(found.start)} to {_at(found.end)} UTC"
+        f"{f', for pool {pool}' if pool else ''}; {found.used} instances run on it, {found.free} are free",
+        err=True,
+    )
+    if not confirmed(f"Take {block} in as {desk.deployment}'s?", yes=yes):
+        raise Refused("not adopted: you said no")
+    desk.ledger.adopt(Adoption(block, pool, desk.who, desk.now()))
+    tagged = _tagged(desk, block, pool)
+    said = f"{block} is {desk.deployment}'s from now on{'' if tagged else '; it carries no tag of ours'}"
+    if as_json:
+        click.echo(
+            json.dumps({"id": block, "pool": pool, "who": desk.who, "tagged": tagged, "said": said}, indent=2)
+        )
+    else:
+        click.echo(said)
+
+
+def _check_it_may(desk: Desk, found: Holding, pool: str) -> None:
+    if found.held in ("bought", "adopted"):
+        raise Refused(f"{found.id} is ours already ({found.held})")
+    if found.held == "another's":
+        raise Refused(f"{found.id} carries the owner tag of deployment {found.owner}: it is not touched")
+    if found.state not in ("payment-pending", "scheduled", "active"):
+        raise Refused(f"{found.id} is {found.state}: there is nothing to take in")
+    if pool:
+        kind = desk.spec.catalog.types.get(found.type)
+        if kind is None or not matches(kind, pool_named(desk, pool).spec.requirements):
+            raise SpecError(f"pool {pool} does not allow {found.type}")
+
+
+def _tagged(desk: Desk, block: str, pool: str) -> bool:
+    tags = ((names.TAG_OWNER, desk.deployment), *(((names.TAG_POOL, pool),) if pool else ()))
+    try:
+        desk.cloud.tag_reservation(block, tags)
+    except (Refused, PortError) as error:
+        click.echo(f"not tagged: {error}", err=True)
+        return False
+    return True

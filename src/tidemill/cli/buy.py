@@ -1,0 +1,265 @@
+"""`tidemill buy` and `extend`: what it is and what it costs, a question, an intent, and the one place that spends.
+
+An offer or an extension becomes an intent in the ledger; who must approve is said; what may be bought is submitted
+through the same Buyer as the engine's. An outcome nobody knows is told as such, and never answered by trying again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+import click
+
+from tidemill.cli.asking import confirmed
+from tidemill.cli.desk import JSON, YES, Desk, at_the_desk
+from tidemill.cli.noted import Noted, recall
+from tidemill.cli.settle import look_again
+from tidemill.cli.submit import show, submit, tell
+from tidemill.cli.wishing import pool_named
+from tidemill.decide.blocks.granted import not_granted, over_budget
+from tidemill.errors import NoCapacity, Refused, SpecError
+from tidemill.observe import ours
+from tidemill.shopping.proposal import (
+    attempts,
+    block_intent,
+    expired,
+    extension_intent,
+    is_live,
+    same_block,
+    stands_in_the_way,
+)
+from tidemill.shopping.wish import crowded, held_by_date
+from tidemill.spec.durations import is_legal, nearest_legal
+from tidemill.spec.match import matches
+from tidemill.spec.units import format_duration, parse_duration
+from tidemill.world import ExtensionQuery, Offer, PurchaseIntent, PurchaseState, Reservation
+
+
+@click.command(short_help="Buy an offer, or an intent that is approved.")
+@click.argument("what", metavar="OFFER|INTENT")
+@click.option("--pool", metavar="NAME", help="The pool that will use it; needed where several could.")
+@click.option("--another", is_flag=True, help="Buy it although the same was bought, or may have been.")
+@YES
+@JSON
+@at_the_desk
+def buy(desk: Desk, what: str, pool: str | None, another: bool, yes: bool, as_json: bool) -> None:
+    """Buy OFFER (cb-…, as `tidemill offers` shows it), or INTENT (tp-…) that is approved.
+
+    Shows what it is, what it costs and who must approve, and asks. --yes skips the question, never the approval.
+    A block cannot be cancelled or refunded. Exits 1 where nothing was bought, 3 where nobody knows.
+    """
+    if what.startswith("tp-"):
+        _buy_intent(desk, what, yes=yes, as_json=as_json)
+    elif what.startswith("cb-"):
+        _buy_offer(desk, what, pool, another=another, yes=yes, as_json=as_json)
+    elif what.startswith("cr-"):
+        raise SpecError(
+            f"{what} is bought already: `tidemill extend` buys time on it, `tidemill adopt` takes it in"
+        )
+    else:
+        raise SpecError(
+            f"'{what}' is neither an offer (cb-…) nor an intent (tp-…); find offers: tidemill offers"
+        )
+
+
+@click.command(short_help="Buy more time on a block.")
+@click.argument("block", metavar="BLOCK")
+@click.option("--by", metavar="TIME", required=True, help="1d to 14d, then whole weeks up to 182d.")
+@click.option("--another", is_flag=True, help="Although the same was bought before, or may have been.")
+@YES
+@JSON
+@at_the_desk
+def extend(desk: Desk, block: str, by: str, another: bool, yes: bool, as_json: bool) -> None:
+    """Buy more time on BLOCK (cr-…): its nodes stay, nothing boots and nothing moves.
+
+    EC2 sells it from 56 days to 1 hour before the end, one extension at a time, if it has the capacity. The end moves
+    only when it is paid. Shows, asks and needs approval as `tidemill buy` does.
+    """
+    found = _ours(desk, block)
+    offers = desk.cloud.search_extensions(ExtensionQuery(block, _length(by)))
+    if not offers:
+        raise NoCapacity(
+            f"EC2 sells no {by} more of {block} now. A new block can follow it: tidemill offers "
+            f"{found.instance_type} --count {found.count} --duration {by} --start {found.end:%Y-%m-%d}"
+        )
+    offer = min(offers, key=lambda one: (one.fee_usd, one.id))
+
+    def intent(attempt: int) -> PurchaseIntent:
+        return extension_intent(
+            desk.spec.platform, found, offer, proposer=desk.who, now=desk.now(), attempt=attempt
+        )
+
+    _propose_and_buy(
+        desk, _Wanted(offer.id, offer.fee_usd, intent), another=another, yes=yes, as_json=as_json
+    )
+
+
+# --- an offer -----------------------------------------------------------------------------------------
+
+
+def _buy_offer(
+    desk: Desk, offer_id: str, pool: str | None, *, another: bool, yes: bool, as_json: bool
+) -> None:
+    noted = recall(offer_id)
+    if noted is None:
+        raise SpecError(f"{offer_id} is not an offer you were shown lately; search again: tidemill offers")
+    offer = _offered_again(desk, noted)
+    used_by = _pool_for(desk, offer.instance_type, pool)
+    why_not = crowded(held_by_date(desk.cloud.reservations()), offer.count, offer.start, offer.end)
+    if why_not:
+        raise Refused(why_not)
+
+    def intent(attempt: int) -> PurchaseIntent:
+        return block_intent(
+            desk.spec.platform, offer, noted.question.duration, pool=used_by, proposer=desk.who, now=desk.now(),
+            attempt=attempt,
+        )  # fmt: skip
+
+    _propose_and_buy(
+        desk, _Wanted(offer.id, offer.fee_usd, intent), another=another, yes=yes, as_json=as_json
+    )
+
+
+def _offered_again(desk: Desk, noted: Noted) -> Offer:
+    """What EC2 says of it now: a note of it is no more than a hint."""
+    seen = noted.offer
+    alike = [one for one in desk.cloud.search_offers(noted.question.query) if same_block(seen, one)]
+    if not alike:
+        raise NoCapacity(f"{seen.id} is no longer sold; search again: tidemill offers {seen.instance_type}")
+    offer = min(alike, key=lambda one: (one.id != seen.id, one.fee_usd, one.id))
+    if offer.id != seen.id:
+        click.echo(f"{seen.id} is gone; the same block is sold as {offer.id}", err=True)
+    if offer.fee_usd != seen.fee_usd:
+        click.echo(f"its fee is ${offer.fee_usd:,} now, not ${seen.fee_usd:,}", err=True)
+    return offer
+
+
+def _pool_for(desk: Desk, instance_type: str, named: str | None) -> str:
+    kind = desk.spec.catalog.types[instance_type]
+    usable = [
+        name
+        for name, pool in desk.spec.pools.items()
+        if matches(kind, pool.spec.requirements) and any(one.type == "block" for one in pool.spec.sources)
+    ]
+    if named is not None:
+        pool_named(desk, named)
+        if named not in usable:
+            raise SpecError(
+                f"pool {named} could not use it: it needs a block source and must allow {instance_type}"
+            )
+        return named
+    if len(usable) != 1:
+        could = (
+            f"several pools could use it ({', '.join(usable)})" if usable else f"no pool uses {instance_type}"
+        )
+        raise SpecError(f"{could}: name one with --pool")
+    return usable[0]
+
+
+# --- the same way for both ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """`intent` makes the intent of the n-th time this offer is asked for."""
+
+    offer_id: str
+    fee_usd: int
+    intent: Callable[[int], PurchaseIntent]
+
+
+def _propose_and_buy(desk: Desk, wanted: _Wanted, *, another: bool, yes: bool, as_json: bool) -> None:
+    platform, spending = desk.spec.platform, desk.ledger.spending(desk.now())
+    if platform.spec.approval.mode == "propose":
+        raise Refused("the Platform only proposes and buys nothing: set approval.mode to one, two or auto")
+    intent = _first_time(desk, wanted, another=another)
+    if why_not := over_budget(platform, None, None, wanted.fee_usd, spending.total_usd):
+        raise Refused(why_not)
+    show(desk, intent, wanted.fee_usd)
+    if not confirmed("Extend it?" if intent.extends else "Buy it?", yes=yes):
+        raise Refused("not bought: you said no")
+    desk.ledger.propose(intent)
+    waits = not_granted(platform, intent, spending)
+    if waits is None:
+        submit(desk, intent, as_json=as_json)
+    else:
+        said = f"{intent.id} is proposed; {waits}: tidemill approve {intent.id}"
+        tell(desk, intent, wanted.fee_usd, said, as_json)
+
+
+def _first_time(desk: Desk, wanted: _Wanted, *, another: bool) -> PurchaseIntent:
+    """Refused where it was asked for before, or something like it may have been bought."""
+    purchases = desk.ledger.purchases()
+    before = attempts(desk.spec.platform, purchases, wanted.offer_id)
+    if before and is_live(before[-1]) and not another:
+        raise Refused(_there_already(before[-1]))
+    intent = wanted.intent(len(before))
+    doubt = None if another else stands_in_the_way(purchases, intent)
+    if doubt is not None:
+        raise Refused(
+            f"{doubt.id} may have bought the same and nobody knows yet: look with `tidemill settle {doubt.id}` "
+            "first; --another buys beside it"
+        )
+    return intent
+
+
+def _there_already(intent: PurchaseIntent) -> str:
+    if intent.state is PurchaseState.CONFIRMED:
+        ids = ", ".join(intent.reservation_ids)
+        return f"{intent.id} bought this already: {ids}; --another buys a second one"
+    if intent.state in (PurchaseState.PROPOSED, PurchaseState.APPROVED):
+        verb = "approve" if intent.state is PurchaseState.PROPOSED else "buy"
+        return f"{intent.id} asks for this already and is {intent.state.value}: tidemill {verb} {intent.id}"
+    return f"{intent.id} may have bought this, and nobody knows yet: tidemill settle {intent.id}"
+
+
+# --- an intent ----------------------------------------------------------------------------------------
+
+
+def _buy_intent(desk: Desk, intent_id: str, *, yes: bool, as_json: bool) -> None:
+    intent = desk.purchase(intent_id)
+    if intent.state in (PurchaseState.SUBMITTED, PurchaseState.UNKNOWN):
+        settled = look_again(desk, intent)
+        ids = ", ".join(settled.reservation_ids)
+        tell(
+            desk, settled, None, f"{intent_id} was bought: AWS shows {ids}. Nothing was bought again", as_json
+        )
+        return
+    if intent.state not in (PurchaseState.PROPOSED, PurchaseState.APPROVED):
+        came = f": {', '.join(intent.reservation_ids)}" if intent.reservation_ids else ""
+        raise Refused(f"{intent_id} is {intent.state.value}{came}; there is nothing left to buy")
+    if expired(intent, desk.now()):
+        raise Refused(f"{intent_id} has expired and cannot be bought; propose it again: tidemill offers")
+    if why_not := not_granted(desk.spec.platform, intent, desk.ledger.spending(desk.now())):
+        raise Refused(f"{intent_id} may not be bought: {why_not}")
+    show(desk, intent, None)
+    if not confirmed("Buy it?", yes=yes):
+        raise Refused("not bought: you said no")
+    submit(desk, intent, as_json=as_json)
+
+
+# --- a block to extend --------------------------------------------------------------------------------
+
+
+def _ours(desk: Desk, block: str) -> Reservation:
+    ledger = desk.ledger
+    shown = ours(desk.cloud.reservations(), ledger.purchases(), ledger.adoptions(), desk.deployment)
+    found = next((one for one in shown if one.id == block), None)
+    if found is None:
+        raise SpecError(f"AWS shows no block '{block}'; list them: tidemill blocks")
+    if found.owner != desk.deployment:
+        raise Refused(f"{block} is not ours; take it in first: tidemill adopt {block}")
+    return found
+
+
+def _length(written: str) -> timedelta:
+    try:
+        found = parse_duration(written)
+    except ValueError as error:
+        raise SpecError(f"--by: {error}") from None
+    if not is_legal(found):
+        nearest = " and ".join(format_duration(one) for one in nearest_legal(found))
+        raise SpecError(f"--by: EC2 does not sell {written}; the nearest it sells: {nearest}")
+    return found

@@ -1,0 +1,167 @@
+"""`tidemill sim`: the simulated AWS account in a file: made, moved through time, and met by others and bad luck."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import click
+
+from tidemill.cli.desk import FILES, JSON, open_account
+from tidemill.errors import SpecError
+
+_FILE = click.argument(
+    "file", envvar="TIDEMILL_SIM", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE"
+)
+_FILE_OPTION = click.option(
+    "--sim", "file", envvar="TIDEMILL_SIM", required=True, type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE", help="The account's file.",
+)  # fmt: skip
+
+
+@click.group()
+def sim() -> None:
+    """A simulated AWS account, kept in a file so that commands build on each other.
+
+    Name the file with --sim FILE or in TIDEMILL_SIM. TIDEMILL_SIM_AS says who calls: a name, or a whole ARN.
+    """
+
+
+@sim.command()
+@_FILE
+@FILES
+@click.option("--at", metavar="INSTANT", help="Begin then, and let time move by command alone. Default: now.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Draws what EC2 sells."
+)
+@click.option(
+    "--market", type=click.Choice(("plenty", "scarce", "none")), default="plenty", show_default=True,
+    help="How much EC2 has to sell.",
+)  # fmt: skip
+def new(file: Path, files: tuple[str, ...], at: str | None, seed: int, market: str) -> None:
+    """Make an account in FILE, in the region, zones and account of the Platform.
+
+    With --at its time stands still until `tidemill sim advance` moves it; else it runs with this machine's.
+    """
+    from tidemill.cli.desk import new_story
+    from tidemill.cli.loading import documents_in, load_spec
+    from tidemill.sim.account_file import AccountFile
+    from tidemill.spec.scenario import Market
+    from tidemill.spec.units import parse_instant
+    from tidemill.store.opening import WallClock
+
+    spec, _ = load_spec(documents_in(files))
+    try:
+        begins = None if at is None else parse_instant(at).replace(microsecond=0)
+    except ValueError as error:
+        raise SpecError(f"--at: {error}") from None
+    story = new_story(
+        spec, begins or WallClock().now(), seed=seed, market=Market.model_validate({"offers": market}),
+        stands_at=begins,
+    )  # fmt: skip
+    if not AccountFile(file).make(story):
+        raise SpecError(f"there is a simulated account in {file} already; remove the file first")
+    click.echo(f"made account {story.account} in {story.region} ({', '.join(story.zones)}) in {file}")
+
+
+@sim.command()
+@click.argument("by", metavar="TIME")
+@_FILE_OPTION
+def advance(by: str, file: Path) -> None:
+    """Let TIME pass in the account, such as 10m or 3d."""
+    now = open_account(file).advance(_length(by))
+    click.echo(f"it is {now:%Y-%m-%d %H:%M:%S} UTC")
+
+
+@sim.command()
+@_FILE_OPTION
+@JSON
+def show(file: Path, as_json: bool) -> None:
+    """Say what time it is there and what happened so far."""
+    from tidemill.spec.units import format_instant
+
+    account = open_account(file)
+    story, now = account.story(), account.now()
+    calls = [{"at": format_instant(one.at), "call": one.name, "given": one.given} for one in story.calls]
+    if as_json:
+        head = {
+            "account": story.account,
+            "region": story.region,
+            "seed": story.seed,
+            "now": format_instant(now),
+        }
+        click.echo(json.dumps({**head, "market": story.market.offers, "calls": calls}, indent=2))
+        return
+    runs = "runs with this machine's" if story.stands_at is None else "moves by `tidemill sim advance` alone"
+    click.echo(f"account {story.account} in {story.region}, seed {story.seed}, market {story.market.offers}")
+    click.echo(f"it is {now:%Y-%m-%d %H:%M:%S} UTC; time {runs}")
+    for one in story.calls:
+        click.echo(f"{one.at:%Y-%m-%d %H:%M:%S}  {one.name}")
+
+
+@sim.command("buy-elsewhere")
+@click.argument("instance_type", metavar="TYPE")
+@click.option("--count", type=click.IntRange(1, 64), default=1, show_default=True, help="Instances.")
+@click.option("--zone", required=True, help="Where.")
+@click.option("--duration", default="7d", show_default=True, metavar="TIME", help="How long.")
+@click.option(
+    "--in", "starts_in", default="0s", metavar="TIME", help="How long until it starts. Default: now."
+)
+@click.option("--name", default="elsewhere", show_default=True, help="To tell several apart.")
+@click.option("--owner", default="", metavar="DEPLOYMENT", help="With this owner tag.")
+@click.option("--shared", is_flag=True, help="In another account, which shares it with this one.")
+@_FILE_OPTION
+def buy_elsewhere(
+    instance_type: str, count: int, zone: str, duration: str, starts_in: str, name: str, owner: str, shared: bool,
+    file: Path,
+) -> None:  # fmt: skip
+    """Somebody buys a block in the console: Tidemill has no part in it."""
+    from tidemill.spec.scenario import OwnedReservation
+
+    owned = OwnedReservation.model_validate(
+        {
+            "name": name, "instanceType": instance_type, "count": count, "zone": zone, "duration": duration,
+            "from": starts_in, "owned": bool(owner),
+        }
+    )  # fmt: skip
+    account = open_account(file)
+    if zone not in account.story().zones:
+        raise SpecError(f"the account has no zone '{zone}'; it has {', '.join(account.story().zones)}")
+    click.echo(account.buy_elsewhere(owned, owner=owner, shared=shared))
+
+
+@sim.command()
+@click.argument("what", type=click.Choice(("lost-answer", "lost-request", "payment-fails", "shown-late")))
+@click.option(
+    "--of", "call", type=click.Choice(("purchase", "extension")), default="purchase", show_default=True,
+    help="Of which call an answer or a request is lost.",
+)  # fmt: skip
+@click.option("--up-to", default="10m", show_default=True, metavar="TIME", help="How late purchases show.")
+@_FILE_OPTION
+def fault(what: str, call: str, up_to: str, file: Path) -> None:
+    """Let something go wrong: once, or for shown-late from now on.
+
+    lost-answer: the next call is made and not answered. lost-request: it never arrives, which looks the same.
+    payment-fails: what is bought next is not paid. shown-late: what is bought shows in lists only later.
+    """
+    from tidemill.sim.trouble import Call
+
+    account = open_account(file)
+    failing: Call = "extension" if call == "extension" else "purchase"
+    if what == "payment-fails":
+        account.fail_next_payment()
+    elif what == "shown-late":
+        account.show_purchases_late(_length(up_to))
+    else:
+        account.lose_answer(failing, arrives=what == "lost-answer")
+    click.echo(f"armed: {what}")
+
+
+def _length(written: str) -> timedelta:
+    from tidemill.spec.units import parse_length
+
+    try:
+        return parse_length(written)
+    except ValueError as error:
+        raise SpecError(str(error)) from None

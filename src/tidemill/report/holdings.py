@@ -1,0 +1,164 @@
+"""Every block the account can see: whose it is, where it stands, how much time it has, and what is to be done next.
+
+A read model like the others: plain data for the terminal, pages and programs. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from tidemill.decide.blocks.extend import EXTENDABLE_FROM, EXTENDABLE_UNTIL
+from tidemill.decide.nodes import deadline_of
+from tidemill.observe import ours
+from tidemill.spec import Spec
+from tidemill.spec.durations import LONGEST
+from tidemill.spec.models import Provisioner
+from tidemill.world import (
+    Adoption,
+    Instance,
+    InstanceState,
+    PurchaseIntent,
+    Reservation,
+    ReservationState,
+    SourceKind,
+)
+
+Held = Literal["bought", "adopted", "untracked", "another's"]
+
+_EXTENDABLE = (ReservationState.SCHEDULED, ReservationState.ACTIVE)
+# From here on the end of a block is something to think of today.
+_SOON = timedelta(days=7)
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    id: str
+    type: str
+    count: int  # before the start: what will come
+    zone: str
+    state: str
+    start: datetime
+    end: datetime | None
+    deadline: datetime | None  # by when its nodes are drained
+    extendable_from: datetime | None
+    extendable_until: datetime | None
+    extension_pending_to: datetime | None
+    held: Held
+    owner: str  # the deployment of its owner tag, or ours
+    pool: str
+    intent: str
+    fee_usd: int
+    used: int  # instances on it, strangers' too
+    strangers: int
+    free: int
+    next: str  # what is to be done, or what comes
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """What the ledger says of reservations."""
+
+    purchases: tuple[PurchaseIntent, ...]
+    adoptions: tuple[Adoption, ...]
+
+
+def holdings(
+    spec: Spec,
+    reservations: Iterable[Reservation],
+    instances: Iterable[Instance],
+    books: Books,
+    now: datetime,
+) -> tuple[Holding, ...]:
+    """Blocks only, the soonest to end first."""
+    owner = spec.platform.spec.deployment
+    blocks = [one for one in reservations if one.kind is SourceKind.BLOCK]
+    claimed = ours(blocks, books.purchases, books.adoptions, owner)
+    on = Counter[str]()
+    strangers = Counter[str]()
+    for instance in instances:
+        if instance.state in (InstanceState.PENDING, InstanceState.RUNNING, InstanceState.SHUTTING_DOWN):
+            on[instance.source.id] += 1
+            strangers[instance.source.id] += instance.owner != owner
+    found = [_holding(spec, one, books, now, on[one.id], strangers[one.id]) for one in claimed]
+    return tuple(sorted(found, key=lambda one: (one.end or one.start, one.id)))
+
+
+def _holding(
+    spec: Spec, block: Reservation, books: Books, now: datetime, used: int, strangers: int
+) -> Holding:
+    held = _held(spec, block, books)
+    pool = spec.pools.get(block.pool)
+    provisioner = pool.spec.provisioner if pool is not None else Provisioner.NATIVE
+    live = block.state in _EXTENDABLE and block.end is not None
+    return Holding(
+        id=block.id,
+        type=block.instance_type,
+        count=block.count,
+        zone=block.zone,
+        state=block.state.value,
+        start=block.start,
+        end=block.end,
+        deadline=deadline_of(block, provisioner),
+        extendable_from=block.end - EXTENDABLE_FROM if live and block.end else None,
+        extendable_until=block.end - EXTENDABLE_UNTIL if live and block.end else None,
+        extension_pending_to=block.extension_pending_to,
+        held=held,
+        owner=block.owner,
+        pool=block.pool,
+        intent=block.intent_id,
+        fee_usd=block.fee_usd,
+        used=used,
+        strangers=strangers,
+        free=block.available,
+        next=_next(block, held, provisioner, now),
+    )
+
+
+def _held(spec: Spec, block: Reservation, books: Books) -> Held:
+    if any(one.reservation_id == block.id for one in books.adoptions):
+        return "adopted"
+    if block.owner == spec.platform.spec.deployment:
+        return "bought"
+    return "another's" if block.owner else "untracked"
+
+
+def _next(block: Reservation, held: Held, provisioner: Provisioner, now: datetime) -> str:
+    state = block.state
+    if state is ReservationState.PAYMENT_FAILED:
+        return "its payment failed: it will not come, and its demand is open again"
+    if state in (ReservationState.EXPIRED, ReservationState.CANCELLED, ReservationState.FAILED):
+        return "it is over"
+    if held == "another's":
+        return f"it is deployment {block.owner}'s: nothing"
+    if held == "untracked":
+        return f"bought elsewhere: `tidemill adopt {block.id}` takes it in"
+    if state is ReservationState.PAYMENT_PENDING:
+        return "its payment is under way: it comes only if that succeeds"
+    if block.extension_pending_to is not None:
+        return f"its extension to {_at(block.extension_pending_to)} is being paid: plan for it to fail"
+    if state is ReservationState.SCHEDULED:
+        return f"{block.count} instances come {_at(block.start)}"
+    return _running(block, provisioner, now)
+
+
+def _running(block: Reservation, provisioner: Provisioner, now: datetime) -> str:
+    end, deadline = block.end, deadline_of(block, provisioner)
+    if end is None or deadline is None:
+        return "it has no end"
+    if now >= deadline:
+        return "EC2 takes its instances back"
+    if now >= end - EXTENDABLE_UNTIL:
+        return f"drained by {_at(deadline)}; too late to extend"
+    if end + timedelta(days=1) - block.start > LONGEST:
+        return f"drained by {_at(deadline)}; it cannot get any longer"
+    if now >= end - _SOON:
+        return f"extend it until {_at(end - EXTENDABLE_UNTIL)}, or it is drained by {_at(deadline)}"
+    return f"drained by {_at(deadline)}"
+
+
+def _at(instant: datetime) -> str:
+    return f"{instant:%Y-%m-%d %H:%M}"

@@ -1,0 +1,148 @@
+"""What a person asks to buy, as an intent: an envelope around the offer they saw, with nothing of a plan in it.
+
+It lives the life of every other purchase. The same offer gives the same intent, so that asking twice buys once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from tidemill.decide.blocks.cover import intent_id, on_grid
+from tidemill.decide.blocks.extend import EXTENDABLE_UNTIL
+from tidemill.decide.blocks.granted import fee_to_approve_usd
+from tidemill.decide.blocks.life import OPEN
+from tidemill.spec.models import Platform
+from tidemill.world import (
+    Envelope,
+    ExtensionOffer,
+    Offer,
+    PurchaseIntent,
+    PurchaseState,
+    Reservation,
+)
+
+# An offer that starts "now" starts later when it is approved later, and ends at the same time. Longer than this and
+# it is another block.
+NOW_MAY_BE_LATER = timedelta(hours=6)
+
+
+def starts_now(offer: Offer) -> bool:
+    """EC2 starts blocks of a later day on the grid, and others at an odd minute."""
+    return offer.start != on_grid(offer.start)
+
+
+def same_block(seen: Offer, offered: Offer) -> bool:
+    """Whether this is what was seen, under whatever id: an offer may vanish and come back as another."""
+    slack = NOW_MAY_BE_LATER if starts_now(seen) and starts_now(offered) else timedelta(0)
+    return (
+        (seen.instance_type, seen.zone, seen.count, seen.end)
+        == (offered.instance_type, offered.zone, offered.count, offered.end)
+    ) and timedelta(0) <= offered.start - seen.start <= slack
+
+
+def block_intent(
+    platform: Platform,
+    offer: Offer,
+    duration: timedelta,
+    *,
+    pool: str,
+    proposer: str,
+    now: datetime,
+    attempt: int = 0,
+) -> PurchaseIntent:
+    """`duration` is what was asked for: a start-now offer is a little shorter or longer."""
+    slack = NOW_MAY_BE_LATER if starts_now(offer) else timedelta(0)
+    return PurchaseIntent(
+        id=by_hand_id(platform, offer.id, attempt),
+        plan="",
+        pool=pool,
+        window="",
+        envelope=Envelope(
+            instance_type=offer.instance_type,
+            count=offer.count,
+            duration=duration,
+            earliest_start=offer.start,
+            latest_start=offer.start + slack,
+            earliest_end=offer.end,
+            zones=(offer.zone,),
+            max_fee_usd=fee_to_approve_usd(platform, None, None, offer.fee_usd),
+            expires_at=now + platform.spec.approval.expires_after,
+        ),
+        proposer=proposer,
+        proposed_at=now,
+    )
+
+
+def extension_intent(
+    platform: Platform,
+    block: Reservation,
+    offer: ExtensionOffer,
+    *,
+    proposer: str,
+    now: datetime,
+    attempt: int = 0,
+) -> PurchaseIntent:
+    return PurchaseIntent(
+        id=by_hand_id(platform, offer.id, attempt),
+        plan="",
+        pool=block.pool,
+        window="",
+        envelope=Envelope(
+            instance_type=block.instance_type,
+            count=block.count,
+            duration=offer.end - offer.start,
+            earliest_start=offer.start,
+            latest_start=offer.start,
+            earliest_end=offer.end,
+            zones=(block.zone,),
+            max_fee_usd=fee_to_approve_usd(platform, None, None, offer.fee_usd),
+            expires_at=min(now + platform.spec.approval.expires_after, offer.start - EXTENDABLE_UNTIL),
+        ),
+        proposer=proposer,
+        proposed_at=now,
+        extends=block.id,
+    )
+
+
+def by_hand_id(platform: Platform, offer_id: str, attempt: int) -> str:
+    return intent_id(platform.spec.deployment, "by hand", offer_id, str(attempt))
+
+
+def attempts(platform: Platform, purchases: Iterable[PurchaseIntent], offer_id: str) -> list[PurchaseIntent]:
+    """What was asked for with this offer before, the first first."""
+    known = {one.id: one for one in purchases}
+    found: list[PurchaseIntent] = []
+    while (before := known.get(by_hand_id(platform, offer_id, len(found)))) is not None:
+        found.append(before)
+    return found
+
+
+def stands_in_the_way(purchases: Iterable[PurchaseIntent], wanted: PurchaseIntent) -> PurchaseIntent | None:
+    """One like it that may have been bought, or is about to be: to buy beside it by mistake costs a block."""
+    for one in purchases:
+        alike = (one.envelope.instance_type, one.extends) == (wanted.envelope.instance_type, wanted.extends)
+        if (
+            one.id != wanted.id
+            and one.state in _IN_DOUBT
+            and alike
+            and _overlap(one.envelope, wanted.envelope)
+        ):
+            return one
+    return None
+
+
+_IN_DOUBT = (PurchaseState.SUBMITTED, PurchaseState.UNKNOWN)
+
+
+def _overlap(one: Envelope, other: Envelope) -> bool:
+    return one.earliest_start < other.earliest_end and other.earliest_start < one.earliest_end
+
+
+def is_live(intent: PurchaseIntent) -> bool:
+    """Bought, or may still be."""
+    return intent.state in (*OPEN, PurchaseState.CONFIRMED)
+
+
+def expired(intent: PurchaseIntent, now: datetime) -> bool:
+    return now >= min(intent.envelope.expires_at, intent.envelope.latest_start)

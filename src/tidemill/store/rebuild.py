@@ -1,0 +1,189 @@
+"""A lost ledger made anew from what AWS still shows: the tags of reservations and the history of extensions.
+
+What was bought is found; who approved it, and what was proposed or refused, is gone. Where something must be guessed it
+errs towards "bought, and this month": so nothing is bought a second time, and no budget is spent twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from tidemill.decide.blocks.cover import intent_id
+from tidemill.spec import Spec
+from tidemill.store.months import bounds
+from tidemill.world import (
+    Envelope,
+    Extension,
+    ExtensionState,
+    PurchaseIntent,
+    PurchaseState,
+    Reservation,
+    ReservationState,
+)
+
+# More attempts than a window sees: one a refusal, and those are hours apart.
+_ATTEMPTS = 200
+
+
+# How every note of a rebuilt purchase begins: what is half rebuilt can be told from what was never lost.
+NOTE = "rebuilt"
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    purchases: tuple[PurchaseIntent, ...]
+    tagged: tuple[Reservation, ...]  # with our owner tag and no intent: adopted once, or tagged by anybody
+
+
+def rebuild(
+    spec: Spec,
+    reservations: Iterable[Reservation],
+    extensions: Iterable[Extension],
+    *,
+    who: str,
+    now: datetime,
+) -> Rebuilt:
+    """From what AWS shows, nothing of it written yet."""
+    ours = [one for one in reservations if one.owner == spec.platform.spec.deployment]
+    bought: dict[str, list[Reservation]] = {}
+    for one in ours:
+        if one.intent_id:
+            bought.setdefault(one.intent_id, []).append(one)
+    asked = tuple(extensions)
+    found: dict[str, PurchaseIntent] = {}
+    for id_, blocks in bought.items():
+        for intent in _with_its_window(spec, _block(spec, id_, blocks, asked, who, now)):
+            if intent.state is not PurchaseState.VOIDED or intent.id not in found:
+                found[intent.id] = (
+                    intent  # a purchase, where another attempt took it for one of which nothing is known
+                )
+    blocks_of = {one.id: one for one in ours if one.intent_id}
+    for told in asked:
+        if told.reservation_id in blocks_of:
+            extension = _extension(spec, told, blocks_of[told.reservation_id], who)
+            found[extension.id] = extension
+    return Rebuilt(tuple(found.values()), tuple(one for one in ours if not one.intent_id))
+
+
+# --- blocks -------------------------------------------------------------------------------------------
+
+
+def _block(
+    spec: Spec,
+    id_: str,
+    blocks: list[Reservation],
+    extensions: tuple[Extension, ...],
+    who: str,
+    now: datetime,
+) -> PurchaseIntent:
+    """One purchase; of UltraServers it made several blocks."""
+    first = blocks[0]
+    assert first.end is not None, "a block has an end"
+    unpaid = all(one.state is ReservationState.PAYMENT_FAILED for one in blocks)
+    fee_usd, guessed = (0, False) if unpaid else _fee_usd(spec, blocks, extensions)
+    envelope = Envelope(
+        instance_type=first.instance_type,
+        count=sum(one.count for one in blocks),
+        duration=first.end - first.start,
+        earliest_start=first.start,
+        latest_start=first.start,
+        earliest_end=first.end,
+        zones=(first.zone,),
+        max_fee_usd=fee_usd,
+        expires_at=first.start,
+    )
+    return PurchaseIntent(
+        id=id_,
+        plan="",
+        pool=first.pool,
+        window="",
+        envelope=envelope,
+        proposer=who,
+        proposed_at=now,
+        state=PurchaseState.FAILED if unpaid else PurchaseState.CONFIRMED,
+        # AWS does not tell when. One that began before this month was bought before it; others count in this one.
+        state_at=first.start if first.start < bounds(now)[0] else now,
+        reservation_ids=tuple(sorted(one.id for one in blocks)),
+        fee_usd=fee_usd,
+        note=f"{NOTE} from its tags{'; its fee is the list price' if guessed else ''}",
+    )
+
+
+def _fee_usd(spec: Spec, blocks: list[Reservation], extensions: tuple[Extension, ...]) -> tuple[int, bool]:
+    """Without what was paid for extensions, and whether it had to be taken from the catalog."""
+    ids = {one.id for one in blocks}
+    total_usd = sum(one.fee_usd for one in blocks)
+    guessed = not total_usd
+    if guessed:
+        total_usd = sum(_list_price_usd(spec, one) for one in blocks)
+    paid_usd = sum(one.fee_usd for one in extensions if one.reservation_id in ids and _is_paid(one))
+    return max(0, total_usd - paid_usd), guessed
+
+
+def _list_price_usd(spec: Spec, block: Reservation) -> int:
+    """0 where the catalog knows no price."""
+    kind = spec.catalog.types.get(block.instance_type)
+    if kind is None or kind.block_usd_h is None or block.end is None:
+        return 0
+    return round(kind.block_usd_h * block.count * ((block.end - block.start) / timedelta(hours=1)))
+
+
+# --- what it was for ----------------------------------------------------------------------------------
+
+
+def _with_its_window(spec: Spec, intent: PurchaseIntent) -> list[PurchaseIntent]:
+    """The engine's ids follow from plan, window and attempt: found among those of the documents, it has its window
+    back. Attempts before it left no trace; they are noted as voided, so that the next one has an id of its own."""
+    owner = spec.platform.spec.deployment
+    for plan in spec.plans.values():
+        for window in plan.spec.demand:
+            ids = [intent_id(owner, plan.name, window.name, str(attempt)) for attempt in range(_ATTEMPTS)]
+            if intent.id in ids:
+                intent = replace(intent, plan=plan.name, window=window.name)
+                gone = replace(
+                    intent, state=PurchaseState.VOIDED, reservation_ids=(), fee_usd=0,
+                    note=f"{NOTE}: an attempt of which nothing is known",
+                )  # fmt: skip
+                return [*(replace(gone, id=id_) for id_ in ids[: ids.index(intent.id)]), intent]
+    return [intent]
+
+
+# --- extensions ---------------------------------------------------------------------------------------
+
+
+def _extension(spec: Spec, one: Extension, block: Reservation, who: str) -> PurchaseIntent:
+    """The history knows it by its offer; the id it had is nowhere, so it gets one that follows from that."""
+    failed = one.state is ExtensionState.PAYMENT_FAILED
+    envelope = Envelope(
+        instance_type=block.instance_type,
+        count=block.count,
+        duration=one.end - one.asked_at,
+        earliest_start=one.asked_at,
+        latest_start=one.asked_at,
+        earliest_end=one.end,
+        zones=(block.zone,),
+        max_fee_usd=one.fee_usd,
+        expires_at=one.asked_at,
+    )
+    return PurchaseIntent(
+        id=intent_id(spec.platform.spec.deployment, "rebuilt", one.offer_id),
+        plan="",
+        pool=block.pool,
+        window="",
+        envelope=envelope,
+        proposer=who,
+        proposed_at=one.asked_at,
+        state=PurchaseState.FAILED if failed else PurchaseState.CONFIRMED,
+        state_at=one.asked_at,
+        reservation_ids=(block.id,),
+        fee_usd=0 if failed else one.fee_usd,
+        note=f"{NOTE} from the history of extensions",
+        extends=block.id,
+        offer_id=one.offer_id,
+    )
+
+
+def _is_paid(extension: Extension) -> bool:
+    return extension.state is ExtensionState.PAYMENT_SUCCEEDED

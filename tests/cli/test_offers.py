@@ -1,0 +1,173 @@
+"""`tidemill offers`: one command over many questions, what EC2 never sells, and what to try where it finds nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+
+import pytest
+
+from tests.cli.office import P5, Office, pool
+
+pytestmark = pytest.mark.requirement("CB-1")
+WEEK = ("--from", "2026-11-18", "--to", "2026-11-25")
+
+
+def test_a_search_over_types_counts_lengths_and_zones_is_one_table_by_price(office: Office):
+    told = office.open()("offers", P5, "p4d.24xlarge", "--count", "1,2", "--duration", "1d,7d", *WEEK,
+                         "--zone", "us-east-1a", "--zone", "us-east-1b", "--json")  # fmt: skip
+    assert (told.code, told.json["requests"]) == (0, 16)
+    found = told.json["offers"]
+    prices = [one["usd_per_gpu_h"] for one in found]
+    assert all(one <= following + 0.01 for one, following in pairwise(prices))  # to the cent, as it is shown
+    kinds = {(one["type"], one["count"], one["asked_duration"], one["zone"]) for one in found}
+    assert len(kinds) == 16
+    assert all("2026-11-18" <= one["start"][:10] <= "2026-11-25" for one in found)
+
+
+def test_people_see_the_fee_and_the_price_beside_on_demand(office: Office):
+    told = office.open()("offers", P5, "--count", "2", "--duration", "7d", *WEEK)
+    first = next(line for line in told.out.splitlines() if "cb-" in line)
+    assert all(word in first for word in (P5, "us-east-1", "168", "$", "-3"))
+    assert "On-demand prices of 2026-" in told.out
+    assert "SIMULATED AWS" in told.err
+    assert "account 123456789012, assumed-role/tidemill-operator/you, us-east-1" in told.err
+
+
+@pytest.mark.requirement("CB-15")
+def test_ultraservers_and_trainium_are_sold_too(office: Office):
+    found = office.open()("offers", "p6e-gb200.36xlarge", "trn2.48xlarge", "--count", "18", "--json").json[
+        "offers"
+    ]
+    assert {(one["type"], one["ultraserver"]) for one in found} == {
+        ("p6e-gb200.36xlarge", True),
+        ("trn2.48xlarge", False),
+    }
+
+
+def test_each_start_date_is_a_question_of_its_own(office: Office):
+    told = office.open()("offers", P5, "--start", "2026-11-20,2026-12-24", "--json")
+    assert told.json["requests"] == 2
+    assert {one["start"][:10] for one in told.json["offers"]} == {"2026-11-20", "2026-12-24"}
+
+
+def test_a_pool_stands_for_its_types(office: Office):
+    office.write(pool("any", P5, "trn1.32xlarge", "g6.xlarge"))
+    assert office("sim", "new", str(office.sim), "--at", "2026-11-16T08:00:00Z").code == 0
+    found = office("offers", "--pool", "any", "--json").json["offers"]
+    assert {one["type"] for one in found} == {P5, "trn1.32xlarge"}
+
+
+@pytest.mark.requirement("CB-2")
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ((P5, "--duration", "180d"), "EC2 does not sell 180d; the nearest it sells: 175d and 182d"),
+        ((P5, "--duration", "36h"), "EC2 does not sell 1d12h; the nearest it sells: 1d and 2d"),
+        ((P5, "--count", "65"), "a block has 1 to 64 instances, not 65"),
+        (("p6e-gb200.36xlarge", "--count", "10"), "ask for 9 or 18, not 10"),
+        (("g6.xlarge",), "g6.xlarge is not sold as Capacity Blocks"),
+        (("p5.48xlage",), "did you mean 'p5.48xlarge'?"),
+        ((P5, "--from", "2027-06-01"), "EC2 sells at most 8 weeks ahead"),
+        ((P5, "--to", "2026-11-01"), "is past"),
+        ((P5, "--zone", "us-east-1f"), "the Platform has no subnet in 'us-east-1f'"),
+        ((P5, "--start", "tomorrow"), "'tomorrow' is not a date such as 2026-11-20"),
+        ((P5, "--count", "two"), "--count: 'two' is not a number"),
+        ((), "name a type"),
+    ],
+)
+def test_what_ec2_never_sells_is_refused_before_it_is_asked(office: Office, asked, says):
+    told = office.open()("offers", *asked)
+    assert told.code == 2
+    assert says in told.err
+
+
+@pytest.mark.requirement("CB-2")
+def test_more_than_256_on_a_date_are_refused_with_the_date(office: Office):
+    office.open()
+    for number in range(4):
+        bought = office("sim", "buy-elsewhere", P5, "--count", "64", "--zone", "us-east-1a", "--duration", "14d",
+                        "--name", f"b{number}")  # fmt: skip
+        assert bought.code == 0
+    told = office("offers", P5, "--count", "1", "--duration", "2d", "--start", "2026-11-20")
+    assert told.code == 1
+    assert (
+        "256 instances in blocks on any one date, and 256 are held on 2026-11-20: 1 more are too many"
+        in told.err
+    )
+    assert office("offers", P5, "--count", "1", "--duration", "2d", "--start", "2026-12-04").code == 0
+
+
+def test_a_product_over_the_budget_of_requests_says_how_to_narrow_it(office: Office):
+    told = office.open()("offers", P5, "--count", "1,2,3,4", "--duration", "1d,2d,3d", "--max-requests", "10")
+    assert told.code == 2
+    assert "this needs 12 requests (4 counts x 3 durations), more than --max-requests 10" in told.err
+
+
+def test_an_empty_answer_comes_with_the_nearest_that_is_sold(office: Office):
+    """In a scarce market no zone has 16 at once on that day; some other day, or fewer, can be had."""
+    office.open(market="scarce", seed=3)
+    told = office("offers", P5, "--count", "16", "--duration", "7d", "--start", "2026-11-20",
+                  "--zone", "us-east-1a", "--json")  # fmt: skip
+    assert told.code == 1
+    assert told.json["offers"] == []
+    assert told.json["tried"][:3] == ["8d instead of 7d", "6d instead of 7d", "in us-east-1b"]
+    changes = {one["change"] for one in told.json["alternatives"]}
+    assert changes
+    assert changes <= set(told.json["tried"])
+    assert told.json["requests"] <= 60
+    shown = office(
+        "offers", P5, "--count", "16", "--duration", "7d", "--start", "2026-11-20", "--zone", "us-east-1a"
+    )
+    assert "EC2 sells no such block now" in shown.out
+    assert "The nearest that is sold:" in shown.out
+
+
+def test_alternatives_can_be_bought_by_their_id(office: Office):
+    office.open(market="scarce", seed=3)
+    near = office("offers", P5, "--count", "16", "--start", "2026-11-20", "--json").json["alternatives"]
+    assert office("buy", near[0]["id"], "--yes", "--json").json["state"] == "proposed"
+
+
+def test_looking_for_alternatives_stays_inside_the_budget(office: Office):
+    told = office.open(market="none")("offers", P5, "--max-requests", "3", "--json")
+    assert (told.json["requests"], len(told.json["tried"])) == (3, 2)
+    told = office("offers", P5, "--max-requests", "1")
+    assert "raise --max-requests" in told.out
+
+
+def test_other_types_with_the_same_accelerator_are_among_them(office: Office):
+    tried = office.open(market="none")("offers", "p5e.48xlarge", "--count", "2", "--json").json["tried"]
+    assert "2 x p5en.48xlarge instead of 2 x p5e.48xlarge" in tried
+
+
+def test_without_an_account_it_says_what_this_version_can(office: Office):
+    office.write()
+    told = office("offers", P5, "--sim", "")
+    assert told.code == 2
+    assert (
+        "this version buys from the simulated AWS only: name a file for its account with --sim FILE"
+        in told.err
+    )
+
+
+def test_an_interrupt_prints_what_was_found_so_far(office: Office):
+    office.open()
+    counts = ",".join(str(one) for one in range(1, 60))  # long enough at the rate it asks with
+    with subprocess.Popen(
+        [sys.executable, "-m", "tidemill", "offers", P5, "--count", counts],
+        env={**os.environ, **office.environment()}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        assert "SIMULATED" in process.stderr.readline()
+        time.sleep(1.5)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "interrupted after" in err
+    assert "cb-" in out
+    assert "Traceback" not in err
