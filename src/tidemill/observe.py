@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tidemill.errors import PortError
+from tidemill.overheads import Overheads
 from tidemill.ports import Clock, Cloud, Cluster, ClusterView, Ledger
 from tidemill.world import (
     Adoption,
@@ -18,7 +19,6 @@ from tidemill.world import (
     Extension,
     ExtensionSearch,
     Instance,
-    KubeNode,
     LaunchIntent,
     Node,
     OfferSearch,
@@ -91,6 +91,7 @@ class Observer:
         self._guarded_from: tuple[object, object] = (None, None)
         self._budgets: tuple[DisruptionBudget, ...] = ()
         self._nodes: tuple[Node, ...] = ()
+        self._overheads = Overheads()
 
     def look(
         self,
@@ -107,7 +108,7 @@ class Observer:
         return World(
             now=self._clock.now(),
             reservations=self._claim(),
-            nodes=self._join(self._instances, view.nodes),
+            nodes=self._join(self._instances, view),
             pods=view.pods,
             budgets=self._guard(view),
             workloads=view.workloads,
@@ -118,6 +119,7 @@ class Observer:
             extension_searches=tuple(extension_searches),
             uses=uses,
             spending=books.spending,
+            overheads=self._overheads.known,
             ledger_ok=ledger_ok,
             cloud_ok=cloud_ok,
             pods_by_node=view.pods_by_node,
@@ -160,17 +162,20 @@ class Observer:
             self._guarded_from, self._budgets = of, budgets(*of)
         return self._budgets
 
-    def _join(self, instances: Sequence[Instance], kube_nodes: tuple[KubeNode, ...]) -> tuple[Node, ...]:
-        if self._joined_from[0] is instances and self._joined_from[1] is kube_nodes:
+    def _join(self, instances: Sequence[Instance], view: ClusterView) -> tuple[Node, ...]:
+        if self._joined_from[0] is instances and self._joined_from[1] is view.nodes:
             return self._nodes
-        kubes = {kube.instance_id: kube for kube in kube_nodes}
+        kubes = {kube.instance_id: kube for kube in view.nodes}
         before = {node.key: node for node in self._nodes}
-        nodes = []
+        nodes, changed = [], []
         for instance in instances:
             kube = kubes.pop(instance.id, None)
-            old = before.get(instance.id)
-            same = old is not None and old.instance is instance and old.kube is kube
-            nodes.append(old if same and old is not None else Node(instance, kube))
+            node = before.pop(instance.id, None)
+            if node is None or node.instance is not instance or node.kube is not kube:
+                node = Node(instance, kube)
+                changed.append(node)
+            nodes.append(node)
         nodes.extend(Node(None, kube) for kube in kubes.values())
-        self._joined_from, self._nodes = (instances, kube_nodes), tuple(nodes)
+        self._joined_from, self._nodes = (instances, view.nodes), tuple(nodes)
+        self._overheads.note(changed, before, view.pods_by_node, self._clock.now())
         return self._nodes

@@ -432,6 +432,16 @@ class Spending:
 
 
 @dataclass(frozen=True, slots=True)
+class Overhead:
+    """What daemon pods took on the last node of a pool and type, remembered for when there is none."""
+
+    pool: str
+    instance_type: str
+    taken: Amounts
+    seen_at: datetime  # when such a node was last there
+
+
+@dataclass(frozen=True, slots=True)
 class World:
     """Everything `decide` may know."""
 
@@ -449,6 +459,7 @@ class World:
     uses: tuple[BlockUse, ...] = ()
     advice: Advice | None = None  # the newest of the purchase planner
     spending: Spending = Spending()
+    overheads: tuple[Overhead, ...] = ()
     ledger_ok: bool = True  # False: no purchases and no new launches; drains and terminations go on
     cloud_ok: bool = True  # False: reservations and instances are the last known ones, likewise
     pods_by_node: Mapping[str, tuple[Pod, ...]] = field(

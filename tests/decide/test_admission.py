@@ -74,6 +74,18 @@ def test_a_job_that_fits_nowhere_is_held_with_the_reason_and_the_earliest_instan
     assert held.earliest == coming.start + timedelta(minutes=7)  # a node boots in seven minutes
 
 
+def test_a_job_beside_free_room_that_ends_too_soon_is_told_so_and_not_that_limits_are_reached():
+    """Both blocks are full of nodes and so is the pool's limit: more nodes would not help, and time is the reason."""
+    dying, lasting = on("i-1", "cr-1"), on("i-2", "cr-2")
+    waiting, there = pod("waits", gpus=8, expected="20h"), pod("runs", gpus=8, on=lasting, expected="30h")
+    blocks = [block("cr-1", ends_in="10h", count=1), block("cr-2", ends_in="100h", count=1)]
+    plan = decide(spec(pool(limits={"nodes": 2})), world(blocks, dying, lasting, there, waiting))
+    assert why(plan, waiting).code == "held"
+    assert why(plan, waiting).reason == (
+        "it needs 20h1m; what is free in pool p5 ends sooner, and what lasts that long is taken"
+    )
+
+
 def test_a_block_to_come_that_is_too_short_is_no_hope():
     waiting = pod(gpus=8, expected="20h")
     coming = block("cr-2", starts_in="30h", ends_in="40h")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
+
 import pytest
 
-from tests.decide.builders import block, node, pod, spec
+from tests.decide.builders import NOW, block, daemon, node, pod, spec
 from tests.engine.ports import Outside
 from tidemill.errors import Retryable
 from tidemill.observe import Observer
@@ -104,3 +107,17 @@ def test_an_unchanged_node_is_the_same_object(outside: Outside):
     outside.cluster.nodes[0] = node("i-1", check="failed")
     third = eyes.look().nodes
     assert [one is other for one, other in zip(first, third, strict=True)] == [False, True]
+
+
+def test_what_daemons_took_is_remembered_after_the_node_is_gone(outside: Outside):
+    here = node("i-1")
+    outside.cluster.pods = [daemon("agent", here, cpu="2", memory="3Gi"), pod("work", on=here, cpu="9")]
+    look = observer(outside).look
+    (seen,) = look().overheads
+    assert (seen.pool, seen.instance_type, seen.seen_at) == ("p5", "p5.48xlarge", NOW)
+    assert dict(seen.taken) == {"cpu": 2000, "memory": 3 << 30, "pods": 1}
+    outside.clock.pass_time(hours=5)
+    outside.cloud.running.clear()
+    outside.cluster.nodes, outside.cluster.pods = [], []
+    (remembered,) = look().overheads
+    assert remembered == replace(seen, seen_at=NOW + timedelta(hours=5))

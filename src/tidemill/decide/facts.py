@@ -129,7 +129,7 @@ def _work_out(spec: Spec, groups: dict[object, int], node: Node, bound: tuple[Po
         labels=dict(kube.labels) if kube is not None else {},
         free=free,
         free_accelerators=sum(free.get(name, 0) for name in names.ACCELERATORS),
-        daemons=_daemons(bound),
+        daemons=daemon_requests(bound),
         drift=_drift(node, template),
         order=template.order(instance.source) if template else (0, 0),
         ending=_shared((instance.pool, provisioner, instance.source)),
@@ -180,7 +180,8 @@ def moves(pod: Pod) -> bool:
     )
 
 
-def _daemons(bound: tuple[Pod, ...]) -> dict[str, int]:
+def daemon_requests(bound: Iterable[Pod]) -> dict[str, int]:
+    """What daemon pods take of a node."""
     taken: dict[str, int] = {}
     for pod in bound:
         if pod.daemon:

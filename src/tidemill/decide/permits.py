@@ -55,13 +55,13 @@ def refusal(draft: Draft, item: Item, opening: Opening) -> str | None:
         return "opt-in"
     if not money_allows(draft, opening):
         return "money"
-    if not opening.allowance.allows(opening.kind):
-        return "limit"
     if not outlasts(draft, item, end_of_opening(draft, opening), opening):
         return "time"
-    if opening.rests(draft.now):
-        return "resting"
-    return "full" if opening.left < 1 else None
+    if opening.left < 1:
+        return "full"  # before limits: raising them would not help
+    if not opening.allowance.allows(opening.kind):
+        return "limit"
+    return "resting" if opening.rests(draft.now) else None
 
 
 def stranger_to(item: Item, opening: Opening) -> str | None:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # From launch call to a Ready, verified node: 3-5 minutes to join, 60-90 s to register, half a minute to check.
 BOOT = timedelta(minutes=7)
+# So long a guess that turned out wrong is not made again. Then one launch finds out whether it still is.
+REMEMBERED = timedelta(days=1)
 
 
 class Stage(IntEnum):
@@ -291,4 +293,18 @@ def _daemon_overhead(draft: Draft) -> Mapping[str, Mapping[str, int]]:
         most = worst.setdefault(life.facts.pool_name, {})
         for name, used in taken.items():
             most[name] = max(most.get(name, 0), used)
-    return {name: worst.get(name) or dict(USUAL_DAEMONS) for name in draft.templates}
+    return {
+        name: worst.get(name) or _remembered(draft, name) or dict(USUAL_DAEMONS) for name in draft.templates
+    }
+
+
+def _remembered(draft: Draft, pool: str) -> dict[str, int]:
+    """The most that was seen on the last nodes of the pool, for a while: what runs on nodes may have changed."""
+    worst: dict[str, int] = {}
+    for one in draft.world.overheads:
+        forgotten_at = one.seen_at + REMEMBERED
+        if one.pool == pool and draft.now < forgotten_at:
+            draft.wake(forgotten_at)
+            for name, used in one.taken:
+                worst[name] = max(worst.get(name, 0), used)
+    return worst

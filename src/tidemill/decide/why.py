@@ -11,15 +11,16 @@ from datetime import datetime, timedelta
 from tidemill.decide.admit import Item, lasts, time_needed, useful_until
 from tidemill.decide.draft import Draft, End
 from tidemill.decide.nodes import SHORTEST_LEAD, deadline_of
-from tidemill.decide.openings import end_of_opening, usable_reservations
+from tidemill.decide.openings import end_of_opening, fresh, usable_reservations
 from tidemill.decide.permits import may_use, refusal
 from tidemill.decide.pools import PoolTemplate
-from tidemill.decide.room import BOOT, Rooms
+from tidemill.decide.room import BOOT, Rooms, Stage
 from tidemill.decide.rules import admits, fits, tolerates
 from tidemill.plan import UnmetCode
+from tidemill.spec import names
 from tidemill.spec.models import ComputePool
 from tidemill.spec.units import format_cpu, format_duration, format_instant, format_memory
-from tidemill.world import Pod, Reservation, ReservationState, Source, SourceKind
+from tidemill.world import Amounts, Pod, Reservation, ReservationState, Source, SourceKind
 
 _ALIVE = (ReservationState.ACTIVE, ReservationState.SCHEDULED, ReservationState.PAYMENT_PENDING)
 _NEED = "{need}"  # filled in for each pod: the answer is shared, its own time is not
@@ -140,6 +141,10 @@ def _closest(draft: Draft, item: Item, pool: ComputePool, words: set[str | None]
             f"the money for overflow of pool {pool.name} would not last until it and what runs there are done"
         )
         return Answer(29, "budget", sentence)
+    if _too_large(draft, item, pool, words, found):
+        daemons = tuple(pair for pair in found.daemons[pool.name].items() if pair[0] != names.PODS)
+        asked = f"it asks for {_asks(item.pods[0])}, more than a node of pool {pool.name} has"
+        return Answer(33, "impossible", f"{asked} beside its daemon pods, which take {_amounts(daemons)}")
     if "limit" in words:
         return Answer(30, "limit", f"pool {pool.name} has reached its limits ({_limits(pool)})")
     if "resting" in words:
@@ -156,20 +161,35 @@ def _closest(draft: Draft, item: Item, pool: ComputePool, words: set[str | None]
     if kept is not None:
         whom = f"a gang that has waited longer, from {format_instant(kept)}"
         return Answer(28, "held", f"the free nodes of pool {pool.name} are kept for {whom}")
-    if "full" in words or _busy(draft, item, pool, found):
-        return Answer(28, "no-capacity", f"every node pool {pool.name} can have is taken")
+    if _busy(draft, item, pool, found):
+        if not _free_too_short(item, pool, found):
+            return Answer(28, "no-capacity", f"every node pool {pool.name} can have is taken")
+        need, timed = _need(item, pool)
+        sentence = f"it needs {need}; what is free in pool {pool.name} ends sooner, and what lasts that long is taken"
+        return Answer(28, "held", sentence, timed=timed)
     if "time" in words or _too_short(item, pool, found):
-        needed = time_needed(item.terms, pool)
-        believed = needed == time_needed(item.terms, None) or item.terms.expected is None
-        need = _NEED if believed else format_duration(needed)
+        need, timed = _need(item, pool)
         return Answer(
-            26, "held", f"it needs {need} and nothing in pool {pool.name} lasts that long", timed=believed
+            26, "held", f"it needs {need} and nothing in pool {pool.name} lasts that long", timed=timed
         )
+    if "full" in words:
+        return Answer(28, "no-capacity", f"every node pool {pool.name} can have is taken")
     if "opt-in" in words:
         return Answer(25, "held", f"pool {pool.name} has only overflow capacity now, and it did not opt in")
     if not (draft.world.ledger_ok and draft.world.cloud_ok):
         return Answer(24, "held", "AWS or the ledger cannot be reached, so nothing is launched")
     return Answer(20, "no-capacity", f"pool {pool.name} has no active capacity")
+
+
+def _too_large(draft: Draft, item: Item, pool: ComputePool, words: set[str | None], found: Rooms) -> bool:
+    """It fits no node the pool could launch once its daemon pods run there, and none that it has."""
+    if "size" not in words or words - {"size", "selector", "namespace", "pinned"}:
+        return False
+    daemons = found.daemons[pool.name]
+    kinds = {
+        life.facts.kind.name: life.facts.kind for life in draft.lives if life.pool is pool and life.facts.kind
+    }
+    return not any(fits(item.shape.requests, fresh(kind, daemons)) for kind in kinds.values())
 
 
 def _most_at_once(draft: Draft, template: PoolTemplate) -> float:
@@ -286,6 +306,26 @@ def _kept_from(draft: Draft, item: Item, pool: ComputePool, found: Rooms) -> dat
     )
 
 
+def _need(item: Item, pool: ComputePool) -> tuple[str, bool]:
+    """How long it is taken to need, and whether that is its own word, to be filled in for each."""
+    needed = time_needed(item.terms, pool)
+    own = needed == time_needed(item.terms, None) or item.terms.expected is None
+    return (_NEED, True) if own else (format_duration(needed), False)
+
+
+def _free_too_short(item: Item, pool: ComputePool, found: Rooms) -> bool:
+    """Ready room is free that would suit it but for the time."""
+    return item.gated and any(
+        group.stage is Stage.READY
+        and group.template is not None
+        and group.template.pool is pool
+        and admits(item.shape, group.labels, group.taints)
+        and (item.terms.overflow or not group.overflow)
+        and any(fits(item.shape.requests, room.free) for room in group.rooms)
+        for group in found.groups.values()
+    )
+
+
 def _too_short(item: Item, pool: ComputePool, found: Rooms) -> bool:
     """There is room that would suit it but for the time."""
     return any(
@@ -305,5 +345,9 @@ def _limits(pool: ComputePool) -> str:
 
 
 def _asks(pod: Pod) -> str:
+    return _amounts(pod.shape.requests)
+
+
+def _amounts(amounts: Amounts) -> str:
     words = {"cpu": format_cpu, "memory": format_memory}
-    return ", ".join(f"{words.get(name, str)(value)} {name}" for name, value in pod.shape.requests if value)
+    return ", ".join(f"{words.get(name, str)(value)} {name}" for name, value in amounts if value)

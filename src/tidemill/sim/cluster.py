@@ -29,7 +29,7 @@ from tidemill.sim.workloads import JobTruth, ServiceTruth
 from tidemill.spec import Spec, names
 from tidemill.spec.scenario import JobStream, Service
 from tidemill.spec.units import format_instant
-from tidemill.world import Instance, Pod, PodPhase, PodShape, Taint, Terms
+from tidemill.world import Amounts, Instance, Pod, PodPhase, PodShape, Taint, Terms
 
 _LABEL_VALUE_MAX = 63  # taint values obey the rules of label values
 
@@ -200,6 +200,10 @@ class SimCluster:
         agents.asked = lambda pod: self._record_eviction(pod, None, forced=False, by="its node's own agent")
         self._nodes.end_at_launch = end_at_launch
         self._nodes.on_joined = self._kubelets.on_bound = agents.look
+
+    def run_daemons(self, asking: Amounts) -> None:
+        """On every node that joins from now on: what all daemon pods there ask for together."""
+        self._nodes.daemon = replace(self._nodes.daemon, requests=asking)
 
     def follow(self, spec: Spec) -> None:
         """The documents changed: nodes that boot from now on are made from the new ones."""

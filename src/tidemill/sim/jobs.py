@@ -123,7 +123,7 @@ class Jobs:
         if job.started is None:
             job.started = now
             self._objects.journal.add("job-started", job.name, f"all of its {job.pods} pods run")
-        end = job.progress.begin(now + job.stream.load)
+        end = job.begin(now + job.stream.load, source_of(self._objects.node(pod.node)))
         self._finish[job.name] = self._objects.timeline.at(end, lambda: self._finished(job))
 
     def pod_leaving(self, pod: Pod, *, counts: bool) -> None:
@@ -180,16 +180,17 @@ class Jobs:
         job.state = "pending"
         job.restarts += 1
         self._finish.pop(job.name)()
-        lost = job.progress.interrupt(self._objects.timeline.now())
+        lost = job.interrupt(self._objects.timeline.now())
         saved = format_duration(job.progress.saved)
         self._objects.journal.add(
             "job-restarted", job.name, f"{why}; {format_duration(lost)} of work lost, it resumes from {saved}"
         )
 
     def _finished(self, job: JobTruth) -> None:
-        job.state, job.finished = "finished", self._objects.timeline.now()
+        now = self._objects.timeline.now()
+        job.finish(now)
         self._finish.pop(job.name)
-        waited = format_duration((job.started or job.finished) - job.submitted)
+        waited = format_duration((job.started or now) - job.submitted)
         self._objects.journal.add(
             "job-finished", job.name, f"done after a wait of {waited} and {job.restarts} restarts"
         )

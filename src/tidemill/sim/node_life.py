@@ -88,6 +88,7 @@ class NodeLives:
         # What a deadline agent is given at launch; without agents no node knows its end.
         self.end_at_launch: Callable[[Instance], datetime | None] = lambda instance: None
         self.on_joined: Callable[[str], None] = lambda node: None
+        self.daemon = _DAEMON  # what the daemon pods of a node ask for, as one
 
     def arm(self, kind: FaultKind, count: int, target: str, delay: timedelta = timedelta(0)) -> None:
         self._armed.append(_Armed(kind, count, target, delay))
@@ -189,7 +190,7 @@ class NodeLives:
         name = f"node-agent-{node.partition('.')[0]}"
         now = self._objects.timeline.now()
         pod = Pod(
-            f"uid-kube-system-{name}", "kube-system", name, _DAEMON, Terms(), PodPhase.PENDING, now,
+            f"uid-kube-system-{name}", "kube-system", name, self.daemon, Terms(), PodPhase.PENDING, now,
             workload="DaemonSet/node-agent", daemon=True, node=node,
         )  # fmt: skip
         self._kubelets.start_now(pod)

@@ -114,6 +114,20 @@ class Progress:
 
 
 @dataclass(slots=True)
+class Stint:
+    """One stretch of work on one source. What counts of it is its beginning: the end of it may have been lost."""
+
+    source: str
+    since: datetime
+    saved_before: timedelta
+    kept: timedelta | None = None  # None: it goes on
+
+    def kept_within(self, begin: datetime, end: datetime) -> timedelta:
+        until = end if self.kept is None else min(end, self.since + self.kept)
+        return max(_NOTHING, until - max(begin, self.since))
+
+
+@dataclass(slots=True)
 class JobTruth:
     """One job from submission to its end. `members` maps a pod's index to the uid of its present pod."""
 
@@ -133,6 +147,27 @@ class JobTruth:
     sources: set[str] = field(default_factory=set)
     members: dict[int, str] = field(default_factory=dict)
     attempts: list[int] = field(default_factory=list)
+    stints: list[Stint] = field(default_factory=list)
+
+    def begin(self, since: datetime, source: str) -> datetime:
+        """All members run, and have loaded at `since`; when it would be finished."""
+        self.stints.append(Stint(source, since, self.progress.saved))
+        return self.progress.begin(since)
+
+    def interrupt(self, now: datetime) -> timedelta:
+        """Returns the work that is lost."""
+        lost = self.progress.interrupt(now)
+        self.stints[-1].kept = self.progress.saved - self.stints[-1].saved_before
+        return lost
+
+    def finish(self, now: datetime) -> None:
+        self.state, self.finished = "finished", now
+        self.stints[-1].kept = self.duration - self.stints[-1].saved_before
+
+    def useful_gpu_hours(self, source: str, begin: datetime, end: datetime) -> float:
+        """Of work on a source within a span that did not have to be done again."""
+        kept = sum((one.kept_within(begin, end) for one in self.stints if one.source == source), _NOTHING)
+        return self.gpus * kept.total_seconds() / 3600
 
     @property
     def namespace(self) -> str:
