@@ -9,6 +9,7 @@ from __future__ import annotations
 from tidemill.decide.blocks import follow_purchases
 from tidemill.decide.draft import Draft
 from tidemill.decide.drain import drain
+from tidemill.decide.handover.steps import hand_over
 from tidemill.decide.launches import follow_launches
 from tidemill.decide.nodes import follow_nodes
 from tidemill.decide.reclaim import reclaim
@@ -25,6 +26,7 @@ def decide(spec: Spec, world: World) -> Plan:
     follow_purchases(draft)  # 1 money: reconcile, submit what is approved, propose what is missing
     in_flight = follow_launches(draft)  # 2 launches: settle what is seen, repeat what may be lost
     follow_nodes(draft)  # 3 nodes: let checked ones work, replace late and failed ones, clean up
+    hand_over(draft)  # services: the next step off what ends, onto what lasts
     drain(draft)  # 4 time: whatever ends is drained before its deadline
     serve(draft, in_flight)  # 5 work: warm blocks, admit what fits, launch for the rest, say why not
     reclaim(draft, in_flight)  # 6 thrift: give back what nobody wants

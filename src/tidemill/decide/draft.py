@@ -11,13 +11,14 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from tidemill.decide.facts import NodeFacts, recall
-from tidemill.decide.nodes import Phase, deadline_of, waves_lead
+from tidemill.decide.handover.pace import services_lead
+from tidemill.decide.nodes import Phase, deadline_of
 from tidemill.decide.overflow import money_runs_out_at
 from tidemill.decide.pools import templates
 from tidemill.plan import Action, Plan, Unmet, UnmetCode, Warning, WarningCode
 from tidemill.spec import Spec
 from tidemill.spec.models import ComputePool, Provisioner
-from tidemill.world import Node, Pod, Reservation, Source, SourceKind, World
+from tidemill.world import Node, Pod, Reservation, Source, SourceKind, Workload, World
 
 if TYPE_CHECKING:
     from tidemill.decide.admit import Item
@@ -75,6 +76,8 @@ class Draft:
         self.templates = templates(spec)
         self.memory = recall(spec)
         self.reservations: dict[str, Reservation] = {r.id: r for r in world.reservations}
+        self.workloads: dict[str, Workload] = {one.name: one for one in world.workloads}
+        self.kept: set[str] = set()  # pods that a hand-over leaves where they are until the next of its steps
         self.actions: list[Action] = []
         self.unmet: dict[str, Unmet] = {}
         self.warnings: list[Warning] = []
@@ -159,7 +162,7 @@ class Draft:
                 by_ending[id(facts.ending)] = [life]
             else:
                 together.append(life)
-        if self.world.budgets:
+        if self.world.budgets or self.workloads:
             for lives in by_ending.values():
                 deadline = self._deadline(lives[0].facts.ending)
                 if deadline is not None:
@@ -215,11 +218,12 @@ class Draft:
         longest = max((life.facts.lead for life in lives), default=timedelta(0))
         if pool is not None and pool.spec.drain.lead is not None:
             longest = max(longest, pool.spec.drain.lead)
-        return waves_lead(longest, self.moving_together(lives, deadline), self.disruptions_at_once)
+        pods = self.moving_together(lives, deadline)
+        return services_lead(longest, pods, self.workloads, self.disruptions_at_once)
 
     def moving_together(self, lives: list[Life], deadline: datetime) -> list[Pod]:
         """The pods of their workloads on all sources that end at about that time; none where nobody has a budget."""
-        if not self.world.budgets:
+        if not (self.world.budgets or self.workloads):
             return []
         mine = {pod.workload for life in lives for pod in life.pods}
         together = [

@@ -131,7 +131,7 @@ def _let_go(draft: Draft, life: Life, pod: Pod, allowed: dict[str, int]) -> None
         if draft.now < turn and _worth_waiting(pod, turn):
             draft.wake(turn)
             return
-    if pod.deleting_until is not None:
+    if pod.deleting_until is not None or pod.uid in draft.kept:
         return
     if not ends and not _why(life).startswith(NODE_FAILED) and _keeps_the_node(draft, life, pod):
         return

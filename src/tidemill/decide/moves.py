@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from tidemill.decide.admit import POD_START, Item
 from tidemill.decide.draft import Draft, Life
-from tidemill.decide.handover import claim
+from tidemill.decide.handover.claims import claim
 from tidemill.decide.launches import InFlight
 from tidemill.decide.nodes import Phase
 from tidemill.decide.overflow import PREPAID, usd_per_hour

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from tidemill.decide.admit import Item, stop_gang, time_needed, useful_until, waiting
 from tidemill.decide.draft import Draft
-from tidemill.decide.handover import claim
+from tidemill.decide.handover.claims import claim
 from tidemill.decide.launches import InFlight
 from tidemill.decide.nodes import Phase
 from tidemill.decide.openings import Opening, end_of_opening, write_launch

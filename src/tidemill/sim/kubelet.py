@@ -76,7 +76,7 @@ class Kubelets:
     def bind(self, pod: Pod, node_name: str) -> None:
         """Bind, then the kubelet's own admission: what it does not have (yet) is refused, not waited for."""
         objects = self._objects
-        bound = replace(pod, node=node_name, message="")
+        bound = replace(pod, node=node_name, bound_at=objects.timeline.now(), message="")
         objects.put_pod(bound)
         if objects.verbose:
             objects.journal.add("pod-bound", pod.full_name, f"bound to {node_name}")

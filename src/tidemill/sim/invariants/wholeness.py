@@ -8,6 +8,7 @@ from tidemill.sim.instances import InstanceLife
 from tidemill.sim.invariants.truth import Findings, Truth
 from tidemill.sim.workloads import JobTruth, ServiceTruth
 from tidemill.spec.units import format_instant
+from tidemill.world import amount
 
 # 7: a node may take 15 minutes to join, 20 more to become ready; ten for the call and the termination.
 JOIN_BOUND = timedelta(minutes=25)
@@ -16,6 +17,9 @@ READY_BOUND = timedelta(minutes=30)
 EMPTY_BOUND = timedelta(minutes=15)
 # 8: stopping survivors takes their grace, and their replacements a tick.
 GANG_BOUND = timedelta(minutes=10)
+# 9: scheduling and start of a replica, beside its load; and the engine's own reaction, over a whole move.
+MOVE_STARTS = timedelta(minutes=1)
+MOVE_SLACK = timedelta(minutes=5)
 
 
 def no_orphans(truth: Truth) -> Findings:
@@ -79,19 +83,44 @@ def services_up(truth: Truth) -> Findings:
         since = service.short_since
         if since is None or service.stopped is not None or not service.promised:
             continue
-        if service.min_available >= service.replicas or not _has_somewhere_to_go(truth, service):
+        moves = _moves_in(service)
+        if moves is None or not _had_somewhere_to_go(truth, service, since - moves):
             continue  # a promise nobody could keep is reported as downtime, and is not the engine's fault
         if not _struck(truth, service) and not truth.was_away(since - timedelta(minutes=30), now):
             yield 9, (service.name, f"{service.ready} ready since {format_instant(since)}")
 
 
-def _has_somewhere_to_go(truth: Truth, service: ServiceTruth) -> bool:
-    """A node that stays up and that its selector allows, whether somebody sits there or not."""
-    selector = set(service.shape.node_selector)
-    return any(
-        node.ready and node.draining_since is None and selector <= set(node.labels)
-        for node in truth.cluster.view().nodes
-    )
+def _moves_in(service: ServiceTruth) -> timedelta | None:
+    """How long all its replicas need to move by the method it asks for, if what that needs is there, or else one
+    budget's worth at a time; None: its minimum is all it has, and only making before breaking could keep it."""
+    one, how = service.sets[0], service.service.handover
+    makes_first = {
+        "rollout": one.max_surge > 0 and one.max_unavailable == 0,
+        "scale": how.may_scale and how.kind == "Deployment",
+        "paired": how.may_scale and bool(one.pair),
+    }.get(how.method, False)
+    if not makes_first and service.min_available >= service.replicas:
+        return None
+    at_once = one.max_surge if how.method == "rollout" else service.replicas
+    at_once = at_once if makes_first else service.replicas - service.min_available
+    waves = -(-service.replicas // at_once)
+    return waves * (service.service.load + service.terms.grace + MOVE_STARTS) + MOVE_SLACK
+
+
+def _had_somewhere_to_go(truth: Truth, service: ServiceTruth, since: datetime) -> bool:
+    """Nodes that were open by then, stay up, and hold its minimum, whether somebody sits there or not."""
+    seats = 0
+    for node in truth.cluster.view().nodes:
+        opened = node.opened_at is not None and node.opened_at <= since
+        if not (opened and node.ready and node.draining_since is None):
+            continue
+        selectors = (set(one.shape.node_selector) for one in service.sets)
+        if any(selector <= set(node.labels) for selector in selectors):
+            asked = [
+                (amount(node.allocatable, name), count) for name, count in service.shape.requests if count
+            ]
+            seats += min((has // count for has, count in asked), default=service.minimum)
+    return seats >= service.minimum
 
 
 def _struck(truth: Truth, service: ServiceTruth) -> bool:

@@ -1,0 +1,190 @@
+"""Services handed from block to block through the whole loop: by each method, over seeds, with crashes in between."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.sim.scene import (
+    Scene,
+    after,
+    block,
+    done,
+    fault,
+    last_pod_left_at,
+    pool,
+    scene,
+    service,
+    told,
+)
+from tidemill.plan import Evict, RestartWorkload, ScaleWorkload, StartDrain
+from tidemill.sim.rehearsal import Rehearsal
+
+ROLLOUT = {"method": "rollout", "maxSurge": 2, "maxUnavailable": 0}
+SCALE = {"method": "scale", "mayScale": True}
+PAIRED = {
+    "method": "paired", "mayScale": True, "kind": "StatefulSet", "pairNodeSelector": {"tier": "second"},
+}  # fmt: skip
+EVICT = {"method": "evict"}
+METHODS = {"rollout": ROLLOUT, "scale": SCALE, "paired": PAIRED, "evict": EVICT}
+SEEDS = range(20)
+# EC2 takes block a's nodes at 11:00, three and a half hours into the scene.
+DEADLINE = after("3h30m")
+
+
+def two_blocks(handover: dict[str, Any], *, second_from: str = "1h", **fields: Any) -> Scene:
+    """Eight replicas on the four nodes of a, at least seven of them promised; b has as many nodes."""
+    chat = {
+        "replicas": 8, "minAvailable": 7, "gpus": 4, "cpu": "40", "memory": "400Gi", "load": "8m",
+        "zeroDowntime": True, "handover": handover,
+    }  # fmt: skip
+    paired = handover.get("method") == "paired"
+    b = {"count": 4, "zone": "us-east-1b", "from": second_from, "duration": "28h"}
+    return scene(
+        pool(),
+        *([pool("second")] if paired else []),
+        reservations=[
+            block("a", count=4, pool="train"),
+            block("b", pool="second" if paired else "train", **b),
+        ],
+        services=[service(**{**chat, **fields.pop("chat", {})})],
+        duration="6h",
+        **fields,
+    )
+
+
+def downtime_s(rehearsal: Rehearsal) -> int:
+    return rehearsal.cluster.services["chat"].downtime_s(rehearsal.end)
+
+
+def sources_of(rehearsal: Rehearsal) -> set[str]:
+    """What the replicas that are ready stand on."""
+    on = {node.name: node.source for node in rehearsal.cluster.nodes.values()}
+    names = {id_: name for name, id_ in rehearsal.cloud.names.items()}
+    return {names[on[pod.node]] for pod in rehearsal.cluster.pods.values() if not pod.daemon and pod.ready}
+
+
+@pytest.mark.requirement("CB-8")
+@pytest.mark.requirement("CB-9")
+@pytest.mark.parametrize("method", METHODS)
+def test_with_enough_overlap_no_method_costs_a_second_on_any_seed(method: str) -> None:
+    played = two_blocks(METHODS[method])
+    for seed in SEEDS:
+        rehearsal = played.played(seed)
+        chat = rehearsal.cluster.services["chat"]
+        assert downtime_s(rehearsal) == 0, seed
+        assert chat.ready == 8
+        assert sources_of(rehearsal) == {"b"}
+        assert not any(row.forced for row in rehearsal.cluster.evictions), seed
+        assert not rehearsal.cluster.kills
+
+
+@pytest.mark.requirement("CB-9")
+@pytest.mark.parametrize("method", METHODS)
+def test_the_successors_replicas_are_ready_before_the_old_ones_go(method: str) -> None:
+    """At every instant of the move at least the minimum is ready, and no pod of a is told to go before b has one."""
+    rehearsal = two_blocks(METHODS[method]).rehearse()
+    rehearsal.run_until(after("2h"))
+    on = {node.name: node.source for node in rehearsal.cluster.nodes.values()}
+    a = rehearsal.cloud.names["a"]
+    b_was_ready = False
+    while rehearsal.step():
+        pods = [
+            pod for pod in rehearsal.cluster.pods.values() if pod.workload.endswith(("/chat", "/chat-pair"))
+        ]
+        ready = sum(pod.ready for pod in pods)
+        left = sum(on.get(pod.node) == a and pod.deleting_until is None for pod in pods)
+        b_was_ready = b_was_ready or any(pod.ready and on.get(pod.node) != a for pod in pods)
+        assert ready >= 7
+        if method != "evict":  # which takes one from above the minimum first
+            assert left == 8 or b_was_ready
+            assert ready >= 8
+
+
+@pytest.mark.parametrize("method", ["rollout", "scale", "paired"])
+def test_a_method_that_makes_before_it_breaks_evicts_nobody(method: str) -> None:
+    rehearsal = two_blocks(METHODS[method]).played()
+    assert not done(rehearsal, Evict)
+    restarts, scalings = done(rehearsal, RestartWorkload), done(rehearsal, ScaleWorkload)
+    assert (len(restarts), len(scalings)) == ((1, 0) if method == "rollout" else (0, 2))
+    last = max(
+        row.at for row in rehearsal.journal.lines if row.kind in ("service-scaled", "service-restarted")
+    )
+    assert done(rehearsal, StartDrain)[0][0] <= last < DEADLINE
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_drain_starts_as_early_as_its_method_needs_and_not_much_earlier(method: str) -> None:
+    """8 minutes to load and one to start: two at a time in 4 waves, all at once, or one by one."""
+    needs = {"rollout": 4 * 9 + 1, "scale": 9 + 1, "paired": 9 + 1, "evict": 8 * (9 + 1)}
+    began = done(two_blocks(METHODS[method]).played(), StartDrain)[0][0]
+    assert DEADLINE - began == timedelta(minutes=needs[method] + 2)
+
+
+@pytest.mark.parametrize("step", ["before:restart", "after:restart", "before:scale", "after:scale"])
+@pytest.mark.parametrize("method", ["rollout", "scale", "paired"])
+def test_an_engine_that_dies_between_two_steps_goes_on_where_it_stopped(method: str, step: str) -> None:
+    """Armed twice, for the first step and for the next: the second engine may die as well."""
+    crashes = [fault("30m", "engine-crash", step=step), fault("31m", "engine-crash", step=step)]
+    rehearsal = two_blocks(METHODS[method], faults=crashes).played()
+    assert downtime_s(rehearsal) == 0
+    chat = rehearsal.cluster.services["chat"]
+    assert (chat.ready, sum(one.replicas for one in chat.sets), sum(one.added for one in chat.sets)) == (
+        8,
+        8,
+        0,
+    )
+    assert sources_of(rehearsal) == {"b"}
+    assert len(told(rehearsal, "service-restarted")) == (method == "rollout")
+    assert len(told(rehearsal, "service-scaled")) == (0 if method == "rollout" else 2)
+
+
+@pytest.mark.parametrize("method", ["rollout", "scale", "paired"])
+def test_looking_every_second_gives_the_same_hand_over(method: str) -> None:
+    played = two_blocks(METHODS[method])
+    asleep, awake = played.played(), played.played(every_second=True)
+    assert [(one.at, one.action) for one in awake.done] == [(one.at, one.action) for one in asleep.done]
+
+
+def test_an_extension_in_the_middle_of_a_hand_over_takes_back_what_was_added() -> None:
+    """Asked for at 10:25 and paid at 10:52: four minutes after eight more replicas were asked for."""
+    extension = {"at": "2h55m", "block": "a", "by": "1d", "payment": "succeeds", "settlesAfter": "27m"}
+    rehearsal = two_blocks(SCALE, extensions=[extension]).rehearse()
+    rehearsal.run_until(after("3h21m"))
+    assert rehearsal.cluster.services["chat"].sets[0].added == 8
+    rehearsal.run()
+    chat = rehearsal.cluster.services["chat"].sets[0]
+    assert (chat.replicas, chat.added) == (8, 0)
+    assert downtime_s(rehearsal) == 0
+
+
+def test_a_minimum_that_only_an_annotation_asks_for_is_kept_too() -> None:
+    how = {**EVICT, "minAvailable": 7}
+    for seed in range(5):
+        rehearsal = two_blocks(how, chat={"minAvailable": 0}).played(seed)
+        assert downtime_s(rehearsal) == 0
+        assert len(rehearsal.cluster.evictions) == 8
+
+
+def test_a_load_that_is_longer_than_it_says_is_measured_and_the_drain_starts_earlier_for_it() -> None:
+    honest = done(two_blocks(EVICT).played(), StartDrain)[0][0]
+    boasting = two_blocks(EVICT, chat={"declaredLoad": "1m"})
+    for seed in range(5):
+        rehearsal = boasting.played(seed)
+        assert done(rehearsal, StartDrain)[0][0] == honest
+        assert downtime_s(rehearsal) == 0
+
+
+def test_replicas_are_not_evicted_with_nowhere_to_go_while_a_successor_is_about_to_come() -> None:
+    """One by one they would begin at 09:38; b comes at 10:00, and until its nodes are Ready nobody leaves."""
+    rehearsal = two_blocks(EVICT, second_from="2h30m").rehearse()
+    rehearsal.run_until(after("2h34m"))
+    assert done(rehearsal, StartDrain)
+    assert not done(rehearsal, Evict)
+    rehearsal.run()
+    assert done(rehearsal, Evict)
+    last = last_pod_left_at(rehearsal, "a")
+    assert last is not None
+    assert last <= DEADLINE
