@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from tidemill.decide.draft import Draft, Life
-from tidemill.decide.nodes import SHORTEST_LEAD, pod_lead, waves_lead
+from tidemill.decide.handover.method import in_effect
+from tidemill.decide.handover.pace import at_once, services_lead
+from tidemill.decide.nodes import SHORTEST_LEAD, pod_lead
 from tidemill.spec.units import format_duration
-from tidemill.world import Pod
+from tidemill.world import Method, Pod
 
 _NAMED = 3
 
@@ -46,9 +48,19 @@ def _asking(draft: Draft, lives: list[Life], lead: timedelta) -> Iterator[str]:
     for pod in draft.moving_together(lives, deadline):
         services.setdefault(pod.workload, []).append(pod)
     for workload, pods in services.items():
-        if waves_lead(timedelta(0), pods, draft.disruptions_at_once) == lead:
-            at_once = draft.disruptions_at_once[workload]
-            yield f"{workload} ({len(pods)} replicas, {at_once} at a time)"
+        if services_lead(timedelta(0), pods, draft.workloads, draft.disruptions_at_once) == lead:
+            yield from _moving(draft, workload, len(pods))
+
+
+def _moving(draft: Draft, name: str, leaving: int) -> Iterator[str]:
+    """Of a service without a minimum all go at once: it asks for no time of its own."""
+    workload, allowed = draft.workloads.get(name), draft.disruptions_at_once.get(name)
+    method = in_effect(workload, draft.workloads) if workload is not None else Method.EVICT
+    if workload is not None and method is not Method.EVICT:
+        count = at_once(workload, method, leaving, allowed or 1)
+        yield f"{name} ({workload.replicas} replicas by {method.value}, {count} at a time)"
+    elif allowed is not None:
+        yield f"{name} ({leaving} replicas, {allowed} at a time)"
 
 
 def _needs(pod: Pod, checkpoint: bool) -> str:
