@@ -20,7 +20,7 @@ from tidemill.sim.jobs import Jobs
 from tidemill.sim.journal import Journal
 from tidemill.sim.kubelet import Kill, Kubelets, Owner
 from tidemill.sim.node_life import NodeLives, NodeTruth
-from tidemill.sim.objects import Objects
+from tidemill.sim.objects import Objects, Ran
 from tidemill.sim.outcome import EvictionRow
 from tidemill.sim.scheduler import Scheduler
 from tidemill.sim.services import Services
@@ -311,6 +311,13 @@ class SimCluster:
     def gpus_ready(self) -> int:
         """Accelerators on nodes that are open to pods."""
         return self._objects.gpus_ready.total()
+
+    def ran(self, until: datetime) -> Iterator[Ran]:
+        """The time of every non-daemon pod on its node so far."""
+        yield from self._objects.ran
+        for pod in self._objects.pods.values():
+            if pod.phase is PodPhase.RUNNING and not pod.daemon:
+                yield Ran.of(pod, until)
 
     def gpus_used_by_source(self) -> dict[str, int]:
         return dict(+self._objects.gpus_used)

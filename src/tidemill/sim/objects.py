@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from tidemill.errors import Gone
@@ -32,6 +32,27 @@ def source_of(node: KubeNode) -> str:
     return ""
 
 
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A pod's time on a node, from its start to its end."""
+
+    node: str
+    workload: str  # of one without: its own name
+    team: str
+    gpus: int
+    cpu_milli: int
+    since: datetime
+    until: datetime
+
+    @classmethod
+    def of(cls, pod: Pod, until: datetime) -> Ran:
+        requests = pod.shape.requests
+        return cls(
+            pod.node, pod.workload or pod.full_name, pod.terms.team, accelerators(requests),
+            amount(requests, names.CPU), pod.started_at or until, until,
+        )  # fmt: skip
+
+
 class Objects:
     """Pods in order of creation, nodes by name. Objects are frozen: a change is a `put`."""
 
@@ -52,6 +73,7 @@ class Objects:
         self.gpus_ready: Counter[str] = Counter()  # by source label, nodes open to pods
         self.pods_on_source: Counter[str] = Counter()  # by source label, bound non-daemon pods
         self.emptied_at: dict[str, datetime] = {}  # source label -> when the last of them left
+        self.ran: list[Ran] = []  # non-daemon pods that ended
         # Counters, so that whoever samples knows without looking whether there is anything new.
         self.pod_changes = 0
         self.node_changes = 0
@@ -133,6 +155,8 @@ class Objects:
         self.waiting.pop(uid, None)
         if pod.phase is PodPhase.RUNNING:
             self._count_used(pod, -1)
+            if not pod.daemon:
+                self.ran.append(Ran.of(pod, self.timeline.now()))
         if pod.node:
             del self._bound[pod.node][uid]
             self.rooms[pod.node].give_back(needs(pod.shape))

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from tidemill.report.costs import NO_COSTS, Costs
 from tidemill.spec.units import format_instant
 
 
@@ -201,6 +202,7 @@ class Outcome:
     warnings: tuple[WarningRow, ...] = ()
     on_demand_equivalent: OnDemandEquivalent = OnDemandEquivalent()
     alerts: tuple[AlertRow, ...] = ()
+    costs: Costs = NO_COSTS  # what everything cost, by pool, team and workload
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object; jobs are counted, the rows are under `job_rows`."""

@@ -1,4 +1,4 @@
-"""What is measured while a rehearsal runs: GPUs paid, ready and used over time, and hourly money put to use.
+"""What is measured while a rehearsal runs: GPUs paid, ready and used over time.
 
 Sampled after every instant at which anything happened; each value holds until the next, so the integrals
 are exact.
@@ -11,12 +11,10 @@ from datetime import datetime
 from tidemill.catalog import Catalog
 from tidemill.sim.cloud import SimCloud
 from tidemill.sim.cluster import SimCluster
-from tidemill.sim.instances import InstanceLife
-from tidemill.sim.objects import accelerators
 from tidemill.sim.outcome import Series
-from tidemill.world import InstanceState, PodPhase, ReservationState, SourceKind
+from tidemill.world import InstanceState, ReservationState, SourceKind
 
-_ALIVE = (InstanceState.PENDING, InstanceState.RUNNING)
+_BY_THE_HOUR = (SourceKind.SPOT, SourceKind.ON_DEMAND)
 
 
 class Recorder:
@@ -27,12 +25,9 @@ class Recorder:
         self._used_by_source: dict[str, int] = {}
         self._money_from: object = None
         self._gpus_changed: object = None
-        self._used_usd_h = 0.0
-        self._usd_changed: object = None
         self._points: list[tuple[datetime, int, int, int]] = []
         self.hours = {"paid": 0.0, "ready": 0.0, "used": 0.0}
         self.used_hours_by_source: dict[str, float] = {}
-        self.used_hourly_usd = 0.0  # of what is paid by the hour, the part that ran work
 
     def sample(self, now: datetime) -> None:
         self._integrate(now)
@@ -45,9 +40,6 @@ class Recorder:
         if money != self._money_from:
             self._money_from = money
             self._paid = self._count_paid()
-        if (changed[2], money) != self._usd_changed:
-            self._usd_changed = (changed[2], money)
-            self._used_usd_h = sum(self._put_to_use_usd_h(life) for life in self._cloud.alive())
         point = (now, self._paid, self._ready, self._used)
         if not self._points or point[1:] != self._points[-1][1:]:
             self._points.append(point)
@@ -60,7 +52,6 @@ class Recorder:
         self.hours["paid"] += hours * self._paid
         self.hours["ready"] += hours * self._ready
         self.hours["used"] += hours * self._used
-        self.used_hourly_usd += hours * self._used_usd_h
         for source, gpus in self._used_by_source.items():
             self.used_hours_by_source[source] = self.used_hours_by_source.get(source, 0.0) + hours * gpus
 
@@ -74,39 +65,17 @@ class Recorder:
         }
 
     def _count_paid(self) -> int:
-        """Reservations are paid whole while they are active; other instances while they run."""
+        """Reservations are paid whole while they are active, other instances while they run. Others' are not ours."""
         paid = sum(
             one.count * self._catalog.types[one.instance_type].gpus
             for one in self._cloud.all_reservations()
-            if one.state is ReservationState.ACTIVE
+            if one.state is ReservationState.ACTIVE and one.owner
         )
         return paid + sum(
             self._catalog.types[life.now.instance_type].gpus
             for life in self._cloud.alive()
-            if life.now.source.kind in (SourceKind.SPOT, SourceKind.ON_DEMAND) and life.now.state in _ALIVE
+            if life.now.source.kind in _BY_THE_HOUR and life.now.state is InstanceState.RUNNING
         )
-
-    def _put_to_use_usd_h(self, life: InstanceLife) -> float:
-        """The share of an instance's hourly price that its pods' accelerators take.
-
-        One without accelerators counts as used while it runs: idle money is rather understated.
-        """
-        instance = life.now
-        if instance.source.kind is SourceKind.BLOCK or instance.state is not InstanceState.RUNNING:
-            return 0.0
-        kind = self._catalog.types[instance.instance_type]
-        # Instances on a reservation cost nothing themselves: the reservation is billed whole.
-        usd_h = life.usd_h or (kind.on_demand_usd_h or 0.0)
-        if not kind.gpus:
-            return usd_h
-        if instance.id not in self._cluster.nodes:
-            return 0.0
-        used = sum(
-            accelerators(pod.shape.requests)
-            for pod in self._cluster.pods_on(instance.id)
-            if pod.phase is PodPhase.RUNNING and not pod.daemon
-        )
-        return usd_h * min(1.0, used / kind.gpus)
 
     def series(self) -> Series:
         columns = list(zip(*self._points, strict=True)) if self._points else [(), (), (), ()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
@@ -10,6 +10,7 @@ from tidemill import __version__
 from tidemill.catalog.equivalent import on_demand_usd
 from tidemill.decide.nodes import deadline_of, kill_at
 from tidemill.errors import InvariantViolated
+from tidemill.report.costs import Costs, rounded
 from tidemill.sim.equivalent import equivalent
 from tidemill.sim.instances import InstanceLife
 from tidemill.sim.outcome import (
@@ -24,12 +25,11 @@ from tidemill.sim.outcome import (
     WarningRow,
 )
 from tidemill.sim.rehearsal import Rehearsal
+from tidemill.sim.spent import spent
 from tidemill.sim.spoken import ON_ITS_WAY, shape
 from tidemill.sim.workloads import JobTruth, ServiceTruth
 from tidemill.spec.models import Provisioner
 from tidemill.world import PurchaseIntent, PurchaseState, Reservation, ReservationState, SourceKind
-
-_HOUR = timedelta(hours=1)
 
 
 def tally(
@@ -41,7 +41,7 @@ def tally(
         for one in rehearsal.cloud.all_reservations()
         if one.kind is SourceKind.BLOCK and one.owner == rehearsal.spec.platform.spec.deployment
     )
-    recorder = rehearsal.recorder
+    recorder, shares = rehearsal.recorder, spent(rehearsal, end)
     paid, used = recorder.hours["paid"], recorder.hours["used"]
     violations = (
         (Violation(violation.number, end, violation.sentence, violation.objects),) if violation else ()
@@ -63,7 +63,7 @@ def tally(
         services=tuple(_service(rehearsal, one, end) for one in rehearsal.cluster.services.values()),
         evictions=tuple(rehearsal.cluster.evictions),
         gpu_hours={**{k: round(v, 3) for k, v in recorder.hours.items()}, "idle": round(paid - used, 3)},
-        cost_usd=_cost(rehearsal, blocks, end),
+        cost_usd=_cost(rehearsal, blocks, shares),
         prices_as_of=rehearsal.spec.catalog.prices_as_of,
         series=recorder.series(),
         journal=tuple((line.at, line.kind, line.about, line.sentence) for line in rehearsal.journal.lines),
@@ -75,6 +75,7 @@ def tally(
         warnings=_warnings(rehearsal),
         on_demand_equivalent=equivalent(blocks, rehearsal.start, end),
         alerts=rehearsal.alarms.rows(end),
+        costs=rounded(shares),
     )
 
 
@@ -240,33 +241,19 @@ def _warnings(rehearsal: Rehearsal) -> tuple[WarningRow, ...]:
     return tuple(sorted(rows.values(), key=lambda row: (row.first, row.about, row.sentence)))
 
 
-def _cost(rehearsal: Rehearsal, blocks: tuple[BlockRow, ...], end: datetime) -> dict[str, float]:
+def _cost(rehearsal: Rehearsal, blocks: tuple[BlockRow, ...], shares: Costs) -> dict[str, float]:
     """Fees of the blocks that were paid, what the hour meters show, and what of both ran no work so far."""
     bought = [block for block in blocks if block.state not in ("payment-failed", "payment-pending")]
     fees = sum(block.fee_usd for block in bought)
     hourly = rehearsal.cloud.hourly_usd()
     on_demand = hourly[SourceKind.ON_DEMAND] + hourly[SourceKind.ODCR]
-    idle = sum(_idle_fee_usd(block, rehearsal.start, end) for block in bought)
-    idle += max(0.0, on_demand + hourly[SourceKind.SPOT] - rehearsal.recorder.used_hourly_usd)
     return {
         "blocks": float(fees),
         "on_demand": round(on_demand, 2),
         "spot": round(hourly[SourceKind.SPOT], 2),
         "total": round(fees + on_demand + hourly[SourceKind.SPOT], 2),
-        "idle": round(idle, 2),
+        "idle": round(shares.idle_usd, 2),
     }
-
-
-def _idle_fee_usd(block: BlockRow, start: datetime, now: datetime) -> float:
-    """The fee's share of the hours that went by unused. Hours ahead may still be used, and count for nothing.
-
-    A block that delivered no instance has no hours to use: all of the time that went by was idle.
-    """
-    whole = block.end - block.start
-    gone = max(timedelta(0), min(block.end, now) - max(block.start, start))
-    whole_h = block.gpus * (whole / _HOUR)
-    used = min(block.gpu_hours_used, block.gpus * (gone / _HOUR))
-    return block.fee_usd * (gone / whole - (used / whole_h if whole_h else 0.0))
 
 
 def commit() -> str:

@@ -1,0 +1,135 @@
+"""What a rehearsal cost, by pool, team and job: it reconciles with AWS's bill, whatever ran and whatever went wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.sim.scene import Scene, block, fault, job, pool, scene, service
+from tidemill.sim.rehearsal import Rehearsal
+from tidemill.sim.spent import spent
+from tidemill.sim.tally import tally
+from tidemill.spec import names
+from tidemill.spec.read import load as read
+from tidemill.world import ReservationState
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+HOURLY = pool(sources=[{"type": "on-demand"}], disruption={"consolidateAfter": "20m"})
+PLAIN = pool(
+    "plain", sources=[{"type": "on-demand"}], requirements={"instanceTypes": ["m7i.4xlarge"]}, taints=[],
+    labels={},
+)  # fmt: skip
+ODCR = {"name": "r", "type": "odcr", "instanceType": "p5.48xlarge", "count": 2, "zone": "us-east-1a"}
+TEAMS = [
+    job("a", lasts="50m", at=("0s", "1h"), team="vision"),
+    job("b", lasts="90m", at=("20m",), gpus=2, cpu="9", team="speech"),
+]
+
+
+def example(name: str) -> Scene:
+    loaded = read([EXAMPLES / name])
+    assert loaded.spec is not None
+    assert loaded.scenario is not None
+    return Scene(loaded.spec, loaded.scenario)
+
+
+def reconcile(played: Rehearsal) -> None:
+    end = played.timeline.now()
+    told = spent(played, end)
+    owner = played.spec.platform.spec.deployment
+    fees_usd = sum(
+        one.fee_usd
+        for one in played.cloud.all_reservations()
+        if one.owner == owner
+        and one.state not in (ReservationState.PAYMENT_PENDING, ReservationState.PAYMENT_FAILED)
+    )
+    bill_usd = fees_usd + sum(played.cloud.hourly_usd().values())
+    assert bill_usd > 0
+    assert told.total_usd == pytest.approx(bill_usd, abs=1e-4)
+    assert sum(one.usd for one in told.teams) == pytest.approx(told.used_usd, abs=1e-4)
+    assert sum(one.usd for one in told.jobs) == pytest.approx(told.used_usd, abs=1e-4)
+    assert sum(one.gpu_hours_used for one in told.pools) == pytest.approx(
+        played.recorder.hours["used"], abs=1e-6
+    )
+    hours = sum(one.gpu_hours_used + one.gpu_hours_idle for one in told.pools)
+    assert hours == pytest.approx(played.recorder.hours["paid"], abs=1e-6)
+    assert all(one.idle_usd > -1e-6 and one.gpu_hours_idle > -1e-6 for one in told.pools)
+
+
+@pytest.mark.requirement("PE-16")
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(
+    "played",
+    [
+        scene(reservations=[block()], jobs=TEAMS, services=[service(replicas=1)]),
+        scene(reservations=[block()], jobs=TEAMS, duration="2h"),
+        scene(reservations=[block(), block("b", duration="28h")], services=[service()], duration="8h"),
+        scene(reservations=[block(delivered=1)], jobs=TEAMS),
+        scene(HOURLY, jobs=TEAMS),
+        scene(pool(sources=[{"type": "odcr"}]), reservations=[ODCR], jobs=TEAMS),
+        scene(pool(sources=[{"type": "spot"}]), jobs=TEAMS, faults=[fault("40m", "spot-interruption")]),
+        scene(reservations=[block()], jobs=TEAMS, faults=[fault("30m", "node-dies"), fault("1h", "gpu-fails")]),
+        example("first-block.yaml"),
+        example("two-blocks.yaml"),
+    ],
+    ids=[
+        "a block", "half a block", "a hand-over", "a short delivery", "on demand", "a reservation", "spot",
+        "losses", "first-block", "two-blocks",
+    ],
+)  # fmt: skip
+def test_costs_reconcile_with_the_bill(played: Scene, seed: int):
+    reconcile(played.played(seed))
+
+
+@pytest.mark.requirement("PE-16")
+def test_every_kind_of_source_at_once_reconciles():
+    reconcile(example("mixed-sources.yaml").played())
+
+
+def without_gpus(played: Scene) -> Scene:
+    """The same, with a type of sixteen vCPUs and no accelerator in the catalog."""
+    catalog = played.spec.catalog
+    like = catalog.types["g6.4xlarge"]
+    allocatable = tuple(pair for pair in like.allocatable if pair[0] not in names.ACCELERATORS)
+    plain = replace(like, name="m7i.4xlarge", accelerator=None, allocatable=allocatable)
+    types = {**catalog.types, plain.name: plain}
+    return replace(played, spec=replace(played.spec, catalog=replace(catalog, types=types)))
+
+
+@pytest.mark.requirement("PE-16")
+def test_an_instance_without_gpus_is_shared_by_its_vcpus():
+    build = job("build", lasts="1h", gpus=0, cpu="4", memory="8Gi", nodeSelector={}, team="tools")
+    played = without_gpus(scene(PLAIN, jobs=[build], duration="2h")).played()
+    reconcile(played)
+    (row,) = spent(played, played.timeline.now()).jobs
+    assert (row.workload, row.team, row.gpu_hours) == ("Job/build-1", "tools", 0)
+    (life,) = played.cloud.lives.values()
+    assert row.usd == pytest.approx(life.usd_h * 4 / 16, rel=0.02)
+
+
+@pytest.mark.requirement("PE-16")
+def test_the_outcome_tells_it_by_pool_team_and_job():
+    played = scene(reservations=[block()], jobs=TEAMS).played()
+    body = tally(played, scenario="scene", wall_s=0.0).as_json()
+    told = body["costs"]
+    assert [one["pool"] for one in told["pools"]] == ["train"]
+    assert {one["team"] for one in told["teams"]} == {"vision", "speech"}
+    assert {one["workload"] for one in told["jobs"]} == {"Job/a-1", "Job/a-2", "Job/b-1"}
+    assert sum(one["idle_usd"] for one in told["pools"]) == pytest.approx(body["cost_usd"]["idle"], abs=0.01)
+    assert told["teams"][0]["saving_usd"] > 0
+
+
+def test_a_block_of_nobody_in_particular_is_charged_to_the_only_pool_that_could_use_it():
+    played = scene(reservations=[block()], duration="1h").played()
+    assert [one.pool for one in spent(played, played.timeline.now()).pools] == ["train"]
+    shared = scene(pool(), pool("other"), reservations=[block()], duration="1h").played()
+    assert [one.pool for one in spent(shared, shared.timeline.now()).pools] == [""]
+
+
+def test_what_others_hold_is_not_ours_to_pay():
+    theirs = block("theirs", owned=False)
+    played = scene(reservations=[block(), theirs], jobs=TEAMS).played()
+    reconcile(played)
+    assert played.recorder.hours["paid"] == pytest.approx(2 * 8 * 4, rel=0.03)
