@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -22,6 +22,7 @@ from tidemill.world import (
     BlockUse,
     CostLine,
     InstanceState,
+    Pod,
     ReservationState,
     SourceKind,
     World,
@@ -38,7 +39,8 @@ KNOWS_FOR = timedelta(minutes=30)
 class Meter:
     def __init__(self, spec: Spec, ledger: Ledger) -> None:
         self._spec, self._ledger = spec, ledger
-        self._metered: dict[str, bool] = {}
+        self._metered: dict[str, tuple[bool, str]] = {}  # instance -> whether it ended, and whose it was
+        self._shared: set[str] = set()  # instances that several teams had
         self._hours: dict[tuple[str, str, str], BlockHours] | None = None
         self._sampled_at: datetime | None = None
         self._judged = any(plan.spec.extend.min_utilisation for plan in spec.plans.values())
@@ -47,7 +49,7 @@ class Meter:
         try:
             for line in self._lines(world):
                 self._ledger.meter(line)
-                self._metered[line.instance_id] = line.until is not None
+                self._metered[line.instance_id] = (line.until is not None, line.team)
             self._sample(world)
         except PortError as error:
             log.warning("cannot meter, next tick again: %s", error)
@@ -116,23 +118,36 @@ class Meter:
     # --- by the hour --------------------------------------------------------------------------------
 
     def _lines(self, world: World) -> Iterator[CostLine]:
-        """What is paid by the hour when it starts and when it ends, or when AWS knows it no more."""
+        """What is paid by the hour: when it starts, when it becomes a team's, when it ends or AWS knows it no more."""
         owner = self._spec.platform.spec.deployment
-        seen = set()
+        running = {line.instance_id: line for line in self._ledger.metered()}
         for node in world.nodes:
             instance = node.instance
             if instance is None or instance.owner != owner or instance.source.kind in PREPAID:
                 continue
-            seen.add(instance.id)
+            held = running.pop(instance.id, None)
             ended = instance.state in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
-            if self._metered.get(instance.id) is not ended:
+            known = self._metered.get(instance.id)
+            before = held.team if held is not None else known[1] if known is not None else ""
+            team = self._team(instance.id, world.pods_by_node.get(node.name, ()), before)
+            if known != (ended, team):
                 price = usd_per_hour(self._spec, instance.instance_type, instance.source.kind)
                 until = world.now if ended else None
                 yield CostLine(
                     instance.id, instance.pool, instance.source.kind, price, instance.launched_at, until,
-                    gpus=self._gpus(instance.instance_type),
+                    team, self._gpus(instance.instance_type),
                 )  # fmt: skip
         # One that ended while nobody looked: AWS has forgotten it. Counted up to now, which errs on the dear side.
-        for line in self._ledger.metered() if world.cloud_ok else ():
-            if line.instance_id not in seen:
-                yield replace(line, until=world.now)
+        for line in running.values() if world.cloud_ok else ():
+            yield replace(line, until=world.now)
+
+    def _team(self, instance_id: str, pods: Iterable[Pod], before: str) -> str:
+        """Whom an instance is charged to: the one team whose pods it ran so far. Of several, nobody: it is the pool's.
+
+        A restarted engine no longer knows of a team that has left; it may then call the instance the next one's.
+        """
+        teams = {pod.terms.team for pod in pods if not pod.daemon}
+        if instance_id in self._shared or len(teams | ({before} if before else set())) > 1:
+            self._shared.add(instance_id)
+            return ""
+        return teams.pop() if teams else before
