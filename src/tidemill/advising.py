@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from tidemill.decide.blocks.inquiry import FRESH, answer, extension_answer
@@ -17,11 +17,11 @@ from tidemill.decide.blocks.rounds import Round, basis, held_and_promised, next_
 from tidemill.decide.purchase import plan as cheapest_cover
 from tidemill.decide.purchase.answer import PurchasePlan
 from tidemill.decide.purchase.highs import without_solver
-from tidemill.decide.purchase.question import Ceilings, ExtensionOffer, Policy, PoolDemand, SeenOffer
+from tidemill.decide.purchase.question import Ceilings, ExtensionOffer, Policy, PoolDemand, Prices, SeenOffer
 from tidemill.decide.purchase.wanted import demand_of, planned, prices
 from tidemill.spec import Spec
 from tidemill.spec.models import Budget
-from tidemill.world import Advice, Choice, Offer, PurchaseState, World
+from tidemill.world import Advice, Choice, Offer, PurchaseState, Reservation, World
 from tidemill.world import ExtensionOffer as MoreTime
 
 # A budget that is missing allows no purchase at all, but what would be bought may still be told.
@@ -94,41 +94,46 @@ class Advisor:
 
 def advise(spec: Spec, world: World, wanted: Round, learned: Mapping[str, int]) -> Advice:
     """Pure: the same documents and world give the same advice."""
-    return advice_of(spec, world, wanted, learned, planned_cover(spec, world, wanted, demands(spec, learned)))
+    demand = {plan.name: demand_of(spec, plan.name, learned.get(plan.name, 0)) for plan in planned(spec)}
+    horizons = [plan.spec.calendar.horizon for plan in planned(spec) if plan.spec.calendar is not None]
+    question = cover_question(spec, world, wanted, demand, world.now + max(horizons))
+    return advice_of(spec, world, wanted, learned, cheapest_cover(*question))
 
 
-def demands(spec: Spec, learned: Mapping[str, int]) -> dict[str, PoolDemand]:
-    return {plan.name: demand_of(spec, plan.name, learned.get(plan.name, 0)) for plan in planned(spec)}
+Question = tuple[
+    tuple[PoolDemand, ...],
+    tuple[Reservation, ...],
+    tuple[SeenOffer, ...],
+    tuple[ExtensionOffer, ...],
+    Prices,
+    Policy,
+]
 
 
-def planned_cover(
-    spec: Spec,
-    world: World,
-    wanted: Round,
-    demand: Mapping[str, PoolDemand],
-    horizon: timedelta | None = None,
-) -> PurchasePlan:
+def cover_question(
+    spec: Spec, world: World, wanted: Round, demand: Mapping[str, PoolDemand], until: datetime
+) -> Question:
+    """All that the planner is asked, from what is held and what EC2 answered."""
     answers = [found for query in wanted.offers if (found := answer(world, query)) is not None]
     longer = [more for query in wanted.extensions if (more := extension_answer(world, query)) is not None]
-    seen = [SeenOffer(offer, found.at) for found in answers for offer in found.offers]
-    extensions = [
-        ExtensionOffer(one.id, one.reservation_id, one.end, one.fee_usd, more.at)
-        for more in longer
-        for one in more.offers
-    ]
-    owned = held_and_promised(spec, world.reservations, world.purchases, world.now)
-    policy = _policy(spec, world, horizon)
-    return cheapest_cover(tuple(demand.values()), owned, seen, extensions, prices(spec, demand), policy)
-
-
-def _policy(spec: Spec, world: World, horizon: timedelta | None) -> Policy:
-    horizons = [plan.spec.calendar.horizon for plan in planned(spec) if plan.spec.calendar is not None]
-    return Policy(
+    policy = Policy(
         world.now,
-        world.now + (horizon or max(horizons)),
+        until,
         _ceilings(spec, world),
-        offers_fresh=FRESH + timedelta(seconds=1),
+        offers_fresh=FRESH,
         held_elsewhere=_held_elsewhere(spec, world),
+    )
+    return (
+        tuple(demand.values()),
+        held_and_promised(spec, world.reservations, world.purchases, world.now),
+        tuple(SeenOffer(offer, found.at) for found in answers for offer in found.offers),
+        tuple(
+            ExtensionOffer(one.id, one.reservation_id, one.end, one.fee_usd, more.at)
+            for more in longer
+            for one in more.offers
+        ),
+        prices(spec, demand),
+        policy,
     )
 
 

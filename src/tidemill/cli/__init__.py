@@ -34,6 +34,7 @@ VERBS = {
     "validate": Verb("documents", "validate", "Check documents and say, line by line, what is wrong."),
     "plan": Verb("live", "plan", "Show what the engine would do next, and why."),
     "status": Verb("live", "status", "Show pools, nodes, blocks and what is waiting."),
+    "plan-blocks": Verb("plan_blocks", "plan_blocks", "Show which blocks the planner would buy, and why."),
     "why": Verb("live", "why", "Say in one sentence why a pod is pending."),
     "offers": Verb("offers", "offers", "Search for Capacity Blocks; the cheapest per GPU-hour first."),
     "buy": Verb("buy", "buy", "Buy an offer, or an intent that is approved."),

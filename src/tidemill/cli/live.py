@@ -26,7 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 WIDTH_WITHOUT_TERMINAL = 160  # rows stay on one line for grep
 
 
-def _instant_options(verb: F) -> F:
+def instant_options(verb: F) -> F:
     """What says which instant is meant."""
     at = click.option(
         "--at", metavar="TIME", help="With files: how far to play, such as 26h. Default: the start."
@@ -40,7 +40,7 @@ def _instant_options(verb: F) -> F:
 
 @click.command(short_help="Show pools, nodes, blocks and what is waiting.")
 @click.argument("files", nargs=-1, metavar="[SCENARIO…]")
-@_instant_options
+@instant_options
 def status(files: tuple[str, ...], at: str | None, seed: int, as_json: bool) -> None:
     """Show pools, blocks, nodes, what waits and the money.
 
@@ -58,7 +58,7 @@ def status(files: tuple[str, ...], at: str | None, seed: int, as_json: bool) -> 
 
 @click.command(short_help="Show what the engine would do next, and why.")
 @click.argument("files", nargs=-1, metavar="[SCENARIO…]")
-@_instant_options
+@instant_options
 def plan(files: tuple[str, ...], at: str | None, seed: int, as_json: bool) -> None:
     """Show what the engine would do next, with its reasons, and what waits. Nothing is done.
 
@@ -77,7 +77,7 @@ def plan(files: tuple[str, ...], at: str | None, seed: int, as_json: bool) -> No
 @click.command(short_help="Say in one sentence why a pod is pending.")
 @click.argument("pod", metavar="POD")
 @click.argument("files", nargs=-1, metavar="[SCENARIO…]")
-@_instant_options
+@instant_options
 def why(pod: str, files: tuple[str, ...], at: str | None, seed: int, as_json: bool) -> None:
     """Say why POD waits, or where it runs and until when; and the cheapest type that would hold it.
 
@@ -128,13 +128,13 @@ def _rehearsed(files: tuple[str, ...], at: str | None, seed: int) -> Look:
     from tidemill.sim.rehearsal import Rehearsal
 
     spec, document = load_scenario(files)
-    until = _instant(at, document)
+    until = instant(at, document)
     rehearsal = Rehearsal(spec, document, seed)
     run_until(rehearsal, until)
     return look(rehearsal, document.name)
 
 
-def _instant(at: str | None, scenario: Scenario) -> datetime:
+def instant(at: str | None, scenario: Scenario) -> datetime:
     """`26h` from the scenario's start, or an instant such as 2026-11-17T11:00:00Z."""
     from tidemill.spec.units import format_duration, format_instant, parse_duration, parse_instant
 
@@ -161,16 +161,23 @@ def _names(look: Look) -> Names:
 
 
 def _print(look: Look, body: RenderableType) -> None:
+    print_text(look.scenario, look.seed, _names(look).both(look.status.at), body)
+
+
+def print_text(scenario: str, seed: int, at: str, body: RenderableType) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=WIDTH_WITHOUT_TERMINAL)
-    at = _names(look).both(look.status.at)
-    console.print(f"SIMULATED  {look.scenario}, seed {look.seed}, {at}\n", style="bright_black")
+    console.print(f"SIMULATED  {scenario}, seed {seed}, {at}\n", style="bright_black")
     console.print(body)
 
 
 def _print_json(look: Look, body: dict[str, Any]) -> None:
-    head = {"simulated": True, "scenario": look.scenario, "seed": look.seed}
+    print_json_of(look.scenario, look.seed, body)
+
+
+def print_json_of(scenario: str, seed: int, body: dict[str, Any]) -> None:
+    head = {"simulated": True, "scenario": scenario, "seed": seed}
     click.echo(json.dumps({**head, **body}, indent=2))

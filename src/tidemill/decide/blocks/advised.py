@@ -96,14 +96,16 @@ def _propose(draft: Draft, intents: Intents) -> None:
 
 
 def _is_due(draft: Draft, choice: Choice, before: list[PurchaseIntent]) -> bool:
-    if draft.now < choice.propose_from:
-        draft.wake(choice.propose_from)
-        return False
     if any(one.state in OPEN or one.state is PurchaseState.CONFIRMED for one in before):
         return False
-    refused = [one.state_at for one in before if one.state is PurchaseState.REFUSED and one.state_at]
-    if refused and draft.now < max(refused) + ASK_AGAIN:
-        draft.wake(max(refused) + ASK_AGAIN)
+    refused = [
+        one.state_at + ASK_AGAIN for one in before if one.state is PurchaseState.REFUSED and one.state_at
+    ]
+    at = max([choice.propose_from, *refused])
+    if draft.now < at:
+        assert draft.world.advice is not None
+        # Later than that there will be newer advice, or none that may be acted upon.
+        draft.wake(at if at < draft.world.advice.at + FRESH else None)
         return False
     return is_shown(draft.world, choice.offer)
 

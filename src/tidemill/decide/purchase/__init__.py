@@ -59,6 +59,7 @@ def plan(
         sensitivity=sensitivity(program, best, unlimited),
         hand_overs=hand_overs(problem, best),
         left_out=tuple(sorted((*left_out, *not_longer), key=lambda one: one.id)),
+        extended=tuple(problem.extended(one) for one in best.extends),
     )
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from tidemill.decide.purchase.question import ExtensionOffer
-from tidemill.world import Offer
+from tidemill.world import Offer, Reservation
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +153,7 @@ class PurchasePlan:
     sensitivity: Sensitivity
     hand_overs: tuple[HandOver, ...]
     left_out: tuple[LeftOut, ...]
+    extended: tuple[Reservation, ...] = ()  # the blocks of `cover.extends`, as they are now
 
     @property
     def gap(self) -> float:

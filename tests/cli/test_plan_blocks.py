@@ -1,0 +1,57 @@
+"""`tidemill plan-blocks`: what would be bought, what came second, what each way over a gap costs. It buys nothing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tidemill.cli import main
+
+EXAMPLE = str(Path(__file__).parents[2] / "examples" / "weekly-calendar.yaml")
+FIRST_BLOCK = str(Path(__file__).parents[2] / "examples" / "first-block.yaml")
+
+
+@pytest.fixture
+def asked(capsys):
+    def ask(*arguments, code=0):
+        assert main(["plan-blocks", *arguments]) == code
+        captured = capsys.readouterr()
+        return captured.out if code == 0 else captured.err
+
+    return ask
+
+
+@pytest.mark.requirement("CB-9")
+def test_says_what_to_buy_what_came_second_and_what_a_hand_over_costs(asked):
+    text = asked(EXAMPLE)
+    for words in (
+        "2 x p5.48xlarge", "now", "runner-up", "dearer", "GPU-hour", "as bought", "What would change it",
+        "buying nothing would cost", "missing for 45m in this plan", "a day more of the next",
+        "a day's extension", "a block that starts now", "a bridge on demand",
+    ):  # fmt: skip
+        assert words in text
+
+
+def test_the_json_has_every_figure_and_the_choices_add_up(asked):
+    told = json.loads(asked(EXAMPLE, "--json"))
+    assert told["simulated"]
+    assert sum(one["fee_usd"] for one in told["choices"]) == told["fees_usd"]
+    assert told["bound_usd"] <= told["total_usd"] < told["without_usd"]
+    assert {len(one["ways"]) for one in told["hand_overs"]} == {4}
+    assert told == json.loads(asked(EXAMPLE, "--json"))
+
+
+def test_plans_with_windows_are_planned_too(asked):
+    told = json.loads(asked(FIRST_BLOCK, "--json"))
+    assert told["plans"] == ["november"]
+    assert [(one["type"], one["count"]) for one in told["choices"]] == [("p5.48xlarge", 4)]
+
+
+def test_documents_without_a_plan_and_a_missing_solver_say_what_to_do(asked, monkeypatch):
+    apart = str(Path(EXAMPLE).with_name("two-blocks.yaml"))
+    assert "no CapacityPlan" in asked(apart, code=2)
+    monkeypatch.setitem(sys.modules, "highspy", None)
+    assert "pip install 'tidemill[plan]'" in asked(EXAMPLE, code=2)

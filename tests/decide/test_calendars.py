@@ -1,0 +1,352 @@
+"""Calendars in the decision: what is asked of EC2, what is proposed from advice, and what is left alone."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.decide.builders import NOW, OWNER, ZONE, ahead, block, node, of, pod, pool, spec
+from tests.decide.builders import world as a_world
+from tests.decide.purchases import GENEROUS, intent
+from tidemill.advising import Advisor, advise
+from tidemill.decide import decide
+from tidemill.decide.blocks.advised import SEARCHES_A_TICK, window_name
+from tidemill.decide.blocks.inquiry import MOST_SEARCHES, stretches
+from tidemill.decide.blocks.learned import learned_gpus
+from tidemill.decide.blocks.rounds import basis, next_round_at, questions
+from tidemill.decide.purchase.calendar import Step
+from tidemill.plan import ProposePurchase, SearchOffers, SettlePurchase
+from tidemill.spec import Spec
+from tidemill.spec.models import CapacityPlan, Extending
+from tidemill.world import (
+    Advice,
+    BlockUse,
+    Choice,
+    ExtensionOffer,
+    ExtensionQuery,
+    ExtensionSearch,
+    Offer,
+    OfferQuery,
+    OfferSearch,
+    PurchaseState,
+    World,
+)
+
+P5, DAY = "p5.48xlarge", timedelta(days=1)
+GRID = NOW.replace(hour=11, minute=30) + DAY  # tomorrow's
+ALWAYS = {"name": "always", "constant": {"instances": 2}}
+
+
+def calendar(*entries: dict[str, Any], **fields: Any) -> CapacityPlan:
+    given = {
+        "instanceTypes": [P5],
+        "penaltyUsdPerGpuHour": 20,
+        "entries": list(entries or (ALWAYS,)),
+        **fields,
+    }
+    return CapacityPlan.model_validate(
+        {"metadata": {"name": "rolling"}, "spec": {"pool": "p5", "calendar": given}}
+    )
+
+
+def buying(*entries: dict[str, Any], pools: Any = None, **fields: Any) -> Spec:
+    money = {"budget": {**GENEROUS, "monthlyUsd": 2_000_000}, "approval": {"mode": "one"}}
+    return spec(pools or pool(), calendar(*entries, **fields), **money)
+
+
+def offer(
+    id_: str = "cb-1", start: datetime = GRID, days: float = 7, fee_usd: int = 12_000, **fields: Any
+) -> Offer:
+    defaults: dict[str, Any] = {"instance_type": P5, "zone": ZONE, "count": 2}
+    return Offer(id_, start=start, end=start + days * DAY, fee_usd=fee_usd, **{**defaults, **fields})
+
+
+def query(days: int = 7) -> OfferQuery:
+    return OfferQuery(P5, 2, days * DAY, NOW, GRID + (days + 1) * DAY)
+
+
+def answered(documents: Spec, at: World, sold: Any) -> World:
+    """Every question of a round put to a market: a function from query to offers."""
+    wanted = questions(documents, at, learned_gpus(documents, at))
+    return replace(
+        at,
+        searches=tuple(OfferSearch(one, at.now, tuple(sold(one))) for one in wanted.offers),
+        extension_searches=tuple(ExtensionSearch(one, at.now, ()) for one in wanted.extensions),
+    )
+
+
+def market(asked: OfferQuery) -> list[Offer]:
+    """On the grid, at the price of the catalog, one offer for each question."""
+    start = asked.earliest_start.replace(hour=11, minute=30)
+    start += DAY if start < max(asked.earliest_start, NOW + timedelta(minutes=30)) else timedelta(0)
+    fee_usd = round(37.76 * 24 * asked.count * (asked.duration / DAY))
+    found = Offer(
+        f"cb-{start:%m%d}-{asked.duration.days}-{asked.count}", P5, ZONE, asked.count, start, start + asked.duration,
+        fee_usd,
+    )  # fmt: skip
+    return [found] if found.end <= asked.latest_end else []
+
+
+def advised(documents: Spec, *choices: Offer, at: datetime = NOW, **fields: Any) -> World:
+    """A world in which these were shown just now, and advised `at` an instant."""
+    shown = tuple(OfferSearch(query(one.end.day), NOW, (one,)) for one in choices)
+    world = a_world(**fields.pop("world", {}))
+    made = Advice(
+        at,
+        basis(documents, world.reservations, world.purchases, world.now),
+        tuple(
+            Choice("rolling", "p5", one, 7 * DAY, fields.get("since", NOW), "it is cheap") for one in choices
+        ),
+    )
+    return replace(world, searches=shown, advice=made)
+
+
+def proposals(documents: Spec, world: World) -> list[str]:
+    return [action.intent.window for action in of(decide(documents, world), ProposePurchase)]
+
+
+# --- what is asked ------------------------------------------------------------------------------------
+
+
+def test_asks_for_what_is_missing_a_few_searches_at_a_time():
+    documents = buying()
+    asked = of(decide(documents, a_world()), SearchOffers)
+    assert 0 < len(asked) <= SEARCHES_A_TICK
+    assert {one.query.count for one in asked} == {2}
+    assert {one.query.duration.days for one in asked} <= {7, 14, 28, 56, 63}
+
+
+def test_a_round_is_bounded_however_long_the_calendar():
+    many = [
+        {"name": f"run-{n}", "window": {"from": ahead(f"{n}d"), "to": ahead(f"{n}d6h"), "instances": 1 + n}}
+        for n in range(0, 54, 2)
+    ]
+    documents = buying(*many)
+    assert len(questions(documents, a_world(), {}).offers) == MOST_SEARCHES
+
+
+def test_what_is_missing_is_cut_into_layers_with_breaks_shorter_than_a_day():
+    night = [Step(NOW + n * DAY, NOW + n * DAY + timedelta(hours=12), 48) for n in range(4)]
+    base = [Step(NOW + n * DAY + timedelta(hours=12), NOW + (n + 1) * DAY, 16) for n in range(4)]
+    found = stretches(sorted([*night, *base]))
+    assert [(one.start, one.end, one.gpus) for one in found] == [
+        (NOW, NOW + 4 * DAY, 16),
+        (NOW, NOW + 3 * DAY + timedelta(hours=12), 32),
+    ]
+
+
+def test_nothing_is_asked_while_nothing_will_be_missing_soon_and_it_wakes_when_it_will():
+    documents = buying()
+    covered = a_world(block(ends_in="20d", count=2, pool="p5"))
+    plan = decide(documents, covered)
+    assert not of(plan, SearchOffers)
+    due = next_round_at(documents, covered)
+    assert due is not None
+    assert plan.wake_at == due
+    assert ahead("11d") < due < ahead("13d")
+    assert of(decide(documents, replace(covered, now=due)), SearchOffers)
+
+
+def test_after_a_round_the_next_waits_for_the_cadence_or_for_a_change():
+    documents = buying(replanEvery="8h")
+    world = advised(documents)
+    assert next_round_at(documents, world) == NOW + timedelta(hours=8)
+    changed = replace(world, reservations=(block(ends_in="2d", count=1, pool="p5"),))
+    assert next_round_at(documents, changed) == NOW + timedelta(minutes=10)
+
+
+# --- what is advised ----------------------------------------------------------------------------------
+
+
+def test_the_advisor_plans_once_every_question_is_answered_and_not_before():
+    documents = buying()
+    advisor, world = Advisor(documents), a_world()
+    assert advisor.attend(world).advice is None
+    told = advisor.attend(answered(documents, world, market)).advice
+    assert told is not None
+    assert told.at == NOW
+    assert told.choices
+    assert told.usd_per_gpu_h == pytest.approx(37.76 / 8, rel=0.1)
+    again = advisor.attend(replace(world, now=ahead("1h"))).advice
+    assert again is told
+
+
+def test_the_same_world_gives_the_same_advice():
+    documents = buying(
+        ALWAYS,
+        {"name": "office", "weekly": {"days": ["mon", "tue"], "from": "08:00", "to": "20:00", "gpus": 32}},
+    )
+    world = answered(documents, a_world(), market)
+    wanted = questions(documents, world, {})
+    backwards = replace(world, searches=world.searches[::-1])
+    assert advise(documents, world, wanted, {}) == advise(documents, backwards, wanted, {})
+
+
+def test_what_is_proposed_counts_as_covered_so_that_nothing_is_bought_twice():
+    documents = buying()
+    asked = intent(
+        plan="rolling", window="x",
+        inside={"count": 2, "earliest_start": ahead("1h"), "latest_start": ahead("1h"), "earliest_end": ahead("30d")},
+    )  # fmt: skip
+    world = a_world(asked)
+    assert next_round_at(documents, world) > ahead("20d")  # type: ignore[operator]
+
+
+# --- what is proposed ---------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("CB-8")
+def test_a_choice_that_is_due_becomes_a_proposal_inside_its_own_envelope():
+    documents = buying()
+    (made,) = of(decide(documents, advised(documents, offer())), ProposePurchase)
+    envelope = made.intent.envelope
+    assert (made.intent.plan, made.intent.pool) == ("rolling", "p5")
+    assert (envelope.latest_start, envelope.earliest_end) == (offer().start, offer().end)
+    assert envelope.max_fee_usd == 13_200
+    assert "it is cheap" in made.reason
+
+
+def test_a_choice_whose_time_has_not_come_waits():
+    documents = buying()
+    later = NOW + timedelta(minutes=20)
+    world = advised(documents, offer(), since=later)
+    plan = decide(documents, world)
+    assert not of(plan, ProposePurchase)
+    assert plan.wake_at == later
+    assert proposals(documents, replace(world, now=later))
+
+
+@pytest.mark.requirement("CB-4")
+def test_advice_is_not_acted_upon_when_its_ground_has_moved_or_it_is_old():
+    documents = buying()
+    world = advised(documents, offer())
+    assert proposals(documents, world)
+    assert not proposals(documents, replace(world, reservations=(block(ends_in="2d", count=1, pool="p5"),)))
+    assert not proposals(documents, replace(world, now=ahead("31m")))
+    assert not proposals(documents, replace(world, ledger_ok=False))
+
+
+def test_an_offer_that_the_newest_answer_no_longer_shows_is_not_proposed():
+    documents = buying()
+    world = advised(documents, offer())
+    newer = OfferSearch(world.searches[0].query, ahead("1m"), ())
+    assert not proposals(documents, replace(world, now=ahead("2m"), searches=(*world.searches, newer)))
+    assert not proposals(documents, replace(world, searches=()))
+
+
+def test_what_a_person_refused_is_not_proposed_again_for_a_while():
+    documents = buying()
+    name = window_name(Choice("rolling", "p5", offer(), 7 * DAY, NOW, ""))
+    said_no = intent("refused", plan="rolling", window=name, state_at=NOW - timedelta(hours=1))
+    assert not proposals(documents, _with(documents, said_no))
+    long_ago = replace(said_no, state_at=NOW - timedelta(hours=7))
+    assert proposals(documents, _with(documents, long_ago)) == [name]
+
+
+def _with(documents: Spec, before: Any) -> World:
+    world = replace(advised(documents, offer()), purchases=(before,))
+    made = replace(world.advice, basis=basis(documents, (), (before,), NOW))  # type: ignore[type-var]
+    return replace(world, advice=made)
+
+
+def test_blocks_of_one_zone_are_bought_in_the_zone_they_were_planned_for():
+    for one_zone, zones in ((True, (ZONE,)), (False, (ZONE, "us-west-2b"))):
+        documents = buying(oneZone=one_zone)
+        (made,) = of(decide(documents, advised(documents, offer())), ProposePurchase)
+        assert made.intent.envelope.zones == zones
+
+
+@pytest.mark.requirement("CB-4")
+def test_a_proposal_is_void_once_aws_shows_that_its_demand_is_covered():
+    documents = buying()
+    (made,) = of(decide(documents, advised(documents, offer())), ProposePurchase)
+    open_ = replace(a_world(), purchases=(made.intent,))
+    assert not of(decide(documents, open_), SettlePurchase)
+    bought_elsewhere = block("cr-9", ends_in="20d", count=2, pool="p5")
+    (void,) = of(decide(documents, replace(open_, reservations=(bought_elsewhere,))), SettlePurchase)
+    assert void.outcome == "voided"
+    half = replace(bought_elsewhere, count=1)
+    assert not of(decide(documents, replace(open_, reservations=(half,))), SettlePurchase)
+
+
+@pytest.mark.requirement("CB-6")
+def test_more_time_is_asked_for_and_proposed_where_it_is_cheaper():
+    documents = buying()
+    world = a_world(block(ends_in="3d", count=2, pool="p5", fee_usd=10_000))
+    wanted = questions(documents, world, {})
+    assert ExtensionQuery("cr-1", 7 * DAY) in wanted.extensions
+    end = ahead("3d")
+    more = tuple(
+        ExtensionSearch(
+            one, NOW, (ExtensionOffer(f"cbe-{one.duration.days}", "cr-1", end, end + one.duration, usd),)
+        )
+        for one in wanted.extensions
+        for usd in [one.duration.days * 1_000]
+    )
+    world = replace(answered(documents, world, market), extension_searches=more)
+    world = Advisor(documents).attend(world)
+    (made, *_) = of(decide(documents, world), ProposePurchase)
+    assert made.intent.extends == "cr-1"
+    assert made.intent.envelope.latest_start == end
+
+
+def test_a_plan_that_never_extends_does_not_ask():
+    plan = calendar()
+    never = plan.spec.model_copy(update={"extend": Extending(policy="never")})
+    documents = spec(pool(), plan.model_copy(update={"spec": never}))
+    assert not questions(documents, a_world(block(ends_in="3d", count=2, pool="p5")), {}).extensions
+
+
+# --- without the solver, and what nobody wrote down -----------------------------------------------------
+
+
+def test_without_the_solver_a_block_is_bought_for_each_week_and_it_says_so():
+    documents = buying()
+    world = replace(a_world(), advice=Advice(NOW, (), unable="no solver"))
+    plan = decide(documents, world)
+    assert any("a block is bought for each week" in one.sentence for one in plan.warnings)
+    assert {one.query.count for one in of(plan, SearchOffers)} == {2}
+
+
+def test_the_advisor_says_once_that_the_solver_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "highspy", None)
+    told = Advisor(buying()).attend(a_world()).advice
+    assert told is not None
+    assert "tidemill[plan]" in told.unable
+
+
+LEARNED = {"name": "learned", "learned": {"mostInstances": 4}}
+
+
+def test_demand_is_learned_from_use_and_from_a_queue_that_stands():
+    documents = buying(LEARNED)
+    held = block(ends_in="3d", count=2, pool="p5")
+    used = BlockUse("cr-1", 16, used_h=300.0, held_h=600.0)
+    assert learned_gpus(documents, replace(a_world(held), uses=(used,))) == {"rolling": 8}
+    waits = pod("waits", gpus=8, created_at=NOW - timedelta(hours=2))
+    assert learned_gpus(documents, replace(a_world(held, waits), uses=(used,))) == {"rolling": 16}
+    passing = pod("passing", gpus=8)
+    assert learned_gpus(documents, replace(a_world(held, passing), uses=(used,))) == {"rolling": 8}
+
+
+def test_what_is_learned_is_never_more_than_is_allowed():
+    crowd = [pod(f"waits-{n}", gpus=8, created_at=NOW - timedelta(hours=2)) for n in range(40)]
+    assert learned_gpus(buying(LEARNED), a_world(*crowd)) == {"rolling": 32}
+
+
+def test_a_young_block_counts_by_what_runs_on_it_now():
+    there = node()
+    world = a_world(block(ends_in="3d", count=2, pool="p5"), there, pod("runs", gpus=8, on=there))
+    assert learned_gpus(buying(LEARNED), world) == {"rolling": 8}
+    assert world.reservations[0].owner == OWNER
+
+
+def test_a_refused_state_is_not_a_promise():
+    documents = buying()
+    gone = intent("voided", plan="rolling", window="x")
+    assert basis(documents, (), (gone,), NOW) == ()
+    assert gone.state is PurchaseState.VOIDED
