@@ -19,6 +19,7 @@ from markupsafe import Markup
 
 from tidemill.render import figures
 from tidemill.render.price_words import on_demand_words
+from tidemill.render.rehearsal_costs import cost_rows, left_out
 from tidemill.render.rehearsal_endings import close_ups, marks
 from tidemill.render.rehearsal_facts import facts, replay_command
 from tidemill.render.rehearsal_lanes import (
@@ -37,6 +38,7 @@ from tidemill.sim.outcome import Outcome, ServiceRow
 from tidemill.spec.units import format_instant
 
 EVICTIONS_DRAWN = 2_000
+COSTS_SHOWN = 50  # workloads, the dearest first
 
 
 def page(outcome: Outcome) -> str:
@@ -71,6 +73,8 @@ def _view(outcome: Outcome) -> dict[str, Any]:
         "gpu_paths": _gpu_paths(gpus, axis),
         "services": tuple(_service_chart(service, axis) for service in outcome.services),
         "evictions_drawn": outcome.evictions[:EVICTIONS_DRAWN],
+        "costs": cost_rows(outcome.costs, jobs=COSTS_SHOWN),
+        "costs_left_out": left_out(outcome.costs, jobs=COSTS_SHOWN),
         "jobs_shown": outcome.jobs[:JOBS_SHOWN],
         "journal": cut_journal(outcome.journal),
         "replay": replay_command(outcome),

@@ -18,12 +18,14 @@ from rich.text import Text
 
 from tidemill.render.figures import counted, exact_instant, hours, percent, share, short_instant, span, usd
 from tidemill.render.price_words import on_demand_words
+from tidemill.render.rehearsal_costs import cost_rows, left_out
 from tidemill.render.rehearsal_facts import Ending, Facts, facts, replay_command
 from tidemill.render.rehearsal_notices import deaths_in_words, purchases_in_words
 from tidemill.render.rehearsal_strips import block_strip, gpu_strip
 from tidemill.sim.outcome import Outcome
 
 _LISTED = 10
+_NAME = 28  # letters of a name in the table of costs, so that it fits into 80 columns
 _WIDE = 104  # columns from which the blocks table shows every instant
 _GRAVE = ("forced", "failed", "killed", "down")
 _NOT_DRAINED = {
@@ -53,6 +55,8 @@ def summary(outcome: Outcome, width: int, color: bool) -> RenderableType:
     if outcome.blocks:
         parts += ["", _blocks(found, width, style), "", *_strips(outcome, width, style)]
     parts += ["", _figures(outcome, found, width, style)]
+    if outcome.costs.pools:
+        parts += ["", *_charged(outcome, style)]
     parts += [*_attention(found, width, style), "", *_next(outcome, width, style)]
     return Group(*parts)
 
@@ -137,6 +141,7 @@ def _figures(outcome: Outcome, found: Facts, width: int, style: _Style) -> Table
         ("purchases", [Text(words)] if (words := purchases_in_words(outcome.purchases)) else []),
         ("jobs", [_jobs(outcome, found, style)]),
         ("services", _services(outcome, style)),
+        ("alerts", _alerts(outcome)),
     )
     for name, lines in named:
         for number, line in enumerate(lines):
@@ -164,6 +169,23 @@ def _cost(outcome: Outcome, style: _Style) -> Iterable[Text]:
     same = outcome.on_demand_equivalent
     if words := on_demand_words(same.delivered_usd, same.used_usd, same.unpriced, same.fees_usd):
         yield Text(words)
+
+
+def _charged(outcome: Outcome, style: _Style) -> Iterable[RenderableType]:
+    """Who pays for what: a pool for its idle hours too."""
+    table = _table(style, "charged to", "", ">GPU-hours", ">idle", ">cost", ">on demand", ">saved")
+    for row in cost_rows(outcome.costs):
+        saved = Text(row.saving, style.drain if row.lost else "")
+        table.add_row(row.kind, Text(row.name[:_NAME]), row.used_h, row.idle_h, row.usd, row.on_demand, saved)
+    yield table
+    if more := left_out(outcome.costs):
+        yield Text(f"and {more:,} more: see --json", style.soft)
+
+
+def _alerts(outcome: Outcome) -> Iterable[Text]:
+    kinds = Counter(one.kind for one in outcome.alerts)
+    if kinds:
+        yield Text(", ".join(f"{count} {kind}" for kind, count in kinds.most_common()) + " (not sent)")
 
 
 def _services(outcome: Outcome, style: _Style) -> Iterable[Text]:
