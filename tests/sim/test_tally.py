@@ -8,9 +8,22 @@ from typing import Any
 
 import pytest
 
-from tests.sim.scene import Scene, after, block, fault, job, plan, platform, pool, scene, service
+from tests.sim.scene import (
+    BLOCK_END,
+    Scene,
+    after,
+    block,
+    done,
+    fault,
+    job,
+    plan,
+    platform,
+    pool,
+    scene,
+    service,
+)
 from tidemill.catalog import load
-from tidemill.plan import Plan, Unmet, UnmetCode
+from tidemill.plan import Plan, StartDrain, Unmet, UnmetCode
 from tidemill.sim.equivalent import equivalent
 from tidemill.sim.outcome import Outcome
 from tidemill.sim.spoken import Spoken
@@ -264,3 +277,15 @@ def test_without_subnets_the_simulated_zone_lies_in_the_platforms_region() -> No
     query = OfferQuery("p5.48xlarge", 1, timedelta(days=1), after("0s"), after("0s") + timedelta(days=14))
     offers = rehearsal.cloud.search_offers(query)
     assert {offer.zone for offer in offers} == {"eu-west-1a"}
+
+
+def test_a_block_drains_from_when_its_end_is_drained_for_and_not_from_a_node_that_was_replaced() -> None:
+    rehearsal = scene(
+        reservations=[block()],
+        jobs=[job(lasts="9h", checkpointEvery="20m")],
+        faults=[fault("1h", "gpu-fails")],
+    ).played()
+    (row,) = tally(rehearsal, scenario="scene", wall_s=1.0).blocks
+    assert any("check failed" in one.reason for _, one in done(rehearsal, StartDrain))
+    assert row.drain_from is not None
+    assert row.drain_from >= BLOCK_END - timedelta(hours=1)

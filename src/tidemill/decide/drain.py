@@ -44,7 +44,8 @@ def drain(draft: Draft) -> None:
             and not (life.facts.all_told and life.facts.told == life.deadline)
         ):
             _announce(draft, life, life.deadline)
-        _tell_the_node(draft, life)
+        if (kube := life.node.kube) is not None and kube.ends_at is not None:
+            _tell_the_node(draft, life, kube.name, kube.ends_at)
         if life.phase is Phase.DRAINING:
             if _end_moved(draft, life):
                 life.ending = True
@@ -79,16 +80,14 @@ def _announce(draft: Draft, life: Life, deadline: datetime) -> None:
             draft.do(AnnounceEnd(pod.uid, deadline, f"{moved}: {format_instant(deadline)}"))
 
 
-def _tell_the_node(draft: Draft, life: Life) -> None:
+def _tell_the_node(draft: Draft, life: Life, node: str, known: datetime) -> None:
     """A node that ends by itself goes by the end it was launched with, until it hears of another.
 
     Money that runs out is our own end and moves all the time: of that no node is told.
     """
-    kube, deadline = life.node.kube, life.deadline
-    if kube is None or kube.ends_at is None or deadline is None or life.source.kind not in PREPAID:
-        return
-    if abs(kube.ends_at - deadline) > END_MOVED:
-        draft.do(AnnounceNodeEnd(kube.name, deadline, f"its end moved: {format_instant(deadline)}"))
+    deadline = life.deadline
+    if deadline is not None and life.source.kind in PREPAID and abs(known - deadline) > END_MOVED:
+        draft.do(AnnounceNodeEnd(node, deadline, f"its end moved: {format_instant(deadline)}"))
 
 
 def _start(draft: Draft, life: Life) -> None:

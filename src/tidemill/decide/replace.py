@@ -105,8 +105,14 @@ def _worth_it(draft: Draft, life: Life, free_at: datetime) -> bool:
 
 
 def _free_at(draft: Draft, life: Life, why: str) -> datetime | None:
-    """When all its pods may be asked to go; None: one of them does not allow it, and that is said."""
+    """When all its pods may be asked to go; None: one of them does not allow it, and that is said.
+
+    A disruption budget that is used up passes: its next ready replica wakes us.
+    """
     free_at = draft.now
+    used_up = {budget.workload for budget in draft.world.budgets if budget.allowed < 1}
+    if any(pod.workload in used_up for pod in life.pods):
+        return None
     for pod in sorted(life.pods, key=lambda pod: pod.full_name):
         stays = _stays(draft, life, pod)
         if stays:
@@ -127,6 +133,4 @@ def _stays(draft: Draft, life: Life, pod: Pod) -> str:
         return "would not be made again"
     if pod.gang is not None and done_at(pod, life.pool, draft.now) is None:
         return f"is part of gang {pod.gang.name}, which does not say when it is done"
-    if any(budget.workload == pod.workload and budget.allowed < 1 for budget in draft.world.budgets):
-        return "may not be evicted now: its disruption budget allows none"
     return ""

@@ -102,7 +102,9 @@ class SimCluster:
         found = self._objects.node(node)
         if found.draining_since is not None:
             return
-        now = self._nodes.by_name[node].draining_since = self._timeline.now()
+        truth = self._nodes.by_name[node]
+        now = truth.draining_since = self._timeline.now()
+        truth.drain_reason = reason
         value = re.sub(r"[^A-Za-z0-9]+", "-", reason)[:_LABEL_VALUE_MAX].strip("-")
         taints = (*found.taints, Taint(names.TAINT_DRAINING, value))
         self._objects.put_node(replace(found, taints=taints, draining_since=now, drain_reason=reason))

@@ -62,6 +62,7 @@ class NodeTruth:
     checked_at: datetime | None = None
     ready_at: datetime | None = None  # the startup taint came off
     draining_since: datetime | None = None
+    drain_reason: str = ""
     dead_at: datetime | None = None  # the instance went down: NotReady
     gone_at: datetime | None = None  # the node object was removed, or the instance ended without one
 

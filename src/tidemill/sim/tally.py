@@ -8,6 +8,7 @@ from typing import Literal
 
 from tidemill import __version__
 from tidemill.catalog.equivalent import on_demand_usd
+from tidemill.decide.drain import MUST_BE_EMPTY
 from tidemill.decide.nodes import deadline_of, kill_at
 from tidemill.errors import InvariantViolated
 from tidemill.report.costs import Costs, rounded
@@ -89,7 +90,12 @@ def _block(rehearsal: Rehearsal, one: Reservation, end: datetime) -> BlockRow:
     ways = {Provisioner(life.now.provisioner) for life in lives if life.now.provisioner}
     ways |= {pool.spec.provisioner} if pool else set()
     deadline = min((deadline_of(one, way) or killed for way in ways), default=killed)
-    drains = [node.draining_since for node in nodes if node.draining_since is not None]
+    for_its_end = f"{one.id} {MUST_BE_EMPTY}"  # a node may also be drained because it failed, or is replaced
+    drains = [
+        node.draining_since
+        for node in nodes
+        if node.draining_since is not None and node.drain_reason.startswith(for_its_end)
+    ]
     kind = rehearsal.spec.catalog.types[one.instance_type]
     gpus = one.count * kind.gpus
     delivered = one.state in (ReservationState.ACTIVE, ReservationState.EXPIRED)
