@@ -16,7 +16,7 @@ from tidemill.decide.blocks.granted import fee_to_approve_usd
 from tidemill.decide.blocks.inquiry import FRESH, answer
 from tidemill.decide.blocks.learned import learned_gpus
 from tidemill.decide.blocks.life import OPEN
-from tidemill.decide.blocks.rounds import basis, missing_from_now, next_round_at, questions
+from tidemill.decide.blocks.rounds import basis, missing_from_now, next_round_at, questions, reconsidered_at
 from tidemill.decide.blocks.weekly import windows_of
 from tidemill.decide.draft import Draft
 from tidemill.decide.purchase.screen import starts_now
@@ -46,6 +46,7 @@ def follow_calendars(draft: Draft, intents: Intents, held: list[Reservation]) ->
         return
     at = next_round_at(draft.spec, draft.world)
     draft.wake(at)
+    draft.wake(reconsidered_at(draft.spec, draft.world))
     if at is not None and draft.now >= at:
         _ask(draft)
     advice = draft.world.advice

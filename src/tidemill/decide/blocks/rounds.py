@@ -65,30 +65,48 @@ def next_round_at(spec: Spec, world: World) -> datetime | None:
     return max(min(wanted), world.advice.at + min(pauses))
 
 
+def reconsidered_at(spec: Spec, world: World) -> datetime:
+    """When the next round may turn out to be due at another instant: the horizon moved, or it is too late."""
+    late = [
+        first.end - too_late(spec, plan)
+        for plan in planned(spec)
+        if (first := _first_missing(spec, world, plan)) is not None
+    ]
+    return min([on_grid(world.now) + timedelta(days=1), *late])
+
+
 def _wanted_from(spec: Spec, world: World, plan: CapacityPlan) -> datetime | None:
     """From when a purchase could be due for it."""
     calendar = plan.spec.calendar
     assert calendar is not None
     if learned_of(calendar):
-        return world.now
+        return on_grid(world.now)
+    first = _first_missing(spec, world, plan)
+    return None if first is None else on_grid(first.start - calendar.warm_up) - calendar.buy_ahead
+
+
+def _first_missing(spec: Spec, world: World, plan: CapacityPlan) -> Step | None:
+    """Of what is worth a round. What is left between two blocks was weighed when they were bought."""
     demand = demand_of(spec, plan.name, 0)
-    # What is left between two blocks was weighed when they were bought; it is not asked about again.
     hand_over = demand.warm_up + demand.wind_down
-    first = next(
-        (
-            step.start
-            for step in missing_from_now(spec, world, plan)
-            if step.end - step.start > hand_over and step.end > world.now + demand.warm_up + TOO_LATE
-        ),
+    last = world.now + too_late(spec, plan)
+    return next(
+        (one for one in _missing(spec, world, plan) if one.end - one.start > hand_over and one.end > last),
         None,
     )
-    return None if first is None else on_grid(first - demand.warm_up) - calendar.buy_ahead
+
+
+def too_late(spec: Spec, plan: CapacityPlan) -> timedelta:
+    return demand_of(spec, plan.name, 0).warm_up + TOO_LATE
 
 
 def missing_from_now(spec: Spec, world: World, plan: CapacityPlan) -> tuple[Step, ...]:
+    return since(_missing(spec, world, plan), world.now)
+
+
+def _missing(spec: Spec, world: World, plan: CapacityPlan) -> tuple[Step, ...]:
     learned_gpus = dict(world.advice.learned_gpus).get(plan.name, 0) if world.advice is not None else 0
-    whole = lacks(spec, plan.name, learned_gpus, world.reservations, world.purchases, on_grid(world.now))
-    return since(whole, world.now)
+    return lacks(spec, plan.name, learned_gpus, world.reservations, world.purchases, on_grid(world.now))
 
 
 def since(steps: tuple[Step, ...], now: datetime) -> tuple[Step, ...]:
