@@ -197,11 +197,11 @@ def test_the_lead_of_that_warning_is_the_platforms():
 @pytest.mark.requirement("NT-1")
 def test_a_service_that_will_be_short_is_told_once_for_each_end():
     here = node()
-    short = Warning("Deployment/chat", "2 replicas have no room from 12:30 until 12:50", "service-short")
+    short = Warning("Deployment/chat", "it will have fewer than 2 ready from 12:30 on", "service-short")
     seen = world(here, block(), replica(on=here))
     alert = only(holding(spec(), seen, decided=Plan(warnings=(short,))))
     assert (alert.kind, alert.about) == (AlertKind.SERVICE_SHORT, "Deployment/chat")
-    assert alert.text == "2 replicas have no room from 12:30 until 12:50."
+    assert alert.text == "It will have fewer than 2 ready from 12:30 on."
     assert alert.key == "service-short/Deployment/chat/2026-11-17T12:00:00Z"
 
 

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.scene import Scene, block, fault, job, pool, scene, service
+from tests.sim.scene import Scene, block, fault, job, pool, scene, service, without
+from tidemill.plan import Evict, ForceDelete, StartDrain, Terminate
 from tidemill.sim.rehearsal import Rehearsal
 from tidemill.sim.spent import spent
 from tidemill.sim.tally import tally
 from tidemill.spec import names
 from tidemill.spec.read import load as read
-from tidemill.world import ReservationState
+from tidemill.world import ReservationState, SourceKind
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 HOURLY = pool(sources=[{"type": "on-demand"}], disruption={"consolidateAfter": "20m"})
@@ -107,6 +108,25 @@ def test_an_instance_without_gpus_is_shared_by_its_vcpus():
     assert (row.workload, row.team, row.gpu_hours) == ("Job/build-1", "tools", 0)
     (life,) = played.cloud.lives.values()
     assert row.usd == pytest.approx(life.usd_h * 4 / 16, rel=0.02)
+
+
+@pytest.mark.requirement("PE-16")
+def test_a_pod_without_gpus_costs_nothing_more_on_a_node_that_is_there_for_its_gpus():
+    notebook = job("notebook", lasts="1h", gpus=0, cpu="4", memory="8Gi")
+    played = scene(reservations=[block()], jobs=[notebook], duration="2h").played()
+    assert played.cluster.jobs["notebook-1"].state == "finished"
+    told = spent(played, played.timeline.now())
+    assert (told.jobs, told.teams, told.used_usd) == ((), (), 0)
+
+
+@pytest.mark.requirement("PE-16")
+def test_an_instance_that_outlives_its_reservation_is_paid_by_the_hour_from_then_on():
+    held = {**ODCR, "count": 1, "duration": "2h"}
+    stays = without(StartDrain, Evict, ForceDelete, Terminate)
+    on_odcr = pool(sources=[{"type": "odcr"}])
+    played = scene(on_odcr, reservations=[held], services=[service(replicas=1)]).played(decide=stays)
+    reconcile(played)
+    assert played.cloud.hourly_usd()[SourceKind.ON_DEMAND] > 0
 
 
 @pytest.mark.requirement("PE-16")

@@ -170,7 +170,7 @@ def _about_services(world: World, plan: Plan) -> Iterator[Alert]:
             Severity.ERROR,
             warning.about,
             f"{warning.about} will be short of replicas",
-            f"{warning.sentence.rstrip('.')}.",
+            f"{warning.sentence[:1].upper()}{warning.sentence[1:].rstrip('.')}.",
             facts,
         )
 

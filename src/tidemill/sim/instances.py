@@ -54,6 +54,11 @@ class InstanceLife:
     ended_by: str = ""  # engine, ec2, eks, karpenter, hardware
     ended_why: str = ""
 
+    @property
+    def by_the_hour(self) -> bool:
+        """On the bill by itself: spot, on-demand, and what outlived its reservation."""
+        return self.usd_h > 0 or self.now.source.kind in (SourceKind.SPOT, SourceKind.ON_DEMAND)
+
 
 class Fleet:
     def __init__(self, timeline: Timeline, journal: Journal, wakes: Wakes, *, seed: int) -> None:

@@ -12,9 +12,7 @@ from tidemill.catalog import Catalog
 from tidemill.sim.cloud import SimCloud
 from tidemill.sim.cluster import SimCluster
 from tidemill.sim.outcome import Series
-from tidemill.world import InstanceState, ReservationState, SourceKind
-
-_BY_THE_HOUR = (SourceKind.SPOT, SourceKind.ON_DEMAND)
+from tidemill.world import InstanceState, ReservationState
 
 
 class Recorder:
@@ -74,7 +72,7 @@ class Recorder:
         return paid + sum(
             self._catalog.types[life.now.instance_type].gpus
             for life in self._cloud.alive()
-            if life.now.source.kind in _BY_THE_HOUR and life.now.state is InstanceState.RUNNING
+            if life.by_the_hour and life.now.state is InstanceState.RUNNING
         )
 
     def series(self) -> Series:

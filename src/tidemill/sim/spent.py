@@ -46,7 +46,7 @@ class _Spent:
             elif one.owner == owner and one.state not in _NOT_PAID:
                 yield self._block(one)
         for life in self._rehearsal.cloud.lives.values():
-            if life.usd_h and life.running_at is not None:
+            if life.by_the_hour and life.running_at is not None:
                 # One that outlived its reservation is on the bill from the reservation's end.
                 since = max(life.running_at, ends.get(life.now.source.id) or life.running_at)
                 yield self._instance(life, since)
@@ -102,5 +102,5 @@ class _Spent:
         node = self._rehearsal.cluster.nodes.get(life.now.id)
         for ran in self._ran.get(node.name, ()) if node is not None else ():
             held = ran.gpus if kind.gpus else ran.cpu_milli
-            if held and whole:
+            if held:
                 yield Use(life.now.pool, ran.team, ran.workload, ran.gpus, held / whole, ran.since, ran.until)
