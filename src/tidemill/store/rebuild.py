@@ -10,13 +10,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from tidemill.advice import Choice
+from tidemill.decide.blocks.advised import window_name
 from tidemill.decide.blocks.cover import intent_id
 from tidemill.spec import Spec
+from tidemill.spec.models import CapacityPlan
 from tidemill.store.months import bounds
 from tidemill.world import (
     Envelope,
     Extension,
     ExtensionState,
+    Offer,
     PurchaseIntent,
     PurchaseState,
     Reservation,
@@ -138,16 +142,27 @@ def _with_its_window(spec: Spec, intent: PurchaseIntent) -> list[PurchaseIntent]
     back. Attempts before it left no trace; they are noted as voided, so that the next one has an id of its own."""
     owner = spec.platform.spec.deployment
     for plan in spec.plans.values():
-        for window in plan.spec.demand:
-            ids = [intent_id(owner, plan.name, window.name, str(attempt)) for attempt in range(_ATTEMPTS)]
+        for window in _names(plan, intent):
+            ids = [intent_id(owner, plan.name, window, str(attempt)) for attempt in range(_ATTEMPTS)]
             if intent.id in ids:
-                intent = replace(intent, plan=plan.name, window=window.name)
+                intent = replace(intent, plan=plan.name, window=window)
                 gone = replace(
                     intent, state=PurchaseState.VOIDED, reservation_ids=(), fee_usd=0,
                     note=f"{NOTE}: an attempt of which nothing is known",
                 )  # fmt: skip
                 return [*(replace(gone, id=id_) for id_ in ids[: ids.index(intent.id)]), intent]
     return [intent]
+
+
+def _names(plan: CapacityPlan, intent: PurchaseIntent) -> list[str]:
+    """What a window of the plan may be called: as it is written, or in a calendar as what was chosen for it."""
+    if plan.spec.calendar is None:
+        return [window.name for window in plan.spec.demand]
+    bound = intent.envelope
+    offer = Offer(
+        "", bound.instance_type, bound.zones[0], bound.count, bound.earliest_start, bound.earliest_end, 0
+    )
+    return [window_name(Choice(plan.name, intent.pool, offer, bound.duration, bound.earliest_start, ""))]
 
 
 # --- extensions ---------------------------------------------------------------------------------------

@@ -1,0 +1,143 @@
+"""`tidemill blocks` and `adopt`: every state is told, whose each is, and no tag makes one ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.cli.office import P5, Office, pool
+
+CHEAP: dict[str, Any] = {"mode": "auto", "approval": {"autoMaxFeeUsd": 50_000}}
+WHERE = ("--zone", "us-east-1a", "--duration", "7d")
+
+
+def elsewhere(office: Office, *given: str) -> str:
+    told = office("sim", "buy-elsewhere", *(given or (P5,)), *WHERE)
+    assert told.code == 0, told.err
+    return told.out.strip()
+
+
+@pytest.mark.requirement("CB-5")
+def test_a_block_is_followed_through_every_state_with_the_count_that_will_come(office: Office):
+    office.open(**CHEAP)
+    block = office(
+        "buy", office.offer(P5, "--count", "2", "--start", "2026-11-17")["id"], "--yes", "--json"
+    ).json["reservation_ids"][0]
+    seen = []
+    assert f"bought {block}; AWS does not list it yet" in office("blocks").out
+    for time in ("90s", "10m", "28h", "1d", "12h"):
+        office.wait(time)
+        seen += [(one["state"], one["count"], one["free"], one["next"]) for one in office.blocks()]
+    states = [state for state, *_ in seen]
+    assert states[-3:] == ["active", "expired", "expired"]
+    assert {"scheduled"} <= set(states)
+    assert all(count == 2 for _, count, _, _ in seen)
+    scheduled = next(one for one in seen if one[0] == "scheduled")
+    assert scheduled[2:] == (0, "2 instances come 2026-11-17 11:30")
+    active = next(one for one in seen if one[0] == "active")
+    assert active[2] == 2
+
+
+@pytest.mark.requirement("CB-5")
+def test_a_payment_under_way_and_one_that_failed_are_told(office: Office):
+    office.open(**CHEAP)
+    office("sim", "fault", "payment-fails")
+    assert office("buy", office.offer()["id"], "--yes").code == 0
+    office.wait("90s")
+    (one,) = office.blocks()
+    assert (one["state"], one["next"]) == (
+        "payment-pending",
+        "its payment is under way: it comes only if that succeeds",
+    )
+    office.wait("13h")
+    (one,) = office.blocks()
+    assert one["state"] == "payment-failed"
+    assert "its payment failed" in one["next"]
+
+
+@pytest.mark.parametrize(
+    ("provisioner", "instance_type", "before_end"),
+    [("native", P5, "11:00"), ("karpenter", P5, "10:50"), ("native", "p6e-gb200.36xlarge", "10:30")],
+)
+def test_the_deadline_is_ec2s_or_the_provisioners_whichever_is_earlier(
+    office: Office, provisioner, instance_type, before_end
+):
+    office.write(pool("train", instance_type, provisioner=provisioner))
+    office("sim", "new", str(office.sim), "--at", "2026-11-16T08:00:00Z")
+    block = elsewhere(office, instance_type, "--count", "9")
+    assert office("adopt", block, "--pool", "train", "--yes").code == 0
+    (one,) = office.blocks()
+    assert one["deadline"] == f"2026-11-23T{before_end}:00Z"
+    assert one["extendable_until"] == "2026-11-23T10:30:00Z"
+
+
+@pytest.mark.requirement("CB-17")
+def test_a_block_bought_elsewhere_is_untracked_until_somebody_adopts_it(office: Office):
+    block = elsewhere(office.open())
+    (one,) = office.blocks()
+    assert (one["held"], one["owner"]) == ("untracked", "")
+    told = office("adopt", block, "--pool", "train", answer="y\n")
+    assert told.code == 0
+    assert f"1 x {P5} in us-east-1a, active" in told.err
+    (one,) = office.blocks()
+    assert (one["held"], one["owner"], one["pool"]) == ("adopted", "mill", "train")
+    assert office.calls("tag_reservation") == 1
+    (line,) = office("ledger", "--of", block, "--json").json["audit"]
+    assert line["who"].endswith("/you")
+
+
+@pytest.mark.requirement("CB-17")
+def test_a_tag_alone_makes_no_block_ours(office: Office):
+    elsewhere(office.open(), P5, "--owner", "mill")
+    (one,) = office.blocks()
+    assert one["held"] == "untracked"
+
+
+@pytest.mark.requirement("CB-17")
+def test_a_shared_block_is_adopted_without_a_tag(office: Office):
+    block = elsewhere(office.open(), P5, "--shared")
+    told = office("adopt", block, "--yes", "--json")
+    assert (told.code, told.json["tagged"]) == (0, False)
+    assert "belongs to the account that shares it" in told.err
+    assert office.blocks()[0]["held"] == "adopted"
+
+
+@pytest.mark.requirement("CB-17")
+def test_what_is_ours_or_anothers_is_not_adopted(office: Office):
+    office.open(**CHEAP)
+    ours = office("buy", office.offer()["id"], "--yes", "--json").json["reservation_ids"][0]
+    office.wait("2m")
+    theirs = elsewhere(office, P5, "--owner", "other")
+    for block, code, says in [
+        (ours, 1, "is ours already (bought)"),
+        (theirs, 1, "carries the owner tag of deployment other: it is not touched"),
+        ("cr-000", 2, "AWS shows no block 'cr-000'"),
+    ]:
+        told = office("adopt", block, "--yes")
+        assert (told.code, says in told.err) == (code, True), told.err
+    assert office.calls("tag_reservation") == 0
+    found = {one["id"]: one["held"] for one in office.blocks()}
+    assert found == {ours: "bought", theirs: "another's"}
+
+
+def test_a_block_is_not_adopted_for_a_pool_that_could_not_use_it(office: Office):
+    block = elsewhere(office.open(), "p4d.24xlarge")
+    assert "pool train does not allow p4d.24xlarge" in office("adopt", block, "--pool", "train", "--yes").err
+    assert "there is no pool 'tarin'; did you mean 'train'?" in office("adopt", block, "--pool", "tarin").err
+
+
+def test_an_adoption_asks_and_the_default_is_no(office: Office):
+    block = elsewhere(office.open())
+    assert office("adopt", block, answer="\n").code == 1
+    assert office.blocks()[0]["held"] == "untracked"
+
+
+def test_a_block_that_is_over_is_not_adopted(office: Office):
+    block = elsewhere(office.open())
+    office.wait("7d4h")
+    assert "is expired: there is nothing to take in" in office("adopt", block, "--yes").err
+
+
+def test_an_account_without_blocks_says_so(office: Office):
+    assert office.open()("blocks").out == "AWS shows no block.\n"
