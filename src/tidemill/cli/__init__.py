@@ -44,6 +44,7 @@ VERBS = {
     "adopt": Verb("blocks", "adopt", "Take in a block that was bought elsewhere."),
     "settle": Verb("settle", "settle", "Say what became of a purchase whose outcome is unknown."),
     "ledger": Verb("ledger", "ledger", "List intents, approvals, money and the audit trail."),
+    "handover": Verb("handover", "handover", "Show how services will move from one block to the next."),
     "alerts": Verb("alerts", "alerts", "List what people were told, and test where alerts go."),
     "watchdog": Verb("watchdog", "watchdog", "Alert when the engine is silent."),
     "sim": Verb("sim", "sim", "A simulated AWS account in a file, to try all of this on."),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from tidemill.decide.blocks import follow_purchases
 from tidemill.decide.draft import Draft
 from tidemill.decide.drain import drain
+from tidemill.decide.handover.forewarn import forewarn
 from tidemill.decide.handover.steps import hand_over
 from tidemill.decide.launches import follow_launches
 from tidemill.decide.nodes import follow_nodes
@@ -30,4 +31,5 @@ def decide(spec: Spec, world: World) -> Plan:
     drain(draft)  # 4 time: whatever ends is drained before its deadline
     serve(draft, in_flight)  # 5 work: warm blocks, admit what fits, launch for the rest, say why not
     reclaim(draft, in_flight)  # 6 thrift: give back what nobody wants
+    forewarn(draft)  # and said before it happens: who will be short at a hand-over, and what would help
     return draft.plan()

@@ -24,6 +24,7 @@ from tidemill.world import Node, Pod, PodShape, Source
 
 if TYPE_CHECKING:
     from tidemill.decide.admit import Item
+    from tidemill.decide.handover.outlook import Outlook
     from tidemill.decide.why import Answer
     from tidemill.plan import Unmet
 
@@ -47,6 +48,7 @@ class NodeFacts:
     provisioner: Provisioner  # how it was launched, which decides who else will end it
     pods: tuple[Pod, ...]  # bound here, daemons left out
     movers: tuple[Pod, ...]  # replicas that must find another place when its source ends
+    standing: tuple[object, ...]  # what a hand-over reckons with; equal: nothing of that has changed
     lead: timedelta  # the longest its pods need, at least the shortest there is
     told: datetime | None  # the end its pods were told, where all were told the same
     all_told: bool  # none of them was told nothing, or something else than the others
@@ -85,6 +87,7 @@ class Recall:
         ] = {}  # by pool, shape, namespace
         self.settled: dict[str, tuple[object, ...]] = {}  # by pool: what was looked at and left as it is
         self.unmet: dict[str, Unmet] = {}  # by pod uid: what each was told last
+        self.outlooks: tuple[tuple[object, ...], list[Outlook]] | None = None  # beside what they follow from
 
     def facts_of(self, node: Node, bound: tuple[Pod, ...]) -> NodeFacts:
         known = self.known.get(node.key)
@@ -107,6 +110,7 @@ def _work_out(spec: Spec, groups: dict[object, int], node: Node, bound: tuple[Po
     template = templates(spec).get(instance.pool)
     phase = phase_of(node)
     pods = tuple(pod for pod in bound if not pod.daemon)
+    movers = tuple(pod for pod in pods if moves(pod))
     checkpoint = template.pool.spec.drain.checkpoint if template else True
     provisioner = _PROVISIONERS.get(instance.provisioner, Provisioner.NATIVE)
     announced = {pod.ends_at for pod in pods if pod.deleting_until is None}
@@ -121,7 +125,13 @@ def _work_out(spec: Spec, groups: dict[object, int], node: Node, bound: tuple[Po
         pool_name=instance.pool,
         provisioner=provisioner,
         pods=pods,
-        movers=tuple(pod for pod in pods if moves(pod)),
+        movers=movers,
+        standing=(
+            instance.id,
+            phase,
+            kube.opened_at if kube else None,
+            *((one.uid, one.ready) for one in movers),
+        ),
         lead=max((pod_lead(pod, checkpoint=checkpoint) for pod in pods), default=SHORTEST_LEAD),
         told=next(iter(announced), None),
         all_told=not announced or (len(announced) == 1 and None not in announced),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from tidemill.catalog import InstanceType
 from tidemill.catalog.sizing import USUAL_DAEMONS
 from tidemill.decide.draft import NO_END, Draft, End, Life
+from tidemill.decide.handover.pace import BOOT as BOOT
 from tidemill.decide.launches import InFlight
 from tidemill.decide.nodes import Phase
 from tidemill.decide.openings import Allowance, Opening, find_openings, fresh
@@ -26,8 +27,6 @@ from tidemill.world import Amounts, Reservation, ReservationState, Source, Sourc
 if TYPE_CHECKING:
     from tidemill.decide.admit import Item
 
-# From launch call to a Ready, verified node: 3-5 minutes to join, 60-90 s to register, half a minute to check.
-BOOT = timedelta(minutes=7)
 # So long a guess that turned out wrong is not made again. Then one launch finds out whether it still is.
 REMEMBERED = timedelta(days=1)
 

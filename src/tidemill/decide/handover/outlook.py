@@ -8,14 +8,14 @@ block gives fewer nodes than it should, or somebody else's pods sit in the room,
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from tidemill.decide.draft import Draft, Life
 from tidemill.decide.drain import FORCE_MARGIN
 from tidemill.decide.handover.method import in_effect, lacking
 from tidemill.decide.handover.pace import Span, at_once, loading, move_time, starting, waves
-from tidemill.decide.handover.rooms import boot_of
+from tidemill.decide.handover.rooms import boot_of, may_launch
 from tidemill.decide.handover.seats import Seat, seats_for, take
 from tidemill.decide.nodes import MARGIN
 from tidemill.decide.overflow import PREPAID
@@ -50,6 +50,7 @@ class Outlook:
     ready_from: datetime | None  # there is room for the first of them
     moved_by: datetime | None
     deadline: datetime
+    bridged: bool  # nodes paid by the hour take them: what is prepaid comes too late
     short: Short | None
 
 
@@ -114,6 +115,9 @@ def _outlook(
         last_moment=deadline - workload.terms.grace - FORCE_MARGIN,
         rooms=sorted(seat.at for seat in taken if seat is not None),
     )
+    bridged = move.short() is not None and may_launch(draft, goes_as)
+    if bridged:
+        move = move.bridged(boot_of(draft, draft.templates[pool]).length)
     last = next((seat for seat in reversed(taken) if seat is not None), None)
     after = draft.reservations.get(last.source.id) if last is not None else None
     boot = boot_of(draft, last.template if last is not None else draft.templates[pool])
@@ -136,6 +140,7 @@ def _outlook(
         ready_from=move.rooms[0] if move.rooms else None,
         moved_by=move.done_at(count),
         deadline=deadline,
+        bridged=bridged,
         short=move.short() if minimum else None,
     )
 
@@ -159,6 +164,12 @@ class _Move:
     drain_from: datetime
     last_moment: datetime  # who is still there is made to go
     rooms: list[datetime]  # from when there is room for the first, the second, …
+
+    def bridged(self, boot: timedelta) -> _Move:
+        """By the hour there is room for everybody, a boot after they ask; in waves, after each has asked."""
+        asks_anew = self.method in (Method.EVICT, Method.ROLLOUT)
+        rooms = [self.drain_from + (timedelta(0) if asks_anew else boot)] * self.leaving
+        return replace(self, rooms=rooms, step=self.step + (boot if asks_anew else timedelta(0)))
 
     @property
     def begins(self) -> datetime | None:

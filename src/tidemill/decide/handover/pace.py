@@ -18,6 +18,8 @@ from tidemill.world import Method, Node, Pod, Terms, Workload
 
 # Nine of ten are quicker. Of fewer than ten samples it is the slowest.
 HIGH = 0.9
+# From launch call to a Ready, verified node: 3-5 minutes to join, 60-90 s to register, half a minute to check.
+BOOT = timedelta(minutes=7)
 # A model of some hundred gigabytes from S3 or a file system to all GPUs of a node, for a service that never ran and
 # does not say. Errs on the long side: an overlap that is too long costs idle minutes, one too short an outage.
 LOAD = timedelta(minutes=10)
@@ -117,5 +119,8 @@ def services_lead(
         workload = workloads[name]
         load = max(loading(workload.terms, mine).length, workload.terms.load)
         count = waves(workload, methods[name], len(mine), allowed or 1)
-        lead = max(lead, move_time(workload, methods[name], count, load) + MARGIN)
+        boot = (
+            BOOT if workload.terms.overflow else timedelta(0)
+        )  # it may need nodes that nobody has launched yet
+        lead = max(lead, move_time(workload, methods[name], count, load) + boot + MARGIN)
     return lead

@@ -13,7 +13,7 @@ from tidemill.decide.pools import PoolTemplate
 from tidemill.decide.room import BOOT
 from tidemill.decide.rules import admits, fits
 from tidemill.spec import names
-from tidemill.world import PodShape, Reservation, ReservationState, Source, Workload
+from tidemill.world import PodShape, Reservation, ReservationState, Source, SourceKind, Workload
 
 # Paid for. One whose payment is pending may still fail: nothing is kept waiting for it.
 SURE = (ReservationState.SCHEDULED, ReservationState.ACTIVE)
@@ -69,6 +69,25 @@ def how_many(shape: PodShape, free: Mapping[str, int]) -> int:
     if any(term.topology_key == names.LABEL_HOSTNAME for term in shape.anti_affinity):
         return 1
     return min(free.get(name, 0) // asked for name, asked in (*shape.requests, (names.PODS, 1)) if asked)
+
+
+def may_launch(draft: Draft, workload: Workload) -> bool:
+    """Nodes paid by the hour may be launched for it: as overflow if it opts in, or because its pool has nothing else.
+
+    Whether EC2 has them, and the caps leave money for them, shows when they are asked for.
+    """
+    for template in draft.templates.values():
+        for kind in (SourceKind.ON_DEMAND, SourceKind.SPOT):
+            if not any(source.type == kind.value for source in template.pool.spec.sources):
+                continue
+            if template.overflow[kind] is not None and not workload.terms.overflow:
+                continue
+            source, zones = Source(kind), sorted(draft.spec.platform.spec.subnets)
+            for node in template.kinds.values():
+                for zone in zones:
+                    if admits(workload.shape, template.labels(source, node, zone), template.taints):
+                        return True
+    return False
 
 
 def successors(

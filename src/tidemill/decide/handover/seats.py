@@ -64,7 +64,7 @@ def seats_for(draft: Draft, leaving: Source, leave_by: datetime, onto: Collectio
                     continue
                 end = draft.end_of(one.source, template.pool.name, template.pool.spec.provisioner)
                 if outlives(end.drain_from, leave_by):
-                    at, taken = _launched_at(draft, one), boots[template.pool.name]
+                    at, taken = launched_at(draft, one), boots[template.pool.name]
                     count = one.count - held.get(one.id, 0)
                     held[one.id] = one.count
                     found += [
@@ -90,7 +90,8 @@ def take(seats: list[Seat], workload: Workload) -> Seat | None:
     return None
 
 
-def _launched_at(draft: Draft, one: Reservation) -> datetime:
+def launched_at(draft: Draft, one: Reservation) -> datetime:
+    """When a slot of it that holds no node yet gets one."""
     if one.start >= draft.now:
         return one.start
     return one.start + (draft.now - one.start) // _LOOK_AGAIN * _LOOK_AGAIN

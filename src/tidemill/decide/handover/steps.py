@@ -13,7 +13,7 @@ from datetime import datetime
 from tidemill.decide.draft import Draft, Life
 from tidemill.decide.drain import MUST_BE_EMPTY
 from tidemill.decide.handover.method import in_effect
-from tidemill.decide.handover.rooms import boot_of, ready_room, successors
+from tidemill.decide.handover.rooms import boot_of, may_launch, ready_room, successors
 from tidemill.decide.nodes import Phase, pod_lead
 from tidemill.decide.overflow import PREPAID
 from tidemill.plan import RestartWorkload, ScaleWorkload
@@ -94,8 +94,10 @@ def _roll(draft: Draft, workload: Workload, those: Leaving) -> bool:
         return True
     if workload.restarted_for == those.token:
         return False  # it is done, and who is still there was not made anew: evicted like anybody
-    if ready_room(draft, workload, those.deadline, those.sources) < 1:
-        return _awaits_room(draft, workload, those)
+    if _awaits_room(draft, workload, those):
+        return True
+    if not _finds_room(draft, workload, those, 1):
+        return False
     reason = f"its replicas move off {_named(those)}: new ones come up elsewhere before the old ones go"
     draft.do(RestartWorkload(workload.name, those.token, reason))
     return True
@@ -110,8 +112,10 @@ def _scale(draft: Draft, workload: Workload, those: Leaving) -> bool:
             reason = f"{base} replicas are Ready elsewhere: those on {_named(those)} go"
             draft.do(ScaleWorkload(workload.name, base, 0, going, reason))
         return True
-    if ready_room(draft, workload, those.deadline, those.sources) < count:
-        return _awaits_room(draft, workload, those, room_for=count)
+    if _awaits_room(draft, workload, those, count):
+        return True
+    if not _finds_room(draft, workload, those, count):
+        return False
     reason = f"{count} more replicas elsewhere, before those on {_named(those)} go"
     draft.do(ScaleWorkload(workload.name, workload.replicas + count, count, (), reason))
     return True
@@ -129,8 +133,10 @@ def _ready_elsewhere(draft: Draft, workload: Workload, those: Leaving) -> int:
 def _swap(draft: Draft, workload: Workload, pair: Workload, those: Leaving) -> bool:
     missing = workload.replicas - pair.replicas
     if missing > 0:
-        if ready_room(draft, pair, those.deadline, those.sources) < missing:
-            return _awaits_room(draft, pair, those, room_for=missing)
+        if _awaits_room(draft, pair, those, missing):
+            return True
+        if not _finds_room(draft, pair, those, missing):
+            return False
         reason = f"it takes over from {workload.name}, whose {_named(those)} ends"
         draft.do(ScaleWorkload(pair.name, workload.replicas, 0, (), reason))
     elif pair.ready >= workload.replicas:
@@ -160,6 +166,12 @@ def _take_over(draft: Draft, workload: Workload) -> None:
     elif missing > 0 and ready_room(draft, pair, draft.now, nowhere) >= missing:
         reason = f"it takes over from {workload.name}, which has nowhere to run"
         draft.do(ScaleWorkload(pair.name, workload.replicas, 0, (), reason))
+
+
+def _finds_room(draft: Draft, workload: Workload, those: Leaving, room_for: int) -> bool:
+    """Where nodes may be launched for it by the hour, asking is what launches them."""
+    ready = ready_room(draft, workload, those.deadline, those.sources)
+    return ready >= room_for or may_launch(draft, workload)
 
 
 def _awaits_room(draft: Draft, workload: Workload, those: Leaving, room_for: int = 1) -> bool:

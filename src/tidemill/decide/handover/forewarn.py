@@ -1,0 +1,137 @@
+"""Whom to tell before a hand-over, and what: who would be short and for how long, what a method lacks, which pin must
+move. Sentences name instants and not time left, so that they stay the same while nothing changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from math import ceil
+
+from tidemill.decide.draft import Draft
+from tidemill.decide.handover.outlook import Outlook, outlooks
+from tidemill.decide.handover.rooms import SURE
+from tidemill.decide.handover.seats import launched_at
+from tidemill.decide.handover.ways import ways_out
+from tidemill.decide.nodes import Phase, deadline_of
+from tidemill.decide.openings import usable_reservations
+from tidemill.decide.pools import PoolTemplate
+from tidemill.decide.purchase.answer import Way
+from tidemill.spec.units import format_duration, format_instant
+from tidemill.world import Reservation
+
+# Of a block that nothing succeeds: most are followed by one that is bought later. Two days leave time to buy.
+NOBODY_FOLLOWS = timedelta(days=2)
+_MINUTE = timedelta(minutes=1)
+
+
+def forewarn(draft: Draft) -> None:
+    for one in _outlooks(draft) if draft.workloads else ():
+        name = one.workload.name
+        if one.lacking:
+            draft.warn(f"hand-over of {name}", lacks(one))
+        if _is_news(draft, one):
+            draft.warn(name, will_be_short(one, ways_out(draft, one)), "service-short")
+    for template in draft.templates.values():
+        for about, sentence in pins_that_must_move(draft, template):
+            draft.warn(about, sentence)
+
+
+def _outlooks(draft: Draft) -> list[Outlook]:
+    """Worked out anew only where something they follow from has changed: most events are about jobs.
+
+    While a service is on its way they follow from the clock as well.
+    """
+    if any(life.phase is Phase.DRAINING and life.facts.movers for life in draft.lives):
+        return outlooks(draft)
+    world = draft.world
+    follow_from: tuple[object, ...] = (
+        world.reservations,
+        world.workloads,
+        world.budgets,
+        tuple((life.facts.standing, life.drain_from) for life in draft.lives),
+        tuple((one.id, launched_at(draft, one)) for one in world.reservations),
+    )
+    known = draft.memory.outlooks
+    if known is None or known[0] != follow_from:
+        known = draft.memory.outlooks = (follow_from, outlooks(draft))
+    return known[1]
+
+
+def _is_news(draft: Draft, one: Outlook) -> bool:
+    """A move that is under way is told by its steps."""
+    if one.short is None:
+        return False
+    if one.short.lasts is None and draft.now < one.deadline - NOBODY_FOLLOWS:
+        draft.wake(one.deadline - NOBODY_FOLLOWS)
+        return False
+    return draft.now < one.drain_from or one.ready_from is None or one.ready_from > one.short.since
+
+
+def lacks(one: Outlook) -> str:
+    return (
+        f"it asks for {one.method.value}, and {'; '.join(one.lacking)}. Until then its replicas are evicted within"
+        " their budget, and nothing is promised"
+    )
+
+
+def will_be_short(one: Outlook, ways: tuple[Way, ...]) -> str:
+    assert one.short is not None
+    since, ends = format_instant(one.short.since), format_instant(one.deadline)
+    if one.short.lasts is None:
+        told = f"it will have fewer than {one.minimum} ready from {since} on: {one.block.id} must be empty by {ends}"
+        return f"{told}, and nothing that lasts takes over. {_help(ways)}"
+    lasts = format_duration(ceil(one.short.lasts / _MINUTE) * _MINUTE)
+    told = f"it will have fewer than {one.minimum} ready for {lasts} from {since}"
+    if one.in_effect.value == "evict" and one.minimum >= one.workload.replicas:
+        why = f"its minimum is all it has, so each of its {one.leaving} replicas is missed while it moves"
+        return f"{told}: {why}; ask for one less, or hand over by rollout or scale. {_help(ways)}"
+    if one.bridged:
+        why = (
+            f"nodes by the hour are launched for it, but {one.in_effect.value} asks for them wave after wave"
+        )
+        return f"{told}: {one.block.id} must be empty by {ends}; {why}. {_help(ways)}"
+    after = one.successor.id if one.successor is not None else "what follows"
+    ready = format_instant(one.ready_from) if one.ready_from is not None else "later"
+    return (
+        f"{told}: {one.block.id} must be empty by {ends}, and {after} takes pods from {ready}. {_help(ways)}"
+    )
+
+
+def _help(ways: tuple[Way, ...]) -> str:
+    priced = [f"{way.words}: ${way.usd:,.0f}" for way in ways if way.usd is not None]
+    return f"What would help: {'; '.join(priced)}" if priced else "Nothing that is known of would help"
+
+
+# --- pins ---------------------------------------------------------------------------------------------
+
+
+def pins_that_must_move(draft: Draft, template: PoolTemplate) -> Iterator[tuple[str, str]]:
+    """A pin is the user's: it is never moved here. What it keeps out, and ends before, is said."""
+    pool = template.pool
+    pinned = [source for source in pool.spec.sources if source.ids]
+    if not pinned:
+        return
+    usable = {one.id for wanted in pool.spec.sources for one in usable_reservations(draft, pool, wanted)}
+    last = _last_of(draft, usable)
+    if last is None or last.end is None:
+        return
+    for one in draft.world.reservations:
+        if one.pool != pool.name or one.owner != draft.owner or one.id in usable or one.state not in SURE:
+            continue
+        if one.end is None or one.end > last.end:
+            yield f"pool {pool.name}", must_move(template, last, one)
+
+
+def _last_of(draft: Draft, ids: set[str]) -> Reservation | None:
+    held = [one for one in draft.world.reservations if one.id in ids and one.state in SURE]
+    return max(held, key=lambda one: (one.end is None, one.end or one.start, one.id), default=None)
+
+
+def must_move(template: PoolTemplate, last: Reservation, after: Reservation) -> str:
+    ends = deadline_of(last, template.pool.spec.provisioner)
+    by = format_instant(ends) if ends is not None else "its end"
+    ids = next(source.ids for source in template.pool.spec.sources if source.ids)
+    return (
+        f"it is pinned to {last.id}, which must be empty by {by}; {after.id} is this pool's and stays unused until"
+        f" the pin names it too: write ids: [{', '.join((*ids, after.id))}]"
+    )
