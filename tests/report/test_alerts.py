@@ -166,7 +166,7 @@ def test_the_last_day_to_extend_a_block_is_told_where_its_demand_goes_on():
     assert (alert.kind, alert.about) == (AlertKind.EXTENSION_CLOSING, "cr-1")
     assert "2026-11-17T11:00:00Z" in alert.title
     assert "tidemill extend cr-1" in alert.text
-    assert facts(alert)["instances lacking"] == "4"
+    assert facts(alert)["demand"] == "november/week, until 2026-11-25T12:00:00Z"
 
 
 @pytest.mark.requirement("NT-1")
@@ -183,6 +183,27 @@ def test_the_last_day_to_extend_a_block_is_told_where_its_demand_goes_on():
 )
 def test_a_block_that_need_not_be_extended_is_no_alert(things: list[Any]):
     assert holding(going_on(), world(things)) == []
+
+
+@pytest.mark.requirement("NT-1")
+@pytest.mark.parametrize(
+    ("things", "told"),
+    [
+        ([block(ends_in="24h", pool="p5")], ["cr-1"]),
+        ([block(ends_in="24h", pool="p5"), block("cr-2", starts_in="20h", ends_in="10d", pool="p5")], []),
+        ([block(ends_in="24h", pool="other")], []),
+    ],
+    ids=["nothing follows", "a successor is there", "another pool's"],
+)
+def test_a_calendar_is_a_demand_that_goes_on_too(things: list[Any], told: list[str]):
+    steady = {"instanceTypes": ["p5.48xlarge"], "entries": [{"name": "base", "constant": {"instances": 4}}]}
+    document = plan(demand=[], calendar=steady)
+    found = [
+        one.about
+        for one in alerts(buying(document=document), world(things), Plan(), ())
+        if one.kind is AlertKind.EXTENSION_CLOSING
+    ]
+    assert found == told
 
 
 def test_the_lead_of_that_warning_is_the_platforms():

@@ -7,15 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
 
 from tidemill.alerts import Alert, AlertKind, Severity
 from tidemill.decide.blocks.demand import held_for, missing
 from tidemill.decide.blocks.extend import EXTENDABLE_UNTIL
+from tidemill.decide.blocks.lacking import lacking
+from tidemill.decide.purchase.wanted import demand_of
 from tidemill.spec import Spec
+from tidemill.spec.durations import LEGAL_DURATIONS
 from tidemill.spec.models import CapacityPlan, DemandWindow
 from tidemill.spec.units import format_instant
 from tidemill.world import PurchaseIntent, PurchaseState, Reservation, ReservationState, SourceKind, World
 
+SHORTEST = LEGAL_DURATIONS[0]  # no extension is shorter
 _TO_COME = (ReservationState.SCHEDULED, ReservationState.ACTIVE)
 
 
@@ -28,9 +33,7 @@ def about_blocks(spec: Spec, world: World) -> Iterator[Alert]:
     for intent in world.purchases:
         if intent.state is PurchaseState.CONFIRMED and not intent.extends:
             yield from _short_delivery(intent, [held[one] for one in intent.reservation_ids if one in held])
-    for plan in spec.plans.values():
-        for window in plan.spec.demand:
-            yield from _closing(spec, world, plan, window)
+    yield from _closing(spec, world)
 
 
 def _not_paid(block: Reservation) -> Alert:
@@ -75,25 +78,61 @@ def _short_delivery(intent: PurchaseIntent, blocks: list[Reservation]) -> Iterat
     )
 
 
-def _closing(spec: Spec, world: World, plan: CapacityPlan, window: DemandWindow) -> Iterator[Alert]:
-    """Of blocks whose end comes before the demand's, where nothing else covers the rest."""
+def _closing(spec: Spec, world: World) -> Iterator[Alert]:
+    """Of blocks whose end comes before the demand's, where nothing else covers what is left."""
+    near = [one for one in world.reservations if _is_near(spec, world, one)]
+    for block in near:
+        for plan in spec.plans.values():
+            short = _lacks_without(spec, world, plan, block)
+            if short:
+                yield _closes(block, plan, short)
+                break  # one alert a block, whoever needs it
+
+
+def _is_near(spec: Spec, world: World, block: Reservation) -> bool:
+    """The last moment to extend it is less than the platform's lead away, and nobody has asked for it."""
+    if block.kind is not SourceKind.BLOCK or block.end is None or block.extension_pending_to is not None:
+        return False
+    if block.owner != spec.platform.spec.deployment or block.state not in _TO_COME:
+        return False
     lead = spec.platform.spec.alerts.extension_lead
-    pool = plan.spec.pool
-    if not window.start - lead <= world.now < window.end:
-        return
-    for block in held_for(spec, world.reservations, pool, window):
-        end = block.end
-        if block.kind is not SourceKind.BLOCK or end is None or not world.now < end < window.end:
-            continue
-        if world.now < end - EXTENDABLE_UNTIL - lead or block.extension_pending_to is not None:
-            continue
-        longer = [replace(one, end=window.end) if one is block else one for one in world.reservations]
-        short = missing(spec, world.reservations, pool, window, world.now)
-        if missing(spec, longer, pool, window, world.now) < short:
-            yield _closes(block, plan, window, short)
+    return block.end - EXTENDABLE_UNTIL - lead <= world.now < block.end
 
 
-def _closes(block: Reservation, plan: CapacityPlan, window: DemandWindow, short: int) -> Alert:
+def _lacks_without(spec: Spec, world: World, plan: CapacityPlan, block: Reservation) -> str:
+    """What the plan lacks that this block would cover if it went on; empty: nothing."""
+    assert block.end is not None
+    if block.pool not in ("", plan.spec.pool):
+        return ""
+    for window in plan.spec.demand:
+        if window.start <= block.end < window.end and _covers(spec, world, plan, window, block):
+            return f"{plan.name}/{window.name}, until {format_instant(window.end)}"
+    if plan.spec.calendar is None:
+        return ""
+    # What is learned is left out: what the queue will need next week is no reason to call somebody now.
+    demand = demand_of(spec, plan.name, 0)
+    longer = _instead(world, block, block.end + SHORTEST)
+    after = (block.end - demand.wind_down, block.end + SHORTEST - demand.wind_down)
+    without, with_it = (lacking(spec, demand, held, *after) for held in (world.reservations, longer))
+    return f"the calendar of {plan.name}" if with_it != without else ""
+
+
+def _covers(spec: Spec, world: World, plan: CapacityPlan, window: DemandWindow, block: Reservation) -> bool:
+    if block not in held_for(spec, world.reservations, plan.spec.pool, window):
+        return False
+    short, less_short = (
+        missing(spec, held, plan.spec.pool, window, world.now)
+        for held in (world.reservations, _instead(world, block, window.end))
+    )
+    return less_short < short
+
+
+def _instead(world: World, block: Reservation, end: datetime) -> list[Reservation]:
+    """What is held, with this block's end moved."""
+    return [replace(one, end=end) if one is block else one for one in world.reservations]
+
+
+def _closes(block: Reservation, plan: CapacityPlan, demand: str) -> Alert:
     assert block.end is not None
     closes, end = format_instant(block.end - EXTENDABLE_UNTIL), format_instant(block.end)
     return Alert(
@@ -109,7 +148,6 @@ def _closes(block: Reservation, plan: CapacityPlan, window: DemandWindow, short:
             ("pool", plan.spec.pool),
             ("what", f"{block.count} x {block.instance_type}"),
             ("block ends", end),
-            ("demand", f"{plan.name}/{window.name}, until {format_instant(window.end)}"),
-            ("instances lacking", str(short)),
+            ("demand", demand),
         ),
     )
