@@ -113,7 +113,7 @@ def adopt(desk: Desk, block: str, pool: str, yes: bool, as_json: bool) -> None:
     _check_it_may(desk, found, pool)
     click.echo(
         f"{found.count} x {found.type} in {found.zone}, {found.state}, {_at(found.start)} to {_at(found.end)} UTC"
-        f"{f', for pool {pool}' if pool else ''}; {found.used} instances run on it, {found.free} are free",
+        f"{f', for pool {pool}' if pool else ''}; {found.used} of its instances are used, {found.free} free",
         err=True,
     )
     if not confirmed(f"Take {block} in as {desk.deployment}'s?", yes=yes):
