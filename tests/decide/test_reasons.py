@@ -140,3 +140,17 @@ def test_the_reason_does_not_change_before_the_plan_said_that_it_could():
     )
     assert first.wake_at is not None
     assert first.wake_at <= ahead(f"{changed}m")
+
+
+@pytest.mark.parametrize("later", ["1m", "1h"])
+def test_a_plan_that_sleeps_is_the_same_plan_until_it_wakes(later: str):
+    """Neither a block that is still to come nor money that nobody spends moves the instant to wake at."""
+    mixed = spec(
+        pool(sources=[{"type": "block"}, {"type": "on-demand", "maxHourlyUsd": 1, "maxMonthlyUsd": 90000}]),
+        budget={"monthlyUsd": 90000},
+    )
+    coming = block("cr-2", starts_in="20h", ends_in="90h")
+    at = world(coming, pod("waits", gpus=8, expected="2h", overflow=True))
+    first = decide(mixed, at)
+    assert not first.actions
+    assert decide(mixed, replace(at, now=ahead(later))) == first

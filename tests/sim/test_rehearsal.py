@@ -57,12 +57,37 @@ TROUBLED = scene(
     duration="3h",
 )
 
+ROLLED = scene(
+    reservations=[block(count=3, duration="28h")],
+    services=[service(gpus=4, cpu="40", memory="300Gi")],
+    jobs=[
+        job("pair", at=("10m",), nodes=2, lasts="2h", checkpointEvery="20m"),
+        job("whole", at=("0s", "2h"), lasts="70m"),
+        job("small", at=("0s", "1h", "2h", "3h"), gpus=2, cpu="20", memory="100Gi", lasts="40m"),
+    ],
+    rolls=[{"at": "1h", "nodeClass": "gpu", "ami": {"alias": "al2023@v20261201"}}],
+    duration="7h",
+)
+ALONE = scene(
+    reservations=[block(count=3)],
+    services=[service(gpus=4, cpu="40", memory="300Gi")],
+    jobs=[job("tune", lasts="9h", checkpointEvery="20m", grace="4m")],
+    extensions=[{"at": "2h30m", "block": "a", "by": "1d"}],
+    faults=[fault("2h", "engine-absent", duration="90m")],
+    deadlineAgent=True,
+    duration="5h",
+)
+
 
 def story(rehearsal: Rehearsal) -> list[str]:
     return [f"{one.at:%d %H:%M:%S} {one.action} {one.error}" for one in rehearsal.done]
 
 
-@pytest.mark.parametrize("played", [BUSY, BUYING, TROUBLED], ids=["busy", "buying", "troubled"])
+@pytest.mark.parametrize(
+    "played",
+    [BUSY, BUYING, TROUBLED, ROLLED, ALONE],
+    ids=["busy", "buying", "troubled", "rolled", "alone"],
+)
 def test_looking_every_second_gives_the_same_actions_as_sleeping_until_something_changes(
     played: Scene,
 ) -> None:

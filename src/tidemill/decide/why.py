@@ -35,18 +35,33 @@ class Answer:
     timed: bool = False  # the sentence has a place for its own time
 
 
+_Met = tuple[datetime, End, bool]  # a start, an end, and whether the time between them shrinks as time passes
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """An answer, for whom it stands (by how long they need), and up to which need for sources that are there now."""
+
+    shortest: timedelta
+    longest: timedelta
+    passing: timedelta | None
+    answer: Answer
+
+
 class Explainer:
     """One answer serves every item of a kind for which the same sources last long enough."""
 
     def __init__(self, draft: Draft, found: Rooms) -> None:
         self._draft, self._found = draft, found
-        self._known: dict[tuple[object, ...], list[tuple[timedelta, timedelta, Answer]]] = {}
-        self._pairs: list[tuple[PoolTemplate, set[tuple[datetime, End]]]] | None = None
+        self._known: dict[tuple[object, ...], list[_Known]] = {}
+        self._pairs: list[tuple[PoolTemplate, set[_Met]]] | None = None
 
     def explain(self, item: Item) -> None:
-        longest, answer = self._recall(item) or self._work_out(item)
-        # As time passes sources last less long: one that would just do is too short a second after this.
-        self._draft.wake(self._draft.now + (longest - item.need) + timedelta(seconds=1))
+        known = self._recall(item) or self._work_out(item)
+        answer = known.answer
+        if known.passing is not None:
+            # As time passes sources last less long: one that would just do is too short a second after this.
+            self._draft.wake(self._draft.now + (known.passing - item.need) + timedelta(seconds=1))
         sentence = answer.sentence
         if answer.timed:
             sentence = sentence.replace(_NEED, format_duration(item.need))
@@ -61,50 +76,60 @@ class Explainer:
         for pod in item.pods:
             self._draft.hold(pod, answer.code, sentence, earliest)
 
-    def _recall(self, item: Item) -> tuple[timedelta, Answer] | None:
-        for shortest, longest, answer in self._known.get(item.kind, ()):
-            if shortest < item.need <= longest:
-                return longest, answer
+    def _recall(self, item: Item) -> _Known | None:
+        for known in self._known.get(item.kind, ()):
+            if known.shortest < item.need <= known.longest:
+                return known
         return None
 
-    def _work_out(self, item: Item) -> tuple[timedelta, Answer]:
-        """The answer, and how much time an item like it could ask for and still get it."""
+    def _work_out(self, item: Item) -> _Known:
         answers = [_ask(self._draft, item, one, self._found) for one in self._draft.templates.values()]
         best = max(answers, key=lambda answer: answer.closeness, default=None)
         if best is None:
             best = Answer(0, "impossible", "there is no compute pool")
-        less, more = self._slack(item)
-        known = self._known.setdefault(item.kind, [])
-        known.append((item.need - less, item.need + more, best))
-        return item.need + more, best
+        less, more, passing = self._slack(item)
+        need = item.need
+        known = _Known(need - less, need + more, None if passing is None else need + passing, best)
+        self._known.setdefault(item.kind, []).append(known)
+        return known
 
-    def _slack(self, item: Item) -> tuple[timedelta, timedelta]:
-        """By how much less and more time an item could ask for and still meet the same sources that last."""
+    def _slack(self, item: Item) -> tuple[timedelta, timedelta, timedelta | None]:
+        """By how much less and more time an item could ask for and still meet the same sources that last.
+
+        And by how much more it could until the next of those that are there, and last less long as time passes.
+        """
         less = more = timedelta(days=365)
+        passing: timedelta | None = None
         for template, ends in self._ends():
             needed = time_needed(item.terms, template.pool)
-            for start, end in ends:
+            for start, end, passes in ends:
                 until = useful_until(item, end, template.pool)
                 if until is not None:
                     spare = until - start - needed
-                    if spare >= timedelta(0):
-                        more = min(more, spare)
-                    else:
+                    if spare < timedelta(0):
                         less = min(less, -spare)
-        return less, more
+                        continue
+                    more = min(more, spare)
+                    if passes and (passing is None or spare < passing):
+                        passing = spare
+        return less, more, passing
 
-    def _ends(self) -> list[tuple[PoolTemplate, set[tuple[datetime, End]]]]:
-        """For each pool: every pair of a possible start and an end that a pod could meet there."""
+    def _ends(self) -> list[tuple[PoolTemplate, set[_Met]]]:
+        """For each pool: every possible start with an end that a pod could meet there."""
         if self._pairs is None:
             self._pairs = [(one, self._ends_in(one)) for one in self._draft.templates.values()]
         return self._pairs
 
-    def _ends_in(self, template: PoolTemplate) -> set[tuple[datetime, End]]:
+    def _ends_in(self, template: PoolTemplate) -> set[_Met]:
         draft, found, now = self._draft, self._found, self._draft.now
-        here = {group.end for group in found.groups.values() if group.template is template}
-        here |= {end_of_opening(draft, one) for one in found.openings if one.template is template}
-        pairs = {(start, end) for end in here for start in (now, now + BOOT)}
-        return pairs | {(one.start + BOOT, _end_of(one, template.pool)) for one in _coming(draft, template)}
+        here = {(group.end, True) for group in found.groups.values() if group.template is template}
+        # Money that nobody spends runs out ever later: its end moves on with the time.
+        mine = [one for one in found.openings if one.template is template]
+        here |= {(end_of_opening(draft, one), one.purse is None) for one in mine}
+        met = {(start, end, passes) for end, passes in here for start in (now, now + BOOT)}
+        return met | {
+            (one.start + BOOT, _end_of(one, template.pool), False) for one in _coming(draft, template)
+        }
 
 
 def _ask(draft: Draft, item: Item, template: PoolTemplate, found: Rooms) -> Answer:
