@@ -242,11 +242,13 @@ class Warning:
     """Something a person should know before it happens. `about` names the object.
 
     With a code it is an alert as well: `service-short` is a workload that will have fewer replicas than its minimum.
+    `ends_at` is the end it is about, and tells one occasion from the next.
     """
 
     about: str
     sentence: str
     code: WarningCode = ""
+    ends_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.decide.builders import BLOCK, NOW, ago, ahead, block, node, plan, pod, replica, spec, world
+from tests.decide.builders import BLOCK, NOW, ago, ahead, block, node, plan, pod, spec, world
 from tests.decide.purchases import buying, intent
 from tidemill.alerts import Alert, AlertKind, Severity
 from tidemill.decide import decide
@@ -217,10 +217,10 @@ def test_the_lead_of_that_warning_is_the_platforms():
 
 @pytest.mark.requirement("NT-1")
 def test_a_service_that_will_be_short_is_told_once_for_each_end():
-    here = node()
-    short = Warning("Deployment/chat", "it will have fewer than 2 ready from 12:30 on", "service-short")
-    seen = world(here, block(), replica(on=here))
-    alert = only(holding(spec(), seen, decided=Plan(warnings=(short,))))
+    short = Warning(
+        "Deployment/chat", "it will have fewer than 2 ready from 12:30 on", "service-short", ahead("24h")
+    )
+    alert = only(holding(spec(), world(), decided=Plan(warnings=(short,))))
     assert (alert.kind, alert.about) == (AlertKind.SERVICE_SHORT, "Deployment/chat")
     assert alert.text == "It will have fewer than 2 ready from 12:30 on."
     assert alert.key == "service-short/Deployment/chat/2026-11-17T12:00:00Z"

@@ -121,8 +121,10 @@ class Draft:
             told = self.memory.unmet[pod.uid] = Unmet(pod.uid, pod.full_name, code, reason, earliest)
         self.unmet[pod.uid] = told
 
-    def warn(self, about: str, sentence: str, code: WarningCode = "") -> None:
-        self.warnings.append(Warning(about, sentence, code))
+    def warn(
+        self, about: str, sentence: str, code: WarningCode = "", ends_at: datetime | None = None
+    ) -> None:
+        self.warnings.append(Warning(about, sentence, code, ends_at))
 
     def wake(self, at: datetime | None) -> None:
         """Something may be decided differently at `at`. An instant that has passed is nothing to wait for."""

@@ -33,7 +33,7 @@ def alerts(spec: Spec, world: World, plan: Plan, outcomes: Iterable[Outcome]) ->
     for one in (
         *_about_purchases(spec, world, plan, done),
         *about_blocks(spec, world),
-        *_about_services(world, plan),
+        *_about_services(plan),
         *_forced(world, done),
     ):
         found.setdefault(one.key, one)
@@ -156,32 +156,21 @@ def _blocks(envelope: Envelope) -> str:
 # --- services and pods --------------------------------------------------------------------------------
 
 
-def _about_services(world: World, plan: Plan) -> Iterator[Alert]:
+def _about_services(plan: Plan) -> Iterator[Alert]:
     """What the plan says of services that will have too few replicas, before they have."""
     for warning in plan.warnings:
         if warning.code != "service-short":
             continue
-        ends = _next_end(world, warning.about)
-        occasion = format_instant(ends) if ends is not None else "now"
-        facts = (("service", warning.about), *((("capacity ends", occasion),) if ends is not None else ()))
+        ends = format_instant(warning.ends_at) if warning.ends_at is not None else "soon"
         yield Alert(
-            f"service-short/{warning.about}/{occasion}",
+            f"service-short/{warning.about}/{ends}",
             AlertKind.SERVICE_SHORT,
             Severity.ERROR,
             warning.about,
             f"{warning.about} will be short of replicas",
             f"{warning.sentence[:1].upper()}{warning.sentence[1:].rstrip('.')}.",
-            facts,
+            (("service", warning.about), ("must have moved by", ends)),
         )
-
-
-def _next_end(world: World, workload: str) -> datetime | None:
-    """When the first of the reservations that its replicas stand on ends."""
-    ends = {one.id: one.end for one in world.reservations}
-    standing = {pod.node for pod in world.pods if pod.workload == workload and pod.node}
-    instances = (node.instance for node in world.nodes if node.name in standing)
-    found = (ends.get(one.source.id) for one in instances if one is not None)
-    return min((end for end in found if end is not None), default=None)
 
 
 def _forced(world: World, done: tuple[Outcome, ...]) -> Iterator[Alert]:

@@ -30,7 +30,7 @@ def forewarn(draft: Draft) -> None:
         if one.lacking:
             draft.warn(f"hand-over of {name}", lacks(one))
         if _is_news(draft, one):
-            draft.warn(name, will_be_short(one, ways_out(draft, one)), "service-short")
+            draft.warn(name, will_be_short(one, ways_out(draft, one)), "service-short", one.deadline)
     for template in draft.templates.values():
         for about, sentence in pins_that_must_move(draft, template):
             draft.warn(about, sentence)
