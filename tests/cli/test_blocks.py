@@ -141,3 +141,14 @@ def test_a_block_that_is_over_is_not_adopted(office: Office):
 
 def test_an_account_without_blocks_says_so(office: Office):
     assert office.open()("blocks").out == "AWS shows no block.\n"
+
+
+def test_a_simulated_purchase_elsewhere_that_cannot_be_is_refused(office: Office):
+    office.open()
+    for given, says in [
+        ((P5, "--zone", "us-east-1f"), "the account has no zone 'us-east-1f'"),
+        ((P5, "--zone", "us-east-1a", "--duration", "7"), "duration: '7' is not a duration"),
+        (("p9.huge", "--zone", "us-east-1a"), "'p9.huge' is not in the catalog"),
+    ]:
+        told = office("sim", "buy-elsewhere", *given)
+        assert (told.code, says in told.err) == (2, True), told.err

@@ -185,6 +185,7 @@ def test_the_proposer_cannot_approve(office: Office):
     told = office("approve", intent, "--yes")
     assert told.code == 1
     assert "tidemill-operator/you proposed it; somebody else must decide" in told.err
+    assert "Approve it?" not in office("approve", intent, answer="y\n").err
     assert office.state(intent) == "proposed"
 
 
@@ -331,6 +332,26 @@ def test_ec2s_rules_for_extensions_are_passed_on(office: Office):
     assert "already has an extension whose payment is pending" in pending.err
     office.wait("56d")
     assert office("extend", block, "--by", "7d", "--yes").code != 0
+
+
+@pytest.mark.requirement("CB-6")
+def test_one_extension_of_a_block_is_asked_for_at_a_time(office: Office):
+    block = office.open().bought()
+    first = office("extend", block, "--by", "7d", "--yes", "--json").json["intent"]["id"]
+    told = office("extend", block, "--by", "14d", "--yes")
+    assert told.code == 1
+    assert f"{first} asks for this already and is proposed: tidemill approve {first}" in told.err
+
+
+@pytest.mark.requirement("CB-6")
+def test_an_extension_is_sold_until_an_hour_before_the_end(office: Office):
+    office.open()
+    block = office("sim", "buy-elsewhere", P5, "--zone", "us-east-1a", "--duration", "1d").out.strip()
+    assert office("adopt", block, "--yes").code == 0
+    office.wait("26h45m")  # it ends on the 17th at 11:30
+    told = office("extend", block, "--by", "7d")
+    assert told.code == 1
+    assert "is extended from 56 days to 1 hour before its end" in told.err
 
 
 @pytest.mark.requirement("CB-6")

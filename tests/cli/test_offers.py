@@ -12,6 +12,9 @@ from itertools import pairwise
 import pytest
 
 from tests.cli.office import P5, Office, pool
+from tidemill.errors import Retryable
+from tidemill.sim.account import SimAccount
+from tidemill.world import Offer, OfferQuery
 
 pytestmark = pytest.mark.requirement("CB-1")
 WEEK = ("--from", "2026-11-18", "--to", "2026-11-25")
@@ -155,6 +158,23 @@ def test_without_an_account_it_says_what_this_version_can(office: Office):
     )
 
 
+def test_what_was_found_before_aws_answers_no_more_is_shown(office: Office, monkeypatch: pytest.MonkeyPatch):
+    office.open()
+    search, asked = SimAccount.search_offers, []
+
+    def throttled(account: SimAccount, query: OfferQuery) -> tuple[Offer, ...]:
+        asked.append(query)
+        if len(asked) > 2:
+            raise Retryable("RequestLimitExceeded")
+        return search(account, query)
+
+    monkeypatch.setattr(SimAccount, "search_offers", throttled)
+    told = office("offers", P5, "--count", "1,2,3,4")
+    assert told.code == 1
+    assert "RequestLimitExceeded; found so far, after 3 of 4 searches" in told.err
+    assert "cb-" in told.out
+
+
 def test_an_interrupt_prints_what_was_found_so_far(office: Office):
     office.open()
     counts = ",".join(str(one) for one in range(1, 60))  # long enough at the rate it asks with
@@ -168,6 +188,6 @@ def test_an_interrupt_prints_what_was_found_so_far(office: Office):
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=20)
     assert process.returncode == 130
-    assert "interrupted after" in err
+    assert "interrupted; found so far, after" in err
     assert "cb-" in out
     assert "Traceback" not in err

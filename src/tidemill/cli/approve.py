@@ -13,7 +13,9 @@ from tidemill.cli.desk import JSON, YES, Desk, at_the_desk
 from tidemill.cli.tables import console, table
 from tidemill.decide.blocks.granted import not_granted
 from tidemill.errors import Refused, SpecError
+from tidemill.ports import Ledger
 from tidemill.shopping.proposal import expired
+from tidemill.store.memory import MemoryLedger
 from tidemill.store.rows import document
 from tidemill.store.verdicts import give_verdict
 from tidemill.world import PurchaseIntent, PurchaseState
@@ -63,11 +65,19 @@ def _decide(desk: Desk, intent_id: str, *, approved: bool, note: str, yes: bool)
     for line in lines(desk.spec, intent, None, desk.ledger.spending(desk.now())):
         click.echo(line, err=True)
     click.echo(f"You are {desk.who}.", err=True)
+
+    def say(ledger: Ledger) -> PurchaseIntent:
+        return give_verdict(
+            ledger, desk.spec.platform, intent, who=desk.who, approved=approved, at=desk.now(), note=note
+        )
+
+    # On a copy first: whoever may not decide is told before being asked, not after.
+    copy = MemoryLedger(desk.clock, desk.deployment)
+    copy.propose(intent)
+    say(copy)
     if approved and not confirmed("Approve it?", yes=yes):
         raise Refused("you said neither yes nor no: nothing was written down; --refuse says no")
-    return give_verdict(
-        desk.ledger, desk.spec.platform, intent, who=desk.who, approved=approved, at=desk.now(), note=note
-    )
+    return say(desk.ledger)
 
 
 def _tell(desk: Desk, decided: list[PurchaseIntent], as_json: bool) -> None:

@@ -22,6 +22,7 @@ from tidemill.decide.blocks.granted import not_granted, over_budget
 from tidemill.errors import NoCapacity, Refused, SpecError
 from tidemill.observe import ours
 from tidemill.shopping.proposal import (
+    asks_for_the_same_time,
     attempts,
     block_intent,
     expired,
@@ -196,6 +197,8 @@ def _first_time(desk: Desk, wanted: _Wanted, *, another: bool) -> PurchaseIntent
     if before and is_live(before[-1]) and not another:
         raise Refused(_there_already(before[-1]))
     intent = wanted.intent(len(before))
+    if (same := asks_for_the_same_time(purchases, intent)) is not None:
+        raise Refused(_there_already(same))
     doubt = None if another else stands_in_the_way(purchases, intent)
     if doubt is not None:
         raise Refused(

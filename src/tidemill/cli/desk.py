@@ -35,6 +35,7 @@ _NO_AWS = (
 
 FILES = click.option(
     "-f", "--file", "files", multiple=True, required=True, envvar="TIDEMILL_FILES", metavar="FILE|DIR",
+    type=click.Path(),
     help="The documents: Platform and pools. Of a folder, its YAML files. More than one may be given.",
 )  # fmt: skip
 SIM = click.option(

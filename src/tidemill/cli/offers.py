@@ -16,7 +16,7 @@ from tidemill.cli.offer_rows import offer_json, offer_table, price_of
 from tidemill.cli.progress import progress
 from tidemill.cli.tables import console
 from tidemill.cli.wishing import check_zones, lengths, numbers, starts, too_many, types_of, with_room
-from tidemill.errors import SpecError
+from tidemill.errors import Retryable, SpecError
 from tidemill.shopping.nearby import Alternative, Surroundings, look_around
 from tidemill.shopping.search import BURST, REQUESTS_PER_S, Found, Shopper, TokenBucket
 from tidemill.shopping.wish import Question, Wish, check
@@ -74,7 +74,7 @@ def offers(
         search.show()
     if search.interrupted:
         ctx.exit(EXIT_INTERRUPTED)
-    if not search.found:
+    if search.failed or not search.found:
         ctx.exit(EXIT_FAILED)
 
 
@@ -88,6 +88,7 @@ class _Search:
         self.alternatives: list[Alternative] = []
         self.tried: list[str] = []
         self.interrupted = False
+        self.failed = ""  # what AWS said when it answered no more
         self.found: tuple[Found, ...] = ()
 
     def run(self) -> None:
@@ -99,8 +100,10 @@ class _Search:
                 )
         except KeyboardInterrupt:
             self.interrupted = True
+        except Retryable as error:
+            self.failed = str(error)
         self.found = tuple(sorted(self._shopper.found, key=self._price_first))
-        if not self.found and not self.interrupted:
+        if not (self.found or self.interrupted or self.failed):
             self._look_around()
 
     def _look_around(self) -> None:
@@ -110,6 +113,8 @@ class _Search:
             self.alternatives, self.tried = look_around(self._shopper, self._questions, around)
         except KeyboardInterrupt:
             self.interrupted = True
+        except Retryable as error:
+            self.failed = str(error)
 
     def remember(self) -> None:
         shown = [*self.found, *(one.found for one in self.alternatives)]
@@ -127,6 +132,7 @@ class _Search:
             "region": self._desk.spec.platform.spec.region,
             "requests": self._shopper.asked,
             "interrupted": self.interrupted,
+            "failed": self.failed,
             "offers": [offer_json(self._desk, one) for one in self.found],
             "alternatives": [
                 {**offer_json(self._desk, one.found), "change": one.change} for one in self.alternatives
@@ -136,15 +142,14 @@ class _Search:
 
     def show(self) -> None:
         screen = console()
-        if self.interrupted:
-            click.echo(
-                f"interrupted after {self._shopper.asked} of {len(self._questions)} searches; found so far:",
-                err=True,
-            )
+        if self.interrupted or self.failed:
+            why = self.failed or "interrupted"
+            asked = f"{self._shopper.asked} of {len(self._questions)} searches"
+            click.echo(f"{why}; found so far, after {asked}:", err=True)
         if self.found:
             screen.print(offer_table(self._desk, self.found))
             screen.print(self._footer(len(self.found)))
-        elif not self.interrupted:
+        elif not (self.interrupted or self.failed):
             screen.print(f"EC2 sells no such block now ({_searches(self._shopper.asked)} made).")
             self._show_alternatives()
 

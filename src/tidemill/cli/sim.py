@@ -117,14 +117,19 @@ def buy_elsewhere(
     file: Path,
 ) -> None:  # fmt: skip
     """Somebody buys a block in the console: Tidemill has no part in it."""
+    from pydantic import ValidationError
+
     from tidemill.spec.scenario import OwnedReservation
 
-    owned = OwnedReservation.model_validate(
-        {
-            "name": name, "instanceType": instance_type, "count": count, "zone": zone, "duration": duration,
-            "from": starts_in, "owned": bool(owner),
-        }
-    )  # fmt: skip
+    written = {
+        "name": name, "instanceType": instance_type, "count": count, "zone": zone, "duration": duration,
+        "from": starts_in, "owned": bool(owner),
+    }  # fmt: skip
+    try:
+        owned = OwnedReservation.model_validate(written)
+    except ValidationError as error:
+        wrong = error.errors(include_url=False)[0]
+        raise SpecError(f"{wrong['loc'][0]}: {wrong['msg'].removeprefix('Value error, ')}") from None
     account = open_account(file)
     if zone not in account.story().zones:
         raise SpecError(f"the account has no zone '{zone}'; it has {', '.join(account.story().zones)}")

@@ -135,6 +135,16 @@ def stands_in_the_way(purchases: Iterable[PurchaseIntent], wanted: PurchaseInten
 _IN_DOUBT = (PurchaseState.SUBMITTED, PurchaseState.UNKNOWN)
 
 
+def asks_for_the_same_time(
+    purchases: Iterable[PurchaseIntent], wanted: PurchaseIntent
+) -> PurchaseIntent | None:
+    """An open intent, the engine's or a person's, for more time on the same block: EC2 sells one at a time."""
+    for one in purchases:
+        if wanted.extends and one.extends == wanted.extends and one.id != wanted.id and one.state in OPEN:
+            return one
+    return None
+
+
 def _overlap(one: Envelope, other: Envelope) -> bool:
     return one.earliest_start < other.earliest_end and other.earliest_start < one.earliest_end
 
