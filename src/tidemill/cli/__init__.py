@@ -44,6 +44,7 @@ VERBS = {
     "adopt": Verb("blocks", "adopt", "Take in a block that was bought elsewhere."),
     "settle": Verb("settle", "settle", "Say what became of a purchase whose outcome is unknown."),
     "ledger": Verb("ledger", "ledger", "List intents, approvals, money and the audit trail."),
+    "costs": Verb("costs", "costs", "Show what a ledger says everything cost, by pool and team."),
     "handover": Verb("handover", "handover", "Show how services will move from one block to the next."),
     "alerts": Verb("alerts", "alerts", "List what people were told, and test where alerts go."),
     "watchdog": Verb("watchdog", "watchdog", "Alert when the engine is silent."),

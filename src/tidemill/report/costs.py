@@ -126,51 +126,64 @@ class _Sum:
 
 
 @dataclass(slots=True)
-class _Books:
+class Books:
+    """Entries so far. Every use has a pool, a team and a workload; what is left of what was paid is the owner's."""
+
     used: dict[str, _Sum] = field(default_factory=dict)
     idle: dict[str, _Sum] = field(default_factory=dict)
     outside_usd: dict[str, float] = field(default_factory=dict)
     teams: dict[str, _Sum] = field(default_factory=dict)
     jobs: dict[tuple[str, str], _Sum] = field(default_factory=dict)
 
+    def use(
+        self, pool: str, team: str, workload: str, gpu_hours: float, usd: float, on_demand_usd: float | None
+    ) -> None:
+        self.used.setdefault(pool, _Sum()).add(gpu_hours, usd, on_demand_usd)
+        self.teams.setdefault(team, _Sum()).add(gpu_hours, usd, on_demand_usd)
+        if workload:
+            self.jobs.setdefault((workload, team), _Sum()).add(gpu_hours, usd, on_demand_usd)
+
+    def rest(self, pool: str, gpu_hours: float, usd: float, outside_usd: float) -> None:
+        self.idle.setdefault(pool, _Sum()).add(gpu_hours, usd, 0.0)
+        self.outside_usd[pool] = self.outside_usd.get(pool, 0.0) + outside_usd
+
     def enter(self, paid: Paid) -> None:
         used_usd = used_h = 0.0
         for use in paid.uses:
             hours = max(0.0, (min(use.until, paid.until) - max(use.since, paid.since)) / _HOUR)
-            usd = hours * use.share * paid.usd_per_hour
-            rate = paid.on_demand_usd_per_hour
-            entry = (hours * use.gpus, usd, None if rate is None else hours * use.share * rate)
-            self.used.setdefault(use.pool, _Sum()).add(*entry)
-            self.teams.setdefault(use.team, _Sum()).add(*entry)
-            self.jobs.setdefault((use.workload, use.team), _Sum()).add(*entry)
+            usd, rate = hours * use.share * paid.usd_per_hour, paid.on_demand_usd_per_hour
+            on_demand_usd = None if rate is None else hours * use.share * rate
+            self.use(use.pool, use.team, use.workload, hours * use.gpus, usd, on_demand_usd)
             used_usd += usd
             used_h += hours * use.gpus
         all_usd, all_h = paid.hours * paid.usd_per_hour, paid.hours * paid.gpus
-        self.idle.setdefault(paid.pool, _Sum()).add(all_h - used_h, all_usd - used_usd, 0.0)
-        self.outside_usd[paid.pool] = self.outside_usd.get(paid.pool, 0.0) + paid.outside_usd
+        self.rest(paid.pool, all_h - used_h, all_usd - used_usd, paid.outside_usd)
+
+    def costs(self) -> Costs:
+        pools = [_pool(self, name) for name in {**self.used, **self.idle}]
+        teams = [
+            TeamCost(team, one.gpu_hours, one.usd, one.equivalent_usd(), one.saving_usd())
+            for team, one in self.teams.items()
+        ]
+        jobs = [
+            WorkloadCost(workload, team, one.gpu_hours, one.usd, one.equivalent_usd(), one.saving_usd())
+            for (workload, team), one in self.jobs.items()
+        ]
+        return Costs(
+            tuple(sorted(pools, key=lambda one: (-one.used_usd - one.idle_usd, one.pool))),
+            tuple(sorted(teams, key=lambda one: (-one.usd, one.team))),
+            tuple(sorted(jobs, key=lambda one: (-one.usd, one.workload, one.team))),
+        )
 
 
 def costs(capacity: Iterable[Paid]) -> Costs:
-    books = _Books()
+    books = Books()
     for paid in capacity:
         books.enter(paid)
-    pools = [_pool(books, name) for name in {**books.used, **books.idle}]
-    teams = [
-        TeamCost(team, one.gpu_hours, one.usd, one.equivalent_usd(), one.saving_usd())
-        for team, one in books.teams.items()
-    ]
-    jobs = [
-        WorkloadCost(workload, team, one.gpu_hours, one.usd, one.equivalent_usd(), one.saving_usd())
-        for (workload, team), one in books.jobs.items()
-    ]
-    return Costs(
-        tuple(sorted(pools, key=lambda one: (-one.used_usd - one.idle_usd, one.pool))),
-        tuple(sorted(teams, key=lambda one: (-one.usd, one.team))),
-        tuple(sorted(jobs, key=lambda one: (-one.usd, one.workload, one.team))),
-    )
+    return books.costs()
 
 
-def _pool(books: _Books, name: str) -> PoolCost:
+def _pool(books: Books, name: str) -> PoolCost:
     used, idle = books.used.get(name, _Sum()), books.idle.get(name, _Sum())
     return PoolCost(
         pool=name,

@@ -254,6 +254,13 @@ class SqlLedger:
             rows = connection.execute(select(table).where(table.c.until.is_(None)).order_by(table.c.seq))
             return tuple(cost_of(row) for row in rows.mappings())
 
+    def cost_lines(self) -> tuple[CostLine, ...]:
+        """Of every instance there was, ended or not."""
+        table = schema.cost_lines
+        with self._database.read() as connection:
+            rows = connection.execute(select(table).order_by(table.c.seq)).mappings()
+            return tuple(cost_of(row) for row in rows)
+
     def spending(self, now: datetime) -> Spending:
         first, following = bounds(now)
         bought = schema.purchases.c

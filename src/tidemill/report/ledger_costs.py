@@ -1,0 +1,88 @@
+"""What a ledger says everything cost so far, by pool and team: fees by the accelerator hours of their blocks, and what
+was paid by the hour.
+
+Hours of blocks were sampled by the engine and are right to minutes; hours it did not see are neither used nor idle, and
+their share of the fee stays outside. What is paid by the hour counts as used: the ledger does not know its idle hours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from tidemill.catalog import Catalog
+from tidemill.catalog.equivalent import on_demand_usd
+from tidemill.report.costs import Books, Costs
+from tidemill.world import BlockHours, CostLine, PurchaseIntent, PurchaseState, SourceKind
+
+_HOUR = timedelta(hours=1)
+
+
+@dataclass(slots=True)
+class _Bought:
+    """A block, or the several that one purchase made, with their extensions: one fee, one rate."""
+
+    pool: str
+    instance_type: str
+    fee_usd: float = 0.0
+    gpu_hours: float = 0.0  # that were paid for
+    held_h: float = 0.0  # that the engine saw
+    used: list[BlockHours] = field(default_factory=list)
+
+
+def ledger_costs(
+    catalog: Catalog,
+    purchases: Iterable[PurchaseIntent],
+    hours: Iterable[BlockHours],
+    lines: Iterable[CostLine],
+    now: datetime,
+) -> Costs:
+    books, bought = Books(), _bought(catalog, purchases)
+    for one in hours:
+        block = bought.get(one.reservation_id)
+        if block is None:  # adopted: what it cost is in somebody else's books
+            block = bought[one.reservation_id] = _Bought(one.pool, "")
+        block.held_h += one.held_h
+        if one.used_h:
+            block.used.append(one)
+    for block in {id(one): one for one in bought.values()}.values():
+        _enter(catalog, books, block)
+    for line in lines:
+        _enter_line(catalog, books, line, now)
+    return books.costs()
+
+
+def _bought(catalog: Catalog, purchases: Iterable[PurchaseIntent]) -> dict[str, _Bought]:
+    """By reservation. An extension adds to the block it is of, wherever in the list it stands."""
+    paid = [one for one in purchases if one.state is PurchaseState.CONFIRMED]
+    found: dict[str, _Bought] = {}
+    for one in sorted(paid, key=lambda one: bool(one.extends)):
+        ids = (one.extends,) if one.extends else one.reservation_ids
+        if not ids:
+            continue
+        block = found.get(ids[0]) or _Bought(one.pool, one.envelope.instance_type)
+        kind = catalog.types.get(one.envelope.instance_type)
+        block.fee_usd += one.fee_usd
+        block.gpu_hours += one.envelope.count * (kind.gpus if kind else 0) * (one.envelope.duration / _HOUR)
+        found |= dict.fromkeys(ids, block)
+    return found
+
+
+def _enter(catalog: Catalog, books: Books, block: _Bought) -> None:
+    rate = block.fee_usd / block.gpu_hours if block.gpu_hours else 0.0
+    kind = catalog.types.get(block.instance_type)
+    used_h = 0.0
+    for one in block.used:
+        listed = None if kind is None else on_demand_usd(kind, one.used_h)
+        books.use(one.pool, one.team, "", one.used_h, one.used_h * rate, listed)
+        used_h += one.used_h
+    idle_h = max(0.0, block.held_h - used_h)
+    books.rest(block.pool, idle_h, idle_h * rate, block.fee_usd - (used_h + idle_h) * rate)
+
+
+def _enter_line(catalog: Catalog, books: Books, line: CostLine, now: datetime) -> None:
+    lasted_h = max(0.0, ((line.until or now) - line.since) / _HOUR)
+    # Spot has another price than on demand; of the rest the two are the same, and the type need not be known.
+    listed = lasted_h * line.usd_per_hour if line.kind is not SourceKind.SPOT else None
+    books.use(line.pool, line.team, "", lasted_h * line.gpus, lasted_h * line.usd_per_hour, listed)
