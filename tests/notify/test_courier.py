@@ -220,8 +220,19 @@ def test_a_shut_down_does_not_wait_for_ever(
     time.sleep(0.1)
 
 
+@pytest.mark.parametrize(
+    ("trouble", "says"),
+    [
+        (Retryable("the ledger cannot be reached"), "the book of alerts cannot be used"),
+        (ZeroDivisionError("a bug"), "delivery to ops failed, and is tried again"),
+    ],
+)
 def test_a_book_that_is_away_is_waited_for(
-    receiver: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    receiver: Receiver,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    trouble: Exception,
+    says: str,
 ):
     monkeypatch.setattr("tidemill.notify.courier.AFTER_FAILING_S", 0.05)
 
@@ -231,7 +242,7 @@ def test_a_book_that_is_away_is_waited_for(
         def claim(self, *args):
             self.tries += 1
             if self.tries <= 2:
-                raise Retryable("the ledger cannot be reached")
+                raise trouble
             return super().claim(*args)
 
     book = Away()
@@ -239,4 +250,4 @@ def test_a_book_that_is_away_is_waited_for(
     with caplog.at_level(logging.WARNING), courier(platform(hook(receiver.url)), book):
         receiver.wait()
     assert book.unsent() == ()
-    assert "the book of alerts cannot be used" in caplog.text
+    assert says in caplog.text

@@ -195,3 +195,13 @@ def test_a_run_loop_has_all_of_it_in_two_lines(receiver: Receiver, tmp_path: Pat
     assert [one["event"] for one in receiver.bodies()] == ["raised", "resolved"]
     assert book.unsent() == ()
     assert book.heartbeat() == now
+
+
+def test_a_bug_in_the_alerts_stops_no_tick(caplog: pytest.LogCaptureFixture):
+    class Broken(MemoryAlerts):
+        def alerts(self, **which: bool) -> Any:
+            raise ZeroDivisionError
+
+    with Alerting(buying(), Broken(), WallClock()) as alerting:
+        alerting.after(tick(world(intent())))
+    assert "cannot work out which alerts hold" in caplog.text

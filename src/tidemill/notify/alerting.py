@@ -5,6 +5,7 @@ What `after` costs a tick is a look at the world, and a write to the ledger wher
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 from types import TracebackType
 
@@ -14,6 +15,8 @@ from tidemill.notify.targets import senders
 from tidemill.notify.watch import Watch
 from tidemill.ports import AlertBook, Clock
 from tidemill.spec import Spec
+
+log = logging.getLogger("tidemill.notify")
 
 # A pod that is told to end has thirty seconds by default; what is not sent by then waits in the ledger.
 FLUSH = timedelta(seconds=15)
@@ -29,7 +32,13 @@ class Alerting:
         return self
 
     def after(self, tick: Tick) -> None:
-        if self._watch.after(tick):
+        """Whatever goes wrong here, the next tick comes: a drain matters more than word of it."""
+        try:
+            news = self._watch.after(tick)
+        except Exception:
+            log.exception("cannot work out which alerts hold")
+            return
+        if news:
             self._courier.ring()
 
     def __exit__(

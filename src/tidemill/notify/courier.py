@@ -152,6 +152,9 @@ class Courier:
             except (PortError, Refused) as error:
                 log.warning("the book of alerts cannot be used, %s waits: %s", postman.name, error)
                 wait_s = AFTER_FAILING_S
+            except Exception:  # a bug of ours: say so, and go on with what else there is to send
+                log.exception("delivery to %s failed, and is tried again", postman.name)
+                wait_s = AFTER_FAILING_S
             if stopping:
                 return
             bell.wait(wait_s)
