@@ -47,6 +47,7 @@ def test_a_proposal_that_waits_says_who_may_approve_what_and_until_when():
     assert (told["highest fee"], told["who may approve"]) == ("$30,000", "ana, bo")
     assert told["until"] == "2026-11-17T12:00:00Z"
     assert told["what"] == "4 x p5.48xlarge for 14d"
+    assert told["why it waits"] == "it waits for approval (0 of 1)"
 
 
 @pytest.mark.requirement("NT-1")
@@ -63,6 +64,14 @@ def test_one_with_the_first_of_two_approvals_is_the_same_alert():
     of = buying("two")
     before, after = (only(holding(of, world(one))) for one in (intent(), intent(approved_by=("ana",))))
     assert before.key == after.key
+
+
+@pytest.mark.requirement("NT-1")
+def test_an_approved_purchase_that_a_ceiling_holds_back_is_told():
+    of = buying(budget={"perPurchaseUsd": 20_000, "monthlyUsd": 500_000})
+    alert = only(holding(of, world(intent("approved", approved_by=("ana",)))))
+    assert (alert.kind, alert.title) == (AlertKind.APPROVAL_WAITING, "An approved purchase is held back")
+    assert "up to $30,000 is over the ceiling of $20,000 for one purchase" in alert.text
 
 
 def test_a_platform_that_only_proposes_says_that_too():

@@ -50,19 +50,22 @@ def _about_purchases(spec: Spec, world: World, plan: Plan, done: tuple[Outcome, 
         for one in done
         if isinstance(one.action, SubmitPurchase) and one.error == "no-capacity"
     }
+    why_not = {one.about: one.sentence for one in plan.warnings}
     for intent in world.purchases:
         match intent.state:
             case PurchaseState.PROPOSED if intent.id not in moving:
-                yield _approval_waiting(spec.platform.spec.approval, intent)
+                yield _approval_waiting(spec.platform.spec.approval, intent, why_not.get(intent.id, ""))
             case PurchaseState.APPROVED if intent.note.startswith(_NOTHING_TO_BUY) or intent.id in gone:
                 yield _offer_gone(intent)
+            case PurchaseState.APPROVED if intent.id in why_not and intent.id not in moving:
+                yield _held_back(intent, why_not[intent.id])
             case PurchaseState.UNKNOWN:
                 yield _unknown(intent)
             case PurchaseState.FAILED if _is_unanswered(intent, world):
                 yield _payment_failed(intent, world.now)
 
 
-def _approval_waiting(policy: Approval, intent: PurchaseIntent) -> Alert:
+def _approval_waiting(policy: Approval, intent: PurchaseIntent, why: str) -> Alert:
     envelope = intent.envelope
     until = format_instant(min(envelope.expires_at, envelope.latest_start))
     fee = f"${envelope.max_fee_usd:,}"
@@ -78,7 +81,27 @@ def _approval_waiting(policy: Approval, intent: PurchaseIntent) -> Alert:
         intent.id,
         f"A purchase of at most {fee} waits for approval",
         step,
-        (*_what(intent), ("highest fee", fee), ("who may approve", approvers), ("until", until)),
+        (
+            *_what(intent),
+            ("highest fee", fee),
+            ("who may approve", approvers),
+            ("until", until),
+            *((("why it waits", why),) if why else ()),
+        ),
+    )
+
+
+def _held_back(intent: PurchaseIntent, why: str) -> Alert:
+    """Everybody said yes and it is not bought all the same: a ceiling, which somebody must raise or live with."""
+    until = format_instant(min(intent.envelope.expires_at, intent.envelope.latest_start))
+    return Alert(
+        f"approval-waiting/{intent.id}/held-back",
+        AlertKind.APPROVAL_WAITING,
+        Severity.ERROR,
+        intent.id,
+        "An approved purchase is held back",
+        f"Raise the ceiling it meets by {until}, or it is void: {why}.",
+        (*_what(intent), ("highest fee", f"${intent.envelope.max_fee_usd:,}"), ("until", until)),
     )
 
 
