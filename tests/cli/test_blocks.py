@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from tests.cli.office import P5, Office, pool
+from tidemill import catalog
+from tidemill.sim.account import SimAccount
+from tidemill.world import LaunchIntent, Source, SourceKind
 
 CHEAP: dict[str, Any] = {"mode": "auto", "approval": {"autoMaxFeeUsd": 50_000}}
+START = datetime(2026, 11, 16, 8, tzinfo=UTC)
 WHERE = ("--zone", "us-east-1a", "--duration", "7d")
 
 
@@ -137,6 +142,34 @@ def test_a_block_that_is_over_is_not_adopted(office: Office):
     block = elsewhere(office.open())
     office.wait("7d4h")
     assert "is expired: there is nothing to take in" in office("adopt", block, "--yes").err
+
+
+def test_json_has_every_time_and_whose_it_is(office: Office):
+    elsewhere(office.open())
+    told = office("blocks", "--json").json
+    assert set(told) == {"at", "deployment", "region", "blocks", "in_doubt"}
+    assert set(told["blocks"][0]) == {
+        "id", "type", "count", "zone", "state", "start", "end", "deadline", "extendable_from", "extendable_until",
+        "extension_pending_to", "held", "owner", "pool", "intent", "fee_usd", "used", "strangers", "free", "next",
+    }  # fmt: skip
+
+
+@pytest.mark.requirement("CB-17")
+def test_strangers_on_a_block_are_counted(office: Office):
+    """Somebody launches in the console on a block that was adopted: no owner tag, and a real slot."""
+    block = elsewhere(office.open(), P5, "--count", "3")
+    assert office("adopt", block, "--yes").code == 0
+    account = SimAccount(office.sim, catalog.load(), lambda: START)
+    source = Source(SourceKind.BLOCK, block)
+    account.launch(LaunchIntent("theirs", "", source, P5, "us-east-1a", 1, "", account.now()), ())
+    account.launch(
+        LaunchIntent("ours", "train", source, P5, "us-east-1a", 1, "native", account.now()),
+        (("deployment", "mill"),),
+    )
+    office.wait("5m")
+    (one,) = office.blocks()
+    assert (one["used"], one["strangers"], one["free"]) == (2, 1, 1)
+    assert "2, 1 free, 1 strangers'" in office("blocks").out
 
 
 def test_an_account_without_blocks_says_so(office: Office):

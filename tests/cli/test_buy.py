@@ -277,6 +277,14 @@ def test_in_the_wrong_account_nothing_is_touched(office: Office):
     assert "the Platform is in account 123456789012" in told.err
 
 
+@pytest.mark.requirement("CB-4")
+def test_a_ledger_never_serves_two_accounts(office: Office):
+    office.open().proposed()
+    told = office("approve", who="arn:aws:sts::999999999999:assumed-role/tidemill-operator/ana")
+    assert told.code == 1
+    assert "this ledger belongs to account 123456789012, not to 999999999999" in told.err
+
+
 def test_an_account_is_made_where_there_is_none_and_belongs_to_its_region(office: Office):
     office.write()
     assert "made a simulated account in" in office("offers", P5).err

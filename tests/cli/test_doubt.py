@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from tests.cli.office import P5, Office
+from tidemill.sim.account import SimAccount
+from tidemill.world import OfferQuery, Pairs
 
 pytestmark = pytest.mark.requirement("CB-4")
 CHEAP: dict[str, Any] = {"mode": "auto", "approval": {"autoMaxFeeUsd": 50_000}}
@@ -30,6 +32,8 @@ def unanswered(office: Office, fault: str = "lost-answer") -> str:
     assert office("sim", "fault", fault).code == 0
     told = office("buy", intent, "--yes")
     assert told.code == 3, told.err
+    assert f"nobody knows whether {intent} was bought" in told.err
+    assert f"`tidemill settle {intent}` looks for it. Do not buy the same again before that" in told.err
     return intent
 
 
@@ -44,6 +48,29 @@ def test_an_unanswered_call_is_told_as_such_and_never_as_try_again(office: Offic
     for told in (again.err, office("blocks").out):
         assert "try again" not in told
         assert "tidemill settle" in told or "look again" in told
+
+
+def test_an_interrupt_in_the_middle_of_the_call_is_doubt_too(office: Office, monkeypatch: pytest.MonkeyPatch):
+    intent = office.open().approved()
+
+    def impatient(account: SimAccount, offer_id: str, tags: Pairs) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SimAccount, "purchase", impatient)
+    told = office("buy", intent, "--yes")
+    assert told.code == 3
+    assert f"nobody knows whether {intent} was bought" in told.err
+
+
+def test_an_interrupt_before_the_call_is_none(office: Office, monkeypatch: pytest.MonkeyPatch):
+    intent = office.open().approved()
+
+    def impatient(account: SimAccount, query: OfferQuery) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SimAccount, "search_offers", impatient)
+    assert office("buy", intent, "--yes").code == 130
+    assert office.state(intent) == "approved"
 
 
 def test_what_aws_shows_later_settles_it(office: Office):

@@ -24,6 +24,9 @@ def test_a_search_over_types_counts_lengths_and_zones_is_one_table_by_price(offi
     told = office.open()("offers", P5, "p4d.24xlarge", "--count", "1,2", "--duration", "1d,7d", *WEEK,
                          "--zone", "us-east-1a", "--zone", "us-east-1b", "--json")  # fmt: skip
     assert (told.code, told.json["requests"]) == (0, 16)
+    assert set(told.json) == {
+        "at", "region", "requests", "interrupted", "failed", "offers", "alternatives", "tried",
+    }  # fmt: skip
     found = told.json["offers"]
     prices = [one["usd_per_gpu_h"] for one in found]
     assert all(one <= following + 0.01 for one, following in pairwise(prices))  # to the cent, as it is shown

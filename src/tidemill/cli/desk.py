@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -82,9 +82,9 @@ class Desk:
 
         if self.ledger_url == MEMORY:
             raise Refused("nothing is bought or written down in a ledger in memory: name one in a database")
-        ledger = open_durable(
-            self.ledger_url, Whose.of(self.spec.platform), clock=self.clock, writer=self.who
-        )
+        # The account is AWS's word, not the documents': a ledger never serves two.
+        whose = replace(Whose.of(self.spec.platform), account=_parts(self.who)[1])
+        ledger = open_durable(self.ledger_url, whose, clock=self.clock, writer=self.who)
         click.echo(f"ledger {redacted(self.ledger_url)}", err=True)
         return ledger
 
