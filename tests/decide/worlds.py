@@ -11,6 +11,7 @@ from tests.decide.builders import (
     ON_DEMAND,
     PHASES,
     ago,
+    ahead,
     block,
     failed_launch,
     gang,
@@ -24,6 +25,7 @@ from tests.decide.builders import (
     world,
 )
 from tidemill.spec import names
+from tidemill.spec.models import NodeClass
 from tidemill.world import (
     DisruptionBudget,
     Expression,
@@ -37,7 +39,8 @@ from tidemill.world import (
 )
 
 CAPS = {"maxHourlyUsd": 300, "maxMonthlyUsd": 40_000}
-SPEC = spec(
+IMAGE = {"metadata": {"name": "gpu"}, "spec": {"amiSelectorTerms": [{"alias": "al2023@v20261201"}]}}
+DOCUMENTS = spec(
     pool(limits={"nodes": 8}, sources=[{"type": "block"}, {"type": "on-demand", **CAPS}], warm=2),
     hourly_pool(
         "g6",
@@ -50,6 +53,7 @@ SPEC = spec(
     ),
     budget={"monthlyUsd": 60_000},
 )
+SPEC = replace(DOCUMENTS, node_classes={"gpu": NodeClass.model_validate(IMAGE)})
 DURATIONS = st.sampled_from(("30s", "5m", "40m", "3h", "30h"))
 
 
@@ -67,6 +71,10 @@ def nodes(draw: st.DrawFn) -> list[Node]:
         owner = draw(st.sampled_from(("tides", "tides", "tides", "somebody")))
         if phase != "launched":
             fields["check"] = check
+            made_from = draw(st.sampled_from(("", "", "", "", "", "0ld1mage")))
+            fields["labels"] = {names.LABEL_NODE_CLASS: made_from} if made_from else {}
+            if on_block:
+                fields["ends_at"] = draw(st.sampled_from((None, None, None, ahead("5m"), ahead("20h"))))
         made.append(node(f"i-{place}", phase, launched=age, joined=age, owner=owner, **fields))
     return made
 

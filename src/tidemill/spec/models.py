@@ -18,7 +18,7 @@ from tidemill.spec.model import Model as Model
 from tidemill.spec.model import Name as Name
 from tidemill.spec.names import API_VERSION
 from tidemill.spec.notifications import AlertRules, Notification, check_names
-from tidemill.spec.units import Count, CpuMilli, Duration, Instant, MemoryBytes
+from tidemill.spec.units import Count, CpuMilli, Duration, Instant, Length, MemoryBytes
 
 
 class Metadata(Model):
@@ -289,7 +289,7 @@ class ComputePoolSpec(Model):
     """Higher weights are tried first."""
     default_duration: Duration | None = None
     """How long a pod that does not say runs; none: it is taken to have no end."""
-    max_expected_duration: Duration = timedelta(days=182)
+    max_expected_duration: Length = timedelta(days=182)
     """A pod that says it runs longer is taken to run this long, and is drained if it is not done then. The default is
     the longest block EC2 sells: whoever says more would wait for ever."""
     allowed_namespaces: tuple[str, ...] = ()
