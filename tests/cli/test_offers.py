@@ -178,6 +178,26 @@ def test_what_was_found_before_aws_answers_no_more_is_shown(office: Office, monk
     assert "cb-" in told.out
 
 
+def test_alternatives_found_before_an_interrupt_are_shown_too(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+):
+    office.open(market="scarce", seed=3)
+    search = SimAccount.search_offers
+    found: list[Offer] = []
+
+    def impatient(account: SimAccount, query: OfferQuery) -> tuple[Offer, ...]:
+        if found:
+            raise KeyboardInterrupt
+        answer = search(account, query)
+        found.extend(answer)
+        return answer
+
+    monkeypatch.setattr(SimAccount, "search_offers", impatient)
+    told = office("offers", P5, "--count", "16", "--duration", "7d", "--start", "2026-11-20")
+    assert told.code == 130
+    assert found[0].id in told.out
+
+
 def test_an_interrupt_prints_what_was_found_so_far(office: Office):
     office.open()
     counts = ",".join(str(one) for one in range(1, 60))  # long enough at the rate it asks with

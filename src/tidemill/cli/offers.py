@@ -110,7 +110,9 @@ class _Search:
         zones = tuple(sorted(self._desk.spec.platform.spec.subnets))
         around = Surroundings(self._desk.spec.catalog, zones, self._desk.now())
         try:
-            self.alternatives, self.tried = look_around(self._shopper, self._questions, around)
+            for change, found in look_around(self._shopper, self._questions, around):
+                self.alternatives += found
+                self.tried += [change] if change not in self.tried else []
         except KeyboardInterrupt:
             self.interrupted = True
         except Retryable as error:
@@ -149,7 +151,7 @@ class _Search:
         if self.found:
             screen.print(offer_table(self._desk, self.found))
             screen.print(self._footer(len(self.found)))
-        elif not (self.interrupted or self.failed):
+        elif self.tried or not (self.interrupted or self.failed):
             screen.print(f"EC2 sells no such block now ({_searches(self._shopper.asked)} made).")
             self._show_alternatives()
 

@@ -39,10 +39,8 @@ class Surroundings:
 
 def look_around(
     shopper: Shopper, questions: Sequence[Question], around: Surroundings
-) -> tuple[list[Alternative], list[str]]:
-    """What was found, and what was tried, as far as the budget of requests goes."""
-    alternatives: list[Alternative] = []
-    tried: list[str] = []
+) -> Iterator[tuple[str, list[Alternative]]]:
+    """What is tried, one after the other, and what it found, as far as the budget of requests goes."""
     asked = set(questions)
     for detour in _in_turns(questions, around):
         if shopper.left <= 0:
@@ -50,9 +48,7 @@ def look_around(
         if detour.question in asked:
             continue
         asked.add(detour.question)
-        tried.append(detour.change)
-        alternatives += [Alternative(found, detour.change) for found in shopper.ask(detour.question)]
-    return alternatives, list(dict.fromkeys(tried))
+        yield detour.change, [Alternative(found, detour.change) for found in shopper.ask(detour.question)]
 
 
 def _in_turns(questions: Sequence[Question], around: Surroundings) -> Iterator[Detour]:
