@@ -34,7 +34,9 @@ class Beside(Protocol):
     @property
     def busy(self) -> bool: ...
 
-    def begin(self, work: Callable[[], Advice]) -> None: ...
+    def begin(self, work: Callable[[], Advice], otherwise: Advice) -> None:
+        """`otherwise` stands in for work that failed: drains and admissions must not fail with it."""
+        ...
 
     def take(self) -> Advice | None:
         """What came out, once; None: nothing yet."""
@@ -42,14 +44,14 @@ class Beside(Protocol):
 
 
 class AtOnce:
-    """Here and now: the caller waits."""
+    """Here and now: the caller waits, and hears of failures."""
 
     busy = False
 
     def __init__(self) -> None:
         self._done: Advice | None = None
 
-    def begin(self, work: Callable[[], Advice]) -> None:
+    def begin(self, work: Callable[[], Advice], otherwise: Advice) -> None:
         self._done = work()
 
     def take(self) -> Advice | None:
@@ -89,7 +91,8 @@ class Advisor:
         learned = learned_gpus(self._spec, world)
         wanted = questions(self._spec, world, learned)
         if not wanted.unanswered(world):
-            self._beside.begin(lambda: advise(self._spec, world, wanted, learned))
+            failed = Advice(world.now, _basis(self._spec, world), unable="planning failed; the log says why")
+            self._beside.begin(lambda: advise(self._spec, world, wanted, learned), failed)
 
 
 def advise(spec: Spec, world: World, wanted: Round, learned: Mapping[str, int]) -> Advice:

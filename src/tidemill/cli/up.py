@@ -81,6 +81,7 @@ def up(
     it with the same summary as its own end. While it runs, `tidemill status`, `plan` and `why POD` in another
     terminal look at the same instant.
     """
+    from tidemill.cli.beside import InThread
     from tidemill.cli.loading import DEMO, load_scenario
     from tidemill.cli.pace import Pace
     from tidemill.cli.playback import Playback
@@ -89,7 +90,7 @@ def up(
 
     files = scenario or (DEMO,)
     spec, document = load_scenario(files)
-    rehearsal = Rehearsal(spec, document, seed)
+    rehearsal = Rehearsal(spec, document, seed, beside=InThread)
     pace = Pace(rehearsal.end, wall_s=_FITTED * (for_s or _WALL_S), speed=speed)
     playback = Playback(rehearsal, document.name, pace)
     show: Show = ScreenShow(playback) if _draws() and not plain else LineShow(playback)

@@ -241,8 +241,9 @@ class CoverProgram:
         for name, pick in self._picks(pool, zones).items():
             zone, amount = zones[name], self._program.column(upper=need)
             self._program.row(-INFINITE, 0, {amount: 1.0, pick: -float(need)})
-            limits = {column: -float(min(gpus, need)) for column, gpus in zone.terms.items()}
-            self._program.row(-INFINITE, zone.fixed, {amount: 1.0, **limits})
+            missing = need - zone.fixed
+            limits = {column: -float(min(gpus, missing)) for column, gpus in zone.terms.items()}
+            self._program.row(-INFINITE, 0, {amount: 1.0, pick: -float(zone.fixed), **limits})
             serves[amount] = 1.0
         return serves
 

@@ -1,0 +1,128 @@
+"""The planner beside the ticks: at once in rehearsals, in a thread where people watch; the loop never waits for it."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.decide.builders import NOW
+from tidemill.advising import AtOnce
+from tidemill.cli.beside import InThread
+from tidemill.plan import ProposePurchase, SearchOffers
+from tidemill.sim.rehearsal import Rehearsal
+from tidemill.spec import Spec
+from tidemill.spec.read import load
+from tidemill.spec.scenario import Scenario
+from tidemill.world import Advice, PurchaseState
+
+FAILED = Advice(NOW, (), unable="it failed")
+EXAMPLE = Path(__file__).parents[2] / "examples" / "weekly-calendar.yaml"
+
+
+def documents(days: int) -> tuple[Spec, Scenario]:
+    loaded = load([EXAMPLE])
+    scenario = loaded.checked_scenario()
+    short = scenario.spec.model_copy(update={"duration": timedelta(days=days), "jobs": ()})
+    return loaded.checked_spec(), scenario.model_copy(update={"spec": short})
+
+
+def wait_for(beside: InThread) -> None:
+    assert beside._thread is not None
+    beside._thread.join(timeout=60)
+
+
+def test_a_thread_is_busy_until_it_is_done_and_gives_its_advice_once():
+    gate, beside = threading.Event(), InThread()
+    advice = Advice(NOW, ())
+
+    def work() -> Advice:
+        gate.wait(10)
+        return advice
+
+    beside.begin(work, FAILED)
+    assert beside.busy
+    assert beside.take() is None
+    gate.set()
+    wait_for(beside)
+    assert (beside.take(), beside.take()) == (advice, None)
+
+
+def test_planning_that_fails_is_logged_and_says_that_nothing_could_be_planned(caplog):
+    def work() -> Advice:
+        raise RuntimeError("no plan today")
+
+    beside = InThread()
+    beside.begin(work, FAILED)
+    wait_for(beside)
+    assert beside.take() is FAILED
+    assert "planning the calendars failed" in caplog.text
+
+
+def test_the_engine_ticks_on_while_it_is_planned_and_proposes_when_it_is_done():
+    gate = threading.Event()
+
+    class Slow(InThread):
+        def begin(self, work, otherwise):
+            def later() -> Advice:
+                gate.wait(60)
+                return work()
+
+            super().begin(later, otherwise)
+
+    made: list[Slow] = []
+
+    def beside() -> Slow:
+        made.append(Slow())
+        return made[-1]
+
+    spec, scenario = documents(days=2)
+    rehearsal = Rehearsal(spec, scenario, 1, beside=beside)
+    rehearsal.run_until(rehearsal.start + timedelta(minutes=2))
+    assert made[-1].busy
+    assert rehearsal.ticks > 60  # every second, because the planner tells nobody when it is done
+    assert not any(isinstance(one.action, ProposePurchase) for one in rehearsal.done)
+    gate.set()
+    wait_for(made[-1])
+    rehearsal.run_until(rehearsal.start + timedelta(minutes=3))
+    assert any(isinstance(one.action, ProposePurchase) for one in rehearsal.done)
+
+
+@pytest.mark.requirement("CB-8")
+def test_a_calendar_is_bought_by_itself_and_the_same_seed_buys_the_same():
+    spec, scenario = documents(days=8)
+    runs = [Rehearsal(spec, scenario, 3, beside=AtOnce) for _ in range(2)]
+    for run in runs:
+        run.run()
+    assert runs[0].done == runs[1].done
+    bought = [one for one in runs[0].ledger.purchases() if one.state is PurchaseState.CONFIRMED]
+    assert len(bought) >= 3
+    assert len({one.window for one in bought}) == len(bought)
+
+
+def test_looking_every_second_buys_what_looking_at_its_own_time_buys():
+    spec, scenario = documents(days=1)
+    seldom, often = Rehearsal(spec, scenario, 2), Rehearsal(spec, scenario, 2, every_second=True)
+    for run in (seldom, often):
+        run.run_until(run.start + timedelta(hours=7))
+
+    def kept(run: Rehearsal) -> list[object]:
+        return [
+            (one.at, one.action) for one in run.done if isinstance(one.action, SearchOffers | ProposePurchase)
+        ]
+
+    assert kept(seldom) == kept(often)
+    assert kept(seldom)
+
+
+def test_an_engine_that_is_lost_plans_again_and_buys_nothing_twice():
+    spec, scenario = documents(days=2)
+    rehearsal = Rehearsal(spec, scenario, 1)
+    rehearsal.run_until(rehearsal.start + timedelta(hours=1))
+    before = {one.id for one in rehearsal.ledger.purchases()}
+    rehearsal.crash_engine("")
+    rehearsal.run_until(rehearsal.start + timedelta(hours=12))
+    assert before
+    assert {one.id for one in rehearsal.ledger.purchases()} == before
