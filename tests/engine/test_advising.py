@@ -38,7 +38,7 @@ def test_a_thread_is_busy_until_it_is_done_and_gives_its_advice_once():
     gate, beside = threading.Event(), InThread()
     advice = Advice(NOW, ())
 
-    def work() -> Advice:
+    def work():
         gate.wait(10)
         return advice
 
@@ -66,7 +66,7 @@ def test_the_engine_ticks_on_while_it_is_planned_and_proposes_when_it_is_done():
 
     class Slow(InThread):
         def begin(self, work, otherwise):
-            def later() -> Advice:
+            def later():
                 gate.wait(60)
                 return work()
 

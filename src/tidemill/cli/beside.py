@@ -15,7 +15,7 @@ log = logging.getLogger("tidemill.advising")
 
 
 class InThread:
-    """One piece of work at a time. The thread is a daemon: whoever stops the loop does not wait for a plan nobody uses."""
+    """One piece of work at a time. The thread is a daemon: whoever stops the loop need not wait for its plan."""
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
