@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.engine.ports import Hands
-from tests.notify.alarms import GONE
+from tests.notify.alarms import GONE, message
 from tests.notify.receiver import Receiver, receiving
 from tests.store.ledgers import Opener
+from tidemill.alerts import AlertKind
 from tidemill.cli import main
+from tidemill.cli.loading import load_spec
 from tidemill.notify.courier import Postman
+from tidemill.notify.targets import sender, senders
+from tidemill.spec.notifications import Notification
 from tidemill.store.opening import WallClock
 from tidemill.store.whose import Whose
 
@@ -193,19 +203,51 @@ def test_it_goes_on_until_it_is_stopped(document: str, url: str, opened: Opener)
 def test_two_senders_on_one_ledger_send_a_word_once(
     document: str, url: str, opened: Opener, receiver: Receiver
 ):
-    from tidemill.cli.loading import load_spec
-    from tidemill.notify.targets import senders
-
     platform = load_spec([document])[0].platform
     books = [opened(url, whose=OURS).alerts for _ in range(2)]
     for place in range(20):
         books[0].raise_alert(replace(GONE, key=f"k{place}"), WallClock().now(), ["ops"])
     postmen = [Postman("ops", senders(platform)["ops"], platform, book, WallClock()) for book in books]
-    import threading
-
     threads = [threading.Thread(target=one.deliver_due) for one in postmen]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert sorted(one["key"] for one in receiver.bodies()) == sorted(f"k{place}" for place in range(20))
+
+
+# --- the guide ----------------------------------------------------------------------------------------
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "alerts.md"
+
+
+def test_the_platform_in_the_guide_is_valid(tmp_path: Path):
+    (written,) = re.findall(r"```yaml\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    (tmp_path / "platform.yaml").write_text(written)
+    assert main(["validate", str(tmp_path / "platform.yaml")]) == 0
+
+
+def test_the_guide_names_every_kind_there_is():
+    listed = re.findall(
+        r"^\| `([a-z-]+)` \| (?:info|warning|error|critical)", GUIDE.read_text(), re.MULTILINE
+    )
+    assert set(listed) == {kind.value for kind in AlertKind} - {"test"}
+
+
+def test_a_signature_is_checked_as_the_guide_says(receiver: Receiver, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOOK", "s3cret")
+    target = Notification.model_validate(
+        {"name": "ops", "type": "webhook", "url": receiver.url, "secretFrom": {"env": "HOOK"}}
+    )
+    now = WallClock().now()
+    sender(target)(message(), now)
+    (snippet,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    (got,) = receiver.got
+    request = SimpleNamespace(
+        headers={"Tidemill-Signature": got.headers["tidemill-signature"]}, body=got.body
+    )
+    known = {"request": request, "secret": b"s3cret", "hmac": hmac, "hashlib": hashlib, "time": time}
+    exec(snippet, known)
+    request.body = got.body.replace(b"tp-1", b"tp-2")
+    with pytest.raises(AssertionError):
+        exec(snippet, known)
