@@ -17,6 +17,7 @@ from tidemill.spec.models import CapacityPlan, ComputePool, Platform
 from tidemill.spec.units import parse_cpu, parse_duration, parse_memory
 from tidemill.world import (
     DisruptionBudget,
+    ExtensionSearch,
     Gang,
     Instance,
     InstanceState,
@@ -37,6 +38,7 @@ from tidemill.world import (
     Taint,
     Terms,
     Toleration,
+    Workload,
     World,
 )
 
@@ -265,7 +267,8 @@ def gang(name: str = "g", size: int = 2, **fields: Any) -> list[Pod]:
 
 FIELD_OF: dict[type, str] = {
     Reservation: "reservations", Node: "nodes", Pod: "pods", DisruptionBudget: "budgets",
-    LaunchIntent: "launches", PurchaseIntent: "purchases", OfferSearch: "searches",
+    LaunchIntent: "launches", PurchaseIntent: "purchases", OfferSearch: "searches", Workload: "workloads",
+    ExtensionSearch: "extension_searches",
 }  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from tidemill.plan import (
     Plan,
     Recreate,
     RemoveNode,
+    ScaleWorkload,
     StartDrain,
     Terminate,
 )
@@ -150,6 +151,26 @@ def ignores_budgets(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
     for pod in _working(world):
         if pod.node in draining and pod.deleting_until is None:
             yield Recreate(pod.uid, "all at once is quicker")
+
+
+def breaks_before_it_makes(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
+    """Skips "B Ready first": the set goes when its pair is merely on its way."""
+    yield from plan.actions
+    sets = {one.name: one for one in world.workloads}
+    for one in world.workloads:
+        pair = sets.get(one.pair)
+        if pair is not None and one.ready and pair.replicas >= one.replicas > pair.ready:
+            yield ScaleWorkload(one.name, 0, 0, (), "its pair is on its way")
+
+
+def lets_go_when_more_are_asked_for(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
+    """Likewise: those on A go when those on B are merely asked for."""
+    yield from plan.actions
+    adding = {one.name for one in world.workloads if one.added}
+    draining = {node.kube.name for node in world.nodes if node.kube and node.kube.draining_since}
+    for pod in _working(world):
+        if pod.workload in adding and pod.node in draining and pod.deleting_until is None:
+            yield Recreate(pod.uid, "others are on their way")
 
 
 def opens_nodes_for_ever(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:

@@ -66,6 +66,24 @@ HAND_OVER = scene(
     ],
     services=[service(zeroDowntime=True)],
 )
+SCALED = scene(
+    reservations=[block("a"), block("b", zone="us-east-1b", **{"from": "1h"}, duration="28h")],
+    services=[service(zeroDowntime=True, handover={"method": "scale", "mayScale": True})],
+)
+PAIRED = scene(
+    pool(),
+    pool("second"),
+    reservations=[
+        block("a", pool="train"),
+        block("b", pool="second", zone="us-east-1b", **{"from": "1h"}, duration="28h"),
+    ],
+    services=[
+        service(
+            zeroDowntime=True,
+            handover={"method": "paired", "mayScale": True, "pairNodeSelector": {"tier": "second"}},
+        )
+    ],
+)
 WARM = scene(reservations=[block(duration="28h")], duration="4h")
 STRANGER = scene(pool(warm=2), reservations=[block(count=3)], duration="1h")
 NOT_OURS = scene(reservations=[block(owned=False)], jobs=[job()], duration="1h")
@@ -98,6 +116,12 @@ CASES: dict[str, tuple[int, Scene, dict[str, Any]]] = {
     "keeps what it drained": (7, IDLE_ON_DEMAND, {"decide": without(Terminate)}),
     "admits half a gang": (8, GANG, {"decide": mutant(mutants.admits_the_first_of_a_gang)}),
     "moves a service all at once": (9, HAND_OVER, {"decide": mutant(mutants.ignores_budgets)}),
+    "swaps a pair before it is Ready": (9, PAIRED, {"decide": mutant(mutants.breaks_before_it_makes)}),
+    "lets go before others are Ready": (
+        9,
+        SCALED,
+        {"decide": mutant(mutants.lets_go_when_more_are_asked_for)},
+    ),
     "repeats itself": (10, ONE_BLOCK, {"decide": mutant(mutants.opens_nodes_for_ever)}),
     "goes round in circles": (10, ONE_BLOCK, {"decide": mutant(mutants.restarts_jobs_for_ever)}),
     "launches and gives back in turn": (10, WARM, {"decide": mutant(mutants.gives_back_what_it_warms)}),

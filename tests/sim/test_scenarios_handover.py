@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -14,11 +15,15 @@ from tests.sim.scene import (
     done,
     fault,
     last_pod_left_at,
+    platform,
     pool,
     scene,
     service,
     told,
 )
+from tidemill.cli.playback import glimpse
+from tidemill.decide.draft import Draft
+from tidemill.decide.handover.outlook import outlooks
 from tidemill.plan import Evict, RestartWorkload, ScaleWorkload, StartDrain
 from tidemill.sim.rehearsal import Rehearsal
 
@@ -34,14 +39,16 @@ SEEDS = range(20)
 DEADLINE = after("3h30m")
 
 
-def two_blocks(handover: dict[str, Any], *, second_from: str = "1h", **fields: Any) -> Scene:
+def two_blocks(
+    handover: dict[str, Any], *, second_from: str = "1h", second_for: str = "28h", **fields: Any
+) -> Scene:
     """Eight replicas on the four nodes of a, at least seven of them promised; b has as many nodes."""
     chat = {
         "replicas": 8, "minAvailable": 7, "gpus": 4, "cpu": "40", "memory": "400Gi", "load": "8m",
         "zeroDowntime": True, "handover": handover,
     }  # fmt: skip
     paired = handover.get("method") == "paired"
-    b = {"count": 4, "zone": "us-east-1b", "from": second_from, "duration": "28h"}
+    b = {"count": 4, "zone": "us-east-1b", "from": second_from, "duration": second_for}
     return scene(
         pool(),
         *([pool("second")] if paired else []),
@@ -50,7 +57,7 @@ def two_blocks(handover: dict[str, Any], *, second_from: str = "1h", **fields: A
             block("b", pool="second" if paired else "train", **b),
         ],
         services=[service(**{**chat, **fields.pop("chat", {})})],
-        duration="6h",
+        duration="5h",
         **fields,
     )
 
@@ -188,3 +195,108 @@ def test_replicas_are_not_evicted_with_nowhere_to_go_while_a_successor_is_about_
     last = last_pod_left_at(rehearsal, "a")
     assert last is not None
     assert last <= DEADLINE
+
+
+# --- too little overlap: said beforehand, and so it comes ---------------------------------------------
+
+
+def said_and_was(played: Scene, seed: int) -> tuple[int, int]:
+    """How long the service would be short, as reckoned three hours before, and how long it was; in seconds."""
+    rehearsal = played.rehearse(seed)
+    rehearsal.run_until(after("20m"))
+    world, _ = glimpse(rehearsal)
+    (one,) = outlooks(Draft(rehearsal.spec, world))
+    rehearsal.run()
+    lasts = one.short.lasts if one.short is not None else timedelta(0)
+    assert lasts is not None
+    return int(lasts.total_seconds()), downtime_s(rehearsal)
+
+
+@pytest.mark.requirement("CB-9")
+@pytest.mark.parametrize(
+    ("second_from", "method"),
+    [("2h30m", "evict"), *((start, method) for start in ("3h20m", "4h") for method in METHODS)],
+)
+def test_with_too_little_overlap_a_service_is_short_for_as_long_as_was_said(
+    second_from: str, method: str
+) -> None:
+    """What is left is chance: four nodes do not boot exactly as four others did."""
+    played = two_blocks(METHODS[method], second_from=second_from)
+    pairs = [said_and_was(played, seed) for seed in SEEDS]
+    wrong_s = [abs(said - was) for said, was in pairs]
+    assert sum(one <= 60 for one in wrong_s) >= 18
+    assert max(wrong_s) <= 100
+    if second_from == "4h":
+        assert min(was for _, was in pairs) > 45 * 60
+
+
+def test_the_plan_of_the_running_engine_says_it_with_prices() -> None:
+    rehearsal = two_blocks(ROLLOUT, second_from="4h").rehearse()
+    rehearsal.run_until(after("20m"))
+    (warning,) = rehearsal.plan.warnings
+    assert warning.about == "Deployment/chat"
+    assert "fewer than 7 ready for 46m" in warning.sentence or "for 47m" in warning.sentence
+    assert "by a day (about $3,6" in warning.sentence
+    assert "a bridge on demand (about $2" in warning.sentence
+
+
+def test_an_extension_by_a_day_is_a_way_out() -> None:
+    extension = {"at": "1h", "block": "a", "by": "1d", "payment": "succeeds"}
+    rehearsal = two_blocks(SCALE, second_from="4h", second_for="72h", extensions=[extension]).rehearse()
+    rehearsal.run_until(after("2h"))
+    assert not rehearsal.plan.warnings
+    rehearsal.run()
+    assert downtime_s(rehearsal) == 0
+
+
+def test_a_bridge_on_demand_is_a_way_out() -> None:
+    sources = [{"type": "block"}, {"type": "on-demand", "maxHourlyUsd": 500, "maxMonthlyUsd": 5000}]
+    bridged = two_blocks(SCALE, second_from="4h", chat={"overflow": True})
+    pools = {"train": pool(sources=sources, limits={"nodes": 16})}
+    documents = replace(bridged.spec, pools=pools, platform=platform(budget={"monthlyUsd": 20000}))
+    for seed in range(5):
+        rehearsal = Scene(documents, bridged.scenario).rehearse(seed)
+        rehearsal.run_until(after("20m"))
+        assert not rehearsal.plan.warnings
+        rehearsal.run()
+        assert downtime_s(rehearsal) == 0
+
+
+def test_a_pair_that_came_too_late_takes_over_all_the_same() -> None:
+    rehearsal = two_blocks(PAIRED, second_from="4h").played()
+    first, second = rehearsal.cluster.services["chat"].sets
+    assert (first.replicas, second.replicas) == (0, 8)
+    assert rehearsal.cluster.services["chat"].ready == 8
+
+
+# --- pins ---------------------------------------------------------------------------------------------
+
+ID_A, ID_B = "cr-0aaaaaaaaaaaaaaaa", "cr-0bbbbbbbbbbbbbbbb"
+
+
+def pinned_to(*ids: str) -> Scene:
+    played = two_blocks(SCALE)
+    a, b = played.scenario.spec.reservations
+    inner = played.scenario.spec.model_copy(
+        update={"reservations": (a.model_copy(update={"id": ID_A}), b.model_copy(update={"id": ID_B}))}
+    )
+    pools = {"train": pool(sources=[{"type": "block", "ids": list(ids)}])}
+    return Scene(replace(played.spec, pools=pools), played.scenario.model_copy(update={"spec": inner}))
+
+
+@pytest.mark.requirement("CB-18")
+def test_a_pin_that_names_the_successor_too_is_handed_over_without_a_second_of_downtime() -> None:
+    for seed in range(5):
+        rehearsal = pinned_to(ID_A, ID_B).played(seed)
+        assert downtime_s(rehearsal) == 0
+        assert sources_of(rehearsal) == {"b"}
+
+
+@pytest.mark.requirement("CB-18")
+def test_a_pin_that_does_not_is_kept_and_what_to_write_is_said_while_there_is_time() -> None:
+    rehearsal = pinned_to(ID_A).rehearse()
+    rehearsal.run_until(after("30m"))
+    about = {one.about: one.sentence for one in rehearsal.plan.warnings}
+    assert f"write ids: [{ID_A}, {ID_B}]" in about["pool train"]
+    rehearsal.run()
+    assert {node.source for node in rehearsal.cluster.nodes.values()} == {ID_A}

@@ -31,7 +31,7 @@ def owned_reservation(
     if owned.pool:
         tags[names.TAG_POOL] = owned.pool
     return Reservation(
-        id=seeded_id("cr", seed, "owned", owned.name),
+        id=owned.id or seeded_id("cr", seed, "owned", owned.name),
         kind=SourceKind.BLOCK if block else SourceKind.ODCR,
         instance_type=owned.instance_type,
         zone=owned.zone,

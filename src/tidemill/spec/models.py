@@ -189,7 +189,7 @@ class SourceSpec(Model):
     type: Literal["block", "odcr", "spot", "on-demand"]
     """Capacity Block, on-demand capacity reservation, or paid by the hour."""
     ids: tuple[str, ...] = ()
-    """Block and odcr: only these reservations (strict pinning)."""
+    """Block and odcr: only these reservations (strict pinning). To hand over, name the successor beside them."""
     tags: dict[str, str] = {}
     """Block and odcr: only reservations with these tags. Default: the platform's owner tag."""
     zones: tuple[str, ...] = ()

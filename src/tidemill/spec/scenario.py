@@ -172,6 +172,8 @@ class OwnedReservation(Model):
     """False: bought elsewhere, without our owner tag."""
     delivered: Count | None = Field(default=None, ge=0)
     """Fewer than `count`: a short delivery."""
+    id: Annotated[str, Field(pattern=r"^cr-[0-9a-f]{17}$")] | None = None
+    """Its reservation id, for pools that are pinned to it; default: made up from the seed."""
 
 
 class Market(Model):

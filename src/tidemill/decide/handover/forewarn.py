@@ -4,15 +4,15 @@ move. Sentences name instants and not time left, so that they stay the same whil
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from math import ceil
 
 from tidemill.decide.draft import Draft
 from tidemill.decide.handover.outlook import Outlook, outlooks
-from tidemill.decide.handover.rooms import SURE
-from tidemill.decide.handover.seats import launched_at
+from tidemill.decide.handover.rooms import SURE, boot_of, may_launch, successors
+from tidemill.decide.handover.seats import LOOK_AGAIN, launched_at
 from tidemill.decide.handover.ways import ways_out
-from tidemill.decide.nodes import Phase, deadline_of
+from tidemill.decide.nodes import deadline_of
 from tidemill.decide.openings import usable_reservations
 from tidemill.decide.pools import PoolTemplate
 from tidemill.decide.purchase.answer import Way
@@ -37,12 +37,7 @@ def forewarn(draft: Draft) -> None:
 
 
 def _outlooks(draft: Draft) -> list[Outlook]:
-    """Worked out anew only where something they follow from has changed: most events are about jobs.
-
-    While a service is on its way they follow from the clock as well.
-    """
-    if any(life.phase is Phase.DRAINING and life.facts.movers for life in draft.lives):
-        return outlooks(draft)
+    """Worked out anew only where something they follow from has changed: most events are about jobs."""
     world = draft.world
     follow_from: tuple[object, ...] = (
         world.reservations,
@@ -51,6 +46,9 @@ def _outlooks(draft: Draft) -> list[Outlook]:
         tuple((life.facts.standing, life.drain_from) for life in draft.lives),
         tuple((one.id, launched_at(draft, one)) for one in world.reservations),
     )
+    for one in world.reservations:
+        if one.available and one.owner == draft.owner:
+            draft.wake(launched_at(draft, one) + LOOK_AGAIN)
     known = draft.memory.outlooks
     if known is None or known[0] != follow_from:
         known = draft.memory.outlooks = (follow_from, outlooks(draft))
@@ -64,7 +62,16 @@ def _is_news(draft: Draft, one: Outlook) -> bool:
     if one.short.lasts is None and draft.now < one.deadline - NOBODY_FOLLOWS:
         draft.wake(one.deadline - NOBODY_FOLLOWS)
         return False
-    return draft.now < one.drain_from or one.ready_from is None or one.ready_from > one.short.since
+    return draft.now < one.drain_from or not _may_still_move(draft, one, one.short.since)
+
+
+def _may_still_move(draft: Draft, one: Outlook, by: datetime) -> bool:
+    """Under way, its seats cannot be told from those of its own replacements: only what comes too late is certain."""
+    if may_launch(draft, one.workload):
+        return True
+    goes_as = draft.workloads.get(one.workload.pair, one.workload)
+    found = successors(draft, goes_as, one.deadline, (one.source,))
+    return any(after.start + boot_of(draft, template).length <= by for template, after in found)
 
 
 def lacks(one: Outlook) -> str:
@@ -79,27 +86,32 @@ def will_be_short(one: Outlook, ways: tuple[Way, ...]) -> str:
     since, ends = format_instant(one.short.since), format_instant(one.deadline)
     if one.short.lasts is None:
         told = f"it will have fewer than {one.minimum} ready from {since} on: {one.block.id} must be empty by {ends}"
-        return f"{told}, and nothing that lasts takes over. {_help(ways)}"
+        return f"{told}, and nothing that lasts takes over. {_help(one, ways)}"
     lasts = format_duration(ceil(one.short.lasts / _MINUTE) * _MINUTE)
     told = f"it will have fewer than {one.minimum} ready for {lasts} from {since}"
     if one.in_effect.value == "evict" and one.minimum >= one.workload.replicas:
         why = f"its minimum is all it has, so each of its {one.leaving} replicas is missed while it moves"
-        return f"{told}: {why}; ask for one less, or hand over by rollout or scale. {_help(ways)}"
+        return f"{told}: {why}; ask for one less, or hand over by rollout or scale. {_help(one, ways)}"
     if one.bridged:
         why = (
             f"nodes by the hour are launched for it, but {one.in_effect.value} asks for them wave after wave"
         )
-        return f"{told}: {one.block.id} must be empty by {ends}; {why}. {_help(ways)}"
+        return f"{told}: {one.block.id} must be empty by {ends}; {why}. {_help(one, ways)}"
     after = one.successor.id if one.successor is not None else "what follows"
     ready = format_instant(one.ready_from) if one.ready_from is not None else "later"
-    return (
-        f"{told}: {one.block.id} must be empty by {ends}, and {after} takes pods from {ready}. {_help(ways)}"
-    )
+    return f"{told}: {one.block.id} must be empty by {ends}, and {after} takes pods from {ready}. {_help(one, ways)}"
 
 
-def _help(ways: tuple[Way, ...]) -> str:
-    priced = [f"{way.words}: ${way.usd:,.0f}" for way in ways if way.usd is not None]
-    return f"What would help: {'; '.join(priced)}" if priced else "Nothing that is known of would help"
+def _help(one: Outlook, ways: tuple[Way, ...]) -> str:
+    """In a few words: `tidemill handover` has all of them."""
+    brief = {
+        "a-day-more-of-b": "a block that starts a day earlier",
+        "a-days-extension-of-a": f"an extension of {one.block.id} by a day",
+        "a-start-now-block": "a start-now block",
+        "an-on-demand-bridge": "a bridge on demand",
+    }
+    priced = [f"{brief[way.means]} (about ${way.usd:,.0f})" for way in ways if way.usd is not None]
+    return f"What would help: {', '.join(priced)}" if priced else "Nothing that is known of would help"
 
 
 # --- pins ---------------------------------------------------------------------------------------------

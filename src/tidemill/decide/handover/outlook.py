@@ -111,7 +111,7 @@ def _outlook(
         at_once=at_once(workload, method, len(pods), workload.replicas - minimum),
         never_allowed=method is Method.EVICT and minimum >= workload.replicas,
         step=starting(mine) + load.length,
-        drain_from=max(drain_from, draft.now),
+        drain_from=drain_from,
         last_moment=deadline - workload.terms.grace - FORCE_MARGIN,
         rooms=sorted(seat.at for seat in taken if seat is not None),
     )

@@ -25,7 +25,7 @@ from tidemill.world import Amounts, Reservation, Source, Taint, Workload
 
 # Blocks are launched into within seconds of their start; what is not there yet is looked at anew this often, so
 # that what is said about it does not change with every second.
-_LOOK_AGAIN = timedelta(minutes=15)
+LOOK_AGAIN = timedelta(minutes=15)
 
 
 @dataclass(slots=True, eq=False)
@@ -94,7 +94,7 @@ def launched_at(draft: Draft, one: Reservation) -> datetime:
     """When a slot of it that holds no node yet gets one."""
     if one.start >= draft.now:
         return one.start
-    return one.start + (draft.now - one.start) // _LOOK_AGAIN * _LOOK_AGAIN
+    return one.start + (draft.now - one.start) // LOOK_AGAIN * LOOK_AGAIN
 
 
 def _of_life(

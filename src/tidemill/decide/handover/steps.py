@@ -175,19 +175,26 @@ def _finds_room(draft: Draft, workload: Workload, those: Leaving, room_for: int)
 
 
 def _awaits_room(draft: Draft, workload: Workload, those: Leaving, room_for: int = 1) -> bool:
-    """Nothing is Ready to take them, and something will be before their own last turn comes.
+    """Nothing is Ready to take them: they serve where they are until something is, or their own last turn comes.
 
-    Without this they would be evicted down to their minimum with nowhere to go.
+    Evicted sooner they would have nowhere to go. Only what may be launched by the hour, and by nothing but their
+    asking, is asked for at once; unless what is prepaid comes in time.
     """
     if ready_room(draft, workload, those.deadline, those.sources) >= room_for:
         return False
     turn = those.deadline - max(pod_lead(pod, checkpoint=False) for pod in those.pods)
     if draft.now >= turn:
         return False
+    if may_launch(draft, workload) and not _comes_by(draft, workload, those, turn):
+        return False
+    draft.wake(turn)
+    return True
+
+
+def _comes_by(draft: Draft, workload: Workload, those: Leaving, turn: datetime) -> bool:
     for template, one in successors(draft, workload, those.deadline, those.sources):
         boot = boot_of(draft, template).length
         if max(one.start, draft.now - boot) + boot <= turn:
-            draft.wake(turn)
             return True
     return False
 

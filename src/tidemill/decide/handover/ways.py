@@ -60,7 +60,8 @@ def _extension(draft: Draft, one: Outlook) -> Way:
         return Way(means, None, "", f"{block.id} is no Capacity Block")
     if block.extension_pending_to is not None:
         return Way(means, None, "", f"an extension of {block.id} is not paid yet; another must wait for it")
-    if draft.now > block.end - _EXTENDABLE_UNTIL:
+    draft.wake(block.end - _EXTENDABLE_UNTIL)
+    if draft.now >= block.end - _EXTENDABLE_UNTIL:
         return Way(means, None, "", f"{block.id} can no longer be extended: EC2 asks for an hour")
     if block.end + days * DAY - block.start > LONGEST:
         return Way(means, None, "", f"{block.id} would be longer than 182 days")

@@ -18,8 +18,12 @@ from tidemill.spec.written import Written
 def reservations_could_exist(shelf: Shelf) -> Iterator[Problem]:
     for scenario in shelf.all(Scenario):
         first: dict[str, int] = {}
+        ids: dict[str, int] = {}
         for index, reservation in enumerate(scenario.model.spec.reservations):
             path = ("reservations", index)
+            if reservation.id is not None and ids.setdefault(reservation.id, index) != index:
+                message = f"{reservation.id} is already the id of another reservation"
+                yield scenario.error((*path, "id"), message, "duplicate-name")
             if first.setdefault(reservation.name, index) != index:
                 message = f"a reservation {quoted(reservation.name)} is already listed"
                 yield scenario.error((*path, "name"), message, "duplicate-name")

@@ -1,0 +1,81 @@
+"""`tidemill handover`: what it shows, what it says when there is nothing to show, and that it never does anything."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tidemill.cli import root
+
+EXAMPLE = str(Path(__file__).parents[2] / "examples" / "handover.yaml")
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(root, ["handover", *words])
+
+
+def shown(*words: str) -> str:
+    result = run(*words, "--dry-run", "-f", EXAMPLE)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.mark.requirement("CB-9")
+def test_it_shows_method_overlap_and_steps_of_every_service() -> None:
+    text = shown("block-a", "block-b")
+    assert "Hand-over of block-a" in text
+    assert "Deployment/chat in serving, pool serve: keeps its minimum" in text
+    assert "(measured)" in text
+    assert "its template is touched: 2 new at a time" in text
+    assert "lacks: maxUnavailable comes to 1: set it to 0" in text
+
+
+def test_the_same_as_json() -> None:
+    body = json.loads(shown("block-a", "block-b", "--json"))
+    services = {one["service"]: one for one in body["services"]}
+    chat = services["Deployment/chat"]
+    assert (chat["method"], chat["in_effect"], chat["short"]) == ("rollout", "rollout", False)
+    assert chat["overlap_s"] > chat["needed_overlap_s"]
+    assert [step["at"] for step in chat["steps"]] == sorted(step["at"] for step in chat["steps"])
+    careless = services["Deployment/rank"]
+    assert (careless["method"], careless["in_effect"]) == ("rollout", "evict")
+
+
+def test_without_a_successor_it_says_what_would_happen_and_what_would_help() -> None:
+    body = json.loads(shown("block-b", "--at", "3d", "--json"))
+    (chat, *_) = body["services"]
+    assert chat["short"]
+    assert chat["short_s"] is None
+    assert chat["overlap_s"] is None
+    assert {way["means"] for way in chat["ways"]} == {
+        "a-day-more-of-b", "a-days-extension-of-a", "a-start-now-block", "an-on-demand-bridge",
+    }  # fmt: skip
+    assert any(way["usd"] for way in chat["ways"])
+
+
+def test_without_dry_run_it_says_that_the_engine_does_it_by_itself() -> None:
+    result = run("block-a", "block-b")
+    assert result.exit_code == 0
+    assert "by itself" in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("blok-a", "--dry-run", "-f", EXAMPLE), "did you mean 'block-a'?"),
+        (("block-a", "block-a", "--dry-run", "-f", EXAMPLE), "are the same block"),
+        (("block-a", "--dry-run"), "-f FILE"),
+        (("block-a", "--dry-run", "-f", EXAMPLE, "--at", "99d"), "outside the scenario"),
+    ],
+)
+def test_a_mistake_is_answered_with_what_to_do(words: tuple[str, ...], sentence: str) -> None:
+    result = run(*words)
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+
+
+def test_a_block_that_carries_no_service_has_nothing_to_hand_over() -> None:
+    assert "No service runs on block-b now" in shown("block-b", "--at", "1h")
