@@ -102,11 +102,16 @@ class Engine:
         """Nothing moved since a plan without actions, and it is not yet when it said things could differ.
 
         That is what `wake_at` promises, so looking again because events may be lost costs a look and no decision.
-        Money spent by the hour moves by itself, so then nothing is ever unchanged.
+        Money by the hour moves by itself, but while the nodes are the same it runs out at the same instant, and what
+        could not be afforded cannot be afforded later in the month either.
         """
         last, plan = self._last_world, self._last_plan
-        if last is None or plan.actions or self._decide is not decide or world.spending != last.spending:
+        if last is None or plan.actions or self._decide is not decide:
             return False
+        if _money_and_month(world) != _money_and_month(last):
+            return False
+        if any(one.code == "launching" for one in plan.unmet):
+            return False  # when such a pod could run is told from now on
         if plan.wake_at is not None and world.now >= plan.wake_at:
             return False
         return (
@@ -131,3 +136,7 @@ class Engine:
         # A refused launch or purchase was written down: what is decided next is something else, at once.
         failed = all(o.error and not isinstance(o.action, Launch | SubmitPurchase) for o in outcomes)
         return min(wake_at, now + (AFTER_FAILING if failed else AFTER_ACTING))
+
+
+def _money_and_month(world: World) -> tuple[int, int, int]:
+    return world.spending.fees_usd, world.now.year, world.now.month

@@ -101,7 +101,7 @@ def _eager(spec: Spec, world: World) -> Plan:
     [
         ("double", _engine_with(_Retries)),
         ("unapproved", _engine_with(_AsksNobody, _eager)),
-        ("over_budget", _engine_with(_AsksNobody)),
+        ("over_budget", _engine_with(_AsksNobody, _eager)),
         ("lost", _engine_with(Buyer, _forgets)),
     ],
     ids=["retries", "asks nobody", "does not count", "forgets"],

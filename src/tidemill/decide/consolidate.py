@@ -64,7 +64,8 @@ def _is_settled(draft: Draft, in_flight: InFlight, pool: str) -> bool:
 def _fingerprint(
     draft: Draft, in_flight: InFlight, candidates: Sequence[Candidate], allowed: float
 ) -> tuple[object, ...]:
-    """While this is the same, "nothing to gain" stays true: with time alone there is only less to gain."""
+    """While this is the same, "nothing to gain" stays true: with time alone there is only less to gain, and less
+    money to gain it with, until a month begins or a fee is given back."""
     return (
         allowed,
         tuple(candidate.life.facts for candidate in candidates),
@@ -72,7 +73,7 @@ def _fingerprint(
         tuple(sorted(in_flight.resting)),
         draft.world.reservations,
         draft.world.budgets,
-        draft.world.spending,
+        (draft.now.year, draft.now.month, draft.world.spending.fees_usd),
         tuple(item.pods for item in draft.waiting),
     )
 

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tidemill.catalog import InstanceType
+from tidemill.decide.answers import Answers
 from tidemill.decide.nodes import SHORTEST_LEAD, Phase, phase_of, pod_lead
 from tidemill.decide.pools import PoolTemplate, templates
 from tidemill.decide.problem import Resident
@@ -86,6 +87,7 @@ class Recall:
             tuple[str, int, str], tuple[Answer | None, PodShape]
         ] = {}  # by pool, shape, namespace
         self.settled: dict[str, tuple[object, ...]] = {}  # by pool: what was looked at and left as it is
+        self.answers = Answers()
         self.unmet: dict[str, Unmet] = {}  # by pod uid: what each was told last
         self.outlooks: tuple[tuple[object, ...], list[Outlook]] | None = None  # beside what they follow from
 

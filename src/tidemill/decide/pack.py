@@ -15,7 +15,6 @@ from tidemill.decide.draft import Draft, End
 from tidemill.decide.openings import Opening, Till
 from tidemill.decide.problem import Solution
 from tidemill.decide.room import Group, Room, Rooms, Stage
-from tidemill.decide.solver import solve
 from tidemill.decide.statement import Statement, state
 
 
@@ -40,7 +39,7 @@ def pack(draft: Draft, items: Sequence[Item], found: Rooms, *, thorough: bool = 
     statement = state(draft, items, found, one_more(found))
     if not statement.waiting:
         return Packing(unplaced=list(items))
-    solution = solve(statement.problem, thorough=thorough)
+    solution = draft.memory.answers.solve(statement.problem, thorough=thorough)
     if not money_lasts(draft, statement, solution):
         statement, solution = _within_money(draft, items, found, statement, solution)
     return _read(items, statement, solution)
@@ -55,7 +54,7 @@ def _within_money(
 
     def answer(caps: dict[Till, float]) -> tuple[Statement, Solution]:
         statement = state(draft, items, found, caps, capped=True)
-        return statement, solve(statement.problem, thorough=False)
+        return statement, draft.memory.answers.solve(statement.problem, thorough=False)
 
     best, most = answer(shut), 0  # what pools without a cap launch is theirs to launch
     for tills in (list(least), *([till] for till in sorted(least) if till in spent)):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from tidemill.decide.problem import Problem, Solution
@@ -65,7 +65,7 @@ def _second(problem: Problem, best: Solution, attempt: Attempt) -> Solution:
 
 def _cheapest(problem: Problem, best: Solution, attempt: Attempt) -> Solution:
     floor, purse = Floor(problem, best.unplaced), _Purse(_WORK)
-    if _is_done(best, floor):
+    if _is_done(best, floor) or (best.price <= 0 and not _has_hope(problem, best, attempt)):
         return best
     problem = narrowed(problem)
     best = _hurried(problem, best, attempt, purse)
@@ -77,6 +77,26 @@ def _cheapest(problem: Problem, best: Solution, attempt: Attempt) -> Solution:
         if _is_done(best, floor):
             return best
     return _rebuild(problem, best, attempt, floor, purse)
+
+
+def _has_hope(problem: Problem, best: Solution, attempt: Attempt) -> bool:
+    """Is anybody left out who would have a place if nobody else asked? The others are asked about at every tick."""
+    alone: dict[tuple[object, ...], list[int]] = {}
+    for index in best.unplaced:
+        ask = problem.asks[index]
+        alone.setdefault((ask.gang, ask.namespace) if ask.gang is not None else (index,), []).append(index)
+    asked: set[tuple[object, ...]] = set()
+    for indexes in alone.values():
+        first = problem.asks[indexes[0]]
+        size = first.gang.size if first.gang is not None else 1
+        looks = (id(first.shape), first.namespace, size, len(indexes), first.refuses, first.overflow)
+        if looks in asked:
+            continue
+        asked.add(looks)
+        asks = tuple(problem.asks[index] for index in indexes)
+        if not attempt(replace(problem, asks=asks), USUAL).unplaced:
+            return True
+    return False
 
 
 def _hurried(problem: Problem, best: Solution, attempt: Attempt, purse: _Purse) -> Solution:

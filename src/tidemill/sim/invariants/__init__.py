@@ -39,6 +39,8 @@ SENTENCES = {
 LOOK_EVERY = timedelta(minutes=1)
 # Orphans are dated by their own books, so that looking rarely misses none; their bound is longer by this.
 LOOK_FOR_ORPHANS_EVERY = timedelta(minutes=5)
+# What was spent in a month stays spent: a look an hour sees it all the same.
+LOOK_AT_MONEY_EVERY = timedelta(hours=1)
 
 
 class Invariants:
@@ -46,7 +48,7 @@ class Invariants:
         self._truth = truth
         self._cloud_seen: object = None
         self._purchases_seen = 0
-        self._looked_at = self._looked_for_orphans_at = truth.now()
+        self._looked_at = self._looked_for_orphans_at = self._looked_at_money_at = truth.now()
         self._strangers, self._endings, self._gangs, self._plans = Strangers(), Endings(), Gangs(), Plans()
 
     def check(self, now: datetime) -> Violation | None:
@@ -79,8 +81,10 @@ class Invariants:
     def _bounded(self, now: datetime, cloud_changed: bool) -> Findings:
         if cloud_changed or now >= self._looked_at + LOOK_EVERY:
             self._looked_at = now
-            yield from overflow_held(self._truth)
             yield from self._gangs.check(self._truth)
+        if cloud_changed or now >= self._looked_at_money_at + LOOK_AT_MONEY_EVERY:
+            self._looked_at_money_at = now
+            yield from overflow_held(self._truth)
         if now >= self._looked_for_orphans_at + LOOK_FOR_ORPHANS_EVERY:
             self._looked_for_orphans_at = now
             yield from no_orphans(self._truth)

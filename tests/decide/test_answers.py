@@ -1,0 +1,84 @@
+"""An equal problem is not solved again, and its answer is told in its own terms; time matters where something ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from tests.decide.builders import NOW, ahead
+from tidemill.decide.answers import Answers
+from tidemill.decide.problem import Ask, Flavour, Problem, Solution
+from tidemill.decide.solver import solve
+from tidemill.world import PodShape
+
+SHAPE = PodShape(requests=(("cpu", 4000),))
+LATER = timedelta(minutes=10)
+
+
+def problem(**changes: object) -> Problem:
+    node = Flavour("m7i.2xlarge", {}, {"cpu": 8000, "pods": 10}, 0.4)
+    stated = Problem(NOW, (Ask("a", SHAPE), Ask("b", SHAPE), Ask("c", SHAPE)), flavours=(node,))
+    return replace(stated, **changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def solved(monkeypatch: pytest.MonkeyPatch) -> list[Problem]:
+    """The problems that were really solved."""
+    asked: list[Problem] = []
+
+    def counting(stated: Problem, *, thorough: bool = True) -> Solution:
+        asked.append(stated)
+        return solve(stated, thorough=thorough)
+
+    monkeypatch.setattr("tidemill.decide.answers.solve", counting)
+    return asked
+
+
+def test_an_equal_problem_is_solved_once_and_answered_in_its_own_flavours(solved: list[Problem]):
+    answers, again = Answers(), problem(now=NOW + LATER)
+    first, second = answers.solve(problem()), answers.solve(again)
+    assert len(solved) == 1
+    assert [node.asks for node in second.opened] == [node.asks for node in first.opened]
+    assert all(node.flavour is again.flavours[0] for node in second.opened)
+
+
+def test_changing_an_answer_does_not_change_what_is_remembered(solved: list[Problem]):
+    answers = Answers()
+    answers.solve(problem())
+    answers.solve(problem()).opened.clear()
+    assert len(answers.solve(problem()).opened) == 2
+    assert len(solved) == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"asks": problem().asks[:2]},
+        {"flavours": (replace(problem().flavours[0], price=0.5),)},
+        {"budgets": {"": {"nodes": 1}}},
+        {"flavours": ()},
+    ],
+    ids=["asks", "prices", "limits", "nothing to open"],
+)
+def test_another_problem_is_solved_anew(solved: list[Problem], changes: dict[str, object]):
+    answers = Answers()
+    answers.solve(problem())
+    answers.solve(problem(**changes))
+    assert len(solved) == 2
+
+
+def test_a_problem_in_which_something_ends_is_another_one_later(solved: list[Problem]):
+    answers = Answers()
+    ending = problem(flavours=(replace(problem().flavours[0], deadline=ahead("1h")),))
+    answers.solve(ending)
+    answers.solve(replace(ending, now=NOW + LATER))
+    assert len(solved) == 2
+
+
+def test_a_question_and_a_thorough_search_are_two_things(solved: list[Problem]):
+    answers = Answers()
+    answers.solve(problem())
+    answers.solve(problem(), thorough=False)
+    assert len(solved) == 2
