@@ -11,7 +11,7 @@ PYTEST_FLAGS ?=
 BENCH_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help up test lint format bench bench-karpenter chaos-money conformance slow clean
+.PHONY: help up test lint format bench bench-karpenter chaos-money two-months conformance slow clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,7 +33,7 @@ format: $(VENV)/.dev ## Format the code
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.dev ## Print the benchmarks (ratios, not timed tests)
-	@for b in $(filter-out benchmarks/karpenter.py,$(wildcard benchmarks/*.py)); do echo "== $$b"; $(BIN)/python $$b || exit 1; done
+	@for b in $(filter-out benchmarks/karpenter.py benchmarks/two_months.py,$(wildcard benchmarks/*.py)); do echo "== $$b"; $(BIN)/python $$b || exit 1; done
 
 # Apart from `bench`: it needs Go, builds for minutes the first time and solves for minutes every time.
 bench-karpenter: $(VENV)/.runtime ## Karpenter's own scheduling benchmark beside ours (BENCH_FLAGS="--pods 1000")
@@ -41,6 +41,9 @@ bench-karpenter: $(VENV)/.runtime ## Karpenter's own scheduling benchmark beside
 
 chaos-money: $(VENV)/.runtime ## The engine buys while everything fails (RUNS=10000): nothing double, unasked, over budget, lost
 	@$(BIN)/python -m tidemill.sim.chaos --runs $(or $(RUNS),1000)
+
+two-months: $(VENV)/.runtime ## Two months of blocks, hand-overs and trouble under SEEDS=1000 seeds
+	@$(BIN)/python benchmarks/two_months.py --seeds $(or $(SEEDS),1000)
 
 conformance: $(VENV)/.dev ## Which requirement is proved by which test
 	@$(BIN)/pytest -n auto -q --conformance $(PYTEST_FLAGS)

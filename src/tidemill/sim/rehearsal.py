@@ -217,6 +217,10 @@ class Rehearsal:
         self.engine = self._start_engine()
         self._awake = True
 
+    def was_away_before(self, at: datetime) -> bool:
+        """Was the engine dead, blind or kept away in the hour before: too late then to ask politely."""
+        return self._truth.was_away(at - timedelta(hours=1), at)
+
     # --- what a script does (script.Stage) ----------------------------------------------------------
 
     def crash_engine(self, step: str) -> None:
