@@ -16,7 +16,7 @@ from tests.sim.stage import BLOCK, Stage
 from tidemill.errors import Gone
 from tidemill.ports import Cluster
 from tidemill.spec import names
-from tidemill.world import KubeNode, Pod
+from tidemill.world import KubeNode, Pod, Workload
 
 
 class Bench(Protocol):
@@ -34,6 +34,10 @@ class Bench(Protocol):
         ...
 
     def service_at_its_minimum(self) -> Pod: ...
+
+    def rolling_service(self) -> str:
+        """A ready service of two replicas that may surge by one, with room for as many more: its workload."""
+        ...
 
     def settle(self, duration: timedelta) -> None: ...
 
@@ -60,6 +64,14 @@ class SimBench:
         self._stage.serve(replicas=1, minAvailable=1)
         self.settle(timedelta(minutes=1))
         return self._stage.pods_of("Deployment/chat")[0]
+
+    def rolling_service(self) -> str:
+        self._stage.ready_nodes("i-old", "i-new")
+        self._stage.serve(
+            "roll", replicas=2, handover={"method": "rollout", "maxSurge": 1, "maxUnavailable": 0}
+        )
+        self.settle(timedelta(minutes=1))
+        return "Deployment/roll"
 
     def settle(self, duration: timedelta) -> None:
         self._stage.timeline.advance(self._stage.now + duration)
@@ -209,3 +221,49 @@ def test_a_removed_node_is_gone_with_its_pods(bench: Bench) -> None:
 def test_every_write_to_what_is_not_there_says_gone(bench: Bench, write: Callable[[Cluster], object]) -> None:
     with pytest.raises(Gone):
         write(bench.cluster)
+
+
+def workload_now(bench: Bench, name: str) -> Workload:
+    return next(one for one in bench.cluster.view().workloads if one.name == name)
+
+
+def pods_of(bench: Bench, name: str) -> set[str]:
+    return {
+        one.uid for one in bench.cluster.view().pods if one.workload == name and one.deleting_until is None
+    }
+
+
+def test_a_restart_makes_every_pod_anew_once_for_each_token(bench: Bench) -> None:
+    name = bench.rolling_service()
+    before = pods_of(bench, name)
+    bench.cluster.restart(name, "cr-1@noon")
+    assert workload_now(bench, name).restarted_for == "cr-1@noon"
+    bench.settle(timedelta(minutes=5))
+    after = pods_of(bench, name)
+    assert len(after) == 2
+    assert not before & after
+    bench.cluster.restart(name, "cr-1@noon")
+    bench.settle(timedelta(minutes=5))
+    assert pods_of(bench, name) == after
+
+
+def test_scaling_notes_what_was_added_and_takes_the_named_pods_first(bench: Bench) -> None:
+    name = bench.rolling_service()
+    before = pods_of(bench, name)
+    for _ in range(2):
+        bench.cluster.scale(name, 4, 2, ())
+    bench.settle(timedelta(minutes=5))
+    assert (workload_now(bench, name).ready, workload_now(bench, name).added) == (4, 2)
+    for _ in range(2):
+        bench.cluster.scale(name, 2, 0, sorted(before))
+    bench.settle(timedelta(minutes=5))
+    assert (workload_now(bench, name).replicas, workload_now(bench, name).added) == (2, 0)
+    assert len(pods_of(bench, name)) == 2
+    assert not pods_of(bench, name) & before
+
+
+def test_what_is_not_deployed_can_be_neither_restarted_nor_scaled(bench: Bench) -> None:
+    with pytest.raises(Gone):
+        bench.cluster.restart("Deployment/nobody", "x")
+    with pytest.raises(Gone):
+        bench.cluster.scale("Deployment/nobody", 1, 0, ())

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from tests.sim.scene import (
+    P5,
     Scene,
     after,
     block,
     done,
     fault,
     last_pod_left_at,
+    plan,
     platform,
     pool,
     scene,
@@ -148,9 +150,10 @@ def test_an_engine_that_dies_between_two_steps_goes_on_where_it_stopped(method: 
     assert len(told(rehearsal, "service-scaled")) == (0 if method == "rollout" else 2)
 
 
-@pytest.mark.parametrize("method", ["rollout", "scale", "paired"])
-def test_looking_every_second_gives_the_same_hand_over(method: str) -> None:
-    played = two_blocks(METHODS[method])
+@pytest.mark.parametrize("second_from", ["1h", "3h20m"])
+@pytest.mark.parametrize("method", METHODS)
+def test_looking_every_second_gives_the_same_hand_over(method: str, second_from: str) -> None:
+    played = two_blocks(METHODS[method], second_from=second_from)
     asleep, awake = played.played(), played.played(every_second=True)
     assert [(one.at, one.action) for one in awake.done] == [(one.at, one.action) for one in asleep.done]
 
@@ -300,3 +303,27 @@ def test_a_pin_that_does_not_is_kept_and_what_to_write_is_said_while_there_is_ti
     assert f"write ids: [{ID_A}, {ID_B}]" in about["pool train"]
     rehearsal.run()
     assert {node.source for node in rehearsal.cluster.nodes.values()} == {ID_A}
+
+
+# --- the successor is bought, and taken into use -------------------------------------------------------
+
+
+@pytest.mark.requirement("CB-8")
+def test_a_successor_that_a_plan_buys_is_taken_into_use_and_the_service_moves_there() -> None:
+    """Block a ends on the 19th; the window lacks two instances from then on, and is bought from the 18th."""
+    window = {"name": "next", "from": "2026-11-18T11:30:00Z", "to": "2026-11-20T11:00:00Z", "instances": 2}
+    rehearsal = scene(
+        pool(),
+        on=platform(budget={"perPurchaseUsd": 9000, "monthlyUsd": 20000}, approval={"mode": "one"}),
+        plans=[plan(demand=[{**window, "instanceType": P5}], extend={"policy": "never"})],
+        decisions=[{"at": "1h", "window": "next", "verdict": "approve", "by": "finance"}],
+        reservations=[block("a", pool="train", duration="52h")],
+        services=[service(zeroDowntime=True, handover=SCALE)],
+        duration="60h",
+    ).played()
+    (bought,) = [one for one in rehearsal.cloud.all_reservations() if one.intent_id]
+    assert bought.pool == "train"
+    on = {node.name: node.source for node in rehearsal.cluster.nodes.values()}
+    serving = {on[pod.node] for pod in rehearsal.cluster.pods.values() if pod.ready and not pod.daemon}
+    assert serving == {bought.id}
+    assert downtime_s(rehearsal) == 0

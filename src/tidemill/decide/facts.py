@@ -132,7 +132,7 @@ def _work_out(spec: Spec, groups: dict[object, int], node: Node, bound: tuple[Po
             instance.id,
             phase,
             kube.opened_at if kube else None,
-            *((one.uid, one.ready) for one in movers),
+            *((one.uid, one.ready, one.started_at) for one in movers),
         ),
         lead=max((pod_lead(pod, checkpoint=checkpoint) for pod in pods), default=SHORTEST_LEAD),
         told=next(iter(announced), None),

@@ -31,6 +31,11 @@ class Leaving:
     pool: str
 
     @property
+    def turn(self) -> datetime:
+        """Who is still there then is evicted, within the budget, whatever was meant to happen first."""
+        return self.deadline - max(pod_lead(pod, checkpoint=False) for pod in self.pods)
+
+    @property
     def token(self) -> str:
         labels = "+".join(sorted(source.label for source in self.sources))
         return f"{labels}@{format_instant(self.deadline)}"
@@ -43,8 +48,9 @@ def hand_over(draft: Draft) -> None:
     for name, workload in sorted(draft.workloads.items()):
         those = leaving.get(name)
         if those is not None:
-            if _moves(draft, workload, those):
+            if _moves(draft, workload, those) and draft.now < those.turn:
                 draft.kept.update(pod.uid for pod in those.pods)
+                draft.wake(those.turn)
         elif workload.added:
             _take_back(draft, workload)
         elif workload.pair and workload.replicas and not workload.ready and workload.pair not in leaving:
@@ -182,13 +188,9 @@ def _awaits_room(draft: Draft, workload: Workload, those: Leaving, room_for: int
     """
     if ready_room(draft, workload, those.deadline, those.sources) >= room_for:
         return False
-    turn = those.deadline - max(pod_lead(pod, checkpoint=False) for pod in those.pods)
-    if draft.now >= turn:
+    if draft.now >= those.turn:
         return False
-    if may_launch(draft, workload) and not _comes_by(draft, workload, those, turn):
-        return False
-    draft.wake(turn)
-    return True
+    return not may_launch(draft, workload) or _comes_by(draft, workload, those, those.turn)
 
 
 def _comes_by(draft: Draft, workload: Workload, those: Leaving, turn: datetime) -> bool:
