@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from tests.decide.builders import NOW, ago, ahead, block, of, plan, world
@@ -55,6 +57,19 @@ def test_what_is_missing_is_counted_from_what_aws_shows_at_the_worst_instant(hel
     new_ones = buying(document=plan(extend={"policy": "never"}))
     counts = [action.query.count for action in of(decide(new_ones, world(held)), SearchOffers)]
     assert counts == ([lacking] if lacking else [])
+
+
+@pytest.mark.requirement("CB-8")
+def test_a_successor_starts_early_enough_to_run_beside_the_block_before_it():
+    """The window opens at noon: half an hour lies between it and the grid, a day more is bought for three hours."""
+    (action,) = of(decide(buying(document=plan(overlap="3h")), world()), SearchOffers)
+    assert action.query.earliest_start == GRID - timedelta(days=1)
+    late = offer(start=GRID, end=GRID + timedelta(days=14))
+    early = offer("cb-2", start=GRID - timedelta(days=1), end=GRID + timedelta(days=13), fee_usd=29_000)
+    seen = world(search(action.query, late, early))
+    (proposed,) = of(decide(buying(document=plan(overlap="3h")), seen), ProposePurchase)
+    assert proposed.intent.envelope.latest_start == ahead("2d") - timedelta(hours=3)
+    assert proposed.intent.envelope.max_fee_usd > 29_000
 
 
 def test_nothing_is_asked_before_it_is_time():

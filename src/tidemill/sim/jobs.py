@@ -60,7 +60,7 @@ class Jobs:
             submitted=self._objects.timeline.now(),
             shape=self._shape(stream),
             terms=terms_of(stream, duration),
-            progress=Progress(duration, stream.checkpoint_every),
+            progress=Progress(duration, stream.resumes_every),
             attempts=[0] * stream.nodes,
         )
         self.by_name[name] = job
@@ -218,7 +218,7 @@ class Jobs:
     def checkpoint_requested(self, pod: Pod) -> None:
         """A pod that acknowledges has written its checkpoint after `checkpointTime`, if it is still there."""
         stream = self._job_of(pod).stream
-        if stream.acknowledges and stream.checkpoint_every is not None and pod.phase is PodPhase.RUNNING:
+        if stream.acknowledges and stream.resumes_every is not None and pod.phase is PodPhase.RUNNING:
             delay = max(stream.checkpoint_time, timedelta(seconds=1))
             self._objects.timeline.after(delay, lambda: self._checkpoint_written(pod))
 

@@ -52,7 +52,7 @@ def terms_of(template: PodTemplate, duration: timedelta | None = None) -> Terms:
         load = template.declared_load
     if isinstance(template, JobStream):
         expected = None if template.says_nothing else template.expected or duration
-        checkpoint_time, checkpoint_every = template.checkpoint_time, template.checkpoint_every
+        checkpoint_time, checkpoint_every = template.checkpoint_time, template.resumes_every
     return Terms(
         grace=template.grace,
         expected=expected,

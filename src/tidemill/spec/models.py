@@ -355,7 +355,8 @@ class CapacityPlanSpec(Model):
     extend: Extending = Extending()
     """Whether a block that ends before its demand is extended, which comes before a new one is bought."""
     overlap: Duration = timedelta(0)
-    """How long a successor must run beside its predecessor. Accepted, not used in this version."""
+    """How long before its window a block must start, to run beside the one before it while services move. Blocks lie on
+    the 11:30 UTC grid, so that it may cost a day more. A block that is extended needs none."""
     budget: Budget | None = None
     """Can only lower the platform's ceilings."""
 

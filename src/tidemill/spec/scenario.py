@@ -106,11 +106,18 @@ class JobStream(PodTemplate):
     """It saves its progress this often, so it can be resumed; none: it starts over."""
     checkpoint_time: Duration = timedelta(0)
     """How long writing a checkpoint takes."""
+    checkpoint_on: Literal["shared", "instance-store"] = "shared"
+    """Shared storage outlives the node. What is on its local disks is gone with it, so that such a job starts over."""
     acknowledges: bool = True
     """Answers a checkpoint request; false: the engine must wait it out."""
     deadline: Duration | None = None
     """After arrival; a job not finished by then counts as late."""
     backoff_limit: Count = Field(default=6, ge=0)
+
+    @property
+    def resumes_every(self) -> timedelta | None:
+        """How much work it can lose by moving; None: all of it."""
+        return self.checkpoint_every if self.checkpoint_on == "shared" else None
 
 
 IntOrPercent = Count | Annotated[str, Field(pattern=r"^\d{1,3}%$")]

@@ -63,7 +63,7 @@ def cover(
         draft.wake(again)
         return
     if not _extend(draft, plan, window, intents, held):
-        query = query_for(draft, window, short)
+        query = query_for(draft, plan, window, short)
         if query is not None:
             _search_or_propose(draft, plan, window, query, len(intents), held)
 
@@ -144,10 +144,16 @@ def extension_intent(
 # --- a new block --------------------------------------------------------------------------------------
 
 
-def query_for(draft: Draft, window: DemandWindow, count: int) -> OfferQuery | None:
+def needed_from(draft: Draft, plan: CapacityPlan, window: DemandWindow) -> datetime:
+    """A block runs beside the one before it for so long, for services to move without a gap; if there is time."""
+    beside = window.start - plan.spec.overlap
+    return beside if beside > draft.now else window.start
+
+
+def query_for(draft: Draft, plan: CapacityPlan, window: DemandWindow, count: int) -> OfferQuery | None:
     """Blocks lie on the 11:30 UTC grid: take the last grid start before the window and the first end after."""
     if window.start > draft.now:
-        start = on_grid(window.start)
+        start = on_grid(needed_from(draft, plan, window))
         start = start if start > draft.now else draft.now
     else:
         start = draft.now
@@ -184,7 +190,7 @@ def _search_or_propose(
     good = [
         offer
         for offer in search.offers
-        if (offer.start <= window.start or window.start <= draft.now)
+        if (offer.start <= needed_from(draft, plan, window) or window.start <= draft.now)
         and offer.end >= window.end
         and _helps(draft, plan, window, offer, held)
     ]
@@ -235,7 +241,8 @@ def propose(
 ) -> PurchaseIntent:
     # A window ahead must be covered from its first minute; one that has begun, as soon as somebody says yes.
     lives = draft.spec.platform.spec.approval.expires_after
-    latest = window.start if window.start > draft.now else min(best.start + lives, window.end)
+    ahead = needed_from(draft, plan, window)
+    latest = ahead if ahead > draft.now else min(best.start + lives, window.end)
     return PurchaseIntent(
         id=intent_id(draft.owner, plan.name, window.name, str(attempt)),
         plan=plan.name,

@@ -15,7 +15,6 @@ from tidemill.spec.check import (
     demand_calendar,
     naming,
     node_classes,
-    not_yet,
     playing,
     pools,
     scenario,
@@ -50,6 +49,7 @@ RULES = (
     scenario.rolls_name_a_node_class,
     scenario.decisions_name_a_window,
     scenario.workload_names_are_unique,
+    scenario.checkpoints_outlive_their_node,
     scenario.services_can_keep_their_minimum,
     scenario.faults_hit_something,
     playing.lines_are_reached,
@@ -58,7 +58,6 @@ RULES = (
     playing.crashes_have_a_step,
     zones.platform_has_subnets,
     zones.capacity_is_where_subnets_are,
-    not_yet.overlap_is_not_bought,
 )
 
 

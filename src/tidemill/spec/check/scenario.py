@@ -107,6 +107,18 @@ def workload_names_are_unique(shelf: Shelf) -> Iterator[Problem]:
         yield from _twice(scenario, "services", "service", [each.name for each in spec.services])
 
 
+def checkpoints_outlive_their_node(shelf: Shelf) -> Iterator[Problem]:
+    """TR-17: the local disks of a node are gone with it, and every block ends."""
+    for scenario in shelf.all(Scenario):
+        for index, job in enumerate(scenario.model.spec.jobs):
+            if job.checkpoint_every is not None and job.checkpoint_on == "instance-store":
+                message = (
+                    "checkpoints on instance store are gone with the node, so that this job starts over whenever it"
+                    " must move; write them to shared storage (FSx for Lustre, S3, EFS)"
+                )
+                yield scenario.warning(("jobs", index, "checkpointOn"), message, "TR-17")
+
+
 def _twice(scenario: Written[Scenario], key: str, what: str, names: Sequence[str]) -> Iterator[Problem]:
     first: dict[str, int] = {}
     for index, name in enumerate(names):

@@ -1,0 +1,31 @@
+"""TR-17: checkpoints on the node's own disks are gone with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.scene import block, job, scene
+from tests.spec.conftest import Reader
+from tests.spec.writing import scenario
+
+pytestmark = pytest.mark.requirement("TR-17")
+JOB = "{name: fit, gpus: 8, checkpointEvery: 1h, %s arrivals: {at: [0s]}, duration: {fixed: 2h}}"
+
+
+def test_warns_of_checkpoints_on_instance_store(read: Reader) -> None:
+    (problem,) = read(scenario(f"jobs: [{JOB % 'checkpointOn: instance-store,'}]")).problems
+    assert (problem.code, problem.severity) == ("TR-17", "warning")
+    assert "shared storage" in problem.message
+
+
+def test_does_not_warn_of_shared_ones(read: Reader) -> None:
+    assert not read(scenario(f"jobs: [{JOB % ''}]")).problems
+
+
+def test_such_a_job_is_not_taken_for_one_that_can_be_resumed() -> None:
+    """Six hours of work on a block with three and a half: shared, it runs part of it there; else it is held."""
+    work = {"at": ("0s",), "lasts": "6h", "checkpointEvery": "30m"}
+    shared = scene(reservations=[block()], jobs=[job("fit", **work)]).played()
+    local = scene(reservations=[block()], jobs=[job("fit", checkpointOn="instance-store", **work)]).played()
+    assert shared.cluster.jobs["fit-1"].started is not None
+    assert local.cluster.jobs["fit-1"].started is None
