@@ -337,6 +337,16 @@ def test_back_to_back_a_service_is_short_from_the_last_safe_moment_until_the_suc
     assert one.needed == timedelta(minutes=9 + 2 * (1 + 8 + 1) + 2)
 
 
+def test_a_service_that_starts_in_no_time_at_all_is_reckoned_with_too() -> None:
+    draft, seen = beforehand()
+    at_once = tuple(replace(one, bound_at=one.started_at, ready_at=one.started_at) for one in seen.pods)
+    by_node = {one.node: (one,) for one in at_once}
+    quick = replace(seen, pods=at_once, pods_by_node=by_node, workloads=(replace(draft.world.workloads[0]),))
+    one = outlook(Draft(spec(), quick))
+    assert one.short is not None
+    assert one.short.lasts == timedelta(minutes=2 + 30 + 9, seconds=1)
+
+
 def test_a_day_of_overlap_is_enough() -> None:
     one = outlook(beforehand(second={"starts_in": "2h"})[0])
     assert one.short is None

@@ -29,12 +29,14 @@ from tidemill.spec.models import NodeClass
 from tidemill.world import (
     DisruptionBudget,
     Expression,
+    Method,
     Node,
     Pod,
     PodTerm,
     Source,
     SourceKind,
     Spread,
+    Workload,
     World,
 )
 
@@ -153,4 +155,30 @@ def worlds(draw: st.DrawFn) -> World:
         )
     )
     budgets = [DisruptionBudget("Deployment/chat", 1, draw(st.integers(0, 2)))] if draw(st.booleans()) else []
-    return world(blocks, there, draw(pods(there)), launches, budgets)
+    return world(blocks, there, draw(pods(there)), launches, budgets, draw(services()))
+
+
+@st.composite
+def services(draw: st.DrawFn) -> list[Workload]:
+    """Nothing, or the Deployment of the replicas, in the middle of anything, and perhaps the one it is paired with."""
+    if draw(st.booleans()):
+        return []
+    one = replica("chat", gpus=draw(st.sampled_from((1, 8))))
+    made = Workload(
+        "Deployment/chat",
+        "ml",
+        replicas=draw(st.integers(0, 4)),
+        ready=draw(st.integers(0, 3)),
+        shape=one.shape,
+        terms=one.terms,
+        method=draw(st.sampled_from((None, *Method))),
+        max_surge=draw(st.integers(0, 2)),
+        max_unavailable=draw(st.integers(0, 1)),
+        may_scale=draw(st.booleans()),
+        pair=draw(st.sampled_from(("", "Deployment/green"))),
+        added=draw(st.integers(0, 2)),
+        rolling=draw(st.booleans()),
+    )
+    pair = replace(made, name="Deployment/green", pair=made.name, added=0, rolling=False)
+    pair = replace(pair, shape=replace(pair.shape, node_selector=((names.LABEL_POOL, "g6"),)))
+    return [made, *([pair] if draw(st.booleans()) else [])]

@@ -53,12 +53,30 @@ def handover(
         return
     if not files:
         raise SpecError("there is nothing to look at: name documents with a Scenario, -f FILE, or -f demo")
-    from tidemill.cli.live import instant
-    from tidemill.cli.loading import load_scenario
-    from tidemill.cli.playback import called, glimpse, run_until
+    from tidemill.cli.playback import called, glimpse
     from tidemill.render.handover_text import hand_over_text
     from tidemill.render.names import Names
     from tidemill.report.handover import hand_over
+
+    rehearsal = _played(files, before, at, seed)
+    first, second = _block(rehearsal, before), _block(rehearsal, after) if after else ""
+    if first == second:
+        raise SpecError(f"'{before}' and '{after}' are the same block")
+    world, _ = glimpse(rehearsal)
+    report = hand_over(rehearsal.spec, world, first, second)
+    if as_json:
+        head = {"simulated": True, "scenario": rehearsal.scenario.name, "seed": seed}
+        click.echo(json.dumps({**head, **report.as_json()}, indent=2))
+        return
+    names = Names(called(rehearsal))
+    click.echo(f"SIMULATED  {rehearsal.scenario.name}, seed {seed}, {names.both(world.now)}\n")
+    click.echo(hand_over_text(report, names))
+
+
+def _played(files: tuple[str, ...], before: str, at: str | None, seed: int) -> Rehearsal:
+    from tidemill.cli.live import instant
+    from tidemill.cli.loading import load_scenario
+    from tidemill.cli.playback import run_until
     from tidemill.sim.rehearsal import Rehearsal
 
     spec, document = load_scenario(files)
@@ -67,18 +85,7 @@ def handover(
         _until_it_serves(rehearsal, _block(rehearsal, before))
     else:
         run_until(rehearsal, instant(at, document))
-    first, second = _block(rehearsal, before), _block(rehearsal, after) if after else ""
-    if first == second:
-        raise SpecError(f"'{before}' and '{after}' are the same block")
-    world, _ = glimpse(rehearsal)
-    report = hand_over(rehearsal.spec, world, first, second)
-    if as_json:
-        head = {"simulated": True, "scenario": document.name, "seed": seed}
-        click.echo(json.dumps({**head, **report.as_json()}, indent=2))
-        return
-    names = Names(called(rehearsal))
-    click.echo(f"SIMULATED  {document.name}, seed {seed}, {names.both(world.now)}\n")
-    click.echo(hand_over_text(report, names))
+    return rehearsal
 
 
 def _block(rehearsal: Rehearsal, written: str) -> str:

@@ -18,7 +18,7 @@ from tidemill.decide.pools import templates
 from tidemill.plan import Action, Plan, Unmet, UnmetCode, Warning, WarningCode
 from tidemill.spec import Spec
 from tidemill.spec.models import ComputePool, Provisioner
-from tidemill.world import Node, Pod, Reservation, Source, SourceKind, Workload, World
+from tidemill.world import Method, Node, Pod, Reservation, Source, SourceKind, Workload, World
 
 if TYPE_CHECKING:
     from tidemill.decide.admit import Item
@@ -77,6 +77,10 @@ class Draft:
         self.memory = recall(spec)
         self.reservations: dict[str, Reservation] = {r.id: r for r in world.reservations}
         self.workloads: dict[str, Workload] = {one.name: one for one in world.workloads}
+        # Services with a minimum, or a method of their own: they need time of their own to leave what ends.
+        self._somebody_moves_slowly = bool(world.budgets) or any(
+            one.method not in (None, Method.EVICT) for one in world.workloads
+        )
         self.kept: set[str] = set()  # pods that a hand-over leaves where they are until the next of its steps
         self.actions: list[Action] = []
         self.unmet: dict[str, Unmet] = {}
@@ -164,7 +168,7 @@ class Draft:
                 by_ending[id(facts.ending)] = [life]
             else:
                 together.append(life)
-        if self.world.budgets or self.workloads:
+        if self._somebody_moves_slowly:
             for lives in by_ending.values():
                 deadline = self._deadline(lives[0].facts.ending)
                 if deadline is not None:
@@ -225,7 +229,7 @@ class Draft:
 
     def moving_together(self, lives: list[Life], deadline: datetime) -> list[Pod]:
         """The pods of their workloads on all sources that end at about that time; none where nobody has a budget."""
-        if not (self.world.budgets or self.workloads):
+        if not (self._somebody_moves_slowly):
             return []
         mine = {pod.workload for life in lives for pod in life.pods}
         together = [

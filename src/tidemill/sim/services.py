@@ -14,9 +14,10 @@ from tidemill.errors import Gone
 from tidemill.sim.jobs import refusal_backoff
 from tidemill.sim.kubelet import Kubelets, PodEnd
 from tidemill.sim.objects import Objects
-from tidemill.sim.workloads import ServiceTruth, SetTruth, resolved, shape_of, terms_of
+from tidemill.sim.service_sets import reading, sets_of
+from tidemill.sim.workloads import ServiceTruth, SetTruth, shape_of, terms_of
 from tidemill.spec.scenario import Service
-from tidemill.world import DisruptionBudget, Method, Pod, PodPhase, Workload
+from tidemill.world import DisruptionBudget, Pod, PodPhase, Workload
 
 
 class Services:
@@ -38,7 +39,7 @@ class Services:
     def start(self, service: Service) -> ServiceTruth:
         now = self._objects.timeline.now()
         truth = ServiceTruth(service, shape_of(service), terms_of(service), now)
-        truth.sets = _sets(truth)
+        truth.sets = sets_of(truth)
         truth.record(now, 0)
         self.by_name[service.name] = truth
         for one in truth.sets:
@@ -229,7 +230,7 @@ class Services:
     def _changed(self, truth: ServiceTruth) -> None:
         for one in truth.sets:
             self._update_budget(truth, one)
-            read = _reading(truth, one, self._ready(one))
+            read = reading(truth, one, self._ready(one))
             if self._workloads.get(one.workload) != read:
                 self._workloads[one.workload] = read
                 self._workloads_read = None
@@ -262,47 +263,3 @@ class Services:
             short_s = int((now - truth.short_since) / timedelta(seconds=1))
             truth.short_since = None
             add("service-restored", truth.name, f"{counts}; it was short for {short_s} s")
-
-
-# --- what a service consists of -----------------------------------------------------------------------
-
-
-def _sets(truth: ServiceTruth) -> list[SetTruth]:
-    """The set itself and, where it has somewhere else to run, the one it is paired with, at nothing."""
-    service, how = truth.service, truth.service.handover
-    surge = resolved(how.max_surge, service.replicas, up=True) if how.kind == "Deployment" else 0
-    missing = resolved(how.max_unavailable, service.replicas, up=False) if how.kind == "Deployment" else 1
-    first = SetTruth(
-        truth.workload, truth.name, truth.shape, truth.terms, service.replicas, surge,
-        missing if surge or missing else 1,
-    )  # fmt: skip
-    if how.method != "paired" or not how.pair_node_selector:
-        return [first]
-    shape = replace(truth.shape, node_selector=tuple(sorted(how.pair_node_selector.items())))
-    second = SetTruth(
-        f"{truth.workload}-pair", f"{truth.name}-pair", shape, truth.terms, 0, surge, first.max_unavailable,
-        pair=first.workload,
-    )  # fmt: skip
-    first.pair = second.workload
-    return [first, second]
-
-
-def _reading(truth: ServiceTruth, one: SetTruth, ready: int) -> Workload:
-    how = truth.service.handover
-    return Workload(
-        name=one.workload,
-        namespace=truth.namespace,
-        replicas=one.replicas,
-        ready=ready,
-        shape=one.shape,
-        terms=one.terms,
-        method=Method(how.method),
-        min_available=how.min_available,
-        max_surge=one.max_surge,
-        max_unavailable=one.max_unavailable,
-        may_scale=how.may_scale,
-        pair=one.pair,
-        added=one.added,
-        restarted_for=one.restarted_for,
-        rolling=bool(one.old),
-    )

@@ -28,7 +28,6 @@ class Leaving:
     pods: tuple[Pod, ...]
     sources: frozenset[Source]
     deadline: datetime  # the first of them
-    pool: str
 
     @property
     def turn(self) -> datetime:
@@ -68,7 +67,6 @@ def _leaving(draft: Draft) -> dict[str, Leaving]:
             tuple(pod for _, pod in pairs),
             frozenset(life.source for life, _ in pairs),
             min(life.deadline for life, _ in pairs if life.deadline is not None),
-            pairs[0][0].facts.pool_name,
         )
         for name, pairs in found.items()
     }
