@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from benchmarks.purchase import RULE_LENGTHS, Question, compare, first_offer, recorded
+from benchmarks.purchase import RULE_LENGTHS, Question, compare, draw, first_offer, question, recorded
 from tidemill.decide.purchase.answer import PurchasePlan
 from tidemill.decide.purchase.calendar import Constant, Step, Together, Weekly, WeekSpan, Windows, levels
 from tidemill.errors import SpecError
@@ -69,3 +69,12 @@ def test_steps_that_run_backwards_are_refused():
         Step(MONDAY, MONDAY, 1)
     with pytest.raises(SpecError, match="one week"):
         WeekSpan(6 * DAY, 8 * DAY, 1)
+
+
+def test_one_zone_questions_are_answered_within_the_promise_and_alike_every_time():
+    asked = question(draw(104, offers=60, weeks=3, pools=1, one_zone=True))
+    first, again = asked.plan(), asked.plan()
+    assert first == again
+    assert first.gap <= 0.01
+    assert first.runner_up is not None
+    assert first.runner_up.cover.ids != first.cover.ids

@@ -195,3 +195,25 @@ def test_nothing_needed_costs_nothing():
     found = asked(needs((0, 1, 0)), offers=(offer("cb-a", 0, 1, 5),)).plan()
     assert (found.cover.cost.total_usd, found.usd_per_gpu_h_used, found.gap) == (0, None, 0)
     assert found.at == NOW < GRID
+
+
+def test_a_pools_own_ceilings_bind_it_and_nobody_else():
+    offers = (offer("cb-a", 0, 7, 20_000), offer("cb-b", 0, 7, 21_000, zone="b"))
+    poor, rich = needs((0, 7, 4), pool="poor", monthly_usd=5_000), needs((0, 7, 4), pool="rich")
+    found = asked(poor, rich, offers=offers).plan().cover
+    assert [(one.pool, one.offer.id) for one in found.buys] == [("rich", "cb-a")]
+    dear = needs((0, 7, 4), pool="poor", per_purchase_usd=20_500)
+    assert {(one.pool, one.offer.id) for one in asked(dear, rich, offers=offers).plan().cover.buys} == {
+        ("poor", "cb-a"),
+        ("rich", "cb-b"),
+    }
+
+
+def test_a_fee_counts_in_the_month_in_which_the_purchase_is_due():
+    # NOW is the 2nd of November: day 35 is in December, and a week before it still is not November's money.
+    offers = (offer("cb-nov", 0, 7, 20_000), offer("cb-dec", 42, 7, 20_000))
+    twice = ((0, 7, 4), (42, 49, 4))
+    at_once, ahead = needs(*twice), needs(*twice, buy_ahead=timedelta(days=7))
+    money = {"offers": offers, "ceilings": Ceilings(30_000, 25_000), "until": day(50)}
+    assert len(asked(at_once, **money).plan().cover.buys) == 1
+    assert len(asked(ahead, **money).plan().cover.buys) == 2
