@@ -127,7 +127,7 @@ def test_a_method_that_makes_before_it_breaks_evicts_nobody(method: str) -> None
 @pytest.mark.parametrize("method", METHODS)
 def test_the_drain_starts_as_early_as_its_method_needs_and_not_much_earlier(method: str) -> None:
     """8 minutes to load and one to start: two at a time in 4 waves, all at once, or one by one."""
-    needs = {"rollout": 4 * 9 + 1, "scale": 9 + 1, "paired": 9 + 1, "evict": 8 * (9 + 1)}
+    needs = {"rollout": 4 * 9 + 1 + 1.5, "scale": 9 + 1 + 1.5, "paired": 9 + 1 + 1.5, "evict": 8 * (9 + 1)}
     began = done(two_blocks(METHODS[method]).played(), StartDrain)[0][0]
     assert DEADLINE - began == timedelta(minutes=needs[method] + 2)
 
@@ -159,7 +159,7 @@ def test_looking_every_second_gives_the_same_hand_over(method: str, second_from:
 
 
 def test_an_extension_in_the_middle_of_a_hand_over_takes_back_what_was_added() -> None:
-    """Asked for at 10:25 and paid at 10:52: four minutes after eight more replicas were asked for."""
+    """Asked for at 10:25 and paid at 10:52: five minutes after eight more replicas were asked for."""
     extension = {"at": "2h55m", "block": "a", "by": "1d", "payment": "succeeds", "settlesAfter": "27m"}
     rehearsal = two_blocks(SCALE, extensions=[extension]).rehearse()
     rehearsal.run_until(after("3h21m"))

@@ -39,16 +39,16 @@ def forewarn(draft: Draft) -> None:
 def _outlooks(draft: Draft) -> list[Outlook]:
     """Worked out anew only where something they follow from has changed: most events are about jobs."""
     world = draft.world
+    empty = [one for one in world.reservations if one.available and one.owner == draft.owner]
+    for one in empty:
+        draft.wake(launched_at(draft, one) + LOOK_AGAIN)
     follow_from: tuple[object, ...] = (
         world.reservations,
         world.workloads,
         world.budgets,
         tuple((life.facts.standing, life.drain_from) for life in draft.lives),
-        tuple((one.id, launched_at(draft, one)) for one in world.reservations),
+        tuple(launched_at(draft, one) for one in empty),
     )
-    for one in world.reservations:
-        if one.available and one.owner == draft.owner:
-            draft.wake(launched_at(draft, one) + LOOK_AGAIN)
     known = draft.memory.outlooks
     if known is None or known[0] != follow_from:
         known = draft.memory.outlooks = (follow_from, outlooks(draft))

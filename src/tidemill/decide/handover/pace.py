@@ -13,7 +13,7 @@ from math import ceil
 from typing import Literal
 
 from tidemill.decide.handover.method import in_effect
-from tidemill.decide.nodes import MARGIN, REPLACEMENT_START, waves_lead
+from tidemill.decide.nodes import MARGIN, REPLACEMENT_START, SIGNAL_LAG, waves_lead
 from tidemill.world import Method, Node, Pod, Terms, Workload
 
 # Nine of ten are quicker. Of fewer than ten samples it is the slowest.
@@ -88,11 +88,14 @@ def waves(workload: Workload, method: Method, leaving: int, allowed: int) -> int
 
 
 def move_time(workload: Workload, method: Method, count: int, load: timedelta) -> timedelta:
-    """How long `count` waves take once there is somewhere to go, the last one's grace included."""
+    """How long `count` waves take once there is somewhere to go, the last one's grace included.
+
+    What is made before it is broken is done before the old ones' own turn comes, which is when pods hear of their end.
+    """
     step = REPLACEMENT_START + load
     if method is Method.EVICT:
         return count * (step + workload.terms.grace)
-    return count * step + workload.terms.grace
+    return count * step + workload.terms.grace + SIGNAL_LAG
 
 
 def services_lead(

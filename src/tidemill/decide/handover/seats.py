@@ -91,8 +91,8 @@ def take(seats: list[Seat], workload: Workload) -> Seat | None:
 
 
 def launched_at(draft: Draft, one: Reservation) -> datetime:
-    """When a slot of it that holds no node yet gets one."""
-    if one.start >= draft.now:
+    """When a slot of it that holds no node yet gets one. Where EC2 still cleans up after the last, within minutes."""
+    if one.start >= draft.now or not one.available:
         return one.start
     return one.start + (draft.now - one.start) // LOOK_AGAIN * LOOK_AGAIN
 
