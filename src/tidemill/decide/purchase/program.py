@@ -21,8 +21,8 @@ Row = tuple[float, float, Mapping[int, float]]
 # Where one zone must be chosen at every instant the last half percent takes longer than all the rest; 1 % is promised.
 ONE_ZONE_GAP = 0.009
 ROUGH_GAP = 0.01
-STEADY = timedelta(days=3)
-FEW = 3  # offers more, less or other: enough to swap one for two
+STEADY = timedelta(days=7)
+FEW = 2  # offers more or less: enough to take one for another
 
 
 @dataclass(slots=True)
@@ -81,7 +81,8 @@ class CoverProgram:
             steady = [*more, *self._steady_zones()]
             rough = self._program.solve(more=steady, whole=whole, gap=ROUGH_GAP, most_nodes=nodes)
             start = rough.values if rough is not None else None
-        return self._program.solve(more=more, whole=whole, gap=self.gap, most_nodes=nodes, start=start)
+        gap = self.gap if near is None else self.problem.policy.gap
+        return self._program.solve(more=more, whole=whole, gap=gap, most_nodes=nodes, start=start)
 
     def _split_by_money(self, free: bool) -> Iterable[int]:
         """A ceiling could buy half an instance; without one, instances come out whole by themselves."""
@@ -135,7 +136,7 @@ class CoverProgram:
         return -INFINITE, FEW - len(ids), terms
 
     def _steady_zones(self) -> Iterable[Row]:
-        """As if work changed its zone only every few days: a much easier question, whose answer is a good start."""
+        """As if work changed its zone only once a week: a much easier question, whose answer is a good start."""
         first: dict[tuple[int, int, str], int] = {}
         begin = self.problem.policy.now
         for pool, slot, picks in self._zone_choices:
