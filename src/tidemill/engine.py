@@ -74,6 +74,11 @@ class Engine:
         self._last_world: World | None = None
         self._last_plan = Plan()
 
+    @property
+    def planning(self) -> bool:
+        """The purchase planner is at work beside the ticks."""
+        return self._advisor.busy
+
     def tick(self) -> Tick | None:
         """None: the world could not be seen; try again after AFTER_FAILING."""
         # 1 observe: what is true now

@@ -15,7 +15,7 @@ from tests.decide.purchases import GENEROUS, intent
 from tidemill.advising import Advisor, advise
 from tidemill.decide import decide
 from tidemill.decide.blocks.advised import SEARCHES_A_TICK, window_name
-from tidemill.decide.blocks.inquiry import MOST_SEARCHES, stretches
+from tidemill.decide.blocks.inquiry import FRESH, MOST_SEARCHES, stretches
 from tidemill.decide.blocks.learned import learned_gpus
 from tidemill.decide.blocks.rounds import basis, next_round_at, questions
 from tidemill.decide.purchase.calendar import Step
@@ -194,7 +194,7 @@ def test_what_is_proposed_counts_as_covered_so_that_nothing_is_bought_twice():
         inside={"count": 2, "earliest_start": ahead("1h"), "latest_start": ahead("1h"), "earliest_end": ahead("30d")},
     )  # fmt: skip
     world = a_world(asked)
-    assert next_round_at(documents, world) > ahead("20d")  # type: ignore[operator]
+    assert next_round_at(documents, world) > ahead("20d")
 
 
 # --- what is proposed ---------------------------------------------------------------------------------
@@ -351,3 +351,12 @@ def test_a_refused_state_is_not_a_promise():
     gone = intent("voided", plan="rolling", window="x")
     assert basis(documents, (), (gone,), NOW) == ()
     assert gone.state is PurchaseState.VOIDED
+
+
+def test_while_the_planner_is_at_work_it_wakes_before_the_answers_grow_old():
+    documents = buying()
+    world = answered(documents, a_world(), market)
+    plan = decide(documents, world)
+    assert not plan.actions
+    assert plan.wake_at == NOW + FRESH
+    assert of(decide(documents, replace(world, now=NOW + FRESH)), SearchOffers)

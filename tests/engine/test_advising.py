@@ -11,6 +11,8 @@ import pytest
 from tests.decide.builders import NOW
 from tidemill.advising import AtOnce
 from tidemill.cli.beside import InThread
+from tidemill.cli.pace import Pace
+from tidemill.cli.playback import Playback
 from tidemill.plan import ProposePurchase, SearchOffers
 from tidemill.sim.rehearsal import Rehearsal
 from tidemill.spec import Spec
@@ -126,3 +128,28 @@ def test_an_engine_that_is_lost_plans_again_and_buys_nothing_twice():
     rehearsal.run_until(rehearsal.start + timedelta(hours=12))
     assert before
     assert {one.id for one in rehearsal.ledger.purchases()} == before
+
+
+def test_the_clock_that_people_watch_stands_still_while_it_is_planned():
+    gate = threading.Event()
+
+    class Slow(InThread):
+        def begin(self, work, otherwise):
+            def later():
+                gate.wait(60)
+                return work()
+
+            super().begin(later, otherwise)
+
+    spec, scenario = documents(days=2)
+    rehearsal = Rehearsal(spec, scenario, 1, beside=Slow)
+    playback = Playback(rehearsal, "weeks", Pace(rehearsal.end, wall_s=10, speed=3600))
+    for second in range(3):
+        playback.advance(passed_s=1, elapsed_s=second, within_s=30)
+    assert rehearsal.engine.planning
+    assert rehearsal.timeline.now() < rehearsal.start + timedelta(seconds=10)
+    gate.set()
+    while rehearsal.engine.planning:
+        pass
+    playback.advance(passed_s=1, elapsed_s=4, within_s=30)
+    assert any(isinstance(one.action, ProposePurchase) for one in rehearsal.done)

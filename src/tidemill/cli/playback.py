@@ -37,6 +37,9 @@ class Playback:
         fresh: list[Told] = []
         give_up_at = time.monotonic() + within_s
         while not self.over and self.rehearsal.next_at() <= goal:
+            if self.rehearsal.engine.planning:  # seconds of the solver must not become hours of the story
+                goal = self.rehearsal.timeline.now()
+                break
             self.over = not self.rehearsal.step()
             news = self._narrator.news(self.names())
             fresh += news

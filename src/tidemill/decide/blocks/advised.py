@@ -58,6 +58,7 @@ def follow_calendars(draft: Draft, intents: Intents, held: list[Reservation]) ->
 
 def _ask(draft: Draft) -> None:
     wanted = questions(draft.spec, draft.world, learned_gpus(draft.spec, draft.world))
+    draft.wake(wanted.stale_at(draft.world))
     for query in wanted.unanswered(draft.world)[:SEARCHES_A_TICK]:
         if isinstance(query, OfferQuery):
             draft.do(SearchOffers(query, "the calendars are planned anew"))

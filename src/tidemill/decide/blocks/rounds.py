@@ -14,6 +14,7 @@ from functools import lru_cache
 from tidemill.decide.blocks.cover import on_grid
 from tidemill.decide.blocks.demand import promised
 from tidemill.decide.blocks.inquiry import (
+    FRESH,
     MOST_EXTENSION_SEARCHES,
     MOST_SEARCHES,
     answer,
@@ -47,6 +48,14 @@ class Round:
             *(one for one in self.extensions if extension_answer(world, one) is None),
             *(one for one in self.offers if answer(world, one) is None),
         )
+
+    def stale_at(self, world: World) -> datetime | None:
+        """When the first of its answers is too old to plan on; None: there are none."""
+        told = [found.at for query in self.offers if (found := answer(world, query)) is not None]
+        more = [
+            more_time.at for one in self.extensions if (more_time := extension_answer(world, one)) is not None
+        ]
+        return min([*told, *more]) + FRESH if told or more else None
 
 
 def next_round_at(spec: Spec, world: World) -> datetime | None:
