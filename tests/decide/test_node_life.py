@@ -162,3 +162,41 @@ def test_a_gang_keeps_the_nodes_of_its_survivors_while_the_lost_slot_is_replaced
     assert not of(plan, Admit)
     assert not of(plan, StartDrain)
     assert {why(plan, one).code for one in pods} == {"gang", "starting"}
+
+
+# --- several that fail at once ------------------------------------------------------------------------
+
+
+def failing(id: str, since: str = "1m", **fields) -> Node:
+    reason = "node check failed: GPU 5"
+    return node(id, "draining", check="failed", drain_reason=reason, draining_since=ago(since), **fields)
+
+
+@pytest.mark.requirement("PE-17")
+def test_nodes_that_fail_together_are_closed_together_and_emptied_one_after_the_other():
+    """It may be the check that is wrong: one in five of the pool's nodes at a time, the first to fail first."""
+    nodes = [failing("i-1", "1m"), failing("i-2", "9m"), node("i-3")]
+    pods = [pod(f"p{place}", on=here, gpus=8) for place, here in enumerate(nodes)]
+    plan = decide(spec(), world(block(count=3), nodes, pods))
+    assert [one.pod for one in of(plan, Evict)] == ["uid-p1"]
+    (warning,) = plan.warnings
+    assert (warning.about, "others of its pool go first" in warning.sentence) == ("node-i-1", True)
+    both = [node("i-1", check="failed"), node("i-2", check="failed")]
+    assert len(of(decide(spec(), world(block(count=2), both)), StartDrain)) == 2
+
+
+@pytest.mark.requirement("PE-17")
+@pytest.mark.parametrize(("there", "at_once"), [(3, 1), (5, 1), (6, 2), (11, 3)])
+def test_of_a_larger_pool_more_go_at_a_time(there: int, at_once: int):
+    nodes = [failing(f"i-{place:02}") for place in range(there)]
+    pods = [pod(f"p{place}", on=here, gpus=8) for place, here in enumerate(nodes)]
+    assert len(of(decide(spec(), world(block(count=there), nodes, pods)), Evict)) == at_once
+
+
+@pytest.mark.requirement("PE-17")
+def test_an_empty_failed_node_waits_for_nobody_and_neither_does_the_end():
+    nodes = [failing("i-1"), failing("i-2"), failing("i-3")]
+    pods = [pod(f"p{place}", on=here, gpus=8) for place, here in enumerate(nodes[:2])]
+    plan = decide(spec(), world(block(count=3), nodes, pods))
+    assert [ended.instance_id for ended in of(plan, Terminate)] == ["i-3"]
+    assert len(of(decide(spec(), world(block(count=3, ends_in="39m"), nodes, pods)), Evict)) == 2

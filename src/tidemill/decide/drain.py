@@ -30,6 +30,8 @@ MUST_BE_EMPTY = "must be empty by"  # in the reason of every drain that a source
 END_MOVED = timedelta(minutes=2)
 # Between the forced delete and the deadline, beyond the pod's grace: one slow call and one lost tick.
 FORCE_MARGIN = timedelta(minutes=1)
+# One in so many nodes of a pool is emptied at a time because it failed, as Karpenter's node repair has it (20 %).
+FAILED_AT_ONCE = 5
 
 
 def drain(draft: Draft) -> None:
@@ -58,8 +60,43 @@ def drain(draft: Draft) -> None:
         else:
             draft.wake(life.drain_from)
     emptying.sort(key=lambda life: life.node.name)  # they share budgets: whoever listed them, in one order
+    waiting = _not_yet(draft, emptying)
     for life in emptying:
-        _empty(draft, life, allowed)
+        if id(life) in waiting:
+            life.ending = True
+            draft.warn(
+                life.node.name, f"{_why(life)}; others of its pool go first, and nobody new is sent there"
+            )
+        else:
+            _empty(draft, life, allowed)
+
+
+def _not_yet(draft: Draft, emptying: list[Life]) -> set[int]:
+    """Failed nodes with pods whose turn has not come: a fifth of a pool at a time, at least one.
+
+    A check that is wrong must not empty a pool at once. Whoever has no pods, or ends anyway, waits for nobody.
+    """
+    failed: dict[str, list[Life]] = {}
+    for life in emptying:
+        if life.pods and _why(life).startswith(NODE_FAILED) and not _is_due(draft, life):
+            failed.setdefault(life.facts.pool_name, []).append(life)
+    waiting: set[int] = set()
+    for name, lives in failed.items():
+        size = sum(life.facts.pool_name == name for life in draft.lives)
+        at_once = max(1, -(-size // FAILED_AT_ONCE))
+        lives.sort(key=lambda life: (_since(draft, life), life.node.name))
+        waiting |= {id(life) for life in lives[at_once:]}
+    return waiting
+
+
+def _since(draft: Draft, life: Life) -> datetime:
+    kube = life.node.kube
+    return (kube.draining_since if kube is not None else None) or draft.now
+
+
+def _is_due(draft: Draft, life: Life) -> bool:
+    """Its source ends: from here on nothing is waited for but what each pod needs."""
+    return life.drain_from is not None and draft.now >= life.drain_from
 
 
 def _end_moved(draft: Draft, life: Life) -> bool:
@@ -122,7 +159,7 @@ def _empty(draft: Draft, life: Life, allowed: dict[str, int]) -> None:
 def _let_go(draft: Draft, life: Life, pod: Pod, allowed: dict[str, int]) -> None:
     """One step of one pod on its way out; the steps are in the order in which they become due."""
     deadline = life.deadline
-    ends = life.drain_from is not None and draft.now >= life.drain_from
+    ends = _is_due(draft, life)
     if ends and deadline is not None:
         if _force_if_due(draft, life, pod, deadline):
             return
