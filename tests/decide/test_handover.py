@@ -13,14 +13,14 @@ from tidemill.decide import decide
 from tidemill.decide.draft import Draft
 from tidemill.decide.handover.method import in_effect, lacking
 from tidemill.decide.handover.outlook import Outlook, outlooks
-from tidemill.decide.handover.pace import LOAD, high, loading, nth_of
+from tidemill.decide.handover.pace import high, loading, nth_of
 from tidemill.decide.handover.rooms import boot_of
 from tidemill.decide.handover.ways import ways_out
 from tidemill.decide.purchase.answer import Way
-from tidemill.decide.room import BOOT
 from tidemill.observe import budgets
 from tidemill.plan import Evict, ForceDelete, Launch, Plan, RestartWorkload, ScaleWorkload, StartDrain
 from tidemill.spec import Spec
+from tidemill.spec.usual import BOOT, LOAD
 from tidemill.world import (
     DisruptionBudget,
     ExtensionOffer,
@@ -38,7 +38,7 @@ from tidemill.world import (
 
 CHAT = "Deployment/chat"
 B = Source(SourceKind.BLOCK, "cr-2")
-DRAIN = {"drain_reason": "cr-1 must be empty by 2026-11-16T12:20:00Z"}
+DRAIN: dict[str, Any] = {"drain_reason": "cr-1 must be empty by 2026-11-16T12:20:00Z"}
 MINUTE = timedelta(minutes=1)
 
 

@@ -35,7 +35,7 @@ PAIRED = {
     "method": "paired", "mayScale": True, "kind": "StatefulSet", "pairNodeSelector": {"tier": "second"},
 }  # fmt: skip
 EVICT = {"method": "evict"}
-METHODS = {"rollout": ROLLOUT, "scale": SCALE, "paired": PAIRED, "evict": EVICT}
+METHODS: dict[str, dict[str, Any]] = {"rollout": ROLLOUT, "scale": SCALE, "paired": PAIRED, "evict": EVICT}
 SEEDS = range(20)
 # EC2 takes block a's nodes at 11:00, three and a half hours into the scene.
 DEADLINE = after("3h30m")

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 from tidemill.catalog import InstanceType
 from tidemill.catalog.sizing import USUAL_DAEMONS
 from tidemill.decide.draft import NO_END, Draft, End, Life
-from tidemill.decide.handover.pace import BOOT as BOOT
 from tidemill.decide.launches import InFlight
 from tidemill.decide.nodes import Phase
 from tidemill.decide.openings import Allowance, Opening, find_openings, fresh
 from tidemill.decide.pools import PoolTemplate
 from tidemill.decide.rules import left_over
 from tidemill.spec import names
+from tidemill.spec.usual import BOOT as BOOT
 from tidemill.world import Amounts, Reservation, ReservationState, Source, SourceKind, Taint
 
 if TYPE_CHECKING:

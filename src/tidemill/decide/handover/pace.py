@@ -14,15 +14,11 @@ from typing import Literal
 
 from tidemill.decide.handover.method import in_effect
 from tidemill.decide.nodes import MARGIN, REPLACEMENT_START, SIGNAL_LAG, waves_lead
+from tidemill.spec.usual import BOOT, LOAD
 from tidemill.world import Method, Node, Pod, Terms, Workload
 
 # Nine of ten are quicker. Of fewer than ten samples it is the slowest.
 HIGH = 0.9
-# From launch call to a Ready, verified node: 3-5 minutes to join, 60-90 s to register, half a minute to check.
-BOOT = timedelta(minutes=7)
-# A model of some hundred gigabytes from S3 or a file system to all GPUs of a node, for a service that never ran and
-# does not say. Errs on the long side: an overlap that is too long costs idle minutes, one too short an outage.
-LOAD = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)

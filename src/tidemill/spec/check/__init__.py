@@ -13,6 +13,7 @@ from tidemill.catalog import Catalog
 from tidemill.spec.check import (
     calendar,
     demand_calendar,
+    handover,
     naming,
     node_classes,
     playing,
@@ -40,6 +41,7 @@ RULES = (
     calendar.windows_can_be_bought,
     calendar.window_names_are_unique,
     calendar.dates_are_not_overbooked,
+    handover.windows_leave_time_to_move,
     demand_calendar.calendars_can_be_bought,
     demand_calendar.pools_have_one_calendar,
     demand_calendar.hours_on_demand_have_a_source,

@@ -1,0 +1,70 @@
+"""TR-11: a hand-over with less overlap than a node needs to boot and a model to load."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.spec.conftest import Reader
+from tests.spec.writing import scenario
+from tidemill.spec.problem import Problem
+
+pytestmark = pytest.mark.requirement("TR-11")
+
+POOL = """
+apiVersion: tidemill.dev/v1alpha1
+kind: ComputePool
+metadata: {name: serve}
+spec:
+  nodeClassName: gpu
+  sources: [{type: block}]
+  requirements: {instanceTypes: [p5.48xlarge]}
+  limits: {nodes: 8}
+"""
+PLAN = """
+apiVersion: tidemill.dev/v1alpha1
+kind: CapacityPlan
+metadata: {name: november}
+spec:
+  pool: serve
+  extend: {policy: %(policy)s}
+  overlap: %(overlap)s
+  demand:
+    - {name: first, from: "2026-11-18T11:30:00Z", to: "2026-11-20T11:00:00Z", instanceType: p5.48xlarge, instances: 2}
+    - {name: second, from: "%(start)s", to: "2026-11-25T11:00:00Z", instanceType: p5.48xlarge, instances: 2}
+"""
+
+
+def trapped(
+    read: Reader, *more: str, policy: str = "never", overlap: str = "0s", start: str = "2026-11-20T11:30:00Z"
+) -> list[Problem]:
+    plan = PLAN % {"policy": policy, "overlap": overlap, "start": start}
+    return [one for one in read(POOL, plan, *more).problems if one.code == "TR-11"]
+
+
+def test_back_to_back_windows_are_told_with_what_to_set(read: Reader) -> None:
+    (problem,) = trapped(read)
+    assert problem.severity == "warning"
+    assert "window 'second' follows 'first' with 0s" in problem.message
+    assert "set 'overlap' to 47m or more" in problem.message
+
+
+def test_an_overlap_is_bought_by_the_day_and_then_enough(read: Reader) -> None:
+    assert not trapped(read, overlap="47m")
+
+
+def test_where_the_block_is_extended_nothing_moves(read: Reader) -> None:
+    assert not trapped(read, policy="prefer")
+
+
+def test_a_pause_is_a_pause(read: Reader) -> None:
+    assert not trapped(read, start="2026-11-22T11:30:00Z")
+
+
+def test_a_window_that_begins_a_day_before_the_other_ends_leaves_time(read: Reader) -> None:
+    assert not trapped(read, start="2026-11-19T11:30:00Z")
+
+
+def test_the_load_of_a_service_that_is_written_counts(read: Reader) -> None:
+    served = scenario("services: [{name: chat, replicas: 2, gpus: 4, load: 25m}]")
+    (problem,) = trapped(read, served)
+    assert "takes about 32m" in problem.message
