@@ -227,7 +227,9 @@ def test_advice_is_not_acted_upon_when_its_ground_has_moved_or_it_is_old():
     world = advised(documents, offer())
     assert proposals(documents, world)
     assert not proposals(documents, replace(world, reservations=(block(ends_in="2d", count=1, pool="p5"),)))
-    assert not proposals(documents, replace(world, now=ahead("31m")))
+    asked_again = tuple(replace(one, at=ahead("30m")) for one in world.searches)
+    assert proposals(documents, replace(world, now=ahead("29m"), searches=asked_again))
+    assert not proposals(documents, replace(world, now=ahead("31m"), searches=asked_again))
     assert not proposals(documents, replace(world, ledger_ok=False))
 
 
