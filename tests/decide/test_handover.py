@@ -465,6 +465,15 @@ def test_a_pin_is_not_called_into_question_by_blocks_that_could_not_follow(other
 
 
 @pytest.mark.requirement("CB-18")
+def test_a_pin_to_what_has_ended_is_told_too() -> None:
+    over = block("cr-1", ends_in="1s", state=ReservationState.EXPIRED)
+    follows = block("cr-2", ends_in="90h", pool="p5")
+    (warning,) = decide(spec(PINNED), world(over, follows)).warnings
+    assert "nothing it is pinned to is there" in warning.sentence
+    assert "write ids: [cr-2]" in warning.sentence
+
+
+@pytest.mark.requirement("CB-18")
 def test_a_pinned_pool_launches_on_its_own_block_alone_and_with_both_named_on_both() -> None:
     seen = world(block("cr-1", free=2), block("cr-2", ends_in="90h", free=2))
     alone = {one.intent.source.id for one in of(decide(spec(PINNED), seen), Launch)}

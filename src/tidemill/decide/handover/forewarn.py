@@ -125,12 +125,12 @@ def pins_that_must_move(draft: Draft, template: PoolTemplate) -> Iterator[tuple[
         return
     usable = {one.id for wanted in pool.spec.sources for one in usable_reservations(draft, pool, wanted)}
     last = _last_of(draft, usable)
-    if last is None or last.end is None:
+    if last is not None and last.end is None:
         return
     for one in draft.world.reservations:
         if one.pool != pool.name or one.owner != draft.owner or one.id in usable or one.state not in SURE:
             continue
-        if one.end is None or one.end > last.end:
+        if last is None or last.end is None or one.end is None or one.end > last.end:
             yield f"pool {pool.name}", must_move(template, last, one)
 
 
@@ -139,11 +139,12 @@ def _last_of(draft: Draft, ids: set[str]) -> Reservation | None:
     return max(held, key=lambda one: (one.end is None, one.end or one.start, one.id), default=None)
 
 
-def must_move(template: PoolTemplate, last: Reservation, after: Reservation) -> str:
+def must_move(template: PoolTemplate, last: Reservation | None, after: Reservation) -> str:
+    ids = next(source.ids for source in template.pool.spec.sources if source.ids)
+    waits = f"{after.id} is this pool's and stays unused until the pin names it"
+    if last is None:
+        return f"nothing it is pinned to is there; {waits}: write ids: [{after.id}]"
     ends = deadline_of(last, template.pool.spec.provisioner)
     by = format_instant(ends) if ends is not None else "its end"
-    ids = next(source.ids for source in template.pool.spec.sources if source.ids)
-    return (
-        f"it is pinned to {last.id}, which must be empty by {by}; {after.id} is this pool's and stays unused until"
-        f" the pin names it too: write ids: [{', '.join((*ids, after.id))}]"
-    )
+    named = ", ".join((*ids, after.id))
+    return f"it is pinned to {last.id}, which must be empty by {by}; {waits} too: write ids: [{named}]"
