@@ -33,14 +33,14 @@ format: $(VENV)/.dev ## Format the code
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.dev ## Print the benchmarks (ratios, not timed tests)
-	@for b in $(filter-out benchmarks/karpenter.py benchmarks/two_months.py,$(wildcard benchmarks/*.py)); do echo "== $$b"; $(BIN)/python $$b || exit 1; done
+	@for b in $(filter-out benchmarks/karpenter.py benchmarks/two_months.py benchmarks/chaos_money.py,$(wildcard benchmarks/*.py)); do echo "== $$b"; $(BIN)/python $$b || exit 1; done
 
 # Apart from `bench`: it needs Go, builds for minutes the first time and solves for minutes every time.
 bench-karpenter: $(VENV)/.runtime ## Karpenter's own scheduling benchmark beside ours (BENCH_FLAGS="--pods 1000")
 	@$(BIN)/python benchmarks/karpenter.py $(BENCH_FLAGS)
 
 chaos-money: $(VENV)/.runtime ## The engine buys while everything fails (RUNS=10000): nothing double, unasked, over budget, lost
-	@$(BIN)/python -m tidemill.sim.chaos --runs $(or $(RUNS),1000)
+	@$(BIN)/python benchmarks/chaos_money.py --runs $(or $(RUNS),1000)
 
 two-months: $(VENV)/.runtime ## Two months of blocks, hand-overs and trouble under SEEDS=1000 seeds
 	@$(BIN)/python benchmarks/two_months.py --seeds $(or $(SEEDS),1000)

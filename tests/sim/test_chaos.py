@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.chaos_money import in_a_file
 from tidemill.buying import Buyer
 from tidemill.decide import decide
 from tidemill.engine import Engine
@@ -46,7 +47,7 @@ def test_the_engine_does_nothing_wrong_whatever_dies_when() -> None:
 
 
 def test_nor_with_its_ledger_in_a_file() -> None:
-    assert [wrong(play(seed, sqlite=True).count) for seed in (3, 5, 6)] == [NOTHING] * 3
+    assert [wrong(play(seed, opens_ledger=in_a_file).count) for seed in (3, 5, 6)] == [NOTHING] * 3
 
 
 def test_a_run_is_the_same_whenever_it_is_played() -> None:

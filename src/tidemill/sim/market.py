@@ -14,10 +14,10 @@ from datetime import UTC, date, datetime, timedelta
 
 from tidemill.catalog import Catalog, InstanceType
 from tidemill.errors import NoCapacity, SpecError
-from tidemill.sim import grid
 from tidemill.sim.ids import seeded_id
 from tidemill.sim.prices import block_fee_usd
 from tidemill.sim.timeline import stream
+from tidemill.spec import grid
 from tidemill.spec.durations import (
     MAX_INSTANCES_ON_A_DATE,
     MAX_INSTANCES_PER_BLOCK,

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from tidemill.catalog import Catalog
 from tidemill.errors import SpecError
-from tidemill.sim import grid
 from tidemill.sim.ids import seeded_id
 from tidemill.sim.prices import block_fee_usd
 from tidemill.spec import names
+from tidemill.spec.grid import block_window
 from tidemill.spec.scenario import OwnedReservation
 from tidemill.world import Reservation, ReservationState, SourceKind
-
-# A block that is there when the rehearsal begins began a little earlier, unless it begins on the grid.
-_ALREADY_RUNNING_FOR = timedelta(minutes=5)
 
 
 def owned_reservation(
@@ -49,16 +46,9 @@ def owned_reservation(
 
 
 def _block_window(owned: OwnedReservation, now: datetime) -> tuple[datetime, datetime]:
-    """A start later today is kept (EC2 sells "now" at any minute), one on a later day moves to 11:30 UTC."""
     if owned.duration is None:
         raise SpecError(f"reservation {owned.name}: a block needs a duration")
-    start = now + owned.start
-    if start == now:
-        start = now if grid.on_grid(now) else now - _ALREADY_RUNNING_FOR
-    elif start.date() != now.date():
-        start = grid.at_or_after(start)
-    end = grid.nearest(start + owned.duration)
-    return start, end if end > start else end + grid.DAY
+    return block_window(now, owned.start, owned.duration)
 
 
 def _odcr_window(owned: OwnedReservation, now: datetime) -> tuple[datetime, datetime | None]:

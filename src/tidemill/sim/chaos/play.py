@@ -5,15 +5,13 @@ Virtual time jumps to whatever is due next, so a run of two weeks takes a fracti
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from pathlib import Path
 from random import Random
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from tidemill.engine import AFTER_FAILING, Engine
 from tidemill.errors import TidemillError
@@ -26,10 +24,9 @@ from tidemill.sim.crash import EngineCrashed
 from tidemill.sim.journal import Journal
 from tidemill.sim.timeline import Timeline
 from tidemill.spec import Spec
+from tidemill.spec.models import Platform
 from tidemill.store.memory import MemoryLedger
-from tidemill.store.opening import open_ledger
 from tidemill.store.verdicts import give_verdict
-from tidemill.store.whose import Whose
 from tidemill.world import Adoption, OfferQuery, PurchaseIntent, PurchaseState
 
 # With nothing due the engine still looks; the ten minutes of the real loop would only make the runs longer.
@@ -59,31 +56,24 @@ class Run:
     struck: Counter[str]
 
 
-def play(seed: int, *, sqlite: bool = False, makes_engine: MakesEngine = Engine) -> Run:
+OpensLedger = Callable[[Platform, Timeline], AbstractContextManager[Ledger]]
+
+
+@contextmanager
+def in_memory(platform: Platform, timeline: Timeline) -> Iterator[Ledger]:
+    yield MemoryLedger(timeline, platform.spec.deployment, outlives_the_engine=True)
+
+
+def play(seed: int, *, opens_ledger: OpensLedger = in_memory, makes_engine: MakesEngine = Engine) -> Run:
     """`makes_engine` lets a test play a broken engine, which the judge must catch."""
     story = draw(seed)
     timeline = Timeline(START)
-    with _ledger(story, timeline, sqlite) as ledger:
+    with opens_ledger(story.spec.platform, timeline) as ledger:
         stage = _Stage(story, timeline, ledger, makes_engine)
         stage.run()
         sold = stage.cloud
         ours = [one for one in sold.purchases if one.intent_id]
         return Run(judge(story, sold, ledger), len(ours), len(sold.bought_extensions), stage.sky.struck)
-
-
-@contextmanager
-def _ledger(story: Story, timeline: Timeline, sqlite: bool) -> Iterator[Ledger]:
-    deployment = story.spec.platform.spec.deployment
-    if not sqlite:
-        yield MemoryLedger(timeline, deployment, outlives_the_engine=True)
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        whose = Whose.of(story.spec.platform)
-        ledger = cast(Any, open_ledger(f"sqlite:///{Path(folder) / 'ledger.db'}", whose, clock=timeline))
-        try:
-            yield ledger
-        finally:
-            ledger.close()
 
 
 class _Stage:

@@ -1,0 +1,31 @@
+"""TR-11: a hand-over with less overlap than boot and model load is told before anything is played."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.spec.conftest import Reader
+from tests.spec.writing import NODE_CLASS, block, pool, scenario, together
+
+pytestmark = pytest.mark.requirement("TR-11")
+SERVING = pool("sources: [{type: block}]", "labels: {tier: serve}")
+CHAT = "{name: chat, replicas: 2, minAvailable: 1, load: 8m, nodeSelector: {tier: serve}, %s}"
+
+
+def codes(read: Reader, first_from: str, promise: str = "zeroDowntime: true") -> list[str]:
+    """Block a runs for three days from the start; b comes at another time."""
+    blocks = [
+        block("a", duration="3d", more="pool: training"),
+        block("b", duration="3d", more=f"pool: training, from: {first_from}"),
+    ]
+    played = scenario(f"reservations: [{', '.join(blocks)}]", f"services: [{CHAT % promise}]")
+    return [each.code for each in read(together(NODE_CLASS, SERVING, played)).problems]
+
+
+@pytest.mark.parametrize(("starts", "warned"), [("2d", False), ("3d", True), ("3d12h", True), ("5d", False)])
+def test_warns_of_a_successor_that_comes_too_late(read: Reader, starts: str, warned: bool) -> None:
+    assert codes(read, starts) == (["TR-11"] if warned else [])
+
+
+def test_says_nothing_where_nothing_was_promised(read: Reader) -> None:
+    assert codes(read, "3d", "zeroDowntime: false") == []
