@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -44,12 +45,12 @@ def asks(documents: Spec, *things: object, **fields: object) -> list[str]:
     ]
 
 
-def extension(state: str, **fields: object) -> PurchaseIntent:
+def extension(state: str, **fields: Any) -> PurchaseIntent:
     inside = {
         "duration": timedelta(days=4), "earliest_start": ahead("5d"), "latest_start": ahead("5d"),
         "earliest_end": ahead("9d"), "max_fee_usd": 10_000,
     }  # fmt: skip
-    return intent(state, inside=inside, extends="cr-1", **{"approved_by": ("ana",), **fields})
+    return intent(state, approved_by=("ana",), inside=inside, extends="cr-1", **fields)
 
 
 def told(state: ExtensionState) -> Extension:

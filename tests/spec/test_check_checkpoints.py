@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.sim.scene import block, job, scene
@@ -24,7 +26,7 @@ def test_does_not_warn_of_shared_ones(read: Reader) -> None:
 
 def test_such_a_job_is_not_taken_for_one_that_can_be_resumed() -> None:
     """Six hours of work on a block with three and a half: shared, it runs part of it there; else it is held."""
-    work = {"at": ("0s",), "lasts": "6h", "checkpointEvery": "30m"}
+    work: dict[str, Any] = {"at": ("0s",), "lasts": "6h", "checkpointEvery": "30m"}
     shared = scene(reservations=[block()], jobs=[job("fit", **work)]).played()
     local = scene(reservations=[block()], jobs=[job("fit", checkpointOn="instance-store", **work)]).played()
     assert shared.cluster.jobs["fit-1"].started is not None
