@@ -17,6 +17,7 @@ from tidemill.errors import NoCapacity, OutcomeUnknown, Refused, TidemillError
 from tidemill.observe import ours
 from tidemill.ports import Clock, Cloud, Ledger
 from tidemill.spec import Spec, names
+from tidemill.spec.units import format_instant
 from tidemill.world import (
     Envelope,
     ExtensionOffer,
@@ -25,6 +26,7 @@ from tidemill.world import (
     Offer,
     OfferQuery,
     OfferSearch,
+    Pairs,
     PurchaseIntent,
     PurchaseState,
     Reservation,
@@ -68,6 +70,8 @@ class Buyer:
     def submit(self, intent: PurchaseIntent) -> str:
         """Buy what was approved. Refused or NoCapacity: nothing was bought; OutcomeUnknown: it may have been."""
         self._check_the_ledger()
+        if self._clock.now() >= intent.envelope.expires_at:
+            raise Refused(f"the approval of {intent.id} expired {format_instant(intent.envelope.expires_at)}")
         self._check_the_money(intent, intent.envelope.max_fee_usd)
         shown = self._shown(intent)
         lacks = still_missing(self._spec, shown, intent, self._clock.now())
@@ -135,11 +139,13 @@ class Buyer:
         if isinstance(offer, ExtensionOffer):
             made = self._cloud.purchase_extension(offer.id, offer.reservation_id)
             return (made.reservation_id,), made.fee_usd
-        tags = (
+        tags: Pairs = (
             (names.TAG_OWNER, self._spec.platform.spec.deployment),
             (names.TAG_POOL, submitted.pool),
             (names.TAG_INTENT, submitted.id),
         )
+        more = self._spec.platform.spec.tags
+        tags = (*tags, *sorted((key, value) for key, value in more.items() if key not in dict(tags)))
         blocks = self._cloud.purchase(offer.id, tags)
         return tuple(sorted(one.id for one in blocks)), offer.fee_usd
 

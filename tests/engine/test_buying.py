@@ -83,6 +83,22 @@ def test_an_offer_that_became_dearer_than_its_envelope_goes_back_for_approval():
     assert "only sold from $31,000" in again.note
 
 
+@pytest.mark.requirement("CB-3")
+def test_the_tags_of_the_platform_are_on_what_is_bought_and_ours_stay_ours():
+    outside = shop(offer(), tags={"cost-centre": "7", "deployment": "somebody"})
+    buy(outside)
+    ((_, tags),) = outside.cloud.purchases
+    assert (dict(tags)["cost-centre"], dict(tags)["deployment"]) == ("7", "tides")
+
+
+@pytest.mark.requirement("CB-3")
+def test_an_approval_that_has_expired_buys_nothing_whoever_submits_it():
+    outside = shop(offer())
+    outside.clock.at = GRANTED.envelope.expires_at
+    assert "expired" in buy(outside).detail
+    assert not outside.cloud.purchases
+
+
 @pytest.mark.requirement("CB-4")
 def test_nothing_is_bought_from_a_ledger_that_forgets():
     outside = shop(offer())

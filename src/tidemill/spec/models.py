@@ -77,6 +77,8 @@ class PlatformSpec(Model):
     """12 digits, in quotes."""
     deployment: Name
     """Value of the owner tag on everything Tidemill makes."""
+    tags: dict[str, str] = {}
+    """More tags on every block that is bought: a cost centre, a project. Tidemill's own cannot be changed here."""
     cluster: ClusterRef
     """The EKS cluster that nodes join."""
     node_role: str = ""
