@@ -13,6 +13,7 @@ from typing import Any
 from tidemill.errors import SpecError
 
 INFINITE = float("inf")
+Row = tuple[float, float, Mapping[int, float]]  # low, high, columns
 # What is left is to prove it: no more guessing, and few cuts kept, because each one makes every step slower. Measured
 # on one-zone questions of 8 weeks and 200 offers: a third less time than with what HiGHS does by itself.
 _FROM_A_GOOD_START = (("mip_heuristic_effort", 0.0), ("mip_lp_age_limit", 5), ("mip_pool_soft_limit", 2000))
@@ -32,7 +33,7 @@ class Program:
         self._cost: list[float] = []
         self._upper: list[float] = []
         self._whole: list[bool] = []
-        self._rows: list[tuple[float, float, Mapping[int, float]]] = []
+        self._rows: list[Row] = []
 
     def column(self, cost: float = 0.0, *, upper: float = INFINITE, whole: bool = False) -> int:
         self._cost.append(cost)
@@ -47,7 +48,7 @@ class Program:
     def solve(
         self,
         *,
-        more: Sequence[tuple[float, float, Mapping[int, float]]] = (),
+        more: Sequence[Row] = (),
         fixed: Mapping[int, float] | None = None,
         whole: Iterable[int] = (),
         gap: float = 0.0,
@@ -87,7 +88,7 @@ class Program:
     def _model(
         self,
         highspy: Any,
-        rows: list[tuple[float, float, Mapping[int, float]]],
+        rows: list[Row],
         fixed: Mapping[int, float],
         whole: list[bool],
     ) -> Any:

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 
-from tidemill.decide.purchase.highs import INFINITE, Program, Solution
-from tidemill.decide.purchase.problem import Month, Problem, dates, serving, serving_longer
+from tidemill.decide.purchase.highs import INFINITE, Program, Row, Solution
+from tidemill.decide.purchase.money import ceilings
+from tidemill.decide.purchase.problem import Problem, dates, serving, serving_longer
 from tidemill.decide.purchase.question import HOUR, PoolDemand
 from tidemill.spec.durations import MAX_INSTANCES_ON_A_DATE
 from tidemill.world import Reservation, SourceKind
 
-Row = tuple[float, float, Mapping[int, float]]
 # Where one zone must be chosen at every instant the last half percent takes longer than all the rest; 1 % is promised.
 ONE_ZONE_GAP = 0.009
 ROUGH_GAP = 0.01
@@ -55,7 +55,7 @@ class CoverProgram:
                     self._meet(pool, slot, need)
         self._shelves()
         self._daily_cap()
-        self._money = tuple(self._ceilings())
+        self._money = tuple(ceilings(self))
 
     @property
     def gap(self) -> float:
@@ -333,51 +333,6 @@ class CoverProgram:
             if sum(count for _, count in terms) > left:
                 self._program.row(-INFINITE, max(0, left), dict(terms))
 
-    def _ceilings(self) -> Iterable[Row]:
-        """Fees are paid when a purchase is made, hours on demand in the month in which they run. A pool's own
-        ceiling binds what is spent for it, on top of what is spent already, whoever spent it."""
-        problem, ceilings = self.problem, self.problem.policy.ceilings
-        months: dict[Month, dict[int, float]] = defaultdict(dict)
-        of_pool: dict[tuple[int, Month], dict[int, float]] = defaultdict(dict)
-        for pool, month, column, usd in self._payments():
-            months[month][column] = usd
-            if pool is not None and problem.demand[pool].monthly_usd is not None:
-                of_pool[pool, month][column] = usd
-        spent_usd = {problem.month_of(problem.policy.now): ceilings.spent_usd}
-        for month, terms in months.items():
-            yield 0, max(0.0, ceilings.monthly_usd - spent_usd.get(month, 0.0)), terms
-        for (pool, month), terms in of_pool.items():
-            yield 0, max(0.0, (problem.demand[pool].monthly_usd or 0) - spent_usd.get(month, 0.0)), terms
-        if ceilings.whole_usd is not None:
-            everything = {c: usd for terms in months.values() for c, usd in terms.items()}
-            yield 0, max(0.0, ceilings.whole_usd), everything
-
-    def _payments(self) -> Iterable[tuple[int | None, Month, int, float]]:
-        """Pool (None: of a block that several share), month, column, dollars for one of it."""
-        problem = self.problem
-        for (number, pool), column in self.take.items():
-            offer = problem.offers[number]
-            paid_at = _paid_at(problem, problem.demand[pool].buy_ahead, offer.start)
-            yield pool, problem.month_of(paid_at), column, offer.fee_usd
-        for one, column in zip(problem.extensions, self.extend, strict=True):
-            block = problem.extended(one)
-            assert block.end is not None
-            users = problem.users(block)
-            ahead = problem.demand[users[0]].buy_ahead if users else None
-            month = problem.month_of(_paid_at(problem, ahead, block.end))
-            yield users[0] if len(users) == 1 else None, month, column, one.fee_usd
-        for (pool, name, slot), column in self.on_demand.items():
-            usd_h, when = problem.prices[name].on_demand_usd_h, problem.slots[slot]
-            assert usd_h is not None
-            yield pool, when.month, column, usd_h * when.hours
-            if (pool, name, slot) in self.launch:
-                warm_up_h = problem.demand[pool].warm_up / HOUR
-                yield pool, when.month, self.launch[pool, name, slot], usd_h * warm_up_h
-
 
 def _affordable(pool: PoolDemand, fee_usd: int) -> bool:
     return pool.per_purchase_usd is None or fee_usd <= pool.per_purchase_usd
-
-
-def _paid_at(problem: Problem, buy_ahead: timedelta | None, start: datetime) -> datetime:
-    return problem.policy.now if buy_ahead is None else max(problem.policy.now, start - buy_ahead)
