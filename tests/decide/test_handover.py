@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.decide.builders import NOW, ago, ahead, block, node, of, pool, replica, spec, world
+from tests.decide.builders import NOW, ago, ahead, block, node, of, pod, pool, replica, spec, world
 from tidemill.decide import decide
 from tidemill.decide.draft import Draft
 from tidemill.decide.handover.method import in_effect, lacking
@@ -18,7 +18,7 @@ from tidemill.decide.handover.rooms import boot_of
 from tidemill.decide.handover.ways import ways_out
 from tidemill.decide.purchase.answer import Way
 from tidemill.observe import budgets
-from tidemill.plan import Evict, ForceDelete, Launch, Plan, RestartWorkload, ScaleWorkload, StartDrain
+from tidemill.plan import Admit, Evict, ForceDelete, Launch, Plan, RestartWorkload, ScaleWorkload, StartDrain
 from tidemill.spec import Spec
 from tidemill.spec.usual import BOOT, LOAD
 from tidemill.world import (
@@ -261,6 +261,18 @@ def test_what_was_added_is_taken_back_when_nobody_has_to_leave_any_more() -> Non
     assert (down.replicas, down.added, down.going) == (2, 0, ())
 
 
+def test_room_is_not_kept_twice_for_a_replica_and_for_the_one_that_takes_its_place() -> None:
+    """B has room for three: two for replicas, whether they are still on A or there already, and one for a job."""
+    job = pod("fit", gpus=8)
+    third = node("i-5", source=B, launched="40m", opened_at=ago("33m"))
+    under_way = service(Method.SCALE, replicas=4, added=2)
+    loading_there = [replace(chat(3, B1), ready=False), replace(chat(4, B2), ready=False)]
+    there = draining(under_way, third, job, pods=[*ON_A, *loading_there])
+    assert [one.pods for one in of(there, Admit)] == [(job.uid,)]
+    crowded = draining(service(Method.ROLLOUT), third, job, pod("fit-2", gpus=8))
+    assert len(of(crowded, Admit)) == 1  # room for the other two is kept
+
+
 def paired(**second: Any) -> Plan:
     """The second set is for a pool of its own, which has B."""
     b = [replace(one, instance=replace(one.instance, pool="green")) for one in (B1, B2) if one.instance]
@@ -390,6 +402,18 @@ def test_what_would_help_is_priced_and_the_cheapest_comes_first() -> None:
     assert way(draft, "a-days-extension-of-a").usd == pytest.approx(2000 * 24 / 25)  # a day at its own rate
     assert way(draft, "a-day-more-of-b").usd is None
     assert "cannot be moved" in way(draft, "a-day-more-of-b").words
+
+
+def test_where_nodes_may_be_launched_by_the_hour_a_scaled_service_is_not_short() -> None:
+    caps = {"maxHourlyUsd": 900, "maxMonthlyUsd": 90_000}
+    documents = spec(
+        pool(sources=[{"type": "block"}, {"type": "on-demand", **caps}]), budget={"monthlyUsd": 90_000}
+    )
+    _, seen = beforehand(documents, method=Method.SCALE)
+    assert outlook(Draft(documents, seen)).short is not None  # it has not opted in
+    opted_in = replace(seen.workloads[0], terms=replace(seen.workloads[0].terms, overflow=True))
+    one = outlook(Draft(documents, replace(seen, workloads=(opted_in,))))
+    assert (one.bridged, one.short) == (True, None)
 
 
 def test_an_extension_that_ec2_has_offered_is_priced_as_offered() -> None:
