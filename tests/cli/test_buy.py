@@ -112,6 +112,31 @@ def test_the_same_block_under_another_id_is_still_the_same_block(office: Office)
     assert f"{id_} is gone; the same block is sold as cb-" in told.err
 
 
+@pytest.mark.requirement("CB-4")
+def test_the_same_line_buys_once_though_the_offer_has_another_id_by_then(office: Office):
+    id_ = office.open(**CHEAP).offer()["id"]
+    assert office("buy", id_, "--yes").code == 0
+    office.wait("13h")
+    again = office("buy", id_, "--yes")
+    assert (again.code, office.calls("purchase")) == (1, 1)
+    assert f"{id_} is gone; the same block is sold as cb-" in again.err
+    assert "bought this already: cr-" in again.err
+
+
+@pytest.mark.requirement("CB-4")
+def test_the_like_of_a_block_of_ours_is_not_bought_by_mistake(office: Office):
+    office.open(**CHEAP)
+    block = office(
+        "sim", "buy-elsewhere", P5, "--count", "2", "--zone", "us-east-1a", "--duration", "14d"
+    ).out
+    assert office("adopt", block.strip(), "--yes").code == 0
+    wish = (P5, "--count", "2", "--duration", "7d", "--start", "2026-11-19", "--zone", "us-east-1a")
+    told = office("buy", office.offer(*wish)["id"], "--yes")
+    assert told.code == 1
+    assert f"{block.strip()} is the same, at the same time, and ours; --another buys a second one" in told.err
+    assert office("buy", office.offer(*wish)["id"], "--yes", "--another").code == 0
+
+
 def test_a_block_that_starts_now_can_be_bought_though_its_start_moves(office: Office):
     found = office.open(**CHEAP)("offers", P5, "--duration", "2d", "--to", "2026-11-16", "--json").json[
         "offers"
@@ -349,6 +374,17 @@ def test_one_extension_of_a_block_is_asked_for_at_a_time(office: Office):
     told = office("extend", block, "--by", "14d", "--yes")
     assert told.code == 1
     assert f"{first} asks for this already and is proposed: tidemill approve {first}" in told.err
+
+
+@pytest.mark.requirement("CB-6")
+def test_an_extension_that_expired_unanswered_is_asked_for_anew(office: Office):
+    block = office.open().bought()
+    late = office("extend", block, "--by", "7d", "--yes", "--json").json["intent"]["id"]
+    office.wait("25h")
+    assert f"propose it again: tidemill extend {block} --by 7d" in office("buy", late, "--yes").err
+    told = office("extend", block, "--by", "7d", "--yes", "--json")
+    assert told.code == 0, told.err
+    assert (office.state(late), told.json["state"]) == ("voided", "proposed")
 
 
 @pytest.mark.requirement("CB-6")

@@ -11,7 +11,7 @@ from tests.sim.account import GB200, P5, Account
 from tests.sim.scene import platform
 from tidemill import catalog
 from tidemill.shopping.nearby import Surroundings, look_around
-from tidemill.shopping.proposal import block_intent, same_block, stands_in_the_way
+from tidemill.shopping.proposal import block_intent, lapsed, same_block, stands_in_the_way
 from tidemill.shopping.search import Shopper, TokenBucket
 from tidemill.shopping.wish import Question, StartWindow, Wish, crowded, held_by_date, never_fits
 from tidemill.world import Offer, PurchaseState
@@ -184,13 +184,38 @@ def test_a_block_that_starts_now_may_start_later_and_ends_when_it_was_to():
 
 
 @pytest.mark.requirement("CB-4")
-def test_only_what_may_have_bought_the_same_stands_in_the_way():
+def test_what_may_have_bought_the_like_of_it_stands_in_the_way():
     wanted = block_intent(platform(), offer(id="cb-2"), 7 * DAY, pool="train", proposer="arn:ana", now=NOW)
     other = block_intent(platform(), offer(), 7 * DAY, pool="train", proposer="arn:bo", now=NOW)
     unknown = replace(other, state=PurchaseState.UNKNOWN)
-    assert stands_in_the_way([other], wanted) is None
-    assert stands_in_the_way([unknown], wanted) is unknown
-    assert stands_in_the_way([replace(unknown, extends="cr-1")], wanted) is None
+    for state in (
+        PurchaseState.PROPOSED,
+        PurchaseState.APPROVED,
+        PurchaseState.CONFIRMED,
+        PurchaseState.UNKNOWN,
+    ):
+        like = replace(other, state=state)
+        assert stands_in_the_way([like], wanted, NOW) is like
+    for state in (PurchaseState.REFUSED, PurchaseState.VOIDED, PurchaseState.FAILED):
+        assert stands_in_the_way([replace(other, state=state)], wanted, NOW) is None
+    larger = replace(other.envelope, count=other.envelope.count + 1)
+    assert stands_in_the_way([replace(other, envelope=larger)], wanted, NOW) is None
+    in_doubt = replace(unknown, envelope=larger)
+    assert stands_in_the_way([in_doubt], wanted, NOW) is in_doubt
+    assert stands_in_the_way([replace(unknown, extends="cr-1")], wanted, NOW) is None
     later = offer(start=offer().end, end=offer().end + DAY)
     after_it = block_intent(platform(), later, DAY, pool="train", proposer="arn:ana", now=NOW)
-    assert stands_in_the_way([unknown], after_it) is None
+    assert stands_in_the_way([unknown], after_it, NOW) is None
+
+
+@pytest.mark.requirement("CB-4")
+def test_what_expired_before_it_was_submitted_stands_in_no_way():
+    wanted = block_intent(platform(), offer(id="cb-2"), 7 * DAY, pool="train", proposer="arn:ana", now=NOW)
+    other = block_intent(platform(), offer(), 7 * DAY, pool="train", proposer="arn:bo", now=NOW)
+    gone = other.envelope.expires_at
+    assert stands_in_the_way([other], wanted, gone) is None
+    assert lapsed([other], wanted, gone) == [other]
+    assert lapsed([other], wanted, NOW) == []
+    confirmed = replace(other, state=PurchaseState.CONFIRMED)
+    assert stands_in_the_way([confirmed], wanted, gone) is confirmed
+    assert lapsed([confirmed, replace(other, plan="november")], wanted, gone) == []

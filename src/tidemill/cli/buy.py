@@ -6,8 +6,6 @@ through the same Buyer as the engine's. An outcome nobody knows is told as such,
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 
 import click
@@ -15,21 +13,18 @@ import click
 from tidemill.cli.asking import confirmed
 from tidemill.cli.desk import JSON, YES, Desk, at_the_desk
 from tidemill.cli.noted import Noted, recall
+from tidemill.cli.once import Wanted, first_time, shown, void
 from tidemill.cli.settle import look_again
 from tidemill.cli.submit import show, submit, tell
 from tidemill.cli.wishing import pool_named
 from tidemill.decide.blocks.granted import not_granted, over_budget
 from tidemill.errors import NoCapacity, Refused, SpecError
-from tidemill.observe import ours
 from tidemill.shopping.proposal import (
-    asks_for_the_same_time,
-    attempts,
     block_intent,
     expired,
     extension_intent,
-    is_live,
+    lapsed,
     same_block,
-    stands_in_the_way,
 )
 from tidemill.shopping.wish import crowded, held_by_date
 from tidemill.spec.durations import is_legal, nearest_legal
@@ -92,9 +87,7 @@ def extend(desk: Desk, block: str, by: str, another: bool, yes: bool, as_json: b
             desk.spec.platform, found, offer, proposer=desk.who, now=desk.now(), attempt=attempt
         )
 
-    _propose_and_buy(
-        desk, _Wanted(offer.id, offer.fee_usd, intent), another=another, yes=yes, as_json=as_json
-    )
+    _propose_and_buy(desk, Wanted(offer.id, offer.fee_usd, intent), another=another, yes=yes, as_json=as_json)
 
 
 # --- an offer -----------------------------------------------------------------------------------------
@@ -118,9 +111,8 @@ def _buy_offer(
             attempt=attempt,
         )  # fmt: skip
 
-    _propose_and_buy(
-        desk, _Wanted(offer.id, offer.fee_usd, intent), another=another, yes=yes, as_json=as_json
-    )
+    wanted = Wanted(offer.id, offer.fee_usd, intent, typed=offer_id)
+    _propose_and_buy(desk, wanted, another=another, yes=yes, as_json=as_json)
 
 
 def _offered_again(desk: Desk, noted: Noted) -> Offer:
@@ -162,25 +154,17 @@ def _pool_for(desk: Desk, instance_type: str, named: str | None) -> str:
 # --- the same way for both ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """`intent` makes the intent of the n-th time this offer is asked for."""
-
-    offer_id: str
-    fee_usd: int
-    intent: Callable[[int], PurchaseIntent]
-
-
-def _propose_and_buy(desk: Desk, wanted: _Wanted, *, another: bool, yes: bool, as_json: bool) -> None:
+def _propose_and_buy(desk: Desk, wanted: Wanted, *, another: bool, yes: bool, as_json: bool) -> None:
     platform, spending = desk.spec.platform, desk.ledger.spending(desk.now())
     if platform.spec.approval.mode == "propose":
         raise Refused("the Platform only proposes and buys nothing: set approval.mode to one, two or auto")
-    intent = _first_time(desk, wanted, another=another)
+    intent = first_time(desk, wanted, another=another)
     if why_not := over_budget(platform, None, None, wanted.fee_usd, spending.total_usd):
         raise Refused(why_not)
     show(desk, intent, wanted.fee_usd)
     if not confirmed("Extend it?" if intent.extends else "Buy it?", yes=yes):
         raise Refused("not bought: you said no")
+    void(desk, lapsed(desk.ledger.purchases(), intent, desk.now()))
     desk.ledger.propose(intent)
     waits = not_granted(platform, intent, spending)
     if waits is None:
@@ -188,34 +172,6 @@ def _propose_and_buy(desk: Desk, wanted: _Wanted, *, another: bool, yes: bool, a
     else:
         said = f"{intent.id} is proposed; {waits}: tidemill approve {intent.id}"
         tell(desk, intent, wanted.fee_usd, said, as_json)
-
-
-def _first_time(desk: Desk, wanted: _Wanted, *, another: bool) -> PurchaseIntent:
-    """Refused where it was asked for before, or something like it may have been bought."""
-    purchases = desk.ledger.purchases()
-    before = attempts(desk.spec.platform, purchases, wanted.offer_id)
-    if before and is_live(before[-1]) and not another:
-        raise Refused(_there_already(before[-1]))
-    intent = wanted.intent(len(before))
-    if (same := asks_for_the_same_time(purchases, intent)) is not None:
-        raise Refused(_there_already(same))
-    doubt = None if another else stands_in_the_way(purchases, intent)
-    if doubt is not None:
-        raise Refused(
-            f"{doubt.id} may have bought the same and nobody knows yet: look with `tidemill settle {doubt.id}` "
-            "first; --another buys beside it"
-        )
-    return intent
-
-
-def _there_already(intent: PurchaseIntent) -> str:
-    if intent.state is PurchaseState.CONFIRMED:
-        ids = ", ".join(intent.reservation_ids)
-        return f"{intent.id} bought this already: {ids}; --another buys a second one"
-    if intent.state in (PurchaseState.PROPOSED, PurchaseState.APPROVED):
-        verb = "approve" if intent.state is PurchaseState.PROPOSED else "buy"
-        return f"{intent.id} asks for this already and is {intent.state.value}: tidemill {verb} {intent.id}"
-    return f"{intent.id} may have bought this, and nobody knows yet: tidemill settle {intent.id}"
 
 
 # --- an intent ----------------------------------------------------------------------------------------
@@ -234,7 +190,9 @@ def _buy_intent(desk: Desk, intent_id: str, *, yes: bool, as_json: bool) -> None
         came = f": {', '.join(intent.reservation_ids)}" if intent.reservation_ids else ""
         raise Refused(f"{intent_id} is {intent.state.value}{came}; there is nothing left to buy")
     if expired(intent, desk.now()):
-        raise Refused(f"{intent_id} has expired and cannot be bought; propose it again: tidemill offers")
+        by = format_duration(intent.envelope.duration)
+        again = f"extend {intent.extends} --by {by}" if intent.extends else "offers"
+        raise Refused(f"{intent_id} has expired and cannot be bought; propose it again: tidemill {again}")
     if why_not := not_granted(desk.spec.platform, intent, desk.ledger.spending(desk.now())):
         raise Refused(f"{intent_id} may not be bought: {why_not}")
     show(desk, intent, None)
@@ -247,9 +205,7 @@ def _buy_intent(desk: Desk, intent_id: str, *, yes: bool, as_json: bool) -> None
 
 
 def _ours(desk: Desk, block: str) -> Reservation:
-    ledger = desk.ledger
-    shown = ours(desk.cloud.reservations(), ledger.purchases(), ledger.adoptions(), desk.deployment)
-    found = next((one for one in shown if one.id == block), None)
+    found = next((one for one in shown(desk) if one.id == block), None)
     if found is None:
         raise SpecError(f"AWS shows no block '{block}'; list them: tidemill blocks")
     if found.owner != desk.deployment:

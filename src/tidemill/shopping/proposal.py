@@ -1,6 +1,7 @@
 """What a person asks to buy, as an intent: an envelope around the offer they saw, with nothing of a plan in it.
 
-It lives the life of every other purchase. The same offer gives the same intent, so that asking twice buys once.
+It lives the life of every other purchase. Asking twice buys once: the same offer gives the same intent, and because
+EC2 sells the same block under ever new ids, one of the same kind at the same time is held against it too.
 """
 
 from __future__ import annotations
@@ -118,16 +119,21 @@ def attempts(platform: Platform, purchases: Iterable[PurchaseIntent], offer_id: 
     return found
 
 
-def stands_in_the_way(purchases: Iterable[PurchaseIntent], wanted: PurchaseIntent) -> PurchaseIntent | None:
-    """One like it that may have been bought, or is about to be: to buy beside it by mistake costs a block."""
+def stands_in_the_way(
+    purchases: Iterable[PurchaseIntent], wanted: PurchaseIntent, now: datetime
+) -> PurchaseIntent | None:
+    """One of its like that was bought, may have been, or is asked for: beside it by mistake costs a block.
+
+    In doubt it need only be of its type; otherwise it is of its type, count and zone. An extension moves no count:
+    there it is one of the same block, and only one in doubt.
+    """
     for one in purchases:
         alike = (one.envelope.instance_type, one.extends) == (wanted.envelope.instance_type, wanted.extends)
-        if (
-            one.id != wanted.id
-            and one.state in _IN_DOUBT
-            and alike
-            and _overlap(one.envelope, wanted.envelope)
-        ):
+        if one.id == wanted.id or not alike or not _overlap(one.envelope, wanted.envelope):
+            continue
+        if one.state in _IN_DOUBT:
+            return one
+        if not wanted.extends and is_live(one, now) and _same_size_and_place(one.envelope, wanted.envelope):
             return one
     return None
 
@@ -135,22 +141,65 @@ def stands_in_the_way(purchases: Iterable[PurchaseIntent], wanted: PurchaseInten
 _IN_DOUBT = (PurchaseState.SUBMITTED, PurchaseState.UNKNOWN)
 
 
+def held_already(blocks: Iterable[Reservation], wanted: PurchaseIntent) -> Reservation | None:
+    """A block of ours like the one that is wanted, whoever bought it. An extension is for a block we have."""
+    bound = wanted.envelope
+    for one in () if wanted.extends else blocks:
+        if (
+            (one.instance_type, one.count) == (bound.instance_type, bound.count)
+            and one.zone in bound.zones
+            and one.end is not None
+            and one.start < bound.earliest_end
+            and bound.earliest_start < one.end
+        ):
+            return one
+    return None
+
+
 def asks_for_the_same_time(
-    purchases: Iterable[PurchaseIntent], wanted: PurchaseIntent
+    purchases: Iterable[PurchaseIntent], wanted: PurchaseIntent, now: datetime
 ) -> PurchaseIntent | None:
     """An open intent, the engine's or a person's, for more time on the same block: EC2 sells one at a time."""
     for one in purchases:
-        if wanted.extends and one.extends == wanted.extends and one.id != wanted.id and one.state in OPEN:
+        same = bool(wanted.extends) and one.extends == wanted.extends and one.id != wanted.id
+        if same and one.state in OPEN and is_live(one, now):
             return one
     return None
+
+
+def lapsed(
+    purchases: Iterable[PurchaseIntent], wanted: PurchaseIntent, now: datetime
+) -> list[PurchaseIntent]:
+    """Those by hand that asked for the same and expired unanswered: nothing can come of them any more."""
+    return [
+        one
+        for one in purchases
+        if one.state in _NOT_SUBMITTED
+        and not one.plan
+        and expired(one, now)
+        and (one.envelope.instance_type, one.extends) == (wanted.envelope.instance_type, wanted.extends)
+        and _same_size_and_place(one.envelope, wanted.envelope)
+        and _overlap(one.envelope, wanted.envelope)
+    ]
+
+
+_NOT_SUBMITTED = (PurchaseState.PROPOSED, PurchaseState.APPROVED)
+
+
+def _same_size_and_place(one: Envelope, other: Envelope) -> bool:
+    """An envelope without zones may be bought in any."""
+    anywhere = not one.zones or not other.zones
+    return one.count == other.count and (anywhere or bool(set(one.zones) & set(other.zones)))
 
 
 def _overlap(one: Envelope, other: Envelope) -> bool:
     return one.earliest_start < other.earliest_end and other.earliest_start < one.earliest_end
 
 
-def is_live(intent: PurchaseIntent) -> bool:
-    """Bought, or may still be."""
+def is_live(intent: PurchaseIntent, now: datetime) -> bool:
+    """Bought, or may still be. What expired before it was submitted never will be."""
+    if intent.state in _NOT_SUBMITTED:
+        return not expired(intent, now)
     return intent.state in (*OPEN, PurchaseState.CONFIRMED)
 
 
