@@ -209,7 +209,7 @@ def test_the_proposer_cannot_approve(office: Office):
     intent = office.open().proposed()
     told = office("approve", intent, "--yes")
     assert told.code == 1
-    assert "tidemill-operator/you proposed it; somebody else must decide" in told.err
+    assert "user/you proposed it; somebody else must decide" in told.err
     assert "Approve it?" not in office("approve", intent, answer="y\n").err
     assert office.state(intent) == "proposed"
 
@@ -219,6 +219,32 @@ def test_two_different_people_where_the_platform_asks_for_two(office: Office):
     assert "has your yes; it waits for approval (1 of 2)" in office("approve", intent, "--yes", who="ana").out
     assert "has approved purchase" in office("approve", intent, "--yes", who="ana").err
     assert "is approved" in office("approve", intent, "--yes", who="bo").out
+
+
+@pytest.mark.requirement("CB-4")
+def test_two_session_names_of_one_role_are_not_two_people(office: Office):
+    role = "arn:aws:sts::123456789012:assumed-role/tidemill-operator"
+    intent = office.open(mode="two").proposed()
+    assert office("approve", intent, "--yes", who=f"{role}/ana-1").code == 0
+    told = office("approve", intent, "--yes", who=f"{role}/ana-2")
+    assert (told.code, "a session name proves nobody" in told.err) == (1, True)
+    assert "(1 of 2)" in office("buy", intent, "--yes").err
+
+
+def test_what_was_approved_can_be_refused_before_it_is_bought(office: Office):
+    intent = office.open().approved()
+    assert office("approve", intent, "--refuse", "--note", "too dear", who="bo").code == 0
+    assert "is refused; there is nothing left to buy" in office("buy", intent, "--yes").err
+
+
+def test_what_is_approved_too_little_by_now_waits_again(office: Office):
+    intent = office.open().approved()
+    assert office("approve", "--json").json["waiting"] == []
+    office.write(mode="two")
+    (row,) = office("approve", "--json").json["waiting"]
+    assert (row["id"], row["waits_for"]) == (intent, "it waits for approval (1 of 2)")
+    assert "is approved" in office("approve", intent, "--yes", who="bo").out
+    assert office("buy", intent, "--yes").code == 0
 
 
 def test_only_approvers_approve(office: Office):
@@ -257,6 +283,7 @@ def test_an_expired_proposal_can_neither_be_approved_nor_bought(office: Office):
     late, ready = office.proposed(), office.approved(P5, "--count", "1", "--start", "2026-11-30")
     office.wait("25h")
     assert "has expired" in office("approve", late, "--yes", who="ana").err
+    assert office("approve", late, "--refuse", who="ana").code == 0
     told = office("buy", ready, "--yes")
     assert told.code == 1
     assert "has expired and cannot be bought" in told.err

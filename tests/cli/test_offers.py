@@ -41,7 +41,7 @@ def test_people_see_the_fee_and_the_price_beside_on_demand(office: Office):
     assert all(word in first for word in (P5, "us-east-1", "168", "$", "-3"))
     assert "On-demand prices of 2026-" in told.out
     assert "SIMULATED AWS" in told.err
-    assert "account 123456789012, assumed-role/tidemill-operator/you, us-east-1" in told.err
+    assert "account 123456789012, user/you, us-east-1" in told.err
 
 
 @pytest.mark.requirement("CB-15")

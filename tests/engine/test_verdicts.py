@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.decide.builders import NOW
 from tests.decide.purchases import buying, intent
 from tests.engine.ports import Hands
+from tidemill.decide.blocks.granted import not_granted
 from tidemill.errors import Refused
+from tidemill.spec.principal import principal
 from tidemill.store.memory import MemoryLedger
-from tidemill.store.verdicts import give_verdict
-from tidemill.world import PurchaseIntent, PurchaseState
+from tidemill.store.verdicts import decided, give_verdict
+from tidemill.world import PurchaseIntent, PurchaseState, Verdict
 
 pytestmark = pytest.mark.requirement("CB-4")
 
@@ -23,13 +27,15 @@ class Desk:
         self.ledger = MemoryLedger(Hands())
         self.ledger.propose(intent())
 
+        self.at = NOW
+
     @property
     def proposal(self) -> PurchaseIntent:
         (one,) = self.ledger.purchases()
         return one
 
     def says(self, who: str, *, approved: bool) -> PurchaseState:
-        give_verdict(self.ledger, self.platform, self.proposal, who=who, approved=approved, at=NOW)
+        give_verdict(self.ledger, self.platform, self.proposal, who=who, approved=approved, at=self.at)
         return self.proposal.state
 
 
@@ -60,3 +66,100 @@ def test_an_approver_may_think_again_while_it_is_open():
     desk = Desk("two", "ana", "ben")
     desk.says("ana", approved=True)
     assert desk.says("ana", approved=False) is PurchaseState.REFUSED
+
+
+def test_what_is_approved_can_still_be_refused_until_it_is_submitted():
+    desk = Desk("one")
+    assert desk.says("ana", approved=True) is PurchaseState.APPROVED
+    with pytest.raises(Refused, match="is approved already; until it is submitted a no is still taken"):
+        desk.says("ben", approved=True)
+    assert desk.says("ben", approved=False) is PurchaseState.REFUSED
+    with pytest.raises(Refused, match="only a proposed or approved one can be decided on"):
+        desk.says("ana", approved=False)
+
+
+def test_a_no_is_taken_from_what_has_expired_and_a_yes_is_not():
+    desk = Desk("one")
+    desk.at = intent().envelope.expires_at
+    with pytest.raises(Refused, match="has expired"):
+        desk.says("ana", approved=True)
+    assert desk.says("ana", approved=False) is PurchaseState.REFUSED
+
+
+def test_what_the_policy_of_today_finds_too_little_takes_another_yes():
+    desk = Desk("one")
+    desk.says("ana", approved=True)
+    desk.platform = buying("two").platform
+    assert desk.says("ben", approved=True) is PurchaseState.APPROVED
+    assert len(desk.proposal.verdicts) == 2
+    assert not_granted(desk.platform, desk.proposal) is None
+
+
+def test_what_was_spent_this_month_counts_when_somebody_decides():
+    """Inside what the policy buys by itself, had nothing been bought: then one of two yeses would do."""
+    fee_usd = intent().envelope.max_fee_usd
+    desk = Desk("auto")
+    limits = {"autoMaxFeeUsd": fee_usd, "autoMonthlyUsd": fee_usd}
+    desk.platform = buying("auto", approval=limits, budget={"perPurchaseUsd": 1, "monthlyUsd": 1}).platform
+    word = Verdict("ana", NOW, approved=True)
+    small = replace(desk.proposal, state=PurchaseState.APPROVED)
+    with pytest.raises(Refused, match="is approved already"):
+        decided(desk.platform, small, word, desk.ledger.spending(NOW))
+    bought = replace(intent(), id="tp-0", state=PurchaseState.CONFIRMED, state_at=NOW, fee_usd=fee_usd)
+    desk.ledger.propose(bought)
+    assert decided(desk.platform, small, word, desk.ledger.spending(NOW)).verdicts == (word,)
+
+
+# --- who is one person --------------------------------------------------------------------------------
+
+ROLE = "arn:aws:sts::123456789012:assumed-role/tidemill-operator"
+CENTRE = "arn:aws:sts::123456789012:assumed-role/AWSReservedSSO_Finance_0123456789abcdef"
+
+
+def test_two_sessions_of_one_role_are_one_person():
+    desk = Desk("two")
+    desk.says(f"{ROLE}/ana-1", approved=True)
+    with pytest.raises(Refused, match="a session name proves nobody"):
+        desk.says(f"{ROLE}/ana-2", approved=True)
+    assert desk.says(f"{CENTRE}/ben", approved=True) is PurchaseState.APPROVED
+
+
+def test_the_proposer_in_another_session_is_still_the_proposer():
+    desk = Desk("one")
+    desk.ledger = MemoryLedger(Hands())
+    desk.ledger.propose(replace(intent(), proposer=f"{ROLE}/you"))
+    with pytest.raises(
+        Refused, match=r"proposed it in another session of .*tidemill-operator; somebody else"
+    ):
+        desk.says(f"{ROLE}/not-you", approved=True)
+
+
+def test_sessions_count_where_the_platform_says_that_they_are_proved():
+    desk = Desk("two")
+    desk.platform = buying("two", approval={"sessionsAreProved": True}).platform
+    desk.says(f"{ROLE}/ana", approved=True)
+    assert desk.says(f"{ROLE}/ben", approved=True) is PurchaseState.APPROVED
+
+
+def test_words_given_before_are_counted_by_person_too():
+    given = tuple(Verdict(f"{ROLE}/ana-{number}", NOW, True) for number in (1, 2))
+    platform = buying("two").platform
+    assert not_granted(platform, replace(intent(), verdicts=given)) == "it waits for approval (1 of 2)"
+    mine = replace(intent(), proposer=f"{ROLE}/you", verdicts=given)
+    assert not_granted(platform, mine) == "it waits for approval (0 of 2)"
+
+
+@pytest.mark.parametrize(
+    ("arn", "who"),
+    [
+        ("ana", "ana"),
+        ("arn:aws:iam::123456789012:user/ana", "arn:aws:iam::123456789012:user/ana"),
+        (f"{ROLE}/ana", ROLE),
+        (f"{CENTRE}/ana@example.com", f"{CENTRE}/ana@example.com"),
+        ("arn:aws:sts::123456789012:federated-user/ana", "arn:aws:sts::123456789012:federated-user"),
+        ("arn:aws-us-gov:sts::1:assumed-role/r/s", "arn:aws-us-gov:sts::1:assumed-role/r"),
+    ],
+)
+def test_a_person_is_what_they_could_not_choose_themselves(arn, who):
+    assert principal(arn) == who
+    assert principal(arn, sessions_are_proved=True) == arn

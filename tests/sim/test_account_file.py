@@ -162,12 +162,12 @@ def test_time_runs_with_the_wall_and_never_back(path: Path, wall: Wall):
     assert SimAccount(path, catalog.load(), wall).now() == bought_at
 
 
-def test_a_caller_is_an_arn_or_a_short_name_with_the_operators_role(path: Path, process: Open, wall: Wall):
+def test_a_caller_is_an_arn_or_the_short_name_of_a_user(path: Path, process: Open, wall: Wall):
     arn = "arn:aws:sts::123456789012:assumed-role/finance/bo"
     assert SimAccount(path, catalog.load(), wall, caller=arn).identity() == arn
-    role = "arn:aws:sts::123456789012:assumed-role/tidemill-operator"
-    assert SimAccount(path, catalog.load(), wall, caller="ana").identity() == f"{role}/ana"
-    assert process().identity() == f"{role}/you"
+    users = "arn:aws:iam::123456789012:user"
+    assert SimAccount(path, catalog.load(), wall, caller="ana").identity() == f"{users}/ana"
+    assert process().identity() == f"{users}/you"
 
 
 def test_a_file_of_something_else_is_refused(path: Path, wall: Wall):

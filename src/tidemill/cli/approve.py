@@ -13,12 +13,10 @@ from tidemill.cli.desk import JSON, YES, Desk, at_the_desk
 from tidemill.cli.tables import console, table
 from tidemill.decide.blocks.granted import not_granted
 from tidemill.errors import Refused, SpecError
-from tidemill.ports import Ledger
 from tidemill.shopping.proposal import expired
-from tidemill.store.memory import MemoryLedger
 from tidemill.store.rows import document
-from tidemill.store.verdicts import give_verdict
-from tidemill.world import PurchaseIntent, PurchaseState
+from tidemill.store.verdicts import decided, give_verdict
+from tidemill.world import PurchaseIntent, PurchaseState, Verdict
 
 
 @click.command(short_help="Approve or refuse proposed purchases.")
@@ -40,22 +38,23 @@ def approve(
 ) -> None:
     """Approve INTENT… (tp-…), or refuse it; without any, list those that wait.
 
-    An approval binds what is shown: type, count, window, zones and the highest fee, until it expires. Your identity
-    is what AWS says it is; whoever proposed a purchase cannot approve it.
+    An approval binds what is shown: type, count, window, zones and the highest fee, until it expires. A no is taken
+    until it is submitted, from an approved one too. Your identity is what AWS says it is; whoever proposed a purchase
+    cannot approve it, and sessions of one role count as one person.
     """
     if not intent_ids:
         _list(desk, as_json)
         return
-    decided, failed = [], False
+    made, failed = [], False
     for intent_id in dict.fromkeys(intent_ids):
         try:
-            decided.append(_decide(desk, intent_id, approved=not refuse, note=note, yes=yes))
+            made.append(_decide(desk, intent_id, approved=not refuse, note=note, yes=yes))
         except (Refused, SpecError) as error:
             if len(intent_ids) == 1:
                 raise
             failed = True
             click.echo(f"error: {error}", err=True)
-    _tell(desk, decided, as_json)
+    _tell(desk, made, as_json)
     if failed:
         ctx.exit(1)
 
@@ -66,26 +65,23 @@ def _decide(desk: Desk, intent_id: str, *, approved: bool, note: str, yes: bool)
         click.echo(line, err=True)
     click.echo(f"You are {desk.who}.", err=True)
 
-    def say(ledger: Ledger) -> PurchaseIntent:
-        return give_verdict(
-            ledger, desk.spec.platform, intent, who=desk.who, approved=approved, at=desk.now(), note=note
-        )
-
-    # On a copy first: whoever may not decide is told before being asked, not after.
-    copy = MemoryLedger(desk.clock, desk.deployment)
-    copy.propose(intent)
-    say(copy)
+    # Beforehand: whoever may not decide is told before being asked, not after.
+    now = desk.now()
+    verdict = Verdict(desk.who, now, approved, note)
+    decided(desk.spec.platform, intent, verdict, desk.ledger.spending(now))
     if approved and not confirmed("Approve it?", yes=yes):
         raise Refused("you said neither yes nor no: nothing was written down; --refuse says no")
-    return say(desk.ledger)
+    return give_verdict(
+        desk.ledger, desk.spec.platform, intent, who=desk.who, approved=approved, at=desk.now(), note=note
+    )
 
 
-def _tell(desk: Desk, decided: list[PurchaseIntent], as_json: bool) -> None:
+def _tell(desk: Desk, made: list[PurchaseIntent], as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps({"purchases": [document(one) for one in decided]}, indent=2))
+        click.echo(json.dumps({"purchases": [document(one) for one in made]}, indent=2))
         return
-    for one in decided:
-        if one.state is PurchaseState.APPROVED:
+    for one in made:
+        if one.state is PurchaseState.APPROVED and _is_granted(desk, one):
             click.echo(f"{one.id} is approved. The engine buys it, or you do: tidemill buy {one.id}")
         elif one.state is PurchaseState.REFUSED:
             click.echo(f"{one.id} is refused.")
@@ -97,7 +93,7 @@ def _tell(desk: Desk, decided: list[PurchaseIntent], as_json: bool) -> None:
 
 
 def _list(desk: Desk, as_json: bool) -> None:
-    waiting = [one for one in desk.ledger.purchases() if one.state is PurchaseState.PROPOSED]
+    waiting = [one for one in desk.ledger.purchases() if _waits(desk, one)]
     if as_json:
         click.echo(json.dumps({"waiting": [_row(desk, one) for one in waiting]}, indent=2))
         return
@@ -120,6 +116,16 @@ def _list(desk: Desk, as_json: bool) -> None:
 
 def _row(desk: Desk, intent: PurchaseIntent) -> dict[str, Any]:
     return {**document(intent), "waits_for": _waits_for(desk, intent)}
+
+
+def _waits(desk: Desk, intent: PurchaseIntent) -> bool:
+    """Also what was approved once, and is not enough for the policy of today."""
+    approved = intent.state is PurchaseState.APPROVED
+    return intent.state is PurchaseState.PROPOSED or (approved and not _is_granted(desk, intent))
+
+
+def _is_granted(desk: Desk, intent: PurchaseIntent) -> bool:
+    return not_granted(desk.spec.platform, intent, desk.ledger.spending(desk.now())) is None
 
 
 def _waits_for(desk: Desk, intent: PurchaseIntent) -> str:

@@ -84,7 +84,7 @@ class SimAccount:
         if self._caller.startswith("arn:"):
             return self._caller
         with self._file.open() as story:
-            return f"arn:aws:sts::{story.account}:assumed-role/tidemill-operator/{self._caller or 'you'}"
+            return f"arn:aws:iam::{story.account}:user/{self._caller or 'you'}"
 
     def story(self) -> Story:
         with self._file.open() as story:

@@ -59,7 +59,11 @@ class Approval(Model):
     """Only propose; buy when one or two people approved; or buy by itself up to `autoMaxFeeUsd`. Never beyond the
     budget."""
     approvers: tuple[str, ...] = ()
-    """Proved identities that may approve. Empty: anyone with the approver role, never the proposer alone."""
+    """Identities that may approve, as AWS names them (`aws sts get-caller-identity`). Empty: whoever may write to the
+    ledger. Never the proposer, listed or not."""
+    sessions_are_proved: bool = False
+    """Whether the session name of an assumed role proves a person: only where your trust policy or identity provider
+    sets it. Without it all sessions of a role count as one person, those of IAM Identity Center apart."""
     two_above_usd: Count | None = Field(default=None, ge=0)
     """Fees above this need two people, whatever the mode."""
     auto_max_fee_usd: Count = Field(default=0, ge=0)
@@ -67,7 +71,7 @@ class Approval(Model):
     auto_monthly_usd: Count | None = Field(default=None, ge=0)
     """With mode auto: once the fees of a calendar month (UTC) would pass this, a person is needed again."""
     expires_after: Duration = timedelta(hours=24)
-    """An approval older than this is void."""
+    """A proposal that is not bought this long after it was made is void, approved or not."""
 
 
 class PlatformSpec(Model):

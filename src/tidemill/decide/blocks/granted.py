@@ -7,6 +7,7 @@ window can only lower them.
 from __future__ import annotations
 
 from tidemill.spec.models import Approval, CapacityPlan, DemandWindow, Platform
+from tidemill.spec.principal import principal
 from tidemill.world import PurchaseIntent, Spending
 
 # Head-room of an envelope over the offer seen: prices move between proposal and approval.
@@ -24,12 +25,11 @@ def not_granted(
     if policy.mode == "auto" and _is_small(policy, fee_usd, spending):
         return None
     yes = {
-        verdict.who
+        principal(verdict.who, sessions_are_proved=policy.sessions_are_proved)
         for verdict in intent.verdicts
-        if verdict.approved
-        and verdict.who != intent.proposer
-        and (not policy.approvers or verdict.who in policy.approvers)
+        if verdict.approved and (not policy.approvers or verdict.who in policy.approvers)
     }
+    yes.discard(principal(intent.proposer, sessions_are_proved=policy.sessions_are_proved))
     needed = approvals_needed(policy, fee_usd)
     return f"it waits for approval ({len(yes)} of {needed})" if len(yes) < needed else None
 
