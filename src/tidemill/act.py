@@ -73,7 +73,8 @@ class Actor:
             case SettlePurchase(intent, outcome, ids, fee_usd, reason):
                 settled = replace(
                     intent, state=(state := PurchaseState(outcome)),
-                    state_at=intent.state_at if state is intent.state else self._clock.now(),
+                    # Found: its money left when it was submitted, which may have been in another month.
+                    state_at=intent.state_at if state is PurchaseState.CONFIRMED else self._clock.now(),
                     reservation_ids=ids, fee_usd=fee_usd, note=reason,
                 )  # fmt: skip
                 self._ledger.advance(intent, settled)

@@ -100,6 +100,14 @@ class PurchaseIntent:
 
 
 @dataclass(frozen=True, slots=True)
+class Caps:
+    """What a submit may bring this month's money to; the second one binds fees alone, and only what nobody approved."""
+
+    month_usd: int
+    auto_month_usd: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class BlockHours:
     """Accelerator hours of a block: those a team's pods had, or, on the line without a team, all there were."""
 

@@ -6,19 +6,20 @@ written down as such, and never resolved by calling again. Neither call of EC2 t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from tidemill.decide.blocks.demand import promised, still_missing, window_of, with_offer
-from tidemill.decide.blocks.granted import fee_to_approve_usd, not_granted, over_budget
-from tidemill.errors import NoCapacity, OutcomeUnknown, Refused, TidemillError
+from tidemill.decide.blocks.demand import LIVE, promised, still_missing, window_of, would_help
+from tidemill.decide.blocks.granted import fee_to_approve_usd, lowest, not_granted, over_budget
+from tidemill.errors import NoCapacity, OutcomeUnknown, PortError, Refused, Throttled
 from tidemill.observe import ours
 from tidemill.ports import Clock, Cloud, Ledger
 from tidemill.spec import Spec, names
 from tidemill.spec.units import format_instant
 from tidemill.world import (
+    Caps,
     Envelope,
     ExtensionOffer,
     ExtensionQuery,
@@ -68,7 +69,23 @@ class Buyer:
     # --- buying -------------------------------------------------------------------------------------
 
     def submit(self, intent: PurchaseIntent) -> str:
-        """Buy what was approved. Refused or NoCapacity: nothing was bought; OutcomeUnknown: it may have been."""
+        """Buy what was approved. Refused or NoCapacity: nothing was bought; OutcomeUnknown: it may have been.
+
+        A no is written down, so that it is not asked for again at every tick.
+        """
+        try:
+            return self._submit(intent)
+        except (Refused, NoCapacity) as no:
+            self._write_down(intent, str(no))
+            raise
+
+    def _write_down(self, intent: PurchaseIntent, no: str) -> None:
+        held = next((one for one in self._ledger.purchases() if one.id == intent.id), None)
+        waits = (PurchaseState.PROPOSED, PurchaseState.APPROVED)
+        if held is not None and held.state in waits and held == intent:
+            self._move(held, held.state, note=f"not bought: {no}")
+
+    def _submit(self, intent: PurchaseIntent) -> str:
         self._check_the_ledger()
         if self._clock.now() >= intent.envelope.expires_at:
             raise Refused(f"the approval of {intent.id} expired {format_instant(intent.envelope.expires_at)}")
@@ -78,15 +95,31 @@ class Buyer:
         if lacks == 0:
             self._move(intent, PurchaseState.VOIDED, note="its demand is covered by now")
             return "not bought: its demand is covered by now"
-        fitting = [one for one in self._fitting(intent) if self._helps(one, intent, shown, lacks)]
+        now = self._clock.now()
+        fitting = [
+            one
+            for one in self._fitting(intent)
+            if not intent.plan or would_help(self._spec, shown, one, intent, now)
+        ]
         offer = self._best_offer(intent, fitting)
         self._check_the_money(intent, offer.fee_usd)
         if intent.state is PurchaseState.PROPOSED:
             intent = self._move(intent, PurchaseState.APPROVED, note="inside what the policy buys by itself")
-        submitted = self._move(
-            intent, PurchaseState.SUBMITTED, fee_usd=offer.fee_usd, offer_id=offer.id, note=_named(offer)
-        )
+        submitted = replace(
+            intent, state=PurchaseState.SUBMITTED, state_at=self._clock.now(), fee_usd=offer.fee_usd,
+            offer_id=offer.id, note=_named(offer),
+        )  # fmt: skip
+        self._ledger.advance(intent, submitted, caps=self._caps(intent))
         return self._call(submitted, offer)
+
+    def _caps(self, intent: PurchaseIntent) -> Caps:
+        """Checked again by the ledger in the very write: two who buy at once must not each find the budget unspent."""
+        platform, plan = self._spec.platform, self._spec.plans.get(intent.plan)
+        own = plan.spec.budget if plan is not None else None
+        month_usd = lowest(platform.spec.budget.monthly_usd, own.monthly_usd if own else 0)
+        unasked = not_granted(platform, replace(intent, verdicts=())) is None
+        granted = platform.spec.approval.mode != "auto" or not unasked
+        return Caps(month_usd, None if granted else platform.spec.approval.auto_monthly_usd)
 
     def _check_the_ledger(self) -> None:
         """What is bought from a ledger that forgets, or that another platform keeps, is bought twice."""
@@ -108,27 +141,37 @@ class Buyer:
     def _shown(self, intent: PurchaseIntent) -> list[Reservation]:
         """What AWS shows now, and what else is under way: somebody else may have bought meanwhile."""
         mine, purchases = self._spec.platform.spec.deployment, self._ledger.purchases()
-        shown = ours(self._cloud.reservations(), purchases, self._ledger.adoptions(), mine)
-        return promised(shown, purchases, mine, but=intent.id)
-
-    def _helps(
-        self, offer: Offer | ExtensionOffer, intent: PurchaseIntent, shown: Iterable[Reservation], lacks: int
-    ) -> bool:
-        """What leaves its demand as short as before would be followed by another purchase, and another."""
-        if not intent.plan:
-            return True
-        after = with_offer(shown, offer, self._spec.platform.spec.deployment, intent.pool)
-        return still_missing(self._spec, after, intent, self._clock.now()) < lacks
+        listed, adoptions = self._cloud.reservations(), self._ledger.adoptions()
+        known = {one.id for one in purchases} | {one.reservation_id for one in adoptions}
+        strange = sorted(
+            one.id
+            for one in listed
+            if one.owner == mine
+            and one.intent_id
+            and not {one.id, one.intent_id} & known
+            and one.state in LIVE
+        )
+        if strange:
+            raise Refused(
+                f"{', '.join(strange)} were bought for {mine!r} from another ledger than this one: use that one, or"
+                " make this one whole with `tidemill ledger rebuild`"
+            )
+        shown = ours(listed, purchases, adoptions, mine)
+        return promised(shown, purchases, mine, but=intent.id, firm=True)
 
     def _call(self, submitted: PurchaseIntent, offer: Offer | ExtensionOffer) -> str:
         try:
             ids, fee_usd = self._purchase(submitted, offer)
-        except OutcomeUnknown:
-            self._move(submitted, PurchaseState.UNKNOWN, note="the call's outcome is unknown")
-            raise
-        except TidemillError as error:  # a definite no; whatever else is raised may have bought it
+        except (
+            NoCapacity,
+            Refused,
+            Throttled,
+        ) as error:  # a definite no; whatever else is raised may have bought it
             self._move(submitted, PurchaseState.APPROVED, fee_usd=0, note=f"not bought: {error}")
             raise
+        except PortError as error:
+            self._move(submitted, PurchaseState.UNKNOWN, note="the call's outcome is unknown")
+            raise OutcomeUnknown(str(error)) from error
         self._move(submitted, PurchaseState.CONFIRMED, reservation_ids=ids, fee_usd=fee_usd, note="")
         what = "extended" if submitted.extends else "bought"
         return f"{what} {', '.join(ids)} for ${fee_usd:,}"
@@ -157,15 +200,16 @@ class Buyer:
         """Offers vanish, so they are searched again. None inside the envelope, but dearer ones: back to approval."""
         inside = [offer for offer in fitting if offer.fee_usd <= intent.envelope.max_fee_usd]
         if inside:
-            return min(inside, key=lambda offer: (offer.fee_usd, offer.start, offer.id))
+            # A day's wait may be worth a lower fee; what is needed now is not put off for longer.
+            soonest = min(offer.start for offer in inside)
+            soon = [offer for offer in inside if offer.start <= soonest + GRID_STEP]
+            return min(soon, key=lambda offer: (offer.fee_usd, offer.start, offer.id))
         note = "no offer inside its envelope"
         if intent.state is PurchaseState.APPROVED and fitting:
             cheapest_usd = min(offer.fee_usd for offer in fitting)
             note = f"only sold from ${cheapest_usd:,} by now, above its envelope: it needs another approval"
             envelope = self._wider(intent, cheapest_usd)
             self._move(intent, PurchaseState.PROPOSED, envelope=envelope, verdicts=(), note=note)
-        elif intent.state is PurchaseState.APPROVED:
-            self._move(intent, PurchaseState.APPROVED, note=note)
         raise NoCapacity(note)
 
     def _wider(self, intent: PurchaseIntent, fee_usd: int) -> Envelope:

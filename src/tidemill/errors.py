@@ -3,7 +3,8 @@
     TidemillError
     ├── SpecError            the user's: the documents or the command line say something impossible
     ├── PortError            what a port may raise; `act` turns each into an Outcome
-    │   ├── Retryable        it may work later: throttling, time-outs before commit, 5xx
+    │   ├── Retryable        it may work later: time-outs before commit, 5xx
+    │   │   ├── Throttled        turned away at the door: certainly nothing happened
     │   │   └── OutcomeUnknown   the call may have happened: look before anything is tried again
     │   ├── NoCapacity       this source cannot give it now: back off from the source, try the next
     │   └── Gone             what was to be changed is no longer there: already done
@@ -28,6 +29,10 @@ class PortError(TidemillError):
 
 class Retryable(PortError):
     """Nothing happened, and the same call may succeed later."""
+
+
+class Throttled(Retryable):
+    """Too many calls: this one was not even looked at."""
 
 
 class OutcomeUnknown(Retryable):
@@ -61,6 +66,6 @@ class InvariantViolated(TidemillError):
 
 
 def label(error: BaseException) -> str:
-    """The metric label of an error: its class name in kebab case."""
-    name = type(error).__name__
+    """The metric label of an error: its class name in kebab case. Being throttled is one way to be retryable."""
+    name = "Retryable" if isinstance(error, Throttled) else type(error).__name__
     return "".join(f"-{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))

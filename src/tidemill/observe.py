@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
+from tidemill.decide.blocks.demand import LIVE
+from tidemill.decide.blocks.life import MAY_COST
 from tidemill.errors import PortError
 from tidemill.overheads import Overheads
 from tidemill.ports import Clock, Cloud, Cluster, ClusterView, Ledger
@@ -29,6 +32,9 @@ from tidemill.world import (
     World,
 )
 
+# A list that leaves out a block for longer than this is believed.
+BELIEVED_FOR = timedelta(hours=1)
+
 
 @dataclass(frozen=True, slots=True)
 class _Books:
@@ -45,7 +51,7 @@ def ours(
     deployment: str,
 ) -> tuple[Reservation, ...]:
     """Ours is what the ledger bought or adopted. A tag alone says nothing: anybody may write one (CB-17)."""
-    bought = {one.id for one in purchases}
+    bought = {one.id for one in purchases if one.offer_id or one.state in MAY_COST}  # ever submitted
     taken_in = {one.reservation_id: one for one in adoptions}
     once = {one.id: one for one in reservations}  # a list read in pages can show one twice
     return tuple(
@@ -87,6 +93,7 @@ class Observer:
         self._ours_from: tuple[Sequence[Reservation], tuple[PurchaseIntent, ...], tuple[Adoption, ...]] | None
         self._ours_from = None
         self._ours: tuple[Reservation, ...] = ()
+        self._lives: dict[str, tuple[datetime, Reservation]] = {}  # when each was last shown
         self._joined_from: tuple[object, object] = (None, None)
         self._guarded_from: tuple[object, object] = (None, None)
         self._budgets: tuple[DisruptionBudget, ...] = ()
@@ -128,7 +135,8 @@ class Observer:
     def _read_cloud(self) -> bool:
         try:
             read = self._cloud.reservations(), self._cloud.instances(), self._cloud.extensions()
-            self._reservations, self._instances, self._extensions = read
+            self._instances, self._extensions = read[1:]
+            self._reservations = self._with_missing(read[0])
         except PortError:
             if self._instances is None:
                 raise
@@ -146,6 +154,24 @@ class Observer:
                 raise
             return False
         return True
+
+    def _with_missing(self, listed: Sequence[Reservation]) -> Sequence[Reservation]:
+        """A block does not vanish: one that lives and is missing from a list is there, and the list is wrong."""
+        now = self._clock.now()
+        for one in listed:
+            if one.state in LIVE and (one.end is None or now < one.end):
+                self._lives[one.id] = now, one
+            else:
+                self._lives.pop(one.id, None)
+        shown = {one.id for one in listed}
+        if self._lives.keys() <= shown:
+            return listed
+        self._lives = {
+            id_: seen
+            for id_, seen in self._lives.items()
+            if now - seen[0] < BELIEVED_FOR and (seen[1].end is None or now < seen[1].end)
+        }
+        return (*listed, *(one for id_, (_, one) in self._lives.items() if id_ not in shown))
 
     def _claim(self) -> tuple[Reservation, ...]:
         """The same tuple as long as nothing about it changed."""

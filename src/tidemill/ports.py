@@ -19,6 +19,7 @@ from tidemill.alerts import Alert, Delivery, Raised
 from tidemill.world import (
     Adoption,
     BlockHours,
+    Caps,
     CostLine,
     DisruptionBudget,
     Extension,
@@ -60,7 +61,8 @@ class Cloud(Protocol):
         ...
 
     def purchase(self, offer_id: str, tags: Pairs) -> Sequence[Reservation]:
-        """Buy. Not idempotent, never retried. NoCapacity: the offer is gone. OutcomeUnknown: it may be bought."""
+        """Buy. Not idempotent, never retried. NoCapacity: the offer is gone; Refused and Throttled: certainly nothing
+        was bought. Whatever else is raised, a plain Retryable too, may have bought it."""
         ...
 
     def search_extensions(self, query: ExtensionQuery) -> Sequence[ExtensionOffer]:
@@ -197,8 +199,11 @@ class Ledger(Protocol):
         """Insert; nothing happens if the id is known."""
         ...
 
-    def advance(self, before: PurchaseIntent, after: PurchaseIntent) -> None:
-        """Replace `before` by `after` if its state and verdicts are still those of `before`; else Refused."""
+    def advance(self, before: PurchaseIntent, after: PurchaseIntent, *, caps: Caps | None = None) -> None:
+        """Replace `before` by `after` if its state and verdicts are still those of `before`; else Refused.
+
+        `caps`: also Refused, in the same transaction, if its fee would bring the month over them.
+        """
         ...
 
     def adopt(self, adoption: Adoption) -> None:

@@ -20,6 +20,7 @@ from tidemill.books import NOTHING_SPENT
 from tidemill.books import Adoption as Adoption
 from tidemill.books import BlockHours as BlockHours
 from tidemill.books import BlockUse as BlockUse
+from tidemill.books import Caps as Caps
 from tidemill.books import CostLine as CostLine
 from tidemill.books import Envelope as Envelope
 from tidemill.books import LaunchIntent as LaunchIntent

@@ -13,7 +13,7 @@ from tests.engine.ports import Hands
 from tidemill.errors import Refused
 from tidemill.ports import Ledger
 from tidemill.store.memory import MemoryLedger
-from tidemill.world import Adoption, BlockHours, CostLine, LaunchState, PurchaseState, SourceKind
+from tidemill.world import Adoption, BlockHours, Caps, CostLine, LaunchState, PurchaseState, SourceKind
 
 KEY = ("g6", SourceKind.ON_DEMAND)
 
@@ -224,3 +224,26 @@ def test_accelerator_hours_are_kept_by_block_pool_and_team(ledger: Ledger):
     more = replace(used, used_h=13.25)
     ledger.write_block_hours((more,))
     assert ledger.block_hours() == (held, more)
+
+
+@pytest.mark.requirement("CB-4")
+@pytest.mark.parametrize(
+    ("caps", "refused"),
+    [
+        (Caps(100_000), False),
+        (Caps(44_999), True),
+        (Caps(100_000, 45_000), False),
+        (Caps(100_000, 44_999), True),
+    ],
+)
+def test_a_submit_over_the_caps_is_refused_in_the_very_write(ledger: Ledger, caps: Caps, refused: bool):
+    ledger.propose(intent("confirmed", id="tp-a", fee_usd=20_000, state_at=NOW))
+    approved = intent("approved")
+    ledger.propose(approved)
+    submitted = replace(approved, state=PurchaseState.SUBMITTED, state_at=NOW, fee_usd=25_000)
+    if refused:
+        with pytest.raises(Refused, match="month"):
+            ledger.advance(approved, submitted, caps=caps)
+    else:
+        ledger.advance(approved, submitted, caps=caps)
+    assert ledger.purchases()[1].state is (PurchaseState.APPROVED if refused else PurchaseState.SUBMITTED)

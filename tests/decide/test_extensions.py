@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.decide.builders import NOW, ago, ahead, block, of, plan, world
-from tests.decide.purchases import buying, intent
+from tests.decide.purchases import buying, intent, offer
 from tidemill.decide import decide
 from tidemill.plan import ProposePurchase, SearchExtensions, SearchOffers, SettlePurchase, SubmitPurchase
 from tidemill.spec import Spec
@@ -19,6 +19,8 @@ from tidemill.world import (
     ExtensionQuery,
     ExtensionSearch,
     ExtensionState,
+    Offer,
+    OfferSearch,
     PurchaseIntent,
     Reservation,
     ReservationState,
@@ -35,6 +37,13 @@ def offered(fee_usd: int = 9_000, at: datetime = NOW) -> ExtensionSearch:
     return ExtensionSearch(
         FOUR_DAYS, at, (ExtensionOffer("cbe-1", "cr-1", ahead("5d"), ahead("9d"), fee_usd),)
     )
+
+
+def none_sold(*offers: Offer) -> OfferSearch:
+    """EC2's answer to what would be asked for a new block; by default it has none."""
+    without = buying(document=plan(extend={"policy": "never"}))
+    (action,) = of(decide(without, world(SHORT)), SearchOffers)
+    return OfferSearch(action.query, NOW, offers)
 
 
 def asks(documents: Spec, *things: object, **fields: object) -> list[str]:
@@ -67,12 +76,45 @@ def test_more_time_is_asked_for_before_a_new_block():
 
 
 def test_an_offer_of_more_time_is_proposed_as_an_envelope_around_it():
-    (action,) = of(decide(buying(), world(SHORT, extension_searches=(offered(),))), ProposePurchase)
+    seen = world(SHORT, none_sold(), extension_searches=(offered(),))
+    (action,) = of(decide(buying(), seen), ProposePurchase)
     wanted = action.intent
     assert (wanted.extends, wanted.envelope.count, wanted.envelope.max_fee_usd) == ("cr-1", 4, 9_900)
     assert (wanted.envelope.latest_start, wanted.envelope.earliest_end) == (ahead("5d"), ahead("9d"))
     # EC2 takes none in the last hour, so no approval is worth anything then.
     assert wanted.envelope.expires_at <= ahead("5d") - timedelta(hours=1)
+
+
+def test_the_price_of_a_new_block_is_asked_for_before_more_time_is_proposed():
+    assert asks(buying(), SHORT, extension_searches=(offered(),)) == ["SearchOffers"]
+
+
+@pytest.mark.parametrize(("fee_usd", "extends"), [(7_300, "cr-1"), (7_100, "")])
+def test_more_time_may_cost_a_quarter_more_than_a_new_block_and_no_more(fee_usd: int, extends: str):
+    """It is $9,000; nothing boots and nothing moves for it, and that is worth something, not anything."""
+    new = offer(start=ahead("4d23h30m"), end=ahead("9d23h30m"), fee_usd=fee_usd)
+    seen = world(SHORT, none_sold(new), extension_searches=(offered(),))
+    (action,) = of(decide(buying(), seen), ProposePurchase)
+    assert action.intent.extends == extends
+
+
+def test_only_the_gap_is_bought_and_not_the_whole_window():
+    """The block there serves three of the seven days: a new one starts where it ends."""
+    query = none_sold().query
+    assert query.earliest_start == ahead("4d23h30m")
+    assert query.duration == timedelta(days=5)
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        block("cr-1", ends_in="1h", count=4),
+        block("cr-1", ends_in="12h", count=4),
+    ],
+    ids=["in an hour", "in half a day"],
+)
+def test_a_block_that_ends_long_before_the_gap_is_not_extended_up_to_it(held: Reservation):
+    assert asks(buying(), held) == ["SearchOffers"]
 
 
 @pytest.mark.parametrize(

@@ -95,3 +95,42 @@ def test_a_submit_that_found_no_offer_tries_again_in_ten_minutes():
     tried = {"approved_by": ("ana",), "note": "no offer inside its envelope"}
     assert not submitted(intent("approved", state_at=ago("9m"), **tried))
     assert submitted(intent("approved", state_at=ago("10m"), **tried))
+
+
+@pytest.mark.requirement("CB-4")
+@pytest.mark.parametrize("state", ["approved", "failed", "voided"])
+def test_what_was_believed_not_bought_is_taken_in_when_it_shows(state: str):
+    """EC2 had said no, or a person was sure; nothing that exists is lost, and its fee counts."""
+    made = block("cr-9", starts_in="2d", ends_in="16d", intent_id="tp-1")
+    believed = intent(state, offer_id="cb-1", fee_usd=0, state_at=ago("1h"))
+    (taken,) = of(decide(buying(), world(believed, made)), SettlePurchase)
+    assert (taken.outcome, taken.reservation_ids, taken.fee_usd) == ("confirmed", ("cr-9",), 30_000)
+
+
+@pytest.mark.requirement("CB-17")
+def test_a_tag_on_a_block_that_was_never_asked_for_makes_it_nobodys():
+    tagged = block("cr-9", starts_in="2d", ends_in="16d", intent_id="tp-1", owner="")
+    plan = decide(buying(), world(intent("refused", state_at=ago("1h")), tagged))
+    assert not of(plan, SettlePurchase)
+
+
+@pytest.mark.requirement("CB-4")
+def test_a_second_block_with_the_tag_of_one_purchase_is_told_and_not_taken_in():
+    made = [block(f"cr-{place}", starts_in="2d", ends_in="16d", intent_id="tp-1") for place in (1, 2)]
+    confirmed = intent("confirmed", reservation_ids=("cr-1",), offer_id="cb-1", state_at=ago("1h"))
+    plan = decide(buying(), world(confirmed, made))
+    assert not of(plan, SettlePurchase)
+    assert any("bought twice?" in warning.sentence for warning in plan.warnings)
+
+
+@pytest.mark.requirement("CB-4")
+def test_a_mere_proposal_does_not_void_an_approved_purchase():
+    alike = intent(id="tp-2", plan="", window="")
+    assert not settled(GRANTED, alike)
+
+
+@pytest.mark.requirement("CB-3")
+def test_two_people_are_needed_above_a_fee_in_mode_auto_too():
+    auto = {"autoMaxFeeUsd": 60_000, "twoAboveUsd": 5_000}
+    plan = decide(buying("auto", approval=auto), world(intent()))
+    assert not of(plan, SubmitPurchase)

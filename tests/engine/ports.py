@@ -18,6 +18,7 @@ from tidemill.sim.crash import Crashing, CrashPoints
 from tidemill.spec import Spec, names
 from tidemill.store.memory import MemoryLedger
 from tidemill.world import (
+    Caps,
     CostLine,
     Extension,
     ExtensionOffer,
@@ -221,9 +222,9 @@ class Books(MemoryLedger, Script):
         with self.around("write_launch"):
             super().write_launch(intent)
 
-    def advance(self, before: PurchaseIntent, after: PurchaseIntent) -> None:
+    def advance(self, before: PurchaseIntent, after: PurchaseIntent, *, caps: Caps | None = None) -> None:
         with self.around("advance"):
-            super().advance(before, after)
+            super().advance(before, after, caps=caps)
 
     def meter(self, line: CostLine) -> None:
         with self.around("meter"):

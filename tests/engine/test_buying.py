@@ -9,7 +9,7 @@ import pytest
 from tests.decide.builders import ago, ahead, block
 from tests.decide.purchases import buying, intent, offer
 from tests.engine.ports import Outside
-from tidemill.errors import NoCapacity, OutcomeUnknown, Refused, Retryable
+from tidemill.errors import NoCapacity, OutcomeUnknown, Refused, Retryable, Throttled
 from tidemill.plan import Outcome, ProposePurchase, SettlePurchase, SubmitPurchase
 from tidemill.sim.crash import EngineCrashed
 from tidemill.spec.models import CapacityPlan
@@ -69,7 +69,7 @@ def test_an_offer_outside_the_envelope_is_not_bought(outside_the_envelope):
     assert not outside.cloud.purchases
     assert (held(outside).state, held(outside).note) == (
         PurchaseState.APPROVED,
-        "no offer inside its envelope",
+        "not bought: no offer inside its envelope",
     )
 
 
@@ -215,13 +215,65 @@ def test_an_unknown_outcome_is_quarantined_and_confirmed_by_its_tag():
     assert len(outside.cloud.purchases) == 1
 
 
-@pytest.mark.parametrize("error", [NoCapacity("gone"), Retryable("throttled")])
+@pytest.mark.parametrize("error", [NoCapacity("gone"), Throttled("slow down"), Refused("not allowed")])
 def test_a_definite_no_leaves_the_approval_standing(error: Exception):
     outside = shop(offer())
     outside.cloud.fail("purchase", error)
     buy(outside)
     assert held(outside).state is PurchaseState.APPROVED
     assert "not bought" in held(outside).note
+
+
+@pytest.mark.parametrize("error", [Retryable("503"), OutcomeUnknown("timed out")])
+def test_anything_but_a_definite_no_may_have_bought_it(error: Exception):
+    """A 503 can come after the purchase was made: it is looked for, and not made again."""
+    outside = shop(offer())
+    outside.cloud.fail("purchase", error, after=True)
+    assert buy(outside).error == "outcome-unknown"
+    assert held(outside).state is PurchaseState.UNKNOWN
+    buy(outside, held(outside))
+    assert len(outside.cloud.purchases) == 1
+
+
+def test_a_no_is_written_down_so_that_it_is_not_asked_for_at_every_tick():
+    outside = shop(offer(count=3))
+    buy(outside)
+    engine = outside.engine()
+    engine.tick()
+    outside.clock.pass_time(minutes=5)
+    tick = engine.tick()
+    assert tick is not None
+    assert not [one for one in tick.outcomes if isinstance(one.action, SubmitPurchase)]
+
+
+def test_nothing_is_bought_while_aws_shows_what_another_ledger_bought_for_us():
+    """Two ledgers of one deployment would each find its windows uncovered and its budget unspent."""
+    outside = shop(offer())
+    outside.cloud.held.append(
+        block("cr-7", starts_in="30d", ends_in="40d", owner="tides", intent_id="tp-other")
+    )
+    assert "another ledger" in buy(outside).detail
+    assert not outside.cloud.purchases
+
+
+def test_two_who_buy_at_once_do_not_each_find_the_budget_unspent():
+    """The other one's submit comes between our last look at the budget and our write."""
+    other = intent("approved", approved_by=("ana",), id="tp-2", plan="", window="")
+    outside = shop(offer(fee_usd=25_000), budget={"perPurchaseUsd": 60_000, "monthlyUsd": 40_000})
+    outside.books.propose(other)
+    looks = outside.cloud.search_offers
+
+    def meanwhile(query):
+        submitted = replace(
+            other, state=PurchaseState.SUBMITTED, state_at=outside.clock.now(), fee_usd=20_000
+        )
+        outside.books.advance(other, submitted)
+        outside.cloud.search_offers = looks
+        return looks(query)
+
+    outside.cloud.search_offers = meanwhile
+    assert buy(outside).error == "refused"
+    assert not outside.cloud.purchases
 
 
 def test_nothing_is_bought_if_the_ledger_cannot_be_written():
@@ -298,7 +350,7 @@ def test_a_verdict_on_an_expired_or_settled_intent_is_refused():
     late.clock.pass_time(hours=24)
     with pytest.raises(Refused, match="expired"):
         verdict(late)
-    with pytest.raises(Refused, match="only a proposed one"):
+    with pytest.raises(Refused, match="only a proposed or approved one"):
         verdict(shop(held=intent("voided")))
 
 

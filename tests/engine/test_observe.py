@@ -121,3 +121,14 @@ def test_what_daemons_took_is_remembered_after_the_node_is_gone(outside: Outside
     outside.cluster.nodes, outside.cluster.pods = [], []
     (remembered,) = look().overheads
     assert remembered == replace(seen, seen_at=NOW + timedelta(hours=5))
+
+
+def test_a_block_that_is_missing_from_a_list_is_still_there(outside: Outside):
+    """Lists are eventually consistent: what lived a moment ago is not bought again because one left it out."""
+    looks = observer(outside)
+    assert [one.id for one in looks.look().reservations] == ["cr-1"]
+    outside.cloud.held = []
+    outside.clock.pass_time(minutes=30)
+    assert [one.id for one in looks.look().reservations] == ["cr-1"]
+    outside.clock.pass_time(minutes=31)
+    assert looks.look().reservations == ()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from tidemill.errors import NoCapacity, OutcomeUnknown, PortError, Retryable
+from tidemill.errors import NoCapacity, OutcomeUnknown, PortError, Retryable, Throttled
 
 Call = Literal["launch", "purchase", "extension"]
 
@@ -65,7 +65,7 @@ class CloudTrouble:
 
     def check_throttle(self, now: datetime) -> None:
         if self._throttled_until is not None and now < self._throttled_until:
-            raise Retryable("RequestLimitExceeded: the account's calls are throttled")
+            raise Throttled("RequestLimitExceeded: the account's calls are throttled")
 
     def check_launch(self, now: datetime, names: tuple[str, ...]) -> None:
         error = self._launch_error(now, names)

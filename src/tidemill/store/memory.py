@@ -12,6 +12,7 @@ from tidemill.store.months import Month, by_month, month_of
 from tidemill.world import (
     Adoption,
     BlockHours,
+    Caps,
     CostLine,
     LaunchIntent,
     LaunchState,
@@ -58,8 +59,10 @@ class MemoryLedger:
     def propose(self, intent: PurchaseIntent) -> None:
         self._purchases.setdefault(intent.id, intent)
 
-    def advance(self, before: PurchaseIntent, after: PurchaseIntent) -> None:
+    def advance(self, before: PurchaseIntent, after: PurchaseIntent, *, caps: Caps | None = None) -> None:
         refuse_a_wrong_move(self._purchases.get(before.id), before, after)
+        if caps is not None:
+            refuse_too_much(self.spending(self._clock.now()), after.fee_usd, caps)
         self._purchases[before.id] = after
 
     def adopt(self, adoption: Adoption) -> None:
@@ -110,6 +113,15 @@ class MemoryLedger:
             if one.state in MAY_COST and one.state_at and month_of(one.state_at) == month
         )
         return Spending(fees, tuple(sorted(sums.items())))
+
+
+def refuse_too_much(spending: Spending, fee_usd: int, caps: Caps) -> None:
+    if spending.total_usd + fee_usd > caps.month_usd:
+        raise Refused(
+            f"${fee_usd:,} on top of ${spending.total_usd:,.0f} is over the monthly budget of ${caps.month_usd:,}"
+        )
+    if caps.auto_month_usd is not None and spending.fees_usd + fee_usd > caps.auto_month_usd:
+        raise Refused(f"${fee_usd:,} more is over the ${caps.auto_month_usd:,} a month that need no approval")
 
 
 def refuse_a_wrong_move(held: PurchaseIntent | None, before: PurchaseIntent, after: PurchaseIntent) -> None:

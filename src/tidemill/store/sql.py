@@ -20,7 +20,7 @@ from tidemill.errors import Refused
 from tidemill.ports import Clock
 from tidemill.store import schema
 from tidemill.store.database import Database
-from tidemill.store.memory import FAILURES_KEPT, refuse_a_wrong_move
+from tidemill.store.memory import FAILURES_KEPT, refuse_a_wrong_move, refuse_too_much
 from tidemill.store.months import bounds, by_month, month_of
 from tidemill.store.rows import (
     adoption_of,
@@ -39,6 +39,7 @@ from tidemill.store.whose import Whose
 from tidemill.world import (
     Adoption,
     BlockHours,
+    Caps,
     CostLine,
     LaunchIntent,
     LaunchState,
@@ -158,10 +159,12 @@ class SqlLedger:
             self._say(connection, intent, intent.verdicts, 0)
             self._note(connection, "purchase", intent.id, None, intent, who=intent.proposer)
 
-    def advance(self, before: PurchaseIntent, after: PurchaseIntent) -> None:
+    def advance(self, before: PurchaseIntent, after: PurchaseIntent, *, caps: Caps | None = None) -> None:
         with self._writing() as connection:
             row, held = self._held(connection, before.id)
             refuse_a_wrong_move(held, before, after)
+            if caps is not None:
+                refuse_too_much(_spending(connection, self._clock.now()), after.fee_usd, caps)
             assert row is not None and held is not None
             kept = len(held.verdicts)
             goes_on = after.verdicts[:kept] == held.verdicts
@@ -262,14 +265,8 @@ class SqlLedger:
             return tuple(cost_of(row) for row in rows)
 
     def spending(self, now: datetime) -> Spending:
-        first, following = bounds(now)
-        bought = schema.purchases.c
-        in_month = and_(bought.state_at >= first, bought.state_at < following)
-        paid = select(func.sum(bought.fee_usd)).where(bought.state.in_(MAY_COST), in_month)
         with self._database.read() as connection:
-            fees = connection.execute(paid).scalar()
-            hourly = _hourly(connection, now)
-        return Spending(int(fees or 0), tuple(sorted(hourly.items())))
+            return _spending(connection, now)
 
     # --- the audit trail ---
 
@@ -320,6 +317,15 @@ def _verdicts(connection: Connection, purchase: str | None = None) -> dict[tuple
     for row in connection.execute(query).mappings():
         said.setdefault((row["purchase_id"], row["approval_round"]), []).append(verdict_of(row))
     return said
+
+
+def _spending(connection: Connection, now: datetime) -> Spending:
+    first, following = bounds(now)
+    bought = schema.purchases.c
+    in_month = and_(bought.state_at >= first, bought.state_at < following)
+    paid = select(func.sum(bought.fee_usd)).where(bought.state.in_(MAY_COST), in_month)
+    fees = connection.execute(paid).scalar()
+    return Spending(int(fees or 0), tuple(sorted(_hourly(connection, now).items())))
 
 
 def _hourly(connection: Connection, now: datetime) -> dict[tuple[str, SourceKind], float]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from hashlib import blake2b
 
-from tidemill.decide.blocks.demand import missing, with_offer
+from tidemill.decide.blocks.demand import Gap, first_gap, lacking_h, with_offer
 from tidemill.decide.blocks.extend import EXTENDABLE_UNTIL, extendable, offer_to_extend
 from tidemill.decide.blocks.granted import fee_to_approve_usd, highest_fee_usd
 from tidemill.decide.blocks.life import OPEN
 from tidemill.decide.blocks.used import lapses
 from tidemill.decide.draft import Draft
 from tidemill.plan import ProposePurchase, SearchOffers
-from tidemill.spec.durations import LEGAL_DURATIONS
+from tidemill.spec.durations import LEGAL_DURATIONS, round_up
 from tidemill.spec.models import CapacityPlan, DemandWindow
 from tidemill.spec.units import format_instant
 from tidemill.world import (
@@ -34,6 +34,8 @@ ENGINE = "tidemill-engine"
 SEARCH_FRESH = timedelta(minutes=30)
 # After a person said no, or a search found nothing, the question is not asked again sooner.
 ASK_AGAIN = timedelta(hours=6)
+# More time keeps the nodes: nothing boots and nothing moves. It may cost a quarter more than a new block.
+EXTENSION_WORTH_PERCENT = 125
 
 
 def cover(
@@ -52,8 +54,8 @@ def cover(
         return
     if any(intent.state in OPEN for intent in intents):
         return
-    short = missing(draft.spec, held, plan.spec.pool, window, draft.now)
-    if short == 0 or _just_bought(draft, intents) or lapses(draft, plan, window):
+    gap = first_gap(draft.spec, held, plan.spec.pool, window, draft.now)
+    if gap is None or _just_bought(draft, intents) or lapses(draft, plan, window):
         return
     again = max(
         (i.state_at + ASK_AGAIN for i in intents if i.state is PurchaseState.REFUSED and i.state_at),
@@ -62,10 +64,51 @@ def cover(
     if again is not None and draft.now < again:
         draft.wake(again)
         return
-    if not _extend(draft, plan, window, intents, held):
-        query = query_for(draft, plan, window, short)
-        if query is not None:
-            _search_or_propose(draft, plan, window, query, len(intents), held)
+    _propose(draft, plan, window, gap, intents, held)
+
+
+def _propose(
+    draft: Draft,
+    plan: CapacityPlan,
+    window: DemandWindow,
+    gap: Gap,
+    intents: list[PurchaseIntent],
+    held: list[Reservation],
+) -> None:
+    """More time on a block that is there is asked for first; the price of a new one decides whether it is worth it."""
+    longer = _more_time(draft, plan, window, gap, intents)
+    if longer is None:
+        return  # asked, and not answered yet
+    query = query_for(draft, plan, window, gap)
+    found = _new_blocks(draft, plan, window, gap, query, held) if query is not None else []
+    if found is None:
+        return
+    block = min(found, key=lambda offer: (offer.fee_usd, offer.start, offer.id), default=None)
+    if longer and (block is None or longer[0][1].fee_usd * 100 <= block.fee_usd * EXTENSION_WORTH_PERCENT):
+        one, offer = longer[0]
+        beside = "" if block is None else f"; a new block would be ${block.fee_usd:,}"
+        said = f"{one.id} until {format_instant(offer.end)}, about ${offer.fee_usd:,}{beside}"
+        if not _is_too_dear(draft, plan, window, offer.fee_usd):
+            intent = extension_intent(draft, plan, window, one, offer, len(intents))
+            draft.do(ProposePurchase(intent, said))
+            return
+    if block is None:
+        if query is not None and not longer:
+            draft.warn(window.name, f"EC2 offers no block of {gap.count} {window.instance_type} for it now")
+    elif query is not None and not _is_too_dear(draft, plan, window, block.fee_usd):
+        intent = propose(draft, plan, window, gap, block, query.duration, len(intents))
+        start = format_instant(block.start)
+        said = f"{block.count} {block.instance_type} from {start}, about ${block.fee_usd:,}"
+        draft.do(ProposePurchase(intent, said))
+
+
+def _is_too_dear(draft: Draft, plan: CapacityPlan, window: DemandWindow, fee_usd: int) -> bool:
+    """What nobody may ever buy is not proposed. A platform without any ceiling only proposes."""
+    ceiling_usd = highest_fee_usd(draft.spec.platform, plan, window)
+    if fee_usd <= ceiling_usd or not (ceiling_usd or window.max_fee_usd):
+        return False
+    draft.warn(window.name, f"the cheapest is ${fee_usd:,}, more than the ${ceiling_usd:,} it may cost")
+    return True
 
 
 def _just_bought(draft: Draft, intents: list[PurchaseIntent]) -> bool:
@@ -85,28 +128,18 @@ def _just_bought(draft: Draft, intents: list[PurchaseIntent]) -> bool:
 # --- more time ----------------------------------------------------------------------------------------
 
 
-def _extend(
-    draft: Draft,
-    plan: CapacityPlan,
-    window: DemandWindow,
-    intents: list[PurchaseIntent],
-    held: list[Reservation],
-) -> bool:
-    """True: it is being asked for, or proposed. False: no block can be extended for it."""
-    for block, by in extendable(draft, plan, window, intents, held):
+def _more_time(
+    draft: Draft, plan: CapacityPlan, window: DemandWindow, gap: Gap, intents: list[PurchaseIntent]
+) -> list[tuple[Reservation, ExtensionOffer]] | None:
+    """What EC2 would sell, the cheapest first; None: it has been asked and has not answered."""
+    offers = []
+    for block, by in extendable(draft, plan, window, gap, intents):
         found = offer_to_extend(draft, block, by, f"window {window.name} of plan {plan.name} outlasts it")
         if isinstance(found, ExtensionOffer):
-            ceiling = highest_fee_usd(draft.spec.platform, plan, window)
-            if found.fee_usd > ceiling:
-                draft.warn(window.name, f"extending {block.id} is ${found.fee_usd:,}, more than ${ceiling:,}")
-                continue
-            intent = extension_intent(draft, plan, window, block, found, len(intents))
-            until = format_instant(found.end)
-            draft.do(ProposePurchase(intent, f"{block.id} until {until}, about ${found.fee_usd:,}"))
-            return True
-        if found:
-            return True
-    return False
+            offers.append((block, found))
+        elif found:
+            return None
+    return sorted(offers, key=lambda pair: (pair[1].fee_usd, pair[0].id))
 
 
 def extension_intent(
@@ -144,27 +177,23 @@ def extension_intent(
 # --- a new block --------------------------------------------------------------------------------------
 
 
-def needed_from(draft: Draft, plan: CapacityPlan, window: DemandWindow) -> datetime:
+def needed_from(draft: Draft, plan: CapacityPlan, gap: Gap) -> datetime:
     """A block runs beside the one before it for so long, for services to move without a gap; if there is time."""
-    beside = window.start - plan.spec.overlap
-    return beside if beside > draft.now else window.start
+    beside = gap.start - plan.spec.overlap
+    return beside if beside > draft.now else gap.start
 
 
-def query_for(draft: Draft, plan: CapacityPlan, window: DemandWindow, count: int) -> OfferQuery | None:
-    """Blocks lie on the 11:30 UTC grid: take the last grid start before the window and the first end after."""
-    if window.start > draft.now:
-        start = on_grid(needed_from(draft, plan, window))
-        start = start if start > draft.now else draft.now
-    else:
-        start = draft.now
-    span = window.end - start
-    duration = next((one for one in LEGAL_DURATIONS if one >= span), None)
+def query_for(draft: Draft, plan: CapacityPlan, window: DemandWindow, gap: Gap) -> OfferQuery | None:
+    """Blocks lie on the 11:30 UTC grid: take the last grid start before the gap and the first end after."""
+    start = max(on_grid(needed_from(draft, plan, gap)), draft.now) if gap.start > draft.now else draft.now
+    duration = round_up(gap.end - start)
     if duration is None:
-        draft.warn(window.name, "the window is longer than the longest block, 182 days")
+        draft.warn(window.name, "what it lacks is longer than the longest block, 182 days")
         return None
     # A start-now block is rounded to the grid at its end, which can be up to a day later than asked.
     latest = start + duration + timedelta(days=1)
-    return OfferQuery(window.instance_type, count, duration, start.replace(second=0), latest, window.zones)
+    zones = window.zones or tuple(sorted(draft.spec.platform.spec.subnets))
+    return OfferQuery(window.instance_type, gap.count, duration, start.replace(second=0), latest, zones)
 
 
 def on_grid(at: datetime) -> datetime:
@@ -173,54 +202,39 @@ def on_grid(at: datetime) -> datetime:
     return grid if grid <= at else grid - timedelta(days=1)
 
 
-def _search_or_propose(
+def _new_blocks(
     draft: Draft,
     plan: CapacityPlan,
     window: DemandWindow,
+    gap: Gap,
     query: OfferQuery,
-    attempt: int,
     held: list[Reservation],
-) -> None:
+) -> list[Offer] | None:
+    """Those that would close the gap; None: EC2 has been asked and has not answered."""
     search = _latest_search(draft, query)
-    if search is None or draft.now - search.at >= (SEARCH_FRESH if search.offers else ASK_AGAIN):
-        draft.do(
-            SearchOffers(query, f"window {window.name} of plan {plan.name} lacks {query.count} instances")
-        )
-        return
-    good = [
+    fresh = SEARCH_FRESH if search is not None and search.offers else ASK_AGAIN
+    if search is None or draft.now - search.at >= fresh:
+        lacks = f"window {window.name} of plan {plan.name} lacks {query.count} instances"
+        draft.do(SearchOffers(query, lacks))
+        return None
+    draft.wake(search.at + fresh)
+    soon = draft.now + LEGAL_DURATIONS[0]
+    begun = gap.start <= draft.now
+    before = lacking_h(draft.spec, held, plan.spec.pool, window, draft.now)
+    return [
         offer
         for offer in search.offers
-        if (offer.start <= needed_from(draft, plan, window) or window.start <= draft.now)
-        and offer.end >= window.end
-        and _helps(draft, plan, window, offer, held)
+        if (offer.start < soon if begun else offer.start <= needed_from(draft, plan, gap))
+        and offer.end >= gap.end
+        and _lacking_with(draft, plan, window, offer, held) < before
     ]
-    if not good:
-        draft.wake(search.at + (SEARCH_FRESH if search.offers else ASK_AGAIN))
-        draft.warn(window.name, f"EC2 offers no block of {query.count} {query.instance_type} for it now")
-        return
-    best = min(good, key=lambda offer: (offer.fee_usd, offer.start, offer.id))
-    if window.max_fee_usd and best.fee_usd > window.max_fee_usd:
-        draft.wake(search.at + SEARCH_FRESH)
-        draft.warn(
-            window.name,
-            f"the cheapest offer is ${best.fee_usd:,}, more than the ${window.max_fee_usd:,} it may cost",
-        )
-        return
-    intent = propose(draft, plan, window, best, query.duration, attempt)
-    draft.do(
-        ProposePurchase(
-            intent,
-            f"{best.count} {best.instance_type} from {format_instant(best.start)}, about ${best.fee_usd:,}",
-        )
-    )
 
 
-def _helps(
+def _lacking_with(
     draft: Draft, plan: CapacityPlan, window: DemandWindow, offer: Offer, held: list[Reservation]
-) -> bool:
+) -> float:
     after = with_offer(held, offer, draft.owner, plan.spec.pool)
-    before = missing(draft.spec, held, plan.spec.pool, window, draft.now)
-    return missing(draft.spec, after, plan.spec.pool, window, draft.now) < before
+    return lacking_h(draft.spec, after, plan.spec.pool, window, draft.now)
 
 
 def _latest_search(draft: Draft, query: OfferQuery) -> OfferSearch | None:
@@ -237,12 +251,18 @@ def _latest_search(draft: Draft, query: OfferQuery) -> OfferSearch | None:
 
 
 def propose(
-    draft: Draft, plan: CapacityPlan, window: DemandWindow, best: Offer, duration: timedelta, attempt: int
+    draft: Draft,
+    plan: CapacityPlan,
+    window: DemandWindow,
+    gap: Gap,
+    best: Offer,
+    duration: timedelta,
+    attempt: int,
 ) -> PurchaseIntent:
-    # A window ahead must be covered from its first minute; one that has begun, as soon as somebody says yes.
+    # A gap ahead must be covered from its first minute; one that has begun, as soon as somebody says yes.
     lives = draft.spec.platform.spec.approval.expires_after
-    ahead = needed_from(draft, plan, window)
-    latest = ahead if ahead > draft.now else min(best.start + lives, window.end)
+    ahead = needed_from(draft, plan, gap)
+    latest = ahead if ahead > draft.now else min(best.start + lives, gap.end)
     return PurchaseIntent(
         id=intent_id(draft.owner, plan.name, window.name, str(attempt)),
         plan=plan.name,
@@ -254,7 +274,7 @@ def propose(
             duration=duration,
             earliest_start=best.start - timedelta(days=1),
             latest_start=latest,
-            earliest_end=window.end,
+            earliest_end=gap.end,
             zones=window.zones or tuple(sorted(draft.spec.platform.spec.subnets)),
             max_fee_usd=fee_to_approve_usd(draft.spec.platform, plan, window, best.fee_usd),
             expires_at=draft.now + draft.spec.platform.spec.approval.expires_after,

@@ -7,12 +7,13 @@ blocks and buy more than all of them need.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
-from datetime import datetime
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import pairwise
 
 from tidemill.decide.blocks.lacking import still_lacking
-from tidemill.decide.blocks.life import OPEN
+from tidemill.decide.blocks.life import MAY_COST, OPEN
 from tidemill.spec import Spec
 from tidemill.spec.durations import LEGAL_DURATIONS
 from tidemill.spec.models import CapacityPlan, DemandWindow
@@ -30,12 +31,21 @@ LIVE = (ReservationState.PAYMENT_PENDING, ReservationState.SCHEDULED, Reservatio
 
 
 def promised(
-    reservations: Iterable[Reservation], purchases: Iterable[PurchaseIntent], owner: str, *, but: str = ""
+    reservations: Iterable[Reservation],
+    purchases: Iterable[PurchaseIntent],
+    owner: str,
+    *,
+    but: str = "",
+    firm: bool = False,
 ) -> list[Reservation]:
-    """What AWS shows, and what it may yet show of the purchases that are under way (all `but` one)."""
+    """What AWS shows, and what it may yet show of the purchases that are under way (all `but` one).
+
+    `firm`: only what may have been bought. A mere proposal keeps others from being proposed and voids no approval.
+    """
     held = {one.id: one for one in reservations}
+    under_way = MAY_COST if firm else (*OPEN, PurchaseState.CONFIRMED)
     for intent in purchases:
-        if intent.id == but or not (intent.state in OPEN or intent.state is PurchaseState.CONFIRMED):
+        if intent.id == but or intent.state not in under_way:
             continue
         bound = intent.envelope
         if intent.extends:
@@ -48,6 +58,23 @@ def promised(
                 0, ReservationState.SCHEDULED, bound.latest_start, bound.earliest_end, owner, intent.pool,
             )  # fmt: skip
     return list(held.values())
+
+
+def would_help(
+    spec: Spec,
+    held: Iterable[Reservation],
+    offer: Offer | ExtensionOffer,
+    intent: PurchaseIntent,
+    now: datetime,
+) -> bool:
+    """What leaves its demand as short as before would be followed by another purchase, and another."""
+    held = list(held)
+    after = with_offer(held, offer, spec.platform.spec.deployment, intent.pool)
+    plan = spec.plans.get(intent.plan)
+    window = window_of(plan, intent.window)
+    if window is None:
+        return still_missing(spec, after, intent, now) < still_missing(spec, held, intent, now)
+    return lacking_h(spec, after, intent.pool, window, now) < lacking_h(spec, held, intent.pool, window, now)
 
 
 def still_missing(
@@ -66,19 +93,67 @@ def still_missing(
 def missing(
     spec: Spec, reservations: Iterable[Reservation], pool: str, window: DemandWindow, now: datetime
 ) -> int:
-    """How many instances the window lacks at its worst instant."""
+    """How many instances the window lacks at the worst instant of its first gap."""
+    gap = first_gap(spec, reservations, pool, window, now)
+    return 0 if gap is None else gap.count
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """So many instances are lacking, from an instant to another."""
+
+    count: int
+    start: datetime
+    end: datetime
+
+
+def first_gap(
+    spec: Spec, reservations: Iterable[Reservation], pool: str, window: DemandWindow, now: datetime
+) -> Gap | None:
+    """What is bought next is for this: a window is not bought as a whole where part of it is covered."""
+    gaps = _gaps(spec, reservations, pool, window, now)
+    first = next(gaps, None)
+    if first is None:
+        return None
+    for more in gaps:
+        if more.start != first.end:
+            break
+        first = Gap(max(first.count, more.count), first.start, more.end)
+    return first
+
+
+def lacking_h(
+    spec: Spec, reservations: Iterable[Reservation], pool: str, window: DemandWindow, now: datetime
+) -> float:
+    """Instance hours, over the whole window: what must become less with every purchase."""
+    return sum(
+        gap.count * ((gap.end - gap.start) / timedelta(hours=1))
+        for gap in _gaps(spec, reservations, pool, window, now)
+    )
+
+
+def _gaps(
+    spec: Spec, reservations: Iterable[Reservation], pool: str, window: DemandWindow, now: datetime
+) -> Iterator[Gap]:
+    """One after the other, between the instants at which anything changes."""
     holding = [_from_now(one, window, now) for one in held_for(spec, reservations, pool, window)]
     before = _served_before(spec, pool, window)
     start = max(window.start, now)
-    instants = {start} | {one.end for one in holding if one.end and start < one.end < window.end}
-    instants |= {one.start for one in holding if start < one.start < window.end}
-    instants |= {one.start for one in before if start < one.start < window.end}
+    if start >= window.end:
+        return
+    turns = {start, window.end} | {one.end for one in holding if one.end and start < one.end < window.end}
+    turns |= {one.start for one in holding if start < one.start < window.end}
+    turns |= {at for one in before for at in (one.start, one.end) if start < at < window.end}
 
     def left(at: datetime) -> int:
         held = sum(one.count for one in holding if one.start <= at and (one.end is None or at < one.end))
         return max(0, held - sum(one.instances for one in before if one.start <= at < one.end))
 
-    return max(0, *(window.instances - left(at) for at in instants))
+    ordered = sorted(turns)
+    for begins, ends in pairwise(ordered):
+        lacks = window.instances - left(begins)
+        if lacks > 0:
+            yield Gap(lacks, begins, ends)
 
 
 def with_offer(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from tidemill.decide.blocks.demand import LIVE, held_for, missing, with_offer
+from tidemill.decide.blocks.demand import LIVE, Gap, held_for
 from tidemill.decide.draft import Draft
 from tidemill.plan import SearchExtensions
 from tidemill.spec.durations import LONGEST, round_up
@@ -25,6 +25,8 @@ from tidemill.world import (
 
 EXTENDABLE_FROM = timedelta(days=56)
 EXTENDABLE_UNTIL = timedelta(hours=1)
+# Blocks end on the grid, and demand begins when people say: what ends within a day of it runs into it.
+NEAR = timedelta(days=1)
 # An answer older than this is asked for again; one that was empty, sooner than a search for blocks: the window closes.
 FRESH = timedelta(minutes=30)
 EMPTY_FRESH = timedelta(hours=2)
@@ -34,21 +36,20 @@ def extendable(
     draft: Draft,
     plan: CapacityPlan,
     window: DemandWindow,
+    gap: Gap,
     intents: list[PurchaseIntent],
-    held: list[Reservation],
 ) -> list[tuple[Reservation, timedelta]]:
-    """Blocks that would cover all the window lacks with so much more time, the least time first."""
+    """Blocks that end where the gap begins and are large enough, with the time that would close it; the least first."""
     if plan.spec.extend.policy == "never":
         return []
     found = []
     for block in held_for(draft.spec, draft.world.reservations, plan.spec.pool, window):
-        by = None if block.end is None else round_up(window.end - block.end)
-        if by is None or not _may_extend(draft, block, by) or _failed_before(block, intents):
+        if block.end is None or not gap.start - NEAR <= block.end <= gap.start + NEAR:
             continue
-        assert block.end is not None
-        more = ExtensionOffer("", block.id, block.end, block.end + by, 0)
-        longer = with_offer(held, more, draft.owner, plan.spec.pool)
-        if missing(draft.spec, longer, plan.spec.pool, window, draft.now) == 0:
+        by = round_up(gap.end - block.end)
+        if by is None or block.count < gap.count or _failed_before(block, intents):
+            continue
+        if _may_extend(draft, block, by):
             found.append((block, by))
     return sorted(found, key=lambda pair: (pair[1], pair[0].end, pair[0].id))
 

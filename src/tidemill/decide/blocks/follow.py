@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from tidemill.decide.blocks.demand import promised, still_missing, window_of
+from tidemill.decide.blocks.demand import LIVE, promised, still_missing, window_of
 from tidemill.decide.blocks.granted import not_granted, over_budget
 from tidemill.decide.draft import Draft
 from tidemill.plan import SettlePurchase, SubmitPurchase
@@ -17,10 +17,16 @@ from tidemill.world import ExtensionState, PurchaseIntent, PurchaseState, Reserv
 SUBMIT_AGAIN = timedelta(minutes=10)
 # EC2 answers within seconds or not at all; after this long an unanswered purchase is quarantined.
 CALL_ANSWERS_WITHIN = timedelta(minutes=1)
+_BELIEVED = (PurchaseState.SUBMITTED, PurchaseState.UNKNOWN, PurchaseState.CONFIRMED)
+# A payment fails within 12 hours, and lists are minutes late: what does not show after this long, a person must see to.
+SHOWS_WITHIN = timedelta(days=1)
 _NEVER_CAME = (ReservationState.PAYMENT_FAILED, ReservationState.FAILED, ReservationState.CANCELLED)
 
 
 def follow(draft: Draft, intent: PurchaseIntent) -> None:
+    if intent.state not in _BELIEVED and made_by(draft, intent):
+        _take_in(draft, intent)
+        return
     match intent.state:
         case PurchaseState.SUBMITTED | PurchaseState.UNKNOWN:
             _reconcile(draft, intent)
@@ -31,6 +37,15 @@ def follow(draft: Draft, intent: PurchaseIntent) -> None:
 
 
 # --- what became of it --------------------------------------------------------------------------------
+
+
+def _take_in(draft: Draft, intent: PurchaseIntent) -> None:
+    """EC2 had said no, or a person was sure, and yet there it is. What exists is ours, and its money is spent."""
+    made, was = made_by(draft, intent), intent.state.value
+    reason = f"it was {was}, and AWS shows {', '.join(made)} with its tag"
+    draft.warn(intent.id, f"{reason}: it is taken in and its fee counted")
+    fee_usd = intent.fee_usd or intent.envelope.max_fee_usd
+    draft.do(SettlePurchase(intent, "confirmed", made, fee_usd, reason))
 
 
 def _reconcile(draft: Draft, intent: PurchaseIntent) -> None:
@@ -55,11 +70,32 @@ def _reconcile(draft: Draft, intent: PurchaseIntent) -> None:
 
 
 def made_by(draft: Draft, intent: PurchaseIntent) -> tuple[str, ...]:
-    """The reservations this purchase made, or the one it extended; none: AWS shows nothing of it."""
+    """The reservations this purchase made, or the one it extended; none: AWS shows nothing of it.
+
+    Its tag is on what it made, but anybody can write tags: what was never submitted, or is not what was asked for, or
+    is more than that, is not taken for it.
+    """
+    if not intent.offer_id and intent.state not in _BELIEVED:
+        return ()
     if intent.extends:
         seen = any(intent.offer_id and one.offer_id == intent.offer_id for one in draft.world.extensions)
         return (intent.extends,) if seen else ()
-    return tuple(sorted(one.id for one in draft.world.reservations if one.intent_id == intent.id))
+    made = [
+        one
+        for one in sorted(draft.world.reservations, key=lambda one: one.id)
+        if one.intent_id == intent.id and one.instance_type == intent.envelope.instance_type
+        and (one.state in LIVE or one.id in intent.reservation_ids)
+    ]  # fmt: skip
+    if not any(one.ultraserver for one in made):
+        first = [one for one in made if one.id in intent.reservation_ids] or made[:1]
+        if len(made) > len(first):
+            draft.warn(
+                intent.id,
+                f"AWS shows several blocks with its tag ({', '.join(one.id for one in made)}): was it bought twice?"
+                " Only the first is taken in",
+            )
+        made = first
+    return tuple(one.id for one in made)
 
 
 def _see_what_came_of_it(draft: Draft, intent: PurchaseIntent) -> None:
@@ -78,6 +114,20 @@ def _see_what_came_of_it(draft: Draft, intent: PurchaseIntent) -> None:
             draft.reservations[one].state for one in intent.reservation_ids if one in draft.reservations
         ]
         unpaid = bool(states) and all(state in _NEVER_CAME for state in states)
+    lost = intent.reservation_ids if not intent.extends else ()
+    confirmed_at = intent.state_at or intent.proposed_at
+    if (
+        lost
+        and not any(one in draft.reservations for one in lost)
+        and draft.now < intent.envelope.earliest_end
+    ):
+        draft.wake(confirmed_at + SHOWS_WITHIN)
+        if draft.now >= confirmed_at + SHOWS_WITHIN:
+            draft.warn(
+                intent.id,
+                f"AWS no longer shows {', '.join(lost)}: if its payment failed, say `tidemill settle {intent.id}"
+                " --not-bought`, and its demand is planned anew",
+            )
     if unpaid:
         ids = intent.reservation_ids
         draft.do(SettlePurchase(intent, "failed", ids, 0, "its payment failed: nothing was bought"))
@@ -98,7 +148,7 @@ def _submit_or_void(draft: Draft, intent: PurchaseIntent) -> None:
     why_not = no_purchase(draft, intent)
     if why_not is not None:
         draft.warn(intent.id, why_not)
-    elif intent.state is PurchaseState.APPROVED and intent.note and intent.state_at is not None:
+    elif intent.note and intent.state_at is not None:  # the last submit failed
         again = intent.state_at + SUBMIT_AGAIN
         draft.wake(again)
         if draft.now >= again:
@@ -111,7 +161,7 @@ def _not_wanted(draft: Draft, intent: PurchaseIntent) -> str | None:
     plan = draft.spec.plans.get(intent.plan)
     if intent.plan and (plan is None or not plan.spec.calendar) and window_of(plan, intent.window) is None:
         return "its demand window is no longer in the plan"
-    held = promised(draft.world.reservations, draft.world.purchases, draft.owner, but=intent.id)
+    held = promised(draft.world.reservations, draft.world.purchases, draft.owner, but=intent.id, firm=True)
     if still_missing(draft.spec, held, intent, draft.now) == 0:
         return "its demand is covered by now"
     if not intent.extends:

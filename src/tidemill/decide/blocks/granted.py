@@ -44,7 +44,8 @@ def _is_small(policy: Approval, fee_usd: int, spending: Spending) -> bool:
     """Below the cap of one fee, which is 0 unless it is set, and of all fees of the month, where there is one."""
     month_usd = spending.fees_usd + fee_usd
     within_month = policy.auto_monthly_usd is None or month_usd <= policy.auto_monthly_usd
-    return fee_usd <= policy.auto_max_fee_usd and within_month
+    wants_two = policy.two_above_usd is not None and fee_usd > policy.two_above_usd
+    return fee_usd <= policy.auto_max_fee_usd and within_month and not wants_two
 
 
 def over_budget(

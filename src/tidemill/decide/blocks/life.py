@@ -38,6 +38,10 @@ LIFE: Final = (
     Move(State.UNKNOWN, State.CONFIRMED, "found by its tag or in the history, or a person found it"),
     Move(State.UNKNOWN, State.FAILED, "a person made sure that nothing was bought"),
     Move(State.CONFIRMED, State.CONFIRMED, "another of its blocks shows: an UltraServer is one each"),
+    *(
+        Move(state, State.CONFIRMED, "AWS shows a block with its tag, whatever was believed before")
+        for state in (State.PROPOSED, State.APPROVED, State.FAILED, State.VOIDED, State.REFUSED)
+    ),
     Move(State.CONFIRMED, State.FAILED, "its payment failed: there is no block, and no fee"),
 )
 
