@@ -9,6 +9,7 @@ import click
 
 from tidemill.cli.asking import confirmed
 from tidemill.cli.desk import JSON, YES, Desk, at_the_desk
+from tidemill.cli.settle import NOT_BEFORE
 from tidemill.cli.tables import console, table
 from tidemill.cli.wishing import pool_named
 from tidemill.errors import PortError, Refused, SpecError
@@ -46,15 +47,22 @@ def blocks(desk: Desk, as_json: bool) -> None:
 
 
 def _not_shown(desk: Desk, found: tuple[Holding, ...]) -> list[str]:
-    """Bought, and not yet in EC2's lists: they can be minutes late. One that ended is in none any more."""
+    """Bought, and not in EC2's lists, which can be late. One that ended is in none any more."""
     shown = {one.id for one in found}
     return [
-        f"{intent.id} bought {id_}; AWS does not list it yet"
+        f"{intent.id} bought {id_}; {_since_when(desk, intent)}"
         for intent in desk.ledger.purchases()
         if intent.state is PurchaseState.CONFIRMED and intent.envelope.earliest_end > desk.now()
         for id_ in intent.reservation_ids
         if id_ not in shown
     ]
+
+
+def _since_when(desk: Desk, intent: PurchaseIntent) -> str:
+    since = intent.state_at or intent.proposed_at
+    if desk.now() < since + NOT_BEFORE:
+        return "AWS does not list it yet"
+    return f"AWS has not listed it since {since:%Y-%m-%d %H:%M} UTC: tidemill settle {intent.id}"
 
 
 def _in_doubt(desk: Desk) -> list[PurchaseIntent]:
