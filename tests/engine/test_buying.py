@@ -246,7 +246,8 @@ def test_a_no_is_written_down_so_that_it_is_not_asked_for_at_every_tick():
     assert not [one for one in tick.outcomes if isinstance(one.action, SubmitPurchase)]
 
 
-def test_nothing_is_bought_while_aws_shows_what_another_ledger_bought_for_us():
+@pytest.mark.parametrize("tag", ["tp-other", "tp-1"], ids=["another purchase", "this very one"])
+def test_nothing_is_bought_while_aws_shows_what_another_ledger_bought_for_us(tag: str):
     """Two ledgers of one deployment would each find its windows uncovered and its budget unspent."""
     outside = shop(offer())
     outside.cloud.held.append(

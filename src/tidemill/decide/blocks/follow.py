@@ -87,7 +87,8 @@ def made_by(draft: Draft, intent: PurchaseIntent) -> tuple[str, ...]:
         and (one.state in LIVE or one.id in intent.reservation_ids)
     ]  # fmt: skip
     if not any(one.ultraserver for one in made):
-        first = [one for one in made if one.id in intent.reservation_ids] or made[:1]
+        known = intent.reservation_ids
+        first = [one for one in made if one.id in known] if known else made[:1]
         if len(made) > len(first):
             draft.warn(
                 intent.id,
