@@ -169,6 +169,42 @@ def test_a_pool_must_be_named_where_several_could_use_it(office: Office):
     assert office("buy", id_, "--pool", "b", "--yes", "--json").json["intent"]["pool"] == "b"
 
 
+def test_what_could_start_nowhere_is_not_bought(office: Office):
+    zone_c = {"us-east-1a": ["subnet-0a1"], "us-east-1c": ["subnet-0c1"]}
+    office.open(**CHEAP, subnets=zone_c)
+    id_ = office.offer(P5, "--count", "2", "--duration", "7d", "--zone", "us-east-1c")["id"]
+    office.write(**CHEAP)
+    told = office("buy", id_, "--yes")
+    assert (told.code, office.calls("purchase")) == (2, 0)
+    assert "no subnet in us-east-1c, so nothing could start there: add one to spec.subnets" in told.err
+
+
+def test_what_the_pools_limits_could_never_hold_is_not_bought(office: Office):
+    office.open()
+    office.write(pool("train", P5, limits={"nodes": 2}), **CHEAP)
+    wish = (P5, "--count", "3", "--duration", "7d", "--zone", "us-east-1a")
+    searched = office("offers", *wish)
+    assert (searched.code, "the limits of pool train hold 2 x p5.48xlarge, not 3" in searched.err) == (
+        0,
+        True,
+    )
+    told = office("buy", office.offer(*wish)["id"], "--yes")
+    assert (told.code, office.calls("purchase")) == (2, 0)
+    assert "hold 2 x p5.48xlarge, not 3: raise spec.limits of the pool, or buy fewer" in told.err
+
+
+def test_what_the_limits_could_not_hold_beside_other_blocks_is_warned_of(office: Office):
+    office.open()
+    office.write(pool("train", P5, limits={"nodes": 4}), **CHEAP)
+    given = ("--count", "3", "--zone", "us-east-1a", "--duration", "14d")
+    block = office("sim", "buy-elsewhere", P5, *given).out.strip()
+    assert office("adopt", block, "--pool", "train", "--yes").code == 0
+    assert "warning" not in office("buy", office.offer(P5, "--duration", "7d")["id"], answer="n\n").err
+    told = office("buy", office.offer(P5, "--count", "2", "--duration", "7d")["id"], "--yes")
+    assert told.code == 0
+    assert "warning: pool train has 3 instances of blocks at that time" in told.err
+
+
 # --- who may, and how much ----------------------------------------------------------------------------
 
 

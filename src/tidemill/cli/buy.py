@@ -14,9 +14,9 @@ from tidemill.cli.asking import confirmed
 from tidemill.cli.desk import JSON, YES, Desk, at_the_desk
 from tidemill.cli.noted import Noted, recall
 from tidemill.cli.once import Wanted, first_time, shown, void
+from tidemill.cli.pool_room import more_than_limits, pool_for
 from tidemill.cli.settle import look_again
 from tidemill.cli.submit import show, submit, tell
-from tidemill.cli.wishing import pool_named
 from tidemill.decide.blocks.granted import not_granted, over_budget
 from tidemill.errors import NoCapacity, Refused, SpecError
 from tidemill.shopping.proposal import (
@@ -28,7 +28,6 @@ from tidemill.shopping.proposal import (
 )
 from tidemill.shopping.wish import crowded, held_by_date
 from tidemill.spec.durations import is_legal, nearest_legal
-from tidemill.spec.match import matches
 from tidemill.spec.units import format_duration, parse_duration
 from tidemill.world import ExtensionQuery, Offer, PurchaseIntent, PurchaseState, Reservation
 
@@ -100,10 +99,12 @@ def _buy_offer(
     if noted is None:
         raise SpecError(f"{offer_id} is not an offer you were shown lately; search again: tidemill offers")
     offer = _offered_again(desk, noted)
-    used_by = _pool_for(desk, offer.instance_type, pool)
+    used_by = pool_for(desk, offer, pool)
     why_not = crowded(held_by_date(desk.cloud.reservations()), offer.count, offer.start, offer.end)
     if why_not:
         raise Refused(why_not)
+    if short := more_than_limits(desk, used_by, offer, shown(desk)):
+        click.echo(f"warning: {short}", err=True)
 
     def intent(attempt: int) -> PurchaseIntent:
         return block_intent(
@@ -127,28 +128,6 @@ def _offered_again(desk: Desk, noted: Noted) -> Offer:
     if offer.fee_usd != seen.fee_usd:
         click.echo(f"its fee is ${offer.fee_usd:,} now, not ${seen.fee_usd:,}", err=True)
     return offer
-
-
-def _pool_for(desk: Desk, instance_type: str, named: str | None) -> str:
-    kind = desk.spec.catalog.types[instance_type]
-    usable = [
-        name
-        for name, pool in desk.spec.pools.items()
-        if matches(kind, pool.spec.requirements) and any(one.type == "block" for one in pool.spec.sources)
-    ]
-    if named is not None:
-        pool_named(desk, named)
-        if named not in usable:
-            raise SpecError(
-                f"pool {named} could not use it: it needs a block source and must allow {instance_type}"
-            )
-        return named
-    if len(usable) != 1:
-        could = (
-            f"several pools could use it ({', '.join(usable)})" if usable else f"no pool uses {instance_type}"
-        )
-        raise SpecError(f"{could}: name one with --pool")
-    return usable[0]
 
 
 # --- the same way for both ----------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import click
 from tidemill.cli.desk import JSON, Desk, at_the_desk
 from tidemill.cli.noted import remember
 from tidemill.cli.offer_rows import offer_json, offer_table, price_of
+from tidemill.cli.pool_room import unheld
 from tidemill.cli.progress import progress
 from tidemill.cli.tables import console
 from tidemill.cli.wishing import check_zones, lengths, numbers, starts, too_many, types_of, with_room
@@ -62,6 +63,8 @@ def offers(
     )  # fmt: skip
     check(wish, desk.spec.catalog, now)
     check_zones(desk, zones)
+    for why_not in unheld(desk, wish.types, wish.counts, pool):
+        click.echo(f"warning: `tidemill buy` will refuse some of these: {why_not}", err=True)
     questions = with_room(desk, wish, now)
     if len(questions) > max_requests:
         raise SpecError(too_many(wish, len(questions), max_requests))
