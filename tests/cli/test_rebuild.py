@@ -97,10 +97,15 @@ def by_hand(office: Office) -> str:
     return str(block)
 
 
-def test_without_a_rebuild_a_lost_ledger_would_buy_again(office: Office):
-    by_hand(office)
-    Running(office).run()
-    assert office.calls("purchase") == 2
+def test_a_lost_ledger_buys_nothing_before_it_is_rebuilt(office: Office):
+    """Its plan is not covered as far as it knows, so it would; what AWS shows with our tags forbids it."""
+    block = by_hand(office)
+    assert Running(office).run().bought
+    assert office.calls("purchase") == 1
+    told = office("buy", office.offer()["id"], "--yes")
+    assert (told.code, office.calls("purchase")) == (1, 1)
+    assert f"{block} were bought for 'mill' from another ledger" in told.err
+    assert "tidemill ledger rebuild" in told.err
 
 
 def test_after_a_rebuild_the_engine_buys_nothing_again(office: Office):
@@ -186,6 +191,39 @@ def test_a_rebuild_that_was_interrupted_can_be_gone_on_with(planned: Office):
     lose(planned)
     assert rebuild(planned)["purchases"] == rebuild(planned)["purchases"]
     assert len(planned.purchases()) == 1
+
+
+def ended(office: Office, monkeypatch: pytest.MonkeyPatch) -> int:
+    """A block is bought and ends, and AWS lists it no more. What it cost."""
+    office.open(**CHEAP)
+    told = office("buy", office.offer(P5, "--start", "2026-11-17")["id"], "--yes", "--json").json
+    office.wait("5d")
+    lose(office)
+    monkeypatch.setattr(SimAccount, "reservations", lambda account: ())
+    return int(told["fee_usd"])
+
+
+def test_a_rebuild_says_what_money_it_cannot_find(office: Office, monkeypatch: pytest.MonkeyPatch):
+    ended(office, monkeypatch)
+    told = office("ledger", "rebuild", office.ledger, "--yes")
+    assert told.code == 0
+    assert "AWS no longer lists blocks that ended" in told.err
+    assert "take it from the bill and say it with --spent-usd N" in told.err
+
+
+def test_what_a_person_says_was_spent_counts_against_the_budget(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+):
+    fee_usd = ended(office, monkeypatch)
+    (found,) = rebuild(office, "--spent-usd", str(fee_usd))["purchases"]
+    assert (found["fee_usd"], found["reservation_ids"]) == (fee_usd, [])
+    assert f"${fee_usd:,} spent" in office("buy", office.offer()["id"], answer="n\n").err
+    assert "spent besides" in office("ledger").out
+    assert office("blocks").out == "AWS shows no block.\n"
+    rebuild(office, "--spent-usd", str(fee_usd + 1))
+    (line,) = office.purchases()
+    assert line["fee_usd"] == fee_usd + 1
+    assert Running(office).run().bought == []
 
 
 def test_a_rebuild_asks(planned: Office, tmp_path: Path):

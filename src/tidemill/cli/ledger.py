@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,20 +70,28 @@ def show(address: str, subject: str | None, as_json: bool) -> None:
 @FILES
 @SIM
 @click.option("--adopt-tagged", is_flag=True, help="Adopt what carries our owner tag and no intent.")
+@click.option(
+    "--spent-usd", type=click.IntRange(min=0), metavar="N",
+    help="Spent this month on what AWS no longer lists: blocks that ended, instances paid by the hour.",
+)  # fmt: skip
 @YES
 @JSON
 def rebuild(
-    address: str, files: tuple[str, ...], sim: Path | None, adopt_tagged: bool, yes: bool, as_json: bool
-) -> None:
+    address: str, files: tuple[str, ...], sim: Path | None, adopt_tagged: bool, spent_usd: int | None, yes: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Make the ledger at ADDRESS anew from what AWS shows: tags of reservations, history of extensions.
 
     What carries our owner tag and an intent was bought and is written down so; what carries the owner tag alone is
     listed, and adopted only with --adopt-tagged: anybody may write a tag. Who approved what is not to be found
-    again. A ledger that holds purchases is not lost, and is refused.
+    again, nor the money for blocks that ended and for instances by the hour: take it from the bill and say it with
+    --spent-usd, or the budget of the month has as much more room. A ledger that holds purchases is not lost, and is
+    refused.
     """
     from tidemill.cli.asking import confirmed
     from tidemill.cli.desk import open_desk
     from tidemill.store.rebuild import rebuild as rebuilt_from
+    from tidemill.store.rebuild import spent_besides
     from tidemill.world import Adoption
 
     desk = open_desk(files, sim, address)
@@ -91,16 +100,36 @@ def rebuild(
             desk.spec, desk.cloud.reservations(), desk.cloud.extensions(), who=desk.who, now=desk.now()
         )
         _check_it_is_lost(desk.ledger, found)
+        if spent_usd is not None:
+            besides = spent_besides(desk.spec, spent_usd, who=desk.who, now=desk.now())
+            found = replace(found, purchases=(*found.purchases, besides))
         _print_found(found, adopt_tagged)
+        if spent_usd is None:
+            click.echo(_NOT_TO_BE_FOUND, err=True)
         if not confirmed("Write this down?", yes=yes):
             raise Refused("nothing was written down: you said no")
         for intent in found.purchases:
-            desk.ledger.propose(intent)
+            _write(desk.ledger, intent)
         for one in found.tagged if adopt_tagged else ():
             desk.ledger.adopt(Adoption(one.id, one.pool, desk.who, desk.now()))
         _tell_rebuilt(found, adopt_tagged, as_json)
     finally:
         desk.close()
+
+
+_NOT_TO_BE_FOUND = (
+    "warning: AWS no longer lists blocks that ended, nor what ran by the hour. What they cost this month is missing "
+    "here, and the monthly budget has as much more room: take it from the bill and say it with "
+    "--spent-usd N (0: nothing)"
+)
+
+
+def _write(ledger: SqlLedger, intent: PurchaseIntent) -> None:
+    """Known from a rebuild that was interrupted, it stays; a sum that is said anew takes the place of the old."""
+    ledger.propose(intent)
+    held = next(one for one in ledger.purchases() if one.id == intent.id)
+    if not held.reservation_ids and held.state.value == "confirmed" and held.fee_usd != intent.fee_usd:
+        ledger.advance(held, replace(held, fee_usd=intent.fee_usd, note=intent.note))
 
 
 def _check_it_is_lost(ledger: SqlLedger, found: Rebuilt) -> None:
@@ -118,6 +147,7 @@ def _print_found(found: Rebuilt, adopt_tagged: bool) -> None:
     for one in found.purchases:
         ids = ", ".join(one.reservation_ids)
         what = f"extension of {one.extends}" if one.extends else f"{ids}, {one.plan or 'no'} plan"
+        what = what if one.envelope.count else "no block"
         click.echo(f"  {one.id}  {one.state.value}  {what}, ${one.fee_usd:,}  ({one.note})", err=True)
     for reservation in found.tagged:
         then = "adopted" if adopt_tagged else "left alone: --adopt-tagged takes it in"
@@ -202,6 +232,7 @@ def _purchases(purchases: list[PurchaseIntent]) -> Table:
         said = ", ".join(f"{said.who}: {'yes' if said.approved else 'no'}" for said in one.verdicts)
         came = ", ".join(one.reservation_ids)
         what = f"extend {one.extends}: {what}" if one.extends else what
+        what = what if envelope.count else "spent besides"
         table.add_row(
             one.id, one.state.value, _at(one.state_at or one.proposed_at),
             f"{one.plan}/{one.window}" if one.plan else "by hand", what,

@@ -1,7 +1,8 @@
 """A lost ledger made anew from what AWS still shows: the tags of reservations and the history of extensions.
 
 What was bought is found; who approved it, and what was proposed or refused, is gone. Where something must be guessed it
-errs towards "bought, and this month": so nothing is bought a second time, and no budget is spent twice.
+errs towards "bought, and this month": so nothing is bought a second time. EC2 lists no block for long after its end,
+nor an instance: what those cost this month only a person can say (`spent_besides`).
 """
 
 from __future__ import annotations
@@ -69,6 +70,28 @@ def rebuild(
             extension = _extension(spec, told, blocks_of[told.reservation_id], who)
             found[extension.id] = extension
     return Rebuilt(tuple(found.values()), tuple(one for one in ours if not one.intent_id))
+
+
+def spent_besides(spec: Spec, usd: int, *, who: str, now: datetime) -> PurchaseIntent:
+    """Somebody's word on what was paid this month for what AWS no longer lists: money, and no block."""
+    first, _ = bounds(now)
+    envelope = Envelope(
+        instance_type="", count=0, duration=timedelta(0), earliest_start=first, latest_start=first,
+        earliest_end=first, zones=(), max_fee_usd=usd, expires_at=first,
+    )  # fmt: skip
+    return PurchaseIntent(
+        id=intent_id(spec.platform.spec.deployment, NOTE, "spent", f"{now:%Y-%m}"),
+        plan="",
+        pool="",
+        window="",
+        envelope=envelope,
+        proposer=who,
+        proposed_at=now,
+        state=PurchaseState.CONFIRMED,
+        state_at=now,
+        fee_usd=usd,
+        note=f"{NOTE}: {who} says that this was spent besides",
+    )
 
 
 # --- blocks -------------------------------------------------------------------------------------------
