@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tidemill.cli.desk import Desk
 from tidemill.cli.wishing import pool_named
 from tidemill.decide.blocks.demand import LIVE
-from tidemill.decide.room import Allowance
+from tidemill.decide.openings import Allowance
 from tidemill.errors import SpecError
 from tidemill.spec.match import matches
 from tidemill.world import Offer, Reservation
