@@ -32,6 +32,7 @@ from tidemill.world import (
 # no that comes too early buys the same a second time.
 NOT_BEFORE = timedelta(minutes=60)
 _UNANSWERED = (PurchaseState.SUBMITTED, PurchaseState.UNKNOWN)
+_NEVER_CAME = (ReservationState.PAYMENT_FAILED, ReservationState.FAILED, ReservationState.CANCELLED)
 
 
 @click.command(short_help="Say what became of a purchase in doubt.")
@@ -113,7 +114,7 @@ def at_aws(desk: Desk, intent: PurchaseIntent) -> Literal["there", "unpaid", "mi
             for one in desk.cloud.reservations()
             if one.intent_id == intent.id or one.id in intent.reservation_ids
         ]
-        unpaid = [one.state is ReservationState.PAYMENT_FAILED for one in made]
+        unpaid = [one.state in _NEVER_CAME for one in made]
     if not unpaid:
         return "missing"
     return "unpaid" if all(unpaid) else "there"
@@ -162,7 +163,7 @@ def _confirmed(
 
 
 def _unpaid(desk: Desk, intent: PurchaseIntent) -> PurchaseIntent:
-    said = "AWS says that its payment failed: there is no block, and no fee"
+    said = "AWS says that its payment failed or that it never came: there is no block, and no fee"
     return _move(desk, intent, PurchaseState.FAILED, fee_usd=0, note=said)
 
 
