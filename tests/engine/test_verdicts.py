@@ -13,7 +13,7 @@ from tidemill.decide.blocks.granted import not_granted
 from tidemill.errors import Refused
 from tidemill.spec.principal import principal
 from tidemill.store.memory import MemoryLedger
-from tidemill.store.verdicts import decided, give_verdict
+from tidemill.store.verdicts import give_verdict
 from tidemill.world import PurchaseIntent, PurchaseState, Verdict
 
 pytestmark = pytest.mark.requirement("CB-4")
@@ -96,18 +96,17 @@ def test_what_the_policy_of_today_finds_too_little_takes_another_yes():
 
 
 def test_what_was_spent_this_month_counts_when_somebody_decides():
-    """Inside what the policy buys by itself, had nothing been bought: then one of two yeses would do."""
+    """Inside what the policy buys by itself, until the month's fees are too many: from then on a yes is lacking."""
     fee_usd = intent().envelope.max_fee_usd
-    desk = Desk("auto")
-    limits = {"autoMaxFeeUsd": fee_usd, "autoMonthlyUsd": fee_usd}
-    desk.platform = buying("auto", approval=limits, budget={"perPurchaseUsd": 1, "monthlyUsd": 1}).platform
-    word = Verdict("ana", NOW, approved=True)
-    small = replace(desk.proposal, state=PurchaseState.APPROVED)
+    platform = buying("auto", approval={"autoMaxFeeUsd": fee_usd, "autoMonthlyUsd": fee_usd}).platform
+    ledger = MemoryLedger(Hands())
+    small = replace(intent(), state=PurchaseState.APPROVED)
+    ledger.propose(small)
     with pytest.raises(Refused, match="is approved already"):
-        decided(desk.platform, small, word, desk.ledger.spending(NOW))
-    bought = replace(intent(), id="tp-0", state=PurchaseState.CONFIRMED, state_at=NOW, fee_usd=fee_usd)
-    desk.ledger.propose(bought)
-    assert decided(desk.platform, small, word, desk.ledger.spending(NOW)).verdicts == (word,)
+        give_verdict(ledger, platform, small, who="ana", approved=True, at=NOW)
+    ledger.propose(replace(intent(), id="tp-0", state=PurchaseState.CONFIRMED, state_at=NOW, fee_usd=fee_usd))
+    after = give_verdict(ledger, platform, small, who="ana", approved=True, at=NOW)
+    assert [said.who for said in after.verdicts] == ["ana"]
 
 
 # --- who is one person --------------------------------------------------------------------------------
