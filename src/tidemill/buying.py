@@ -148,8 +148,9 @@ class Buyer:
             for one in listed
             if one.owner == mine
             and one.intent_id
-            and not {one.id, one.intent_id} & known
             and one.state in LIVE
+            # Its own tag is on one already: another ledger gave the same purchase the same name.
+            and (one.intent_id == intent.id or not {one.id, one.intent_id} & known)
         )
         if strange:
             raise Refused(

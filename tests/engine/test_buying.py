@@ -251,7 +251,7 @@ def test_nothing_is_bought_while_aws_shows_what_another_ledger_bought_for_us(tag
     """Two ledgers of one deployment would each find its windows uncovered and its budget unspent."""
     outside = shop(offer())
     outside.cloud.held.append(
-        block("cr-7", starts_in="30d", ends_in="40d", owner="tides", intent_id="tp-other")
+        block("cr-7", starts_in="30d", ends_in="40d", owner="tides", intent_id=tag)
     )
     assert "another ledger" in buy(outside).detail
     assert not outside.cloud.purchases
