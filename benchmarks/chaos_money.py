@@ -13,34 +13,45 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tidemill.ports import Clock, Ledger
-from tidemill.sim.chaos.play import Run, in_memory, play
+from tidemill.ports import Clock
+from tidemill.sim.chaos.judge import KINDS
+from tidemill.sim.chaos.play import Books, Run, in_memory, play
 from tidemill.spec.models import Platform
+from tidemill.store.database import sqlite
 from tidemill.store.opening import open_durable
+from tidemill.store.sql import SqlLedger
 from tidemill.store.whose import Whose
 
 _SQLITE_EVERY = 20
 
 
 @contextmanager
-def in_a_file(platform: Platform, clock: Clock) -> Iterator[Ledger]:
-    with TemporaryDirectory() as folder:
-        url = f"sqlite:///{Path(folder) / 'ledger.db'}"
-        ledger = open_durable(url, Whose.of(platform), clock=clock, writer="tidemill-engine")
-        try:
-            yield ledger
-        finally:
-            ledger.close()
+def in_a_file(platform: Platform, clock: Clock) -> Iterator[Books]:
+    """Each engine that starts takes the lead: whoever led before can write nothing more."""
+    with TemporaryDirectory() as folder, ExitStack() as opened:
+        path = Path(folder) / "ledger.db"
+        whose, writer = Whose.of(platform), "tidemill-engine"
+        people = opened.enter_context(
+            closing(open_durable(f"sqlite:///{path}", whose, clock=clock, writer=writer))
+        )
+        database = opened.enter_context(closing(sqlite(path)))
+
+        def lead() -> SqlLedger:
+            ledger = SqlLedger(database, clock, writer=writer)
+            ledger.lead()
+            return ledger
+
+        yield Books(people, lead, exclusive=True)
 
 
 def _one(seed: int) -> tuple[int, Run]:
     logging.disable(logging.CRITICAL)  # everything fails here, and every failure is logged
-    return seed, play(seed, opens_ledger=in_memory if seed % _SQLITE_EVERY else in_a_file)
+    return seed, play(seed, opens_books=in_memory if seed % _SQLITE_EVERY else in_a_file)
 
 
 def main() -> int:
@@ -61,7 +72,7 @@ def _tell(runs: Iterable[tuple[int, Run]], total: int, as_json: bool) -> int:
     sums: Counter[str] = Counter()
     for done, (seed, run) in enumerate(runs, 1):
         count = run.count
-        for kind in ("double", "unapproved", "over_budget", "lost"):
+        for kind in KINDS:
             wrong[kind] += len(getattr(count, kind))
         for sentence in count.wrong:
             print(f"seed {seed}: {sentence}", file=sys.stderr)

@@ -14,11 +14,12 @@ from random import Random
 from typing import Protocol, cast
 
 from tidemill.engine import AFTER_FAILING, Engine
-from tidemill.errors import TidemillError
+from tidemill.errors import Refused, TidemillError
 from tidemill.ports import Cloud, Cluster, ClusterView, Ledger
 from tidemill.sim.chaos.judge import Count, judge
-from tidemill.sim.chaos.story import FAULTS_LAST, QUIET_AFTER, START, Story, Word, draw
-from tidemill.sim.chaos.weather import Shaken, Sky
+from tidemill.sim.chaos.sold import ByHand
+from tidemill.sim.chaos.story import CALM_LASTS, START, Story, Word, draw
+from tidemill.sim.chaos.weather import Shaken, Sky, Unforeseen
 from tidemill.sim.cloud import SimCloud
 from tidemill.sim.crash import EngineCrashed
 from tidemill.sim.journal import Journal
@@ -31,6 +32,7 @@ from tidemill.world import Adoption, OfferQuery, PurchaseIntent, PurchaseState
 
 # With nothing due the engine still looks; the ten minutes of the real loop would only make the runs longer.
 LOOKS_AT_LEAST_EVERY = timedelta(hours=4)
+MOST_TURNS = 20_000  # ten times what the longest stories take
 _BACK_AFTER = timedelta(seconds=30)
 _EMPTY = ClusterView((), (), (), {})
 
@@ -56,29 +58,52 @@ class Run:
     struck: Counter[str]
 
 
-OpensLedger = Callable[[Platform, Timeline], AbstractContextManager[Ledger]]
+@dataclass(frozen=True, slots=True)
+class Books:
+    ledger: Ledger  # as people and the judge have it
+    lead: Callable[[], Ledger]  # an engine starts: its own way in
+    exclusive: bool  # whether the engine that led before can write nothing from then on
+
+
+OpensBooks = Callable[[Platform, Timeline], AbstractContextManager[Books]]
 
 
 @contextmanager
-def in_memory(platform: Platform, timeline: Timeline) -> Iterator[Ledger]:
-    yield MemoryLedger(timeline, platform.spec.deployment, outlives_the_engine=True)
+def in_memory(platform: Platform, timeline: Timeline) -> Iterator[Books]:
+    """Here the ledger stops no old leader: the rules of each write have to."""
+    ledger = MemoryLedger(timeline, platform.spec.deployment, outlives_the_engine=True)
+    yield Books(ledger, lambda: ledger, exclusive=False)
 
 
-def play(seed: int, *, opens_ledger: OpensLedger = in_memory, makes_engine: MakesEngine = Engine) -> Run:
-    """`makes_engine` lets a test play a broken engine, which the judge must catch."""
-    story = draw(seed)
+class Restless(TidemillError):
+    """An engine that always has something to do, and would never let the run end."""
+
+
+def play(
+    seed: int,
+    *,
+    opens_books: OpensBooks = in_memory,
+    makes_engine: MakesEngine = Engine,
+    draws: Callable[[int], Story] = draw,
+) -> Run:
+    """`makes_engine` lets a test play a broken engine, which the judge must catch. Restless: it found no end."""
+    story = draws(seed)
     timeline = Timeline(START)
-    with opens_ledger(story.spec.platform, timeline) as ledger:
-        stage = _Stage(story, timeline, ledger, makes_engine)
+    with opens_books(story.spec.platform, timeline) as books:
+        stage = _Stage(story, timeline, books, makes_engine)
         stage.run()
         sold = stage.cloud
+        found = judge(story, sold, books.ledger, stage.by_hand)
+        found.unapproved += stage.usurped
         ours = [one for one in sold.purchases if one.intent_id]
-        return Run(judge(story, sold, ledger), len(ours), len(sold.bought_extensions), stage.sky.struck)
+        return Run(found, len(ours), len(sold.bought_extensions), stage.sky.struck)
 
 
 class _Stage:
-    def __init__(self, story: Story, timeline: Timeline, ledger: Ledger, makes_engine: MakesEngine) -> None:
-        self.story, self.timeline, self.ledger = story, timeline, ledger
+    def __init__(self, story: Story, timeline: Timeline, books: Books, makes_engine: MakesEngine) -> None:
+        self.story, self.timeline, self.ledger = story, timeline, books.ledger
+        self._books = books
+        self.usurped: list[str] = []  # what an engine wrote that no longer led
         self._makes_engine = makes_engine
         self.sky = Sky(story.weather, Random(f"weather/{story.seed}"))
         self.cloud = SimCloud(
@@ -86,10 +111,11 @@ class _Stage:
             zones=sorted(story.spec.platform.spec.subnets), market=story.market, wake=self._wake,
         )  # fmt: skip
         self.cloud.show_purchases_late(story.shown_late)
+        self.by_hand = ByHand()
         self._awake = True
         self._lay_out()
+        self._other = self._start()  # one that is believed dead
         self._engine = self._start()
-        self._other = self._start()  # one that was believed dead
         self.sky.second_engine = self._tick_the_other
 
     def _wake(self, reason: str) -> None:
@@ -104,17 +130,30 @@ class _Stage:
             timeline.at(START + word.at, self._say(word))
         for at in story.payment_failures:
             timeline.at(START + at, self.cloud.fail_next_payment)
-        timeline.at(START + FAULTS_LAST, self._calm_down)
-        for day in range(FAULTS_LAST.days, QUIET_AFTER.days):
-            timeline.at(START + timedelta(days=day, hours=12), self._settle_by_hand)
+        for at, lasts in story.hidden:
+            timeline.at(START + at, self._hide(lasts))
+        calm = START + story.faults_last
+        timeline.at(calm, self._calm_down)
+        for day in range(CALM_LASTS.days):
+            timeline.at(calm + timedelta(days=day, hours=12), self._settle_by_hand)
 
     def _calm_down(self) -> None:
         self.sky.calm, self._awake = True, True
 
+    def _hide(self, lasts: timedelta) -> Callable[[], None]:
+        """EC2's lists lose what was adopted, for a while."""
+
+        def hide() -> None:
+            lost = {one.reservation_id for one in self.ledger.adoptions()}
+            self.sky.hidden |= lost
+            self.timeline.after(lasts, lambda: self.sky.hidden.difference_update(lost))
+
+        return hide
+
     # --- the engine ---------------------------------------------------------------------------------
 
     def _start(self) -> Engine:
-        ledger, spec = self.ledger, self.story.spec
+        ledger, spec = self._books.lead(), self.story.spec
         return self._makes_engine(
             spec,
             self.timeline,
@@ -124,19 +163,31 @@ class _Stage:
         )
 
     def run(self) -> None:
-        tick_at, end = START, START + QUIET_AFTER
-        while self.timeline.now() < end:
+        tick_at, end = START, START + self.story.faults_last + CALM_LASTS
+        for _ in range(MOST_TURNS):
+            if self.timeline.now() >= end:
+                return
             due = self.timeline.next_at() or end
-            self.timeline.advance(min(end, tick_at, due))
+            self.timeline.advance(min(end, due, max(tick_at, self._back_at())))
             now = self.timeline.now()
+            if self._back_at() > now:
+                continue
             if self._awake or now >= tick_at:
                 self._awake = False
                 tick_at = self._tick(now)
+                if self.story.hasty and not self.sky.calm:
+                    self._settle_hastily()
+        raise Restless(f"seed {self.story.seed}: at {self.timeline.now()} the engine still finds no rest")
+
+    def _back_at(self) -> datetime:
+        """From when on an engine runs: now, unless it is away."""
+        now, away = self.timeline.now(), self.story.away
+        return START + away[1] if away and START + away[0] <= now < START + away[1] else now
 
     def _tick(self, now: datetime) -> datetime:
         try:
             tick = self._engine.tick()
-        except EngineCrashed:
+        except (EngineCrashed, Unforeseen):
             self._other, self._engine = self._engine, self._start()
             return now + _BACK_AFTER
         if tick is None:
@@ -146,8 +197,13 @@ class _Stage:
         return min(tick.plan.wake_at or now + LOOKS_AT_LEAST_EVERY, now + LOOKS_AT_LEAST_EVERY)
 
     def _tick_the_other(self) -> None:
-        with suppress(EngineCrashed):
-            self._other.tick()
+        before = self.ledger.purchases()
+        with suppress(EngineCrashed, Unforeseen, Refused):
+            tick = self._other.tick()
+            refused = [one for one in tick.outcomes if one.error == "refused"] if tick else []
+            self.sky.struck["refused_to_the_old"] += len(refused)
+        if self._books.exclusive and self.ledger.purchases() != before:
+            self.usurped.append(f"an engine that no longer leads wrote at {self.timeline.now()}")
 
     # --- people -------------------------------------------------------------------------------------
 
@@ -184,7 +240,8 @@ class _Stage:
         fitting = [one for one in self.cloud.search_offers(query) if one.end >= window.end]
         if not fitting:
             return
-        (first, *_) = self.cloud.purchase(fitting[0].id, ())
+        (first, *more) = self.cloud.purchase(fitting[0].id, ())
+        self.by_hand.bought |= {one.id for one in (first, *more)}
         if self.sky.luck.random() < 0.5:
             adoption = Adoption(first.id, plan.spec.pool, word.who, now)
             self.timeline.after(timedelta(hours=1), lambda: self.ledger.adopt(adoption))
@@ -192,6 +249,7 @@ class _Stage:
     def _extend_by_hand(self) -> None:
         for block in self.cloud.reservations():
             self.cloud.extend(block.id, timedelta(days=1))
+            self.by_hand.extended.add(self.cloud.bought_extensions[-1].offer_id)
 
     def _settle_by_hand(self) -> None:
         """A person looks at every outcome that is still unknown and finds nothing in the console."""
@@ -202,7 +260,21 @@ class _Stage:
                     self.ledger.advance(intent, replace(after, state_at=self.timeline.now()))
         self._awake = True
 
+    def _settle_hastily(self) -> None:
+        """Somebody who cannot wait for EC2's lists says "not bought" of whatever is unknown; what was, shows later."""
+        for intent in self.ledger.purchases():
+            if intent.state is PurchaseState.UNKNOWN:
+                after = replace(
+                    intent, state=PurchaseState.FAILED, fee_usd=0, note="nothing in the console yet"
+                )
+                with suppress(TidemillError):
+                    self.ledger.advance(intent, replace(after, state_at=self.timeline.now()))
+                    self.by_hand.denied[intent.id] = self.timeline.now()
+                    self.sky.struck["denied"] += self._was_made(intent)
+                    self._awake = True
+
     def _was_made(self, intent: PurchaseIntent) -> bool:
-        if intent.extends:
-            return any(one.offer_id == intent.offer_id for one in self.cloud.bought_extensions)
-        return any(one.intent_id == intent.id for one in self.cloud.purchases)
+        """As the console shows it: what was never paid was not bought."""
+        sold = [one for one in self.cloud.purchases if one.intent_id == intent.id]
+        more = [one for one in self.cloud.bought_extensions if one.offer_id == intent.offer_id]
+        return any(one.paid or one.settled_at is None for one in (more if intent.extends else sold))

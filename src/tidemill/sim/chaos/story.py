@@ -14,8 +14,8 @@ from tidemill.spec.models import CapacityPlan, ComputePool, Platform
 from tidemill.spec.scenario import Market, OwnedReservation
 
 START = datetime(2026, 11, 24, 8, 0, tzinfo=UTC)  # a week before the month ends: budgets are by the month
-FAULTS_LAST = timedelta(days=5)
-QUIET_AFTER = timedelta(days=9)  # by then every payment, list and approval has had its time
+FAULTS_LAST = (timedelta(days=5), timedelta(days=5), timedelta(days=9))  # the longest: into the next month
+CALM_LASTS = timedelta(days=4)  # in which every payment, list and approval has its time
 TYPE = "p5.48xlarge"
 ULTRASERVER = "p6e-gb200.36xlarge"
 POOL, PLAN = "train", "plan"
@@ -38,6 +38,9 @@ class Weather:
     crash: float
     no_answer: float  # the call happened, or did not, and nobody can tell
     fails: float
+    broken_after: (
+        float  # the call happened, and the answer is an error: of the service, or one nobody foresaw
+    )
     stale: float  # a read shows what was true a while ago
     doubled: float  # a read shows things twice, or in another order
     second_engine: float  # another engine, which believes that it leads, ticks in between
@@ -53,6 +56,11 @@ class Story:
     weather: Weather
     shown_late: timedelta
     payment_failures: tuple[timedelta, ...]
+    faults_last: timedelta
+    away: tuple[timedelta, timedelta] | None  # no engine runs from then until then
+    hasty: bool  # somebody calls every unknown outcome "not bought" at once
+    # When lists lose what was adopted, and for how long. Not drawn: no story has it that does not ask for it.
+    hidden: tuple[tuple[timedelta, timedelta], ...] = ()
 
 
 @cache
@@ -64,27 +72,37 @@ def draw(seed: int) -> Story:
     luck = Random(f"chaos-money/{seed}")
     owned, demand = _needs(luck)
     rough = luck.choice((0.3, 1.0, 1.0, 2.0))
+    lasts = luck.choice(FAULTS_LAST)
     return Story(
         seed=seed,
         spec=_spec(luck, demand),
         market=Market(offers=luck.choice(("plenty", "plenty", "plenty", "scarce"))),
         owned=owned,
-        words=tuple(sorted(_words(luck), key=lambda word: word.at)),
+        words=tuple(sorted(_words(luck, lasts), key=lambda word: word.at)),
         weather=Weather(
             crash=0.03 * rough,
             no_answer=0.10 * rough,
             fails=0.03 * rough,
+            broken_after=0.05 * rough,
             stale=0.05 * rough,
             doubled=0.05 * rough,
             second_engine=0.02 * rough,
         ),
         shown_late=timedelta(minutes=luck.choice((2, 5, 20, 45))),
-        payment_failures=tuple(_at(luck) for _ in range(luck.choice((0, 0, 1, 2)))),
+        payment_failures=tuple(_at(luck, lasts) for _ in range(luck.choice((0, 0, 1, 2)))),
+        faults_last=lasts,
+        away=_away(luck, lasts) if luck.random() < 0.2 else None,
+        hasty=luck.random() < 0.15,
     )
 
 
-def _at(luck: Random) -> timedelta:
-    return timedelta(seconds=luck.randint(60, int(FAULTS_LAST.total_seconds())))
+def _at(luck: Random, lasts: timedelta) -> timedelta:
+    return timedelta(seconds=luck.randint(60, int(lasts.total_seconds())))
+
+
+def _away(luck: Random, lasts: timedelta) -> tuple[timedelta, timedelta]:
+    gone = _at(luck, lasts - timedelta(days=1))
+    return gone, gone + timedelta(hours=luck.randint(12, 72))
 
 
 def _needs(luck: Random) -> tuple[tuple[OwnedReservation, ...], list[dict[str, Any]]]:
@@ -140,17 +158,17 @@ def _spec(luck: Random, demand: list[dict[str, Any]]) -> Spec:
     )
 
 
-def _words(luck: Random) -> list[Word]:
+def _words(luck: Random, lasts: timedelta) -> list[Word]:
     """People are quick or slow, say yes twice, say no, and the engine's own name is tried as an approver's."""
     words = []
     for _ in range(luck.randint(2, 14)):
         who = luck.choice((*PEOPLE, "tidemill-engine"))
-        words.append(Word(_at(luck), who, "refuse" if luck.random() < 0.1 else "approve"))
+        words.append(Word(_at(luck, lasts), who, "refuse" if luck.random() < 0.1 else "approve"))
     for person in PEOPLE if luck.random() < 0.7 else ():  # somebody looks every few hours
         hours = luck.randint(2, 9)
-        words += [Word(timedelta(hours=at), person, "approve") for at in range(hours, 120, hours)]
+        words += [Word(timedelta(hours=at), person, "approve") for at in range(hours, lasts.days * 24, hours)]
     if luck.random() < 0.2:
-        words.append(Word(_at(luck), luck.choice(PEOPLE), "buy-by-hand"))
+        words.append(Word(_at(luck, lasts), luck.choice(PEOPLE), "buy-by-hand"))
     if luck.random() < 0.2:
-        words.append(Word(_at(luck), luck.choice(PEOPLE), "extend-by-hand"))
+        words.append(Word(_at(luck, lasts), luck.choice(PEOPLE), "extend-by-hand"))
     return words

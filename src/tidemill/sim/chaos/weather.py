@@ -20,6 +20,10 @@ _UNCERTAIN = ("purchase", "purchase_extension", "advance", "propose", "adopt")
 _LISTS = ("reservations", "extensions", "search_offers")
 
 
+class Unforeseen(RuntimeError):
+    """An error that no port declares: a bug in a library, a full disk. The engine's process dies of it."""
+
+
 class Sky:
     """What is going to go wrong, and what has."""
 
@@ -27,6 +31,7 @@ class Sky:
         self._weather, self.luck = weather, luck
         self.calm = False
         self.struck: Counter[str] = Counter()
+        self.hidden: set[str] = set()  # reservations that lists leave out just now
         self.second_engine: Callable[[], None] | None = None
 
     def strikes(self, what: str) -> bool:
@@ -74,12 +79,16 @@ class Shaken:
         answer = inner(*args, **kwargs)
         if uncertain:
             raise OutcomeUnknown(f"{name}: no answer, though it was carried out")
+        if name in _UNCERTAIN and sky.strikes("broken_after"):
+            raise sky.luck.choice((Retryable, Unforeseen))(f"{name}: an error, though it was carried out")
         if sky.strikes("crash"):
             raise EngineCrashed(f"after:{name}")
         return self._seen(name, answer) if name in _LISTS else answer
 
     def _seen(self, name: str, answer: Sequence[Any]) -> Sequence[Any]:
         sky, before = self._sky, self._before.get(name, ())
+        if sky.hidden and name == "reservations":
+            answer = tuple(one for one in answer if one.id not in sky.hidden)
         self._before[name] = answer
         if sky.strikes("stale"):
             return before
