@@ -107,6 +107,13 @@ def test_what_was_believed_not_bought_is_taken_in_when_it_shows(state: str):
     assert (taken.outcome, taken.reservation_ids, taken.fee_usd) == ("confirmed", ("cr-9",), 30_000)
 
 
+@pytest.mark.requirement("CB-7")
+def test_a_purchase_that_was_never_paid_stays_failed_while_aws_still_lists_it():
+    unpaid = block("cr-9", starts_in="2d", intent_id="tp-1", state=ReservationState.PAYMENT_FAILED)
+    failed = intent("failed", offer_id="cb-1", reservation_ids=("cr-9",), state_at=ago("1h"))
+    assert not of(decide(buying(), world(failed, unpaid)), SettlePurchase)
+
+
 @pytest.mark.requirement("CB-17")
 def test_a_tag_on_a_block_that_was_never_asked_for_makes_it_nobodys():
     tagged = block("cr-9", starts_in="2d", ends_in="16d", intent_id="tp-1", owner="")

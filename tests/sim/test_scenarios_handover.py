@@ -310,12 +310,12 @@ def test_a_pin_that_does_not_is_kept_and_what_to_write_is_said_while_there_is_ti
 
 @pytest.mark.requirement("CB-8")
 def test_a_successor_that_a_plan_buys_is_taken_into_use_and_the_service_moves_there() -> None:
-    """Block a ends on the 19th; the window lacks two instances from then on, and is bought from the 18th."""
+    """Block a ends on the 19th; the window lacks two instances from then on, and an hour beside it costs a day more."""
     window = {"name": "next", "from": "2026-11-18T11:30:00Z", "to": "2026-11-20T11:00:00Z", "instances": 2}
     rehearsal = scene(
         pool(),
         on=platform(budget={"perPurchaseUsd": 9000, "monthlyUsd": 20000}, approval={"mode": "one"}),
-        plans=[plan(demand=[{**window, "instanceType": P5}], extend={"policy": "never"})],
+        plans=[plan(demand=[{**window, "instanceType": P5}], extend={"policy": "never"}, overlap="1h")],
         decisions=[{"at": "1h", "window": "next", "verdict": "approve", "by": "finance"}],
         reservations=[block("a", pool="train", duration="52h")],
         services=[service(zeroDowntime=True, handover=SCALE)],

@@ -75,17 +75,20 @@ def made_by(draft: Draft, intent: PurchaseIntent) -> tuple[str, ...]:
     Its tag is on what it made, but anybody can write tags: what was never submitted, or is not what was asked for, or
     is more than that, is not taken for it.
     """
-    if not intent.offer_id and intent.state not in _BELIEVED:
+    believed = intent.state in _BELIEVED
+    if not intent.offer_id and not believed:
         return ()
     if intent.extends:
-        seen = any(intent.offer_id and one.offer_id == intent.offer_id for one in draft.world.extensions)
+        told = [one for one in draft.world.extensions if intent.offer_id and one.offer_id == intent.offer_id]
+        seen = any(believed or one.state is not ExtensionState.PAYMENT_FAILED for one in told)
         return (intent.extends,) if seen else ()
     made = [
         one
         for one in sorted(draft.world.reservations, key=lambda one: one.id)
-        if one.intent_id == intent.id and one.instance_type == intent.envelope.instance_type
-        and (one.state in LIVE or one.id in intent.reservation_ids)
-    ]  # fmt: skip
+        if one.intent_id == intent.id
+        and one.instance_type == intent.envelope.instance_type
+        and (one.state in LIVE or (believed and one.id in intent.reservation_ids))
+    ]
     if not any(one.ultraserver for one in made):
         known = intent.reservation_ids
         first = [one for one in made if one.id in known] if known else made[:1]
