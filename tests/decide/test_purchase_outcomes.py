@@ -114,6 +114,14 @@ def test_a_purchase_that_was_never_paid_stays_failed_while_aws_still_lists_it():
     assert not of(decide(buying(), world(failed, unpaid)), SettlePurchase)
 
 
+@pytest.mark.requirement("CB-4")
+def test_an_outcome_nobody_knew_is_known_when_aws_shows_that_it_was_never_paid():
+    unpaid = block("cr-9", starts_in="2d", intent_id="tp-1", state=ReservationState.PAYMENT_FAILED)
+    unknown = intent("unknown", offer_id="cb-1", fee_usd=25_000, state_at=ago("1h"))
+    (settled_,) = of(decide(buying(), world(unknown, unpaid)), SettlePurchase)
+    assert (settled_.outcome, settled_.fee_usd) == ("failed", 0)
+
+
 @pytest.mark.requirement("CB-17")
 def test_a_tag_on_a_block_that_was_never_asked_for_makes_it_nobodys():
     tagged = block("cr-9", starts_in="2d", ends_in="16d", intent_id="tp-1", owner="")

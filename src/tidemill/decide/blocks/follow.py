@@ -61,12 +61,21 @@ def _reconcile(draft: Draft, intent: PurchaseIntent) -> None:
             lost = "the call's answer was lost; it is not repeated"
             draft.do(SettlePurchase(intent, "unknown", (), intent.fee_usd, lost))
         draft.wake(due)
+    elif never := _never_came(draft, intent):
+        reason = "found by its tag, and its payment failed: nothing was bought"
+        draft.do(SettlePurchase(intent, "failed", never, 0, reason))
     else:
         draft.warn(
             intent.id,
             "the outcome of this purchase is unknown and it is not repeated: it is taken in if AWS shows it; "
             f"look in the EC2 console, and then say `tidemill settle {intent.id}`",
         )
+
+
+def _never_came(draft: Draft, intent: PurchaseIntent) -> tuple[str, ...]:
+    """What it made, if EC2 shows that none of it was paid."""
+    made = [one for one in draft.world.reservations if one.intent_id == intent.id and not intent.extends]
+    return tuple(sorted(one.id for one in made)) if all(one.state in _NEVER_CAME for one in made) else ()
 
 
 def made_by(draft: Draft, intent: PurchaseIntent) -> tuple[str, ...]:
