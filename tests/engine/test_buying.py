@@ -250,9 +250,7 @@ def test_a_no_is_written_down_so_that_it_is_not_asked_for_at_every_tick():
 def test_nothing_is_bought_while_aws_shows_what_another_ledger_bought_for_us(tag: str):
     """Two ledgers of one deployment would each find its windows uncovered and its budget unspent."""
     outside = shop(offer())
-    outside.cloud.held.append(
-        block("cr-7", starts_in="30d", ends_in="40d", owner="tides", intent_id=tag)
-    )
+    outside.cloud.held.append(block("cr-7", starts_in="30d", ends_in="40d", owner="tides", intent_id=tag))
     assert "another ledger" in buy(outside).detail
     assert not outside.cloud.purchases
 
