@@ -1,4 +1,4 @@
-"""Ten seeds of eight weeks that a calendar buys by itself: no invariant breaks, and it costs less than a block a week."""
+"""Ten seeds of eight weeks that a calendar buys by itself: no invariant breaks, and it is cheaper than a block a week."""
 
 from __future__ import annotations
 
