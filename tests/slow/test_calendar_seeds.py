@@ -1,4 +1,4 @@
-"""Ten seeds of eight weeks that a calendar buys by itself: no invariant breaks, and it is cheaper than a block a week."""
+"""Ten seeds of eight weeks that a calendar buys by itself: no invariant breaks, and no simple rule is cheaper."""
 
 from __future__ import annotations
 
@@ -18,5 +18,4 @@ def test_a_planned_calendar_breaks_nothing_and_costs_no_more_than_simple_rules(s
     weekly = without_solver(spec, scenario, seed)
     windows = play(by_windows(spec, scenario), scenario, seed, spec)
     assert ours.total_usd < 0.9 * weekly.total_usd
-    # Windows written by hand for the working days alone come close, and cover hours the planner leaves out as too dear.
-    assert ours.total_usd < 1.05 * windows.total_usd
+    assert ours.total_usd < windows.total_usd  # written by hand for the working days alone: they come close
