@@ -252,9 +252,12 @@ class _Stage:
             self.by_hand.extended.add(self.cloud.bought_extensions[-1].offer_id)
 
     def _settle_by_hand(self) -> None:
-        """A person looks at every outcome that is still unknown and finds nothing in the console."""
+        """A person looks at what the engine warns of and finds nothing in the console: what is still unknown, and what
+        EC2 stopped listing while the engine was away. What the engine could see itself is left to it."""
+        listed = {one.id for one in self.cloud.reservations()}
         for intent in self.ledger.purchases():
-            if intent.state is PurchaseState.UNKNOWN and not self._was_made(intent):
+            gone = intent.state is PurchaseState.CONFIRMED and listed.isdisjoint(intent.reservation_ids)
+            if (intent.state is PurchaseState.UNKNOWN or gone) and not self._was_made(intent):
                 after = replace(intent, state=PurchaseState.FAILED, fee_usd=0, note="nothing in the console")
                 with suppress(TidemillError):
                     self.ledger.advance(intent, replace(after, state_at=self.timeline.now()))
