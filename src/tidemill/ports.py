@@ -45,8 +45,8 @@ class Clock(Protocol):
         ...
 
 
-class Cloud(Protocol):
-    """AWS: the truth for reservations and instances."""
+class Account(Protocol):
+    """AWS: the truth for reservations and instances, and the one who sells."""
 
     def reservations(self) -> Sequence[Reservation]:
         """Every block and on-demand reservation the account can see, tracked or not, ended ones for a day."""
@@ -85,10 +85,15 @@ class Cloud(Protocol):
         """Who makes these calls, as AWS itself says (STS): an ARN. The one way a person's word is proved here."""
         ...
 
+
+class Cloud(Account, Protocol):
+    """An account, and how launches become instances in it: `provision` puts the second on top of the first."""
+
     def launch(self, intent: LaunchIntent, tags: Pairs) -> Sequence[str]:
         """Start up to `intent.count` instances and return their ids; fewer is an answer, none is NoCapacity.
 
-        Idempotent on `intent.id`: the same id gives the same instances.
+        Idempotent on `intent.id`: the same id gives the same instances. Empty: a group was asked; what it launches
+        comes by itself, and is listed with this intent's id.
         """
         ...
 
