@@ -8,8 +8,8 @@ purchases, extensions, reservations, launches, instances, block_end, trouble, wa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import datetime, timedelta
 from typing import Literal
 
 from tidemill.catalog import Catalog
@@ -60,8 +60,10 @@ class SimCloud:
         identity: str = SIM_ENGINE,
     ) -> None:
         self._timeline = timeline
-        self._catalog = catalog
-        self._seed = seed
+        self.journal = journal
+        self.catalog = self._catalog = catalog
+        self.seed = self._seed = seed
+        self.zones = tuple(zones)
         self._identity = identity
         self._trouble = CloudTrouble()
         self._wakes = Wakes(timeline, wake)
@@ -137,9 +139,10 @@ class SimCloud:
     def identity(self) -> str:
         return self._identity
 
-    def launch(self, intent: LaunchIntent, tags: Pairs) -> tuple[str, ...]:
+    def launch(self, intent: LaunchIntent, tags: Pairs, minimum: int = 1) -> tuple[str, ...]:
+        """As in the port; and NoCapacity where there are fewer free than the minimum."""
         self._trouble.check_throttle(self._timeline.now())
-        ids = self._launches.launch(intent, tags)
+        ids = self._launches.launch(intent, tags, minimum)
         self._trouble.check_timeout("launch")
         return ids
 
@@ -149,6 +152,20 @@ class SimCloud:
         if life is None or self._fleet.forgotten(life):
             raise Gone(f"InvalidInstanceID.NotFound: {instance_id}")
         self._fleet.shut_down(instance_id, by="engine", why="terminate call")
+
+    # --- what AWS's own calls can do besides --------------------------------------------------------
+
+    def untag_reservation(self, reservation_id: str, keys: Collection[str]) -> None:
+        self._trouble.check_throttle(self._timeline.now())
+        self._book.untag(reservation_id, keys)
+
+    def tag_instance(self, instance_id: str, tags: Pairs) -> None:
+        """These are its tags from now on. Gone: there is no such instance any more."""
+        self._trouble.check_throttle(self._timeline.now())
+        life = self._fleet.lives.get(instance_id)
+        if life is None or self._fleet.forgotten(life):
+            raise Gone(f"InvalidInstanceID.NotFound: {instance_id}")
+        self._fleet.tag(instance_id, tags)
 
     # --- what exists beforehand ---------------------------------------------------------------------
 
@@ -302,6 +319,10 @@ class SimCloud:
 
     def reservation(self, id_or_name: str) -> Reservation | None:
         return self._book.get(id_or_name)
+
+    def sale(self, reservation_id: str) -> tuple[datetime, int]:
+        """When a reservation came to be, and how many instances were bought."""
+        return self._book.sale(reservation_id)
 
     def used(self, reservation_id: str) -> int:
         """Instances on it that are not terminated, strangers included."""

@@ -17,8 +17,9 @@ from tidemill.sim.journal import Journal
 from tidemill.sim.prices import HourMeter
 from tidemill.sim.timeline import Timeline, stream
 from tidemill.sim.wakes import Wakes
+from tidemill.spec import names
 from tidemill.spec.units import format_instant
-from tidemill.world import Instance, InstanceState, Source, SourceKind
+from tidemill.world import Instance, InstanceState, Pairs, Source, SourceKind
 
 _TERMINATED_LISTED_FOR = timedelta(hours=1)
 _ALIVE = (InstanceState.PENDING, InstanceState.RUNNING)
@@ -48,6 +49,8 @@ class InstanceLife:
     now: Instance
     usd_h: float  # 0 on blocks (paid up front) and reservations (billed whole)
     delays: _Delays
+    token: str = ""  # of the call that launched it
+    tags: Pairs = ()  # all of them; `now` carries those that mean something to the engine
     running_at: datetime | None = None
     shutting_down_at: datetime | None = None
     terminated_at: datetime | None = None
@@ -101,8 +104,8 @@ class Fleet:
 
     # --- living -------------------------------------------------------------------------------------
 
-    def start(self, instance: Instance, usd_h: float) -> None:
-        life = InstanceLife(instance, usd_h, _Delays.of(self._seed, instance.id))
+    def start(self, instance: Instance, usd_h: float, *, token: str = "", tags: Pairs = ()) -> None:
+        life = InstanceLife(instance, usd_h, _Delays.of(self._seed, instance.id), token, tags)
         self.lives[instance.id] = self._live[instance.id] = life
         self.live_at[_place(instance)] += 1
         self.version += 1
@@ -114,6 +117,12 @@ class Fleet:
         else:
             self._list(life)
         self._timeline.after(life.delays.boot, lambda: self._run(life))
+
+    def tag(self, instance_id: str, tags: Pairs) -> None:
+        """These are its tags from now on."""
+        life = self.lives[instance_id]
+        life.tags = tuple(sorted(tags))
+        self._change(life, replace(life.now, **marks(tags)))
 
     def announce_end(self, instance_id: str, at: datetime, why: str) -> None:
         """AWS says beforehand that it will take the instance, and then does."""
@@ -196,6 +205,17 @@ class Fleet:
     def _meter(self, life: InstanceLife) -> HourMeter:
         kind = life.now.source.kind
         return self.meters[SourceKind.SPOT if kind is SourceKind.SPOT else SourceKind.ON_DEMAND]
+
+
+def marks(tags: Pairs) -> dict[str, str]:
+    """What an instance's tags say to the engine."""
+    tag = dict(tags)
+    return {
+        "owner": tag.get(names.TAG_OWNER, ""),
+        "pool": tag.get(names.TAG_POOL, ""),
+        "intent_id": tag.get(names.TAG_INTENT, ""),
+        "provisioner": tag.get(names.TAG_PROVISIONER, ""),
+    }
 
 
 def _place(instance: Instance) -> tuple[Source, str, str]:

@@ -13,14 +13,16 @@ from datetime import datetime
 from tidemill.catalog import Catalog
 from tidemill.errors import NoCapacity
 from tidemill.sim.ids import seeded_id
-from tidemill.sim.instances import Fleet
+from tidemill.sim.instances import Fleet, marks
 from tidemill.sim.prices import spot_usd_h
 from tidemill.sim.reservations import ReservationBook
 from tidemill.sim.timeline import Timeline
 from tidemill.sim.trouble import CloudTrouble
-from tidemill.spec import names
 from tidemill.spec.scenario import Market
 from tidemill.world import Instance, InstanceState, LaunchIntent, Pairs, ReservationState, SourceKind
+
+# EC2's word for a block that has not begun; for one that is over none is documented.
+_NOT_YET = "InvalidCapacityReservationState.PendingActivation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +56,15 @@ class LaunchDesk:
         self._by_token: dict[str, tuple[str, ...]] = {}
         self.refused: list[RefusedLaunch] = []
 
-    def launch(self, intent: LaunchIntent, tags: Pairs) -> tuple[str, ...]:
-        """The same intent again gives the same ids and starts nothing."""
+    def launch(self, intent: LaunchIntent, tags: Pairs, minimum: int = 1) -> tuple[str, ...]:
+        """The same intent again gives the same ids and starts nothing. Fewer than the minimum are not started."""
         if intent.id in self._by_token:
             return self._by_token[intent.id]
         try:
             self._trouble.check_launch(self._timeline.now(), self._answers_to(intent))
             count = min(intent.count, self._free(intent))
+            if count < minimum:
+                raise NoCapacity(self._too_few(intent, count, minimum))
         except NoCapacity as refusal:
             self.refused.append(RefusedLaunch(self._timeline.now(), intent, str(refusal)))
             raise
@@ -72,7 +76,6 @@ class LaunchDesk:
         if intent.source.id:
             self._book.take(intent.source.id, count)
         usd_h = self.usd_h(intent) or 0.0
-        tag = dict(tags)
         ids = tuple(seeded_id("i", self._seed, intent.id, str(index)) for index in range(count))
         for instance_id in ids:
             instance = Instance(
@@ -82,12 +85,9 @@ class LaunchDesk:
                 source=intent.source,
                 state=InstanceState.PENDING,
                 launched_at=self._timeline.now(),
-                owner=tag.get(names.TAG_OWNER, ""),
-                pool=tag.get(names.TAG_POOL, ""),
-                intent_id=tag.get(names.TAG_INTENT, ""),
-                provisioner=tag.get(names.TAG_PROVISIONER, ""),
+                **marks(tags),
             )
-            self._fleet.start(instance, usd_h)
+            self._fleet.start(instance, usd_h, token=intent.id, tags=tuple(sorted(tags)))
         return ids
 
     def usd_h(self, intent: LaunchIntent) -> float | None:
@@ -129,10 +129,16 @@ class LaunchDesk:
                 f"not {intent.instance_type} in {intent.zone}"
             )
         if found.state is not ReservationState.ACTIVE:
-            raise NoCapacity(f"ReservationCapacityExceeded: {found.id} is {found.state.value}, not active")
+            early = found.state in (ReservationState.PAYMENT_PENDING, ReservationState.SCHEDULED)
+            code = _NOT_YET if early else "ReservationCapacityExceeded"
+            raise NoCapacity(f"{code}: {found.id} is {found.state.value}, not active")
         if found.available < 1:
             raise NoCapacity(f"ReservationCapacityExceeded: {found.id} has no free slot")
         return found.available
+
+    def _too_few(self, intent: LaunchIntent, free: int, minimum: int) -> str:
+        code = "ReservationCapacityExceeded" if intent.source.id else "InsufficientInstanceCapacity"
+        return f"{code}: {intent.source.label} has {free} free of the {minimum} asked for at least"
 
     def _answers_to(self, intent: LaunchIntent) -> tuple[str, ...]:
         """Every name a fault may use for this launch."""

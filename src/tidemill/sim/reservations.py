@@ -8,7 +8,7 @@ instances when a block ends is told in `block_end`, how blocks come to be bought
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -40,6 +40,8 @@ class _Record:
     now: Reservation
     name: str  # what the scenario calls it; empty for what was bought in the run
     delivered: int | None  # known beforehand that fewer come
+    opened_at: datetime
+    bought: int
     taken: int = 0  # slots with an instance on them, or being cleaned up after one
     closed: bool = False  # EC2 is taking the instances back and launches no more
 
@@ -78,6 +80,11 @@ class ReservationBook:
             self._everything = tuple(record.now for record in self._records.values())
         return self._everything
 
+    def sale(self, reservation_id: str) -> tuple[datetime, int]:
+        """When it came to be, and how many instances were bought: fewer may have been delivered."""
+        record = self._records[reservation_id]
+        return record.opened_at, record.bought
+
     def coming_blocks(self) -> Iterator[Reservation]:
         """Blocks that hold or will hold instances: those that count on a date."""
         for record in self._records.values():
@@ -102,7 +109,7 @@ class ReservationBook:
         delivered: int | None = None,
         seen_after: timedelta = timedelta(0),
     ) -> None:
-        record = _Record(reservation, name, delivered)
+        record = _Record(reservation, name, delivered, self._timeline.now(), reservation.count)
         self._records[reservation.id] = record
         self.version += 1
         self._everything = None
@@ -128,10 +135,18 @@ class ReservationBook:
             self._forget_later(record)
 
     def tag(self, reservation_id: str, tags: Pairs) -> None:
+        self._retag(reservation_id, lambda there: {**there, **dict(tags)})
+
+    def untag(self, reservation_id: str, keys: Collection[str]) -> None:
+        self._retag(
+            reservation_id, lambda there: {key: value for key, value in there.items() if key not in keys}
+        )
+
+    def _retag(self, reservation_id: str, after: Callable[[dict[str, str]], dict[str, str]]) -> None:
         record = self._records.get(reservation_id)
         if record is None or reservation_id not in self._listed:
             raise Gone(f"InvalidCapacityReservationId.NotFound: {reservation_id}")
-        both = {**dict(record.now.tags), **dict(tags)}
+        both = after(dict(record.now.tags))
         self._change(
             record,
             tags=tuple(sorted(both.items())),
