@@ -122,7 +122,7 @@ class Fleet:
         """These are its tags from now on."""
         life = self.lives[instance_id]
         life.tags = tuple(sorted(tags))
-        self._change(life, replace(life.now, **marks(tags)))
+        self._change(life, marked(life.now, tags))
 
     def announce_end(self, instance_id: str, at: datetime, why: str) -> None:
         """AWS says beforehand that it will take the instance, and then does."""
@@ -207,15 +207,16 @@ class Fleet:
         return self.meters[SourceKind.SPOT if kind is SourceKind.SPOT else SourceKind.ON_DEMAND]
 
 
-def marks(tags: Pairs) -> dict[str, str]:
-    """What an instance's tags say to the engine."""
+def marked(instance: Instance, tags: Pairs) -> Instance:
+    """With what these tags say to the engine."""
     tag = dict(tags)
-    return {
-        "owner": tag.get(names.TAG_OWNER, ""),
-        "pool": tag.get(names.TAG_POOL, ""),
-        "intent_id": tag.get(names.TAG_INTENT, ""),
-        "provisioner": tag.get(names.TAG_PROVISIONER, ""),
-    }
+    return replace(
+        instance,
+        owner=tag.get(names.TAG_OWNER, ""),
+        pool=tag.get(names.TAG_POOL, ""),
+        intent_id=tag.get(names.TAG_INTENT, ""),
+        provisioner=tag.get(names.TAG_PROVISIONER, ""),
+    )
 
 
 def _place(instance: Instance) -> tuple[Source, str, str]:

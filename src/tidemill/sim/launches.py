@@ -13,7 +13,7 @@ from datetime import datetime
 from tidemill.catalog import Catalog
 from tidemill.errors import NoCapacity
 from tidemill.sim.ids import seeded_id
-from tidemill.sim.instances import Fleet, marks
+from tidemill.sim.instances import Fleet, marked
 from tidemill.sim.prices import spot_usd_h
 from tidemill.sim.reservations import ReservationBook
 from tidemill.sim.timeline import Timeline
@@ -85,9 +85,8 @@ class LaunchDesk:
                 source=intent.source,
                 state=InstanceState.PENDING,
                 launched_at=self._timeline.now(),
-                **marks(tags),
             )
-            self._fleet.start(instance, usd_h, token=intent.id, tags=tuple(sorted(tags)))
+            self._fleet.start(marked(instance, tags), usd_h, token=intent.id, tags=tuple(sorted(tags)))
         return ids
 
     def usd_h(self, intent: LaunchIntent) -> float | None:
