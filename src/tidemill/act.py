@@ -80,8 +80,8 @@ class Actor:
                 self._ledger.advance(intent, settled)
             case Launch(intent):
                 return self._launch(intent)
-            case SettleLaunch(intent_id):
-                self._settle(intent_id)
+            case SettleLaunch(intent_id, failure=failure):
+                self._settle(intent_id, failure)
             case Admit(pods, source_label, ends_at, pool=pool):
                 for pod in pods:
                     cluster.admit(pod, source_label, ends_at, pool)
@@ -135,12 +135,15 @@ class Actor:
         except PortError as error:
             self._ledger.write_launch(replace(intent, state=LaunchState.FAILED, failure=label(error)))
             raise
+        if not ids:
+            self._ledger.write_launch(replace(intent, state=LaunchState.ASKED))
+            return f"a group was asked for {intent.count}"
         self._ledger.write_launch(replace(intent, state=LaunchState.LAUNCHED, instance_ids=ids))
         return f"{len(ids)} of {intent.count}: {', '.join(ids)}"
 
-    def _settle(self, intent_id: str) -> None:
+    def _settle(self, intent_id: str, failure: str) -> None:
+        state = LaunchState.FAILED if failure else LaunchState.SETTLED
         for intent in self._ledger.launches():
             if intent.id == intent_id:
-                self._ledger.write_launch(
-                    replace(intent, state=LaunchState.SETTLED, state_at=self._clock.now())
-                )
+                settled = replace(intent, state=state, state_at=self._clock.now(), failure=failure)
+                self._ledger.write_launch(settled)

@@ -8,12 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Literal
 
 from tidemill.source import Source, SourceKind
 
 
 class LaunchState(StrEnum):
     WRITTEN = "written"  # the call may or may not have been made: repeat it, the id is its ClientToken
+    ASKED = "asked"  # of a group, which launches when it likes: what comes is listed with the intent's id
     LAUNCHED = "launched"  # the call answered; `instance_ids` came of it
     FAILED = "failed"
     SETTLED = "settled"  # all it made has been seen, or it expired
@@ -41,7 +43,7 @@ class LaunchIntent:
         """How many instances it may have made or be making, those already seen included."""
         if self.state is LaunchState.LAUNCHED:
             return len(self.instance_ids)
-        return self.count if self.state is LaunchState.WRITTEN else 0
+        return self.count if self.state in (LaunchState.WRITTEN, LaunchState.ASKED) else 0
 
 
 class PurchaseState(StrEnum):
@@ -129,6 +131,19 @@ class BlockUse:
 
 
 @dataclass(frozen=True, slots=True)
+class Shown:
+    """What a purchase says of itself and an adoption does not: enough to count on a block that a list leaves out."""
+
+    kind: Literal[SourceKind.BLOCK, SourceKind.ODCR]
+    instance_type: str
+    zone: str
+    count: int
+    start: datetime
+    end: datetime | None
+    lives: bool = True  # paid or being paid, and not over
+
+
+@dataclass(frozen=True, slots=True)
 class Adoption:
     """Somebody's word that a reservation bought elsewhere is the platform's from now on. Its tags alone say nothing:
     anybody may write those."""
@@ -137,6 +152,8 @@ class Adoption:
     pool: str  # empty: any pool whose requirements allow the type
     who: str
     at: datetime
+    shown: Shown | None = None  # as AWS last showed it; None: it never did
+    given_up: bool = False  # somebody took their word back
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any
 from tidemill.decide.blocks.demand import LIVE, promised, still_missing, window_of, would_help
 from tidemill.decide.blocks.granted import fee_to_approve_usd, lowest, not_granted, over_budget
 from tidemill.errors import NoCapacity, OutcomeUnknown, PortError, Refused, Throttled
-from tidemill.observe import ours
+from tidemill.ownership import ours
 from tidemill.ports import Clock, Cloud, Ledger
 from tidemill.spec import Spec, names
 from tidemill.spec.units import format_instant
@@ -157,7 +157,7 @@ class Buyer:
                 f"{', '.join(strange)} were bought for {mine!r} from another ledger than this one: use that one, or"
                 " make this one whole with `tidemill ledger rebuild`"
             )
-        shown = ours(listed, purchases, adoptions, mine)
+        shown = ours(listed, purchases, adoptions, mine, self._clock.now())
         return promised(shown, purchases, mine, but=intent.id, firm=True)
 
     def _call(self, submitted: PurchaseIntent, offer: Offer | ExtensionOffer) -> str:

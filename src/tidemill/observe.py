@@ -6,14 +6,15 @@ from the last known facts, while nothing new is bought or launched.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from tidemill.decide.blocks.demand import LIVE
-from tidemill.decide.blocks.life import MAY_COST
 from tidemill.errors import PortError
 from tidemill.overheads import Overheads
+from tidemill.ownership import as_shown, ours
 from tidemill.ports import Clock, Cloud, Cluster, ClusterView, Ledger
 from tidemill.world import (
     Adoption,
@@ -32,6 +33,8 @@ from tidemill.world import (
     World,
 )
 
+log = logging.getLogger("tidemill.observe")
+
 # A list that leaves out a block for longer than this is believed.
 BELIEVED_FOR = timedelta(hours=1)
 
@@ -42,29 +45,6 @@ class _Books:
     purchases: tuple[PurchaseIntent, ...]
     adoptions: tuple[Adoption, ...]
     spending: Spending
-
-
-def ours(
-    reservations: Iterable[Reservation],
-    purchases: Iterable[PurchaseIntent],
-    adoptions: Iterable[Adoption],
-    deployment: str,
-) -> tuple[Reservation, ...]:
-    """Ours is what the ledger bought or adopted. A tag alone says nothing: anybody may write one (CB-17)."""
-    bought = {one.id for one in purchases if one.offer_id or one.state in MAY_COST}  # ever submitted
-    taken_in = {one.reservation_id: one for one in adoptions}
-    once = {one.id: one for one in reservations}  # a list read in pages can show one twice
-    return tuple(
-        _claimed(one, taken_in.get(one.id), one.intent_id in bought, deployment) for one in once.values()
-    )
-
-
-def _claimed(one: Reservation, adopted: Adoption | None, bought: bool, deployment: str) -> Reservation:
-    if adopted is not None:
-        owner, pool = deployment, adopted.pool
-    else:
-        owner, pool = one.owner if bought or one.owner != deployment else "", one.pool
-    return one if (one.owner, one.pool) == (owner, pool) else replace(one, owner=owner, pool=pool)
 
 
 def budgets(
@@ -171,15 +151,40 @@ class Observer:
             for id_, seen in self._lives.items()
             if now - seen[0] < BELIEVED_FOR and (seen[1].end is None or now < seen[1].end)
         }
-        return (*listed, *(one for id_, (_, one) in self._lives.items() if id_ not in shown))
+        left_out = (replace(one, listed=False) for id_, (_, one) in self._lives.items() if id_ not in shown)
+        return (*listed, *left_out)
 
     def _claim(self) -> tuple[Reservation, ...]:
         """The same tuple as long as nothing about it changed."""
         assert self._reservations is not None and self._books is not None
         of = (self._reservations, self._books.purchases, self._books.adoptions)
-        if self._ours_from is None or of[0] is not self._ours_from[0] or of[1:] != self._ours_from[1:]:
-            self._ours_from, self._ours = of, ours(*of, self._deployment)
+        now = self._clock.now()
+        over = any(not one.listed and one.end is not None and one.end <= now for one in self._ours)
+        if (
+            self._ours_from is None
+            or of[0] is not self._ours_from[0]
+            or of[1:] != self._ours_from[1:]
+            or over
+        ):
+            self._remember(of[0])
+            of = (self._reservations, self._books.purchases, self._books.adoptions)
+            self._ours_from, self._ours = of, ours(*of, self._deployment, now)
         return self._ours
+
+    def _remember(self, listed: Iterable[Reservation]) -> None:
+        """What AWS shows of adopted blocks is kept, for an engine that starts while a list leaves them out."""
+        assert self._books is not None
+        known = {one.reservation_id: one.shown for one in self._books.adoptions}
+        news = {one.id: as_shown(one, known[one.id]) for one in listed if one.id in known and one.listed}
+        news = {id_: shown for id_, shown in news.items() if shown != known[id_]}
+        if not news:
+            return
+        try:
+            for id_, shown in news.items():
+                self._ledger.remember(id_, shown)
+            self._books = replace(self._books, adoptions=self._ledger.adoptions())
+        except PortError as error:  # nothing is bought without the ledger either
+            log.warning("cannot remember %s, next time again: %s", ", ".join(news), error)
 
     def _guard(self, view: ClusterView) -> tuple[DisruptionBudget, ...]:
         """The same tuple as long as nothing about it changed."""

@@ -67,6 +67,7 @@ class SettleLaunch:
 
     intent_id: str
     reason: str
+    failure: str = ""  # the error's label: nothing came of it, and its source rests a while
 
 
 @dataclass(frozen=True, slots=True)

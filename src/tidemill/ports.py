@@ -34,6 +34,7 @@ from tidemill.world import (
     Pod,
     PurchaseIntent,
     Reservation,
+    Shown,
     Spending,
     Workload,
 )
@@ -216,6 +217,10 @@ class Ledger(Protocol):
         ...
 
     def adoptions(self) -> tuple[Adoption, ...]: ...
+
+    def remember(self, reservation_id: str, shown: Shown) -> None:
+        """What AWS shows of an adopted one. Nothing happens to what was not adopted."""
+        ...
 
     def meter(self, line: CostLine) -> None:
         """Insert or replace the line of an instance paid by the hour."""

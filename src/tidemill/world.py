@@ -27,6 +27,7 @@ from tidemill.books import LaunchIntent as LaunchIntent
 from tidemill.books import LaunchState as LaunchState
 from tidemill.books import PurchaseIntent as PurchaseIntent
 from tidemill.books import PurchaseState as PurchaseState
+from tidemill.books import Shown as Shown
 from tidemill.books import Spending as Spending
 from tidemill.books import Verdict as Verdict
 from tidemill.offers import Extension as Extension
@@ -89,6 +90,7 @@ class Reservation:
     ultraserver: bool = False
     extension_pending_to: datetime | None = None  # an extension asked for but not paid: plan for its failure
     tags: Pairs = ()
+    listed: bool = True  # False: AWS's list leaves it out just now, and it is counted on all the same
 
     @property
     def source(self) -> Source:

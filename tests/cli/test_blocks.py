@@ -93,6 +93,19 @@ def test_a_block_bought_elsewhere_is_untracked_until_somebody_adopts_it(office: 
 
 
 @pytest.mark.requirement("CB-17")
+def test_an_adoption_can_be_taken_back_while_none_of_our_nodes_is_there(office: Office):
+    block = elsewhere(office.open())
+    assert "was not adopted here" in office("adopt", block, "--undo", "--yes").err
+    office("adopt", block, "--yes")
+    assert office("adopt", block, "--undo", answer="\n").code == 1
+    assert office.blocks()[0]["held"] == "adopted"
+    told = office("adopt", block, "--undo", "--yes", "--json")
+    assert (told.code, told.json["id"]) == (0, block)
+    assert office.blocks()[0]["held"] == "untracked"
+    assert office("adopt", block, "--yes").code == 0
+
+
+@pytest.mark.requirement("CB-17")
 def test_a_tag_alone_makes_no_block_ours(office: Office):
     elsewhere(office.open(), P5, "--owner", "mill")
     (one,) = office.blocks()

@@ -13,7 +13,7 @@ from tests.engine.ports import Hands
 from tidemill.errors import Refused
 from tidemill.ports import Ledger
 from tidemill.store.memory import MemoryLedger
-from tidemill.world import Adoption, BlockHours, Caps, CostLine, LaunchState, PurchaseState, SourceKind
+from tidemill.world import Adoption, BlockHours, Caps, CostLine, LaunchState, PurchaseState, Shown, SourceKind
 
 KEY = ("g6", SourceKind.ON_DEMAND)
 
@@ -215,6 +215,21 @@ def test_an_adoption_says_who_and_for_which_pool_and_can_be_changed(ledger: Ledg
     moved = replace(first, pool="p5e", who="bo")
     ledger.adopt(moved)
     assert ledger.adoptions() == (moved,)
+
+
+@pytest.mark.requirement("CB-4")
+def test_what_aws_shows_of_an_adopted_block_is_remembered_with_it(ledger: Ledger):
+    shown = Shown(SourceKind.BLOCK, "p5.48xlarge", "us-west-2a", 4, NOW, NOW + timedelta(days=3))
+    ledger.remember("cr-1", shown)
+    assert ledger.adoptions() == ()
+    first = Adoption("cr-1", "p5", "ana", NOW)
+    ledger.adopt(first)
+    ledger.remember("cr-1", shown)
+    assert ledger.adoptions() == (replace(first, shown=shown),)
+    over = replace(shown, lives=False, end=None)
+    ledger.remember("cr-1", over)
+    ledger.adopt(replace(first, given_up=True, shown=over))
+    assert ledger.adoptions() == (replace(first, given_up=True, shown=over),)
 
 
 @pytest.mark.requirement("PE-16")

@@ -178,6 +178,26 @@ def test_a_launch_is_settled_once_all_it_made_is_seen():
     assert settled(decide(spec(), world(block(), called, node("i-1"), node("i-2")))) == ["ti-1"]
 
 
+def test_what_was_asked_of_a_group_counts_until_it_is_seen_and_is_not_asked_again():
+    asked = launch_intent(state=LaunchState.ASKED, count=2, written_at=ago("9m"))
+    there = node("i-1", "launched", intent_id="ti-1", launched="1m")
+    two = [pod("a", gpus=8), pod("b", gpus=8)]
+    plan = decide(spec(FOUR), world(block(free=3), asked, there, *two))
+    assert (settled(plan), of(plan, Launch)) == ([], [])
+    both = node("i-2", "launched", intent_id="ti-1", launched="1m")
+    assert settled(decide(spec(FOUR), world(block(free=2), asked, there, both, *two))) == ["ti-1"]
+
+
+def test_a_group_that_made_nothing_in_time_is_a_source_that_failed():
+    asked = launch_intent(state=LaunchState.ASKED, written_at=ago("10m"))
+    (given_up,) = of(decide(spec(), world(block(), asked)), SettleLaunch)
+    assert given_up.failure == "no-capacity"
+    partly = launch_intent(state=LaunchState.ASKED, count=2, written_at=ago("10m"))
+    there = node("i-1", "launched", intent_id="ti-1", launched="1m")
+    (given_up,) = of(decide(spec(), world(block(), partly, there)), SettleLaunch)
+    assert given_up.failure == ""
+
+
 def test_a_launch_that_shows_nothing_is_given_up_after_ten_minutes():
     for state in (LaunchState.WRITTEN, LaunchState.LAUNCHED):
         old = launch_intent(state=state, instance_ids=("i-9",), written_at=ago("10m"), state_at=ago("10m"))

@@ -144,6 +144,15 @@ def test_a_launch_that_failed_is_remembered_with_its_label(outside: Outside, err
     assert written(outside).state_at == outside.clock.now()
 
 
+def test_a_launch_that_a_group_was_asked_for_is_written_down_as_asked(outside: Outside):
+    outside.cloud.launch = lambda intent, tags: ()  # type: ignore[method-assign]
+    (outcome,) = outside.act(Launch(INTENT, ""))
+    assert outcome.detail == "a group was asked for 2"
+    assert (written(outside).state, written(outside).in_flight) == (LaunchState.ASKED, 2)
+    outside.act(SettleLaunch(INTENT.id, "nothing came", failure="no-capacity"))
+    assert (written(outside).state, written(outside).failure) == (LaunchState.FAILED, "no-capacity")
+
+
 def test_nothing_is_launched_if_the_intent_cannot_be_written(outside: Outside):
     outside.books.away = True
     (outcome,) = outside.act(Launch(INTENT, ""))

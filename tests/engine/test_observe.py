@@ -11,7 +11,7 @@ from tests.decide.builders import NOW, block, daemon, node, pod, spec
 from tests.engine.ports import Outside
 from tidemill.errors import Retryable
 from tidemill.observe import Observer
-from tidemill.world import Node
+from tidemill.world import Adoption, Node, ReservationState
 
 
 @pytest.fixture
@@ -132,3 +132,50 @@ def test_a_block_that_is_missing_from_a_list_is_still_there(outside: Outside):
     assert [one.id for one in looks.look().reservations] == ["cr-1"]
     outside.clock.pass_time(minutes=31)
     assert looks.look().reservations == ()
+
+
+@pytest.mark.requirement("CB-4")
+def test_an_adopted_block_that_a_list_leaves_out_is_counted_on_by_an_engine_that_just_started(
+    outside: Outside,
+):
+    outside.cloud.held = [replace(block(ends_in="3h"), owner="", intent_id="")]
+    outside.books.adopt(Adoption("cr-1", "p5", "ana", NOW))
+    observer(outside).look()
+    outside.cloud.held = []
+    later = observer(outside)
+    (one,) = later.look().reservations
+    assert (one.id, one.owner, one.pool, one.listed, one.available) == ("cr-1", "tides", "p5", False, 0)
+    assert (one.end, one.state) == (NOW + timedelta(hours=3), ReservationState.ACTIVE)
+    outside.clock.pass_time(hours=2)
+    assert later.look().reservations == (one,)
+    outside.clock.pass_time(hours=1)
+    assert later.look().reservations == ()
+
+
+def test_what_is_remembered_of_an_adopted_block_follows_its_end_and_never_moves_back(outside: Outside):
+    outside.books.adopt(Adoption("cr-1", "p5", "ana", NOW))
+    looks = observer(outside)
+    for ends_in, remembered in (("3h", 3), ("27h", 27), ("3h", 27)):
+        outside.cloud.held = [block(ends_in=ends_in)]
+        looks.look()
+        (kept,) = outside.books.adoptions()
+        assert kept.shown is not None
+        assert kept.shown.end == NOW + timedelta(hours=remembered)
+
+
+def test_an_adopted_block_that_was_never_paid_is_not_counted_on(outside: Outside):
+    outside.books.adopt(Adoption("cr-1", "p5", "ana", NOW))
+    outside.cloud.held = [replace(block(), state=ReservationState.PAYMENT_FAILED)]
+    observer(outside).look()
+    outside.cloud.held = []
+    assert observer(outside).look().reservations == ()
+
+
+def test_a_word_that_was_taken_back_makes_a_block_a_strangers_again(outside: Outside):
+    outside.cloud.held = [replace(block(), owner="tides", intent_id="")]
+    adoption = Adoption("cr-1", "p5", "ana", NOW)
+    outside.books.adopt(adoption)
+    looks = observer(outside)
+    assert looks.look().reservations[0].owner == "tides"
+    outside.books.adopt(replace(adoption, given_up=True))
+    assert looks.look().reservations[0].owner == ""

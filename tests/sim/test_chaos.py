@@ -87,7 +87,6 @@ def test_faults_reach_into_the_next_month() -> None:
     assert any(story.hasty for story in stories)
 
 
-@pytest.mark.xfail(strict=True, reason="a block that was adopted and that EC2's lists lose is bought again")
 def test_nor_while_lists_lose_what_was_adopted() -> None:
     def loses(seed: int) -> Story:
         return replace(draw(seed), hidden=tuple((15 * n * HOUR, HOUR) for n in range(1, 6)))

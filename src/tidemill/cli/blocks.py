@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime
 
 import click
@@ -13,6 +14,7 @@ from tidemill.cli.settle import NOT_BEFORE
 from tidemill.cli.tables import console, table
 from tidemill.cli.wishing import pool_named
 from tidemill.errors import PortError, Refused, SpecError
+from tidemill.ownership import as_shown
 from tidemill.report.holdings import Books, Holding, holdings
 from tidemill.report.rows import plain
 from tidemill.spec import names
@@ -106,15 +108,19 @@ def _at(instant: datetime | None) -> str:
 @click.command(short_help="Take in a block that was bought elsewhere.")
 @click.argument("block", metavar="BLOCK")
 @click.option("--pool", default="", metavar="NAME", help="The pool that uses it. Default: whichever may.")
+@click.option("--undo", is_flag=True, help="Take back that it was adopted: it is no longer counted or used.")
 @YES
 @JSON
 @at_the_desk
-def adopt(desk: Desk, block: str, pool: str, yes: bool, as_json: bool) -> None:
+def adopt(desk: Desk, block: str, pool: str, undo: bool, yes: bool, as_json: bool) -> None:
     """Take in BLOCK (cr-…), bought elsewhere or shared by another account: from then on the engine uses it.
 
     It is written into the ledger with your identity, and tagged with the platform's owner tag where that is allowed;
-    EC2 lets nobody tag a block that another account shares.
+    EC2 lets nobody tag a block that another account shares. --undo takes it back, while none of our nodes is on it.
     """
+    if undo:
+        _give_up(desk, block, yes=yes, as_json=as_json)
+        return
     found = next((one for one in _holdings(desk) if one.id == block), None)
     if found is None:
         raise SpecError(f"AWS shows no block '{block}'; list them: tidemill blocks")
@@ -126,7 +132,8 @@ def adopt(desk: Desk, block: str, pool: str, yes: bool, as_json: bool) -> None:
     )
     if not confirmed(f"Take {block} in as {desk.deployment}'s?", yes=yes):
         raise Refused("not adopted: you said no")
-    desk.ledger.adopt(Adoption(block, pool, desk.who, desk.now()))
+    (shown,) = (one for one in desk.cloud.reservations() if one.id == block)
+    desk.ledger.adopt(Adoption(block, pool, desk.who, desk.now(), as_shown(shown, None)))
     tagged = _tagged(desk, block, pool)
     said = f"{block} is {desk.deployment}'s from now on{'' if tagged else '; it carries no tag of ours'}"
     if as_json:
@@ -135,6 +142,21 @@ def adopt(desk: Desk, block: str, pool: str, yes: bool, as_json: bool) -> None:
         )
     else:
         click.echo(said)
+
+
+def _give_up(desk: Desk, block: str, *, yes: bool, as_json: bool) -> None:
+    """Its nodes, if any, become strangers': nobody drains or ends them."""
+    held = next((one for one in desk.ledger.adoptions() if one.reservation_id == block), None)
+    if held is None or held.given_up:
+        raise SpecError(f"{block} was not adopted here; list blocks: tidemill blocks")
+    on = sum(one.source.id == block and one.owner == desk.deployment for one in desk.cloud.instances())
+    if on:
+        raise Refused(f"{on} of our instances are on {block}: let them end first, nobody would drain them")
+    if not confirmed(f"Give {block} up? Its demand is then open again, and may be bought anew.", yes=yes):
+        raise Refused("still adopted: you said no")
+    desk.ledger.adopt(replace(held, who=desk.who, at=desk.now(), given_up=True))
+    said = f"{block} is no longer {desk.deployment}'s; its tags are as they were"
+    click.echo(json.dumps({"id": block, "who": desk.who, "said": said}, indent=2) if as_json else said)
 
 
 def _check_it_may(desk: Desk, found: Holding, pool: str) -> None:

@@ -137,8 +137,9 @@ def _check_it_is_lost(ledger: SqlLedger, found: Rebuilt) -> None:
     from tidemill.store.rebuild import NOTE
 
     tagged = {one.id for one in found.tagged}
+    undone = {one.reservation_id for one in ledger.adoptions() if one.given_up}
     held = [one.id for one in ledger.purchases() if not one.note.startswith(NOTE)]
-    held += [one.reservation_id for one in ledger.adoptions() if one.reservation_id not in tagged]
+    held += [one.reservation_id for one in ledger.adoptions() if one.reservation_id not in tagged | undone]
     if held:
         raise Refused(f"this ledger is not lost: it holds {', '.join(held[:3])}{', …' if held[3:] else ''}")
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from tidemill.cli.desk import Desk
 from tidemill.errors import Refused
-from tidemill.observe import ours
+from tidemill.ownership import ours
 from tidemill.shopping.proposal import (
     asks_for_the_same_time,
     attempts,
@@ -93,4 +93,4 @@ def _there_already(intent: PurchaseIntent) -> str:
 
 def shown(desk: Desk) -> list[Reservation]:
     ledger = desk.ledger
-    return list(ours(desk.cloud.reservations(), ledger.purchases(), ledger.adoptions(), desk.deployment))
+    return list(ours(desk.cloud.reservations(), ledger.purchases(), ledger.adoptions(), desk.deployment, desk.now()))

@@ -13,7 +13,7 @@ from typing import Literal
 
 from tidemill.decide.blocks.extend import EXTENDABLE_FROM, EXTENDABLE_UNTIL
 from tidemill.decide.nodes import deadline_of
-from tidemill.observe import ours
+from tidemill.ownership import ours
 from tidemill.spec import Spec
 from tidemill.spec.durations import LONGEST
 from tidemill.spec.models import Provisioner
@@ -76,7 +76,7 @@ def holdings(
     """Blocks only, the soonest to end first."""
     owner = spec.platform.spec.deployment
     blocks = [one for one in reservations if one.kind is SourceKind.BLOCK]
-    claimed = ours(blocks, books.purchases, books.adoptions, owner)
+    claimed = ours(blocks, books.purchases, books.adoptions, owner, now)
     on = Counter[str]()
     strangers = Counter[str]()
     for instance in instances:
@@ -119,7 +119,7 @@ def _holding(
 
 
 def _held(spec: Spec, block: Reservation, books: Books) -> Held:
-    if any(one.reservation_id == block.id for one in books.adoptions):
+    if any(one.reservation_id == block.id and not one.given_up for one in books.adoptions):
         return "adopted"
     if block.owner == spec.platform.spec.deployment:
         return "bought"
@@ -132,6 +132,8 @@ def _next(block: Reservation, held: Held, provisioner: Provisioner, now: datetim
         return "its payment failed: it will not come, and its demand is open again"
     if state in (ReservationState.EXPIRED, ReservationState.CANCELLED, ReservationState.FAILED):
         return "it is over"
+    if not block.listed:
+        return "AWS's list leaves it out just now: it is counted on until its end"
     if held == "another's":
         return f"it is deployment {block.owner}'s: nothing"
     if held == "untracked":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from tidemill.decide.blocks.life import MAY_COST, may_follow
@@ -17,6 +18,7 @@ from tidemill.world import (
     LaunchIntent,
     LaunchState,
     PurchaseIntent,
+    Shown,
     SourceKind,
     Spending,
 )
@@ -70,6 +72,11 @@ class MemoryLedger:
 
     def adoptions(self) -> tuple[Adoption, ...]:
         return tuple(self._adoptions.values())
+
+    def remember(self, reservation_id: str, shown: Shown) -> None:
+        held = self._adoptions.get(reservation_id)
+        if held is not None:
+            self._adoptions[reservation_id] = replace(held, shown=shown)
 
     def write_block_hours(self, lines: tuple[BlockHours, ...]) -> None:
         self._block_hours |= {(one.reservation_id, one.pool, one.team): one for one in lines}

@@ -17,6 +17,7 @@ from tidemill.world import (
     Envelope,
     LaunchIntent,
     PurchaseIntent,
+    Shown,
     Source,
     Verdict,
 )
@@ -46,8 +47,15 @@ def verdict_of(row: RowMapping) -> Verdict:
     return Verdict(**_taken(Verdict, row))
 
 
+def adoption_row(adoption: Adoption) -> dict[str, Any]:
+    shown = adoption.shown
+    seen = {one.name: None if shown is None else getattr(shown, one.name) for one in fields(Shown)}
+    return {**_named(adoption, without=("shown",)), **seen}
+
+
 def adoption_of(row: RowMapping) -> Adoption:
-    return Adoption(**_taken(Adoption, row))
+    shown = None if row["kind"] is None else Shown(**_taken(Shown, row))
+    return Adoption(shown=shown, **_taken(Adoption, row, without=("shown",)))
 
 
 def block_hours_of(row: RowMapping) -> BlockHours:

@@ -27,7 +27,7 @@ from tidemill.store.columns import Document, Instant, Names, OneOf, RowNumber, S
 from tidemill.world import LaunchState, PurchaseState, SourceKind
 
 # Every version there was, oldest first. The last is what this code reads and writes.
-REVISIONS = ("0001", "0002", "0003", "0004", "0005")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
 
 metadata = MetaData(
     naming_convention={
@@ -125,6 +125,15 @@ adoptions = Table(
     Column("pool", String, nullable=False),
     Column("who", String, nullable=False),
     Column("at", Instant, nullable=False),
+    Column("given_up", Boolean, nullable=False),
+    # As AWS last showed it; all empty: it never did.
+    Column("kind", OneOf(SourceKind)),
+    Column("instance_type", String),
+    Column("zone", String),
+    Column("count", Integer),
+    Column("start", Instant),
+    Column("end", Instant),
+    Column("lives", Boolean),
 )
 
 # Every change of everything above and below. Append-only; `before` is empty for what is new.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
@@ -24,6 +24,7 @@ from tidemill.store.memory import FAILURES_KEPT, refuse_a_wrong_move, refuse_too
 from tidemill.store.months import bounds, by_month, month_of
 from tidemill.store.rows import (
     adoption_of,
+    adoption_row,
     block_hours_of,
     cost_of,
     cost_row,
@@ -44,12 +45,13 @@ from tidemill.world import (
     LaunchIntent,
     LaunchState,
     PurchaseIntent,
+    Shown,
     SourceKind,
     Spending,
     Verdict,
 )
 
-_OPEN = (LaunchState.WRITTEN, LaunchState.LAUNCHED)
+_OPEN = (LaunchState.WRITTEN, LaunchState.ASKED, LaunchState.LAUNCHED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,16 +197,21 @@ class SqlLedger:
     # --- adoptions ---
 
     def adopt(self, adoption: Adoption) -> None:
-        table = schema.adoptions
         with self._writing() as connection:
-            query = select(table).where(table.c.reservation_id == adoption.reservation_id)
-            row = connection.execute(query).mappings().one_or_none()
-            held = None if row is None else adoption_of(row)
-            if held == adoption:
-                return
-            values = {one.name: getattr(adoption, one.name) for one in fields(adoption)}
-            _put(connection, table, None if row is None else row["seq"], values)
-            self._note(connection, "adoption", adoption.reservation_id, held, adoption, who=adoption.who)
+            self._adopt(connection, *_adopted(connection, adoption.reservation_id), adoption, adoption.who)
+
+    def remember(self, reservation_id: str, shown: Shown) -> None:
+        with self._writing() as connection:
+            seq, held = _adopted(connection, reservation_id)
+            if held is not None:
+                self._adopt(connection, seq, held, replace(held, shown=shown), self._writer)
+
+    def _adopt(
+        self, connection: Connection, seq: int | None, held: Adoption | None, adoption: Adoption, who: str
+    ) -> None:
+        if held != adoption:
+            _put(connection, schema.adoptions, seq, adoption_row(adoption))
+            self._note(connection, "adoption", adoption.reservation_id, held, adoption, who=who)
 
     def adoptions(self) -> tuple[Adoption, ...]:
         with self._database.read() as connection:
@@ -298,6 +305,13 @@ class SqlLedger:
             if self._epoch is not None and epoch != self._epoch:
                 raise Refused(f"another engine leads since (epoch {epoch}, this one has {self._epoch})")
             yield connection
+
+
+def _adopted(connection: Connection, reservation_id: str) -> tuple[int | None, Adoption | None]:
+    table = schema.adoptions
+    query = select(table).where(table.c.reservation_id == reservation_id)
+    row = connection.execute(query).mappings().one_or_none()
+    return (None, None) if row is None else (row["seq"], adoption_of(row))
 
 
 def _put(connection: Connection, table: Table, seq: int | None, values: dict[str, Any]) -> None:

@@ -21,8 +21,20 @@ def follow_purchases(draft: Draft) -> None:
     for intent in draft.world.purchases:
         by_window.setdefault((intent.plan, intent.window), []).append(intent)
         follow(draft, intent)
+    _warn_of_the_left_out(draft)
     held = promised(draft.world.reservations, draft.world.purchases, draft.owner)
     for plan in draft.spec.plans.values():
         for window in plan.spec.demand:
             cover(draft, plan, window, by_window.get((plan.name, window.name), []), held)
     follow_calendars(draft, by_window, held)
+
+
+def _warn_of_the_left_out(draft: Draft) -> None:
+    """A purchase that does not show is warned of where it is followed; what was adopted has nobody else to say it."""
+    for one in draft.world.reservations:
+        if not one.listed and one.owner == draft.owner and not one.intent_id:
+            draft.warn(
+                one.id,
+                "AWS's list leaves it out; it is counted on until its end, and nothing is bought in its place. If it is"
+                f" really gone, say `tidemill adopt {one.id} --undo`",
+            )

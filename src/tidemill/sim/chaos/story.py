@@ -59,8 +59,7 @@ class Story:
     faults_last: timedelta
     away: tuple[timedelta, timedelta] | None  # no engine runs from then until then
     hasty: bool  # somebody calls every unknown outcome "not bought" at once
-    # When lists lose what was adopted, and for how long. Not drawn: no story has it that does not ask for it.
-    hidden: tuple[tuple[timedelta, timedelta], ...] = ()
+    hidden: tuple[tuple[timedelta, timedelta], ...] = ()  # when lists lose what was adopted, and for how long
 
 
 @cache
@@ -93,6 +92,8 @@ def draw(seed: int) -> Story:
         faults_last=lasts,
         away=_away(luck, lasts) if luck.random() < 0.2 else None,
         hasty=luck.random() < 0.15,
+        # From the second hour on: nothing can be remembered that was never shown.
+        hidden=_hidden(Random(f"chaos-money/{seed}/hidden"), lasts),
     )
 
 
@@ -103,6 +104,14 @@ def _at(luck: Random, lasts: timedelta) -> timedelta:
 def _away(luck: Random, lasts: timedelta) -> tuple[timedelta, timedelta]:
     gone = _at(luck, lasts - timedelta(days=1))
     return gone, gone + timedelta(hours=luck.randint(12, 72))
+
+
+def _hidden(luck: Random, lasts: timedelta) -> tuple[tuple[timedelta, timedelta], ...]:
+    """By a luck of its own, so that the rest of a story stays what its seed always gave."""
+    return tuple(
+        (timedelta(hours=2) + _at(luck, lasts), timedelta(minutes=luck.choice((10, 60, 300))))
+        for _ in range(luck.choice((0, 0, 1, 4)))
+    )
 
 
 def _needs(luck: Random) -> tuple[tuple[OwnedReservation, ...], list[dict[str, Any]]]:

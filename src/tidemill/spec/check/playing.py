@@ -22,8 +22,8 @@ CALLS = (
     "extensions", "tag_reservation", "identity", "launch", "terminate",
     "view", "admit", "mark_ready", "start_drain", "cancel_drain", "announce_end", "announce_node_end",
     "request_checkpoint", "evict", "delete", "restart", "scale", "remove_node",
-    "launches", "write_launch", "purchases", "propose", "advance", "adopt", "adoptions", "meter", "write_block_hours",
-    "block_hours", "metered", "spending",
+    "launches", "write_launch", "purchases", "propose", "advance", "adopt", "adoptions", "remember", "meter",
+    "write_block_hours", "block_hours", "metered", "spending",
 )  # fmt: skip
 STEPS = {f"{when}:{call}" for when in ("before", "after") for call in CALLS}
 
