@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
+from tidemill.sim.groups import Groups
 from tidemill.sim.instances import Fleet
 from tidemill.sim.journal import Journal
 from tidemill.sim.reservations import ReservationBook, kill_at
@@ -23,8 +24,11 @@ _SCALES_DOWN: Final = {"managed": "EKS", "karpenter": "Karpenter"}
 
 
 class BlockEnd:
-    def __init__(self, timeline: Timeline, journal: Journal, book: ReservationBook, fleet: Fleet) -> None:
+    def __init__(
+        self, timeline: Timeline, journal: Journal, book: ReservationBook, fleet: Fleet, groups: Groups
+    ) -> None:
         self._timeline = timeline
+        self._groups = groups
         self._journal = journal
         self._book = book
         self._fleet = fleet
@@ -52,7 +56,9 @@ class BlockEnd:
             theirs = [
                 life.now.id
                 for life in self._fleet.on(block.source)
-                if life.now.provisioner == provisioner and life.now.state is not InstanceState.SHUTTING_DOWN
+                if life.now.provisioner == provisioner
+                and life.now.state is not InstanceState.SHUTTING_DOWN
+                and self._groups.of(life.now.id) is None  # those have a scheduled action of their own
             ]
             if theirs:
                 self._journal.add(

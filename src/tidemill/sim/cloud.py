@@ -3,7 +3,7 @@
 The first calls make the port; below them are what a scenario does to the account (things that exist beforehand,
 what people and bad luck do) and the truth that reports and invariants read. It knows nothing of Kubernetes:
 a simulated cluster listens through `on_instance`. How each part behaves is told in its own module: market,
-purchases, extensions, reservations, launches, instances, block_end, trouble, wakes.
+purchases, extensions, reservations, launches, instances, groups, node_groups, block_end, trouble, events, wakes.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from typing import Literal
 from tidemill.catalog import Catalog
 from tidemill.errors import Gone, NoCapacity, Refused
 from tidemill.sim.block_end import BlockEnd
+from tidemill.sim.events import BlockEvents, Events
 from tidemill.sim.extensions import BlockExtension, ExtensionDesk
+from tidemill.sim.groups import Groups
 from tidemill.sim.instances import Fleet, InstanceLife
 from tidemill.sim.journal import Journal
 from tidemill.sim.launches import LaunchDesk, RefusedLaunch
 from tidemill.sim.market import OfferBoard
+from tidemill.sim.node_groups import NodeGroups
 from tidemill.sim.owned import owned_reservation
 from tidemill.sim.purchases import Purchase, PurchaseDesk
 from tidemill.sim.reservations import ReservationBook
@@ -88,7 +91,15 @@ class SimCloud:
             fleet=self._fleet,
             trouble=self._trouble,
         )
-        self._book.on_end_set.append(BlockEnd(timeline, journal, self._book, self._fleet).follow)
+        self.events = Events()
+        self.groups = Groups(
+            timeline, journal, self._wakes, self.events, seed=seed, launches=self._launches, fleet=self._fleet
+        )
+        self.node_groups = NodeGroups(
+            timeline, journal, self._wakes, seed=seed, groups=self.groups, book=self._book
+        )
+        self._book.on_end_set.append(BlockEnd(timeline, journal, self._book, self._fleet, self.groups).follow)
+        BlockEvents(timeline, self.events, self._book, self._fleet)
         self._book.on_active.append(self._bill_odcr)
         self._book.on_expired.append(self._end_odcr)
         self._fleet.on_slot_clean.append(self._slot_clean)
