@@ -126,6 +126,8 @@ class NodeClassSpec(Model):
 
     ami_selector_terms: tuple[AmiTerm, ...] = Field(min_length=1)
     """Which image nodes boot."""
+    ami_family: Literal["AL2023", "Bottlerocket"] = "AL2023"
+    """What an image named by its id is built on, for the language of its user data. An alias says it itself."""
     block_device_mappings: tuple[BlockDevice, ...] = ()
     """EBS volumes."""
     instance_store_policy: Literal["RAID0"] | None = None

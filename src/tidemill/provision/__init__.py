@@ -1,0 +1,1 @@
+"""How a launch becomes instances: what each provisioner makes of a pool and its blocks, in the words of `machines`."""

@@ -1,0 +1,262 @@
+"""The launch template of a pool's nodes: the same for every provisioner that launches through EC2.
+
+A pure function of the documents and of where the capacity comes from. What is missing for a real launch (`lacking`)
+is no error here: a rehearsal plays without an endpoint or a role, and only AWS would mind.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from datetime import datetime
+from hashlib import blake2b
+from typing import Any
+
+from tidemill.catalog import InstanceType
+from tidemill.errors import SpecError
+from tidemill.machines import Template
+from tidemill.provision.efa import network_interfaces
+from tidemill.provision.existing import laid_on
+from tidemill.provision.user_data import Bootstrap, Family, user_data
+from tidemill.source import Source, SourceKind
+from tidemill.spec import Spec, names
+from tidemill.spec.fingerprint import fingerprint
+from tidemill.spec.models import BlockDevice, ComputePool, NodeClass
+from tidemill.world import Pairs
+
+# EC2's limits: a template's name, and user data before it is encoded.
+_LONGEST_NAME = 128
+_LONGEST_USER_DATA = 16 * 1024
+# What EKS refuses in the template of a node group, besides a subnet.
+_NOT_IN_NODE_GROUPS = ("IamInstanceProfile", "InstanceInitiatedShutdownBehavior", "HibernationOptions")
+
+
+def launch_template(
+    spec: Spec,
+    pool: ComputePool,
+    instance_type: str,
+    source: Source,
+    zone: str,
+    image_id: str,
+    *,
+    managed: bool = False,
+    ends_at: datetime | None = None,
+    base: Mapping[str, Any] | None = None,
+) -> Template:
+    """What nodes of a pool on a source boot from.
+
+    `managed`: for an EKS node group, which brings the role, the subnets and, without an `image_id`, the image and the
+    node's way into the cluster. `ends_at`: the source's deadline, for the node's own deadline agent. `base`: the data
+    of the node class's existing template. No subnet is named: the call or the group that launches does that; SpecError
+    if the platform has none in the zone.
+    """
+    node_class = _node_class(spec, pool)
+    kind = spec.catalog.types.get(instance_type)
+    if kind is None:
+        raise SpecError(f"pool {pool.name}: '{instance_type}' is not in the catalog")
+    if not spec.platform.spec.subnets.get(zone):
+        raise SpecError(
+            f"pool {pool.name}: the platform has no subnets in {zone}, so nothing can be launched there"
+        )
+    base = dict(base or {})
+    bootstrap = _bootstrap(spec, pool, source, ends_at, base, joins=not managed or bool(image_id))
+    data = {
+        "InstanceType": instance_type,
+        **({"ImageId": image_id} if image_id else {}),
+        **_market(source, managed=managed),
+        **({} if managed else _role(spec, node_class)),
+        **_network(spec, node_class, kind, base),
+        "UserData": _encoded(bootstrap, pool),
+        **_devices(node_class),
+        # Pods that ask for the node's metadata are a hop further away than the node itself.
+        "MetadataOptions": {"HttpTokens": "required", "HttpPutResponseHopLimit": 2},
+        # A node that powers itself off at its end is gone, and does not linger stopped on a reservation's slot.
+        **({} if managed else {"InstanceInitiatedShutdownBehavior": "terminate"}),
+        "TagSpecifications": _tags(spec, pool),
+    }
+    reference = node_class.spec.launch_template
+    together = laid_on(base, data, reference.id if reference else "given")
+    if managed:
+        _fit_for_a_node_group(together)
+    return Template(template_name(spec, pool, instance_type, source), together, owned(spec, pool))
+
+
+def template_name(spec: Spec, pool: ComputePool, instance_type: str, source: Source) -> str:
+    """One template for each pool, type and source; what else changes becomes a version of it."""
+    name = f"{spec.platform.spec.deployment}-{pool.name}-{instance_type}-{source.label}"
+    if len(name) <= _LONGEST_NAME:
+        return name
+    return f"{name[: _LONGEST_NAME - 9]}-{blake2b(name.encode(), digest_size=4).hexdigest()}"
+
+
+def owned(spec: Spec, pool: ComputePool) -> Pairs:
+    """The tags of everything that is made for a pool."""
+    tags = {
+        names.TAG_OWNER: spec.platform.spec.deployment,
+        names.TAG_POOL: pool.name,
+        names.TAG_PROVISIONER: pool.spec.provisioner.value,
+    }
+    return tuple(sorted(tags.items()))
+
+
+def node_tags(spec: Spec, pool: ComputePool) -> Pairs:
+    """The tags of its instances: the two that Kubernetes' cloud provider goes by come on top."""
+    cluster = spec.platform.spec.cluster.name
+    tags = {
+        **dict(owned(spec, pool)),
+        "Name": f"{cluster}-{pool.name}-Node",
+        f"kubernetes.io/cluster/{cluster}": "owned",
+    }
+    return tuple(sorted(tags.items()))
+
+
+def node_labels(spec: Spec, pool: ComputePool, source: Source) -> dict[str, str]:
+    """What a node says of itself when it joins; the kubelet adds its type, zone and architecture."""
+    return {
+        **pool.spec.labels,
+        names.LABEL_POOL: pool.name,
+        names.LABEL_SOURCE: source.label,
+        names.LABEL_NODE_CLASS: fingerprint(_node_class(spec, pool)),
+    }
+
+
+def node_taints(pool: ComputePool) -> tuple[tuple[str, str, str], ...]:
+    """Key, value, effect: the pool's, those that others take off, and the one that the node check takes off."""
+    written = [(one.key, one.value, one.effect) for one in (*pool.spec.taints, *pool.spec.startup_taints)]
+    return (*written, (names.TAINT_STARTUP, "", "NoSchedule"))
+
+
+def lacking(spec: Spec, pool: ComputePool) -> tuple[str, ...]:
+    """What the documents must still say before a node of the pool can be launched for real, and join."""
+    platform, node_class = spec.platform.spec, _node_class(spec, pool)
+    fields = {
+        "spec.cluster.endpoint": platform.cluster.endpoint,
+        "spec.cluster.certificateAuthority": platform.cluster.certificate_authority,
+        "spec.cluster.serviceCidr": platform.cluster.service_cidr,
+        "spec.nodeRole": platform.node_role or node_class.spec.role,
+        "spec.securityGroups": platform.security_groups or node_class.spec.launch_template,
+    }
+    return tuple(
+        f"Platform {spec.platform.name}: {field} is not set" for field, value in fields.items() if not value
+    )
+
+
+def _node_class(spec: Spec, pool: ComputePool) -> NodeClass:
+    found = spec.node_classes.get(pool.spec.node_class_name)
+    if found is None:
+        raise SpecError(f"pool {pool.name}: there is no NodeClass '{pool.spec.node_class_name}'")
+    return found
+
+
+def _market(source: Source, *, managed: bool) -> dict[str, Any]:
+    target = {"CapacityReservationTarget": {"CapacityReservationId": source.id}}
+    match source.kind:
+        case SourceKind.BLOCK:
+            market = {"MarketType": "capacity-block"}
+            return {"InstanceMarketOptions": market, "CapacityReservationSpecification": target}
+        case SourceKind.ODCR:
+            return {"CapacityReservationSpecification": target}
+        case SourceKind.SPOT:  # a node group says it itself, and refuses to hear it from its template
+            return {} if managed else {"InstanceMarketOptions": {"MarketType": "spot"}}
+        case SourceKind.ON_DEMAND:
+            # Else EC2 would use up an open reservation that somebody else counts on.
+            return {"CapacityReservationSpecification": {"CapacityReservationPreference": "none"}}
+
+
+def _role(spec: Spec, node_class: NodeClass) -> dict[str, Any]:
+    """A role is named; the instance profile is the one of the same name, unless a profile's ARN is given instead."""
+    role = node_class.spec.role or spec.platform.spec.node_role
+    if not role:
+        return {}
+    if ":instance-profile/" in role:
+        return {"IamInstanceProfile": {"Arn": role}}
+    return {"IamInstanceProfile": {"Name": role.rpartition("/")[2]}}
+
+
+def _network(spec: Spec, node_class: NodeClass, kind: InstanceType, base: dict[str, Any]) -> dict[str, Any]:
+    """Security groups on top, or in every interface where there are interfaces: EC2 takes them in one place only."""
+    groups = list(spec.platform.spec.security_groups)
+    if node_class.spec.efa and kind.efa:
+        if "NetworkInterfaces" in base:
+            raise SpecError(
+                f"node class {node_class.name}: its launch template has network interfaces of its own;"
+                " write efa: false to use those, or remove them from the template"
+            )
+        groups = groups or list(base.get("SecurityGroupIds", ()))
+        base.pop("SecurityGroupIds", None)
+        return {"NetworkInterfaces": network_interfaces(kind, groups)}
+    if "NetworkInterfaces" in base:
+        theirs = base.pop("NetworkInterfaces")
+        return {
+            "NetworkInterfaces": [one if one.get("Groups") else {**one, "Groups": groups} for one in theirs]
+        }
+    return {"SecurityGroupIds": groups} if groups else {}
+
+
+def _bootstrap(
+    spec: Spec,
+    pool: ComputePool,
+    source: Source,
+    ends_at: datetime | None,
+    base: dict[str, Any],
+    *,
+    joins: bool,
+) -> Bootstrap:
+    node_class = _node_class(spec, pool)
+    theirs = b64decode(base.pop("UserData", "")).decode()
+    return Bootstrap(
+        family=Family.of(node_class),
+        cluster=spec.platform.spec.cluster,
+        region=spec.platform.spec.region,
+        node_class=node_class.spec,
+        labels=node_labels(spec, pool, source),
+        taints=node_taints(pool),
+        ends_at=ends_at,
+        joins=joins,
+        extra=tuple(text for text in (theirs, node_class.spec.user_data) if text.strip()),
+    )
+
+
+def _encoded(bootstrap: Bootstrap, pool: ComputePool) -> str:
+    text = user_data(bootstrap).encode()
+    if len(text) > _LONGEST_USER_DATA:
+        raise SpecError(
+            f"pool {pool.name}: its user data is {len(text)} bytes and EC2 takes {_LONGEST_USER_DATA};"
+            " shorten the node class's userData, or let it fetch a script"
+        )
+    return b64encode(text).decode()
+
+
+def _devices(node_class: NodeClass) -> dict[str, Any]:
+    mappings = [_device(one) for one in node_class.spec.block_device_mappings]
+    return {"BlockDeviceMappings": mappings} if mappings else {}
+
+
+def _device(device: BlockDevice) -> dict[str, Any]:
+    ebs = device.ebs
+    written = {
+        "VolumeSize": -(-ebs.volume_size // 2**30),  # in GiB, rounded up: never smaller than asked for
+        "VolumeType": ebs.volume_type,
+        "Encrypted": ebs.encrypted,
+        "DeleteOnTermination": ebs.delete_on_termination,
+        "Iops": ebs.iops,
+        "Throughput": ebs.throughput,
+        "KmsKeyId": ebs.kms_key_id,
+    }
+    return {"DeviceName": device.device_name, "Ebs": {k: v for k, v in written.items() if v is not None}}
+
+
+def _tags(spec: Spec, pool: ComputePool) -> list[dict[str, Any]]:
+    listed = [{"Key": key, "Value": value} for key, value in node_tags(spec, pool)]
+    return [{"ResourceType": each, "Tags": listed} for each in ("instance", "volume", "network-interface")]
+
+
+def _fit_for_a_node_group(data: Mapping[str, Any]) -> None:
+    """What EKS would refuse, said before it is asked. Only an existing template can have brought it in."""
+    present = [key for key in _NOT_IN_NODE_GROUPS if key in data]
+    if any("SubnetId" in one for one in data.get("NetworkInterfaces", ())):
+        present.append("NetworkInterfaces.SubnetId")
+    if present:
+        raise SpecError(
+            f"EKS takes no launch template with {', '.join(present)}: remove it from the node class's"
+        )

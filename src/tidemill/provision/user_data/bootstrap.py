@@ -1,0 +1,70 @@
+"""The facts of a first boot, whatever the image's language is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from tidemill.errors import SpecError
+from tidemill.spec.models import ClusterRef, NodeClass, NodeClassSpec
+
+# The most the kubelet gives all pods together when the node shuts down, of which the critical ones (DNS, the network's
+# own pods) have the last part to themselves. No pod gets more than its own grace, and the kubelet goes on as soon as
+# they are done, so that a long period costs nothing; a pod whose grace is longer is cut short.
+SHUTDOWN_GRACE = timedelta(minutes=61)
+CRITICAL_GRACE = timedelta(minutes=1)
+
+
+class Family(StrEnum):
+    AL2023 = "al2023"
+    BOTTLEROCKET = "bottlerocket"
+
+    @classmethod
+    def of(cls, node_class: NodeClass) -> Family:
+        """An alias says it itself; an image named by its id is taken for what `amiFamily` says."""
+        alias = next((term.alias for term in node_class.spec.ami_selector_terms if term.alias), None)
+        word = alias.partition("@")[0] if alias else node_class.spec.ami_family.lower()
+        try:
+            return cls(word)
+        except ValueError:
+            known = " and ".join(each.value for each in cls)
+            raise SpecError(
+                f"node class {node_class.name}: images of '{word}' are not known, only of {known}"
+            ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Bootstrap:
+    family: Family
+    cluster: ClusterRef
+    region: str
+    node_class: NodeClassSpec
+    labels: Mapping[str, str]
+    taints: tuple[tuple[str, str, str], ...]  # key, value, effect
+    ends_at: datetime | None = None  # when its own deadline agent has the node empty; None: no end is known
+    joins: bool = True  # False: EKS adds the cluster, the labels and the taints of its node group
+    extra: tuple[str, ...] = ()  # texts of others, merged in before ours
+
+
+# Kubernetes' own names, which a kubelet may not give itself (NodeRestriction): it would not start.
+_KUBERNETES = re.compile(r"(^|\.)(kubernetes|k8s)\.io/")
+_MAY_SET = re.compile(r"(^|\.)(node|kubelet)\.kubernetes\.io/|^topology\.kubernetes\.io/")
+
+
+def own_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Sorted. SpecError: one that a kubelet may not set on its own node."""
+    for name in labels:
+        if _KUBERNETES.search(name) and not _MAY_SET.search(name):
+            raise SpecError(
+                f"a node may not give itself the label '{name}', and its kubelet would not start:"
+                " labels under kubernetes.io are set by the cluster; use another prefix"
+            )
+    return dict(sorted(labels.items()))
+
+
+def kubelet_duration(value: timedelta) -> str:
+    """As the kubelet reads it, which knows no days."""
+    return f"{int(value.total_seconds())}s"

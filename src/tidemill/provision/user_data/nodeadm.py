@@ -1,0 +1,100 @@
+"""AL2023: one MIME archive with other people's parts first, then a script of ours, then the NodeConfig.
+
+nodeadm merges every NodeConfig it finds and the last one wins, so that ours does. The script runs when the node has
+joined already; nothing in it can keep a node out of the cluster.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Any
+
+import yaml
+
+from tidemill.errors import SpecError
+from tidemill.provision.user_data import deadline_agent, mime
+from tidemill.provision.user_data.bootstrap import (
+    CRITICAL_GRACE,
+    SHUTDOWN_GRACE,
+    Bootstrap,
+    kubelet_duration,
+    own_labels,
+)
+
+
+def archive(boot: Bootstrap) -> str:
+    parts = [part for text in boot.extra for part in mime.read(text)]
+    script = [*_sysctls(boot), *deadline_agent.install(boot)]
+    if script:
+        parts.append(mime.Part(mime.SHELL, "\n".join(["#!/bin/bash", "set -eu", *script])))
+    written = yaml.safe_dump(node_config(boot), sort_keys=False, width=1000)
+    return mime.write([*parts, mime.Part(mime.NODE_CONFIG, f"---\n{written}")])
+
+
+def node_config(boot: Bootstrap) -> dict[str, Any]:
+    spec: dict[str, Any] = {}
+    if boot.joins:
+        cluster = boot.cluster
+        spec["cluster"] = {
+            "name": cluster.name,
+            "apiServerEndpoint": cluster.endpoint,
+            "certificateAuthority": cluster.certificate_authority,
+            "cidr": cluster.service_cidr,
+        }
+    spec["kubelet"] = _kubelet(boot)
+    if boot.node_class.instance_store_policy == "RAID0":
+        spec["instance"] = {"localStorage": {"strategy": "RAID0"}}
+    if boot.node_class.container_runtime:
+        spec["containerd"] = {"config": containerd_config(boot.node_class.container_runtime)}
+    return {"apiVersion": "node.eks.aws/v1alpha1", "kind": "NodeConfig", "spec": spec}
+
+
+def _kubelet(boot: Bootstrap) -> dict[str, Any]:
+    config: dict[str, Any] = {
+        "shutdownGracePeriod": kubelet_duration(SHUTDOWN_GRACE),
+        "shutdownGracePeriodCriticalPods": kubelet_duration(CRITICAL_GRACE),
+    }
+    if boot.node_class.max_pods is not None:
+        config["maxPods"] = boot.node_class.max_pods
+    if not boot.joins:  # EKS sets labels and taints by flags of its own, which a second one would replace
+        return {"config": config}
+    config["registerWithTaints"] = [
+        {"key": key, **({"value": value} if value else {}), "effect": effect}
+        for key, value, effect in boot.taints
+    ]
+    labels = ",".join(f"{key}={value}" for key, value in own_labels(boot.labels).items())
+    return {"config": config, "flags": [f"--node-labels={labels}"]}
+
+
+def containerd_config(settings: dict[str, str]) -> str:
+    """TOML: each key is a dotted path of containerd's own, each value what it reads as, else text."""
+    text = "\n".join(f"{key} = {_toml_value(value)}" for key, value in settings.items())
+    try:
+        tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SpecError(
+            f"containerRuntime does not read as containerd settings ({error}); a key is a dotted path such as"
+            " plugins.'io.containerd.cri.v1.images'.max_concurrent_downloads"
+        ) from None
+    return text
+
+
+def _toml_value(value: str) -> str:
+    try:
+        tomllib.loads(f"x = {value}")
+    except tomllib.TOMLDecodeError:
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    return value
+
+
+def _sysctls(boot: Bootstrap) -> list[str]:
+    if not boot.node_class.kernel:
+        return []
+    lines = [f"{key} = {value}" for key, value in boot.node_class.kernel.items()]
+    return [
+        "cat > /etc/sysctl.d/90-tidemill.conf <<'TIDEMILL'",
+        *lines,
+        "TIDEMILL",
+        "sysctl --load /etc/sysctl.d/90-tidemill.conf",
+    ]
