@@ -73,10 +73,15 @@ class Hook:
 class Member:
     instance_id: str
     state: str  # AWS's word: Pending, InService, Terminating, Terminating:Wait, …
+    waits_since: datetime | None = None  # in a terminate hook; None: it does not, or nobody can say
 
     @property
     def stays(self) -> bool:
         return not self.state.startswith(("Terminat", "Detach"))
+
+    @property
+    def waits(self) -> bool:
+        return self.state == "Terminating:Wait"
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,6 +166,10 @@ class SimCloud:
 
     # --- what AWS's own calls can do besides --------------------------------------------------------
 
+    def receive(self) -> None:
+        """A call of Auto Scaling or EKS arrives. Throttled: it is turned away at the door."""
+        self._trouble.check_throttle(self._timeline.now())
+
     def untag_reservation(self, reservation_id: str, keys: Collection[str]) -> None:
         self._trouble.check_throttle(self._timeline.now())
         self._book.untag(reservation_id, keys)
