@@ -1,7 +1,7 @@
 """AL2023: one MIME archive with other people's parts first, then a script of ours, then the NodeConfig.
 
-nodeadm merges every NodeConfig it finds and the last one wins, so that ours does. The script runs when the node has
-joined already; nothing in it can keep a node out of the cluster.
+nodeadm merges every NodeConfig it finds and the last one wins, so that ours does. Scripts run before it starts the
+kubelet; one that fails keeps no node out of the cluster.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ from tidemill.provision.user_data.bootstrap import (
 
 def archive(boot: Bootstrap) -> str:
     parts = [part for text in boot.extra for part in mime.read(text)]
-    script = [*_sysctls(boot), *deadline_agent.install(boot)]
+    script = [
+        *deadline_agent.install(boot),
+        *_sysctls(boot),
+    ]  # a setting that fails leaves the agent in place
     if script:
         parts.append(mime.Part(mime.SHELL, "\n".join(["#!/bin/bash", "set -eu", *script])))
     written = yaml.safe_dump(node_config(boot), sort_keys=False, width=1000)
