@@ -143,15 +143,17 @@ def cover_question(
 def _ceilings(spec: Spec, world: World) -> Ceilings:
     """What is proposed and not yet bought counts as spent: somebody may say yes to it."""
     budget: Budget = spec.platform.spec.budget
-    asked_usd = sum(
-        one.envelope.max_fee_usd
-        for one in world.purchases
-        if one.state in (PurchaseState.PROPOSED, PurchaseState.APPROVED)
-    )
+    asked = [one for one in world.purchases if one.state in (PurchaseState.PROPOSED, PurchaseState.APPROVED)]
+    spent_for_usd = {
+        plan.spec.pool: world.spending.fees_of(plan.name)
+        + sum(one.envelope.max_fee_usd for one in asked if one.plan == plan.name)
+        for plan in spec.plans.values()
+    }
     return Ceilings(
         budget.per_purchase_usd or _UNLIMITED_USD,
         budget.monthly_usd or _UNLIMITED_USD,
-        world.spending.total_usd + asked_usd,
+        world.spending.total_usd + sum(one.envelope.max_fee_usd for one in asked),
+        spent_for_usd=tuple(sorted(spent_for_usd.items())),
     )
 
 

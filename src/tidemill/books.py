@@ -103,10 +103,12 @@ class PurchaseIntent:
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """What a submit may bring this month's money to; the second one binds fees alone, and only what nobody approved."""
+    """What a submit may bring this month's money to; the second one binds fees alone, and only what nobody approved.
+    The third binds the fees of one plan."""
 
     month_usd: int
     auto_month_usd: int | None = None
+    plan_month_usd: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,10 @@ class Spending:
 
     fees_usd: int = 0
     hourly_usd: tuple[tuple[tuple[str, SourceKind], float], ...] = ()
+    plan_fees_usd: tuple[tuple[str, int], ...] = ()  # the fees again, by the CapacityPlan they served
+
+    def fees_of(self, plan: str) -> int:
+        return dict(self.plan_fees_usd).get(plan, 0)
 
     @property
     def total_usd(self) -> float:

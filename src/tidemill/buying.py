@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from tidemill.decide.blocks.demand import LIVE, promised, still_missing, window_of, would_help
-from tidemill.decide.blocks.granted import fee_to_approve_usd, lowest, not_granted, over_budget
+from tidemill.decide.blocks.granted import fee_to_approve_usd, not_granted, over_budget
 from tidemill.errors import NoCapacity, OutcomeUnknown, PortError, Refused, Throttled
 from tidemill.ownership import ours
 from tidemill.ports import Clock, Cloud, Ledger
@@ -116,10 +116,13 @@ class Buyer:
         """Checked again by the ledger in the very write: two who buy at once must not each find the budget unspent."""
         platform, plan = self._spec.platform, self._spec.plans.get(intent.plan)
         own = plan.spec.budget if plan is not None else None
-        month_usd = lowest(platform.spec.budget.monthly_usd, own.monthly_usd if own else 0)
         unasked = not_granted(platform, replace(intent, verdicts=())) is None
         granted = platform.spec.approval.mode != "auto" or not unasked
-        return Caps(month_usd, None if granted else platform.spec.approval.auto_monthly_usd)
+        return Caps(
+            platform.spec.budget.monthly_usd,
+            None if granted else platform.spec.approval.auto_monthly_usd,
+            own.monthly_usd or None if own is not None else None,
+        )
 
     def _check_the_ledger(self) -> None:
         """What is bought from a ledger that forgets, or that another platform keeps, is bought twice."""
@@ -134,7 +137,7 @@ class Buyer:
         plan = self._spec.plans.get(intent.plan)
         window = window_of(plan, intent.window)
         why_not = not_granted(self._spec.platform, intent, spending)
-        why_not = why_not or over_budget(self._spec.platform, plan, window, fee_usd, spending.total_usd)
+        why_not = why_not or over_budget(self._spec.platform, plan, window, fee_usd, spending)
         if why_not is not None:
             raise Refused(why_not)
 

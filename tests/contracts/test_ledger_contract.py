@@ -249,12 +249,15 @@ def test_accelerator_hours_are_kept_by_block_pool_and_team(ledger: Ledger):
         (Caps(44_999), True),
         (Caps(100_000, 45_000), False),
         (Caps(100_000, 44_999), True),
+        (Caps(100_000, None, 25_000), False),  # what was spent for another plan does not count
+        (Caps(100_000, None, 24_999), True),
     ],
 )
 def test_a_submit_over_the_caps_is_refused_in_the_very_write(ledger: Ledger, caps: Caps, refused: bool):
-    ledger.propose(intent("confirmed", id="tp-a", fee_usd=20_000, state_at=NOW))
+    ledger.propose(intent("confirmed", id="tp-a", plan="another", fee_usd=20_000, state_at=NOW))
     approved = intent("approved")
     ledger.propose(approved)
+    assert ledger.spending(NOW).plan_fees_usd == (("another", 20_000),)
     submitted = replace(approved, state=PurchaseState.SUBMITTED, state_at=NOW, fee_usd=25_000)
     if refused:
         with pytest.raises(Refused, match="month"):

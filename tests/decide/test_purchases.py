@@ -10,7 +10,8 @@ from tests.decide.builders import NOW, ago, ahead, block, of, plan, world
 from tests.decide.purchases import GENEROUS, GRID, buying, intent, offer, search
 from tidemill.decide import decide
 from tidemill.plan import ProposePurchase, SearchOffers, SubmitPurchase
-from tidemill.world import OfferQuery, ReservationState, Spending, Verdict
+from tidemill.spec.units import format_duration, parse_duration
+from tidemill.world import OfferQuery, PurchaseIntent, ReservationState, Spending, Verdict
 
 pytestmark = pytest.mark.requirement("CB-3")
 
@@ -202,6 +203,48 @@ def test_auto_buys_by_itself_only_up_to_its_cap(cap: int, buys: bool):
 
 
 # --- ceilings -------------------------------------------------------------------------------------------
+
+
+def asked_before(*became: str, last_ago: str) -> list[PurchaseIntent]:
+    """Proposals of the window that came to nothing, oldest first."""
+    made = []
+    for number, state in enumerate(became):
+        ended = ago(last_ago) if number == len(became) - 1 else ago("9d")
+        expired = {"inside": {"expires_at": ended}} if state == "voided" else {}
+        made.append(intent(state, id=f"tp-{number}", state_at=ended, **expired))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("became", "waits"),
+    [
+        (("refused", "refused"), "12h"),
+        (("refused", "refused", "refused"), "1d"),
+        (("refused",) * 9, "2d"),
+        (("voided",), "0s"),
+        (("voided", "voided"), "6h"),
+        (("voided", "voided", "voided"), "12h"),
+        (("voided", "refused"), "12h"),
+        (("refused", "failed", "refused"), "6h"),
+    ],
+)
+def test_a_question_that_was_in_vain_comes_back_later_each_time(became: tuple[str, ...], waits: str):
+    def proposes(last_ago: str) -> bool:
+        there = world(asked_before(*became, last_ago=last_ago), search(asked(), offer()))
+        return bool(of(decide(buying(), there), ProposePurchase))
+
+    assert proposes(waits)
+    if waits != "0s":
+        assert not proposes(format_duration(parse_duration(waits) - timedelta(minutes=1)))
+
+
+def test_the_fees_of_another_plan_do_not_count_against_a_plans_own_month():
+    own = plan(budget={"perPurchaseUsd": 100_000, "monthlyUsd": 40_000})
+    for name, buys in (("another", True), ("november", False)):
+        there = world(GRANTED, Spending(20_000, plan_fees_usd=((name, 20_000),)))
+        decided = decide(buying(document=own), there)
+        assert bool(of(decided, SubmitPurchase)) is buys
+    assert "on top of $20,000 is over the $40,000 a month of plan november" in decided.warnings[0].sentence
 
 
 GRANTED = intent("approved", approved_by=("ana",))

@@ -6,7 +6,7 @@ import pytest
 
 from tests.spec.conftest import Reader
 from tests.spec.writing import NODE_CLASS, block, plan, pool, scenario, together, told, window
-from tidemill.ports import Cloud, Cluster, Ledger
+from tidemill.ports import Account, Cloud, Cluster, Ledger
 from tidemill.sim.script import CRASH_STEPS
 from tidemill.spec.check.playing import CALLS, STEPS
 
@@ -83,6 +83,8 @@ def test_refuses_a_crash_at_a_step_the_engine_does_not_have(read: Reader) -> Non
 
 def test_the_steps_are_the_calls_of_the_ports() -> None:
     """Both ways: a call that is added to a port becomes a step a scenario may name."""
-    public = {name for port in (Cloud, Cluster, Ledger) for name in vars(port) if not name.startswith("_")}
+    public = {
+        name for port in (Account, Cloud, Cluster, Ledger) for name in vars(port) if not name.startswith("_")
+    }
     assert set(CALLS) == public - {"durable", "deployment"}  # facts about the ledger, not calls
     assert {step for step in CRASH_STEPS if step} <= STEPS

@@ -138,7 +138,7 @@ def _propose_and_buy(desk: Desk, wanted: Wanted, *, another: bool, yes: bool, as
     if platform.spec.approval.mode == "propose":
         raise Refused("the Platform only proposes and buys nothing: set approval.mode to one, two or auto")
     intent = first_time(desk, wanted, another=another)
-    if why_not := over_budget(platform, None, None, wanted.fee_usd, spending.total_usd):
+    if why_not := over_budget(platform, None, None, wanted.fee_usd, spending):
         raise Refused(why_not)
     show(desk, intent, wanted.fee_usd)
     if not confirmed("Extend it?" if intent.extends else "Buy it?", yes=yes):

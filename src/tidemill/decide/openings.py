@@ -197,19 +197,21 @@ def usable_reservations(draft: Draft, pool: ComputePool, wanted: SourceSpec) -> 
     known = draft.usable.get((pool.name, id(wanted)))
     if known is not None:
         return known
-    usable = [
-        one
-        for one in draft.world.reservations
-        if one.owner == draft.owner
+    usable = [one for one in draft.world.reservations if is_usable(one, pool, wanted, draft.owner)]
+    usable.sort(key=lambda one: (one.start, one.id))
+    draft.usable[pool.name, id(wanted)] = usable
+    return usable
+
+
+def is_usable(one: Reservation, pool: ComputePool, wanted: SourceSpec, owner: str) -> bool:
+    return (
+        one.owner == owner
         and one.kind.value == wanted.type
         and (not one.pool or one.pool == pool.name)
         and (not wanted.ids or one.id in wanted.ids)
         and (not wanted.tags or set(wanted.tags.items()) <= set(one.tags))
         and _is_allowed(one.zone, pool, wanted)
-    ]
-    usable.sort(key=lambda one: (one.start, one.id))
-    draft.usable[pool.name, id(wanted)] = usable
-    return usable
+    )
 
 
 def end_of_opening(

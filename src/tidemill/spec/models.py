@@ -337,7 +337,7 @@ class CapacityPlanSpec(Model):
     """How long before its window a block must start, to run beside the one before it while services move. Blocks lie on
     the 11:30 UTC grid, so that it may cost a day more. A block that is extended needs none."""
     budget: Budget | None = None
-    """Can only lower the platform's ceilings."""
+    """Can only lower the platform's ceilings. Its month counts the fees of what is bought for this plan."""
 
     @model_validator(mode="after")
     def _windows_or_a_calendar(self) -> CapacityPlanSpec:

@@ -64,7 +64,7 @@ class MemoryLedger:
     def advance(self, before: PurchaseIntent, after: PurchaseIntent, *, caps: Caps | None = None) -> None:
         refuse_a_wrong_move(self._purchases.get(before.id), before, after)
         if caps is not None:
-            refuse_too_much(self.spending(self._clock.now()), after.fee_usd, caps)
+            refuse_too_much(self.spending(self._clock.now()), after, caps)
         self._purchases[before.id] = after
 
     def adopt(self, adoption: Adoption) -> None:
@@ -114,21 +114,26 @@ class MemoryLedger:
         for line in self._running.values():
             usd = dict(by_month(line, now)).get(month, 0.0)
             sums[(line.pool, line.kind)] = sums.get((line.pool, line.kind), 0.0) + usd
-        fees = sum(
-            one.fee_usd
-            for one in self._purchases.values()
-            if one.state in MAY_COST and one.state_at and month_of(one.state_at) == month
-        )
-        return Spending(fees, tuple(sorted(sums.items())))
+        fees: dict[str, int] = {}
+        for one in self._purchases.values():
+            if one.state in MAY_COST and one.state_at and month_of(one.state_at) == month:
+                fees[one.plan] = fees.get(one.plan, 0) + one.fee_usd
+        return Spending(sum(fees.values()), tuple(sorted(sums.items())), tuple(sorted(fees.items())))
 
 
-def refuse_too_much(spending: Spending, fee_usd: int, caps: Caps) -> None:
+def refuse_too_much(spending: Spending, intent: PurchaseIntent, caps: Caps) -> None:
+    fee_usd = intent.fee_usd
     if spending.total_usd + fee_usd > caps.month_usd:
         raise Refused(
             f"${fee_usd:,} on top of ${spending.total_usd:,.0f} is over the monthly budget of ${caps.month_usd:,}"
         )
     if caps.auto_month_usd is not None and spending.fees_usd + fee_usd > caps.auto_month_usd:
         raise Refused(f"${fee_usd:,} more is over the ${caps.auto_month_usd:,} a month that need no approval")
+    spent_usd = spending.fees_of(intent.plan)
+    if caps.plan_month_usd is not None and spent_usd + fee_usd > caps.plan_month_usd:
+        raise Refused(
+            f"${fee_usd:,} on top of ${spent_usd:,} is over the ${caps.plan_month_usd:,} a month of plan {intent.plan}"
+        )
 
 
 def refuse_a_wrong_move(held: PurchaseIntent | None, before: PurchaseIntent, after: PurchaseIntent) -> None:

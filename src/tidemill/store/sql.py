@@ -166,7 +166,7 @@ class SqlLedger:
             row, held = self._held(connection, before.id)
             refuse_a_wrong_move(held, before, after)
             if caps is not None:
-                refuse_too_much(_spending(connection, self._clock.now()), after.fee_usd, caps)
+                refuse_too_much(_spending(connection, self._clock.now()), after, caps)
             assert row is not None and held is not None
             kept = len(held.verdicts)
             goes_on = after.verdicts[:kept] == held.verdicts
@@ -337,9 +337,10 @@ def _spending(connection: Connection, now: datetime) -> Spending:
     first, following = bounds(now)
     bought = schema.purchases.c
     in_month = and_(bought.state_at >= first, bought.state_at < following)
-    paid = select(func.sum(bought.fee_usd)).where(bought.state.in_(MAY_COST), in_month)
-    fees = connection.execute(paid).scalar()
-    return Spending(int(fees or 0), tuple(sorted(_hourly(connection, now).items())))
+    paid = select(bought.plan, func.sum(bought.fee_usd)).where(bought.state.in_(MAY_COST), in_month)
+    fees = sorted((plan, int(usd)) for plan, usd in connection.execute(paid.group_by(bought.plan)))
+    hourly = tuple(sorted(_hourly(connection, now).items()))
+    return Spending(sum(usd for _, usd in fees), hourly, tuple(fees))
 
 
 def _hourly(connection: Connection, now: datetime) -> dict[tuple[str, SourceKind], float]:

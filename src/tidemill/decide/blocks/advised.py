@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from tidemill.decide.blocks.cover import ASK_AGAIN, ENGINE, cover, intent_id
+from tidemill.decide.blocks.cover import ENGINE, cover, intent_id
 from tidemill.decide.blocks.extend import EXTENDABLE_UNTIL
 from tidemill.decide.blocks.granted import fee_to_approve_usd
 from tidemill.decide.blocks.inquiry import FRESH, answer
 from tidemill.decide.blocks.learned import learned_gpus
 from tidemill.decide.blocks.life import OPEN
+from tidemill.decide.blocks.patience import asked_again_at
 from tidemill.decide.blocks.rounds import basis, missing_from_now, next_round_at, questions, reconsidered_at
 from tidemill.decide.blocks.weekly import windows_of
 from tidemill.decide.draft import Draft
@@ -100,10 +101,7 @@ def _propose(draft: Draft, intents: Intents) -> None:
 def _is_due(draft: Draft, choice: Choice, before: list[PurchaseIntent]) -> bool:
     if any(one.state in OPEN or one.state is PurchaseState.CONFIRMED for one in before):
         return False
-    refused = [
-        one.state_at + ASK_AGAIN for one in before if one.state is PurchaseState.REFUSED and one.state_at
-    ]
-    at = max([choice.propose_from, *refused])
+    at = max(choice.propose_from, asked_again_at(before) or choice.propose_from)
     if draft.now < at:
         assert draft.world.advice is not None
         # Later than that there will be newer advice, or none that may be acted upon.

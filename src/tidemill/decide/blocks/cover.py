@@ -12,6 +12,7 @@ from tidemill.decide.blocks.demand import Gap, first_gap, lacking_h, with_offer
 from tidemill.decide.blocks.extend import EXTENDABLE_UNTIL, extendable, offer_to_extend
 from tidemill.decide.blocks.granted import fee_to_approve_usd, highest_fee_usd
 from tidemill.decide.blocks.life import OPEN
+from tidemill.decide.blocks.patience import ASK_AGAIN, asked_again_at
 from tidemill.decide.blocks.used import lapses
 from tidemill.decide.draft import Draft
 from tidemill.plan import ProposePurchase, SearchOffers
@@ -32,8 +33,6 @@ from tidemill.world import (
 ENGINE = "tidemill-engine"
 # Offers are first come, first served: an answer older than this is asked for again before it is used.
 SEARCH_FRESH = timedelta(minutes=30)
-# After a person said no, or a search found nothing, the question is not asked again sooner.
-ASK_AGAIN = timedelta(hours=6)
 # More time keeps the nodes: nothing boots and nothing moves. It may cost a quarter more than a new block.
 EXTENSION_WORTH_PERCENT = 125
 
@@ -57,10 +56,7 @@ def cover(
     gap = first_gap(draft.spec, held, plan.spec.pool, window, draft.now)
     if gap is None or _just_bought(draft, intents) or lapses(draft, plan, window):
         return
-    again = max(
-        (i.state_at + ASK_AGAIN for i in intents if i.state is PurchaseState.REFUSED and i.state_at),
-        default=None,
-    )
+    again = asked_again_at(intents)
     if again is not None and draft.now < again:
         draft.wake(again)
         return

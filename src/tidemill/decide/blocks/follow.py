@@ -195,4 +195,4 @@ def no_purchase(draft: Draft, intent: PurchaseIntent) -> str | None:
         return why_not
     plan = draft.spec.plans.get(intent.plan)
     window, fee_usd = window_of(plan, intent.window), intent.envelope.max_fee_usd
-    return over_budget(draft.spec.platform, plan, window, fee_usd, spending.total_usd)
+    return over_budget(draft.spec.platform, plan, window, fee_usd, spending)

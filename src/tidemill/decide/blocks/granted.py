@@ -49,14 +49,24 @@ def _is_small(policy: Approval, fee_usd: int, spending: Spending) -> bool:
 
 
 def over_budget(
-    platform: Platform, plan: CapacityPlan | None, window: DemandWindow | None, fee_usd: int, spent_usd: float
+    platform: Platform,
+    plan: CapacityPlan | None,
+    window: DemandWindow | None,
+    fee_usd: int,
+    spending: Spending,
 ) -> str | None:
-    """Why this fee is too much, or None. A budget that is missing on the platform allows nothing."""
-    own = plan.spec.budget if plan is not None else None
+    """Why this fee is too much, or None. A budget that is missing on the platform allows nothing.
+
+    The platform's month counts everything; a plan's own month counts the fees of what was bought for it.
+    """
     one = highest_fee_usd(platform, plan, window)
-    month = lowest(platform.spec.budget.monthly_usd, own.monthly_usd if own else 0)
+    month, spent_usd = platform.spec.budget.monthly_usd, spending.total_usd
     if fee_usd > one:
         return f"up to ${fee_usd:,} is over the ceiling of ${one:,} for one purchase"
+    if plan is not None and plan.spec.budget is not None and (own := plan.spec.budget.monthly_usd):
+        served_usd = spending.fees_of(plan.name)
+        if served_usd + fee_usd > own:
+            return f"up to ${fee_usd:,} on top of ${served_usd:,} is over the ${own:,} a month of plan {plan.name}"
     if spent_usd + fee_usd > month:
         return f"up to ${fee_usd:,} on top of ${spent_usd:,.0f} is over the monthly budget of ${month:,}"
     return None

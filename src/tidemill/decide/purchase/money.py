@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def ceilings(program: CoverProgram) -> Iterable[Row]:
     """Fees are paid when a purchase is made, hours on demand in the month in which they run. A pool's own
-    ceiling binds what is spent for it, on top of what is spent already, whoever spent it."""
+    ceiling binds what is spent for it, on top of what was spent for it already."""
     problem, limits = program.problem, program.problem.policy.ceilings
     months: dict[Month, dict[int, float]] = defaultdict(dict)
     of_pool: dict[tuple[int, Month], dict[int, float]] = defaultdict(dict)
@@ -31,8 +31,11 @@ def ceilings(program: CoverProgram) -> Iterable[Row]:
     spent_usd = {problem.month_of(problem.policy.now): limits.spent_usd}
     for month, terms in months.items():
         yield 0, max(0.0, limits.monthly_usd - spent_usd.get(month, 0.0)), terms
+    spent_for_usd = dict(limits.spent_for_usd)
     for (pool, month), terms in of_pool.items():
-        yield 0, max(0.0, (problem.demand[pool].monthly_usd or 0) - spent_usd.get(month, 0.0)), terms
+        own = problem.demand[pool]
+        before_usd = spent_for_usd.get(own.pool, 0.0) if month in spent_usd else 0.0
+        yield 0, max(0.0, (own.monthly_usd or 0) - before_usd), terms
     if limits.whole_usd is not None:
         everything = {c: usd for terms in months.values() for c, usd in terms.items()}
         yield 0, max(0.0, limits.whole_usd), everything

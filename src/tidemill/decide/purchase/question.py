@@ -80,6 +80,7 @@ class Ceilings:
     monthly_usd: int
     spent_usd: float = 0.0  # this calendar month (UTC), purchases in doubt included
     whole_usd: float | None = None  # everything this plan may cost, if that is limited too
+    spent_for_usd: tuple[tuple[str, float], ...] = ()  # of the month's, by the pool it was spent for
 
 
 @dataclass(frozen=True, slots=True)
