@@ -7,7 +7,8 @@
     │   │   ├── Throttled        turned away at the door: certainly nothing happened
     │   │   └── OutcomeUnknown   the call may have happened: look before anything is tried again
     │   ├── NoCapacity       this source cannot give it now: back off from the source, try the next
-    │   └── Gone             what was to be changed is no longer there: already done
+    │   ├── Gone             what was to be changed is no longer there: already done
+    │   └── NotAllowed       AWS does not let us: credentials, region, permission (it is Refused as well)
     ├── Refused              a rule of ours said no (money, ownership, approval): fail closed
     └── InvariantViolated    the simulator saw the impossible; carries seed, instant and objects
 
@@ -16,7 +17,7 @@ The names in lower case are the labels in metrics and outcomes, so they do not c
 
 
 class TidemillError(Exception):
-    """The root. The command line prints its message without a traceback and exits 2 (SpecError) or 1."""
+    """The root. The command line prints its message without a traceback; which exit code is told in `cli`."""
 
 
 class SpecError(TidemillError):
@@ -49,6 +50,10 @@ class Gone(PortError):
 
 class Refused(TidemillError):
     """A safety rule stopped it. Asking again without changing something will be refused again."""
+
+
+class NotAllowed(PortError, Refused):
+    """AWS does not let us: nothing happened, and nothing will before somebody changes what we may do."""
 
 
 class InvariantViolated(TidemillError):

@@ -31,7 +31,7 @@ def unanswered(office: Office, fault: str = "lost-answer") -> str:
     intent = office.open().approved()
     assert office("sim", "fault", fault).code == 0
     told = office("buy", intent, "--yes")
-    assert told.code == 3, told.err
+    assert told.code == 4, told.err
     assert f"nobody knows whether {intent} was bought" in told.err
     assert f"`tidemill settle {intent}` looks for it. Do not buy the same again before that" in told.err
     return intent
@@ -42,7 +42,7 @@ def test_an_unanswered_call_is_told_as_such_and_never_as_try_again(office: Offic
     intent = unanswered(office, fault)
     assert office.state(intent) == "unknown"
     again = office("buy", intent, "--yes")
-    assert again.code == 3
+    assert again.code == 4
     assert 'That is not "not bought"' in again.err
     assert office.calls("purchase") == 1
     for told in (again.err, office("blocks").out):
@@ -58,7 +58,7 @@ def test_an_interrupt_in_the_middle_of_the_call_is_doubt_too(office: Office, mon
 
     monkeypatch.setattr(SimAccount, "purchase", impatient)
     told = office("buy", intent, "--yes")
-    assert told.code == 3
+    assert told.code == 4
     assert f"nobody knows whether {intent} was bought" in told.err
 
 
@@ -157,7 +157,7 @@ def test_a_yes_cannot_name_what_is_not_there_or_not_this_purchases(office: Offic
     other = office.purchases()[0]["id"]
     intent = office.approved(*SECOND)
     office("sim", "fault", "lost-request")
-    assert office("buy", intent, "--yes").code == 3
+    assert office("buy", intent, "--yes").code == 4
     zone = office.purchases()[-1]["envelope"]["zones"][0]
     for id_, code, says in [
         ("cr-000", 2, "AWS shows no reservation 'cr-000'"),
@@ -248,7 +248,7 @@ def test_an_extension_in_doubt_is_found_in_the_history(office: Office):
     block = office.open(**CHEAP)("buy", office.offer()["id"], "--yes", "--json").json["reservation_ids"][0]
     office.wait("10m")
     office("sim", "fault", "lost-answer", "--of", "extension")
-    assert office("extend", block, "--by", "7d", "--yes").code == 3
+    assert office("extend", block, "--by", "7d", "--yes").code == 4
     intent = office.purchases()[-1]["id"]
     office.wait("3m")
     assert "is confirmed" in office("settle", intent).out
@@ -274,7 +274,7 @@ def test_killed_around_the_call_it_stays_submitted_and_the_next_command_says_wha
         assert "was bought: AWS shows cr-" in office("buy", intent, "--yes").out
         assert office.state(intent) == "confirmed"
     else:
-        assert office("buy", intent, "--yes").code == 3
+        assert office("buy", intent, "--yes").code == 4
         assert (
             office("settle", intent, "--not-bought", "--note", "CloudTrail shows no call", "--yes").code == 0
         )

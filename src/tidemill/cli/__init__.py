@@ -2,7 +2,8 @@
 
 Importing this module must stay cheap: a verb is imported when it is called, never for `--help`.
 Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 failed (or the reader of
-our output went away), 2 the user's mistake, 3 nobody knows whether it was done, 130 interrupted.
+our output went away), 2 the user's mistake, 3 AWS does not let us, 4 nobody knows whether it was done, 130
+interrupted.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from typing import Any, NamedTuple
 import click
 
 from tidemill import __version__
-from tidemill.errors import OutcomeUnknown, SpecError, TidemillError
+from tidemill.errors import NotAllowed, OutcomeUnknown, SpecError, TidemillError
 
-EXIT_FAILED, EXIT_USER, EXIT_UNKNOWN, EXIT_INTERRUPTED = 1, 2, 3, 130
+EXIT_FAILED, EXIT_USER, EXIT_NOT_ALLOWED, EXIT_UNKNOWN, EXIT_INTERRUPTED = 1, 2, 3, 4, 130
 
 
 class Verb(NamedTuple):
@@ -69,6 +70,12 @@ class _UserMistake(_Failed):
     exit_code = EXIT_USER
 
 
+class _NotAllowed(_Failed):
+    """Credentials, region or permission: somebody has to change them first."""
+
+    exit_code = EXIT_NOT_ALLOWED
+
+
 class _InDoubt(_Failed):
     """Not a failure that a script may answer by trying again."""
 
@@ -116,6 +123,8 @@ class LazyGroup(click.Group):
 def _failure_of(error: TidemillError) -> type[_Failed]:
     if isinstance(error, SpecError):
         return _UserMistake
+    if isinstance(error, NotAllowed):
+        return _NotAllowed
     return _InDoubt if isinstance(error, OutcomeUnknown) else _Failed
 
 

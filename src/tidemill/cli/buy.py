@@ -43,7 +43,7 @@ def buy(desk: Desk, what: str, pool: str | None, another: bool, yes: bool, as_js
     """Buy OFFER (cb-…, as `tidemill offers` shows it), or INTENT (tp-…) that is approved.
 
     Shows what it is, what it costs and who must approve, and asks. --yes skips the question, never the approval.
-    A block cannot be cancelled or refunded. Exits 1 where nothing was bought, 3 where nobody knows.
+    A block cannot be cancelled or refunded. Exits 1 where nothing was bought, 4 where nobody knows.
     """
     if what.startswith("tp-"):
         _buy_intent(desk, what, yes=yes, as_json=as_json)
