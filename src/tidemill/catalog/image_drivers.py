@@ -1,0 +1,38 @@
+"""Which NVIDIA driver an image holds, where its maker's release notes say so: dated data, and never a guess."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib import resources
+from typing import Any
+
+# What the platform's GPU software asks for: CUDA 12.8, which came with driver branch 570, in this driver or a later.
+OLDEST_DRIVER = "570.172.08"
+CUDA = "12.8"
+
+
+def driver_of(alias: str, kubernetes: str) -> str | None:
+    """The driver in `al2023@v20260714` for a Kubernetes version; None: not known."""
+    family, _, version = alias.partition("@")
+    if family != "al2023":
+        return None
+    found = _releases().get(version)
+    if isinstance(found, dict):
+        found = found.get(kubernetes)
+    return found if found is None else str(found)
+
+
+def too_old(driver: str) -> bool:
+    return _parts(driver) < _parts(OLDEST_DRIVER)
+
+
+def _parts(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")]
+
+
+@cache
+def _releases() -> dict[str, Any]:
+    data = json.loads(resources.files("tidemill.catalog").joinpath("image_drivers.json").read_bytes())
+    releases: dict[str, Any] = data["al2023"]
+    return releases

@@ -1,0 +1,82 @@
+"""Which image a node boots: by its id, or by the public SSM parameter under which AWS publishes an alias.
+
+Names only; somebody else asks SSM. Knows no template.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidemill.catalog import InstanceType
+from tidemill.catalog.image_drivers import driver_of
+from tidemill.errors import SpecError
+from tidemill.provision.user_data import Family
+from tidemill.spec.models import NodeClass
+from tidemill.spec.names import NEURON, NVIDIA_GPU
+
+_LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """One of `id` and `parameter` is set."""
+
+    id: str = ""
+    parameter: str = ""  # of SSM, in every region; its value is the image's id
+    pinned: bool = True  # False: the parameter's value changes when AWS releases the next image
+    driver: str = ""  # NVIDIA's, where it is known before the image is booted
+
+
+def image_of(node_class: NodeClass, kind: InstanceType, kubernetes: str) -> Image:
+    """The first term is the one. SpecError: AWS publishes no such image."""
+    term = node_class.spec.ami_selector_terms[0]
+    if term.id is not None:
+        return Image(id=term.id)
+    assert term.alias is not None
+    family = Family.of(node_class)
+    version = term.alias.partition("@")[2] or _LATEST
+    match family:
+        case Family.AL2023:
+            parameter = _al2023(kind, kubernetes, version)
+        case Family.BOTTLEROCKET:
+            parameter = _bottlerocket(kind, kubernetes, version)
+    gpu = kind.accelerator is not None and kind.accelerator.resource == NVIDIA_GPU
+    driver = driver_of(term.alias, kubernetes) if gpu else None
+    return Image(parameter=parameter, pinned=version != _LATEST, driver=driver or "")
+
+
+def ami_type(family: Family, kind: InstanceType) -> str:
+    """What EKS calls the image of a managed node group that brings none of its own."""
+    arch = "ARM_64" if kind.arch == "arm64" else "x86_64"
+    variant = _variant(kind)
+    match family:
+        case Family.AL2023:
+            return f"AL2023_{arch}_{variant.upper()}"
+        case Family.BOTTLEROCKET:
+            return f"BOTTLEROCKET_{arch}" + ("_NVIDIA" if variant == "nvidia" else "")
+
+
+def _al2023(kind: InstanceType, kubernetes: str, version: str) -> str:
+    arch, variant = _arch(kind), _variant(kind)
+    if arch == "arm64" and variant == "neuron":
+        raise SpecError(f"there is no AL2023 image with Neuron for {kind.name} (arm64)")
+    name = f"amazon-eks-node-al2023-{arch}-{variant}-{kubernetes}-{version}"
+    release = "recommended" if version == _LATEST else name
+    return (
+        f"/aws/service/eks/optimized-ami/{kubernetes}/amazon-linux-2023/{arch}/{variant}/{release}/image_id"
+    )
+
+
+def _bottlerocket(kind: InstanceType, kubernetes: str, version: str) -> str:
+    """One variant serves Neuron and plain nodes. Releases have a `v` on paper and none in the parameter."""
+    nvidia = "-nvidia" if _variant(kind) == "nvidia" else ""
+    return f"/aws/service/bottlerocket/aws-k8s-{kubernetes}{nvidia}/{_arch(kind)}/{version.removeprefix('v')}/image_id"
+
+
+def _arch(kind: InstanceType) -> str:
+    return "arm64" if kind.arch == "arm64" else "x86_64"
+
+
+def _variant(kind: InstanceType) -> str:
+    resource = kind.accelerator.resource if kind.accelerator else ""
+    return {NVIDIA_GPU: "nvidia", NEURON: "neuron"}.get(resource, "standard")
