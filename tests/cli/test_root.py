@@ -12,7 +12,7 @@ import pytest
 
 from tidemill import __version__, cli
 from tidemill.cli import VERBS, Verb, main
-from tidemill.errors import NoCapacity, OutcomeUnknown, Refused, SpecError
+from tidemill.errors import NoCapacity, NotAllowed, OutcomeUnknown, Refused, SpecError
 
 
 def run_python(code: str) -> subprocess.CompletedProcess[str]:
@@ -87,7 +87,8 @@ def test_a_verb_like_no_other_is_answered_with_the_list(capsys):
         (SpecError("bad words"), 2),
         (Refused("bad words"), 1),
         (NoCapacity("bad words"), 1),
-        (OutcomeUnknown("bad words"), 3),
+        (OutcomeUnknown("bad words"), 4),
+        (NotAllowed("bad words"), 3),
     ],
 )
 def test_an_error_of_ours_is_a_message_and_an_exit_code(capsys, verb_that, error, code):
