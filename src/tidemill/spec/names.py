@@ -12,6 +12,8 @@ TAG_OWNER = "deployment"  # the owner tag: without it nothing is modified or ter
 TAG_POOL = f"{GROUP}/pool"
 TAG_INTENT = f"{GROUP}/intent"
 TAG_PROVISIONER = f"{GROUP}/provisioner"
+TAG_TEMPLATE = f"{GROUP}/template"  # on a group: short for what its launch template says
+TAG_FEE = f"{GROUP}/fee-usd"  # on a block: what was paid for it up front, which EC2 itself does not tell afterwards
 
 # Labels and taints on nodes.
 LABEL_POOL = f"{GROUP}/pool"
