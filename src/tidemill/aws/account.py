@@ -1,0 +1,248 @@
+"""`ports.Account` over boto3: reservations, instances, offers and purchases of one account in one region.
+
+Reads cost few calls: a look at everything shares what one list needs of another, and each reading is handed out once,
+so that whoever asks again, before money leaves for example, gets a fresh one. Unchanged objects keep their identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from tidemill.aws.errors import Nature
+from tidemill.aws.fields import Reader, Unreadable, id_of
+from tidemill.aws.instances import ENDING_EVENTS, ENDING_SPOT, carries, event_ending, instance, spot_ending
+from tidemill.aws.kept import Once, Same
+from tidemill.aws.offers import asked, blocks_of, extension, extension_offer, offer
+from tidemill.aws.reservations import reservation, still_told, tagged, with_extensions
+from tidemill.aws.session import Aws
+from tidemill.catalog import Catalog
+from tidemill.errors import OutcomeUnknown, Refused, Retryable
+from tidemill.ports import Clock
+from tidemill.spec import names
+from tidemill.world import (
+    Extension,
+    ExtensionOffer,
+    ExtensionQuery,
+    Instance,
+    InstanceState,
+    Offer,
+    OfferQuery,
+    Pairs,
+    Reservation,
+    SourceKind,
+)
+
+# The most EC2 gives in one page, and the most values it takes in one filter.
+PAGE = 1000
+_MOST_VALUES = 200
+_PLATFORM = "Linux/UNIX"
+# One look at everything takes a few seconds; what is older belongs to another look.
+_ONE_LOOK = timedelta(seconds=30)
+_MOST_OFFERS = 6
+_FEES_REMEMBERED = 1000
+
+
+class AwsAccount:
+    def __init__(self, aws: Aws, clock: Clock, catalog: Catalog, *, owner: str) -> None:
+        """`owner` is the deployment: the value of the owner tag."""
+        self._aws, self._clock, self._catalog, self._owner = aws, clock, catalog, owner
+        self._reader = Reader()
+        self._same_reservations = Same[Reservation](lambda one: one.id)
+        self._same_instances = Same[Instance](lambda one: one.id)
+        self._history = Once[tuple[Extension, ...]](_ONE_LOOK)
+        self._seen: tuple[Reservation, ...] | None = None
+        self._accounts: dict[str, str] = {}  # reservation -> the account it belongs to
+        self._fees: dict[str, tuple[int, int]] = {}  # offer -> its fee, and how many blocks it makes
+        self._who = ""
+
+    # --- reading --------------------------------------------------------------------------------------
+
+    def reservations(self) -> tuple[Reservation, ...]:
+        records = list(self._pages("DescribeCapacityReservations", "CapacityReservations", MaxResults=PAGE))
+        self._accounts = {
+            str(one.get("CapacityReservationId")): str(one.get("OwnerId") or "")
+            for one in records
+            if isinstance(one, Mapping)
+        }
+        found = self._reader.each("reservation", records, self._reservation)
+        history = self._read_history()
+        self._history.put(history, self._clock.now())
+        told = still_told(with_extensions(found, history), self._clock.now())
+        self._seen = self._same_reservations(told)
+        return self._seen
+
+    def extensions(self) -> tuple[Extension, ...]:
+        held = self._history.take(self._clock.now())
+        return self._read_history() if held is None else held
+
+    def instances(self) -> tuple[Instance, ...]:
+        """Retryable: one of ours cannot be understood. Taken for gone, it would be launched again."""
+        records: dict[str, Any] = {}
+        for one in (*self._tagged(), *self._on_reservations()):
+            records.setdefault(str(one.get("InstanceId")) if isinstance(one, Mapping) else repr(one), one)
+        found = self._reader.each("instance", records.values(), instance)
+        self._check_ours_are_there(records.values(), found)
+        return self._same_instances(self._with_endings(found))
+
+    def identity(self) -> str:
+        arn = self._aws.read("sts", "GetCallerIdentity").get("Arn")
+        if not isinstance(arn, str) or arn.count(":") < 5:
+            raise Retryable(f"GetCallerIdentity: AWS named nobody ({arn!r})")
+        self._who = arn
+        return arn
+
+    # --- offers and purchases -------------------------------------------------------------------------
+
+    def search_offers(self, query: OfferQuery) -> tuple[Offer, ...]:
+        """SpecError: a duration or count that EC2 does not sell; Refused: EC2's own no to the question."""
+        given = asked(query, self._catalog)
+        records = list(
+            self._pages("DescribeCapacityBlockOfferings", "CapacityBlockOfferings", Nature.QUESTION, **given)
+        )
+        offers = [
+            one
+            for one in self._reader.each("offer", records, self._priced)
+            if one.instance_type == query.instance_type and (not query.zones or one.zone in query.zones)
+        ]
+        return tuple(sorted(offers, key=lambda one: (one.fee_usd, one.start, one.id))[:_MOST_OFFERS])
+
+    def purchase(self, offer_id: str, tags: Pairs) -> tuple[Reservation, ...]:
+        fee_usd, blocks = self._fees.get(offer_id, (0, 1))
+        share_usd = -(-fee_usd // blocks)  # rounded up: the tag is the same on each of its blocks
+        marks = (*tags, (names.TAG_FEE, str(share_usd))) if fee_usd else tags
+        answer = self._aws.call(
+            "ec2",
+            "PurchaseCapacityBlock",
+            Nature.PURCHASE,
+            CapacityBlockOfferingId=offer_id,
+            InstancePlatform=_PLATFORM,
+            TagSpecifications=[{"ResourceType": "capacity-reservation", "Tags": tagged(marks)}],
+        )
+        try:
+            return self._bought(answer, share_usd)
+        except Unreadable as error:
+            raise OutcomeUnknown(
+                f"PurchaseCapacityBlock: it was bought, and the answer makes no sense: {error}"
+            ) from error
+
+    def search_extensions(self, query: ExtensionQuery) -> tuple[ExtensionOffer, ...]:
+        records = self._pages(
+            "DescribeCapacityBlockExtensionOfferings",
+            "CapacityBlockExtensionOfferings",
+            Nature.QUESTION,
+            CapacityReservationId=query.reservation_id,
+            CapacityBlockExtensionDurationHours=query.duration // timedelta(hours=1),
+        )
+        found = self._reader.each(
+            "extension offer", records, lambda one: extension_offer(one, query.reservation_id)
+        )
+        return tuple(sorted(found, key=lambda one: (one.fee_usd, one.id)))
+
+    def purchase_extension(self, offer_id: str, reservation_id: str) -> Extension:
+        answer = self._aws.call(
+            "ec2",
+            "PurchaseCapacityBlockExtension",
+            Nature.PURCHASE,
+            CapacityBlockExtensionOfferingId=offer_id,
+            CapacityReservationId=reservation_id,
+        )
+        records = answer.get("CapacityBlockExtensions")
+        found = self._reader.each("extension", records if isinstance(records, list) else (), extension)
+        mine = [one for one in found if one.offer_id == offer_id] or found
+        if not mine:
+            raise OutcomeUnknown(
+                "PurchaseCapacityBlockExtension: it was bought, and the answer makes no sense"
+            )
+        return mine[-1]
+
+    def tag_reservation(self, reservation_id: str, tags: Pairs) -> None:
+        if reservation_id not in self._accounts:
+            self.reservations()
+        theirs, ours = self._accounts.get(reservation_id, ""), (self._who or self.identity()).split(":")[4]
+        if theirs and theirs != ours:
+            raise Refused(
+                f"{reservation_id} belongs to account {theirs}, which shares it: it is not ours to tag"
+            )
+        self._aws.call("ec2", "CreateTags", Nature.CHANGE, Resources=[reservation_id], Tags=tagged(tags))
+
+    # --- the parts of a reading -----------------------------------------------------------------------
+
+    def _pages(self, operation: str, key: str, nature: Nature = Nature.READ, **given: Any) -> Iterator[Any]:
+        return self._aws.pages("ec2", operation, key, nature=nature, **given)
+
+    def _reservation(self, record: Mapping[str, Any]) -> Reservation:
+        return reservation(record, self._catalog, self._reader.say)
+
+    def _read_history(self) -> tuple[Extension, ...]:
+        records = self._pages(
+            "DescribeCapacityBlockExtensionHistory", "CapacityBlockExtensions", MaxResults=PAGE
+        )
+        return tuple(self._reader.each("extension", records, extension))
+
+    def _priced(self, record: Mapping[str, Any]) -> Offer:
+        found = offer(record)
+        while len(self._fees) >= _FEES_REMEMBERED:
+            del self._fees[next(iter(self._fees))]
+        self._fees[found.id] = found.fee_usd, blocks_of(record)
+        return found
+
+    def _bought(self, answer: Mapping[str, Any], share_usd: int) -> tuple[Reservation, ...]:
+        record = answer.get("CapacityReservation")
+        if not isinstance(record, Mapping):
+            raise Unreadable(f"CapacityReservation is {record!r}")
+        first = replace(self._reservation(record), fee_usd=share_usd)
+        ids = {first.id: None}
+        for block in answer.get("CapacityBlocks") or ():
+            for id_ in block.get("CapacityReservationIds") or ():
+                ids[id_of({"CapacityReservationId": id_}, "CapacityReservationId", "cr-")] = None
+        return tuple(replace(first, id=id_) for id_ in ids)
+
+    def _tagged(self) -> Iterator[Any]:
+        return self._instances_where(f"tag:{names.TAG_OWNER}", [self._owner])
+
+    def _on_reservations(self) -> Iterator[Any]:
+        """Strangers hold slots too. Ours are among them again, which costs less than reading them one by one."""
+        seen = self.reservations() if self._seen is None else self._seen
+        ids = [one.id for one in seen if one.available < one.count and one.start <= self._clock.now()]
+        for first in range(0, len(ids), _MOST_VALUES):
+            yield from self._instances_where("capacity-reservation-id", ids[first : first + _MOST_VALUES])
+
+    def _instances_where(self, filter_: str, values: list[str]) -> Iterator[Any]:
+        filters = [{"Name": filter_, "Values": values}]
+        for group in self._pages("DescribeInstances", "Reservations", MaxResults=PAGE, Filters=filters):
+            held = group.get("Instances") if isinstance(group, Mapping) else None
+            if not isinstance(held, list):
+                raise Retryable(
+                    "DescribeInstances: AWS answered with something that is not a list of instances"
+                )
+            yield from held
+
+    def _check_ours_are_there(self, records: Any, found: list[Instance]) -> None:
+        read = {one.id for one in found}
+        lost = [
+            str(one.get("InstanceId"))
+            for one in records
+            if carries(one, self._owner) and one.get("InstanceId") not in read
+        ]
+        if lost:
+            raise Retryable(
+                f"DescribeInstances: what AWS says of {', '.join(sorted(lost))} cannot be understood"
+            )
+
+    def _with_endings(self, found: list[Instance]) -> list[Instance]:
+        filters = [{"Name": "event.code", "Values": list(ENDING_EVENTS)}]
+        records = self._pages("DescribeInstanceStatus", "InstanceStatuses", MaxResults=PAGE, Filters=filters)
+        endings = [one for one in self._reader.each("status of", records, event_ending) if one]
+        alive = (InstanceState.PENDING, InstanceState.RUNNING)
+        if any(one.source.kind is SourceKind.SPOT and one.state in alive for one in found):
+            filters = [{"Name": "status-code", "Values": list(ENDING_SPOT)}]
+            marked = self._pages("DescribeSpotInstanceRequests", "SpotInstanceRequests", Filters=filters)
+            endings += [one for one in self._reader.each("spot request of", marked, spot_ending) if one]
+        soonest = {one.instance_id: one for one in sorted(endings, key=lambda one: one.at, reverse=True)}
+        return [
+            replace(one, ends_at=end.at, ends_why=end.why) if (end := soonest.get(one.id)) else one
+            for one in found
+        ]

@@ -1,0 +1,125 @@
+"""An instance of EC2 -> `Instance`, and when AWS said it will end. Pure functions of the records.
+
+Two places announce an end: scheduled events (retirement, stop) of DescribeInstanceStatus, and spot requests that are
+marked for termination. The EventBridge message of either comes sooner, and only wakes the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from tidemill.aws.fields import Unreadable, id_of, instant, tags, word
+from tidemill.spec import names
+from tidemill.world import Instance, InstanceState, Source, SourceKind
+
+# A stopped instance of ours is on its way out: nobody starts it again, and it is no node. Its slot goes back to the
+# block all the same.
+_STATES = {
+    "pending": InstanceState.PENDING,
+    "running": InstanceState.RUNNING,
+    "shutting-down": InstanceState.SHUTTING_DOWN,
+    "stopping": InstanceState.SHUTTING_DOWN,
+    "stopped": InstanceState.SHUTTING_DOWN,
+    "terminated": InstanceState.TERMINATED,
+}
+# What ends an instance; reboots and maintenance do not.
+ENDING_EVENTS = ("instance-retirement", "instance-stop")
+_OTHER_EVENTS = ("instance-reboot", "system-reboot", "system-maintenance")
+_EVENT_WORDS = {"instance-retirement": "scheduled retirement", "instance-stop": "scheduled stop"}
+# An event that is over stays listed for a week, and says so in its description.
+_OVER = ("[Completed]", "[Canceled]")
+ENDING_SPOT = ("marked-for-termination", "marked-for-stop")
+_SPOT_NOTICE = timedelta(minutes=2)
+
+
+class Ending(NamedTuple):
+    instance_id: str
+    at: datetime
+    why: str
+
+
+def instance(record: Mapping[str, Any]) -> Instance:
+    """Raises Unreadable."""
+    own = dict(tags(record))
+    return Instance(
+        id=id_of(record, "InstanceId", "i-"),
+        instance_type=word(record, "InstanceType"),
+        zone=word(_inner(record, "Placement"), "AvailabilityZone"),
+        source=_source(record),
+        state=_state(record),
+        launched_at=instant(record, "LaunchTime"),
+        owner=own.get(names.TAG_OWNER, ""),
+        pool=own.get(names.TAG_POOL, ""),
+        intent_id=own.get(names.TAG_INTENT, ""),
+        provisioner=own.get(names.TAG_PROVISIONER, ""),
+    )
+
+
+def carries(record: Any, owner: str) -> bool:
+    """Whether it is tagged as this owner's, however unreadable the rest of it is."""
+    try:
+        return isinstance(record, Mapping) and dict(tags(record)).get(names.TAG_OWNER) == owner
+    except Unreadable:
+        return False
+
+
+def event_ending(record: Mapping[str, Any]) -> Ending | None:
+    """The earliest end that a status record announces; None: none. Raises Unreadable."""
+    events = record.get("Events") or []
+    if not isinstance(events, list):
+        raise Unreadable(f"Events is {events!r}")
+    ends = [end for event in events if (end := _event(event)) is not None]
+    if not ends:
+        return None
+    at, why = min(ends)
+    return Ending(id_of(record, "InstanceId", "i-"), at, why)
+
+
+def spot_ending(record: Mapping[str, Any]) -> Ending | None:
+    """Raises Unreadable."""
+    status = _inner(record, "Status")
+    if status.get("Code") not in ENDING_SPOT:
+        return None
+    at = instant(status, "UpdateTime") + _SPOT_NOTICE
+    return Ending(id_of(record, "InstanceId", "i-"), at, "spot interruption")
+
+
+def _event(event: Any) -> tuple[datetime, str] | None:
+    if not isinstance(event, Mapping):
+        raise Unreadable(f"an event is {event!r}")
+    code, words = event.get("Code"), str(event.get("Description") or "")
+    if code in _OTHER_EVENTS or words.startswith(_OVER):
+        return None
+    if code not in ENDING_EVENTS:
+        raise Unreadable(f"an event's Code is {code!r}")
+    why = "spot interruption" if "spot" in words.lower() else _EVENT_WORDS[str(code)]
+    return instant(event, "NotBefore"), why
+
+
+def _state(record: Mapping[str, Any]) -> InstanceState:
+    name = _inner(record, "State").get("Name")
+    if not isinstance(name, str) or name not in _STATES:
+        raise Unreadable(f"State is {name!r}")
+    return _STATES[name]
+
+
+def _source(record: Mapping[str, Any]) -> Source:
+    lifecycle, reserved = record.get("InstanceLifecycle"), record.get("CapacityReservationId")
+    if lifecycle == "capacity-block":
+        return Source(SourceKind.BLOCK, id_of(record, "CapacityReservationId", "cr-"))
+    if lifecycle == "spot":
+        return Source(SourceKind.SPOT)
+    if lifecycle is not None:
+        raise Unreadable(f"InstanceLifecycle is {lifecycle!r}")
+    if reserved is not None:
+        return Source(SourceKind.ODCR, id_of(record, "CapacityReservationId", "cr-"))
+    return Source(SourceKind.ON_DEMAND)
+
+
+def _inner(record: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = record.get(key)
+    if not isinstance(value, Mapping):
+        raise Unreadable(f"{key} is {value!r}")
+    return value

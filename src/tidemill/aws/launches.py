@@ -1,0 +1,116 @@
+"""RunInstances and TerminateInstances. A launch is repeated safely by its token; only what is ours is ended.
+
+The request is a pure function of the order, so that a repetition is the same request: EC2 refuses a token that comes
+with other parameters.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tidemill.aws.errors import TOKEN_USED, Nature
+from tidemill.aws.fields import Unreadable, id_of
+from tidemill.aws.instances import carries
+from tidemill.aws.reservations import tagged
+from tidemill.aws.templates import AwsTemplates
+from tidemill.errors import Gone, NoCapacity, OutcomeUnknown, Refused, Retryable
+from tidemill.machines import Order
+from tidemill.source import Source, SourceKind
+
+_LONGEST_TOKEN = 64
+_TAGGED = ("instance", "volume", "network-interface")
+
+
+def request(order: Order, interfaces: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The parameters of RunInstances. `interfaces`: those of the template, which then name the subnet themselves."""
+    if not order.subnets:
+        raise Refused(f"there is no subnet in {order.zone} to launch into")
+    token = _token(order.token)
+    # One subnet by the token, so that launches spread and a repetition asks for the same.
+    subnet = sorted(order.subnets)[int(hashlib.sha256(token.encode()).hexdigest(), 16) % len(order.subnets)]
+    network: dict[str, Any] = {"SubnetId": subnet}
+    if (
+        interfaces
+    ):  # EC2 takes no subnet beside interfaces, and what the request says of them replaces the template's
+        network = {"NetworkInterfaces": [{**one, "SubnetId": subnet} for one in interfaces]}
+    return {
+        "LaunchTemplate": {"LaunchTemplateId": order.template.id, "Version": str(order.template.version)},
+        "MinCount": 1,
+        "MaxCount": order.count,
+        "ClientToken": token,
+        "InstanceType": order.instance_type,
+        **network,
+        **_market(order.source),
+        "TagSpecifications": [{"ResourceType": each, "Tags": tagged(order.tags)} for each in _TAGGED],
+    }
+
+
+def _token(written: str) -> str:
+    if written.isascii() and 0 < len(written) <= _LONGEST_TOKEN:
+        return written
+    return hashlib.sha256(written.encode()).hexdigest()
+
+
+def _market(source: Source) -> dict[str, Any]:
+    target = {"CapacityReservationTarget": {"CapacityReservationId": source.id}}
+    match source.kind:
+        case SourceKind.BLOCK:
+            market = {"MarketType": "capacity-block"}
+            return {"InstanceMarketOptions": market, "CapacityReservationSpecification": target}
+        case SourceKind.ODCR:
+            return {"CapacityReservationSpecification": target}
+        case SourceKind.SPOT:
+            options = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
+            return {"InstanceMarketOptions": {"MarketType": "spot", "SpotOptions": options}}
+        case SourceKind.ON_DEMAND:  # never by chance into an open reservation that others count on
+            return {"CapacityReservationSpecification": {"CapacityReservationPreference": "none"}}
+
+
+class AwsLaunches(AwsTemplates):
+    """The part of `machines.Machines` that launches and ends instances."""
+
+    def run(self, order: Order) -> tuple[str, ...]:
+        interfaces = self._data_of(order.template).get("NetworkInterfaces") or ()
+        given = request(order, interfaces)
+        try:
+            answer = self._aws.call("ec2", "RunInstances", Nature.LAUNCH, **given)
+        except OutcomeUnknown as error:
+            if TOKEN_USED not in str(error):
+                raise
+            return self._launched_with(given["ClientToken"], error)
+        except Retryable as error:
+            if "InvalidLaunchTemplate" in str(error):
+                self._forget(order.template.id)
+            raise
+        ids = _ids(answer.get("Instances"))
+        if not ids:
+            raise NoCapacity("RunInstances: EC2 started nothing, and gave no reason")
+        return ids
+
+    def terminate(self, instance_id: str) -> None:
+        found = self._aws.read("ec2", "DescribeInstances", InstanceIds=[instance_id])
+        records = [one for group in found.get("Reservations") or () for one in group.get("Instances") or ()]
+        if not records:
+            raise Gone(f"there is no instance {instance_id}")
+        if not all(carries(one, self._owner) for one in records):
+            raise Refused(f"{instance_id} does not carry {self._owner}'s owner tag: it is not ended")
+        self._aws.call("ec2", "TerminateInstances", Nature.CHANGE, InstanceIds=[instance_id])
+
+    def _launched_with(self, token: str, error: OutcomeUnknown) -> tuple[str, ...]:
+        """The token was used with other parameters, say a template that changed since: what it gave is the answer."""
+        filters = [{"Name": "client-token", "Values": [token]}]
+        found = self._aws.pages("ec2", "DescribeInstances", "Reservations", Filters=filters)
+        ids = tuple(id_ for group in found for id_ in _ids(group.get("Instances")))
+        if not ids:
+            raise error
+        return ids
+
+
+def _ids(records: Any) -> tuple[str, ...]:
+    """Of a launch that was answered: an answer that makes no sense leaves its outcome open."""
+    try:
+        return tuple(id_of(one, "InstanceId", "i-") for one in records or ())
+    except (Unreadable, AttributeError, TypeError) as error:
+        raise OutcomeUnknown(f"RunInstances: the answer makes no sense: {error}") from error

@@ -1,0 +1,111 @@
+"""What EC2 would sell and what it sold of time: offer and extension records -> the engine's objects. Pure.
+
+An offer that cannot be read whole is left out: one that is not understood is not bought.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from tidemill.aws.fields import Unreadable, fee_usd, id_of, instant, whole, word
+from tidemill.catalog import Catalog
+from tidemill.errors import SpecError
+from tidemill.spec.durations import MAX_INSTANCES_PER_BLOCK, is_legal, nearest_legal
+from tidemill.spec.units import format_duration
+from tidemill.world import Extension, ExtensionOffer, ExtensionState, Offer, OfferQuery
+
+_STATUSES = {one.value: one for one in ExtensionState}
+# Instances in an UltraServer, by how its type's name ends; the larger is asked for first.
+_ULTRASERVERS = {18: "x72", 9: "x36"}
+
+
+def asked(query: OfferQuery, catalog: Catalog) -> dict[str, Any]:
+    """The parameters of DescribeCapacityBlockOfferings. SpecError: what EC2 does not sell to anybody."""
+    if not is_legal(query.duration):
+        nearest = " and ".join(format_duration(step) for step in nearest_legal(query.duration))
+        raise SpecError(
+            f"{format_duration(query.duration)} is not a duration EC2 sells; the nearest: {nearest}"
+        )
+    if not 1 <= query.count <= MAX_INSTANCES_PER_BLOCK:
+        raise SpecError(f"a block has 1 to {MAX_INSTANCES_PER_BLOCK} instances, not {query.count}")
+    return {
+        **_what(query, catalog),
+        "CapacityDurationHours": query.duration // timedelta(hours=1),
+        "StartDateRange": query.earliest_start,
+        "EndDateRange": query.latest_end,
+    }
+
+
+def _what(query: OfferQuery, catalog: Catalog) -> dict[str, Any]:
+    known = catalog.types.get(query.instance_type)
+    if known is None or not known.ultraserver:
+        return {"InstanceType": query.instance_type, "InstanceCount": query.count}
+    size, suffix = next(
+        ((size, suffix) for size, suffix in _ULTRASERVERS.items() if query.count % size == 0), (0, "")
+    )
+    if not size:
+        raise SpecError(
+            f"{query.instance_type} is sold by the UltraServer: {query.count} is no multiple of 9 or 18 instances"
+        )
+    return {"UltraserverType": f"{known.ultraserver}{suffix}", "UltraserverCount": query.count // size}
+
+
+def offer(record: Mapping[str, Any]) -> Offer:
+    """Raises Unreadable."""
+    return Offer(
+        id=id_of(record, "CapacityBlockOfferingId", "cb-"),
+        instance_type=word(record, "InstanceType"),
+        zone=word(record, "AvailabilityZone"),
+        count=_count(record),
+        **_window(record, "StartDate", "EndDate"),
+        fee_usd=fee_usd(record),
+        ultraserver=bool(record.get("UltraserverType")),
+    )
+
+
+def _count(record: Mapping[str, Any]) -> int:
+    """EC2 may tell an UltraServer's instances only by its type."""
+    if record.get("InstanceCount") is None and record.get("UltraserverType"):
+        kind = word(record, "UltraserverType")
+        size = next((size for size, suffix in _ULTRASERVERS.items() if kind.endswith(suffix)), 0)
+        return size * blocks_of(record) or whole(record, "InstanceCount", least=1)
+    return whole(record, "InstanceCount", least=1)
+
+
+def blocks_of(record: Mapping[str, Any]) -> int:
+    """How many blocks its purchase makes: one, or one per UltraServer."""
+    return whole(record, "UltraserverCount", least=1) if record.get("UltraserverType") else 1
+
+
+def extension_offer(record: Mapping[str, Any], reservation_id: str) -> ExtensionOffer:
+    """Raises Unreadable."""
+    return ExtensionOffer(
+        id=id_of(record, "CapacityBlockExtensionOfferingId", "cbe-"),
+        reservation_id=reservation_id,
+        **_window(record, "CapacityBlockExtensionStartDate", "CapacityBlockExtensionEndDate"),
+        fee_usd=fee_usd(record),
+    )
+
+
+def extension(record: Mapping[str, Any]) -> Extension:
+    """Raises Unreadable: also for a status nobody knows, since neither "paid" nor "not paid" may be guessed."""
+    status = record.get("CapacityBlockExtensionStatus")
+    if status not in _STATUSES:
+        raise Unreadable(f"CapacityBlockExtensionStatus is {status!r}")
+    return Extension(
+        offer_id=id_of(record, "CapacityBlockExtensionOfferingId", "cbe-"),
+        reservation_id=id_of(record, "CapacityReservationId", "cr-"),
+        asked_at=instant(record, "CapacityBlockExtensionPurchaseDate"),
+        end=instant(record, "CapacityBlockExtensionEndDate"),
+        fee_usd=fee_usd(record),
+        state=_STATUSES[status],
+    )
+
+
+def _window(record: Mapping[str, Any], start_key: str, end_key: str) -> dict[str, datetime]:
+    start, end = instant(record, start_key), instant(record, end_key)
+    if end <= start:
+        raise Unreadable(f"{end_key} is {end:%Y-%m-%d %H:%M}, not after {start_key}")
+    return {"start": start, "end": end}

@@ -1,0 +1,141 @@
+"""A capacity reservation of EC2 -> `Reservation`: a pure function of the record and what is known beside it.
+
+A state nobody knows yet must make a block look neither absent nor usable: it is read as one that is not paid, which
+counts as bought and takes no launch. The fee is in no record of EC2: it is read from a tag written at the purchase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from tidemill.aws.fields import Unreadable, id_of, instant, tags, whole, word
+from tidemill.catalog import Catalog
+from tidemill.spec import names
+from tidemill.world import Extension, ExtensionState, Pairs, Reservation, ReservationState, SourceKind
+
+# The count to come of one that has not started.
+_COUNT_TO_COME = "aws:ec2capacityreservation:incrementalRequestedQuantity"
+# EC2 ends its on-demand reservations in more words than it does blocks.
+_STATES = {
+    **{one.value: one for one in ReservationState},
+    "pending": ReservationState.SCHEDULED,
+    "delayed": ReservationState.SCHEDULED,
+    "assessing": ReservationState.PAYMENT_PENDING,  # asked for, not granted
+    "unsupported": ReservationState.FAILED,
+    "cancelling": ReservationState.CANCELLED,
+}
+_COMING = (ReservationState.PAYMENT_PENDING, ReservationState.SCHEDULED)
+_OVER = (
+    ReservationState.EXPIRED,
+    ReservationState.CANCELLED,
+    ReservationState.FAILED,
+    ReservationState.PAYMENT_FAILED,
+)
+_KINDS: Mapping[str, Literal[SourceKind.BLOCK, SourceKind.ODCR]] = {
+    "capacity-block": SourceKind.BLOCK,
+    "default": SourceKind.ODCR,
+}
+# What our images boot on. A reservation of another platform takes none of our instances.
+_PLATFORM = "Linux/UNIX"
+_LISTED_FOR = timedelta(days=1)
+
+Say = Callable[[str], None]
+
+
+def reservation(record: Mapping[str, Any], catalog: Catalog, say: Say) -> Reservation:
+    """Raises Unreadable."""
+    id_ = id_of(record, "CapacityReservationId", "cr-")
+    kind = _kind(record)
+    state = _state(record, id_, say)
+    instance_type, own = word(record, "InstanceType"), tags(record)
+    tag = dict(own)
+    total = whole(record, "TotalInstanceCount")
+    known = catalog.types.get(instance_type)
+    return Reservation(
+        id=id_,
+        kind=kind,
+        instance_type=instance_type,
+        zone=word(record, "AvailabilityZone"),
+        count=max(total, _number(tag.get(_COUNT_TO_COME, ""))) if state in _COMING else total,
+        available=_available(record, state, id_, say),
+        state=state,
+        start=instant(record, "StartDate" if record.get("StartDate") is not None else "CreateDate"),
+        end=_end(record, kind),
+        owner=tag.get(names.TAG_OWNER, ""),
+        pool=tag.get(names.TAG_POOL, ""),
+        intent_id=tag.get(names.TAG_INTENT, ""),
+        fee_usd=_number(tag.get(names.TAG_FEE, "")),
+        ultraserver=kind is SourceKind.BLOCK and known is not None and bool(known.ultraserver),
+        tags=own,
+    )
+
+
+def with_extensions(found: Iterable[Reservation], extensions: Iterable[Extension]) -> tuple[Reservation, ...]:
+    """What the history says about each: one that waits for its payment, and what the paid ones cost."""
+    by_block: dict[str, list[Extension]] = {}
+    for one in extensions:
+        by_block.setdefault(one.reservation_id, []).append(one)
+    return tuple(_extended(one, by_block.get(one.id, [])) for one in found)
+
+
+def still_told(found: Iterable[Reservation], now: datetime) -> tuple[Reservation, ...]:
+    """Without those that ended more than a day ago."""
+    return tuple(
+        one for one in found if one.state not in _OVER or one.end is None or one.end > now - _LISTED_FOR
+    )
+
+
+def _extended(one: Reservation, extensions: list[Extension]) -> Reservation:
+    if not extensions:
+        return one
+    waiting = [each.end for each in extensions if each.state is ExtensionState.PAYMENT_PENDING]
+    paid_usd = sum(each.fee_usd for each in extensions if each.state is ExtensionState.PAYMENT_SUCCEEDED)
+    fee_usd = one.fee_usd + paid_usd if one.fee_usd else 0
+    return replace(one, extension_pending_to=max(waiting, default=None), fee_usd=fee_usd)
+
+
+def _kind(record: Mapping[str, Any]) -> Literal[SourceKind.BLOCK, SourceKind.ODCR]:
+    """EC2 leaves the type out of some records of ordinary reservations."""
+    written = record.get("ReservationType") or "default"
+    if not isinstance(written, str) or written not in _KINDS:
+        raise Unreadable(f"ReservationType is {written!r}")
+    return _KINDS[written]
+
+
+def _state(record: Mapping[str, Any], id_: str, say: Say) -> ReservationState:
+    written = record.get("State")
+    if isinstance(written, str) and written in _STATES:
+        return _STATES[written]
+    say(f"{id_} is {written!r}, a state nobody knows: it counts as bought, and nothing is launched there")
+    return ReservationState.PAYMENT_PENDING
+
+
+def _available(record: Mapping[str, Any], state: ReservationState, id_: str, say: Say) -> int:
+    if state is not ReservationState.ACTIVE or record.get("LaunchStatus") == "unlaunchable":
+        return 0
+    if record.get("InstancePlatform") != _PLATFORM:
+        say(
+            f"{id_} is for {record.get('InstancePlatform')!r}: nothing is launched there, our nodes are {_PLATFORM}"
+        )
+        return 0
+    return min(whole(record, "AvailableInstanceCount"), whole(record, "TotalInstanceCount"))
+
+
+def _end(record: Mapping[str, Any], kind: SourceKind) -> datetime | None:
+    if kind is SourceKind.ODCR and (
+        record.get("EndDateType") == "unlimited" or record.get("EndDate") is None
+    ):
+        return None
+    return instant(record, "EndDate")
+
+
+def _number(written: str) -> int:
+    return int(written) if written.isascii() and written.isdigit() and len(written) < 10 else 0
+
+
+def tagged(tags: Pairs) -> list[dict[str, str]]:
+    """Tags as every call of EC2 wants them."""
+    return [{"Key": key, "Value": value} for key, value in tags]

@@ -1,0 +1,139 @@
+"""Clients: made when first used, with time-outs and retries that are stated, and counted call by call.
+
+boto3 is imported here and nowhere else, when the first call is made. Credentials are found the usual way (environment,
+profile, IRSA, Pod Identity); a role may be assumed on top. Purchases go through a client of their own that tries once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from tidemill import __version__
+from tidemill.aws.buckets import Buckets
+from tidemill.aws.errors import Call, Nature, translated
+from tidemill.errors import Retryable, SpecError, TidemillError
+
+# A connection that is not there after some seconds will not come; EC2 answers within seconds, and a launch or a
+# purchase that is cut off too early is worse than one that is waited for.
+CONNECT_TIMEOUT_S = 5
+READ_TIMEOUT_S = 60
+# The first try and two more, with the SDK's own back-off: everything but purchases can be repeated.
+ATTEMPTS = 3
+# A list that never ends is an error, not a reason to read for ever: 200 pages of 1,000 records.
+MOST_PAGES = 200
+
+
+class Aws:
+    """One account in one region. May be used from several threads."""
+
+    def __init__(
+        self, region: str, *, profile: str = "", role_arn: str = "", buckets: Buckets | None = None
+    ) -> None:
+        self.region = region
+        self.buckets = buckets or Buckets()
+        self._profile, self._role_arn = profile, role_arn
+        self._lock = threading.Lock()
+        self._session: Any = None
+        self._clients: dict[str, Any] = {}
+
+    def call(self, service: str, operation: str, nature: Nature, **given: Any) -> dict[str, Any]:
+        """One call, e.g. `call("ec2", "RunInstances", Nature.LAUNCH, …)`, with its failure in our words."""
+        about = Call(service, operation, nature, self.region)
+        try:
+            client = self._purchasing(service) if nature is Nature.PURCHASE else self._client(service)
+            method = getattr(client, _snake(operation))
+            self.buckets.take(operation)
+            answer: dict[str, Any] = method(**given)
+            return answer
+        except TidemillError:
+            raise
+        except Exception as error:  # botocore's, and what it lets through of urllib3 and of its parsers
+            raise translated(error, about) from error
+
+    def read(self, service: str, operation: str, **given: Any) -> dict[str, Any]:
+        return self.call(service, operation, Nature.READ, **given)
+
+    def pages(
+        self, service: str, operation: str, key: str, *, nature: Nature = Nature.READ, **given: Any
+    ) -> Iterator[Any]:
+        """The records under `key` of every page. What is not a list of records is nobody's list."""
+        token: str | None = None
+        for _ in range(MOST_PAGES):
+            more = {"NextToken": token} if token else {}
+            answer = self.call(service, operation, nature, **given, **more)
+            records = answer.get(key) or ()
+            if not isinstance(records, list | tuple):
+                raise Retryable(f"{operation}: AWS answered with something that is not a list of {key}")
+            yield from records
+            before, token = token, answer.get("NextToken") or None
+            if token is None:
+                return
+            if token == before or not isinstance(token, str):
+                break
+        raise Retryable(f"{operation}: AWS's list does not end")
+
+    # --- clients --------------------------------------------------------------------------------------
+
+    def _client(self, service: str) -> Any:
+        with self._lock:
+            if service not in self._clients:
+                self._clients[service] = self._made(service, ATTEMPTS)
+            return self._clients[service]
+
+    def _purchasing(self, service: str) -> Any:
+        """Exactly one try, and a fresh connection: one that went stale would leave the outcome unknown for nothing."""
+        with self._lock:
+            return self._made(service, 1)
+
+    def _made(self, service: str, attempts: int) -> Any:
+        from botocore.config import Config
+
+        config = Config(
+            region_name=self.region,
+            connect_timeout=CONNECT_TIMEOUT_S,
+            read_timeout=READ_TIMEOUT_S,
+            retries={"mode": "standard", "total_max_attempts": attempts},
+            user_agent_extra=f"tidemill/{__version__}",
+        )
+        if self._session is None:
+            self._session = _session(self.region, self._profile, self._role_arn)
+        return self._session.client(service, config=config)
+
+
+def _session(region: str, profile: str, role_arn: str) -> Any:
+    try:
+        import boto3
+    except ImportError:
+        raise SpecError("a real AWS account needs boto3: pip install 'tidemill[aws]'") from None
+    session = boto3.Session(region_name=region, profile_name=profile or None)
+    return _assuming(session, region, role_arn) if role_arn else session
+
+
+def _assuming(session: Any, region: str, role_arn: str) -> Any:
+    """The same with another role's credentials, which renew themselves."""
+    import boto3
+    from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
+    from botocore.exceptions import NoCredentialsError
+    from botocore.session import get_session
+
+    source = session.get_credentials()
+    if source is None:
+        raise NoCredentialsError
+    fetcher = AssumeRoleCredentialFetcher(
+        client_creator=session.client,
+        source_credentials=source,
+        role_arn=role_arn,
+        extra_args={"RoleSessionName": "tidemill"},
+    )
+    assumed = get_session()
+    assumed._credentials = DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
+    return boto3.Session(botocore_session=assumed, region_name=region)
+
+
+def _snake(operation: str) -> str:
+    from botocore import xform_name
+
+    name: str = xform_name(operation)
+    return name

@@ -1,0 +1,143 @@
+"""Launch templates over boto3. A version is known by a digest of its content, which its description carries.
+
+Versions never change, so what was found once is remembered. Only templates with our owner tag are listed or changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tidemill.aws.errors import Nature
+from tidemill.aws.reservations import tagged
+from tidemill.aws.session import Aws
+from tidemill.errors import Gone, Refused, Retryable
+from tidemill.machines import Template, TemplateVersion
+from tidemill.spec import names
+
+_PAGE = 200
+_PREFIX = "tidemill:"
+
+
+def digest(data: Mapping[str, Any]) -> str:
+    """The same for the same content, however it is ordered."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), default=str)
+    return _PREFIX + hashlib.sha256(text.encode()).hexdigest()[:40]
+
+
+class AwsTemplates:
+    """The part of `machines.Machines` that is about templates."""
+
+    def __init__(self, aws: Aws, owner: str) -> None:
+        self._aws, self._owner = aws, owner
+        self._known: dict[tuple[str, str], TemplateVersion] = {}  # by name and content
+        self._data: dict[tuple[str, int], Mapping[str, Any]] = {}  # by id and version
+
+    def put_template(self, template: Template) -> TemplateVersion:
+        content = digest(template.data)
+        known = self._known.get((template.name, content))
+        if known is None:
+            there = self._there(template.name)
+            known = (
+                self._made(template, content) if there is None else self._version(template, content, there)
+            )
+            self._known[template.name, content] = known
+            self._data[known.id, known.version] = template.data
+        return known
+
+    def templates(self) -> tuple[TemplateVersion, ...]:
+        filters = [{"Name": f"tag:{names.TAG_OWNER}", "Values": [self._owner]}]
+        found = self._aws.pages(
+            "ec2", "DescribeLaunchTemplates", "LaunchTemplates", MaxResults=_PAGE, Filters=filters
+        )
+        return tuple(_read(one, one.get("LatestVersionNumber")) for one in found)
+
+    def delete_template(self, name: str) -> None:
+        there = self._there(name)
+        if there is None:
+            raise Gone(f"there is no launch template '{name}'")
+        self._aws.call(
+            "ec2", "DeleteLaunchTemplate", Nature.CHANGE, LaunchTemplateId=there["LaunchTemplateId"]
+        )
+        self._forget(there["LaunchTemplateId"])
+
+    def _data_of(self, version: TemplateVersion) -> Mapping[str, Any]:
+        """What a version says; read from EC2 where another process made it."""
+        if (version.id, version.version) not in self._data:
+            found = self._aws.read(
+                "ec2",
+                "DescribeLaunchTemplateVersions",
+                LaunchTemplateId=version.id,
+                Versions=[str(version.version)],
+            ).get("LaunchTemplateVersions")
+            if not found or not isinstance(found[0].get("LaunchTemplateData"), Mapping):
+                raise Retryable(f"EC2 shows no version {version.version} of launch template {version.name}")
+            self._data[version.id, version.version] = found[0]["LaunchTemplateData"]
+        return self._data[version.id, version.version]
+
+    def _forget(self, template_id: str) -> None:
+        """Somebody deleted it: the next launch makes it again."""
+        self._known = {key: one for key, one in self._known.items() if one.id != template_id}
+        self._data = {key: data for key, data in self._data.items() if key[0] != template_id}
+
+    # --- finding and making ---------------------------------------------------------------------------
+
+    def _there(self, name: str) -> Mapping[str, Any] | None:
+        try:
+            found = self._aws.read("ec2", "DescribeLaunchTemplates", LaunchTemplateNames=[name])
+        except Gone:
+            return None
+        for one in found.get("LaunchTemplates") or ():
+            own = {tag.get("Key"): tag.get("Value") for tag in one.get("Tags") or ()}
+            if own.get(names.TAG_OWNER) != self._owner:
+                raise Refused(f"launch template '{name}' is not {self._owner}'s: it lacks our owner tag")
+            return dict(one)
+        return None
+
+    def _made(self, template: Template, content: str) -> TemplateVersion:
+        tags = dict(template.tags) | {names.TAG_OWNER: self._owner}
+        answer = self._aws.call(
+            "ec2",
+            "CreateLaunchTemplate",
+            Nature.CHANGE,
+            LaunchTemplateName=template.name,
+            VersionDescription=content,
+            LaunchTemplateData=dict(template.data),
+            TagSpecifications=[
+                {"ResourceType": "launch-template", "Tags": tagged(tuple(sorted(tags.items())))}
+            ],
+        )
+        made = answer.get("LaunchTemplate") or {}
+        return _read(made, made.get("LatestVersionNumber"))
+
+    def _version(self, template: Template, content: str, there: Mapping[str, Any]) -> TemplateVersion:
+        id_ = there["LaunchTemplateId"]
+        versions = self._aws.pages(
+            "ec2",
+            "DescribeLaunchTemplateVersions",
+            "LaunchTemplateVersions",
+            LaunchTemplateId=id_,
+            MaxResults=_PAGE,
+        )
+        for one in versions:
+            if one.get("VersionDescription") == content:
+                return _read(one, one.get("VersionNumber"))
+        answer = self._aws.call(
+            "ec2",
+            "CreateLaunchTemplateVersion",
+            Nature.CHANGE,
+            LaunchTemplateId=id_,
+            VersionDescription=content,
+            LaunchTemplateData=dict(template.data),
+        )
+        made = answer.get("LaunchTemplateVersion") or {}
+        return _read(made, made.get("VersionNumber"))
+
+
+def _read(record: Mapping[str, Any], version: Any) -> TemplateVersion:
+    id_, name = record.get("LaunchTemplateId"), record.get("LaunchTemplateName")
+    if not isinstance(id_, str) or not isinstance(name, str) or not isinstance(version, int):
+        raise Retryable(f"EC2 describes a launch template as {id_!r}, {name!r}, version {version!r}")
+    return TemplateVersion(id_, name, version)
