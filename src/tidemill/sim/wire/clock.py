@@ -1,0 +1,111 @@
+"""One clock for everybody on the wire, and one turn at a time.
+
+A request and a step of the timeline never interleave: whoever has the turn has the account to himself, and time stands
+still meanwhile. At speed N virtual time runs N times as fast as the wall; at speed 0 it moves only when it is told to.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+
+from tidemill.errors import SpecError
+from tidemill.sim.timeline import Timeline
+
+log = logging.getLogger(__name__)
+
+# How often the pump looks: fine enough for speed 60, where it moves three virtual seconds at a time.
+_PUMP_EVERY_S = 0.05
+# A month a second. Faster than that nobody can follow, and a request would see a world of its own.
+MOST_SPEED = 3_000_000.0
+
+
+class WireClock:
+    def __init__(
+        self, timeline: Timeline, *, speed: float = 0, wall_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._timeline = timeline
+        self._wall_s = wall_s
+        self._turn = threading.RLock()
+        self._stopping = threading.Event()
+        self._pump: threading.Thread | None = None
+        self._speed = 0.0
+        self._anchor, self._anchor_wall_s = timeline.now(), wall_s()
+        self.set_speed(speed)
+
+    # --- the turn -----------------------------------------------------------------------------------
+
+    @contextmanager
+    def turn(self) -> Iterator[datetime]:
+        """The account to oneself, at this instant."""
+        with self._turn:
+            self._catch_up()
+            yield self._timeline.now()
+
+    def now(self) -> datetime:
+        with self.turn() as now:
+            return now
+
+    # --- moving it ----------------------------------------------------------------------------------
+
+    @property
+    def speed(self) -> float:
+        return self._speed
+
+    def set_speed(self, speed: float) -> None:
+        if not 0 <= speed <= MOST_SPEED:
+            raise SpecError(f"speed is 0 to {MOST_SPEED:.0f} virtual seconds a second, not {speed}")
+        with self._turn:
+            self._catch_up()
+            self._speed = speed
+            self._anchor_here()
+
+    def advance(self, *, to: datetime | None = None, by: timedelta = timedelta(0)) -> datetime:
+        """Let time pass; the new now. An instant that has passed changes nothing."""
+        with self.turn() as now:
+            target = (to or now) + by
+            if target.microsecond:
+                target = target.replace(microsecond=0) + timedelta(seconds=1)
+            self._timeline.advance(target)
+            self._anchor_here()
+            return self._timeline.now()
+
+    def next_at(self) -> datetime | None:
+        with self._turn:
+            return self._timeline.next_at()
+
+    def _catch_up(self) -> None:
+        passed_s = (self._wall_s() - self._anchor_wall_s) * self._speed
+        due = self._anchor + timedelta(seconds=int(passed_s))
+        if due > self._timeline.now():
+            self._timeline.advance(due)
+
+    def _anchor_here(self) -> None:
+        self._anchor, self._anchor_wall_s = self._timeline.now(), self._wall_s()
+
+    # --- things happen, asked or not ----------------------------------------------------------------
+
+    def start(self) -> None:
+        self._stopping.clear()
+        self._pump = threading.Thread(target=self._run, name="tidemill-wire-clock", daemon=True)
+        self._pump.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        if self._pump is not None:
+            self._pump.join()
+            self._pump = None
+
+    def _run(self) -> None:
+        while not self._stopping.wait(_PUMP_EVERY_S):
+            if not self._speed:
+                continue
+            try:
+                with self.turn():
+                    pass
+            except Exception:  # one that fails must not stop the clock for everybody
+                log.exception("something that was due at %s failed", self._timeline.now())

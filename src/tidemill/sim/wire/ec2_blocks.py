@@ -1,0 +1,215 @@
+"""EC2's words for Capacity Blocks: offerings, the purchase, the blocks themselves and how they fare.
+
+The purchase takes no token: called twice it buys twice, as with AWS.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from tidemill.errors import NoCapacity
+from tidemill.sim.market import FARTHEST, ULTRASERVER_SIZES
+from tidemill.sim.wire.ec2_reservations import as_aws, as_tags, block_id, tags_of
+from tidemill.sim.wire.operations import Asked, Result, operation
+from tidemill.sim.wire.paging import Facets, chosen
+from tidemill.sim.wire.refusals import AwsError
+from tidemill.sim.wire.state import Wire
+from tidemill.spec.units import format_instant
+from tidemill.world import Offer, OfferQuery, Pairs, Reservation, ReservationState, SourceKind
+
+_HOUR = timedelta(hours=1)
+# What a block can be bought for; see the list in EC2's page on Capacity Blocks.
+_PLATFORMS = ("Linux/UNIX", "Red Hat Enterprise Linux", "RHEL with HA", "SUSE Linux", "Ubuntu Pro")
+_ULTRASERVER = "x36", "x72"
+
+
+# --- offerings ----------------------------------------------------------------------------------------
+
+
+@operation("ec2", "DescribeCapacityBlockOfferings")
+def offerings(asked: Asked) -> Result:
+    wire = asked.wire
+    duration = asked.need("CapacityDurationHours") * _HOUR
+    instance_type, count = _shape(asked)
+    now = wire.clock.now()
+    # EndDateRange is the latest end, not the latest start. Left out: whatever is sold at all.
+    query = OfferQuery(
+        instance_type,
+        count,
+        duration,
+        _whole(asked.get("StartDateRange", now)),
+        _whole(asked.get("EndDateRange", now + FARTHEST + duration + timedelta(days=1))),
+    )
+    found = wire.body.search_offers(query)
+    asked.stop_if_dry()
+    wire.shown_offers.update(offer.id for offer in found)
+    page, token = wire.pages.page(found, lambda offer: offer.id, asked.params)
+    return {"CapacityBlockOfferings": [_offering(wire, offer) for offer in page], "NextToken": token}
+
+
+def _shape(asked: Asked) -> tuple[str, int]:
+    """The type and number of instances, asked for as such or by the UltraServer."""
+    ultraserver = asked.get("UltraserverType")
+    if ultraserver is None:
+        return asked.need("InstanceType"), asked.need("InstanceCount")
+    if asked.get("InstanceType") is not None:
+        raise AwsError("InvalidParameterCombination", "name an InstanceType or an UltraserverType, not both")
+    family, size = ultraserver[:-3], ultraserver[-3:]
+    kinds = [kind.name for kind in asked.wire.body.catalog.types.values() if kind.ultraserver == family]
+    if not kinds or size not in _ULTRASERVER:
+        raise AwsError("InvalidParameterValue", f"there is no UltraServer '{ultraserver}'")
+    instances = min(ULTRASERVER_SIZES) if size == "x36" else max(ULTRASERVER_SIZES)
+    return kinds[0], instances * asked.get("UltraserverCount", 1)
+
+
+def _offering(wire: Wire, offer: Offer) -> dict[str, Any]:
+    length = offer.end - offer.start
+    written: dict[str, Any] = {
+        "CapacityBlockOfferingId": offer.id,
+        "InstanceType": offer.instance_type,
+        "AvailabilityZone": offer.zone,
+        "InstanceCount": offer.count,
+        "StartDate": offer.start,
+        "EndDate": offer.end,
+        "CapacityBlockDurationHours": length // _HOUR,
+        "CapacityBlockDurationMinutes": length % _HOUR // timedelta(minutes=1),
+        "UpfrontFee": str(offer.fee_usd),
+        "CurrencyCode": "USD",
+        "Tenancy": "default",
+        "ZoneType": "availability-zone",
+    }
+    if offer.ultraserver:
+        size = next(size for size in ULTRASERVER_SIZES if offer.count % size == 0)
+        written["UltraserverType"] = _ultraserver(wire, offer.instance_type, size)
+        written["UltraserverCount"] = offer.count // size
+    return written
+
+
+def _ultraserver(wire: Wire, instance_type: str, instances: int) -> str:
+    return f"{wire.body.catalog.types[instance_type].ultraserver}{'x72' if instances == 18 else 'x36'}"
+
+
+def _whole(instant: datetime) -> datetime:
+    return instant.replace(microsecond=0)
+
+
+# --- buying -------------------------------------------------------------------------------------------
+
+
+@operation("ec2", "PurchaseCapacityBlock")
+def purchase(asked: Asked) -> Result:
+    wire, offer_id = asked.wire, asked.need("CapacityBlockOfferingId")
+    platform = asked.need("InstancePlatform")
+    if platform not in _PLATFORMS:
+        raise AwsError("InvalidParameterValue", f"a Capacity Block is not sold for '{platform}'")
+    if not offer_id.startswith("cb-"):
+        raise AwsError("InvalidCapacityBlockOfferingIdMalformed", f"'{offer_id}' is malformed")
+    tags = tags_given(asked, "capacity-reservation", "capacity-block")
+    asked.stop_if_dry()
+    try:
+        bought = wire.body.purchase(offer_id, tags)
+    except NoCapacity as gone:
+        ending = "Expired" if offer_id in wire.shown_offers else "NotFound"
+        raise AwsError(f"InvalidCapacityBlockOfferingId{ending}", str(gone)) from gone
+    return {
+        "CapacityReservation": as_aws(wire, bought[0]),
+        "CapacityBlocks": [_block(wire, one) for one in bought],
+    }
+
+
+def tags_given(asked: Asked, *kinds: str) -> Pairs:
+    """Of TagSpecifications, those for these kinds of resource."""
+    tags: dict[str, str] = {}
+    for given in asked.get("TagSpecifications", []):
+        if given.get("ResourceType") not in kinds:
+            raise AwsError(
+                "InvalidParameterValue",
+                f"'{given.get('ResourceType')}' is not a valid taggable resource type for this operation.",
+            )
+        tags |= {tag["Key"]: tag.get("Value", "") for tag in given.get("Tags", [])}
+    return checked_tags(tags)
+
+
+def checked_tags(tags: dict[str, str]) -> Pairs:
+    reserved = [key for key in tags if key.startswith("aws:")]
+    if reserved:
+        raise AwsError("InvalidParameterValue", f"Tag keys starting with 'aws:' are reserved: {reserved[0]}")
+    if len(tags) > 50:
+        raise AwsError("TagLimitExceeded", "The maximum number of tags for a resource is 50")
+    return tuple(sorted(tags.items()))
+
+
+# --- the blocks ---------------------------------------------------------------------------------------
+
+
+@operation("ec2", "DescribeCapacityBlocks")
+def blocks(asked: Asked) -> Result:
+    page, token = _page(asked, _BLOCK_FACETS)
+    return {"CapacityBlocks": [_block(asked.wire, one) for one in page], "NextToken": token}
+
+
+@operation("ec2", "DescribeCapacityBlockStatus")
+def statuses(asked: Asked) -> Result:
+    page, token = _page(asked, _STATUS_FACETS)
+    return {"CapacityBlockStatuses": [_status(asked.wire, one) for one in page], "NextToken": token}
+
+
+def _page(asked: Asked, facets: Facets[Reservation]) -> tuple[list[Reservation], str | None]:
+    wire, ids = asked.wire, asked.get("CapacityBlockIds", [])
+    there = {block_id(one): one for one in wire.body.reservations() if one.kind is SourceKind.BLOCK}
+    unknown = [id_ for id_ in ids if id_ not in there]
+    if unknown:
+        raise AwsError("InvalidCapacityBlockId.NotFound", f"The Capacity Block '{unknown[0]}' does not exist")
+    listed = [there[id_] for id_ in dict.fromkeys(ids)] if ids else list(there.values())
+    found = chosen(listed, asked.get("Filters", []), facets, lambda one: tags_of(wire, one))
+    asked.stop_if_dry()
+    return wire.pages.page(found, lambda one: one.id, asked.params)
+
+
+def _block(wire: Wire, one: Reservation) -> dict[str, Any]:
+    opened_at, _ = wire.body.sale(one.id)
+    written = {
+        "CapacityBlockId": block_id(one),
+        "AvailabilityZone": one.zone,
+        "AvailabilityZoneId": wire.network.zone_ids[one.zone],
+        "CapacityReservationIds": [one.id],
+        "StartDate": one.start,
+        "EndDate": one.end,
+        "CreateDate": opened_at,
+        "State": one.state.value,
+        "Tags": as_tags(tags_of(wire, one)),
+    }
+    if one.ultraserver:
+        written["UltraserverType"] = _ultraserver(wire, one.instance_type, one.count)
+    return written
+
+
+def _status(wire: Wire, one: Reservation) -> dict[str, Any]:
+    """Capacity that was bought and not delivered is what is unavailable."""
+    _, bought = wire.body.sale(one.id)
+    active = one.state is ReservationState.ACTIVE
+    capacity = {
+        "TotalCapacity": bought,
+        "TotalAvailableCapacity": one.available,
+        "TotalUnavailableCapacity": bought - one.count if active else 0,
+    }
+    return {
+        "CapacityBlockId": block_id(one),
+        "InterconnectStatus": "ok" if active else "insufficient-data",
+        **capacity,
+        "CapacityReservationStatuses": [{"CapacityReservationId": one.id, **capacity}],
+    }
+
+
+_BLOCK_FACETS: Facets[Reservation] = {
+    "capacity-block-id": block_id,
+    "capacity-reservation-id": lambda one: one.id,
+    "availability-zone": lambda one: one.zone,
+    "state": lambda one: one.state.value,
+    "start-date": lambda one: format_instant(one.start),
+    "end-date": lambda one: "" if one.end is None else format_instant(one.end),
+}
+_STATUS_FACETS: Facets[Reservation] = {
+    "interconnect-status": lambda one: "ok" if one.state is ReservationState.ACTIVE else "insufficient-data"
+}

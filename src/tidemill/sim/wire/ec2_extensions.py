@@ -1,0 +1,119 @@
+"""EC2's words for more time on a block: what is offered, the purchase (no token, no tags), and the history."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from tidemill.errors import NoCapacity
+from tidemill.sim.wire.ec2_reservations import by_id
+from tidemill.sim.wire.operations import Asked, Result, operation
+from tidemill.sim.wire.paging import Facets, chosen
+from tidemill.sim.wire.refusals import AwsError
+from tidemill.sim.wire.state import Wire
+from tidemill.world import Extension, ExtensionOffer, ExtensionQuery
+
+_HOUR = timedelta(hours=1)
+
+
+@operation("ec2", "DescribeCapacityBlockExtensionOfferings")
+def offerings(asked: Asked) -> Result:
+    wire = asked.wire
+    block = by_id(wire.body.reservations(), asked.need("CapacityReservationId"))
+    length = asked.need("CapacityBlockExtensionDurationHours") * _HOUR
+    found = wire.body.search_extensions(ExtensionQuery(block.id, length))
+    asked.stop_if_dry()
+    wire.shown_offers.update(offer.id for offer in found)
+    page, token = wire.pages.page(found, lambda offer: offer.id, asked.params)
+    return {
+        "CapacityBlockExtensionOfferings": [_offering(wire, offer) for offer in page],
+        "NextToken": token,
+    }
+
+
+@operation("ec2", "PurchaseCapacityBlockExtension")
+def purchase(asked: Asked) -> Result:
+    wire, offer_id = asked.wire, asked.need("CapacityBlockExtensionOfferingId")
+    block = by_id(wire.body.reservations(), asked.need("CapacityReservationId"))
+    asked.stop_if_dry()
+    try:
+        bought = wire.body.purchase_extension(offer_id, block.id)
+    except NoCapacity as gone:
+        # AWS documents no code of its own for extensions: those of block offerings are the nearest.
+        ending = "Expired" if offer_id in wire.shown_offers else "NotFound"
+        raise AwsError(f"InvalidCapacityBlockOfferingId{ending}", str(gone)) from gone
+    return {"CapacityBlockExtensions": [_extension(wire, bought)]}
+
+
+@operation("ec2", "DescribeCapacityBlockExtensionHistory")
+def history(asked: Asked) -> Result:
+    wire, ids = asked.wire, set(asked.get("CapacityReservationIds", []))
+    listed = [one for one in wire.body.extensions() if not ids or one.reservation_id in ids]
+    found = chosen(listed, asked.get("Filters", []), _facets(wire), lambda _: ())
+    asked.stop_if_dry()
+    page, token = wire.pages.page(found, _key, asked.params)
+    return {"CapacityBlockExtensions": [_extension(wire, one) for one in page], "NextToken": token}
+
+
+def _key(one: Extension) -> str:
+    """An offer can be bought more than once."""
+    return f"{one.offer_id} {one.asked_at.isoformat()} {one.end.isoformat()}"
+
+
+def _offering(wire: Wire, offer: ExtensionOffer) -> dict[str, Any]:
+    return {
+        "CapacityBlockExtensionOfferingId": offer.id,
+        **_place(wire, offer.reservation_id),
+        "StartDate": by_id(wire.body.all_reservations(), offer.reservation_id).start,
+        "CapacityBlockExtensionStartDate": offer.start,
+        "CapacityBlockExtensionEndDate": offer.end,
+        "CapacityBlockExtensionDurationHours": (offer.end - offer.start) // _HOUR,
+        "UpfrontFee": str(offer.fee_usd),
+        "CurrencyCode": "USD",
+        "Tenancy": "default",
+    }
+
+
+def _extension(wire: Wire, one: Extension) -> dict[str, Any]:
+    start = next(
+        sold.start
+        for sold in wire.body.bought_extensions
+        if (sold.offer_id, sold.at, sold.to) == (one.offer_id, one.asked_at, one.end)
+    )
+    return {
+        "CapacityReservationId": one.reservation_id,
+        **_place(wire, one.reservation_id),
+        "CapacityBlockExtensionOfferingId": one.offer_id,
+        "CapacityBlockExtensionDurationHours": (one.end - start) // _HOUR,
+        "CapacityBlockExtensionStatus": one.state.value,
+        "CapacityBlockExtensionPurchaseDate": one.asked_at,
+        "CapacityBlockExtensionStartDate": start,
+        "CapacityBlockExtensionEndDate": one.end,
+        "UpfrontFee": str(one.fee_usd),
+        "CurrencyCode": "USD",
+    }
+
+
+def _place(wire: Wire, reservation_id: str) -> dict[str, Any]:
+    block = by_id(wire.body.all_reservations(), reservation_id)
+    return {
+        "InstanceType": block.instance_type,
+        "InstanceCount": block.count,
+        "AvailabilityZone": block.zone,
+        "AvailabilityZoneId": wire.network.zone_ids[block.zone],
+        "ZoneType": "availability-zone",
+    }
+
+
+def _facets(wire: Wire) -> Facets[Extension]:
+    def block(one: Extension) -> dict[str, Any]:
+        return _place(wire, one.reservation_id)
+
+    return {
+        "availability-zone": lambda one: str(block(one)["AvailabilityZone"]),
+        "availability-zone-id": lambda one: str(block(one)["AvailabilityZoneId"]),
+        "capacity-block-extension-offering-id": lambda one: one.offer_id,
+        "capacity-block-extension-status": lambda one: one.state.value,
+        "capacity-reservation-id": lambda one: one.reservation_id,
+        "instance-type": lambda one: str(block(one)["InstanceType"]),
+    }

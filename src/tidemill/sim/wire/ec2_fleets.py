@@ -1,0 +1,155 @@
+"""CreateFleet of type instant: a target, and places to try in order until it is met.
+
+One kind of market a call, and one block: EC2 mixes neither, and a fleet on a block falls back to nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidemill.errors import NoCapacity
+from tidemill.sim.ids import seeded_id
+from tidemill.sim.prices import spot_usd_h
+from tidemill.sim.wire.ec2_launches import launch
+from tidemill.sim.wire.launch_request import LaunchRequest, launch_request
+from tidemill.sim.wire.operations import Asked, Result, operation
+from tidemill.sim.wire.refusals import AwsError, as_aws_error
+from tidemill.sim.wire.state import Wire
+from tidemill.world import SourceKind
+
+Params = Mapping[str, Any]
+_KINDS = {
+    "capacity-block": (SourceKind.BLOCK,),
+    "spot": (SourceKind.SPOT,),
+    "on-demand": (SourceKind.ON_DEMAND, SourceKind.ODCR),
+}
+_OPTIONS = {"spot": "SpotOptions", "on-demand": "OnDemandOptions"}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One override of one template: what is tried as one launch."""
+
+    given: Params  # LaunchTemplateAndOverrides, as it is told back
+    request: LaunchRequest
+    rank: float
+
+
+@operation("ec2", "CreateFleet")
+def create(asked: Asked) -> Result:
+    wire = asked.wire
+    if asked.get("Type", "maintain") != "instant":
+        raise AwsError("UnsupportedOperation", "the simulated AWS knows fleets of type instant only")
+    target = asked.need("TargetCapacitySpecification")
+    market, wanted = _market(target), int(target["TotalTargetCapacity"])
+    places = sorted(_places(asked, market), key=lambda place: place.rank)
+    _one_block(places)
+    asked.stop_if_dry()
+    token = asked.get("ClientToken") or wire.new_token("create-fleet")
+    options = asked.get(_OPTIONS.get(market, "OnDemandOptions"), {})
+    least = int(options.get("MinTargetCapacity") or 1)
+    instances, errors = _fill(wire, token, places, wanted, least)
+    return {
+        "FleetId": _fleet_id(wire, token),
+        "Instances": [{**one, "Lifecycle": market} for one in instances],
+        "Errors": [{**one, "Lifecycle": market} for one in errors],
+    }
+
+
+def _fill(
+    wire: Wire, token: str, places: list[Place], wanted: int, least: int
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Place by place until there are enough; what each would not give is told beside what was got."""
+    instances: list[dict[str, Any]] = []
+    errors: list[dict[str, Any]] = []
+    got = 0
+    for index, place in enumerate(places):
+        if got >= wanted:
+            break
+        try:
+            # Each launch has a token of its own under the fleet's; the first has it as it is.
+            sub_token = f"{token}/{index}" if index else token
+            ids = launch(wire, sub_token, place.request, max(1, least - got), wanted - got)
+        except NoCapacity as refused:
+            said = as_aws_error(refused)
+            assert isinstance(said, AwsError)
+            told = {"ErrorCode": said.code, "ErrorMessage": said.message}
+            errors.append({"LaunchTemplateAndOverrides": place.given, **told})
+            continue
+        got += len(ids)
+        instances.append(
+            {
+                "LaunchTemplateAndOverrides": place.given,
+                "InstanceIds": list(ids),
+                "InstanceType": place.request.instance_type,
+            }
+        )
+    return instances, errors
+
+
+def _market(target: Params) -> str:
+    counts = {"spot": target.get("SpotTargetCapacity"), "on-demand": target.get("OnDemandTargetCapacity")}
+    named = [name for name, count in counts.items() if count]
+    market = target.get("DefaultTargetCapacityType") or (named[0] if named else "on-demand")
+    if len(named) > 1 or (named and named[0] != market):
+        raise AwsError("UnsupportedOperation", "the simulated AWS launches one kind of market a fleet")
+    if market not in _KINDS:
+        raise AwsError("InvalidParameterValue", f"'{market}' is not a DefaultTargetCapacityType")
+    return str(market)
+
+
+def _places(asked: Asked, market: str) -> Iterator[Place]:
+    for config in asked.need("LaunchTemplateConfigs"):
+        template = config.get("LaunchTemplateSpecification")
+        if not template:
+            raise AwsError(
+                "MissingParameter", "each of LaunchTemplateConfigs needs a LaunchTemplateSpecification"
+            )
+        for override in config.get("Overrides") or [{}]:
+            yield _place(asked, market, template, override)
+
+
+def _place(asked: Asked, market: str, template: Params, override: Params) -> Place:
+    params: dict[str, Any] = {
+        "LaunchTemplate": template,
+        "TagSpecifications": asked.get("TagSpecifications", []),
+    }
+    params |= {
+        name: override[name]
+        for name in ("InstanceType", "SubnetId", "ImageId", "Placement")
+        if name in override
+    }
+    if override.get("AvailabilityZone"):
+        params["Placement"] = {"AvailabilityZone": override["AvailabilityZone"]}
+    if market == "spot":
+        params["InstanceMarketOptions"] = {"MarketType": "spot"}
+    request = launch_request(asked.wire, params)
+    if request.source.kind not in _KINDS[market]:
+        raise AwsError(
+            "InvalidParameterCombination",
+            f"DefaultTargetCapacityType {market} does not go with a template for {request.source.kind.value}",
+        )
+    given = {"LaunchTemplateSpecification": template, "Overrides": override}
+    return Place(given, request, _rank(asked, market, request, override))
+
+
+def _rank(asked: Asked, market: str, request: LaunchRequest, override: Params) -> float:
+    """Lowest price first, unless the caller said in which order."""
+    if override.get("Priority") is not None:
+        return float(override["Priority"])
+    kind = asked.wire.body.catalog.types.get(request.instance_type)
+    if kind is None:
+        return float("inf")
+    return (spot_usd_h(kind) if market == "spot" else kind.on_demand_usd_h) or 0.0
+
+
+def _one_block(places: list[Place]) -> None:
+    if len({place.request.source for place in places if place.request.source.kind is SourceKind.BLOCK}) > 1:
+        raise AwsError("InvalidParameterCombination", "one Capacity Block a fleet: several were targeted")
+
+
+def _fleet_id(wire: Wire, token: str) -> str:
+    drawn = seeded_id("fleet", wire.body.seed, token).removeprefix("fleet-")
+    return f"fleet-{drawn[:8]}-{drawn[8:12]}-4{drawn[12:15]}-8{drawn[15:17]}0-{drawn[:12]}"

@@ -1,0 +1,79 @@
+"""Puts the faces together: the operations of every service we answer, and moto behind them, freshly wiped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from tidemill.sim.cloud import SimCloud
+
+# Imported for what they add to the table of operations.
+from tidemill.sim.wire import ec2_blocks as ec2_blocks
+from tidemill.sim.wire import ec2_extensions as ec2_extensions
+from tidemill.sim.wire import ec2_fleets as ec2_fleets
+from tidemill.sim.wire import ec2_instances as ec2_instances
+from tidemill.sim.wire import ec2_launches as ec2_launches
+from tidemill.sim.wire import ec2_reservations as ec2_reservations
+from tidemill.sim.wire import ec2_tags as ec2_tags
+from tidemill.sim.wire import sts as sts
+from tidemill.sim.wire.clock import WireClock
+from tidemill.sim.wire.front import Front
+from tidemill.sim.wire.network import lay_out
+from tidemill.sim.wire.state import Wire
+
+if TYPE_CHECKING:
+    from moto.moto_server.werkzeug_app import MotoRequestHandler
+
+
+def wire(body: SimCloud, clock: WireClock, region: str) -> Wire:
+    """moto's state is wiped, and its random ids begin anew from the account's seed."""
+    from moto.backends import get_backend
+    from moto.core.base_backend import BackendDict
+    from moto.core.model_instances import reset_model_data
+    from moto.moto_api._internal import mock_random
+
+    BackendDict.reset()
+    reset_model_data()
+    mock_random.seed(body.seed)
+    account = body.identity().split(":")[4]
+    network = lay_out(get_backend("ec2")[account][region], body.zones)
+    return Wire(body, clock, account, region, network)
+
+
+def moto_app() -> Any:
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+
+    return DomainDispatcherApplication(create_backend_app)
+
+
+def handler(front: Front) -> type[MotoRequestHandler]:
+    """moto's way to read a request, and a plain way to answer it: werkzeug's own would wait 10 ms after each."""
+    from moto.moto_server.werkzeug_app import MotoRequestHandler
+
+    class Handler(MotoRequestHandler):
+        def run_wsgi(self) -> None:
+            self.close_connection = True
+            if self.headers.get("Expect", "").lower() == "100-continue":
+                self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            try:
+                status, headers, body = front.answer(self.make_environ())
+            except ConnectionError:
+                return  # the caller sees a connection that ended
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Connection", "close")
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        def log(self, type: str, message: str, *args: Any) -> None:
+            pass  # not a line for every call
+
+    return Handler
+
+
+def no_app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+    """A server of werkzeug's must have one; the handler never asks it."""
+    raise AssertionError("requests are answered by the handler")

@@ -1,0 +1,131 @@
+"""The door: every request comes in here, and is answered by the body, by moto, or with an AWS error.
+
+    admin, or: whose call is it -> a fault that strikes -> the body's operation or moto -> an answer that gets lost
+
+Nobody is ever answered in HTML. A request has the account to itself, but for those that wait in a queue for minutes.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from moto.core.exceptions import ServiceException
+
+from tidemill.errors import TidemillError
+from tidemill.sim.wire import admin, operations, protocol
+from tidemill.sim.wire.operations import Asked, Operation
+from tidemill.sim.wire.protocol import Reply, Target
+from tidemill.sim.wire.refusals import AwsError, LostAnswer, NotOurs, as_aws_error, unknown_operation
+from tidemill.sim.wire.state import Wire
+
+log = logging.getLogger(__name__)
+
+App = Callable[[dict[str, Any], Any], Iterable[bytes]]
+# A long poll holds no turn: time must go on while somebody waits for a message.
+_WAITING = {("sqs", "ReceiveMessage")}
+
+
+class Front:
+    def __init__(self, wire: Wire, theirs: App) -> None:
+        self._wire, self._theirs = wire, theirs
+
+    def answer(self, environ: dict[str, Any]) -> Reply:
+        """LostAnswer: there is none."""
+        _buffer(environ)
+        if environ["PATH_INFO"].startswith("/tidemill"):
+            return admin.answer(self._wire, environ)
+        target = protocol.target(environ)
+        try:
+            with self._turn(target):
+                return self._met_by_faults(target, environ)
+        except AwsError as error:
+            return protocol.refusal(target, error)
+        except LostAnswer:
+            raise
+        except Exception as error:
+            log.exception("%s failed", target)
+            said = AwsError("InternalFailure", f"the simulator failed: {type(error).__name__}: {error}", 500)
+            return protocol.refusal(target, said)
+
+    def _turn(self, target: Target | None) -> AbstractContextManager[Any]:
+        if target is not None and (target.service, target.action) in _WAITING:
+            return nullcontext()
+        return self._wire.clock.turn()
+
+    def _met_by_faults(self, target: Target | None, environ: dict[str, Any]) -> Reply:
+        fault = self._wire.faults.strike(target.action if target else "", self._wire.clock.now())
+        if fault is not None and fault.kind == "error":
+            raise fault.error()
+        if fault is not None and fault.kind == "lost-request":
+            raise LostAnswer("the request never arrived")
+        try:
+            answer = self._served(target, environ)
+        except AwsError:
+            if fault is not None:
+                raise LostAnswer("the answer got lost") from None
+            raise
+        if fault is not None:
+            raise LostAnswer("the answer got lost")
+        return answer
+
+    def _served(self, target: Target | None, environ: dict[str, Any]) -> Reply:
+        ours = operations.find(target.service, target.action) if target is not None else None
+        if target is None or ours is None:
+            return self._ask_moto(target, environ)
+        try:
+            return self._ask_the_body(ours, target, environ)
+        except NotOurs:
+            return self._ask_moto(target, environ)
+
+    def _ask_the_body(self, ours: Operation, target: Target, environ: dict[str, Any]) -> Reply:
+        if target.region != self._wire.region and target.service != "sts":
+            raise AwsError(
+                "OptInRequired",
+                f"the simulated account is in {self._wire.region}, not in {target.region}",
+                403,
+            )
+        params = protocol.parameters(target, environ)
+        try:
+            result = ours(Asked(self._wire, target.service, target.action, target.region, params))
+        except TidemillError as error:
+            raise as_aws_error(error) from error
+        except ServiceException as error:  # something of moto's that was looked up is not there
+            raise AwsError(error.code, error.message) from error
+        return protocol.reply(target, result)
+
+    def _ask_moto(self, target: Target | None, environ: dict[str, Any]) -> Reply:
+        environ["wsgi.input"].seek(0)
+        environ["HTTP_X_MOTO_ACCOUNT_ID"] = self._wire.account
+        said: dict[str, Any] = {}
+
+        def start_response(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> None:
+            said["status"], said["headers"] = int(status.split(" ", 1)[0]), headers
+
+        try:
+            body = b"".join(self._theirs(environ, start_response))
+        except NotImplementedError:
+            raise unknown_operation(*_named(target)) from None
+        if body[:15].lower().startswith((b"<!doctype html", b"<html")):
+            raise unknown_operation(*_named(target))
+        skipped = ("content-length", "connection", "date", "server")
+        headers = {name: value for name, value in said["headers"] if name.lower() not in skipped}
+        return said["status"], headers, body
+
+
+def _named(target: Target | None) -> tuple[str, str]:
+    return (target.service, target.action) if target is not None else ("", "")
+
+
+def _buffer(environ: dict[str, Any]) -> None:
+    """Read the body once, so that it can be read again: by us, then perhaps by moto."""
+    whole = environ.get("wsgi.input_terminated")
+    length = int(environ.get("CONTENT_LENGTH") or 0)
+    body = environ["wsgi.input"].read() if whole else environ["wsgi.input"].read(length) if length else b""
+    environ["wsgi.input"] = io.BytesIO(body)
+    environ["CONTENT_LENGTH"] = str(len(body))
+    environ.pop("wsgi.input_terminated", None)
+    environ.pop("HTTP_TRANSFER_ENCODING", None)

@@ -1,0 +1,64 @@
+"""Which calls the body answers: a table from service and action to the function that does it.
+
+A face (`ec2_*`, `sts`) adds its operations with `@operation`; the functions get the call and return the result as
+botocore's model spells it. They run with the account to themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidemill.sim.wire.refusals import AwsError, dry_run
+from tidemill.sim.wire.state import Wire
+
+Result = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One call: what it was given, and the account it is made in."""
+
+    wire: Wire
+    service: str
+    action: str
+    region: str
+    params: Mapping[str, Any]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        found = self.params.get(name)
+        return default if found is None else found
+
+    def need(self, name: str) -> Any:
+        found = self.params.get(name)
+        if found is None or found == "":
+            raise AwsError("MissingParameter", f"The request must contain the parameter {name}")
+        return found
+
+    def stop_if_dry(self) -> None:
+        """Call it once the request is known to be right and before anything is changed."""
+        if self.params.get("DryRun"):
+            raise dry_run()
+
+
+Operation = Callable[[Asked], Result]
+_TABLE: dict[tuple[str, str], Operation] = {}
+
+
+def operation(service: str, *actions: str) -> Callable[[Operation], Operation]:
+    def add(function: Operation) -> Operation:
+        for action in actions:
+            assert (service, action) not in _TABLE, f"{service}:{action} is answered twice"
+            _TABLE[service, action] = function
+        return function
+
+    return add
+
+
+def find(service: str, action: str) -> Operation | None:
+    return _TABLE.get((service, action))
+
+
+def known() -> tuple[str, ...]:
+    return tuple(sorted(f"{service}:{action}" for service, action in _TABLE))

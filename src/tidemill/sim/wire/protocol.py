@@ -1,0 +1,168 @@
+"""AWS's wire protocols: from an HTTP request to a named call with typed parameters, and back to bytes.
+
+moto's readers and writers, which go by botocore's own models, do the work; only errors are written here, because what
+moto writes for a code outside a service's model cannot be given a status. Knows nothing of what any call does.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from xml.sax.saxutils import escape
+
+from tidemill.sim.wire.refusals import AwsError
+
+Reply = tuple[int, dict[str, str], bytes]
+
+# Where the name in a signature is not the name of botocore's model.
+_MODEL_OF = {
+    "elasticloadbalancing": "elbv2",
+    "monitoring": "cloudwatch",
+    "tagging": "resourcegroupstaggingapi",
+    "email": "sesv2",
+}
+_SIGNED = re.compile(r"Credential=[^/]+/\d+/([^/]+)/([^/,]+)/aws4_request")
+_SIGNED_URL = re.compile(r"X-Amz-Credential=[^/%]+(?:/|%2F)\d+(?:/|%2F)([^/%]+)(?:/|%2F)([^/%]+)(?:/|%2F)")
+_serial = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Whom a request is for. `operation` is botocore's model of it; None: nobody knows what is asked."""
+
+    service: str
+    region: str
+    action: str
+    protocol: str
+    operation: Any = None
+    uri: Mapping[str, Any] | None = None
+
+
+def target(environ: dict[str, Any]) -> Target | None:
+    """None: the request is not signed, so it says neither service nor region."""
+    signed = _SIGNED.search(environ.get("HTTP_AUTHORIZATION", "")) or _SIGNED_URL.search(
+        environ.get("QUERY_STRING", "")
+    )
+    if signed is None:
+        return None
+    region, service = signed[1], signed[2].lower()
+    model = _model(service)
+    if model is None:
+        return Target(service, region, "", "json")
+    from moto.core.request import determine_request_protocol
+    from moto.core.routing import get_service_router
+    from werkzeug.exceptions import HTTPException
+
+    request = _request(environ)
+    try:
+        protocol = determine_request_protocol(model, request.content_type)
+        operation, uri = get_service_router(_MODEL_OF.get(service, service)).match(request)
+    except (HTTPException, NotImplementedError):
+        return Target(service, region, _said(environ, request), str(model.protocol))
+    return Target(service, region, str(operation.name), protocol, operation, uri)
+
+
+def parameters(asked: Target, environ: dict[str, Any]) -> dict[str, Any]:
+    """Typed by the model: numbers, instants, lists."""
+    from moto.core.parse import PROTOCOL_PARSERS, RequestParserError
+
+    request = _request(environ)
+    fields: Any = {
+        "method": request.method,
+        "values": request.values,
+        "headers": request.headers,
+        "body": request.data,
+        "url_path": request.path,
+        "url_params": asked.uri or {},
+    }
+    try:
+        parsed = PROTOCOL_PARSERS[asked.protocol](asked.operation).parse(fields) or {}
+    except (RequestParserError, ValueError, TypeError, KeyError) as error:
+        raise AwsError("InvalidParameterValue", f"the request cannot be read: {error}") from error
+    return {name: _aware(value) for name, value in parsed.items()}
+
+
+def reply(asked: Target, result: Mapping[str, Any]) -> Reply:
+    from moto.core.serialize import SerializationContext, XFormedAttributePicker, get_serializer_class
+
+    id_ = request_id()
+    writer = get_serializer_class(_MODEL_OF.get(asked.service, asked.service), asked.protocol)(
+        operation_model=asked.operation,
+        context=SerializationContext(id_),
+        value_picker=XFormedAttributePicker(),
+    )
+    written = writer.serialize(dict(result))
+    body = written["body"]
+    headers = {**written["headers"], "x-amzn-requestid": id_}
+    return written["status_code"], headers, body.encode() if isinstance(body, str) else body
+
+
+def refusal(asked: Target | None, error: AwsError) -> Reply:
+    id_ = request_id()
+    headers = {"x-amzn-requestid": id_, "x-amzn-errortype": error.code, "Content-Type": "text/xml"}
+    fault = "Receiver" if error.status >= 500 else "Sender"
+    code, message = escape(error.code), escape(error.message)
+    match asked.protocol if asked is not None else "query":
+        case "ec2":
+            inside = f"<Errors><Error><Code>{code}</Code><Message>{message}</Message></Error></Errors>"
+            body = f"<Response>{inside}<RequestID>{id_}</RequestID></Response>"
+        case "query" | "rest-xml" if asked is None or asked.service != "s3":
+            inside = f"<Error><Type>{fault}</Type><Code>{code}</Code><Message>{message}</Message></Error>"
+            body = f"<ErrorResponse>{inside}<RequestId>{id_}</RequestId></ErrorResponse>"
+        case "rest-xml":
+            body = (
+                f"<Error><Code>{code}</Code><Message>{message}</Message><RequestId>{id_}</RequestId></Error>"
+            )
+        case protocol:
+            headers["Content-Type"] = (
+                "application/json" if protocol == "rest-json" else "application/x-amz-json-1.1"
+            )
+            body = json.dumps({"__type": error.code, "message": error.message, **error.fields})
+    return error.status, headers, body.encode()
+
+
+def request_id() -> str:
+    return f"{next(_serial):08x}-7469-6465-6d69-6c6c00000000"
+
+
+def _aware(value: Any) -> Any:
+    """AWS's instants are UTC, and are read without saying so."""
+    match value:
+        case datetime(tzinfo=None):
+            return value.replace(tzinfo=UTC)
+        case dict():
+            return {name: _aware(one) for name, one in value.items()}
+        case list():
+            return [_aware(one) for one in value]
+        case _:
+            return value
+
+
+@functools.cache
+def _model(service: str) -> Any:
+    from botocore.exceptions import UnknownServiceError
+    from moto.core.utils import get_service_model
+
+    try:
+        return get_service_model(_MODEL_OF.get(service, service))
+    except UnknownServiceError:
+        return None
+
+
+def _request(environ: dict[str, Any]) -> Any:
+    from moto.core.request import Request
+
+    environ["wsgi.input"].seek(0)
+    return Request(dict(environ))
+
+
+def _said(environ: dict[str, Any], request: Any) -> str:
+    """What an operation that is in no model is called by whoever asked for it."""
+    target_header = str(environ.get("HTTP_X_AMZ_TARGET", ""))
+    return str(request.values.get("Action", "")) or target_header.rsplit(".", 1)[-1]

@@ -1,0 +1,63 @@
+"""What the wire answers instead of a result: an AWS error, or nothing at all.
+
+The body's own errors become AWS's here, in one place. Many of them already begin with AWS's code ("Code: sentence").
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tidemill.errors import (
+    Gone,
+    NoCapacity,
+    OutcomeUnknown,
+    Refused,
+    Retryable,
+    SpecError,
+    Throttled,
+    TidemillError,
+)
+
+_CODED = re.compile(r"([A-Z][A-Za-z]+(?:\.[A-Z][A-Za-z]+)*): (.+)", re.DOTALL)
+
+
+class AwsError(Exception):
+    """As AWS would say no. `fields` are the error's other members, where its model has any."""
+
+    def __init__(self, code: str, message: str, status: int = 400, **fields: Any) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code, self.message, self.status, self.fields = code, message, status, fields
+
+
+class NotOurs(Exception):
+    """This face has no opinion on the call after all: moto answers it."""
+
+
+class LostAnswer(ConnectionError):
+    """The connection ends without an answer. Whether the call took effect, the caller cannot tell."""
+
+
+def dry_run() -> AwsError:
+    return AwsError("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412)
+
+
+def unknown_operation(service: str, action: str) -> AwsError:
+    """Not among the statuses that SDKs try again."""
+    what = f"{service}:{action}" if action else f"this call of {service or 'an unnamed service'}"
+    return AwsError("NotImplemented", f"the simulated AWS does not know {what}", 501)
+
+
+def as_aws_error(error: TidemillError, otherwise: str = "InvalidParameterValue") -> AwsError | LostAnswer:
+    """`otherwise` is the code for a refusal that brings none of its own."""
+    if isinstance(error, OutcomeUnknown):
+        return LostAnswer(str(error))
+    if isinstance(error, Throttled):
+        return AwsError("RequestLimitExceeded", "Request limit exceeded.", 503)
+    coded = _CODED.fullmatch(str(error))
+    code, message = (coded[1], coded[2]) if coded else (otherwise, str(error))
+    if isinstance(error, Retryable):
+        return AwsError(code if coded else "InternalError", message, 500)
+    if isinstance(error, NoCapacity | Gone | Refused | SpecError):
+        return AwsError(code, message)
+    return AwsError("InternalError", str(error), 500)

@@ -1,0 +1,135 @@
+"""A server for one simulated account, in threads of this process, on the loopback.
+
+moto's state is global to the process, so one runs at a time, and each begins with moto's state wiped; any number may
+follow each other. Stopping one leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
+from typing import Any, Self
+
+from tidemill.errors import SpecError
+from tidemill.sim.cloud import SimCloud
+from tidemill.sim.timeline import Timeline
+from tidemill.sim.wire import interfaces
+from tidemill.sim.wire.clock import WireClock
+from tidemill.sim.wire.state import Wire
+
+_one_at_a_time = threading.Lock()
+
+
+class WireServer:
+    def __init__(
+        self,
+        body: SimCloud,
+        timeline: Timeline,
+        *,
+        speed: float = 0,
+        region: str = "",
+        host: str = "127.0.0.1",
+        port: int = 0,
+    ) -> None:
+        """`port` 0: a free one. The region is that of the zones unless it is named."""
+        self._body = body
+        self._region = region or body.zones[0][:-1]
+        self._address = host, port
+        self.clock = WireClock(timeline, speed=speed)
+        self._server: Any = None
+        self._thread: threading.Thread | None = None
+        self._wire: Wire | None = None
+
+    @property
+    def wire(self) -> Wire:
+        assert self._wire is not None, "the server has not been started"
+        return self._wire
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://{self._server.host}:{self._server.port}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a client of AWS needs to have set to come here and nowhere else."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ACCESS_KEY_ID": "simulated",
+            "AWS_SECRET_ACCESS_KEY": "simulated",
+            "AWS_REGION": self._region,
+            "AWS_DEFAULT_REGION": self._region,
+        }
+
+    # --- running ------------------------------------------------------------------------------------
+
+    def start(self) -> str:
+        """The endpoint. SpecError: moto is not as it must be, the port is taken, or a server runs already."""
+        interfaces.check()
+        if not _one_at_a_time.acquire(blocking=False):
+            raise SpecError(
+                "a simulated AWS already runs in this process: moto's state is shared; stop it first"
+            )
+        try:
+            self._open()
+        except BaseException:
+            _one_at_a_time.release()
+            raise
+        return self.endpoint
+
+    def stop(self) -> None:
+        """Idempotent. Requests under way are answered first."""
+        if self._server is None:
+            return
+        self.clock.stop()
+        self._server.shutdown()
+        self._server.server_close()
+        if self._thread is not None:
+            self._thread.join()
+        self._server = self._thread = None
+        _one_at_a_time.release()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    # --- the clock ----------------------------------------------------------------------------------
+
+    def turn(self) -> AbstractContextManager[datetime]:
+        """The account to oneself: in-process use of the body goes in here."""
+        return self.clock.turn()
+
+    def advance(self, *, to: datetime | None = None, by: timedelta = timedelta(0)) -> datetime:
+        return self.clock.advance(to=to, by=by)
+
+    # --- opening ------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        from werkzeug.serving import make_server
+
+        from tidemill.sim.wire import faces
+        from tidemill.sim.wire.front import Front
+
+        self._wire = faces.wire(self._body, self.clock, self._region)
+        host, port = self._address
+        try:
+            self._server = make_server(
+                host,
+                port,
+                faces.no_app,
+                threaded=True,
+                request_handler=faces.handler(Front(self._wire, faces.moto_app())),
+            )
+        except (OSError, SystemExit) as error:
+            raise SpecError(f"cannot listen on {host}:{port}: {error}; name another --port") from None
+        self._thread = threading.Thread(
+            target=self._server.serve_forever,
+            kwargs={"poll_interval": 0.02},
+            name="tidemill-wire",
+            daemon=True,
+        )
+        self._thread.start()
+        self.clock.start()

@@ -1,0 +1,76 @@
+"""What the wire knows besides the body: where it is, how instances were asked for, and pages that were begun.
+
+The body knows what an instance is; the parts of a launch that mean nothing to it (image, subnet, template) are kept
+beside it here, by the token of the call that launched it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidemill.sim.cloud import SimCloud
+from tidemill.sim.instances import InstanceLife
+from tidemill.sim.wire.clock import WireClock
+from tidemill.sim.wire.faults import WireFaults
+from tidemill.sim.wire.network import Network, Subnet
+from tidemill.sim.wire.paging import Pages
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRecord:
+    """One call that launched, as it was asked; what templates say is already part of it."""
+
+    subnet: Subnet
+    image: str
+    security_groups: tuple[str, ...]
+    asked: Mapping[str, Any]  # RunInstances' parameters, to tell a repetition from a token used twice
+    template: str = ""  # lt-… and its version, where one was used
+    template_version: str = ""
+    key_name: str = ""
+    profile: str = ""  # the ARN of the instance profile
+    user_data: Any = None
+
+
+@dataclass(slots=True)
+class Wire:
+    body: SimCloud
+    clock: WireClock
+    account: str
+    region: str
+    network: Network
+    launches: dict[str, LaunchRecord] = field(default_factory=dict)  # by token
+    pages: Pages = field(default_factory=Pages)
+    faults: WireFaults = field(default_factory=WireFaults)
+    shown_offers: set[str] = field(default_factory=set)
+    _addresses: dict[str, str] = field(default_factory=dict)
+    _made: int = 0
+
+    def moto(self, service: str) -> Any:
+        """moto's backend of a service, in this account and region."""
+        from moto import backends
+
+        get_backend: Any = backends.get_backend  # typed by moto for each name apart
+        return get_backend(service)[self.account][self.region]
+
+    def new_token(self, what: str) -> str:
+        """For a call that brought none: never the same twice."""
+        self._made += 1
+        return f"{what}-{self._made}"
+
+    def launch_of(self, life: InstanceLife) -> LaunchRecord:
+        """How it was asked for; of one that came about in process, what it would have been."""
+        record = self.launches.get(life.token)
+        if record is not None:
+            return record
+        kind = self.body.catalog.types[life.now.instance_type]
+        image = self.network.images["arm64" if kind.arch == "arm64" else "x86_64"]
+        return LaunchRecord(self.network.in_zone(life.now.zone), image, (self.network.security_group,), {})
+
+    def address(self, life: InstanceLife) -> str:
+        """Its private address: the next free one of its subnet, in the order they are first looked at."""
+        if life.now.id not in self._addresses:
+            subnet = self.launch_of(life).subnet
+            self._addresses[life.now.id] = subnet.address(len(self._addresses))
+        return self._addresses[life.now.id]
