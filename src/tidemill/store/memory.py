@@ -9,7 +9,7 @@ from tidemill.decide.blocks.life import MAY_COST, may_follow
 from tidemill.errors import Refused
 from tidemill.ports import Clock
 from tidemill.store.memory_alerts import MemoryAlerts
-from tidemill.store.months import Month, by_month, month_of
+from tidemill.store.months import Month, by_month, month_of, usd_in_month
 from tidemill.world import (
     Adoption,
     BlockHours,
@@ -112,8 +112,8 @@ class MemoryLedger:
         month = month_of(now)
         sums = dict(self._sums.get(month, {}))
         for line in self._running.values():
-            usd = dict(by_month(line, now)).get(month, 0.0)
-            sums[(line.pool, line.kind)] = sums.get((line.pool, line.kind), 0.0) + usd
+            key = (line.pool, line.kind)
+            sums[key] = sums.get(key, 0.0) + usd_in_month(line, now)
         fees: dict[str, int] = {}
         for one in self._purchases.values():
             if one.state in MAY_COST and one.state_at and month_of(one.state_at) == month:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from tidemill.world import CostLine
 
@@ -15,7 +16,12 @@ def month_of(at: datetime) -> Month:
 
 def bounds(at: datetime) -> tuple[datetime, datetime]:
     """The first instant of the month that `at` lies in, and of the next."""
-    first = at.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    return _bounds(at.year, at.month)
+
+
+@lru_cache(maxsize=64)
+def _bounds(year: int, month: int) -> tuple[datetime, datetime]:
+    first = datetime(year, month, 1, tzinfo=UTC)
     return first, (first + timedelta(days=32)).replace(day=1)
 
 
@@ -29,3 +35,10 @@ def by_month(line: CostLine, until: datetime) -> list[tuple[Month, float]]:
         parts.append((month_of(start), hours * line.usd_per_hour))
         start = stop
     return parts
+
+
+def usd_in_month(line: CostLine, at: datetime) -> float:
+    """A line's dollars up to `at`, of the month that `at` lies in."""
+    start = max(line.since, bounds(at)[0])
+    stop = at if line.until is None else min(line.until, at)
+    return max(0.0, (stop - start).total_seconds() / 3600 * line.usd_per_hour)

@@ -12,6 +12,7 @@ from tidemill.sim.instances import InstanceLife
 from tidemill.sim.invariants.truth import Findings, Truth
 from tidemill.sim.purchases import Purchase
 from tidemill.spec.models import SourceSpec
+from tidemill.store.months import bounds
 from tidemill.world import PurchaseIntent, SourceKind
 
 HOURLY = (SourceKind.SPOT, SourceKind.ON_DEMAND)
@@ -89,7 +90,7 @@ def _outside(truth: Truth, one: Purchase, intent: PurchaseIntent) -> str:
 
 def overflow_held(truth: Truth) -> Findings:
     now = truth.now()
-    hourly = [life for life in truth.cloud.lives.values() if life.now.source.kind in HOURLY]
+    hourly = _this_month(truth, now)
     for pool in truth.spec.pools.values():
         if not any(source.type in ("block", "odcr") for source in pool.spec.sources):
             continue  # a pool that lives by the hour has no overflow
@@ -122,13 +123,21 @@ def spent_usd(truth: Truth, now: datetime) -> float:
         for one in truth.cloud.purchases
         if one.intent_id and (one.at.year, one.at.month) == (now.year, now.month)
     )
-    lives = (life for life in truth.cloud.lives.values() if life.now.owner == truth.owner)
-    return fees + sum(_usd(life, now) for life in lives if life.now.source.kind in HOURLY)
+    return fees + sum(_usd(life, now) for life in _this_month(truth, now) if life.now.owner == truth.owner)
+
+
+def _this_month(truth: Truth, now: datetime) -> list[InstanceLife]:
+    """Paid by the hour, and not over before the month began."""
+    month = bounds(now)[0]
+    return [
+        life
+        for life in truth.cloud.lives.values()
+        if (life.shutting_down_at is None or life.shutting_down_at > month) and life.now.source.kind in HOURLY
+    ]
 
 
 def _usd(life: InstanceLife, now: datetime) -> float:
     if life.running_at is None:
         return 0.0
-    month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    seconds = ((life.shutting_down_at or now) - max(month, life.running_at)).total_seconds()
+    seconds = ((life.shutting_down_at or now) - max(bounds(now)[0], life.running_at)).total_seconds()
     return life.usd_h * max(0.0, seconds) / 3600
