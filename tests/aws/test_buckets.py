@@ -1,0 +1,84 @@
+"""How fast we ask."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tidemill.aws.buckets import LONGEST_WAIT_S, Buckets, rate_of
+from tidemill.errors import Throttled
+
+
+class Wall:
+    """A clock that moves by sleeping."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.slept_s: list[float] = []
+
+    def sleep(self, time_s: float) -> None:
+        self.slept_s.append(time_s)
+        self.now_s += time_s
+
+
+def buckets(wall: Wall) -> Buckets:
+    return Buckets(now_s=lambda: wall.now_s, sleep=wall.sleep)
+
+
+def test_a_burst_goes_through_and_then_calls_wait_their_turn():
+    wall, rate = Wall(), rate_of("RunInstances")
+    made = buckets(wall)
+    for _ in range(rate.burst):
+        made.take("RunInstances")
+    assert not wall.slept_s
+    made.take("RunInstances")
+    made.take("RunInstances")
+    assert wall.slept_s == pytest.approx([1 / rate.per_s, 1 / rate.per_s])
+
+
+def test_actions_do_not_wait_for_each_other():
+    wall = Wall()
+    made = buckets(wall)
+    for _ in range(rate_of("RunInstances").burst):
+        made.take("RunInstances")
+    made.take("DescribeInstances")
+    made.take("TerminateInstances")
+    assert not wall.slept_s
+    assert made.calls == {"RunInstances": 5, "DescribeInstances": 1, "TerminateInstances": 1}
+
+
+def test_a_bucket_fills_up_again_and_no_further():
+    wall, rate = Wall(), rate_of("RunInstances")
+    made = buckets(wall)
+    for _ in range(rate.burst):
+        made.take("RunInstances")
+    wall.now_s += 1000
+    for _ in range(rate.burst):
+        made.take("RunInstances")
+    assert not wall.slept_s
+    made.take("RunInstances")
+    assert wall.slept_s
+
+
+def test_who_would_wait_too_long_is_turned_away_and_is_not_counted():
+    wall = Wall()
+    waits: list[float] = []
+    made = Buckets(now_s=lambda: wall.now_s, sleep=waits.append)  # time stands still: the queue only grows
+    for _ in range(rate_of("RunInstances").burst + int(LONGEST_WAIT_S * rate_of("RunInstances").per_s)):
+        made.take("RunInstances")
+    with pytest.raises(Throttled, match="RunInstances: too many calls of our own"):
+        made.take("RunInstances")
+    assert max(waits) <= LONGEST_WAIT_S
+    assert made.calls["RunInstances"] == rate_of("RunInstances").burst + len(waits)
+
+
+def test_threads_share_one_bucket():
+    wall, waits = Wall(), []
+    made = Buckets(now_s=lambda: wall.now_s, sleep=waits.append)
+    threads = [threading.Thread(target=made.take, args=("DescribeInstances",)) for _ in range(60)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert len(waits) == 60 - rate_of("DescribeInstances").burst

@@ -1,0 +1,194 @@
+"""What AWS's refusals mean: one table, read differently by what the call was for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import botocore.exceptions as boto
+import pytest
+
+from tidemill.aws.errors import Call, Nature, translated
+from tidemill.errors import (
+    Gone,
+    NoCapacity,
+    NotAllowed,
+    OutcomeUnknown,
+    Refused,
+    Retryable,
+    Throttled,
+    TidemillError,
+    label,
+)
+
+DEFINITE = (NoCapacity, Refused, Throttled)
+
+
+def answered(
+    code: str, nature: Nature, message: str = "words", status: int = 400, operation: str = "RunInstances"
+) -> TidemillError:
+    response: Any = {
+        "Error": {"Code": code, "Message": message},
+        "ResponseMetadata": {"HTTPStatusCode": status},
+    }
+    return translated(boto.ClientError(response, operation), Call("ec2", operation, nature, "us-east-1"))
+
+
+def failed(error: Exception, nature: Nature) -> TidemillError:
+    return translated(error, Call("ec2", "DescribeInstances", nature, "us-esat-1"))
+
+
+@pytest.mark.requirement("CB-4")
+@pytest.mark.parametrize(
+    "code",
+    [
+        "InternalError",
+        "Unavailable",
+        "ServiceUnavailable",
+        "RequestTimeout",
+        "SomethingNew",
+        "",
+        "PriorRequestNotComplete",
+    ],
+)
+def test_a_purchase_answered_with_a_code_nobody_knows_may_have_been_made(code: str):
+    for status in (400, 500, 503):
+        assert type(answered(code, Nature.PURCHASE, status=status)) is OutcomeUnknown
+
+
+@pytest.mark.requirement("CB-4")
+@pytest.mark.parametrize(
+    "error",
+    [
+        boto.ReadTimeoutError(endpoint_url="https://x"),
+        boto.ConnectionClosedError(endpoint_url="https://x"),
+        boto.HTTPClientError(error="gone"),
+        boto.ResponseStreamingError(error="cut off"),
+        ValueError("not XML"),
+    ],
+)
+def test_a_purchase_that_was_not_answered_may_have_been_made(error: Exception):
+    assert type(failed(error, Nature.PURCHASE)) is OutcomeUnknown
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("InvalidCapacityBlockOfferingIdExpired", NoCapacity),
+        ("InvalidCapacityBlockOfferingIdNotFound", NoCapacity),
+        ("InsufficientInstanceCapacity", NoCapacity),
+        ("InvalidCapacityBlockOfferingIdMalformed", Refused),
+        ("InvalidParameterValue", Refused),
+        ("RequestLimitExceeded", Throttled),
+        ("UnauthorizedOperation", NotAllowed),
+        ("ExpiredToken", NotAllowed),
+    ],
+)
+def test_a_documented_no_to_a_purchase_is_a_no(code: str, expected: type[TidemillError]):
+    error = answered(code, Nature.PURCHASE)
+    assert type(error) is expected
+    assert isinstance(error, DEFINITE)
+
+
+def test_what_could_not_be_signed_was_not_bought_and_what_could_not_be_sent_is_not_called_a_no():
+    assert isinstance(failed(boto.NoCredentialsError(), Nature.PURCHASE), DEFINITE)
+    unreachable = failed(boto.ConnectTimeoutError(endpoint_url="https://x"), Nature.PURCHASE)
+    assert type(unreachable) is Retryable
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("ReservationCapacityExceeded", NoCapacity),
+        ("InvalidCapacityReservationState.PendingActivation", NoCapacity),
+        ("InvalidCapacityReservationId.NotFound", NoCapacity),
+        ("VcpuLimitExceeded", NoCapacity),
+        ("RequestLimitExceeded", Throttled),
+        ("SomethingNew", Retryable),
+        ("InvalidAMIID.NotFound", Retryable),
+        ("InvalidParameterValue", Retryable),  # not Refused: the engine must write it down, and back off
+        ("IdempotentParameterMismatch", OutcomeUnknown),
+    ],
+)
+def test_a_launch_that_is_refused_made_nothing(code: str, expected: type[TidemillError]):
+    assert type(answered(code, Nature.LAUNCH)) is expected
+
+
+def test_a_launch_that_was_not_answered_is_asked_about_again_with_its_token():
+    assert type(answered("InternalError", Nature.LAUNCH, status=500)) is OutcomeUnknown
+    assert type(failed(boto.ReadTimeoutError(endpoint_url="https://x"), Nature.LAUNCH)) is OutcomeUnknown
+
+
+def test_what_is_gone_is_gone_and_reads_that_fail_are_read_again():
+    assert type(answered("InvalidInstanceID.NotFound", Nature.CHANGE)) is Gone
+    assert type(answered("InvalidInstanceID.NotFound", Nature.PURCHASE)) is Refused
+    assert type(answered("InvalidParameterValue", Nature.READ)) is Retryable
+    assert type(failed(boto.ReadTimeoutError(endpoint_url="https://x"), Nature.READ)) is Retryable
+
+
+def test_ec2s_no_to_a_question_is_an_answer_and_its_own_trouble_is_not():
+    assert type(answered("UnsupportedOperation", Nature.QUESTION)) is Refused
+    assert type(answered("SomethingNew", Nature.QUESTION)) is Refused
+    assert type(answered("InternalError", Nature.QUESTION, status=500)) is Retryable
+    assert type(answered("CapacityBlockDescribeLimitExceeded", Nature.QUESTION)) is Throttled
+
+
+@pytest.mark.requirement("PE-23")
+def test_a_missing_permission_is_one_sentence_with_the_action_and_the_policy_that_has_it():
+    said = (
+        "You are not authorized to perform this operation. User: arn:aws:sts::123456789012:assumed-role/mill/x is "
+        "not authorized to perform: iam:PassRole on resource: arn:aws:iam::123456789012:role/node because no "
+        "identity-based policy allows the iam:PassRole action. Encoded authorization failure message: AAAABBBBCCCC"
+    )
+    error = answered("UnauthorizedOperation", Nature.LAUNCH, said, 403)
+    assert isinstance(error, NotAllowed)
+    assert str(error) == (
+        "AWS does not allow iam:PassRole to arn:aws:sts::123456789012:assumed-role/mill/x: "
+        "`tidemill iam provisioner` prints a policy that does"
+    )
+    assert label(error) == "not-allowed"
+
+
+def test_a_refusal_that_names_no_action_is_about_the_call_itself():
+    error = answered("UnauthorizedOperation", Nature.PURCHASE, "no", 403, "PurchaseCapacityBlock")
+    assert "ec2:PurchaseCapacityBlock" in str(error)
+    assert "tidemill iam purchaser" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (boto.NoCredentialsError(), "no usable AWS credentials for ec2:DescribeInstances"),
+        (
+            boto.PartialCredentialsError(provider="env", cred_var="AWS_SECRET_ACCESS_KEY"),
+            "AWS_SECRET_ACCESS_KEY",
+        ),
+        (boto.ProfileNotFound(profile="mill"), "(mill)"),
+        (boto.NoRegionError(), "region 'us-esat-1'"),
+        (
+            boto.EndpointConnectionError(endpoint_url="https://x", error=OSError("Failed to resolve 'x'")),
+            "check the region's spelling",
+        ),
+    ],
+)
+def test_what_nobody_can_call_aws_without_is_said(error: Exception, words: str):
+    said = failed(error, Nature.READ)
+    assert isinstance(said, NotAllowed)
+    assert words in str(said)
+
+
+def test_an_endpoint_that_refuses_the_connection_is_not_a_wrong_region():
+    error = boto.EndpointConnectionError(
+        endpoint_url="http://127.0.0.1:9", error=OSError("Connection refused")
+    )
+    assert type(failed(error, Nature.READ)) is Retryable
+
+
+def test_credentials_that_are_not_accepted_say_what_to_do():
+    assert "log in again" in str(answered("ExpiredToken", Nature.READ))
+    assert "clock" in str(answered("RequestExpired", Nature.READ))
+    assert "sts get-caller-identity" in str(answered("AuthFailure", Nature.READ))
+
+
+def test_a_message_of_many_lines_becomes_one_sentence():
+    said = str(answered("SomethingNew", Nature.READ, "first\n\tsecond\r\nthird. "))
+    assert said == "RunInstances: first second third (SomethingNew)"

@@ -1,0 +1,318 @@
+"""From EC2's records to the engine's objects: pure, and nothing is guessed."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.aws.answers import (
+    CR,
+    INSTANCE,
+    event,
+    extension_record,
+    instance_record,
+    offer_record,
+    reservation_record,
+    spot_record,
+    status_record,
+    tag_list,
+)
+from tests.sim.account import GB200, OWNER, P5, START, ZONES
+from tidemill import catalog
+from tidemill.aws.fields import Reader, Unreadable
+from tidemill.aws.instances import event_ending, instance, spot_ending
+from tidemill.aws.offers import asked, blocks_of, extension, extension_offer, offer
+from tidemill.aws.reservations import reservation, still_told, with_extensions
+from tidemill.errors import SpecError
+from tidemill.world import (
+    ExtensionState,
+    InstanceState,
+    OfferQuery,
+    Reservation,
+    ReservationState,
+    Source,
+    SourceKind,
+)
+
+CATALOG = catalog.load()
+
+
+def read(**given: Any) -> Reservation:
+    return reservation(reservation_record(**given), CATALOG, lambda sentence: None)
+
+
+# --- reservations -------------------------------------------------------------------------------------
+
+
+def test_an_active_block_is_read_whole():
+    block = read()
+    assert (block.id, block.kind, block.state) == (CR, SourceKind.BLOCK, ReservationState.ACTIVE)
+    assert (block.count, block.available, block.fee_usd) == (2, 1, 6656)
+    assert (block.owner, block.pool, block.intent_id) == (OWNER, "train", "p-1")
+    assert (block.start, block.end) == (START, START + timedelta(days=2))
+
+
+@pytest.mark.requirement("CB-5")
+def test_before_its_start_a_block_shows_the_count_to_come_and_has_none_free():
+    tags = tag_list(owner=OWNER, to_come="16")
+    block = read(State="scheduled", TotalInstanceCount=0, AvailableInstanceCount=0, Tags=tags)
+    assert (block.count, block.available) == (16, 0)
+
+
+def test_a_short_delivery_is_what_is_there_and_not_what_was_asked_for():
+    assert read(TotalInstanceCount=14, AvailableInstanceCount=14, Tags=tag_list(to_come="16")).count == 14
+
+
+@pytest.mark.requirement("CB-5")
+@pytest.mark.parametrize("state", [one.value for one in ReservationState])
+def test_every_state_of_a_block_is_known(state: str):
+    assert read(State=state).state.value == state
+
+
+@pytest.mark.parametrize("state", ["blocked", "", 7, {}, "ACTIVE"])
+def test_a_state_nobody_knows_counts_as_bought_and_takes_no_launch(state: Any):
+    said: list[str] = []
+    block = reservation(reservation_record(State=state), CATALOG, said.append)
+    assert block.state is ReservationState.PAYMENT_PENDING
+    assert block.available == 0
+    assert "a state nobody knows" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("state", "is_read_as"),
+    [
+        ("pending", "scheduled"),
+        ("assessing", "payment-pending"),
+        ("unsupported", "failed"),
+        ("cancelling", "cancelled"),
+    ],
+)
+def test_states_of_on_demand_reservations_have_their_nearest_word(state: str, is_read_as: str):
+    assert read(ReservationType="default", State=state).state.value == is_read_as
+
+
+def test_an_on_demand_reservation_may_have_no_end():
+    odcr = read(ReservationType=None, EndDateType="unlimited", EndDate=None)
+    assert (odcr.kind, odcr.end) == (SourceKind.ODCR, None)
+
+
+def test_what_cannot_be_launched_into_has_none_free():
+    assert read(InstancePlatform="Windows").available == 0
+    assert read(LaunchStatus="unlaunchable").available == 0
+
+
+@pytest.mark.requirement("CB-15")
+def test_an_ultraserver_block_is_told_by_its_type():
+    assert read(InstanceType=GB200).ultraserver
+    assert not read().ultraserver
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"CapacityReservationId": None},
+        {"CapacityReservationId": "i-123"},
+        {"CapacityReservationId": "cr-1\n2"},
+        {"InstanceType": 3},
+        {"AvailabilityZone": ""},
+        {"TotalInstanceCount": "2"},
+        {"TotalInstanceCount": -1},
+        {"TotalInstanceCount": True},
+        {"EndDate": None},
+        {"EndDate": "2026-11-18"},
+        {"EndDate": (START).replace(tzinfo=None)},
+        {"ReservationType": "next-year"},
+        {"Tags": "owner"},
+        {"Tags": [3]},
+    ],
+)
+def test_a_record_that_is_not_whole_is_not_read(wrong: dict[str, Any]):
+    with pytest.raises(Unreadable):
+        read(**wrong)
+
+
+@pytest.mark.parametrize("written", ["-5", "1e9", "6656.0", "٣", "9" * 30, ""])
+def test_a_fee_that_somebody_wrote_into_the_tag_is_a_whole_number_or_nothing(written: str):
+    assert read(Tags=tag_list(fee=written)).fee_usd == 0
+
+
+@pytest.mark.requirement("CB-7")
+def test_an_extension_that_waits_for_its_payment_moves_no_end_and_a_paid_one_adds_its_fee():
+    block, paid = read(), extension(extension_record())
+    waits = extension(extension_record(CapacityBlockExtensionStatus="payment-pending"))
+    (one,) = with_extensions([block], [waits])
+    assert (one.end, one.extension_pending_to) == (block.end, START + timedelta(days=3))
+    (two,) = with_extensions([block], [paid])
+    assert (two.extension_pending_to, two.fee_usd) == (None, 6656 + 1813)
+    (three,) = with_extensions([block], [replace(paid, reservation_id="cr-another")])
+    assert three is block
+
+
+def test_ended_ones_are_told_for_a_day():
+    ended = read(State="expired")
+    assert ended.end is not None
+    assert still_told([ended], ended.end + timedelta(hours=23)) == (ended,)
+    assert still_told([ended], ended.end + timedelta(hours=25)) == ()
+    assert still_told([read()], ended.end + timedelta(days=9))  # late to expire is not gone
+
+
+# --- instances ----------------------------------------------------------------------------------------
+
+
+def test_an_instance_is_read_whole():
+    one = instance(instance_record())
+    assert (one.id, one.instance_type, one.zone, one.state) == (INSTANCE, P5, ZONES[0], InstanceState.RUNNING)
+    assert one.source == Source(SourceKind.BLOCK, CR)
+    assert (one.owner, one.pool, one.intent_id, one.provisioner) == (OWNER, "train", "l-1", "native")
+
+
+@pytest.mark.requirement("CB-14")
+@pytest.mark.parametrize(
+    ("lifecycle", "reserved", "source"),
+    [
+        ("spot", None, Source(SourceKind.SPOT)),
+        (None, CR, Source(SourceKind.ODCR, CR)),
+        (None, None, Source(SourceKind.ON_DEMAND)),
+        ("capacity-block", CR, Source(SourceKind.BLOCK, CR)),
+    ],
+)
+def test_where_its_capacity_comes_from(lifecycle: str | None, reserved: str | None, source: Source):
+    assert (
+        instance(instance_record(InstanceLifecycle=lifecycle, CapacityReservationId=reserved)).source
+        == source
+    )
+
+
+@pytest.mark.parametrize("state", ["stopping", "stopped", "shutting-down"])
+def test_a_stopped_instance_is_no_node_any_more(state: str):
+    assert instance(instance_record(State={"Name": state})).state is InstanceState.SHUTTING_DOWN
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"State": {"Name": "dreaming"}},
+        {"State": None},
+        {"Placement": "us-east-1a"},
+        {"InstanceLifecycle": "borrowed"},
+        {"CapacityReservationId": None},
+        {"LaunchTime": "today"},
+        {"InstanceId": "../../etc"},
+    ],
+)
+def test_an_instance_that_is_not_whole_is_not_read(wrong: dict[str, Any]):
+    with pytest.raises(Unreadable):
+        instance(instance_record(**wrong))
+
+
+@pytest.mark.requirement("PE-17")
+def test_the_earliest_announced_end_counts_and_what_is_over_or_only_a_reboot_does_not():
+    sooner = START + timedelta(hours=3)
+    found = event_ending(
+        status_record(event(), event("instance-stop", NotBefore=sooner), event("system-reboot"))
+    )
+    assert found == (INSTANCE, sooner, "scheduled stop")
+    over = event(Description="[Completed] The instance was retired")
+    assert event_ending(status_record(over, event("instance-reboot"))) is None
+    assert event_ending(status_record()) is None
+    with pytest.raises(Unreadable):
+        event_ending(status_record(event("instance-sublimation")))
+
+
+@pytest.mark.requirement("PE-17")
+def test_a_spot_request_that_is_marked_ends_two_minutes_later():
+    found = spot_ending(spot_record())
+    assert found is not None
+    assert found.at == spot_record()["Status"]["UpdateTime"] + timedelta(minutes=2)
+    assert spot_ending(spot_record(Status={"Code": "fulfilled"})) is None
+
+
+# --- offers -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("written", "usd"), [("3625", 3625), ("3625.0", 3625), ("3625.01", 3626), ("0", 0)])
+def test_a_fee_is_never_taken_for_less_than_it_is(written: str, usd: int):
+    assert offer(offer_record(UpfrontFee=written)).fee_usd == usd
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"UpfrontFee": "NaN"},
+        {"UpfrontFee": "-1"},
+        {"UpfrontFee": "Infinity"},
+        {"UpfrontFee": "1e400"},
+        {"UpfrontFee": None},
+        {"CurrencyCode": "EUR"},
+        {"CurrencyCode": None},
+        {"EndDate": START},
+        {"InstanceCount": 0},
+        {"CapacityBlockOfferingId": "cbe-1"},
+    ],
+)
+def test_an_offer_that_is_not_understood_is_not_offered(wrong: dict[str, Any]):
+    with pytest.raises(Unreadable):
+        offer(offer_record(**wrong))
+
+
+def test_an_extension_whose_status_nobody_knows_is_neither_paid_nor_unpaid():
+    assert extension(extension_record()).state is ExtensionState.PAYMENT_SUCCEEDED
+    with pytest.raises(Unreadable):
+        extension(extension_record(CapacityBlockExtensionStatus="payment-postponed"))
+
+
+def test_an_extension_offer_begins_at_the_end_of_the_block():
+    found = extension_offer(extension_record(), CR)
+    assert (found.reservation_id, found.start, found.end) == (
+        CR,
+        START + timedelta(days=2),
+        START + timedelta(days=3),
+    )
+
+
+def query(**given: Any) -> OfferQuery:
+    return replace(OfferQuery(P5, 2, timedelta(days=2), START, START + timedelta(days=9)), **given)
+
+
+@pytest.mark.requirement("CB-15")
+def test_ultraservers_are_asked_for_by_the_ultraserver():
+    given = asked(query(instance_type=GB200, count=36), CATALOG)
+    assert (given["UltraserverType"], given["UltraserverCount"]) == ("u-p6e-gb200x72", 2)
+    assert "InstanceType" not in given
+    assert asked(query(instance_type=GB200, count=27), CATALOG)["UltraserverCount"] == 3
+    with pytest.raises(SpecError, match="multiple of 9"):
+        asked(query(instance_type=GB200, count=4), CATALOG)
+    record = offer_record(
+        InstanceType=GB200, UltraserverType="u-p6e-gb200x72", UltraserverCount=2, InstanceCount=None
+    )
+    assert (offer(record).count, offer(record).ultraserver, blocks_of(record)) == (36, True, 2)
+
+
+@pytest.mark.requirement("CB-2")
+def test_what_ec2_does_not_sell_is_not_asked_for():
+    with pytest.raises(SpecError, match="175d and 182d"):
+        asked(query(duration=timedelta(days=180)), CATALOG)
+    with pytest.raises(SpecError, match="1 to 64"):
+        asked(query(count=65), CATALOG)
+
+
+# --- what cannot be read ------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_understood_is_left_out_and_said_once(caplog: pytest.LogCaptureFixture):
+    reader = Reader()
+    records = [offer_record(), offer_record(UpfrontFee="lots"), "junk", offer_record(UpfrontFee="lots")]
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            assert len(reader.each("offer", records, offer)) == 1
+    assert len(caplog.records) == 2
+
+
+def test_a_hostile_string_does_not_break_the_log_into_lines(caplog: pytest.LogCaptureFixture):
+    with caplog.at_level(logging.WARNING):
+        Reader().each("offer", [offer_record(InstanceType="p5\n2026-01-01 ERROR all is lost\x1b[31m")], offer)
+    assert all(one.isprintable() for one in caplog.records[0].getMessage())
