@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Protocol
 
 from tidemill.act import Actor
 from tidemill.advising import Advisor, Beside
@@ -25,6 +26,7 @@ from tidemill.plan import (
     Plan,
     SettleLaunch,
     SubmitPurchase,
+    Warning,
 )
 from tidemill.ports import Clock, Cloud, Cluster, Ledger
 from tidemill.spec import Spec
@@ -42,6 +44,12 @@ AFTER_FAILING = timedelta(seconds=5)
 RESYNC = timedelta(minutes=10)
 
 Decide = Callable[[Spec, World], Plan]
+
+
+class Keeper(Protocol):
+    def keep(self, world: World) -> tuple[Warning, ...]:
+        """Raises nothing; what people should know of it."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +73,11 @@ class Engine:
         *,
         decide: Decide = decide,
         beside: Beside | None = None,
+        keeper: Keeper | None = None,
     ) -> None:
+        """`keeper`: keeps what launches need, such as groups, as the documents want it."""
         self._spec, self._clock, self._ledger, self._decide = spec, clock, ledger, decide
+        self._keeper = keeper
         self._observer = Observer(clock, cloud, cluster, ledger, spec.platform.spec.deployment)
         self._actor = Actor(spec, clock, cloud, cluster, ledger)
         self._advisor = Advisor(spec, beside)
@@ -96,6 +107,8 @@ class Engine:
         self._last_world, self._last_plan = world, plan
         # 3 act: one outcome per action
         outcomes = self._actor.carry_out(plan)
+        if self._keeper is not None:
+            plan = replace(plan, warnings=(*plan.warnings, *self._keeper.keep(world)))
         # 4 report: what was done and what went wrong
         for outcome in outcomes:
             if outcome.error:

@@ -86,9 +86,9 @@ def test_eks_ends_its_nodes_forty_minutes_before_the_end(account: Account):
     account.cloud.node_groups.create(asked(block, size=(0, 2, 2)))
     (action,) = behind(account).schedules.values()
     assert (action.name, action.at) == (SCALE_DOWN, block.end - timedelta(minutes=40))
-    account.until(action.at)
+    account.until(action.at - timedelta(seconds=1))
     assert account.states(behind(account).members) == {InstanceState.RUNNING}
-    account.wait("10s")
+    account.wait("1s")
     lives = [life for life in account.cloud.lives.values() if life.now.source == block.source]
     assert {life.ended_by for life in lives} == {"eks"}
 

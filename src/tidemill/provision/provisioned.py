@@ -13,7 +13,12 @@ from tidemill.decide.nodes import deadline_of
 from tidemill.errors import NoCapacity
 from tidemill.machines import Machines
 from tidemill.ports import Account, Clock, Ledger
+from tidemill.provision.grouped import Grouped
+from tidemill.provision.keeper import Keeper, uses_groups
 from tidemill.provision.native import Images, Native, PretendImages
+from tidemill.provision.sight import Sight
+from tidemill.provision.sizes import is_grouped
+from tidemill.provision.wanted import makings_of
 from tidemill.spec import Spec
 from tidemill.spec.models import Provisioner
 from tidemill.world import (
@@ -44,8 +49,13 @@ class Provisioned:
         """`ledger`: the open intents, which groups are sized by; `images`: needed where nodes really boot."""
         self._account, self._machines, self._spec = account, machines, spec
         self._ledger, self._clock = ledger, clock
-        self._native = Native(spec, machines, images or PretendImages(), self._ends_at)
+        images = images or PretendImages()
+        self._native = Native(spec, machines, images, self._ends_at)
         self._blocks: Mapping[str, Reservation] = {}
+        self._sight = Sight(machines, clock, self._launches)
+        makings = makings_of(spec, images)
+        self._grouped = Grouped(spec, machines, clock, self._sight, self._launches, makings)
+        self.keeper = Keeper(spec, machines, self._sight, self._grouped, self._launches, makings)
 
     # --- how launches become instances ----------------------------------------------------------------
 
@@ -53,11 +63,18 @@ class Provisioned:
         match intent.provisioner:
             case Provisioner.NATIVE:
                 return self._native.launch(intent, tags)
+            case Provisioner.ASG | Provisioner.MANAGED:
+                self._grouped.launch(intent)
+                return ()  # the group launches when it likes
             case other:
                 raise NoCapacity(f"pool {intent.pool}: nothing launches for provisioner '{other}' here")
 
     def terminate(self, instance_id: str) -> None:
-        self._machines.terminate(instance_id)
+        if not (self._sight.may_be_grouped(instance_id) and self._grouped.terminate(instance_id)):
+            self._machines.terminate(instance_id)
+
+    def _launches(self) -> Sequence[LaunchIntent]:
+        return () if self._ledger is None else self._ledger.launches()
 
     def _ends_at(self, source: Source, provisioner: Provisioner) -> datetime | None:
         if not source.id:
@@ -72,10 +89,15 @@ class Provisioned:
     def reservations(self) -> Sequence[Reservation]:
         found = self._account.reservations()
         self._blocks = {one.id: one for one in found}
+        self._sight.reservations = tuple(found)
         return found
 
     def instances(self) -> Sequence[Instance]:
-        return self._account.instances()
+        listed = self._account.instances()
+        if not (uses_groups(self._spec) or any(is_grouped(one.provisioner) for one in listed)):
+            return listed  # no group: no call, and no permission needed for one
+        self._sight.look_again()
+        return self._sight.dress(listed)
 
     def extensions(self) -> Sequence[Extension]:
         return self._account.extensions()

@@ -187,7 +187,8 @@ class Groups:
         group.maximum = group.maximum if action.maximum is None else action.maximum
         wanted = group.desired if action.desired is None else action.desired
         self._journal.add("schedule-fired", group.name, f"{action.name}: size {wanted}")
-        self._want(group, max(group.minimum, min(wanted, group.maximum)), f"scheduled action {action.name}")
+        wanted = max(group.minimum, min(wanted, group.maximum))
+        self._want(group, wanted, f"scheduled action {action.name}", after=timedelta(0))
 
     # --- meeting the size ---------------------------------------------------------------------------
 
@@ -201,12 +202,12 @@ class Groups:
         group.next_look = at
         group.cancel_look = self._timeline.at(at, lambda: self._meet(group))
 
-    def _want(self, group: AutoScalingGroup, desired: int, cause: str) -> None:
+    def _want(self, group: AutoScalingGroup, desired: int, cause: str, *, after: timedelta = REACTS) -> None:
         if desired != group.desired:
             self._journal.add("group-resized", group.name, f"from {group.desired} to {desired}: {cause}")
         group.desired = desired
         group.failures = 0
-        self.look(group, REACTS)
+        self.look(group, after)
 
     def _meet(self, group: AutoScalingGroup) -> None:
         group.next_look = None

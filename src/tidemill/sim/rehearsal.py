@@ -15,14 +15,18 @@ from tidemill.advising import AtOnce, Beside
 from tidemill.decide import decide as the_decision
 from tidemill.engine import AFTER_FAILING, Decide, Engine, Tick
 from tidemill.errors import InvariantViolated, Refused
+from tidemill.machines import Machines
 from tidemill.plan import Action, Plan
 from tidemill.ports import Cloud, Cluster, Ledger
+from tidemill.provision.keeper import uses_groups
+from tidemill.provision.provisioned import Provisioned
 from tidemill.sim.alarms import Alarms
 from tidemill.sim.cloud import SimCloud
 from tidemill.sim.cluster import SimCluster
 from tidemill.sim.crash import Crashing, CrashPoints, EngineCrashed
 from tidemill.sim.invariants import Invariants, Truth
 from tidemill.sim.journal import Journal
+from tidemill.sim.machines import SimMachines
 from tidemill.sim.outcome import Violation
 from tidemill.sim.recorder import Recorder
 from tidemill.sim.script import lay_out
@@ -81,6 +85,7 @@ class Rehearsal:
         )
         self.cloud.on_instance.append(self.cluster.instance_changed)
         deployment = spec.platform.spec.deployment
+        self.machines = SimMachines(self.cloud, self.timeline, deployment, spec.platform.spec.subnets)
         self.ledger = MemoryLedger(self.timeline, deployment, outlives_the_engine=True)
         for owned in scenario.spec.reservations:
             id_ = self.cloud.add_reservation(owned, owner=deployment)
@@ -199,14 +204,26 @@ class Rehearsal:
     def _start_engine(self) -> Engine:
         points = self._points
         self.alarms.engine_starts(self.spec)
+        groups = self._through_groups() if uses_groups(self.spec) else None
         return Engine(
             self.spec,
             self.timeline,
-            cast(Cloud, Crashing(self.cloud, points)),
+            cast(Cloud, Crashing(self.cloud if groups is None else groups, points)),
             cast(Cluster, Crashing(self.cluster, points)),
             cast(Ledger, Crashing(self.ledger, points)),
             decide=self._decide,
             beside=self._beside(),
+            keeper=None if groups is None else groups.keeper,
+        )
+
+    def _through_groups(self) -> Provisioned:
+        """As in production, where a pool launches through groups. Other pools have nothing to gain from it."""
+        return Provisioned(
+            self.cloud,
+            cast(Machines, Crashing(self.machines, self._points)),
+            self.spec,
+            self.ledger,
+            self.timeline,
         )
 
     def _lose_engine(self, duration: timedelta) -> None:

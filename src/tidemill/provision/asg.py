@@ -1,0 +1,67 @@
+"""Self-managed nodes: one Auto Scaling group for each place, with a terminate hook and two scheduled actions.
+
+The engine sets the size and ends nodes by their names. The schedules stand behind it: the block's nodes come up and go
+down by themselves if no engine is there. The hook holds an instance that anybody scales in until its pods are gone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from tidemill.decide.openings import Allowance
+from tidemill.machines import GroupShape, Hook, Schedule, TemplateVersion
+from tidemill.provision.template import node_tags
+from tidemill.provision.wanted import Wanted, content
+from tidemill.source import SourceKind
+from tidemill.spec import Spec, names
+from tidemill.spec.models import ComputePool
+from tidemill.world import Reservation, ReservationState
+
+UP, DOWN = "tidemill-up", "tidemill-down"
+# A node whose pods need longer than this to go loses them: their lead is counted against it. Nobody is held longer
+# than half an hour by an engine that is away; at the end of a block EC2 waits for no hook anyway.
+HOOK = Hook("tidemill-drain", heartbeat_s=1800, result="CONTINUE")
+# A block is active a moment after its start, and a launch before that fails and is tried again minutes later.
+UP_AFTER_START = timedelta(minutes=1)
+# AWS asks for more than thirty minutes before the end. By then the engine has emptied the node: it forces the last pod
+# out a minute before the deadline.
+DOWN_BEFORE_DEADLINE = timedelta(minutes=1)
+
+
+def as_group(spec: Spec, pool: ComputePool, own: Wanted) -> Wanted:
+    """With the tags that its instances get: ours, and the two that Kubernetes' cloud provider goes by."""
+    cluster = spec.platform.spec.cluster.name
+    tags = dict(node_tags(spec, pool)) | {
+        "Name": f"{cluster}-{own.name}-Node",
+        names.TAG_TEMPLATE: content(own.template),
+    }
+    return replace(own, tags=tuple(sorted(tags.items())), hook=HOOK)
+
+
+def shape(own: Wanted, version: TemplateVersion) -> GroupShape:
+    return GroupShape(own.name, version, own.subnets, own.maximum, own.tags, own.hook)
+
+
+def schedules(
+    spec: Spec, pool: ComputePool, own: Wanted, block: Reservation, now: datetime, room: Allowance | None
+) -> tuple[Schedule, ...]:
+    """Up at the start and to nothing before the end (SM-4); never in the past. `room` None: others may use it too."""
+    if block.kind is not SourceKind.BLOCK or own.over_at is None:
+        return ()
+    found = []
+    up, down = block.start + UP_AFTER_START, own.over_at - DOWN_BEFORE_DEADLINE
+    size = 0 if room is None else _warm(spec, pool, block, room)
+    if size and now < up < down and block.state is not ReservationState.PAYMENT_PENDING:
+        found.append(Schedule(UP, up, size))
+    if now < down:
+        found.append(Schedule(DOWN, down, 0, 0))
+    return tuple(found)
+
+
+def _warm(spec: Spec, pool: ComputePool, block: Reservation, room: Allowance) -> int:
+    """How many nodes the pool keeps up without work, within what its limits leave it."""
+    setting = pool.spec.kept_warm
+    most = block.count if setting is True else min(block.count, int(setting))
+    kind = spec.catalog.types[block.instance_type]
+    return max((n for n in range(most + 1) if room.allows(kind, n)), default=0)

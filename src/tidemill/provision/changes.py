@@ -1,0 +1,271 @@
+"""What is there, what should be, and the difference: changes with reasons, for `tidemill plan` and for the keeper.
+
+Pure. Only groups with our owner tag are ever listed here; one is removed only when it is empty and what it launched
+from is over. A change that must wait (an upgrade on a block needs an empty group) is said and not listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from tidemill.machines import Group, NodeGroup, Schedule, TemplateVersion
+from tidemill.provision import asg, managed
+from tidemill.provision.wanted import Wanted
+from tidemill.spec import names
+from tidemill.spec.units import format_instant
+from tidemill.world import Pairs
+
+Verb = Literal["create", "change", "remove"]
+_NOTHING_LEFT = "nothing launches from it any more, and nothing is left in it"
+
+
+@dataclass(frozen=True, slots=True)
+class There:
+    """What AWS shows of ours. Groups behind node groups are among the groups."""
+
+    groups: Mapping[str, Group] = field(default_factory=dict)
+    node_groups: Mapping[str, NodeGroup] = field(default_factory=dict)
+    templates: Mapping[str, TemplateVersion] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        groups: Iterable[Group],
+        node_groups: Iterable[NodeGroup],
+        templates: Iterable[TemplateVersion] = (),
+    ) -> There:
+        return cls(
+            {one.shape.name: one for one in groups},
+            {one.shape.name: one for one in node_groups},
+            {one.name: one for one in templates},
+        )
+
+    def behind(self, own: Wanted) -> Group | None:
+        """The Auto Scaling group that launches for it."""
+        if not own.managed:
+            return self.groups.get(own.name)
+        node_group = self.node_groups.get(own.name)
+        return None if node_group is None else self.groups.get(node_group.group)
+
+
+@dataclass(frozen=True, slots=True)
+class PutGroup:
+    """Make it, with its template, or change it where it differs."""
+
+    wanted: Wanted
+    verb: Verb
+    reason: str
+
+    @property
+    def about(self) -> str:
+        return f"{'node group' if self.wanted.managed else 'group'} {self.wanted.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class PutSchedule:
+    group: str
+    schedule: Schedule
+    verb: Verb
+    reason: str
+
+    @property
+    def about(self) -> str:
+        return f"schedule {self.schedule.name} of {self.group}"
+
+
+@dataclass(frozen=True, slots=True)
+class DropSchedule:
+    group: str
+    name: str
+    reason: str
+    verb: Verb = "remove"
+
+    @property
+    def about(self) -> str:
+        return f"schedule {self.name} of {self.group}"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveGroup:
+    name: str
+    managed: bool
+    reason: str
+    verb: Verb = "remove"
+
+    @property
+    def about(self) -> str:
+        return f"{'node group' if self.managed else 'group'} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveTemplate:
+    name: str
+    reason: str
+    verb: Verb = "remove"
+
+    @property
+    def about(self) -> str:
+        return f"launch template {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class LetNodesJoin:
+    role: str
+    reason: str
+    verb: Verb = "create"
+
+    @property
+    def about(self) -> str:
+        return f"access entry of {self.role}"
+
+
+Change = PutGroup | PutSchedule | DropSchedule | RemoveGroup | RemoveTemplate | LetNodesJoin
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    now: tuple[Change, ...] = ()
+    waiting: tuple[tuple[str, str], ...] = ()  # about what, and what it waits for
+
+
+def changes(wanted: Iterable[Wanted], there: There, now: datetime, *, asked: Iterable[str] = ()) -> Changes:
+    """`asked`: names of groups that open intents still need, whatever became of the blocks they are on."""
+    wanted = tuple(wanted)
+    new = {own.role for own in wanted if not own.managed and own.name not in there.groups}
+    listed: list[Change] = [_joining(role) for role in sorted(new - {""})]
+    waiting: list[tuple[str, str]] = []
+    for own in wanted:
+        if own.managed:
+            _node_group(own, there, listed, waiting)
+        else:
+            _group(own, there, now, listed)
+    kept = {own.name for own in wanted} | set(asked)
+    listed += _removals(wanted, there, kept)
+    return Changes(tuple(listed), tuple(waiting))
+
+
+def _joining(role: str) -> LetNodesJoin:
+    """EKS lets the nodes of its own groups join by itself."""
+    return LetNodesJoin(role, "self-managed nodes join by an access entry of their role (SM-6)")
+
+
+# --- Auto Scaling groups --------------------------------------------------------------------------------
+
+
+def _group(own: Wanted, there: There, now: datetime, listed: list[Change]) -> None:
+    group = there.groups.get(own.name)
+    if group is None:
+        listed.append(PutGroup(own, "create", f"pool {own.place.pool} launches there from {_source(own)}"))
+    elif differs := _differences(own, group):
+        listed.append(PutGroup(own, "change", f"{' and '.join(differs)} changed"))
+    _schedules(own, () if group is None else group.schedules, now, listed)
+
+
+def _differences(own: Wanted, group: Group) -> list[str]:
+    has = group.shape
+    ours = {
+        "its template": _mark(own.tags) == _mark(has.tags),
+        "its subnets": set(own.subnets) == set(has.subnets),
+        "its largest size": own.maximum == has.maximum,
+        "its hook": own.hook == has.hook,
+        "its tags": _others(own.tags) <= set(has.tags),  # people may add some
+    }
+    return [what for what, same in ours.items() if not same]
+
+
+def _schedules(own: Wanted, has: tuple[Schedule, ...], now: datetime, listed: list[Change]) -> None:
+    known = {one.name: one for one in has if not one.theirs}
+    for one in own.schedules:
+        old = known.pop(one.name, None)
+        if old is None:
+            reason = f"to {one.desired} nodes at {format_instant(one.at)}"
+            listed.append(PutSchedule(own.name, one, "create", reason))
+        elif old.at != one.at:
+            reason = f"moved from {format_instant(old.at)} to {format_instant(one.at)} with {_source(own)}"
+            listed.append(PutSchedule(own.name, one, "change", reason))
+        elif (old.desired, old.minimum) != (one.desired, one.minimum):
+            listed.append(PutSchedule(own.name, one, "change", f"to {one.desired} nodes, not {old.desired}"))
+    listed.extend(
+        DropSchedule(own.name, name, "it is no longer wanted")
+        for name in sorted(known.keys() & {asg.UP, asg.DOWN})  # what people scheduled themselves is theirs
+        if known[name].at > now
+    )
+
+
+# --- EKS node groups ------------------------------------------------------------------------------------
+
+
+def _node_group(own: Wanted, there: There, listed: list[Change], waiting: list[tuple[str, str]]) -> None:
+    node_group = there.node_groups.get(own.name)
+    if node_group is None:
+        listed.append(PutGroup(own, "create", f"pool {own.place.pool} launches there from {_source(own)}"))
+        return
+    differs, about = _node_group_differences(own, node_group), f"node group {own.name}"
+    if not differs:
+        return
+    words = " and ".join(differs)
+    if node_group.status not in managed.CHANGEABLE:
+        waiting.append((about, f"{words} changed; it waits until EKS is done: {node_group.status}"))
+    elif "its template" in differs and node_group.desired and own.over_at is not None:
+        waiting.append((about, f"{words} changed; on a block that waits until it is empty (MG-4)"))
+    else:
+        listed.append(PutGroup(own, "change", f"{words} changed"))
+
+
+def _node_group_differences(own: Wanted, node_group: NodeGroup) -> list[str]:
+    has = node_group.shape
+    ours = {
+        "its template": _mark(own.tags) == _mark(has.tags),
+        "its largest size": own.maximum == has.maximum,
+        "its labels": set(own.labels) == set(has.labels),
+        "its taints": set(own.taints) == set(has.taints),
+        "its tags": _others(own.tags) <= set(has.tags),
+        "EKS's node repair, which is the engine's business,": not has.repair,
+    }
+    return [what for what, same in ours.items() if not same]
+
+
+# --- what is over ---------------------------------------------------------------------------------------
+
+
+def _removals(wanted: tuple[Wanted, ...], there: There, kept: set[str]) -> Iterable[Change]:
+    """Empty ones that nothing launches from any more: their block is over, or their pool left. Groups by the hour stay
+    for the next time they are asked for."""
+    unused = {name for name in there.templates if _names_a_reservation(name)}
+    unused -= {own.template.name for own in wanted}
+    for name, group in there.groups.items():
+        if name not in kept and _is_idle(group) and not group.node_group and _names_a_reservation(name):
+            yield RemoveGroup(name, False, _NOTHING_LEFT)
+        else:
+            unused.discard(group.shape.template.name)
+    for name, node_group in there.node_groups.items():
+        behind = there.groups.get(node_group.group)
+        unused.discard(node_group.shape.template.name)  # EKS needs it until the node group is gone
+        done = behind is not None and _is_idle(behind) and node_group.status in managed.CHANGEABLE
+        if name not in kept and done and _names_a_reservation(name):
+            yield RemoveGroup(name, True, _NOTHING_LEFT)
+    for name in sorted(unused):
+        yield RemoveTemplate(name, "nothing is launched from it any more")
+
+
+def _is_idle(group: Group) -> bool:
+    return not group.members and group.desired == 0
+
+
+def _names_a_reservation(name: str) -> bool:
+    return "-cr-" in name
+
+
+def _mark(tags: Pairs) -> str:
+    return dict(tags).get(names.TAG_TEMPLATE, "")
+
+
+def _others(tags: Pairs) -> set[tuple[str, str]]:
+    return {(key, value) for key, value in tags if key != names.TAG_TEMPLATE}
+
+
+def _source(own: Wanted) -> str:
+    return own.place.source.label

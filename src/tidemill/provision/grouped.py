@@ -1,0 +1,122 @@
+"""Launching and ending through groups: a size that is asked for, and a member that goes by its name.
+
+A group launches when it likes, so a launch answers with no ids. A member that is ended waits in the hook of its group
+until it is released: whoever ends it here has drained it, so both happen, one after the other, each time it is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tidemill.errors import NoCapacity, Refused, SpecError
+from tidemill.machines import Group, Machines
+from tidemill.ports import Clock
+from tidemill.provision import asg, managed
+from tidemill.provision.groups import by_the_hour, on_reservation
+from tidemill.provision.sight import Sight
+from tidemill.provision.sizes import missing, size
+from tidemill.provision.wanted import MakingsOf, Place, Wanted
+from tidemill.spec import Spec
+from tidemill.world import LaunchIntent
+
+
+class Grouped:
+    def __init__(
+        self,
+        spec: Spec,
+        machines: Machines,
+        clock: Clock,
+        sight: Sight,
+        launches: Callable[[], Sequence[LaunchIntent]],
+        makings: MakingsOf,
+    ) -> None:
+        self._spec, self._machines, self._clock = spec, machines, clock
+        self._sight, self._launches, self._makings = sight, launches, makings
+        self._sizes: dict[str, int] = {}  # what this process set last, by group
+
+    # --- the port's verbs ---------------------------------------------------------------------------
+
+    def launch(self, intent: LaunchIntent) -> None:
+        """NoCapacity: AWS or the documents do not allow it, and trying again changes nothing soon."""
+        try:
+            own = self.wanted_of(Place.of(intent))
+            if self._sight.there.behind(own) is None:
+                self.put(own)
+            self.meet(own)
+        except (Refused, SpecError) as refusal:
+            raise NoCapacity(str(refusal)) from refusal
+
+    def terminate(self, instance_id: str) -> bool:
+        """False: it is in no group. Idempotent: asked again, it is let go from the hook it waits in by then."""
+        found = self._sight.member(instance_id)
+        if found is None:
+            return False
+        group, member = found
+        try:
+            if member.waits and group.shape.hook is not None:
+                self._machines.release(group.shape.name, group.shape.hook.name, instance_id)
+            elif member.stays:
+                self._machines.terminate_in_group(instance_id)
+                self._sizes[group.shape.name] = max(group.minimum, group.desired - 1)
+        finally:
+            self._sight.look_again()
+        return True
+
+    # --- groups -------------------------------------------------------------------------------------
+
+    def wanted_of(self, place: Place) -> Wanted:
+        pool = self._spec.pools.get(place.pool)
+        if pool is None:
+            raise NoCapacity(f"there is no pool {place.pool} any more")
+        if not place.source.id:
+            return by_the_hour(self._spec, pool, place, self._makings)
+        for one in self._sight.reservations:
+            if one.source == place.source:
+                return on_reservation(self._spec, pool, one, self._clock.now(), self._makings, None)
+        raise NoCapacity(f"{place.source.id} is not listed")
+
+    def put(self, own: Wanted) -> None:
+        version = self._machines.put_template(own.template)
+        if own.managed:
+            self._machines.put_node_group(managed.shape(own, version))
+        else:
+            self._machines.put_group(asg.shape(own, version))
+        self._sight.look_again(node_groups=own.managed)
+
+    def meet(self, own: Wanted) -> None:
+        """Bring its size to what is wanted now. A node group that EKS is still at work on gets it later."""
+        group = self._sight.there.behind(own)
+        if group is None:
+            return
+        if group.desired < sum(one.stays for one in group.members):
+            return  # somebody scales it in just now: it has not chosen yet, and must not be held up
+        over = own.over_at is not None and self._clock.now() >= own.over_at
+        lacking = 0 if over else missing(own.place, self._launches(), self._sight.attributed)
+        target = size(group, lacking, [one.id for one in self._sight.instances])
+        if target > group.desired or (target < group.desired and (over or self._is_ours(own, group))):
+            self._resize(own, group, target)
+
+    def empty(self, group: Group) -> None:
+        """Nothing is launched from it any more: it wants no more than the members it still has."""
+        staying = sum(one.stays for one in group.members)
+        if group.desired > staying:
+            self._machines.resize(group.shape.name, staying)
+            self._sight.look_again()
+
+    def _resize(self, own: Wanted, group: Group, target: int) -> None:
+        if own.managed:
+            node_group = self._sight.there.node_groups[own.name]
+            if node_group.status not in managed.CHANGEABLE:
+                return
+            self._machines.resize_node_group(own.name, target)
+        else:
+            self._machines.resize(own.name, target)
+        self._sizes[group.shape.name] = target
+        self._sight.look_again()
+
+    def _is_ours(self, own: Wanted, group: Group) -> bool:
+        """Did we, or our schedule, set the size it has? What people set by hand is theirs while it can be had (SM-5);
+        after a restart nobody knows, and a group that fails to launch is taken back to what is wanted."""
+        known = self._sizes.get(group.shape.name)
+        scheduled = {one.desired for one in own.schedules}
+        return group.desired == known or group.desired in scheduled or (known is None and bool(group.trouble))

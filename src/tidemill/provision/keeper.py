@@ -1,0 +1,172 @@
+"""Keeps the groups as the documents and the blocks want them, beside the engine's ticks.
+
+It makes, changes and removes what `changes` lists, and meets sizes whose call was lost or whose intent ended. One
+change that fails never stops the others: it is tried again at the next look, and told once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import assert_never
+
+from tidemill.errors import Gone, TidemillError
+from tidemill.machines import Machines
+from tidemill.plan import Warning
+from tidemill.provision import managed
+from tidemill.provision.changes import (
+    Change,
+    Changes,
+    DropSchedule,
+    LetNodesJoin,
+    PutGroup,
+    PutSchedule,
+    RemoveGroup,
+    RemoveTemplate,
+    There,
+    changes,
+)
+from tidemill.provision.grouped import Grouped
+from tidemill.provision.groups import Wanting, room_left, wanted
+from tidemill.provision.sight import Sight
+from tidemill.provision.sizes import open_intents
+from tidemill.provision.wanted import GROUPED, MakingsOf, Place, Wanted
+from tidemill.spec import Spec
+from tidemill.world import LaunchIntent, World
+
+log = logging.getLogger("tidemill.provision")
+
+# Somebody may have changed a group by hand: it is looked at this often though nothing here changed.
+LOOK_EVERY = timedelta(minutes=5)
+
+
+class Keeper:
+    def __init__(
+        self,
+        spec: Spec,
+        machines: Machines,
+        sight: Sight,
+        grouped: Grouped,
+        launches: Callable[[], Sequence[LaunchIntent]],
+        makings: MakingsOf,
+    ) -> None:
+        self._spec, self._machines, self._sight, self._grouped = spec, machines, sight, grouped
+        self._launches, self._makings = launches, makings
+        self._kept: tuple[object, ...] = ()
+        self._kept_at: datetime | None = None
+        self._warnings: tuple[Warning, ...] = ()
+        self._told: set[tuple[str, str]] = set()
+
+    def keep(self, world: World) -> tuple[Warning, ...]:
+        """What people should know of; the same as before while nothing changed."""
+        if not (world.cloud_ok and world.ledger_ok) or not self._concerns(world):
+            return self._warnings
+        try:
+            if self._is_due(world):
+                self._keep(world)
+        except TidemillError as error:
+            self._tell("groups", str(error))
+        return self._warnings
+
+    def planned(self, world: World) -> Changes:
+        """What it would do, for `tidemill plan`: nothing is changed."""
+        wanting, there = self._wanting(world), self._there()
+        return changes(wanting.groups, there, world.now, asked=[own.name for own in self._by_the_hour()])
+
+    # --- one look -----------------------------------------------------------------------------------
+
+    def _keep(self, world: World) -> None:
+        wanting = self._wanting(world)
+        hourly = self._by_the_hour()
+        found = changes(wanting.groups, self._there(), world.now, asked=[own.name for own in hourly])
+        for change in found.now:
+            self._try(change.about, lambda change=change: self._carry_out(change))  # type: ignore[misc]
+        for own in (*wanting.groups, *hourly):
+            self._try(own.name, lambda own=own: self._grouped.meet(own))  # type: ignore[misc]
+        known = {own.name for own in (*wanting.groups, *hourly)}
+        for group in self._sight.groups:
+            if (group.node_group or group.shape.name) not in known:
+                self._try(group.shape.name, lambda group=group: self._grouped.empty(group))  # type: ignore[misc]
+        self._warnings = tuple(self._warn(wanting, found))
+        self._kept, self._kept_at = self._state(world), world.now
+
+    def _carry_out(self, change: Change) -> None:
+        log.info("%s %s: %s", change.verb, change.about, change.reason)
+        machines = self._machines
+        match change:
+            case PutGroup(own):
+                self._grouped.put(own)
+            case PutSchedule(group, schedule):
+                machines.put_schedule(group, schedule)
+            case DropSchedule(group, name):
+                machines.delete_schedule(group, name)
+            case RemoveGroup(name, managed=True):
+                machines.delete_node_group(name)
+            case RemoveGroup(name):
+                machines.delete_group(name)
+            case RemoveTemplate(name):
+                machines.delete_template(name)
+            case LetNodesJoin(role):
+                machines.let_nodes_join(role)
+            case _:
+                assert_never(change)
+        self._sight.look_again(node_groups=True)
+
+    def _try(self, about: str, do: Callable[[], None]) -> None:
+        try:
+            do()
+        except Gone:
+            self._sight.look_again(node_groups=True)
+        except TidemillError as error:
+            self._tell(about, str(error))
+
+    def _tell(self, about: str, sentence: str) -> None:
+        if (about, sentence) not in self._told:
+            self._told.add((about, sentence))
+            log.warning("%s: %s", about, sentence)
+
+    # --- what it goes by ----------------------------------------------------------------------------
+
+    def _concerns(self, world: World) -> bool:
+        """Pools without groups cost no call, and need no permission."""
+        return uses_groups(self._spec) or any(
+            node.instance is not None and node.instance.provisioner in (one.value for one in GROUPED)
+            for node in world.nodes
+        )
+
+    def _is_due(self, world: World) -> bool:
+        late = self._kept_at is None or world.now - self._kept_at >= LOOK_EVERY
+        return late or self._state(world) != self._kept
+
+    def _state(self, world: World) -> tuple[object, ...]:
+        return world.reservations, tuple(self._launches()), self._sight.groups, self._sight.node_groups
+
+    def _wanting(self, world: World) -> Wanting:
+        room = room_left(self._spec, world.nodes, self._launches())
+        return wanted(self._spec, world.reservations, world.now, self._makings, room)
+
+    def _by_the_hour(self) -> list[Wanted]:
+        """Groups of hourly capacity that somebody still waits for."""
+        places = {Place.of(one) for one in open_intents(self._launches()) if not one.source.id}
+        return [self._grouped.wanted_of(one) for one in sorted(places, key=str)]
+
+    def _there(self) -> There:
+        return There.of(self._sight.groups, self._sight.node_groups, self._machines.templates())
+
+    def _warn(self, wanting: Wanting, found: Changes) -> list[Warning]:
+        told = [Warning(about, sentence) for about, sentence in (*wanting.problems, *found.waiting)]
+        there = self._sight.there
+        for own in wanting.groups:
+            group = there.behind(own)
+            if group is None:
+                continue
+            if own.over_at is not None and (late := managed.stayed_behind(group, own.over_at)) is not None:
+                told.append(Warning(own.name, managed.warning(group, late, own.over_at)))
+            if group.trouble and group.desired > sum(one.stays for one in group.members):
+                told.append(Warning(own.name, f"it could not launch: {group.trouble}"))
+        return told
+
+
+def uses_groups(spec: Spec) -> bool:
+    return any(pool.spec.provisioner in GROUPED for pool in spec.pools.values())

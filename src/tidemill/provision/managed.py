@@ -1,0 +1,74 @@
+"""EKS managed node groups: one for each block, ODCR, or kind of hourly capacity of a pool.
+
+EKS brings the role, the Auto Scaling group and its own scheduled action forty minutes before a block's end: that one is
+shown and never touched, and the pool's deadline is before it. The engine mends nodes, so EKS's node repair stays off.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Literal
+
+from tidemill.catalog import InstanceType
+from tidemill.machines import Group, NodeGroupShape, Schedule, TemplateVersion
+from tidemill.provision.images import ami_type
+from tidemill.provision.template import node_labels, node_taints, owned
+from tidemill.provision.user_data import Family
+from tidemill.provision.wanted import Wanted, content
+from tidemill.source import Source, SourceKind
+from tidemill.spec import Spec, names
+from tidemill.spec.models import ComputePool, NodeClass
+from tidemill.spec.units import format_instant
+
+CapacityType = Literal["CAPACITY_BLOCK", "ON_DEMAND", "SPOT"]
+# EKS changes a node group only in these states.
+CHANGEABLE = ("ACTIVE", "DEGRADED")
+
+
+def as_node_group(
+    spec: Spec, pool: ComputePool, own: Wanted, node_class: NodeClass, kind: InstanceType, image_id: str
+) -> Wanted:
+    """Its instances are tagged by its template: EKS hands a node group's own tags to nobody."""
+    return replace(
+        own,
+        tags=tuple(sorted((*owned(spec, pool), (names.TAG_TEMPLATE, content(own.template))))),
+        ami_type="" if image_id else ami_type(Family.of(node_class), kind),
+        labels=tuple(sorted(node_labels(spec, pool, own.place.source).items())),
+        taints=node_taints(pool),
+    )
+
+
+def shape(own: Wanted, version: TemplateVersion) -> NodeGroupShape:
+    return NodeGroupShape(
+        own.name, capacity_type(own.place.source), version, own.subnets, own.role, own.maximum,
+        ami_type=own.ami_type, labels=own.labels, taints=own.taints, tags=own.tags,
+        repair=False,  # the engine replaces what fails (MG-7)
+    )  # fmt: skip
+
+
+def capacity_type(source: Source) -> CapacityType:
+    """An on-demand reservation is on demand to EKS: its template names the reservation."""
+    match source.kind:
+        case SourceKind.BLOCK:
+            return "CAPACITY_BLOCK"
+        case SourceKind.SPOT:
+            return "SPOT"
+        case SourceKind.ODCR | SourceKind.ON_DEMAND:
+            return "ON_DEMAND"
+
+
+def stayed_behind(group: Group, over_at: datetime | None) -> Schedule | None:
+    """EKS's own scale-down, if it comes before the deadline as it is now: an extension moved the end and not it."""
+    for one in group.schedules:
+        if one.theirs and over_at is not None and one.at < over_at:
+            return one
+    return None
+
+
+def warning(group: Group, late: Schedule, over_at: datetime) -> str:
+    return (
+        f"EKS still scales node group {group.node_group} to 0 at {format_instant(late.at)}, though its block was "
+        f"extended and its nodes could stay until {format_instant(over_at)}: they are drained before that and "
+        "launched again after it; a new node group has the right date"
+    )

@@ -1,0 +1,138 @@
+"""What the groups show, read once for every look of the engine, and what that adds to the instances.
+
+An instance of a group carries no intent: it gets the one it came of here. One that waits in a terminate hook, or that
+EKS will end before its block does, gets its end here, so that the engine's ordinary drain empties it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from tidemill.decide.nodes import deadline_of
+from tidemill.machines import Group, Machines, Member, NodeGroup
+from tidemill.ports import Clock
+from tidemill.provision import managed
+from tidemill.provision.changes import There
+from tidemill.provision.sizes import attribute, is_grouped
+from tidemill.spec.models import Provisioner
+from tidemill.world import Instance, LaunchIntent, Reservation
+
+# Node groups are described one by one and change seldom; whoever changes one looks again at once.
+_NODE_GROUPS_KNOWN_FOR = timedelta(minutes=1)
+# Less than the hook gives: the engine's last call must come before Auto Scaling's.
+HOOK_MARGIN = timedelta(minutes=1)
+
+
+class Sight:
+    def __init__(
+        self, machines: Machines, clock: Clock, launches: Callable[[], Sequence[LaunchIntent]]
+    ) -> None:
+        self._machines, self._clock, self._launches = machines, clock, launches
+        self._groups: tuple[Group, ...] | None = None
+        self._node_groups: tuple[NodeGroup, ...] | None = None
+        self._node_groups_read_at: datetime | None = None
+        self._first_seen_waiting: dict[str, datetime] = {}
+        self._dressed: dict[str, tuple[Instance, Instance]] = {}  # id -> as listed, as shown
+        self._answer: tuple[object, tuple[Instance, ...]] = (None, ())
+        self.attributed: dict[str, str] = {}  # instance id -> intent id
+        self.reservations: tuple[Reservation, ...] = ()
+        self.instances: tuple[Instance, ...] = ()
+
+    # --- reading ------------------------------------------------------------------------------------
+
+    @property
+    def there(self) -> There:
+        return There.of(self.groups, self.node_groups)
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        if self._groups is None:
+            self._groups = tuple(self._machines.groups())
+        return self._groups
+
+    @property
+    def node_groups(self) -> tuple[NodeGroup, ...]:
+        known, read_at, now = self._node_groups, self._node_groups_read_at, self._clock.now()
+        settled = known is not None and all(one.status in managed.CHANGEABLE for one in known)
+        if known is None or read_at is None or not settled or now - read_at >= _NODE_GROUPS_KNOWN_FOR:
+            self._node_groups, self._node_groups_read_at = tuple(self._machines.node_groups()), now
+        assert self._node_groups is not None
+        return self._node_groups
+
+    def look_again(self, *, node_groups: bool = False) -> None:
+        """What was read is no longer true: something was changed, or a new look begins."""
+        self._groups = None
+        if node_groups:
+            self._node_groups = None
+
+    def may_be_grouped(self, instance_id: str) -> bool:
+        return any(one.id == instance_id and is_grouped(one.provisioner) for one in self.instances)
+
+    def member(self, instance_id: str) -> tuple[Group, Member] | None:
+        for group in self.groups:
+            for one in group.members:
+                if one.instance_id == instance_id:
+                    return group, one
+        return None
+
+    # --- dressing the instances ---------------------------------------------------------------------
+
+    def dress(self, listed: Sequence[Instance]) -> tuple[Instance, ...]:
+        """The same objects, and the same tuple, as long as nothing about them changed."""
+        self.attributed = attribute(listed, self._launches(), self.attributed)
+        ends = self._ends()
+        of = (listed, dict(self.attributed), ends)
+        if self._answer[0] is not None and _same(self._answer[0], of):
+            return self._answer[1]
+        shown = tuple(self._show(one, ends) for one in listed)
+        self._dressed = {one.id: (one, dressed) for one, dressed in zip(listed, shown, strict=True)}
+        self._answer = (of, shown)
+        self.instances = shown
+        return shown
+
+    def _show(self, one: Instance, ends: dict[str, tuple[datetime, str]]) -> Instance:
+        if not is_grouped(one.provisioner):
+            return one
+        intent_id = self.attributed.get(one.id, one.intent_id)
+        at, why = ends.get(one.id, (None, ""))
+        if at is None or (one.ends_at is not None and one.ends_at <= at):
+            at, why = one.ends_at, one.ends_why
+        if (intent_id, at, why) == (one.intent_id, one.ends_at, one.ends_why):
+            return one
+        known = self._dressed.get(one.id)
+        fresh = replace(one, intent_id=intent_id, ends_at=at, ends_why=why)
+        return known[1] if known is not None and known[0] is one and known[1] == fresh else fresh
+
+    def _ends(self) -> dict[str, tuple[datetime, str]]:
+        ends: dict[str, tuple[datetime, str]] = {}
+        waiting: dict[str, datetime] = {}
+        for group in self.groups:
+            late = managed.stayed_behind(group, self._deadline(group))
+            for one in group.members:
+                if one.waits and group.shape.hook is not None:
+                    since = one.waits_since or self._first_seen_waiting.get(
+                        one.instance_id, self._clock.now()
+                    )
+                    waiting[one.instance_id] = since
+                    until = since + timedelta(seconds=group.shape.hook.heartbeat_s) - HOOK_MARGIN
+                    ends[one.instance_id] = until, f"{group.shape.name} was made smaller"
+                elif late is not None and one.stays:
+                    ends[one.instance_id] = late.at, "EKS scales its node group down"
+        self._first_seen_waiting = waiting
+        return ends
+
+    def _deadline(self, group: Group) -> datetime | None:
+        """Of a group behind an EKS node group: that of the block its name tells."""
+        if not group.node_group:
+            return None
+        for one in self.reservations:
+            if group.node_group.endswith(one.id):
+                return deadline_of(one, Provisioner.MANAGED)
+        return None
+
+
+def _same(before: object, after: tuple[object, ...]) -> bool:
+    assert isinstance(before, tuple)
+    return before[0] is after[0] and before[1:] == after[1:]
