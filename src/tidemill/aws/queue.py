@@ -1,0 +1,114 @@
+"""The queue that EventBridge, Auto Scaling and SNS send to: read, understood, and the engine woken.
+
+A message is deleted once the engine has been woken for it, or when it is not ours: nobody else waits for it either, the
+queue is Tidemill's own. What cannot be read is left a few times, so that a dead-letter queue may take it, and deleted
+after that; it never wakes anybody. Whether an event is true is not asked here: the engine looks for itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tidemill.aws.errors import Nature
+from tidemill.aws.events import Event, Kind, Unreadable, read_event
+from tidemill.aws.session import Aws
+from tidemill.errors import TidemillError
+
+log = logging.getLogger("tidemill.aws.queue")
+
+WAIT_S = 20  # SQS's longest: one call a third of a minute while nothing happens
+BATCH = 10  # SQS's most, for receiving and for deleting
+# A dead-letter queue is usually given a message after three to five tries; one more, and it is poison for good.
+READ_AT_MOST = 6
+_REMEMBERED = 10_000  # messages already complained of, so that each is logged once
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """What one look at the queue came to."""
+
+    received: int = 0
+    woke_for: int = 0
+    not_ours: int = 0
+    unreadable: int = 0
+
+
+class EventQueue:
+    """`known` says which instances and reservations are ours, as last seen; `wake` gets a reason, and is quick."""
+
+    def __init__(
+        self, aws: Aws, url: str, *, wake: Callable[[str], None], known: Callable[[], Container[str]]
+    ) -> None:
+        self._aws, self._url, self._wake, self._known = aws, url, wake, known
+        self._complained: OrderedDict[str, None] = OrderedDict()
+
+    def poll(self, wait_s: int = WAIT_S) -> Polled:
+        """One long poll. Raises what a read raises; messages that were not deleted come again."""
+        answer = self._aws.read(
+            "sqs", "ReceiveMessage", QueueUrl=self._url, MaxNumberOfMessages=BATCH, WaitTimeSeconds=wait_s,
+            AttributeNames=["ApproximateReceiveCount"],
+        )  # fmt: skip
+        received = answer.get("Messages")
+        messages = [one for one in received if isinstance(one, dict)] if isinstance(received, list) else []
+        counts = dict.fromkeys(("woke", "not-ours", "unreadable"), 0)
+        done = []
+        for message in messages:
+            verdict, is_done = self._take(message)
+            counts[verdict] += 1
+            if is_done and isinstance(message.get("ReceiptHandle"), str):
+                done.append(message["ReceiptHandle"])
+        self._delete(done)
+        return Polled(len(messages), counts["woke"], counts["not-ours"], counts["unreadable"])
+
+    def _take(self, message: Mapping[str, Any]) -> tuple[str, bool]:
+        """What it was, and whether it is done with."""
+        body = message.get("Body")
+        try:
+            event = read_event(body if isinstance(body, str) else "")
+        except Unreadable as why:
+            tries = _tries(message)
+            self._complain(str(message.get("MessageId", ""))[:80], str(why), last=tries >= READ_AT_MOST)
+            return "unreadable", tries >= READ_AT_MOST
+        if not self._concerns_us(event):
+            return "not-ours", True
+        self._wake(f"{event.kind.value} {', '.join(event.about)}".strip())
+        return "woke", True
+
+    def _concerns_us(self, event: Event) -> bool:
+        if event.kind in (Kind.OTHER, Kind.TEST):
+            return False
+        known = self._known()
+        return any(one in known for one in event.about)
+
+    def _complain(self, id_: str, why: str, *, last: bool) -> None:
+        if id_ in self._complained:
+            return
+        self._complained[id_] = None
+        if len(self._complained) > _REMEMBERED:
+            self._complained.popitem(last=False)
+        fate = "it is deleted" if last else "it is left to the dead-letter queue for a while"
+        log.warning("message %s on the queue is no event (%s): %s", id_ or "without an id", why, fate)
+
+    def _delete(self, handles: Sequence[str]) -> None:
+        """What could not be deleted comes again, wakes the engine once more and does no harm."""
+        for first in range(0, len(handles), BATCH):
+            entries = [
+                {"Id": str(number), "ReceiptHandle": handle}
+                for number, handle in enumerate(handles[first : first + BATCH])
+            ]
+            try:
+                self._aws.call(
+                    "sqs", "DeleteMessageBatch", Nature.CHANGE, QueueUrl=self._url, Entries=entries
+                )
+            except TidemillError as error:
+                log.warning("cannot delete %d messages, they come again: %s", len(entries), error)
+
+
+def _tries(message: Mapping[str, Any]) -> int:
+    attributes = message.get("Attributes")
+    told = attributes.get("ApproximateReceiveCount") if isinstance(attributes, dict) else None
+    return int(told) if isinstance(told, str) and told.isdecimal() and len(told) < 9 else 1

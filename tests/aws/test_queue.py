@@ -1,0 +1,96 @@
+"""The queue, through boto3: the engine is woken for what is ours, and nothing stays that is done."""
+
+from __future__ import annotations
+
+import json
+import logging
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.aws.messages import BLOCK, INSTANCE, OURS, envelope, mangled
+from tests.aws.wired import Wired
+from tidemill.aws.errors import Nature
+from tidemill.aws.queue import READ_AT_MOST, EventQueue
+
+pytestmark = pytest.mark.requirement("SM-7")
+
+
+class Inbox:
+    def __init__(self, wired: Wired) -> None:
+        self.aws = wired.aws
+        made = self.aws.call(
+            "sqs", "CreateQueue", Nature.CHANGE, QueueName="mill", Attributes={"VisibilityTimeout": "0"}
+        )
+        self.url = made["QueueUrl"]
+        self.woken: list[str] = []
+        self.queue = EventQueue(self.aws, self.url, wake=self.woken.append, known=lambda: {BLOCK, INSTANCE})
+
+    def send(self, *bodies: str) -> None:
+        for body in bodies:
+            self.aws.call("sqs", "SendMessage", Nature.CHANGE, QueueUrl=self.url, MessageBody=body)
+
+    def left(self) -> int:
+        asked: Any = ["ApproximateNumberOfMessages"]
+        told = self.aws.read("sqs", "GetQueueAttributes", QueueUrl=self.url, AttributeNames=asked)
+        return int(told["Attributes"]["ApproximateNumberOfMessages"])
+
+
+@pytest.fixture
+def inbox(wired: Wired) -> Inbox:
+    return Inbox(wired)
+
+
+def test_the_engine_is_woken_for_every_event_about_what_is_ours_and_the_message_is_gone(inbox: Inbox):
+    inbox.send(*(json.dumps(message) for _, message in OURS))
+    polled = [inbox.queue.poll(0), inbox.queue.poll(0)]
+    assert sum(one.woke_for for one in polled) == len(OURS) == len(inbox.woken)
+    assert inbox.left() == 0
+    assert f"block-delivered {BLOCK}" in inbox.woken
+
+
+def test_what_is_not_ours_wakes_nobody_and_does_not_come_again(inbox: Inbox):
+    theirs = envelope("aws.ec2", "EC2 Instance State-change Notification", {"instance-id": "i-" + "f" * 17})
+    other = envelope("my.app", "order placed", {"instance-id": INSTANCE})
+    inbox.send(json.dumps(theirs), json.dumps(other), '{"Event":"autoscaling:TEST_NOTIFICATION"}')
+    assert inbox.queue.poll(0).not_ours == 3
+    assert (inbox.woken, inbox.left()) == ([], 0)
+
+
+def test_poison_is_left_for_a_dead_letter_queue_logged_once_and_then_gone(
+    inbox: Inbox, caplog: pytest.LogCaptureFixture
+):
+    inbox.send("not json", json.dumps(OURS[0][1]))
+    with caplog.at_level(logging.WARNING):
+        for turn in range(READ_AT_MOST):
+            assert inbox.left() == (2 if turn == 0 else 1)
+            inbox.queue.poll(0)
+    assert inbox.left() == 0
+    assert len(inbox.woken) == 1
+    assert sum("is no event" in one.getMessage() for one in caplog.records) == 1
+
+
+def test_a_message_that_cannot_be_deleted_comes_again_and_does_no_harm(inbox: Inbox, wired: Wired):
+    inbox.send(json.dumps(OURS[0][1]))
+    wired.fault("unavailable", action="DeleteMessageBatch", times=3)
+    inbox.queue.poll(0)
+    assert inbox.left() == 1
+    inbox.queue.poll(0)
+    assert (len(inbox.woken), inbox.left()) == (2, 0)
+
+
+def test_a_thousand_mangled_messages_neither_stop_it_nor_wake_it_for_strangers(
+    inbox: Inbox, caplog: pytest.LogCaptureFixture
+):
+    luck = Random("poison")
+    taken = []
+    with caplog.at_level(logging.WARNING):
+        for number in range(1000):
+            message = {"MessageId": str(number), "Body": mangled(luck), "ReceiptHandle": "r"}
+            taken.append(inbox.queue._take(message))
+            inbox.queue._take(message)  # it comes again
+    verdicts = [verdict for verdict, _ in taken]
+    assert {one.split(" ", 1)[1] for one in inbox.woken} <= {BLOCK, INSTANCE}
+    assert all(done is (verdict != "unreadable") for verdict, done in taken)
+    assert len(caplog.records) == verdicts.count("unreadable") > 100
