@@ -7,6 +7,7 @@ cloud it brings. The tests speak to the cloud through the port alone.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -14,14 +15,18 @@ from typing import Protocol
 
 import pytest
 
+from tests.aws.wired import Wired, wired
 from tests.sim.account import OWNER, P5, START, ZONES, Account, tags
 from tidemill import catalog
-from tidemill.errors import Gone, NoCapacity
+from tidemill.errors import Gone, NoCapacity, Refused
 from tidemill.ports import Cloud
 from tidemill.sim.account import SimAccount
 from tidemill.sim.account_file import AccountFile, Story
+from tidemill.spec import names
 from tidemill.spec.scenario import OwnedReservation
 from tidemill.world import (
+    ExtensionQuery,
+    ExtensionState,
     Instance,
     InstanceState,
     LaunchIntent,
@@ -86,9 +91,33 @@ class AccountFileStage:
         return self._account.buy_elsewhere(owned, owner=OWNER)
 
 
-@pytest.fixture(params=["simulated", "simulated, in a file"])
-def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Stage:
-    return SimStage() if request.param == "simulated" else AccountFileStage(tmp_path)
+class WireStage:
+    """The same account behind AWS's own protocol, and the adapter and the native provisioner in front of it."""
+
+    def __init__(self, there: Wired) -> None:
+        self._there = there
+        self.cloud: Cloud = there.cloud
+
+    def now(self) -> datetime:
+        return self._there.now()
+
+    def let_pass(self, time: timedelta) -> None:
+        self._there.let_pass(time)
+
+    def active_block(self, count: int) -> str:
+        return self._there.account.block(count=count).id
+
+
+@pytest.fixture(params=["in process", "in a file", "on the wire"])
+def stage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    match request.param:
+        case "in process":
+            yield SimStage()
+        case "in a file":
+            yield AccountFileStage(tmp_path)
+        case _:
+            with wired(monkeypatch) as there:
+                yield WireStage(there)
 
 
 def query(stage: Stage, **given: object) -> OfferQuery:
@@ -194,3 +223,89 @@ def test_an_ended_block_is_still_listed(stage: Stage):
     block_id = stage.active_block(count=1)
     stage.let_pass(timedelta(days=2, hours=1))
     assert reservation(stage, block_id).state is ReservationState.EXPIRED
+
+
+@pytest.mark.requirement("CB-6")
+def test_an_extension_is_found_in_the_history_by_its_offer_and_moves_the_end_when_it_is_paid(stage: Stage):
+    block = reservation(stage, stage.active_block(count=2))
+    (offer,) = stage.cloud.search_extensions(ExtensionQuery(block.id, timedelta(days=1)))
+    assert (offer.reservation_id, offer.start, offer.end) == (
+        block.id,
+        block.end,
+        offer.start + timedelta(days=1),
+    )
+    bought = stage.cloud.purchase_extension(offer.id, block.id)
+    assert (bought.offer_id, bought.fee_usd, bought.end) == (offer.id, offer.fee_usd, offer.end)
+    waiting = reservation(stage, block.id)
+    assert (waiting.end, waiting.extension_pending_to) == (block.end, offer.end)
+    stage.let_pass(timedelta(minutes=10))
+    (told,) = [one for one in stage.cloud.extensions() if one.offer_id == offer.id]
+    assert (told.state, told.reservation_id) == (ExtensionState.PAYMENT_SUCCEEDED, block.id)
+    paid = reservation(stage, block.id)
+    assert (paid.end, paid.extension_pending_to) == (offer.end, None)
+
+
+@pytest.mark.requirement("CB-6")
+def test_a_second_extension_is_refused_while_one_waits_for_its_payment(stage: Stage):
+    block_id = stage.active_block(count=2)
+    query = ExtensionQuery(block_id, timedelta(days=1))
+    (offer,) = stage.cloud.search_extensions(query)
+    stage.cloud.purchase_extension(offer.id, block_id)
+    stage.let_pass(timedelta(seconds=30))
+    with pytest.raises(Refused, match="pending"):
+        stage.cloud.search_extensions(query)
+
+
+def test_an_extension_nobody_offered_cannot_be_bought(stage: Stage):
+    block_id = stage.active_block(count=2)
+    with pytest.raises(NoCapacity):
+        stage.cloud.purchase_extension("cbe-00000000000000000", block_id)
+
+
+@pytest.mark.requirement("CB-17")
+def test_tags_are_set_and_can_be_set_again_and_a_reservation_that_is_not_there_is_gone(stage: Stage):
+    block_id = stage.active_block(count=1)
+    for pool in ("train", "serve", "serve"):
+        stage.cloud.tag_reservation(block_id, ((names.TAG_POOL, pool),))
+    found = reservation(stage, block_id)
+    assert (found.owner, found.pool) == (OWNER, "serve")
+    with pytest.raises(Gone):
+        stage.cloud.tag_reservation("cr-00000000000000000", ((names.TAG_POOL, "train"),))
+
+
+def test_a_block_that_has_not_begun_gives_nothing(stage: Stage):
+    offer = stage.cloud.search_offers(query(stage))[0]
+    (bought,) = stage.cloud.purchase(offer.id, tags(intent="p-1"))
+    stage.let_pass(timedelta(minutes=10))
+    seen = reservation(stage, bought.id)
+    assert (seen.state, seen.count, seen.available) == (ReservationState.SCHEDULED, 2, 0)
+    intent = LaunchIntent("l-1", "train", bought.source, P5, offer.zone, 1, "native", stage.now())
+    with pytest.raises(NoCapacity):
+        stage.cloud.launch(intent, tags(intent="l-1"))
+
+
+def test_spot_comes_from_no_reservation_either(stage: Stage):
+    _, ids = launch(stage, Source(SourceKind.SPOT))
+    stage.let_pass(LAG)
+    assert instance(stage, ids[0]).source == Source(SourceKind.SPOT)
+
+
+def test_what_did_not_change_is_the_same_object_at_the_next_look(stage: Stage):
+    source = Source(SourceKind.BLOCK, stage.active_block(count=2))
+    launch(stage, source, count=2)
+    stage.let_pass(timedelta(minutes=5))
+    assert stage.cloud.instances() is stage.cloud.instances()
+    assert stage.cloud.reservations() is stage.cloud.reservations()
+
+
+def test_whoever_calls_is_named_by_aws(stage: Stage):
+    assert re.match(r"arn:aws:(sts|iam)::\d{12}:", stage.cloud.identity())
+
+
+def test_whoever_buys_twice_has_bought_twice(stage: Stage):
+    offer = stage.cloud.search_offers(query(stage, count=1))[0]
+    first = stage.cloud.purchase(offer.id, tags(intent="p-1"))
+    again = stage.cloud.search_offers(query(stage, count=1))
+    same = [one for one in again if (one.zone, one.start, one.end) == (offer.zone, offer.start, offer.end)]
+    second = stage.cloud.purchase(same[0].id, tags(intent="p-1"))
+    assert {one.id for one in first}.isdisjoint(one.id for one in second)

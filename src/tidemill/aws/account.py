@@ -41,6 +41,8 @@ _MOST_VALUES = 200
 _PLATFORM = "Linux/UNIX"
 # One look at everything takes a few seconds; what is older belongs to another look.
 _ONE_LOOK = timedelta(seconds=30)
+# For so long an extension bought here counts, though the history does not show it: a second one must not be tried.
+_HISTORY_LAG = timedelta(minutes=10)
 _MOST_OFFERS = 6
 _FEES_REMEMBERED = 1000
 
@@ -56,6 +58,7 @@ class AwsAccount:
         self._seen: tuple[Reservation, ...] | None = None
         self._accounts: dict[str, str] = {}  # reservation -> the account it belongs to
         self._fees: dict[str, tuple[int, int]] = {}  # offer -> its fee, and how many blocks it makes
+        self._just_bought: dict[str, Extension] = {}  # extensions the history may not show yet
         self._who = ""
 
     # --- reading --------------------------------------------------------------------------------------
@@ -156,6 +159,7 @@ class AwsAccount:
             raise OutcomeUnknown(
                 "PurchaseCapacityBlockExtension: it was bought, and the answer makes no sense"
             )
+        self._just_bought[offer_id] = mine[-1]
         return mine[-1]
 
     def tag_reservation(self, reservation_id: str, tags: Pairs) -> None:
@@ -180,7 +184,12 @@ class AwsAccount:
         records = self._pages(
             "DescribeCapacityBlockExtensionHistory", "CapacityBlockExtensions", MaxResults=PAGE
         )
-        return tuple(self._reader.each("extension", records, extension))
+        found = self._reader.each("extension", records, extension)
+        listed, since = {one.offer_id for one in found}, self._clock.now() - _HISTORY_LAG
+        self._just_bought = {
+            id_: one for id_, one in self._just_bought.items() if id_ not in listed and one.asked_at > since
+        }
+        return (*found, *self._just_bought.values())
 
     def _priced(self, record: Mapping[str, Any]) -> Offer:
         found = offer(record)
