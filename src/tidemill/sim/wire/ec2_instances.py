@@ -63,6 +63,26 @@ def terminate(asked: Asked) -> Result:
     return {"TerminatingInstances": changes}
 
 
+@operation("ec2", "DescribeInstanceAttribute")
+def attribute(asked: Asked) -> Result:
+    wire, wanted = asked.wire, asked.need("Attribute")
+    (life,) = _named(wire, [asked.need("InstanceId")])
+    record = wire.launch_of(life)
+    told: dict[str, Any] = {
+        "userData": ("UserData", {"Value": record.user_data} if record.user_data else {}),
+        "instanceType": ("InstanceType", {"Value": life.now.instance_type}),
+        "disableApiTermination": ("DisableApiTermination", {"Value": False}),
+        "groupSet": ("Groups", [{"GroupId": id_} for id_ in record.security_groups]),
+    }
+    if wanted not in told:
+        raise AwsError(
+            "UnsupportedOperation", f"the simulated AWS knows no attribute '{wanted}' of an instance"
+        )
+    asked.stop_if_dry()
+    name, value = told[wanted]
+    return {"InstanceId": life.now.id, name: value}
+
+
 @operation("ec2", "StopInstances", "StartInstances", "RebootInstances")
 def refuse(asked: Asked) -> Result:
     _named(asked.wire, asked.need("InstanceIds"))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tidemill.sim.cloud import SimCloud
@@ -15,6 +16,7 @@ from tidemill.sim.wire import ec2_instances as ec2_instances
 from tidemill.sim.wire import ec2_launches as ec2_launches
 from tidemill.sim.wire import ec2_reservations as ec2_reservations
 from tidemill.sim.wire import ec2_tags as ec2_tags
+from tidemill.sim.wire import ssm as ssm
 from tidemill.sim.wire import sts as sts
 from tidemill.sim.wire.clock import WireClock
 from tidemill.sim.wire.front import Front
@@ -32,12 +34,26 @@ def wire(body: SimCloud, clock: WireClock, region: str) -> Wire:
     from moto.core.model_instances import reset_model_data
     from moto.moto_api._internal import mock_random
 
-    BackendDict.reset()
-    reset_model_data()
-    mock_random.seed(body.seed)
     account = body.identity().split(":")[4]
-    network = lay_out(get_backend("ec2")[account][region], body.zones)
+    with _no_stock_images():
+        BackendDict.reset()
+        reset_model_data()
+        mock_random.seed(body.seed)
+        network = lay_out(get_backend("ec2")[account][region], body.zones)
     return Wire(body, clock, account, region, network)
+
+
+@contextmanager
+def _no_stock_images() -> Iterator[None]:
+    """moto would bring 1,300 old images, which take longer than everything else and are nobody's here."""
+    from moto import settings
+
+    usual = settings.ec2_load_default_amis
+    settings.ec2_load_default_amis = lambda: False
+    try:
+        yield
+    finally:
+        settings.ec2_load_default_amis = usual
 
 
 def moto_app() -> Any:

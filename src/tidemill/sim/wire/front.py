@@ -30,7 +30,7 @@ _WAITING = {("sqs", "ReceiveMessage")}
 
 
 class Front:
-    def __init__(self, wire: Wire, theirs: App) -> None:
+    def __init__(self, wire: Wire, theirs: Any) -> None:
         self._wire, self._theirs = wire, theirs
 
     def answer(self, environ: dict[str, Any]) -> Reply:
@@ -106,7 +106,7 @@ class Front:
             said["status"], said["headers"] = int(status.split(" ", 1)[0]), headers
 
         try:
-            body = b"".join(self._theirs(environ, start_response))
+            body = b"".join(self._app(target, environ)(environ, start_response))
         except NotImplementedError:
             raise unknown_operation(*_named(target)) from None
         if body[:15].lower().startswith((b"<!doctype html", b"<html")):
@@ -114,6 +114,13 @@ class Front:
         skipped = ("content-length", "connection", "date", "server")
         headers = {name: value for name, value in said["headers"] if name.lower() not in skipped}
         return said["status"], headers, body
+
+    def _app(self, target: Target | None, environ: dict[str, Any]) -> App:
+        """moto's application for a service; of a service it has never heard of it does not even say so."""
+        try:
+            return self._theirs.get_application(environ)  # type: ignore[no-any-return]
+        except (AttributeError, KeyError, ImportError):
+            raise unknown_operation(*_named(target)) from None
 
 
 def _named(target: Target | None) -> tuple[str, str]:

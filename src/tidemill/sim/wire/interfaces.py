@@ -26,9 +26,10 @@ _NEEDED: dict[str, tuple[str, ...]] = {
     "moto.core.base_backend": ("BackendDict.reset",),
     "moto.core.model_instances": ("reset_model_data",),
     "moto.backends": ("get_backend",),
+    "moto.settings": ("ec2_load_default_amis",),
     "moto.moto_api._internal": ("mock_random",),
     "moto.moto_server.werkzeug_app": (
-        "DomainDispatcherApplication",
+        "DomainDispatcherApplication.get_application",
         "MotoRequestHandler",
         "create_backend_app",
     ),

@@ -1,0 +1,252 @@
+"""The server: its clock, its end, what it does not know, and what it needs."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+import time
+import urllib.request
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
+
+from tests.sim.account import START, Account
+from tests.wire.stand import Stand
+from tests.wire.test_blocks import code
+from tidemill.errors import SpecError
+from tidemill.sim.cloud import SIM_ENGINE
+from tidemill.sim.timeline import Timeline
+from tidemill.sim.wire import WireServer, interfaces
+from tidemill.sim.wire.clock import WireClock
+
+# --- what it does not know ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("service", "operation", "given"),
+    [
+        ("ec2", "describe_placement_groups", {}),
+        ("ec2", "describe_reserved_instances_listings", {}),
+        (
+            "ec2",
+            "create_capacity_reservation_fleet",
+            {"InstanceTypeSpecifications": [], "TotalTargetCapacity": 1},
+        ),
+        ("autoscaling", "describe_traffic_sources", {"AutoScalingGroupName": "a"}),
+        ("autoscaling", "start_instance_refresh", {"AutoScalingGroupName": "a"}),
+        ("eks", "describe_update", {"name": "a", "updateId": "b"}),
+        ("eks", "list_insights", {"clusterName": "a"}),
+        ("sqs", "start_message_move_task", {"SourceArn": "arn:aws:sqs:us-east-1:123456789012:q"}),
+        ("health", "describe_events", {}),
+        ("pricing", "describe_services", {}),
+    ],
+)
+def test_what_is_not_simulated_is_an_aws_error_that_says_so(
+    stand: Stand, service: str, operation: str, given: dict[str, Any]
+):
+    call = getattr(stand.client(service), operation)
+    try:
+        call(**given)
+    except ClientError as error:
+        refused, status = error.response["Error"], error.response["ResponseMetadata"]["HTTPStatusCode"]
+        assert refused["Code"]
+        assert "html" not in refused["Message"].lower()
+        if status >= 500:
+            assert (refused["Code"], status) == ("NotImplemented", 501)
+            assert service in refused["Message"]
+
+
+def test_nobody_is_answered_in_html(stand: Stand):
+    for path in ("/", "/nowhere/at/all", "/tidemill/nowhere"):
+        connection = http.client.HTTPConnection(stand.url.removeprefix("http://"))
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        assert b"<html" not in answer.read().lower()
+        connection.close()
+
+
+def test_a_call_to_another_region_says_where_the_account_is(stand: Stand):
+    with pytest.raises(ClientError, match="is in us-east-1, not in eu-west-1") as raised:
+        stand.client("ec2", region_name="eu-west-1").describe_capacity_reservations()
+    assert code(raised) == ("OptInRequired", 403)
+
+
+def test_what_moto_keeps_works_beside_it(stand: Stand):
+    sqs = stand.client("sqs")
+    queue = sqs.create_queue(QueueName="q")["QueueUrl"]
+    sqs.send_message(QueueUrl=queue, MessageBody="hello")
+    (message,) = sqs.receive_message(QueueUrl=queue)["Messages"]
+    assert message["Body"] == "hello"
+    assert stand.client("sts").get_caller_identity()["Arn"] == SIM_ENGINE
+
+
+def test_a_long_poll_holds_nobody_up(stand: Stand):
+    sqs = stand.client("sqs")
+    queue = sqs.create_queue(QueueName="q")["QueueUrl"]
+    heard: list[Any] = []
+    waiting = threading.Thread(
+        target=lambda: heard.append(sqs.receive_message(QueueUrl=queue, WaitTimeSeconds=10))
+    )
+    waiting.start()
+    time.sleep(0.2)
+    began = time.monotonic()
+    assert stand.reservations() == []
+    assert time.monotonic() - began < 5
+    sqs.send_message(QueueUrl=queue, MessageBody="go on")
+    waiting.join()
+    assert heard[0]["Messages"]
+
+
+# --- time ---------------------------------------------------------------------------------------------
+
+
+def test_time_is_read_and_moved_by_the_admin_endpoint(stand: Stand):
+    clock = stand.admin("clock")
+    assert clock == {"now": "2026-11-16T11:30:00Z", "speed": 0.0, "nextAt": None}
+    assert stand.admin("advance", {"by": "90m"})["now"] == "2026-11-16T13:00:00Z"
+    assert stand.admin("advance", {"to": "2026-11-17T00:00:00Z"})["now"] == "2026-11-17T00:00:00Z"
+    assert stand.admin("advance", {"to": "2026-11-16T00:00:00Z"})["now"] == "2026-11-17T00:00:00Z"
+    for wrong in ({}, {"by": "soon"}, {"to": "1m", "by": "1m"}, {"to": "yesterday"}):
+        assert stand.admin("advance", wrong)["error"]
+    assert stand.admin("speed", {"speed": -1})["error"]
+    assert stand.admin("nowhere")["error"]
+
+
+def test_the_journal_and_the_account_are_told(stand: Stand):
+    stand.block(name="a")
+    assert [line["kind"] for line in stand.admin("journal")] == ["block-active"]
+    about = stand.admin("")
+    assert (about["account"], about["region"]) == ("123456789012", "us-east-1")
+    assert set(about["subnets"]) == {"us-east-1a", "us-east-1b", "us-east-1c"}
+    assert "ec2:PurchaseCapacityBlock" in about["operations"]
+
+
+def test_a_browser_cannot_be_made_to_post_here(stand: Stand):
+    request = urllib.request.Request(
+        f"{stand.url}/tidemill/advance", b'{"by": "1d"}', {"Content-Type": "text/plain"}
+    )
+    with pytest.raises(urllib.request.HTTPError) as raised:
+        urllib.request.urlopen(request)
+    raised.value.close()
+    assert stand.admin("clock")["now"] == "2026-11-16T11:30:00Z"
+
+
+class Wall:
+    def __init__(self) -> None:
+        self.at_s = 0.0
+
+    def __call__(self) -> float:
+        return self.at_s
+
+
+def test_at_speed_n_time_runs_n_times_as_fast_as_the_wall():
+    wall, timeline = Wall(), Timeline(START)
+    clock = WireClock(timeline, speed=60, wall_s=wall)
+    happened = []
+    timeline.after(timedelta(minutes=5), lambda: happened.append(timeline.now()))
+    wall.at_s = 4.99
+    assert clock.now() == START + timedelta(seconds=299)
+    assert not happened
+    wall.at_s = 5
+    assert clock.now() == START + timedelta(minutes=5)
+    assert happened == [START + timedelta(minutes=5)]
+    clock.advance(by=timedelta(hours=1))  # a jump, and it runs on from there
+    wall.at_s = 6
+    assert clock.now() == START + timedelta(hours=1, minutes=6)
+    clock.set_speed(0)
+    wall.at_s = 600
+    assert clock.now() == START + timedelta(hours=1, minutes=6)
+
+
+def test_things_happen_at_speed_though_nobody_asks():
+    stand = Stand(speed=3600)
+    try:
+        stand.block(start="1d")
+        deadline = time.monotonic() + 20
+        stand.admin("speed", {"speed": 200_000})
+        while not stand.account.told("block-active"):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    finally:
+        stand.stop()
+
+
+def test_a_step_of_time_never_falls_into_a_request(stand: Stand):
+    with stand.server.turn():
+        before = stand.account.now
+        advancing = threading.Thread(target=lambda: stand.wait("1h"))
+        advancing.start()
+        time.sleep(0.1)
+        assert stand.account.now == before
+    advancing.join()
+    assert stand.account.now == before + timedelta(hours=1)
+
+
+# --- beginning and end --------------------------------------------------------------------------------
+
+
+def test_servers_follow_each_other_and_leave_nothing_behind():
+    subnets = set()
+    for _ in range(3):
+        account = Account()
+        with WireServer(account.cloud, account.timeline) as server:
+            stand = object.__new__(Stand)
+            stand.account, stand.server, stand.url, stand._clients = account, server, server.endpoint, {}
+            stand.client("sqs").create_queue(QueueName="q")
+            assert stand.reservations() == []
+            stand.block(name="a")
+            assert len(stand.reservations()) == 1
+            assert not stand.ec2.describe_launch_templates()["LaunchTemplates"]
+            stand.ec2.create_launch_template(
+                LaunchTemplateName="t", LaunchTemplateData={"InstanceType": "g6.xlarge"}
+            )
+            subnets.add(tuple(one.id for one in stand.network.subnets))
+            ec2 = stand.ec2
+        with pytest.raises(EndpointConnectionError):
+            ec2.describe_instances()
+        ec2.close()
+    assert len(subnets) == 1  # the same account has the same ids
+    assert not [one.name for one in threading.enumerate() if one.name.startswith("tidemill-wire")]
+
+
+def test_one_runs_at_a_time(stand: Stand):
+    other = Account()
+    with pytest.raises(SpecError, match="already runs"):
+        WireServer(other.cloud, other.timeline).start()
+
+
+def test_a_port_that_is_taken_is_said_and_can_be_tried_again(stand: Stand):
+    port = int(stand.url.rsplit(":", 1)[1])
+    holder = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
+    try:
+        stand.stop()
+        account = Account()
+        with pytest.raises(SpecError, match="cannot listen on 127"):
+            WireServer(account.cloud, account.timeline, port=holder.server_port).start()
+        with WireServer(account.cloud, account.timeline, port=port) as server:
+            assert server.endpoint == f"http://127.0.0.1:{port}"
+    finally:
+        holder.server_close()
+
+
+def test_what_moto_lacks_is_named_before_anything_starts(monkeypatch: pytest.MonkeyPatch):
+    import moto.core.parse
+
+    monkeypatch.delattr(moto.core.parse, "PROTOCOL_PARSERS")
+    with pytest.raises(SpecError, match=r"lacks moto.core.parse.PROTOCOL_PARSERS; install it afresh"):
+        interfaces.check()
+
+
+def test_another_version_of_moto_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(interfaces, "MOTO", "5.0.0")
+    with pytest.raises(SpecError, match=r"needs moto 5\.0\.0, and 5\.2\.5 is installed"):
+        interfaces.check()
+
+
+def test_a_zone_the_region_does_not_have_is_said():
+    account = Account()
+    account.cloud.zones = ("us-east-1q",)
+    with pytest.raises(SpecError, match="us-east-1 has no zone us-east-1q"):
+        WireServer(account.cloud, account.timeline).start()
