@@ -1,0 +1,253 @@
+"""The account through boto3, on the wire: what the contract does not tell of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from tests.aws.wired import Wired
+from tests.sim.account import GB200, ON_DEMAND, OWNER, P5, SPOT, ZONES, tags
+from tidemill.errors import NoCapacity, OutcomeUnknown, Refused, Retryable, Throttled
+from tidemill.spec import names
+from tidemill.world import ExtensionQuery, InstanceState, ReservationState
+
+MINUTE = timedelta(minutes=1)
+
+
+def look(wired: Wired) -> tuple[int, int]:
+    """As the engine looks at everything in a tick: how many instances it saw, and how many calls it took."""
+    before = wired.aws.buckets.calls.total()
+    _, found, _ = wired.cloud.reservations(), wired.cloud.instances(), wired.cloud.extensions()
+    return len(found), wired.aws.buckets.calls.total() - before
+
+
+def struck(wired: Wired, times: int) -> int:
+    """How often a fault that was armed for so many calls has struck: how many calls arrived."""
+    return times - sum(one.left or 0 for one in wired.server.wire.faults._armed)
+
+
+# --- few calls ----------------------------------------------------------------------------------------
+
+
+def test_a_look_at_two_thousand_instances_takes_at_most_a_dozen_calls(wired: Wired):
+    for name in "abcdefghij":
+        block = wired.account.block(name=name, count=50)
+        wired.account.launch(block.source, count=50)
+    wired.account.launch(ON_DEMAND, count=1400)
+    wired.account.launch(SPOT, count=100)
+    wired.let_pass(5 * MINUTE)
+    found, calls = look(wired)
+    assert found == 2000
+    assert calls <= 12, wired.aws.buckets.calls
+
+
+def test_whoever_asks_again_before_money_leaves_gets_a_fresh_answer(wired: Wired):
+    look(wired)
+    block = wired.account.block()
+    assert [one.id for one in wired.cloud.reservations()] == [block.id]
+    wired.account.cloud.extend(block.id, timedelta(days=1), settles_after=10 * MINUTE)
+    wired.let_pass(2 * MINUTE)
+    assert wired.cloud.reservations()[0].extension_pending_to is not None
+    (first,) = wired.cloud.extensions()
+    wired.let_pass(15 * MINUTE)
+    (second,) = wired.cloud.extensions()
+    assert first.state is not second.state
+
+
+# --- what there is ------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("CB-17")
+def test_strangers_on_our_reservations_are_listed_and_those_elsewhere_are_not(wired: Wired):
+    block = wired.account.block(count=4)
+    (stranger,) = wired.account.cloud.add_foreign_instance(block.id)
+    wired.account.cloud.launch(wired.account.intent(ON_DEMAND), ((names.TAG_OWNER, "somebody-else"),))
+    (ours,) = wired.account.launch(block.source)
+    wired.let_pass(2 * MINUTE)
+    wired.cloud.reservations()
+    found = {one.id: one for one in wired.cloud.instances()}
+    assert set(found) == {ours, stranger}
+    assert (found[ours].owner, found[stranger].owner) == (OWNER, "")
+    assert found[stranger].source == block.source
+
+
+@pytest.mark.requirement("PE-17")
+def test_retirements_and_spot_interruptions_are_ends(wired: Wired):
+    (kept,) = wired.account.launch(ON_DEMAND)
+    (spot,) = wired.account.launch(SPOT)
+    wired.let_pass(2 * MINUTE)
+    wired.account.cloud.retire(kept)
+    wired.account.cloud.interrupt_spot(spot)
+    found = {one.id: one for one in wired.cloud.instances()}
+    assert found[kept].ends_at == wired.now() + timedelta(hours=24)
+    assert found[kept].ends_why == "scheduled retirement"
+    assert found[spot].ends_at == wired.now() + 2 * MINUTE
+    assert found[spot].ends_why == "spot interruption"
+
+
+def test_terminated_instances_stay_listed_for_a_while(wired: Wired):
+    (id_,) = wired.account.launch(ON_DEMAND)
+    wired.let_pass(2 * MINUTE)
+    wired.cloud.terminate(id_)
+    wired.let_pass(10 * MINUTE)
+    assert [(one.id, one.state) for one in wired.cloud.instances()] == [(id_, InstanceState.TERMINATED)]
+    wired.let_pass(timedelta(hours=2))
+    assert wired.cloud.instances() == ()
+
+
+# --- buying -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("CB-3")
+def test_a_block_carries_every_tag_and_what_it_cost(wired: Wired):
+    offer = wired.cloud.search_offers(wired.account.query())[0]
+    more = (*tags(intent="p-1"), ("cost-centre", "ml"))
+    (bought,) = wired.cloud.purchase(offer.id, more)
+    wired.let_pass(10 * MINUTE)
+    (seen,) = wired.cloud.reservations()
+    assert dict(seen.tags) | dict(more) == dict(seen.tags)
+    assert (bought.fee_usd, seen.fee_usd) == (offer.fee_usd, offer.fee_usd)
+
+
+@pytest.mark.requirement("CB-15")
+def test_one_purchase_of_ultraservers_gives_several_blocks_with_their_shares_of_the_fee(wired: Wired):
+    offer = wired.cloud.search_offers(wired.account.query(instance_type=GB200, count=18 * 2))[0]
+    assert (offer.ultraserver, offer.count) == (True, 36)
+    bought = wired.cloud.purchase(offer.id, tags(intent="p-1"))
+    assert len({one.id for one in bought}) == 2
+    wired.let_pass(10 * MINUTE)
+    seen = wired.cloud.reservations()
+    assert {one.id for one in seen} == {one.id for one in bought}
+    assert all((one.ultraserver, one.count, one.intent_id) == (True, 18, "p-1") for one in seen)
+    assert offer.fee_usd <= sum(one.fee_usd for one in seen) <= offer.fee_usd + 1
+
+
+@pytest.mark.requirement("CB-4")
+@pytest.mark.parametrize("fault", ["lost-answer", "lost-request", "internal-error", "unavailable"])
+def test_a_purchase_that_is_not_answered_is_unknown_and_is_called_exactly_once(wired: Wired, fault: str):
+    offer = wired.cloud.search_offers(wired.account.query())[0]
+    wired.fault(fault, action="PurchaseCapacityBlock", times=9)
+    with pytest.raises(OutcomeUnknown):
+        wired.cloud.purchase(offer.id, tags(intent="p-1"))
+    assert struck(wired, 9) == 1
+    arrived = 1 if fault == "lost-answer" else 0
+    assert len(wired.account.cloud.purchases) == arrived
+    wired.fault("clear")
+    wired.let_pass(10 * MINUTE)
+    assert len([one for one in wired.cloud.reservations() if one.intent_id == "p-1"]) == arrived
+
+
+@pytest.mark.requirement("CB-4")
+@pytest.mark.parametrize("fault", ["lost-answer", "internal-error"])
+def test_an_extension_that_is_not_answered_is_unknown_and_is_called_exactly_once(wired: Wired, fault: str):
+    block = wired.account.block()
+    (offer,) = wired.cloud.search_extensions(ExtensionQuery(block.id, timedelta(days=1)))
+    wired.fault(fault, action="PurchaseCapacityBlockExtension", times=9)
+    with pytest.raises(OutcomeUnknown):
+        wired.cloud.purchase_extension(offer.id, block.id)
+    assert struck(wired, 9) == 1
+    assert len(wired.account.cloud.bought_extensions) == (1 if fault == "lost-answer" else 0)
+
+
+@pytest.mark.requirement("CB-4")
+def test_a_purchase_that_is_throttled_was_certainly_not_made_and_is_not_tried_again(wired: Wired):
+    offer = wired.cloud.search_offers(wired.account.query())[0]
+    wired.fault("throttle", action="PurchaseCapacityBlock", times=9)
+    with pytest.raises(Throttled):
+        wired.cloud.purchase(offer.id, tags(intent="p-1"))
+    assert struck(wired, 9) == 1
+    assert wired.account.cloud.purchases == []
+
+
+@pytest.mark.requirement("CB-5")
+def test_a_payment_that_fails_shows_as_such(wired: Wired):
+    offer = wired.cloud.search_offers(wired.account.query(earliest_start=wired.now() + timedelta(days=1)))[0]
+    wired.fault("payment-fails")
+    wired.cloud.purchase(offer.id, tags(intent="p-1"))
+    wired.let_pass(timedelta(hours=13))
+    assert wired.cloud.reservations()[0].state is ReservationState.PAYMENT_FAILED
+
+
+def test_an_offer_that_is_gone_is_no_capacity(wired: Wired):
+    offer = wired.cloud.search_offers(wired.account.query())[0]
+    wired.let_pass(timedelta(days=3))
+    with pytest.raises(NoCapacity):
+        wired.cloud.purchase(offer.id, tags(intent="p-1"))
+
+
+def test_offers_of_other_zones_are_left_out(wired: Wired):
+    found = wired.cloud.search_offers(wired.account.query(zones=(ZONES[1],)))
+    assert {one.zone for one in found} == {ZONES[1]}
+
+
+def test_what_a_block_cannot_be_extended_by_is_refused_with_ec2s_words(wired: Wired):
+    block = wired.account.block()
+    wired.let_pass(timedelta(days=1, hours=23, minutes=30))
+    with pytest.raises(Refused, match="1 hour before its end"):
+        wired.cloud.search_extensions(ExtensionQuery(block.id, timedelta(days=1)))
+
+
+# --- trouble ------------------------------------------------------------------------------------------
+
+
+def test_a_read_that_fails_once_is_tried_again_by_itself(wired: Wired):
+    wired.account.block()
+    wired.fault("unavailable", action="DescribeCapacityReservations", times=1)
+    assert len(wired.cloud.reservations()) == 1
+
+
+def test_a_read_that_keeps_failing_is_retryable_and_throttling_is_said(wired: Wired):
+    wired.fault("unavailable", action="DescribeCapacityReservations", times=9)
+    with pytest.raises(Retryable):
+        wired.cloud.reservations()
+    wired.fault("clear")
+    wired.fault("throttle", times=9)
+    with pytest.raises(Throttled):
+        wired.cloud.extensions()
+
+
+@pytest.mark.requirement("CB-17")
+def test_what_another_account_shares_is_not_ours_to_tag(wired: Wired):
+    block = wired.account.block()
+    wired.cloud.reservations()
+    wired.direct._accounts[block.id] = "999999999999"
+    with pytest.raises(Refused, match="belongs to account 999999999999"):
+        wired.cloud.tag_reservation(block.id, ((names.TAG_POOL, "train"),))
+    assert wired.aws.buckets.calls["CreateTags"] == 0
+
+
+def test_a_launch_whose_answer_is_lost_is_found_by_repeating_it(wired: Wired):
+    block = wired.account.block(count=4)
+    intent = wired.account.intent(block.source, count=2)
+    wired.fault("lost-answer", action="RunInstances", times=3)
+    with pytest.raises(OutcomeUnknown):
+        wired.cloud.launch(intent, tags(intent=intent.id))
+    ids = wired.cloud.launch(intent, tags(intent=intent.id))
+    assert len(ids) == 2
+    assert len(wired.account.cloud.lives) == 2
+
+
+def test_a_launch_is_repeated_although_its_template_changed_meanwhile(wired: Wired):
+    block = wired.account.block(count=4)
+    intent = wired.account.intent(block.source, count=2)
+    ids = wired.cloud.launch(intent, tags(intent=intent.id))
+    wired.account.cloud.extend(block.id, timedelta(days=1))
+    wired.let_pass(20 * MINUTE)
+    wired.cloud.reservations()  # its deadline is another now, and so is what its nodes are told at boot
+    assert wired.cloud.launch(intent, tags(intent=intent.id)) == ids
+    assert len(wired.account.cloud.lives) == 2
+
+
+def test_a_pool_that_is_gone_or_a_zone_without_subnets_gives_nothing(wired: Wired):
+    block = wired.account.block()
+    for intent in (
+        wired.account.intent(block.source, pool="gone"),
+        wired.account.intent(ON_DEMAND, zone="us-east-1f"),
+        replace(wired.account.intent(block.source), provisioner="somehow"),
+    ):
+        with pytest.raises(NoCapacity):
+            wired.cloud.launch(intent, tags(intent=intent.id))
+    assert wired.account.cloud.lives == {}
+    assert P5 in wired.spec.catalog.types
