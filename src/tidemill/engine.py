@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -58,6 +58,7 @@ class Tick:
     plan: Plan
     outcomes: tuple[Outcome, ...]
     wake_at: datetime
+    kept: tuple[Warning, ...] = ()  # what the keeper says; no part of the plan, which the world alone decides
 
 
 class Engine:
@@ -107,14 +108,13 @@ class Engine:
         self._last_world, self._last_plan = world, plan
         # 3 act: one outcome per action
         outcomes = self._actor.carry_out(plan)
-        if self._keeper is not None:
-            plan = replace(plan, warnings=(*plan.warnings, *self._keeper.keep(world)))
+        kept = () if self._keeper is None else self._keeper.keep(world)
         # 4 report: what was done and what went wrong
         for outcome in outcomes:
             if outcome.error:
                 log.info("%s: %s (%s)", type(outcome.action).__name__, outcome.error, outcome.detail)
         # 5 sleep: until something could be decided differently
-        return Tick(world, plan, outcomes, self._next(world.now, plan, outcomes))
+        return Tick(world, plan, outcomes, self._next(world.now, plan, outcomes), kept)
 
     def _is_unchanged(self, world: World) -> bool:
         """Nothing moved since a plan without actions, and it is not yet when it said things could differ.

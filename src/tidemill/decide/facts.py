@@ -211,6 +211,8 @@ def _drift(node: Node, template: PoolTemplate | None) -> str | None:
     pool = template.pool
     if instance.instance_type not in template.kinds:
         return f"pool {pool.name} no longer allows {instance.instance_type}"
+    if instance.provisioner == Provisioner.MANAGED:
+        return None  # a node group takes a new template only while it is empty: another of its nodes is no newer (MG-4)
     labels = dict(kube.labels)
     for key, value in pool.spec.labels.items():
         if labels.get(key) != value:

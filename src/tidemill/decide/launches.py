@@ -52,7 +52,8 @@ def follow_launches(draft: Draft) -> InFlight:
         elif intent.state is LaunchState.LAUNCHED:
             _follow_launched(draft, intent, ids, in_flight)
         elif intent.state is LaunchState.ASKED:
-            _follow_asked(draft, intent, by_intent.get(intent.id, 0), in_flight)
+            if _follow_asked(draft, intent, by_intent.get(intent.id, 0), in_flight):
+                failures.setdefault((intent.source, intent.instance_type, intent.zone), []).append(draft.now)
         elif intent.state is LaunchState.WRITTEN:
             _follow_written(draft, intent, by_intent.get(intent.id, 0), in_flight)
     for spot, times in failures.items():
@@ -74,18 +75,20 @@ def _follow_launched(draft: Draft, intent: LaunchIntent, ids: set[str], in_fligh
         in_flight.unseen.append((intent, unseen))
 
 
-def _follow_asked(draft: Draft, intent: LaunchIntent, seen: int, in_flight: InFlight) -> None:
-    """A group keeps trying by itself. What it has not made in time is given up, which counts as a source that failed:
-    the provisioner then takes the rest of the wish back from the group."""
+def _follow_asked(draft: Draft, intent: LaunchIntent, seen: int, in_flight: InFlight) -> bool:
+    """A group keeps trying by itself. What it has not made in time is given up, which counts as a source that failed
+    (True): the provisioner then takes the rest of the wish back from the group."""
     due = (intent.state_at or intent.written_at) + REQUESTED_LIMIT
     if seen >= intent.count:
         draft.do(SettleLaunch(intent.id, "all its instances are seen"))
     elif draft.now >= due:
         late = f"its group made {seen} of {intent.count} in time"
         draft.do(SettleLaunch(intent.id, late, failure="" if seen else "no-capacity"))
+        return not seen
     else:
         draft.wake(due)
         in_flight.unseen.append((intent, intent.count - seen))
+    return False
 
 
 def _follow_written(draft: Draft, intent: LaunchIntent, seen: int, in_flight: InFlight) -> None:

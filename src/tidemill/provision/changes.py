@@ -209,8 +209,9 @@ def _node_group(own: Wanted, there: There, listed: list[Change], waiting: list[t
     words = " and ".join(differs)
     if node_group.status not in managed.CHANGEABLE:
         waiting.append((about, f"{words} changed; it waits until EKS is done: {node_group.status}"))
-    elif "its template" in differs and node_group.desired and own.over_at is not None:
-        waiting.append((about, f"{words} changed; on a block that waits until it is empty (MG-4)"))
+    elif "its template" in differs and node_group.desired:
+        # On a block EKS refuses; elsewhere it would replace the nodes itself, and ask nobody what runs there.
+        waiting.append((about, f"{words} changed; that waits until it is empty: scale it to 0 (MG-4)"))
     else:
         listed.append(PutGroup(own, "change", f"{words} changed"))
 

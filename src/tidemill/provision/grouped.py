@@ -32,7 +32,7 @@ class Grouped:
     ) -> None:
         self._spec, self._machines, self._clock = spec, machines, clock
         self._sight, self._launches, self._makings = sight, launches, makings
-        self._sizes: dict[str, int] = {}  # what this process set last, by group
+        self._sizes: dict[str, int] = {}  # what this process set last, by name of the group or node group
 
     # --- the port's verbs ---------------------------------------------------------------------------
 
@@ -57,7 +57,7 @@ class Grouped:
                 self._machines.release(group.shape.name, group.shape.hook.name, instance_id)
             elif member.stays:
                 self._machines.terminate_in_group(instance_id)
-                self._sizes[group.shape.name] = max(group.minimum, group.desired - 1)
+                self._sizes[group.node_group or group.shape.name] = max(group.minimum, group.desired - 1)
         finally:
             self._sight.look_again()
         return True
@@ -76,6 +76,8 @@ class Grouped:
         raise NoCapacity(f"{place.source.id} is not listed")
 
     def put(self, own: Wanted) -> None:
+        if self._sight.there.behind(own) is None:
+            self._sizes[own.name] = 0  # it is made empty
         version = self._machines.put_template(own.template)
         if own.managed:
             self._machines.put_node_group(managed.shape(own, version))
@@ -94,7 +96,7 @@ class Grouped:
         lacking = 0 if over else missing(own.place, self._launches(), self._sight.attributed)
         target = size(group, lacking, [one.id for one in self._sight.instances])
         if target > group.desired or (target < group.desired and (over or self._is_ours(own, group))):
-            self._resize(own, group, target)
+            self._resize(own, target)
 
     def empty(self, group: Group) -> None:
         """Nothing is launched from it any more: it wants no more than the members it still has."""
@@ -103,7 +105,7 @@ class Grouped:
             self._machines.resize(group.shape.name, staying)
             self._sight.look_again()
 
-    def _resize(self, own: Wanted, group: Group, target: int) -> None:
+    def _resize(self, own: Wanted, target: int) -> None:
         if own.managed:
             node_group = self._sight.there.node_groups[own.name]
             if node_group.status not in managed.CHANGEABLE:
@@ -111,12 +113,12 @@ class Grouped:
             self._machines.resize_node_group(own.name, target)
         else:
             self._machines.resize(own.name, target)
-        self._sizes[group.shape.name] = target
+        self._sizes[own.name] = target
         self._sight.look_again()
 
     def _is_ours(self, own: Wanted, group: Group) -> bool:
         """Did we, or our schedule, set the size it has? What people set by hand is theirs while it can be had (SM-5);
         after a restart nobody knows, and a group that fails to launch is taken back to what is wanted."""
-        known = self._sizes.get(group.shape.name)
+        known = self._sizes.get(own.name)
         scheduled = {one.desired for one in own.schedules}
         return group.desired == known or group.desired in scheduled or (known is None and bool(group.trouble))

@@ -169,7 +169,8 @@ class Rehearsal:
         for outcome in tick.outcomes:
             self.done.append(Done(tick.world.now, outcome.action, outcome.error))
             self._tell(outcome.action, outcome.error, outcome.detail)
-        for warning in self.spoken.listen(tick.world, tick.plan):
+        said = replace(tick.plan, warnings=(*tick.plan.warnings, *tick.kept))
+        for warning in self.spoken.listen(tick.world, said):
             self.journal.add("warned", warning.about, warning.sentence)
         self.alarms.after(tick)
 

@@ -1,0 +1,402 @@
+"""The same scenes through every way of launching: nodes come, jobs run, all is drained, no group chooses for us."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.sim.scene import (
+    Scene,
+    after,
+    block,
+    done,
+    fault,
+    job,
+    last_pod_left_at,
+    pool,
+    scene,
+    service,
+    told,
+)
+from tidemill.plan import Launch, RemoveNode, Terminate
+from tidemill.provision.asg import DOWN, UP
+from tidemill.sim.rehearsal import Rehearsal
+from tidemill.sim.scaling import AutoScalingGroup
+from tidemill.world import InstanceState, LaunchState
+
+WAYS = ("native", "asg", "managed")
+GROUPED = ("asg", "managed")
+# A block of a scene ends at 11:30: EC2 takes its nodes at 11:00, EKS acts at 10:50.
+DEADLINE = {"native": after("3h30m"), "asg": after("3h30m"), "managed": after("3h20m")}
+
+
+def group(rehearsal: Rehearsal) -> AutoScalingGroup:
+    (one,) = rehearsal.cloud.groups.all()
+    return one
+
+
+def running(rehearsal: Rehearsal) -> int:
+    return sum(life.now.state is InstanceState.RUNNING for life in rehearsal.cloud.alive())
+
+
+def ended_by(rehearsal: Rehearsal) -> set[str]:
+    return {life.ended_by for life in rehearsal.cloud.lives.values()}
+
+
+def by_hand(rehearsal: Rehearsal, at: str, desired: int) -> None:
+    """Somebody sets a group's size in the console."""
+    rehearsal.timeline.at(
+        after(at), lambda: rehearsal.cloud.groups.set_desired(group(rehearsal).name, desired)
+    )
+
+
+# --- a block from its delivery to its end -------------------------------------------------------------
+
+
+@pytest.mark.requirement("SM-3")
+@pytest.mark.requirement("MG-4")
+@pytest.mark.parametrize("way", WAYS)
+def test_nodes_come_at_delivery_jobs_run_and_nothing_lives_at_the_kill_time(way: str):
+    rehearsal = scene(
+        pool(provisioner=way),
+        reservations=[block(**{"from": "30m"}, duration="3h30m")],
+        jobs=[
+            job(at=["0s", "1h", "2h"], lasts="40m"),
+            job("long", at=["90m"], lasts="9h", checkpointEvery="10m"),
+        ],
+    ).rehearse()
+    rehearsal.run_until(after("29m"))
+    assert not rehearsal.cloud.lives  # nothing before the block is there, and no launch that failed
+    assert not rehearsal.cloud.refused_launches
+    rehearsal.run_until(after("32m"))
+    assert running(rehearsal) == 2
+    rehearsal.run_until(DEADLINE[way])
+    assert rehearsal.cluster.jobs["fit-1"].state == "finished"
+    assert not list(rehearsal.cloud.alive())
+    rehearsal.run()
+    assert ended_by(rehearsal) == {"engine"}
+    left = last_pod_left_at(rehearsal, "a")
+    assert left is not None
+    assert left <= DEADLINE[way]
+
+
+@pytest.mark.requirement("SM-9")
+@pytest.mark.parametrize("way", GROUPED)
+def test_after_the_end_neither_groups_nor_nodes_nor_templates_are_left(way: str):
+    rehearsal = scene(pool(provisioner=way), reservations=[block()], jobs=[job()], duration="5h").played()
+    assert not rehearsal.cloud.groups.all()
+    assert not rehearsal.cloud.node_groups.all()
+    assert not rehearsal.machines.templates()
+    assert not rehearsal.cluster.view().nodes
+    assert len(done(rehearsal, RemoveNode)) == 2
+
+
+@pytest.mark.requirement("SM-2")
+@pytest.mark.requirement("SM-6")
+def test_an_auto_scaling_group_stands_ready_before_its_block():
+    rehearsal = scene(
+        pool(provisioner="asg"), reservations=[block(**{"from": "1h"}, duration="3h")]
+    ).rehearse()
+    rehearsal.run_until(after("10m"))
+    one = group(rehearsal)
+    (block_,) = rehearsal.cloud.all_reservations()
+    assert (one.desired, one.minimum, one.maximum, one.zones) == (0, 0, 2, ("us-east-1a",))
+    assert one.recipe.source == block_.source
+    tags = dict(one.propagated)
+    assert tags["Name"] == f"ml-{one.name}-Node"
+    assert tags["kubernetes.io/cluster/ml"] == "owned"
+    assert one.template.version == 1  # pinned
+    assert {(name, each.at) for name, each in one.schedules.items()} == {
+        (UP, after("1h1m")),
+        (DOWN, after("3h29m")),  # more than 30 minutes before the end
+    }
+
+
+@pytest.mark.requirement("SM-4")
+def test_without_an_engine_the_schedules_bring_the_nodes_up_and_take_them_down():
+    rehearsal = scene(
+        pool(provisioner="asg"),
+        reservations=[block(**{"from": "1h"}, duration="3h")],
+        faults=[fault("30m", "engine-absent", duration="6h")],
+        deadlineAgent=True,
+    ).rehearse()
+    rehearsal.run_until(after("1h10m"))
+    assert running(rehearsal) == 2
+    rehearsal.run()
+    assert {life.ended_by for life in rehearsal.cloud.lives.values()} <= {"group", "ec2"}
+    assert told(rehearsal, "schedule-fired")[-1].at == after("3h29m")
+
+
+@pytest.mark.requirement("SM-4")
+@pytest.mark.requirement("CB-7")
+def test_an_extension_moves_the_schedule_and_the_drain():
+    rehearsal = scene(
+        pool(provisioner="asg"), reservations=[block()], jobs=[job(lasts="20h", checkpointEvery="10m")],
+        extensions=[{"at": "1h", "block": "a", "by": "1d"}], duration="29h",
+    ).rehearse()  # fmt: skip
+    rehearsal.run_until(after("1h9m"))
+    assert group(rehearsal).schedules[DOWN].at == after("3h29m")  # not before it is paid
+    rehearsal.run_until(after("1h11m"))
+    assert group(rehearsal).schedules[DOWN].at == after("27h29m")
+    rehearsal.run()
+    assert not told(rehearsal, "schedule-fired", "3h29m")
+    assert min(life.shutting_down_at for life in rehearsal.cloud.lives.values()) > after("27h")
+
+
+# --- EKS's own action ---------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("MG-2")
+def test_an_action_of_eks_that_stayed_behind_is_warned_of_and_survived():
+    rehearsal = scene(
+        pool(provisioner="managed"), reservations=[block()], jobs=[job(lasts="20h", checkpointEvery="10m")],
+        extensions=[{"at": "1h", "block": "a", "by": "1d"}], duration="29h",
+    ).rehearse()  # fmt: skip
+    rehearsal.run_until(after("1h15m"))
+    assert any("EKS still scales node group" in line.sentence for line in told(rehearsal, "warned"))
+    rehearsal.run_until(after("3h20m"))  # when EKS acts
+    assert not list(rehearsal.cloud.alive())  # drained before it, by name
+    rehearsal.run_until(after("4h"))
+    assert running(rehearsal) == 2  # the block lives on, and so do its nodes
+    rehearsal.run()
+    assert ended_by(rehearsal) == {"engine"}
+    assert rehearsal.cluster.jobs["fit-1"].state == "finished"
+
+
+@pytest.mark.requirement("MG-2")
+def test_an_action_that_eks_moves_with_the_end_costs_nothing():
+    played = scene(
+        pool(provisioner="managed"), reservations=[block()], jobs=[job(lasts="20h", checkpointEvery="10m")],
+        extensions=[{"at": "1h", "block": "a", "by": "1d"}], duration="29h",
+    ).rehearse()  # fmt: skip
+    played.cloud.node_groups.follows_extensions = True
+    played.run()
+    assert len(played.cloud.lives) == 2
+    assert not any("EKS still scales" in line.sentence for line in told(played, "warned"))
+
+
+# --- hand-over ----------------------------------------------------------------------------------------
+
+
+def two_blocks(way: str, **fields: Any) -> Scene:
+    chat: dict[str, Any] = {
+        "replicas": 4, "minAvailable": 3, "gpus": 4, "cpu": "40", "memory": "400Gi", "load": "8m",
+        "zeroDowntime": True, "handover": {"method": "rollout", "maxSurge": 2, "maxUnavailable": 0},
+    }  # fmt: skip
+    return scene(
+        pool(provisioner=way),
+        reservations=[
+            block("a", pool="train"),
+            block("b", pool="train", zone="us-east-1b", duration="28h", **{"from": "1h"}),
+        ],
+        services=[service(**chat)],
+        duration="5h",
+        **fields,
+    )
+
+
+@pytest.mark.requirement("CB-9")
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_two_blocks_hand_a_service_over_without_downtime(way: str, seed: int):
+    rehearsal = two_blocks(way).played(seed)
+    assert rehearsal.cluster.services["chat"].downtime_s(rehearsal.end) == 0
+    a = rehearsal.cloud.names["a"]
+    lives = [life for life in rehearsal.cloud.lives.values() if life.now.source.id == a]
+    assert {life.ended_by for life in lives} == {"engine"}
+    assert running(rehearsal) == 2
+
+
+# --- what people do -----------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("SM-7")
+def test_who_is_scaled_in_by_hand_waits_in_the_hook_until_its_pods_are_gone():
+    rehearsal = scene(
+        pool(provisioner="asg"), reservations=[block(duration="28h")],
+        jobs=[job(at=["0s", "1m"], lasts="9h", checkpointEvery="10m")], duration="5h",
+    ).rehearse()  # fmt: skip
+    by_hand(rehearsal, "1h", 1)
+    rehearsal.run_until(after("1h1m"))
+    (waiting,) = [one for one in group(rehearsal).members.values() if one.state == "Terminating:Wait"]
+    rehearsal.run_until(after("1h40m"))
+    life = rehearsal.cloud.lives[waiting.instance_id]
+    assert life.now.state is InstanceState.TERMINATED
+    assert life.ended_by == "group"  # by the hand, but only once the engine had let it go:
+    assert next(one.instance_id for _, one in done(rehearsal, Terminate)) == waiting.instance_id
+    evicted = [row for row in rehearsal.cluster.evictions if waiting.instance_id in row.node]
+    assert evicted
+    assert not any(row.forced for row in evicted)
+    rehearsal.run()
+
+
+@pytest.mark.requirement("SM-5")
+def test_a_size_raised_by_hand_is_left_alone():
+    rehearsal = scene(
+        pool(provisioner="asg", warm=False), reservations=[block(count=3, duration="28h")],
+        jobs=[job(lasts="9h")], duration="4h",
+    ).rehearse()  # fmt: skip
+    by_hand(rehearsal, "1h", 3)
+    rehearsal.run()
+    assert running(rehearsal) == 3
+    assert group(rehearsal).desired == 3
+
+
+@pytest.mark.requirement("SM-5")
+def test_a_size_raised_by_hand_before_the_block_is_there_is_left_alone():
+    rehearsal = scene(
+        pool(provisioner="asg", warm=False),
+        reservations=[block(duration="3h", **{"from": "1h"})],
+        duration="3h",
+    ).rehearse()
+    by_hand(rehearsal, "10m", 2)
+    rehearsal.run()
+    assert running(rehearsal) == 2
+
+
+# --- losses -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", GROUPED)
+def test_a_dead_node_is_replaced_once_its_slot_is_clean(way: str):
+    rehearsal = scene(
+        pool(provisioner=way), reservations=[block(duration="28h")], faults=[fault("1h", "node-dies")],
+        jobs=[job(at=["0s", "1m"], lasts="9h", checkpointEvery="10m")], duration="2h",
+    ).played()  # fmt: skip
+    assert running(rehearsal) == 2
+    assert len(rehearsal.cloud.lives) == 3
+
+
+@pytest.mark.requirement("MG-5")
+@pytest.mark.parametrize("way", GROUPED)
+def test_a_node_that_never_joins_is_noticed_reported_and_replaced(way: str):
+    rehearsal = scene(
+        pool(provisioner=way), reservations=[block(duration="28h")], faults=[fault("0s", "never-joins")],
+        duration="1h",
+    ).played()  # fmt: skip
+    late = [action for _, action in done(rehearsal, Terminate) if "never joined the cluster" in action.reason]
+    (lost,) = {action.instance_id for action in late}
+    assert rehearsal.cloud.lives[lost].ended_by == "engine"
+    assert running(rehearsal) == 2
+
+
+@pytest.mark.parametrize("way", GROUPED)
+def test_what_cannot_be_had_is_given_up_and_the_size_goes_back(way: str):
+    rehearsal = scene(
+        pool(provisioner=way), reservations=[block(duration="28h")],
+        faults=[fault("0s", "no-capacity", duration="40m")], duration="70m",
+    ).rehearse()  # fmt: skip
+    rehearsal.run_until(after("10m20s"))
+    assert [one.state for one in rehearsal.ledger.launches()] == [LaunchState.FAILED]
+    assert group(rehearsal).desired == 0
+    assert any("could not launch" in line.sentence for line in told(rehearsal, "warned"))
+    rehearsal.run()
+    assert running(rehearsal) == 2
+
+
+CRASHES = [
+    f"{when}:{call}"
+    for when in ("before", "after")
+    for call in ("launch", "put_template", "put_group", "put_schedule", "resize", "write_launch", "terminate",
+                 "terminate_in_group", "release", "delete_group")
+]  # fmt: skip
+EKS_CRASHES = [
+    f"{when}:{call}"
+    for when in ("before", "after")
+    for call in ("put_node_group", "resize_node_group", "terminate_in_group", "delete_node_group")
+]
+
+
+@pytest.mark.parametrize(
+    ("way", "step"), [("asg", one) for one in CRASHES] + [("managed", one) for one in EKS_CRASHES]
+)
+def test_a_crash_at_any_step_neither_loses_nor_doubles(way: str, step: str):
+    rehearsal = scene(
+        pool(provisioner=way), reservations=[block()], jobs=[job(at=["0s", "1m"], lasts="20h", checkpointEvery="10m")],
+        faults=[fault("0s", "engine-crash", step=step)], duration="5h",
+    ).played()  # fmt: skip
+    assert told(rehearsal, "engine-crashed")
+    assert len(rehearsal.cloud.lives) == 2
+    assert ended_by(rehearsal) == {"engine"}
+    assert not rehearsal.cloud.groups.all()
+
+
+@pytest.mark.parametrize("way", GROUPED)
+@pytest.mark.parametrize("seed", range(6))
+def test_with_trouble_drawn_from_the_seed_the_invariants_hold(way: str, seed: int):
+    kinds = ["launch-fails", "no-capacity", "late-join", "never-joins", "node-dies", "throttle", "event-lost",
+             "event-late", "engine-crash", "engine-absent", "short-delivery", "timeout-after-commit"]  # fmt: skip
+    rehearsal = scene(
+        pool(provisioner=way),
+        reservations=[block(count=4), block("b", duration="28h", zone="us-east-1b")],
+        jobs=[job(at=["0s", "10m", "1h", "2h"], lasts="1h"), job("long", at=["5m"], lasts="9h", checkpointEvery="10m")],
+        randomFaults={"count": 8, "kinds": kinds, "until": "4h"}, duration="6h",
+    ).played(seed)  # fmt: skip
+    assert "group" not in ended_by(rehearsal)
+
+
+# --- by the hour, and other sources -------------------------------------------------------------------
+
+
+@pytest.mark.requirement("MG-3")
+@pytest.mark.requirement("CB-14")
+@pytest.mark.parametrize("way", GROUPED)
+@pytest.mark.parametrize("kind", ["on-demand", "spot"])
+def test_capacity_by_the_hour_comes_through_groups_too(way: str, kind: str):
+    rehearsal = scene(
+        pool(provisioner=way, sources=[{"type": kind}], requirements={"instanceTypes": ["g6.12xlarge"]}),
+        jobs=[job(gpus=4, cpu="8", memory="32Gi", at=["0s", "30m"], lasts="20m")], duration="3h",
+    ).played()  # fmt: skip
+    assert {rehearsal.cluster.jobs[name].state for name in ("fit-1", "fit-2")} == {"finished"}
+    assert {life.now.source.kind.value for life in rehearsal.cloud.lives.values()} == {kind}
+    assert not list(rehearsal.cloud.alive())  # empty nodes went, by name
+    assert ended_by(rehearsal) == {"engine"}
+
+
+@pytest.mark.parametrize("way", GROUPED)
+def test_a_reservation_on_demand_comes_through_groups_too(way: str):
+    rehearsal = scene(
+        pool(provisioner=way, sources=[{"type": "odcr"}]),
+        reservations=[block("a", type="odcr", duration=None)],
+        jobs=[job(lasts="20m")], duration="1h",
+    ).played()  # fmt: skip
+    assert rehearsal.cluster.jobs["fit-1"].state == "finished"
+
+
+def rolled(way: str) -> Rehearsal:
+    """The image changes an hour into the scene."""
+    return scene(
+        pool(provisioner=way), reservations=[block(duration="28h")], duration="3h",
+        rolls=[{"at": "1h", "nodeClass": "gpu", "ami": {"alias": "al2023@v20261112"}}],
+    ).rehearse()  # fmt: skip
+
+
+def test_a_new_image_reaches_the_nodes_of_a_group_one_by_one():
+    rehearsal = rolled("asg")
+    rehearsal.run()
+    assert {member.template.version for member in group(rehearsal).staying()} == {2}
+    assert len(rehearsal.cloud.lives) == 4
+    assert running(rehearsal) == 2
+
+
+@pytest.mark.requirement("MG-4")
+def test_a_node_group_takes_a_new_image_once_somebody_scaled_it_to_nothing():
+    rehearsal = rolled("managed")
+    rehearsal.run_until(after("1h30m"))
+    assert len(rehearsal.cloud.lives) == 2  # nobody replaces a node by another of the same old template
+    assert any("waits until it is empty" in line.sentence for line in told(rehearsal, "warned"))
+    by_hand(rehearsal, "1h31m", 0)
+    rehearsal.run()
+    assert {member.template.version for member in group(rehearsal).staying()} == {2}
+    assert running(rehearsal) == 2
+
+
+@pytest.mark.parametrize("way", GROUPED)
+def test_a_burst_of_pods_asks_for_what_is_missing_and_no_more(way: str):
+    rehearsal = scene(
+        pool(provisioner=way, warm=False, limits={"nodes": 6}), reservations=[block(count=8, duration="28h")],
+        jobs=[job(at=["0s", "3s", "6s", "40s", "90s"], lasts="2h")], duration="1h",
+    ).played()  # fmt: skip
+    assert len(rehearsal.cloud.lives) == 5
+    assert sum(action.intent.count for _, action in done(rehearsal, Launch)) == 5
