@@ -33,7 +33,7 @@ def documents(
             "serviceCidr": "10.100.0.0/16",
         },
         "nodeRole": "arn:aws:iam::123456789012:role/ml-node",
-        "subnets": {"us-east-1a": ["subnet-0a1", "subnet-0a2"], "us-east-1b": ["subnet-0b1"]},
+        "subnets": {"us-east-1a": ["subnet-0a1a1a1a", "subnet-0a2a2a2a"], "us-east-1b": ["subnet-0b1b1b1b"]},
         "securityGroups": ["sg-0aa"],
         **(platform or {}),
     }

@@ -126,6 +126,10 @@ def node_taints(pool: ComputePool) -> tuple[tuple[str, str, str], ...]:
     return (*written, (names.TAINT_STARTUP, "", "NoSchedule"))
 
 
+def has_efa(spec: Spec, pool: ComputePool, instance_type: str) -> bool:
+    return _node_class(spec, pool).spec.efa and spec.catalog.types[instance_type].efa > 0
+
+
 def lacking(spec: Spec, pool: ComputePool) -> tuple[str, ...]:
     """What the documents must still say before a node of the pool can be launched for real, and join."""
     platform, node_class = spec.platform.spec, _node_class(spec, pool)

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from tidemill.spec.demand_calendar import DemandCalendar
+from tidemill.spec.karpenter import KarpenterRef as KarpenterRef
 from tidemill.spec.model import Model as Model
 from tidemill.spec.model import Name as Name
 from tidemill.spec.money import Approval as Approval
@@ -62,6 +63,8 @@ class PlatformSpec(Model):
     """Subnet ids by availability zone."""
     security_groups: tuple[str, ...] = ()
     """Of the nodes."""
+    karpenter: KarpenterRef | None = None
+    """The Karpenter that pools with `provisioner: karpenter` are left to."""
     hostname: str = ""
     """Where the pages and the API are served."""
     budget: Budget = Budget()

@@ -1,0 +1,191 @@
+"""How nodes are made, in Karpenter's words: EC2NodeClass, or NodeClass in EKS Auto Mode.
+
+Nothing in here may change while nodes run and nobody wants them replaced: Karpenter takes a change for drift.
+So the end of a block is not in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tidemill.errors import SpecError
+from tidemill.provision.efa import separate_layout
+from tidemill.provision.karpenter.flavour import Flavour
+from tidemill.provision.template import owned
+from tidemill.provision.user_data import Bootstrap, Family, user_data
+from tidemill.spec import Spec, names
+from tidemill.spec.karpenter import NETWORK_INTERFACES, STATIC_CAPACITY
+from tidemill.spec.match import matching
+from tidemill.spec.models import BlockDevice, ComputePool, NodeClass, NodeClassSpec, SourceSpec
+from tidemill.spec.units import format_memory
+from tidemill.world import Reservation
+
+Term = dict[str, Any]
+
+
+def node_class(spec: Spec, pool: ComputePool, flavour: Flavour, name: str, reservations: list[Term]) -> Term:
+    """`reservations`: the selector terms; empty: it launches on no reservation."""
+    own = spec.node_classes[pool.spec.node_class_name]
+    body: Term = {
+        **_role(spec, own, flavour),
+        "subnetSelectorTerms": [{"id": one} for one in _subnets(spec, pool)],
+        "securityGroupSelectorTerms": _security_groups(spec),
+        **({"capacityReservationSelectorTerms": reservations} if reservations else {}),
+        "tags": dict(owned(spec, pool)),
+    }
+    body |= _auto_mode(own) if flavour.auto_mode else _self_hosted(spec, pool, flavour, own)
+    return {
+        "apiVersion": f"{flavour.group}/v1",
+        "kind": flavour.kind,
+        "metadata": {"name": name, "labels": dict(owned(spec, pool))},
+        "spec": body,
+    }
+
+
+# --- which reservations -----------------------------------------------------------------------------
+
+
+def terms(spec: Spec, pool: ComputePool, wanted: SourceSpec) -> list[Term]:
+    """What a source of the documents selects, whatever there is: by id where it is pinned, else by tag (KP-1)."""
+    if wanted.ids:
+        return [{"id": one} for one in wanted.ids]
+    return [{"tags": tags_of(spec, pool, wanted)}]
+
+
+def terms_for(spec: Spec, pool: ComputePool, blocks: Iterable[Reservation]) -> list[Term]:
+    """By tag where that finds a block, so that a successor needs no change; by id what no tag finds (KP-6).
+
+    An id is in it as long as its block lives: when one hands over to the next, the pin moves with them.
+    """
+    found: list[Term] = []
+    for one in blocks:
+        source = next(
+            (
+                each
+                for each in pool.spec.sources
+                if each.type == one.kind.value and (not each.ids or one.id in each.ids)
+            ),
+            None,
+        )
+        tags = tags_of(spec, pool, source) if source is not None and not source.ids else {}
+        by_tag = bool(tags) and set(tags.items()) <= set(one.tags)
+        term: Term = {"tags": tags} if by_tag else {"id": one.id}
+        if term not in found:
+            found.append(term)
+    return found
+
+
+def tags_of(spec: Spec, pool: ComputePool, wanted: SourceSpec) -> dict[str, str]:
+    """The pool's blocks are bought with both; where the documents name tags, those are it."""
+    own = {names.TAG_OWNER: spec.platform.spec.deployment, names.TAG_POOL: pool.name}
+    return dict(wanted.tags) or own
+
+
+# --- how they boot ----------------------------------------------------------------------------------
+
+
+def _self_hosted(spec: Spec, pool: ComputePool, flavour: Flavour, own: NodeClass) -> Term:
+    if own.spec.launch_template is not None:
+        raise SpecError(
+            f"node class {own.name}: Karpenter takes no existing launch template; say what it holds in the node class"
+        )
+    family = Family.of(own)
+    by_id = any(term.id for term in own.spec.ami_selector_terms)
+    return {
+        "amiSelectorTerms": [term.model_dump(exclude_none=True) for term in own.spec.ami_selector_terms],
+        **({"amiFamily": {"al2023": "AL2023", "bottlerocket": "Bottlerocket"}[family]} if by_id else {}),
+        **_disks(own.spec),
+        **({"kubelet": {"maxPods": own.spec.max_pods}} if own.spec.max_pods else {}),
+        "metadataOptions": {"httpTokens": "required", "httpPutResponseHopLimit": 2},
+        "userData": _user_data(spec, own, family),
+        **_interfaces(spec, pool, flavour, own),
+    }
+
+
+def _auto_mode(own: NodeClass) -> Term:
+    """Image, user data and kubelet are AWS's there; the first volume says how much disk a node has."""
+    volumes = own.spec.block_device_mappings
+    return {"ephemeralStorage": {"size": format_memory(volumes[0].ebs.volume_size)}} if volumes else {}
+
+
+def _role(spec: Spec, own: NodeClass, flavour: Flavour) -> Term:
+    role = own.spec.role or spec.platform.spec.node_role
+    if ":instance-profile/" in role:
+        return {"instanceProfile": role.rpartition("/")[2]}
+    if not role:
+        raise SpecError(f"Platform {spec.platform.name}: nodeRole is not set, and a {flavour.kind} needs one")
+    return {"role": role.rpartition("/")[2]}
+
+
+def _subnets(spec: Spec, pool: ComputePool) -> list[str]:
+    """Only of zones the pool may use; a block's zone alone would do, but a successor may be in another."""
+    zones = set(pool.spec.requirements.zones)
+    found = [
+        subnet
+        for zone, subnets in sorted(spec.platform.spec.subnets.items())
+        if not zones or zone in zones
+        for subnet in subnets
+    ]
+    if not found:
+        raise SpecError(f"pool {pool.name}: the platform has no subnets in the zones it may use")
+    return found
+
+
+def _security_groups(spec: Spec) -> list[Term]:
+    """None in the documents: the one EKS makes for the cluster, by the tag it carries."""
+    groups = spec.platform.spec.security_groups
+    if groups:
+        return [{"id": one} for one in groups]
+    return [{"tags": {f"kubernetes.io/cluster/{spec.platform.spec.cluster.name}": "owned"}}]
+
+
+def _disks(own: NodeClassSpec) -> Term:
+    found: Term = {}
+    if own.block_device_mappings:
+        found["blockDeviceMappings"] = [_device(one) for one in own.block_device_mappings]
+    if own.instance_store_policy:
+        found["instanceStorePolicy"] = own.instance_store_policy
+    return found
+
+
+def _device(one: BlockDevice) -> Term:
+    """In whole Gi, rounded up, as Karpenter wants it."""
+    ebs = one.ebs.model_dump(by_alias=True, exclude_none=True)
+    return {
+        "deviceName": one.device_name,
+        "ebs": {**ebs, "volumeSize": f"{-(-one.ebs.volume_size // 2**30)}Gi"},
+    }
+
+
+def _user_data(spec: Spec, own: NodeClass, family: Family) -> str:
+    """Karpenter adds the cluster, the labels and the taints; the kubelet's graceful shutdown is ours."""
+    platform = spec.platform.spec
+    extra = (own.spec.user_data,) if own.spec.user_data.strip() else ()
+    return user_data(
+        Bootstrap(family, platform.cluster, platform.region, own.spec, {}, (), joins=False, extra=extra)
+    )
+
+
+def _interfaces(spec: Spec, pool: ComputePool, flavour: Flavour, own: NodeClass) -> Term:
+    """Nodes that come up without a pod get no EFA from Karpenter unless their interfaces are listed (KP-9)."""
+    if not (own.spec.efa and is_static(pool, flavour) and flavour.karpenter.can(NETWORK_INTERFACES)):
+        return {}
+    layouts = {separate_layout(kind) for kind in matching(spec.catalog, pool.spec.requirements)}
+    if len(layouts) != 1:
+        raise SpecError(
+            f"pool {pool.name}: its types have different network cards, and one node class lists one layout;"
+            " allow one type, or a pool for each"
+        )
+    return {
+        "networkInterfaces": [
+            {"networkCardIndex": one.card, "deviceIndex": one.device, "interfaceType": one.kind}
+            for one in layouts.pop()
+        ]
+    }
+
+
+def is_static(pool: ComputePool, flavour: Flavour) -> bool:
+    """Its block nodes are kept up without pods: somebody wrote `warm`, and Karpenter can (KP-8)."""
+    own = flavour.karpenter
+    return bool(pool.spec.warm) and own.static_capacity and own.can(STATIC_CAPACITY) and not own.auto_mode

@@ -1,0 +1,250 @@
+"""NodePools: which nodes Karpenter may launch, from which source, how many, and that it leaves prepaid ones alone.
+
+Values for blocks (KP-4): never consolidated, never expired, and ten minutes to drain, because Karpenter begins forty
+minutes before a block's end and EC2 takes the instances thirty minutes before it.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any, Literal
+
+from tidemill.catalog import InstanceType
+from tidemill.decide.openings import Allowance
+from tidemill.provision.karpenter.flavour import Flavour
+from tidemill.provision.karpenter.node_class import is_static
+from tidemill.provision.template import owned
+from tidemill.source import Source, SourceKind
+from tidemill.spec import Spec, names
+from tidemill.spec.fingerprint import fingerprint
+from tidemill.spec.match import matching
+from tidemill.spec.models import ComputePool, SourceSpec
+from tidemill.spec.units import format_cpu, format_duration, format_memory, parse_cpu
+from tidemill.world import Reservation, ReservationState
+
+CAPACITY_TYPE = "karpenter.sh/capacity-type"
+RESERVATION_TYPE, RESERVATION_ID = "capacity-reservation-type", "capacity-reservation-id"
+_RESERVATION_TYPES = {SourceKind.BLOCK: "capacity-block", SourceKind.ODCR: "default"}
+_DRAINS_WITHIN = "10m"
+_WEIGHT = 50  # of a pool that says none: room for fall-backs below it
+_LONGEST_NAME = 63
+Body = dict[str, Any]
+Requirement = dict[str, Any]
+
+
+def reserved(spec: Spec, pool: ComputePool, flavour: Flavour, name: str, kind: SourceKind) -> Body:
+    """Whatever reservations its node class selects: no pod can be pinned to one of them."""
+    body = _body(spec, pool, flavour, name, None, _capacity(flavour, kind), prepaid=kind is SourceKind.BLOCK)
+    more = {"limits": _limits(spec, pool), "weight": pool.spec.weight or _WEIGHT}
+    return _object(spec, pool, name, body | more)
+
+
+def on(
+    spec: Spec,
+    pool: ComputePool,
+    flavour: Flavour,
+    name: str,
+    node_class: str,
+    one: Reservation,
+    room: Allowance,
+) -> Body:
+    """One reservation. Takes what it may use out of `room`, so that all together keep to the pool's limits."""
+    kind = spec.catalog.types[one.instance_type]
+    count = max(n for n in range(one.count + 1) if n == 0 or room.allows(kind, n))
+    room.take(kind, count)
+    capacity = [
+        *_capacity(flavour, one.kind),
+        _in("node.kubernetes.io/instance-type", one.instance_type),
+        _in(names.LABEL_ZONE, one.zone),
+        *([] if flavour.auto_mode else [_in(f"{flavour.labels}/{RESERVATION_ID}", one.id)]),
+    ]
+    body = _body(spec, pool, flavour, node_class, one.source, capacity, prepaid=one.kind is SourceKind.BLOCK)
+    if is_static(pool, flavour):
+        return _object(spec, pool, object_name(name, "warm"), body | _static(pool, one, count))
+    return _object(
+        spec, pool, name, body | {"limits": _room(kind, count), "weight": pool.spec.weight or _WEIGHT}
+    )
+
+
+def hourly(
+    spec: Spec,
+    pool: ComputePool,
+    flavour: Flavour,
+    node_class: str,
+    source: Source,
+    wanted: SourceSpec,
+    *,
+    rank: int,
+) -> Body:
+    """Spot or on-demand, each `rank` below the pool's own weight. Its cap in money becomes a cap in vCPUs."""
+    zones = [_in(names.LABEL_ZONE, *wanted.zones)] if wanted.zones else []
+    capacity = [*_of_types(pool, flavour), _in(CAPACITY_TYPE, source.kind.value), *zones]
+    body = _body(spec, pool, flavour, node_class, source, capacity, prepaid=False)
+    body["limits"] = _afforded(spec, pool, wanted)
+    weight = (pool.spec.weight or _WEIGHT) - rank
+    if weight > 0:
+        body["weight"] = weight
+    return _object(spec, pool, object_name(pool.name, source.kind.value), body)
+
+
+def object_name(pool: str, tail: str) -> str:
+    """Node names carry it as a label's value: at most 63 characters."""
+    name = f"{pool}-{tail}".replace(".", "-")
+    if len(name) <= _LONGEST_NAME:
+        return name
+    mark = blake2b(name.encode(), digest_size=4).hexdigest()
+    return f"{name[: _LONGEST_NAME - len(mark) - len(tail) - 2]}-{mark}-{tail}"
+
+
+def _body(
+    spec: Spec,
+    pool: ComputePool,
+    flavour: Flavour,
+    node_class: str,
+    source: Source | None,
+    requirements: list[Requirement],
+    *,
+    prepaid: bool,
+) -> Body:
+    if source is None:
+        requirements = [*requirements, *_of_types(pool, flavour)]
+    labels = {
+        **pool.spec.labels,
+        names.LABEL_POOL: pool.name,
+        **({names.LABEL_SOURCE: source.label} if source is not None else {}),
+        names.LABEL_NODE_CLASS: fingerprint(spec.node_classes[pool.spec.node_class_name]),
+    }
+    template: Body = {
+        "nodeClassRef": {"group": flavour.group, "kind": flavour.kind, "name": node_class},
+        "requirements": requirements,
+        "expireAfter": flavour.expire_after,
+        **({"terminationGracePeriod": _DRAINS_WITHIN} if prepaid else {}),
+        **({"taints": [t.model_dump(exclude_defaults=True) | {"effect": t.effect} for t in pool.spec.taints]}
+           if pool.spec.taints else {}),
+        "startupTaints": [
+            *(t.model_dump(exclude_defaults=True) | {"effect": t.effect} for t in pool.spec.startup_taints),
+            {"key": names.TAINT_STARTUP, "effect": "NoSchedule"},
+        ],
+    }  # fmt: skip
+    return {
+        "template": {"metadata": {"labels": labels}, "spec": template},
+        "disruption": _disruption(pool, prepaid=prepaid),
+    }
+
+
+def _disruption(pool: ComputePool, *, prepaid: bool) -> Body:
+    own = pool.spec.disruption
+    never = own.consolidation_policy == "Never" or (prepaid and not own.consolidate_blocks)
+    policy: Literal["WhenEmpty", "WhenEmptyOrUnderutilized"] = (
+        "WhenEmptyOrUnderutilized"
+        if own.consolidation_policy == "WhenEmptyOrUnderutilized" and not never
+        else "WhenEmpty"
+    )
+    budgets = [one.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True) | {"nodes": one.nodes}
+               for one in own.budgets]  # fmt: skip
+    return {
+        "consolidationPolicy": policy,
+        "consolidateAfter": "Never" if never else _hms(format_duration(own.consolidate_after)),
+        **({"budgets": budgets} if budgets else {}),
+    }
+
+
+def _hms(duration: str) -> str:
+    """Karpenter knows no days: `2d` is `48h`."""
+    days, found, rest = duration.partition("d")
+    return f"{int(days) * 24}h{rest}" if found else duration
+
+
+def _static(pool: ComputePool, one: Reservation, count: int) -> Body:
+    """None before it is there: every launch would fail."""
+    wanted = count if pool.spec.warm is True else min(count, int(pool.spec.warm or 0))
+    return {
+        "replicas": wanted if one.state is ReservationState.ACTIVE else 0,
+        "limits": {"nodes": str(count)},
+    }
+
+
+def _capacity(flavour: Flavour, kind: SourceKind) -> list[Requirement]:
+    """In Auto Mode the node class alone says which reservations: its selector takes blocks and ODCRs alike."""
+    kinds = (
+        [] if flavour.auto_mode else [_in(f"{flavour.labels}/{RESERVATION_TYPE}", _RESERVATION_TYPES[kind])]
+    )
+    return [_in(CAPACITY_TYPE, "reserved"), *kinds]
+
+
+def _of_types(pool: ComputePool, flavour: Flavour) -> list[Requirement]:
+    """The pool's requirements in Karpenter's labels: all that are given must hold."""
+    wanted = pool.spec.requirements
+    listed = {
+        names.LABEL_TYPE: wanted.instance_types,
+        f"{flavour.labels}/instance-category": wanted.instance_categories,
+        f"{flavour.labels}/instance-family": wanted.instance_families,
+        f"{flavour.labels}/instance-cpu": tuple(map(str, wanted.cpu_sizes)),
+        f"{flavour.labels}/instance-hypervisor": (wanted.hypervisor,) if wanted.hypervisor else (),
+        names.LABEL_ARCH: (wanted.arch,) if wanted.arch else (),
+        names.LABEL_ZONE: wanted.zones,
+    }
+    found = [_in(key, *values) for key, values in listed.items() if values]
+    if wanted.min_generation is not None and wanted.min_generation > 1:
+        more_than = str(wanted.min_generation - 1)  # Gte came with 1.13; Gt is as old as Karpenter
+        found.append(
+            {"key": f"{flavour.labels}/instance-generation", "operator": "Gt", "values": [more_than]}
+        )
+    return found
+
+
+def _in(key: str, *values: str) -> Requirement:
+    return {"key": key, "operator": "In", "values": list(values)}
+
+
+def _limits(spec: Spec, pool: ComputePool) -> Body:
+    """Karpenter limits nothing by itself, so a pool without limits, which launches nothing, gets none of everything.
+
+    It counts nodes only since 1.8: their number becomes the vCPUs of so many of the smallest type, which errs on few.
+    """
+    own, kinds = pool.spec.limits, matching(spec.catalog, pool.spec.requirements)
+    if own is None or not own.model_dump(exclude_none=True):
+        return {"cpu": "0"}
+    found: Body = {}
+    smallest = min((kind.vcpus for kind in kinds), default=0)
+    by_nodes = None if own.nodes is None else 1000 * smallest * own.nodes
+    cpus = [one for one in (own.cpu, by_nodes) if one is not None]
+    if cpus:
+        found["cpu"] = format_cpu(min(cpus))
+    if own.memory is not None:
+        found["memory"] = format_memory(own.memory)
+    if own.gpus is not None:
+        found |= {kind.accelerator.resource: str(own.gpus) for kind in kinds if kind.accelerator is not None}
+    return found
+
+
+def _room(kind: InstanceType, count: int) -> Body:
+    """As many nodes as the reservation holds and the pool's limits leave, in resources every Karpenter counts."""
+    found: Body = {"cpu": str(kind.vcpus * count)}
+    if kind.accelerator is not None:
+        found[kind.accelerator.resource] = str(kind.gpus * count)
+    return found
+
+
+def _afforded(spec: Spec, pool: ComputePool, wanted: SourceSpec) -> Body:
+    """The pool's limits, and so few vCPUs that even the dearest of its types stays under the hourly cap."""
+    limits = _limits(spec, pool)
+    if wanted.max_hourly_usd is None:
+        return limits
+    rates = [
+        kind.on_demand_usd_h / kind.vcpus
+        for kind in matching(spec.catalog, pool.spec.requirements)
+        if kind.on_demand_usd_h is not None
+    ]
+    afforded = 1000 * int(wanted.max_hourly_usd / max(rates)) if rates else 0
+    cpu = min(afforded, parse_cpu(limits["cpu"])) if "cpu" in limits else afforded
+    return limits | {"cpu": format_cpu(cpu)}
+
+
+def _object(spec: Spec, pool: ComputePool, name: str, body: Body) -> Body:
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": name, "labels": dict(owned(spec, pool))},
+        "spec": body,
+    }
