@@ -151,14 +151,18 @@ def test_other_types_with_the_same_accelerator_are_among_them(office: Office):
     assert "2 x p5en.48xlarge instead of 2 x p5e.48xlarge" in tried
 
 
-def test_without_an_account_it_says_what_this_version_can(office: Office):
+def test_without_an_account_it_asks_for_one(office: Office):
     office.write()
     told = office("offers", P5, "--sim", "")
     assert told.code == 2
-    assert (
-        "this version buys from the simulated AWS only: name a file for its account with --sim FILE"
-        in told.err
-    )
+    assert "say which AWS: --aws for the account your credentials reach, or --sim FILE" in told.err
+
+
+def test_two_accounts_at_once_are_refused(office: Office):
+    office.write()
+    told = office("offers", P5, "--aws")
+    assert told.code == 2
+    assert "name two accounts: leave one out" in told.err
 
 
 def test_what_was_found_before_aws_answers_no_more_is_shown(office: Office, monkeypatch: pytest.MonkeyPatch):

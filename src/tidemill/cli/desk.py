@@ -1,7 +1,8 @@
 """Where verbs that touch an account begin: the documents, the account, the ledger, and who is asking.
 
-The composition root of everything that buys. The AWS of this version is the simulated one; the real one will be one
-more branch of `open_cloud`. What a verb is about to touch is said on stderr before it does anything.
+The composition root of everything that buys: a simulated account in a file, or the one the credentials reach. Which
+one is said by the user and never guessed, and said again on stderr, with account, role and region, before anything is
+done.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 DEFAULT_LEDGER = "sqlite:///tidemill-ledger.db"
 SIM_AS = "TIDEMILL_SIM_AS"
 _NO_AWS = (
-    "this version buys from the simulated AWS only: name a file for its account with --sim FILE (or in "
-    "TIDEMILL_SIM); it is made if it is not there"
+    "say which AWS: --aws for the account your credentials reach, or --sim FILE for a simulated one (or set "
+    "TIDEMILL_AWS or TIDEMILL_SIM); the file is made if it is not there"
 )
 
 FILES = click.option(
@@ -41,6 +42,10 @@ FILES = click.option(
 SIM = click.option(
     "--sim", envvar="TIDEMILL_SIM", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
     help="The simulated AWS account in this file; made if it is not there.",
+)  # fmt: skip
+AWS = click.option(
+    "--aws", is_flag=True, envvar="TIDEMILL_AWS",
+    help="The AWS account that the usual credentials reach, in the Platform's region.",
 )  # fmt: skip
 LEDGER = click.option(
     "--ledger", "ledger_url", envvar="TIDEMILL_LEDGER", default=DEFAULT_LEDGER, show_default=True,
@@ -116,10 +121,11 @@ def at_the_desk(verb: Callable[..., Any]) -> Callable[..., Any]:
 
     @FILES
     @SIM
+    @AWS
     @LEDGER
     @functools.wraps(verb)
-    def run(*, files: tuple[str, ...], sim: Path | None, ledger_url: str, **given: Any) -> Any:
-        desk = open_desk(files, sim, ledger_url)
+    def run(*, files: tuple[str, ...], sim: Path | None, aws: bool, ledger_url: str, **given: Any) -> Any:
+        desk = open_desk(files, sim, ledger_url, aws=aws)
         try:
             return verb(desk=desk, **given)
         finally:
@@ -128,11 +134,11 @@ def at_the_desk(verb: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def open_desk(files: Sequence[str], sim: Path | None, ledger_url: str) -> Desk:
+def open_desk(files: Sequence[str], sim: Path | None, ledger_url: str, *, aws: bool = False) -> Desk:
     from tidemill.cli.loading import documents_in, load_spec
 
     spec, _ = load_spec(documents_in(files))
-    opened = open_cloud(spec, sim)
+    opened = open_cloud(spec, sim, aws=aws)
     who = opened.cloud.identity()
     _check_the_account(spec, who)
     at = f"{opened.clock.now():%Y-%m-%d %H:%M:%S} UTC"
@@ -145,8 +151,14 @@ def open_desk(files: Sequence[str], sim: Path | None, ledger_url: str) -> Desk:
     return Desk(spec, opened.cloud, opened.clock, who, ledger_url)
 
 
-def open_cloud(spec: Spec, sim: Path | None) -> Opened:
+def open_cloud(spec: Spec, sim: Path | None, *, aws: bool = False) -> Opened:
     """The one place that chooses an AWS."""
+    if aws and sim is not None and sim.name:
+        raise SpecError(f"--aws and --sim {sim} name two accounts: leave one out (TIDEMILL_SIM may be set)")
+    if aws:
+        from tidemill.cli.real_aws import open_aws
+
+        return Opened(*open_aws(spec))
     if sim is None or not sim.name:
         raise SpecError(_NO_AWS)
     account = open_account(sim, spec)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidemill.cli.desk import FILES, JSON, SIM, YES
+from tidemill.cli.desk import AWS, FILES, JSON, SIM, YES
 from tidemill.errors import Refused
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ def show(address: str, subject: str | None, as_json: bool) -> None:
 @click.argument("address", envvar="TIDEMILL_LEDGER")
 @FILES
 @SIM
+@AWS
 @click.option("--adopt-tagged", is_flag=True, help="Adopt what carries our owner tag and no intent.")
 @click.option(
     "--spent-usd", type=click.IntRange(min=0), metavar="N",
@@ -77,8 +78,8 @@ def show(address: str, subject: str | None, as_json: bool) -> None:
 @YES
 @JSON
 def rebuild(
-    address: str, files: tuple[str, ...], sim: Path | None, adopt_tagged: bool, spent_usd: int | None, yes: bool,
-    as_json: bool,
+    address: str, files: tuple[str, ...], sim: Path | None, aws: bool, adopt_tagged: bool, spent_usd: int | None,
+    yes: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Make the ledger at ADDRESS anew from what AWS shows: tags of reservations, history of extensions.
 
@@ -94,7 +95,7 @@ def rebuild(
     from tidemill.store.rebuild import spent_besides
     from tidemill.world import Adoption
 
-    desk = open_desk(files, sim, address)
+    desk = open_desk(files, sim, address, aws=aws)
     try:
         found = rebuilt_from(
             desk.spec, desk.cloud.reservations(), desk.cloud.extensions(), who=desk.who, now=desk.now()

@@ -1,0 +1,181 @@
+"""The verbs that touch an account, through boto3, on the wire (`--aws`), and what they say where AWS forbids it."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.aws.wired import Wired
+from tests.cli.office import Office, Said
+from tests.sim.account import P5, ZONES
+
+WISH = (P5, "--count", "2", "--duration", "2d", "--from", "2026-11-18", "--to", "2026-11-22")
+AUTO = {"autoMaxFeeUsd": 40_000}
+
+
+class AwsOffice(Office):
+    """The same office, and the account its credentials reach."""
+
+    def environment(self, who: str = "you") -> dict[str, str]:
+        return {**super().environment(who), "TIDEMILL_SIM": "", "TIDEMILL_AWS": "1"}
+
+
+@pytest.fixture
+def office(tmp_path: Path, wired: Wired) -> AwsOffice:
+    made = AwsOffice(tmp_path)
+    made.write(mode="auto", approval=AUTO, subnets={zone: ["subnet-1"] for zone in ZONES})
+    return made
+
+
+def untouched(wired: Wired, office: Office) -> bool:
+    return not wired.account.cloud.purchases and not Path(office.folder / "ledger.db").exists()
+
+
+@pytest.mark.requirement("CB-3")
+def test_offers_are_found_bought_followed_extended_and_rebuilt_on_an_account(wired: Wired, office: AwsOffice):
+    offer = office.offer(*WISH)
+    told = office("buy", offer["id"], "--yes")
+    assert told.code == 0, told.err
+    assert "SIMULATED AWS at http://127.0.0.1" in told.err
+    assert "account 123456789012, assumed-role/tidemill-engine/rehearsal, us-east-1" in told.err
+    wired.let_pass(_minutes(10))
+    (block,) = office.blocks()
+    assert (block["state"], block["held"]) == ("scheduled", "bought")
+    assert office("extend", block["id"], "--by", "1d", "--yes").code == 0
+    assert (len(wired.account.cloud.purchases), len(wired.account.cloud.bought_extensions)) == (1, 1)
+    wired.let_pass(_minutes(10))
+    again = office("ledger", "rebuild", f"sqlite:///{office.folder / 'again.db'}", "--yes", "--json")
+    assert again.code == 0, again.err
+    office.ledger = f"sqlite:///{office.folder / 'again.db'}"
+    assert sorted(one["fee_usd"] for one in office.purchases()) == sorted(
+        [wired.account.cloud.purchases[0].fee_usd, wired.account.cloud.bought_extensions[0].fee_usd]
+    )
+
+
+@pytest.mark.requirement("CB-17")
+def test_a_block_bought_elsewhere_is_adopted_and_tagged(wired: Wired, office: AwsOffice):
+    block = wired.account.block(owned=False)
+    told = office("adopt", block.id, "--pool", "train", "--yes")
+    assert told.code == 0, told.err
+    assert dict(wired.account.reservation(block.id).tags)["deployment"] == "mill"
+    assert office.blocks()[0]["held"] == "adopted"
+
+
+@pytest.mark.requirement("CB-4")
+def test_a_purchase_that_is_not_answered_is_exit_code_4_and_is_found_again(wired: Wired, office: AwsOffice):
+    offer = office.offer(*WISH)
+    wired.fault("lost-answer", action="PurchaseCapacityBlock")
+    told = office("buy", offer["id"], "--yes", "--json")
+    assert told.code == 4
+    (intent,) = office.purchases()
+    assert intent["state"] == "unknown"
+    wired.let_pass(_minutes(10))
+    assert office("settle", intent["id"], "--yes").code == 0
+    assert office.state(intent["id"]) == "confirmed"
+    assert len(wired.account.cloud.purchases) == 1
+
+
+# --- AWS does not let us ------------------------------------------------------------------------------
+
+
+def refused(told: Said, *words: str) -> None:
+    assert told.code == 3, (told.code, told.out, told.err)
+    last = told.err.strip().splitlines()[-1]
+    assert last.startswith("error: ")
+    assert "Traceback" not in told.err
+    for each in words:
+        assert each in last, last
+
+
+@pytest.mark.requirement("PE-23")
+def test_a_missing_permission_to_look_is_one_sentence_with_the_action(wired: Wired, office: AwsOffice):
+    wired.fault(
+        "error", action="DescribeCapacityReservations", code="UnauthorizedOperation", status=403, times=9,
+        message="You are not authorized to perform this operation. User: arn:aws:iam::123456789012:user/you is not "
+        "authorized to perform: ec2:DescribeCapacityReservations because no identity-based policy allows it",
+    )  # fmt: skip
+    refused(
+        office("blocks"),
+        "AWS does not allow ec2:DescribeCapacityReservations to arn:aws:iam::123456789012:user/you",
+        "`tidemill iam observer` prints a policy that does",
+    )
+
+
+@pytest.mark.requirement("PE-23")
+def test_a_missing_permission_to_buy_buys_nothing_and_leaves_the_intent_to_be_bought(
+    wired: Wired, office: AwsOffice
+):
+    offer = office.offer(*WISH)
+    wired.fault(
+        "error", action="PurchaseCapacityBlock", code="UnauthorizedOperation", status=403, message="no"
+    )
+    refused(office("buy", offer["id"], "--yes"), "ec2:PurchaseCapacityBlock", "`tidemill iam purchaser`")
+    assert wired.account.cloud.purchases == []
+    (intent,) = office.purchases()
+    assert (intent["state"], intent["fee_usd"]) == ("approved", 0)
+    assert office("buy", intent["id"], "--yes").code == 0
+    assert len(wired.account.cloud.purchases) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("AuthFailure", "`aws sts get-caller-identity` must work"),
+        ("InvalidClientTokenId", "does not accept these credentials for sts:GetCallerIdentity in us-east-1"),
+        ("SignatureDoesNotMatch", "Check the key"),
+        ("ExpiredToken", "log in again"),
+        ("OptInRequired", "this account may not use sts:GetCallerIdentity in us-east-1"),
+    ],
+)
+def test_credentials_that_are_not_accepted_do_nothing(wired: Wired, office: AwsOffice, code: str, words: str):
+    wired.fault("error", action="GetCallerIdentity", code=code, status=403, message="no", times=9)
+    for verb in (("blocks",), ("offers", *WISH), ("adopt", "cr-1", "--yes"), ("buy", "cb-1", "--yes")):
+        refused(office(*verb), words)
+    assert untouched(wired, office)
+
+
+def test_without_credentials_it_says_where_they_could_come_from(
+    wired: Wired, office: AwsOffice, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
+    refused(
+        office("blocks"), "there are no usable AWS credentials for sts:GetCallerIdentity", "Set AWS_PROFILE"
+    )
+    assert untouched(wired, office)
+
+
+def test_half_of_the_credentials_or_a_profile_that_is_not_there_is_said(
+    wired: Wired, office: AwsOffice, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    refused(office("blocks"), "AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    refused(office("blocks"), "nobody")
+    assert untouched(wired, office)
+
+
+def test_a_region_that_does_not_exist_is_said(
+    wired: Wired, office: AwsOffice, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://sts.us-esat-1.invalid")
+    office.write(mode="auto", approval=AUTO, region="us-esat-1", subnets={"us-esat-1a": ["subnet-1"]})
+    refused(office("blocks"), "sts:GetCallerIdentity", "region 'us-esat-1'", "check the region's spelling")
+    assert untouched(wired, office)
+
+
+def test_an_account_that_is_not_the_platforms_is_not_touched(wired: Wired, office: AwsOffice):
+    office.write(mode="auto", approval=AUTO, accountId="999999999999", subnets={ZONES[0]: ["subnet-1"]})
+    told = office("blocks")
+    assert told.code == 1
+    assert "nothing is touched" in told.err
+
+
+def _minutes(number: int) -> timedelta:
+    return timedelta(minutes=number)
