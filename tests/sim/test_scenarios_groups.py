@@ -129,6 +129,23 @@ def test_without_an_engine_the_schedules_bring_the_nodes_up_and_take_them_down()
 
 
 @pytest.mark.requirement("SM-4")
+def test_with_an_engine_the_schedule_of_a_block_that_is_there_takes_no_node_away():
+    """Room for one of two was left when the schedule was made; at the start there is room for both."""
+    rehearsal = scene(
+        pool(provisioner="asg", limits={"nodes": 3}, warm=True),
+        reservations=[block(count=2, duration="28h"), block("b", duration="3h", **{"from": "1h"})],
+        faults=[fault("59m58s", "node-dies", target="a")], duration="2h",
+    ).rehearse()  # fmt: skip
+    b = rehearsal.cloud.names["b"]
+    rehearsal.run_until(after("59m"))
+    (one,) = [each for each in rehearsal.cloud.groups.all() if each.name.endswith(b)]
+    assert one.schedules[UP].desired == 1
+    rehearsal.run_until(after("1h3m"))
+    assert len(one.staying()) == 2
+    assert UP not in one.schedules
+
+
+@pytest.mark.requirement("SM-4")
 @pytest.mark.requirement("CB-7")
 def test_an_extension_moves_the_schedule_and_the_drain():
     rehearsal = scene(

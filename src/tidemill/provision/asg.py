@@ -52,7 +52,8 @@ def schedules(
     found = []
     up, down = block.start + UP_AFTER_START, own.over_at - DOWN_BEFORE_DEADLINE
     size = 0 if room is None else _warm(spec, pool, block, room)
-    if size and now < up < down and block.state is not ReservationState.PAYMENT_PENDING:
+    # Once it is active and we are there to see it, the size is the engine's: a schedule that fired then could lower it.
+    if size and now < up < down and block.state is ReservationState.SCHEDULED:
         found.append(Schedule(UP, up, size))
     if now < down:
         found.append(Schedule(DOWN, down, 0, 0))
