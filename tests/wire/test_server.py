@@ -46,16 +46,9 @@ from tidemill.sim.wire.clock import WireClock
 def test_what_is_not_simulated_is_an_aws_error_that_says_so(
     stand: Stand, service: str, operation: str, given: dict[str, Any]
 ):
-    call = getattr(stand.client(service), operation)
-    try:
-        call(**given)
-    except ClientError as error:
-        refused, status = error.response["Error"], error.response["ResponseMetadata"]["HTTPStatusCode"]
-        assert refused["Code"]
-        assert "html" not in refused["Message"].lower()
-        if status >= 500:
-            assert (refused["Code"], status) == ("NotImplemented", 501)
-            assert service in refused["Message"]
+    with pytest.raises(ClientError, match=f"does not know {service}:") as raised:
+        getattr(stand.client(service), operation)(**given)
+    assert code(raised) == ("NotImplemented", 501)
 
 
 def test_nobody_is_answered_in_html(stand: Stand):

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from tidemill.cli.desk import FILES, JSON, open_account
+from tidemill.cli.sim_aws import aws
 from tidemill.errors import SpecError
 
 _FILE = click.argument(
@@ -26,6 +27,9 @@ def sim() -> None:
 
     Name the file with --sim FILE or in TIDEMILL_SIM. TIDEMILL_SIM_AS says who calls: a name, or a whole ARN.
     """
+
+
+sim.add_command(aws)
 
 
 @sim.command()

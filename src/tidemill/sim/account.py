@@ -81,10 +81,14 @@ class SimAccount:
             return live.timeline.now()
 
     def identity(self) -> str:
-        if self._caller.startswith("arn:"):
-            return self._caller
         with self._file.open() as story:
-            return f"arn:aws:iam::{story.account}:user/{self._caller or 'you'}"
+            return self._calling(story)
+
+    def apart(self) -> tuple[Timeline, SimCloud]:
+        """The account as it is now, for somebody who goes on with it: nothing of that comes to the file."""
+        with self._turn() as live:
+            self._live = None
+            return live.timeline, live.cloud
 
     def story(self) -> Story:
         with self._file.open() as story:
@@ -198,6 +202,11 @@ class SimAccount:
         live.story, live.made = story, len(story.calls)
         return live
 
+    def _calling(self, story: Story) -> str:
+        if self._caller.startswith("arn:"):
+            return self._caller
+        return f"arn:aws:iam::{story.account}:user/{self._caller or 'you'}"
+
     def _begin(self, story: Story) -> _Live:
         timeline = Timeline(story.start)
         cloud = SimCloud(
@@ -208,6 +217,7 @@ class SimAccount:
             zones=story.zones,
             market=story.market,
             wake=lambda reason: None,
+            identity=self._calling(story),
         )
         return _Live(story, timeline, cloud)
 

@@ -90,6 +90,9 @@ class WireClock:
     # --- things happen, asked or not ----------------------------------------------------------------
 
     def start(self) -> None:
+        """From here on time runs; what it took to get ready does not count."""
+        with self._turn:
+            self._anchor_here()
         self._stopping.clear()
         self._pump = threading.Thread(target=self._run, name="tidemill-wire-clock", daemon=True)
         self._pump.start()

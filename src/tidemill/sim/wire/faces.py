@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from moto.moto_server.werkzeug_app import MotoRequestHandler
 
 
-def wire(body: SimCloud, clock: WireClock, region: str) -> Wire:
+def wire(body: SimCloud, clock: WireClock, region: str, subnets: Mapping[str, Sequence[str]]) -> Wire:
     """moto's state is wiped, and its random ids begin anew from the account's seed."""
     from moto.backends import get_backend
     from moto.core.base_backend import BackendDict
@@ -39,7 +39,7 @@ def wire(body: SimCloud, clock: WireClock, region: str) -> Wire:
         BackendDict.reset()
         reset_model_data()
         mock_random.seed(body.seed)
-        network = lay_out(get_backend("ec2")[account][region], body.zones)
+        network = lay_out(get_backend("ec2")[account][region], body.zones, subnets)
     return Wire(body, clock, account, region, network)
 
 

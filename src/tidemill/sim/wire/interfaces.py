@@ -33,7 +33,10 @@ _NEEDED: dict[str, tuple[str, ...]] = {
         "MotoRequestHandler",
         "create_backend_app",
     ),
+    "moto.ec2.models.subnets": ("random_subnet_id",),
     "moto.ec2.models": (
+        "EC2Backend.create_vpc",
+        "EC2Backend.create_subnet",
         "EC2Backend.get_launch_template",
         "EC2Backend.get_launch_template_by_name",
         "EC2Backend.get_subnet",

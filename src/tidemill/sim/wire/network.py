@@ -1,19 +1,21 @@
 """What an instance is put into: a VPC, one subnet per zone, a security group, an image. moto keeps them.
 
-The account's default VPC serves, as in a fresh AWS account; what users make besides is found the same way. Ids are
-drawn from the seed, so that the same account has the same ids each time.
+The account's default VPC serves, as in a fresh AWS account; subnets that documents already name are made under those
+very ids. Other ids are drawn from the seed, so that the same account has the same ids each time.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from tidemill.errors import SpecError
 from tidemill.sim.wire.refusals import AwsError
 
+_CIDR = "10.0.0.0/16"
 IMAGE_NAME = "tidemill-simulated-al2023-{arch}"
 
 
@@ -33,7 +35,7 @@ class Subnet:
 @dataclass(frozen=True, slots=True)
 class Network:
     vpc: str
-    subnets: tuple[Subnet, ...]  # one per zone of the account, in its order
+    subnets: tuple[Subnet, ...]  # by zone, in the account's order; at least one each
     security_group: str
     images: dict[str, str]  # by architecture
     zone_ids: dict[str, str]
@@ -44,22 +46,28 @@ class Network:
     def as_json(self) -> dict[str, Any]:
         return {
             "vpc": self.vpc,
-            "subnets": {one.zone: one.id for one in self.subnets},
+            "subnets": {
+                zone: [one.id for one in self.subnets if one.zone == zone]
+                for zone in dict.fromkeys(one.zone for one in self.subnets)
+            },
             "securityGroup": self.security_group,
             "images": self.images,
         }
 
 
-def lay_out(ec2: Any, zones: Sequence[str]) -> Network:
-    """SpecError: a zone that the region does not have."""
+def lay_out(ec2: Any, zones: Sequence[str], named: Mapping[str, Sequence[str]]) -> Network:
+    """`named`: ids of subnets by zone, to be made as they are. SpecError: a zone that the region does not have."""
     known = {zone.name: zone.zone_id for zone in ec2.describe_availability_zones()}
     strange = [zone for zone in zones if zone not in known]
     if strange:
         raise SpecError(
             f"{ec2.region_name} has no zone {', '.join(strange)}; it has {', '.join(sorted(known))}"
         )
-    vpc = ec2.get_default_vpc().id
-    default = {one.availability_zone: one for one in ec2.describe_subnets() if one.vpc_id == vpc}
+    vpc = str(
+        _make(ec2, zones, named) if any(named.get(zone) for zone in zones) else ec2.get_default_vpc().id
+    )
+    inside = [_subnet(one) for one in ec2.describe_subnets() if one.vpc_id == vpc]
+    subnets = tuple(one for zone in zones for one in inside if one.zone == zone)
     (group,) = [one for one in ec2.describe_security_groups() if one.vpc_id == vpc and one.name == "default"]
     images = {}
     for arch in ("x86_64", "arm64"):
@@ -68,7 +76,36 @@ def lay_out(ec2: Any, zones: Sequence[str]) -> Network:
         )
         image.architecture = arch
         images[arch] = str(image.id)
-    return Network(vpc, tuple(_subnet(default[zone]) for zone in zones), group.id, images, known)
+    return Network(vpc, subnets, group.id, images, known)
+
+
+def _make(ec2: Any, zones: Sequence[str], named: Mapping[str, Sequence[str]]) -> str:
+    """A VPC with the subnets that were named; a zone without any gets one all the same."""
+    vpc = str(ec2.create_vpc(_CIDR).id)
+    ranges = ipaddress.ip_network(_CIDR).subnets(new_prefix=20)
+    for zone in zones:
+        for id_ in named.get(zone) or ("",):
+            cidr = next(ranges, None)
+            if cidr is None:
+                raise SpecError("the simulated AWS makes at most 16 subnets")
+            with _called(id_):
+                ec2.create_subnet(vpc, str(cidr), availability_zone=zone)
+    return vpc
+
+
+@contextmanager
+def _called(id_: str) -> Iterator[None]:
+    """moto gives what is made meanwhile this id; empty: one of its own."""
+    from moto.ec2.models import subnets
+
+    theirs: Any = subnets
+    usual = theirs.random_subnet_id
+    if id_:
+        theirs.random_subnet_id = lambda: id_
+    try:
+        yield
+    finally:
+        theirs.random_subnet_id = usual
 
 
 def subnet(ec2: Any, id_: str) -> Subnet:

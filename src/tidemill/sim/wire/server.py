@@ -7,6 +7,7 @@ follow each other. Stopping one leaves nothing behind.
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any, Self
@@ -31,11 +32,14 @@ class WireServer:
         region: str = "",
         host: str = "127.0.0.1",
         port: int = 0,
+        subnets: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        """`port` 0: a free one. The region is that of the zones unless it is named."""
+        """`port` 0: a free one. The region is that of the zones unless it is named. `subnets`: ids by zone that are to
+        be there, such as a Platform's."""
         self._body = body
         self._region = region or body.zones[0][:-1]
         self._address = host, port
+        self._subnets = subnets or {}
         self.clock = WireClock(timeline, speed=speed)
         self._server: Any = None
         self._thread: threading.Thread | None = None
@@ -113,7 +117,7 @@ class WireServer:
         from tidemill.sim.wire import faces
         from tidemill.sim.wire.front import Front
 
-        self._wire = faces.wire(self._body, self.clock, self._region)
+        self._wire = faces.wire(self._body, self.clock, self._region, self._subnets)
         host, port = self._address
         try:
             self._server = make_server(

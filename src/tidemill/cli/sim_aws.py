@@ -1,0 +1,202 @@
+"""`tidemill sim aws`: the simulated account served over AWS's own protocol, until somebody presses Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from tidemill.cli.desk import JSON
+from tidemill.errors import SpecError
+
+if TYPE_CHECKING:
+    from tidemill.sim.cloud import SimCloud
+    from tidemill.sim.timeline import Timeline
+    from tidemill.sim.wire import WireServer
+
+_ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
+
+
+class _Served(NamedTuple):
+    cloud: SimCloud
+    timeline: Timeline
+    region: str
+    subnets: Mapping[str, Sequence[str]]
+
+
+@click.command()
+@click.option(
+    "-f", "--file", "files", multiple=True, envvar="TIDEMILL_FILES", metavar="FILE", type=click.Path(),
+    help="A simulated account (.json), or documents: the Platform's region, zones and subnets, and of a Scenario its "
+    "start, market and reservations. Default: an empty account in us-east-1.",
+)  # fmt: skip
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option("--port", type=click.IntRange(0, 65535), default=4566, show_default=True, help="0: a free one.")
+@click.option(
+    "--speed", type=float, default=60.0, show_default=True,
+    help="Virtual seconds a second; 0: time moves only by POST /tidemill/advance.",
+)  # fmt: skip
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="Draws what EC2 sells, and every id.",
+)
+@click.option(
+    "--start", metavar="INSTANT", help="When virtual time begins. Default: the Scenario's start, or now."
+)
+@click.option(
+    "--market",
+    type=click.Choice(("plenty", "scarce", "none")),
+    help="How much EC2 has to sell. Default: plenty.",
+)
+@JSON
+def aws(
+    files: tuple[str, ...], host: str, port: int, speed: float, seed: int, start: str | None, market: str | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Serve a simulated AWS account on this machine, for boto3, the AWS CLI and Tidemill itself.
+
+    It is no AWS: no credentials are checked and no money is spent. What it is told lasts until it ends. Its clock, its
+    faults and its journal are at /tidemill; see docs/guides/aws-by-hand.md.
+    """
+    served = _served(files, seed, start, market)
+    from tidemill.sim.wire import WireServer
+
+    server = WireServer(
+        served.cloud, served.timeline, speed=speed, region=served.region, host=host, port=port,
+        subnets=served.subnets,
+    )  # fmt: skip
+    with _told_to_stop() as stopped, server:
+        _tell(server, as_json)
+        stopped.wait()
+        click.echo(f"\nended; it was {server.clock.now():%Y-%m-%d %H:%M:%S} UTC there", err=True)
+
+
+@contextmanager
+def _told_to_stop() -> Iterator[threading.Event]:
+    """Set by Ctrl-C or a polite kill: both are the ordinary end of it."""
+    stopped = threading.Event()
+    before = {
+        number: signal.signal(number, lambda *_: stopped.set()) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield stopped
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+# --- which account ------------------------------------------------------------------------------------
+
+
+def _served(files: tuple[str, ...], seed: int, start: str | None, market: str | None) -> _Served:
+    accounts = [name for name in files if name.endswith(".json")]
+    if not accounts:
+        return _from_documents(files, seed, start, market) if files else _empty(seed, start, market)
+    if len(files) > 1 or start or market:
+        raise SpecError(
+            f"{accounts[0]} says its start and its market itself: leave --start, --market and others out"
+        )
+    from tidemill.cli.desk import open_account
+
+    account = open_account(Path(accounts[0]))
+    timeline, cloud = account.apart()
+    click.echo(f"{accounts[0]} is where it begins; what is done here is not written there", err=True)
+    return _Served(cloud, timeline, account.story().region, {})
+
+
+def _empty(seed: int, start: str | None, market: str | None) -> _Served:
+    from tidemill.catalog import load
+
+    timeline, cloud = _account(load(), _ZONES, _instant(start), seed, {"offers": market or "plenty"})
+    return _Served(cloud, timeline, "us-east-1", {})
+
+
+def _from_documents(files: tuple[str, ...], seed: int, start: str | None, market: str | None) -> _Served:
+    from tidemill.cli.loading import documents_in, load_spec
+    from tidemill.sim.account_file import NOBODYS_ACCOUNT
+
+    spec, scenario = load_spec(documents_in(files))
+    platform = spec.platform.spec
+    begins = _instant(start) if start or scenario is None else scenario.spec.start
+    sold = scenario.spec.market.model_dump() if scenario is not None else {}
+    zones = tuple(sorted(platform.subnets)) or (f"{platform.region}a",)
+    timeline, cloud = _account(
+        spec.catalog, zones, begins, seed, sold | ({"offers": market} if market else {}),
+        account=platform.account_id or NOBODYS_ACCOUNT,
+    )  # fmt: skip
+    for owned in scenario.spec.reservations if scenario is not None else ():
+        cloud.add_reservation(owned, owner=platform.deployment)
+    return _Served(cloud, timeline, platform.region, platform.subnets)
+
+
+def _account(
+    catalog: Any,
+    zones: tuple[str, ...],
+    begins: datetime,
+    seed: int,
+    market: dict[str, Any],
+    account: str = "",
+) -> tuple[Timeline, SimCloud]:
+    from tidemill.sim.account_file import NOBODYS_ACCOUNT
+    from tidemill.sim.cloud import SimCloud
+    from tidemill.sim.journal import Journal
+    from tidemill.sim.timeline import Timeline
+    from tidemill.spec.scenario import Market
+
+    timeline = Timeline(begins.replace(microsecond=0))
+    cloud = SimCloud(
+        timeline, Journal(timeline.now), catalog, seed=seed, zones=zones, market=Market.model_validate(market),
+        wake=lambda reason: None, identity=f"arn:aws:iam::{account or NOBODYS_ACCOUNT}:user/you",
+    )  # fmt: skip
+    return timeline, cloud
+
+
+def _instant(written: str | None) -> datetime:
+    from tidemill.spec.units import parse_instant
+    from tidemill.store.opening import WallClock
+
+    try:
+        return WallClock().now() if written is None else parse_instant(written)
+    except ValueError as error:
+        raise SpecError(f"--start: {error}") from None
+
+
+# --- what is said -------------------------------------------------------------------------------------
+
+
+def _tell(server: WireServer, as_json: bool) -> None:
+    wire, network = server.wire, server.wire.network
+    if as_json:
+        head = {"endpoint": server.endpoint, "environment": server.environment}
+        about = {"account": wire.account, "region": wire.region, **network.as_json()}
+        clock = {"now": f"{server.clock.now():%Y-%m-%dT%H:%M:%SZ}", "speed": server.clock.speed}
+        click.echo(json.dumps({**head, **about, **clock}))
+        return
+    click.echo(f"SIMULATED AWS at {server.endpoint}: no account, no credentials, no money")
+    click.echo(f"  account {wire.account} in {wire.region}, {_pace(server)}")
+    click.echo("  in another shell:")
+    for name, value in server.environment.items():
+        click.echo(f"    export {name}={shlex.quote(value)}")
+    click.echo(f"  to launch into: {network.vpc}, security group {network.security_group}")
+    for subnet in network.subnets:
+        click.echo(f"    {subnet.zone}  {subnet.id}")
+    for arch, image in network.images.items():
+        click.echo(f"    {arch}  {image}")
+    click.echo(f"  its clock, faults and journal: {server.endpoint}/tidemill")
+    click.echo("Ctrl-C ends it.")
+
+
+def _pace(server: WireServer) -> str:
+    runs = f"{server.clock.speed:g} times as fast as here" if server.clock.speed else "standing still"
+    return f"{server.clock.now():%Y-%m-%d %H:%M:%S} UTC, {runs}"
