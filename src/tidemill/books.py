@@ -99,6 +99,9 @@ class PurchaseIntent:
     note: str = ""
     extends: str = ""  # the reservation an extension is for; empty: a new block
     offer_id: str = ""  # what was submitted: an extension takes no tags and is looked up by it
+    # ... and from when to when it lasts. Until AWS shows it, which may take minutes, nothing else tells.
+    start: datetime | None = None
+    end: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

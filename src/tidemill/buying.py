@@ -11,7 +11,15 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from tidemill.decide.blocks.demand import LIVE, promised, still_missing, window_of, would_help
+from tidemill.decide.blocks.demand import (
+    LIVE,
+    is_far_too_much,
+    promised,
+    still_missing,
+    window_of,
+    would_help,
+)
+from tidemill.decide.blocks.follow import FAR_TOO_MUCH
 from tidemill.decide.blocks.granted import fee_to_approve_usd, not_granted, over_budget
 from tidemill.errors import NoCapacity, OutcomeUnknown, PortError, Refused, Throttled
 from tidemill.ownership import ours
@@ -95,6 +103,9 @@ class Buyer:
         if lacks == 0:
             self._move(intent, PurchaseState.VOIDED, note="its demand is covered by now")
             return "not bought: its demand is covered by now"
+        if is_far_too_much(self._spec, shown, intent, self._clock.now()):
+            self._move(intent, PurchaseState.VOIDED, note=FAR_TOO_MUCH)
+            return f"not bought: {FAR_TOO_MUCH}"
         now = self._clock.now()
         fitting = [
             one
@@ -107,7 +118,7 @@ class Buyer:
             intent = self._move(intent, PurchaseState.APPROVED, note="inside what the policy buys by itself")
         submitted = replace(
             intent, state=PurchaseState.SUBMITTED, state_at=self._clock.now(), fee_usd=offer.fee_usd,
-            offer_id=offer.id, note=_named(offer),
+            offer_id=offer.id, start=offer.start, end=offer.end, note=_named(offer),
         )  # fmt: skip
         self._ledger.advance(intent, submitted, caps=self._caps(intent))
         return self._call(submitted, offer)
@@ -171,7 +182,8 @@ class Buyer:
             Refused,
             Throttled,
         ) as error:  # a definite no; whatever else is raised may have bought it
-            self._move(submitted, PurchaseState.APPROVED, fee_usd=0, note=f"not bought: {error}")
+            none = {"fee_usd": 0, "start": None, "end": None}
+            self._move(submitted, PurchaseState.APPROVED, **none, note=f"not bought: {error}")
             raise
         except PortError as error:
             self._move(submitted, PurchaseState.UNKNOWN, note="the call's outcome is unknown")

@@ -46,6 +46,11 @@ def none_sold(*offers: Offer) -> OfferSearch:
     return OfferSearch(action.query, NOW, offers)
 
 
+def none_sold_for(documents: Spec, *held: Reservation) -> OfferSearch:
+    (action,) = of(decide(documents, world(*held, ExtensionSearch(FOUR_DAYS, NOW, ()))), SearchOffers)
+    return OfferSearch(action.query, NOW, ())
+
+
 def asks(documents: Spec, *things: object, **fields: object) -> list[str]:
     return [
         type(action).__name__
@@ -96,6 +101,20 @@ def test_more_time_may_cost_a_quarter_more_than_a_new_block_and_no_more(fee_usd:
     seen = world(SHORT, none_sold(new), extension_searches=(offered(),))
     (action,) = of(decide(buying(), seen), ProposePurchase)
     assert action.intent.extends == extends
+
+
+def test_a_block_that_holds_more_than_twice_what_is_missing_is_not_extended_by_itself():
+    """It is extended as a whole; without a new block to compare with, no price would hold it back."""
+    for count, extends in ((8, True), (9, False)):
+        large = block("cr-1", ends_in="5d", starts_in="1d", count=count)
+        lacks_four = buying(document=plan(instances=count + 4))
+        beside = block("cr-2", ends_in="20d", starts_in="1d", count=count)
+        decided = decide(
+            lacks_four, world(large, beside, offered(), none_sold_for(lacks_four, large, beside))
+        )
+        assert bool(of(decided, ProposePurchase)) is extends, count
+    (warning,) = decided.warnings
+    assert "more time on cr-1 would be $9,000 for all of its 9" in warning.sentence
 
 
 def test_only_the_gap_is_bought_and_not_the_whole_window():

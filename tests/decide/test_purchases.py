@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -9,11 +10,18 @@ import pytest
 from tests.decide.builders import NOW, ago, ahead, block, of, plan, world
 from tests.decide.purchases import GENEROUS, GRID, buying, intent, offer, search
 from tidemill.decide import decide
-from tidemill.plan import ProposePurchase, SearchOffers, SubmitPurchase
+from tidemill.decide.blocks.follow import FAR_TOO_MUCH
+from tidemill.plan import ProposePurchase, SearchOffers, SettlePurchase, SubmitPurchase
 from tidemill.spec.units import format_duration, parse_duration
 from tidemill.world import OfferQuery, PurchaseIntent, ReservationState, Spending, Verdict
 
 pytestmark = pytest.mark.requirement("CB-3")
+
+
+def window(name: str, begins: str, ends: str) -> dict:
+    return {
+        "name": name, "from": ahead(begins), "to": ahead(ends), "instanceType": "p5.48xlarge", "instances": 4,
+    }  # fmt: skip
 
 
 def submitted(documents, *things) -> bool:
@@ -248,6 +256,29 @@ def test_the_fees_of_another_plan_do_not_count_against_a_plans_own_month():
 
 
 GRANTED = intent("approved", approved_by=("ana",))
+
+
+@pytest.mark.requirement("CB-4")
+def test_what_was_bought_lasts_as_its_offer_said_until_aws_shows_it():
+    """EC2's lists are minutes late: meanwhile another window must not take what this one does not use."""
+    two = plan(demand=[window("a", "2d", "5d"), window("b", "5d", "9d")])
+    bought = intent("confirmed", window="a", reservation_ids=("cr-9",), inside={"earliest_end": ahead("5d")})
+    lasting = replace(bought, start=GRID, end=ahead("9d"))
+    assert of(decide(buying(document=two), world(bought)), SearchOffers)
+    assert not of(decide(buying(document=two), world(lasting)), SearchOffers)
+
+
+@pytest.mark.requirement("CB-4")
+def test_an_approval_for_far_more_than_is_missing_by_now_is_void_and_the_rest_asked_for_anew():
+    """Somebody bought most of it by hand; half an hour is left, and it would cost the whole window."""
+    by_hand = block("cr-7", starts_in="2d30m", ends_in="10d", count=4)
+    decided = decide(buying(), world(GRANTED, by_hand))
+    (settled,) = of(decided, SettlePurchase)
+    assert (settled.outcome, settled.reason) == ("voided", FAR_TOO_MUCH)
+    assert not of(decided, SubmitPurchase)
+    half = block("cr-7", starts_in="2d", ends_in="5d", count=4)
+    eight_days = replace(GRANTED, envelope=replace(GRANTED.envelope, duration=timedelta(days=8)))
+    assert of(decide(buying(), world(eight_days, half)), SubmitPurchase)
 
 
 @pytest.mark.parametrize(

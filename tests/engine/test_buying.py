@@ -125,6 +125,17 @@ def test_what_somebody_else_bought_meanwhile_is_not_bought_again():
     assert (held(outside).state, outside.cloud.purchases) == (PurchaseState.VOIDED, [])
 
 
+@pytest.mark.requirement("CB-4")
+def test_what_is_submitted_is_written_down_with_the_time_it_lasts_and_a_no_takes_that_back():
+    outside = shop(offer())
+    buy(outside)
+    assert (held(outside).start, held(outside).end) == (offer().start, offer().end)
+    outside = shop(offer())
+    outside.cloud.fail("purchase", NoCapacity("gone"))
+    buy(outside)
+    assert (held(outside).start, held(outside).end, held(outside).fee_usd) == (None, None, 0)
+
+
 def test_the_cheapest_offer_inside_the_envelope_is_taken():
     outside = shop(
         offer("cb-a", fee_usd=28_000), offer("cb-b", fee_usd=24_000), offer("cb-c", fee_usd=31_000)

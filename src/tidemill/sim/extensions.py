@@ -86,7 +86,10 @@ class ExtensionDesk:
         if not self._board.has_more(block, end, self._timeline.now()):
             return ()
         fee_usd = block_fee_usd(self._catalog.types[block.instance_type], block.count, by) or 0
-        id_ = seeded_id("cbe", self._seed, block.id, end.isoformat(), str(by))
+        before = sum(
+            one.reservation_id == block.id for one in self.bought
+        )  # an offer that was bought is gone
+        id_ = seeded_id("cbe", self._seed, block.id, end.isoformat(), str(by), str(before))
         offer = ExtensionOffer(id_, block.id, end, end + by, fee_usd)
         self._offered[id_] = offer, by
         return (offer,)

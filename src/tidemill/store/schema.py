@@ -98,6 +98,8 @@ purchases = Table(
     Column("note", String, nullable=False),
     Column("extends", String, nullable=False),
     Column("offer_id", String, nullable=False),
+    Column("start", Instant),
+    Column("end", Instant),
     Column("approval_round", Integer, nullable=False),
     Index("ix_purchases_state", "state", "state_at"),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from hashlib import blake2b
 
-from tidemill.decide.blocks.demand import Gap, first_gap, lacking_h, with_offer
+from tidemill.decide.blocks.demand import MOST_HELD, Gap, first_gap, lacking_h, with_offer
 from tidemill.decide.blocks.extend import EXTENDABLE_UNTIL, extendable, offer_to_extend
 from tidemill.decide.blocks.granted import fee_to_approve_usd, highest_fee_usd
 from tidemill.decide.blocks.life import OPEN
@@ -80,7 +80,7 @@ def _propose(
     if found is None:
         return
     block = min(found, key=lambda offer: (offer.fee_usd, offer.start, offer.id), default=None)
-    if longer and (block is None or longer[0][1].fee_usd * 100 <= block.fee_usd * EXTENSION_WORTH_PERCENT):
+    if longer and _is_worth(longer[0], gap, block):
         one, offer = longer[0]
         beside = "" if block is None else f"; a new block would be ${block.fee_usd:,}"
         said = f"{one.id} until {format_instant(offer.end)}, about ${offer.fee_usd:,}{beside}"
@@ -89,13 +89,28 @@ def _propose(
             draft.do(ProposePurchase(intent, said))
             return
     if block is None:
-        if query is not None and not longer:
-            draft.warn(window.name, f"EC2 offers no block of {gap.count} {window.instance_type} for it now")
+        if query is not None:
+            draft.warn(window.name, _nothing_fits(window, gap, longer))
     elif query is not None and not _is_too_dear(draft, plan, window, block.fee_usd):
         intent = propose(draft, plan, window, gap, block, query.duration, len(intents))
         start = format_instant(block.start)
         said = f"{block.count} {block.instance_type} from {start}, about ${block.fee_usd:,}"
         draft.do(ProposePurchase(intent, said))
+
+
+def _is_worth(longer: tuple[Reservation, ExtensionOffer], gap: Gap, block: Offer | None) -> bool:
+    one, offer = longer
+    if one.count > gap.count * MOST_HELD:
+        return False
+    return block is None or offer.fee_usd * 100 <= block.fee_usd * EXTENSION_WORTH_PERCENT
+
+
+def _nothing_fits(window: DemandWindow, gap: Gap, longer: list[tuple[Reservation, ExtensionOffer]]) -> str:
+    none = f"EC2 offers no block of {gap.count} {window.instance_type} for it now"
+    if not longer:
+        return none
+    one, offer = longer[0]
+    return f"{none}; more time on {one.id} would be ${offer.fee_usd:,} for all of its {one.count}: `tidemill extend`"
 
 
 def _is_too_dear(draft: Draft, plan: CapacityPlan, window: DemandWindow, fee_usd: int) -> bool:

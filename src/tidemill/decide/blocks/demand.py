@@ -15,7 +15,8 @@ from itertools import pairwise
 from tidemill.decide.blocks.lacking import still_lacking
 from tidemill.decide.blocks.life import MAY_COST, OPEN
 from tidemill.spec import Spec
-from tidemill.spec.durations import LEGAL_DURATIONS
+from tidemill.spec.durations import LEGAL_DURATIONS, LONGEST, round_up
+from tidemill.spec.grid import DAY
 from tidemill.spec.models import CapacityPlan, DemandWindow
 from tidemill.world import (
     ExtensionOffer,
@@ -27,6 +28,9 @@ from tidemill.world import (
     SourceKind,
 )
 
+# A block is extended as a whole, and an UltraServer sold as one: what holds more than twice what is missing is not
+# bought by itself. Somebody who wants it all the same says `tidemill extend` or `tidemill buy`.
+MOST_HELD = 2
 LIVE = (ReservationState.PAYMENT_PENDING, ReservationState.SCHEDULED, ReservationState.ACTIVE)
 
 
@@ -38,7 +42,8 @@ def promised(
     but: str = "",
     firm: bool = False,
 ) -> list[Reservation]:
-    """What AWS shows, and what it may yet show of the purchases that are under way (all `but` one).
+    """What AWS shows, and what it may yet show of the purchases that are under way (all `but` one). What was submitted
+    lasts as its offer said; of what was not, only the least that its envelope promises is counted on.
 
     `firm`: only what may have been bought. A mere proposal keeps others from being proposed and voids no approval.
     """
@@ -49,13 +54,14 @@ def promised(
             continue
         bound = intent.envelope
         if intent.extends:
-            block = held.get(intent.extends)
-            if block is not None and block.end is not None and block.end < bound.earliest_end:
-                held[block.id] = replace(block, end=bound.earliest_end)
+            block, end = held.get(intent.extends), intent.end or bound.earliest_end
+            if block is not None and block.end is not None and block.end < end:
+                held[block.id] = replace(block, end=end)
         elif not any(one.intent_id == intent.id for one in held.values()):
             held[intent.id] = Reservation(
                 intent.id, SourceKind.BLOCK, bound.instance_type, bound.zones[0] if bound.zones else "", bound.count,
-                0, ReservationState.SCHEDULED, bound.latest_start, bound.earliest_end, owner, intent.pool,
+                0, ReservationState.SCHEDULED, intent.start or bound.latest_start, intent.end or bound.earliest_end,
+                owner, intent.pool,
             )  # fmt: skip
     return list(held.values())
 
@@ -75,6 +81,31 @@ def would_help(
     if window is None:
         return still_missing(spec, after, intent, now) < still_missing(spec, held, intent, now)
     return lacking_h(spec, after, intent.pool, window, now) < lacking_h(spec, held, intent.pool, window, now)
+
+
+def is_far_too_much(
+    spec: Spec, reservations: Iterable[Reservation], intent: PurchaseIntent, now: datetime
+) -> bool:
+    """Somebody covered most of its window meanwhile: less than half of it would be used, and less is sold.
+
+    Errs on the side of buying: a day at each end is EC2's grid, and a block is extended as a whole.
+    """
+    plan = spec.plans.get(intent.plan)
+    window = window_of(plan, intent.window)
+    if plan is None or window is None:
+        return False
+    gaps, bound = list(_gaps(spec, reservations, intent.pool, window, now)), intent.envelope
+    if not gaps:
+        return False  # covered, which is somebody else's to say
+    count = max(gap.count for gap in gaps)
+    kind = spec.catalog.types.get(bound.instance_type)
+    if intent.extends or (kind is not None and kind.ultraserver):  # sold as a whole
+        count = min(bound.count, MOST_HELD * count)
+    span = gaps[-1].end - gaps[0].start + plan.spec.overlap + DAY
+    least = ((round_up(span) or LONGEST) + DAY) * count
+    used = sum(((gap.end - gap.start) * min(gap.count, bound.count) for gap in gaps), timedelta(0))
+    wanted = bound.duration * bound.count
+    return used * 2 < wanted and wanted > least
 
 
 def still_missing(

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from tidemill.decide.blocks.demand import LIVE, promised, still_missing, window_of
+from tidemill.decide.blocks.demand import LIVE, is_far_too_much, promised, still_missing, window_of
 from tidemill.decide.blocks.granted import not_granted, over_budget
 from tidemill.decide.draft import Draft
 from tidemill.plan import SettlePurchase, SubmitPurchase
 from tidemill.world import ExtensionState, PurchaseIntent, PurchaseState, ReservationState
 
+FAR_TOO_MUCH = "most of its demand is covered by now: what is left is asked for anew"
 # A submit that found no offer inside the envelope tries again while the approval lives.
 SUBMIT_AGAIN = timedelta(minutes=10)
 # EC2 answers within seconds or not at all; after this long an unanswered purchase is quarantined.
@@ -177,6 +178,8 @@ def _not_wanted(draft: Draft, intent: PurchaseIntent) -> str | None:
     held = promised(draft.world.reservations, draft.world.purchases, draft.owner, but=intent.id, firm=True)
     if still_missing(draft.spec, held, intent, draft.now) == 0:
         return "its demand is covered by now"
+    if is_far_too_much(draft.spec, held, intent, draft.now):
+        return FAR_TOO_MUCH
     if not intent.extends:
         return None
     block = draft.reservations.get(intent.extends)

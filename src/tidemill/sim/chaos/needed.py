@@ -45,6 +45,8 @@ def _forced(story: Story, sale: Sale, held: list[Held]) -> timedelta:
         return timedelta(0)
     span = gaps[-1][1] - gaps[0][0] + plan.spec.overlap + _GRID
     count = max(lacks for _, _, lacks in gaps)
+    if sale.extends:  # EC2 extends a block as a whole; twice what is missing may be all that is sold
+        count = min(sale.count, 2 * count)
     if sale.type_ == ULTRASERVER:
         count = -(-count // _ULTRASERVER_OF) * _ULTRASERVER_OF
     return ((round_up(span) or LONGEST) + _GRID) * count

@@ -244,7 +244,8 @@ class _Stage:
         self.by_hand.bought |= {one.id for one in (first, *more)}
         if self.sky.luck.random() < 0.5:
             adoption = Adoption(first.id, plan.spec.pool, word.who, now)
-            self.timeline.after(timedelta(hours=1), lambda: self.ledger.adopt(adoption))
+            later = now + timedelta(hours=1)
+            self.timeline.at(later, lambda: self.ledger.adopt(replace(adoption, at=later)))
 
     def _extend_by_hand(self) -> None:
         for block in self.cloud.reservations():

@@ -38,6 +38,7 @@ class Sale:
     ids: tuple[str, ...]
     unpaid_at: datetime | None  # when EC2 gave up on its payment
     denied_at: datetime | None = None
+    extends: bool = False
 
     @property
     def name(self) -> str:
@@ -77,7 +78,7 @@ def _extensions(cloud: SimCloud, known: Mapping[str, PurchaseIntent], by_hand: B
         yield Sale(
             intent, one.offer_id, one.at, one.fee_usd, block.instance_type, block.count, block.zone, one.start,
             one.to, (one.reservation_id,), one.settled_at if one.settled_at and not one.paid else None,
-            by_hand.denied.get(intent.id) if intent else None,
+            by_hand.denied.get(intent.id) if intent else None, extends=True,
         )  # fmt: skip
 
 

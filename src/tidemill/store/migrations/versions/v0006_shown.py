@@ -1,4 +1,4 @@
-"""What AWS last showed of adopted reservations, and words that were taken back."""
+"""What AWS last showed of adopted reservations, words that were taken back, and from when to when a purchase lasts."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -18,3 +18,5 @@ def upgrade() -> None:
     op.add_column(table, sa.Column("start", Instant))
     op.add_column(table, sa.Column("end", Instant))
     op.add_column(table, sa.Column("lives", sa.Boolean))
+    op.add_column("purchases", sa.Column("start", Instant))
+    op.add_column("purchases", sa.Column("end", Instant))
