@@ -34,7 +34,7 @@ def documents(
         },
         "nodeRole": "arn:aws:iam::123456789012:role/ml-node",
         "subnets": {"us-east-1a": ["subnet-0a1a1a1a", "subnet-0a2a2a2a"], "us-east-1b": ["subnet-0b1b1b1b"]},
-        "securityGroups": ["sg-0aa"],
+        "securityGroups": ["sg-0aa0aa0a"],
         **(platform or {}),
     }
     classes = {"amiSelectorTerms": [{"alias": "al2023@v20261101"}], **(node_class or {})}

@@ -47,7 +47,7 @@ def test_a_block_template_has_all_seven_fields():
     assert made.data["IamInstanceProfile"] == {"Name": "ml-node"}
     assert made.data["ImageId"] == IMAGE
     assert made.data["InstanceType"] == "p5.48xlarge"
-    assert made.data["SecurityGroupIds"] == ["sg-0aa"]
+    assert made.data["SecurityGroupIds"] == ["sg-0aa0aa0a"]
     assert "kind: NodeConfig" in booted(made)
 
 
@@ -82,7 +82,7 @@ def test_with_efa_there_is_one_interface_a_card_and_the_security_groups_are_insi
     assert [one["NetworkCardIndex"] for one in cards] == list(range(32))
     assert [one["DeviceIndex"] for one in cards] == [0] + [1] * 31
     assert [one["InterfaceType"] for one in cards] == ["efa"] + ["efa-only"] * 31
-    assert all(one["Groups"] == ["sg-0aa"] for one in cards)
+    assert all(one["Groups"] == ["sg-0aa0aa0a"] for one in cards)
     assert "SecurityGroupIds" not in made.data
 
 
@@ -90,7 +90,7 @@ def test_a_type_without_efa_is_launched_as_it_is():
     spec = documents(node_class={"efa": True}, requirements={"instanceTypes": ["g6.xlarge"]})
     made = template(spec, source=ON_DEMAND, instance_type="g6.xlarge")
     assert "NetworkInterfaces" not in made.data
-    assert made.data["SecurityGroupIds"] == ["sg-0aa"]
+    assert made.data["SecurityGroupIds"] == ["sg-0aa0aa0a"]
 
 
 def test_metadata_needs_a_token_and_reaches_pods():
@@ -247,7 +247,7 @@ def test_interfaces_of_an_existing_template_are_kept_unless_efa_is_asked_for():
     base = {"NetworkInterfaces": [{"DeviceIndex": 0, "AssociatePublicIpAddress": False}]}
     made = template(documents(node_class=LAUNCH_TEMPLATE), base=base)
     assert made.data["NetworkInterfaces"] == [
-        {"DeviceIndex": 0, "AssociatePublicIpAddress": False, "Groups": ["sg-0aa"]}
+        {"DeviceIndex": 0, "AssociatePublicIpAddress": False, "Groups": ["sg-0aa0aa0a"]}
     ]
     assert "SecurityGroupIds" not in made.data
     with pytest.raises(SpecError, match="efa: false"):

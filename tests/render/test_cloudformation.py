@@ -1,0 +1,297 @@
+"""Stacks for pools: what cfn-lint says of them, and that they are what the engine itself would make."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+import yaml
+from cfnlint.api import lint
+from click.testing import CliRunner
+
+from tests.provision.documents import documents
+from tidemill.cli import main, root
+from tidemill.errors import SpecError
+from tidemill.render.cloudformation import asked_of, stack
+
+BLOCK = {
+    "reservation": "cr-0a1b2c3d4e5f60718",
+    "start": datetime(2026, 11, 17, 11, 30, tzinfo=UTC),
+    "end": datetime(2026, 11, 20, 11, 30, tzinfo=UTC),
+    "count": 4,
+}
+BARE = {"cluster": {"name": "ml"}, "nodeRole": "", "securityGroups": []}
+SOURCES = ("block", "odcr", "spot", "on-demand")
+
+
+def rendered(provisioner="asg", *, source="block", given=BLOCK, instance_type="", **more):
+    spec = documents(provisioner=provisioner, sources=[{"type": source}], **more)
+    pool = spec.pools["train"]
+    asked = asked_of(spec, pool, zone="us-east-1a", instance_type=instance_type, **given)
+    return stack(spec, pool, asked)
+
+
+def complaints(made):
+    return [f"{each.rule.id} {each.message}" for each in lint(json.dumps(made), regions=["us-east-1"])]
+
+
+@pytest.mark.requirement("SM-8")
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_self_managed_stack_is_valid(source):
+    assert (
+        complaints(
+            rendered(source=source, given={}, node_class={"efa": True, "instanceStorePolicy": "RAID0"})
+        )
+        == []
+    )
+
+
+@pytest.mark.requirement("SM-8")
+@pytest.mark.requirement("MG-1")
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_managed_stack_is_valid(source):
+    assert complaints(rendered("managed", source=source, given={}, node_class={"efa": True})) == []
+
+
+@pytest.mark.requirement("SM-8")
+@pytest.mark.parametrize("provisioner", ["asg", "managed"])
+@pytest.mark.parametrize("platform", [{}, BARE], ids=["documents say it", "parameters ask for it"])
+def test_a_stack_of_a_known_block_is_valid(provisioner, platform):
+    assert complaints(rendered(provisioner, platform=platform)) == []
+
+
+@pytest.mark.requirement("SM-8")
+def test_a_self_managed_stack_has_every_part():
+    made = rendered(node_class={"efa": True})
+    kinds = {each["Type"] for each in made["Resources"].values()}
+    assert kinds == {
+        "AWS::EC2::LaunchTemplate", "AWS::AutoScaling::AutoScalingGroup", "AWS::AutoScaling::ScheduledAction",
+        "AWS::AutoScaling::LifecycleHook", "AWS::SQS::Queue", "AWS::SQS::QueuePolicy", "AWS::Events::Rule",
+        "AWS::EKS::AccessEntry", "AWS::IAM::InstanceProfile", "AWS::EC2::SecurityGroup",
+        "AWS::EC2::SecurityGroupIngress", "AWS::EC2::SecurityGroupEgress",
+    }  # fmt: skip
+
+
+@pytest.mark.requirement("SM-8")
+@pytest.mark.requirement("SM-3")
+def test_the_group_begins_with_nothing_and_a_change_of_the_stack_leaves_its_size_alone():
+    group = rendered()["Resources"]["Group"]
+    assert group["Properties"]["MinSize"] == "0"
+    assert "DesiredCapacity" not in group["Properties"]
+    assert group["UpdatePolicy"]["AutoScalingScheduledAction"]["IgnoreUnmodifiedGroupSizeProperties"] is True
+    tags = {each["Key"]: each["PropagateAtLaunch"] for each in group["Properties"]["Tags"]}
+    assert tags["Name"]
+    assert tags["kubernetes.io/cluster/ml"]
+    assert group["Properties"]["LaunchTemplate"]["Version"] == {
+        "Fn::GetAtt": ["LaunchTemplate", "LatestVersionNumber"]
+    }
+
+
+@pytest.mark.requirement("SM-8")
+@pytest.mark.requirement("SM-4")
+@pytest.mark.parametrize(("lead", "down"), [(None, "2026-11-20T10:50:00Z"), ("25m", "2026-11-20T10:35:00Z")])
+def test_it_grows_at_the_start_and_shrinks_early_enough_for_the_drain(lead, down):
+    made = rendered(**({"drain": {"lead": lead}} if lead else {}))
+    offered = made["Parameters"]
+    assert offered["UpAt"]["Default"] == "2026-11-17T11:31:00Z"
+    assert offered["DownAt"]["Default"] == down
+    assert offered["EndsAt"]["Default"] == "2026-11-20T11:00:00Z"
+    assert made["Resources"]["Up"]["Properties"]["DesiredCapacity"] == {"Ref": "Size"}
+    assert made["Resources"]["Down"]["Properties"]["DesiredCapacity"] == 0
+
+
+@pytest.mark.requirement("CB-15")
+def test_an_ultraserver_shrinks_half_an_hour_earlier():
+    spec = documents(provisioner="asg", requirements={"instanceTypes": ["p6e-gb200.36xlarge"]})
+    made = stack(spec, spec.pools["train"], asked_of(spec, spec.pools["train"], zone="us-east-1a", **BLOCK))
+    assert made["Parameters"]["EndsAt"]["Default"] == "2026-11-20T10:30:00Z"
+    assert made["Parameters"]["DownAt"]["Default"] == "2026-11-20T10:20:00Z"
+
+
+@pytest.mark.requirement("PE-19")
+def test_efa_nodes_get_a_security_group_in_which_all_may_talk_to_all():
+    made = rendered(node_class={"efa": True})
+    own = {"Fn::GetAtt": ["EfaSecurityGroup", "GroupId"]}
+    inbound, outbound = (
+        made["Resources"]["EfaIngress"]["Properties"],
+        made["Resources"]["EfaEgress"]["Properties"],
+    )
+    assert (inbound["IpProtocol"], inbound["SourceSecurityGroupId"]) == ("-1", own)
+    assert (outbound["IpProtocol"], outbound["DestinationSecurityGroupId"]) == ("-1", own)
+    cards = made["Resources"]["LaunchTemplate"]["Properties"]["LaunchTemplateData"]["NetworkInterfaces"]
+    assert len(cards) == 32
+    assert all(one["Groups"] == ["sg-0aa0aa0a", own] for one in cards)
+
+
+def test_without_efa_there_is_no_such_group():
+    assert "EfaSecurityGroup" not in rendered()["Resources"]
+    assert "VpcId" not in rendered()["Parameters"]
+
+
+@pytest.mark.requirement("SM-8")
+def test_user_data_is_readable_and_shell_variables_stay_what_they_are():
+    data = rendered()["Resources"]["LaunchTemplate"]["Properties"]["LaunchTemplateData"]
+    text = data["UserData"]["Fn::Base64"]["Fn::Sub"]
+    assert "tidemill.dev/source=${ReservationId}" in text
+    assert "echo ${EndsAt} > /etc/tidemill/ends-at" in text
+    assert "root=${!TIDEMILL_ROOT:-}" in text
+    assert data["ImageId"] == {"Ref": "ImageId"}
+    assert data["CapacityReservationSpecification"]["CapacityReservationTarget"] == {
+        "CapacityReservationId": {"Ref": "ReservationId"}
+    }
+
+
+def test_the_image_is_looked_up_by_cloudformation():
+    offered = rendered()["Parameters"]["ImageId"]
+    assert offered["Type"] == "AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>"
+    assert offered["Default"].startswith(
+        "/aws/service/eks/optimized-ami/1.33/amazon-linux-2023/x86_64/nvidia/"
+    )
+    pinned = rendered(node_class={"amiSelectorTerms": [{"id": "ami-0123456789abcdef0"}]})["Parameters"][
+        "ImageId"
+    ]
+    assert pinned == {"Type": "AWS::EC2::Image::Id", "Default": "ami-0123456789abcdef0"}
+
+
+@pytest.mark.requirement("MG-1")
+def test_a_node_group_on_a_block_is_as_eks_wants_it():
+    made = rendered("managed")
+    group = made["Resources"]["NodeGroup"]["Properties"]
+    assert group["CapacityType"] == "CAPACITY_BLOCK"
+    assert group["ScalingConfig"] == {"MinSize": 0, "DesiredSize": 0, "MaxSize": {"Ref": "Size"}}
+    assert group["Subnets"] == {"Ref": "SubnetIds"}
+    assert "InstanceTypes" not in group
+    data = made["Resources"]["LaunchTemplate"]["Properties"]["LaunchTemplateData"]
+    assert "IamInstanceProfile" not in data
+    assert made["Parameters"]["EndsAt"]["Default"] == "2026-11-20T10:50:00Z"
+    assert "UpAt" not in made["Parameters"]
+
+
+@pytest.mark.requirement("SM-6")
+def test_nodes_of_the_role_may_join():
+    entry = rendered()["Resources"]["AccessEntry"]["Properties"]
+    assert entry == {
+        "ClusterName": "ml",
+        "PrincipalArn": "arn:aws:iam::123456789012:role/ml-node",
+        "Type": "EC2_LINUX",
+    }
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ({"provisioner": "karpenter"}, "has no groups to put into a stack"),
+        ({"platform": {"nodeRole": "arn:aws:iam::123456789012:instance-profile/x"}}, "name the nodes' role"),
+    ],
+)
+def test_what_is_no_stack_is_an_error(more, sentence):
+    with pytest.raises(SpecError, match=sentence):
+        rendered(**more)
+
+
+def test_where_the_documents_leave_a_choice_somebody_must_choose():
+    spec = documents(provisioner="asg", requirements={"instanceFamilies": ["p5"]})
+    with pytest.raises(SpecError, match="say which with --zone: the documents allow us-east-1a, us-east-1b"):
+        asked_of(spec, spec.pools["train"], instance_type="p5.48xlarge")
+    with pytest.raises(SpecError, match="say which with --type"):
+        asked_of(spec, spec.pools["train"], zone="us-east-1a")
+    with pytest.raises(SpecError, match="the documents allow us-east-1a, us-east-1b"):
+        asked_of(spec, spec.pools["train"], zone="us-east-1c", instance_type="p5.48xlarge")
+
+
+# --- the command ------------------------------------------------------------------------------------
+
+PLATFORM = """\
+apiVersion: tidemill.dev/v1alpha1
+kind: Platform
+metadata: {name: prod}
+spec:
+  region: us-east-1
+  deployment: tides
+  cluster: {name: ml}
+  nodeRole: ml-node
+  subnets: {us-east-1a: [subnet-0a1a1a1a]}
+  karpenter: {version: "1.8.2"}
+---
+apiVersion: tidemill.dev/v1alpha1
+kind: NodeClass
+metadata: {name: gpu}
+spec:
+  amiSelectorTerms: [{alias: al2023@v20260714}]
+---
+apiVersion: tidemill.dev/v1alpha1
+kind: ComputePool
+metadata: {name: train}
+spec:
+  nodeClassName: gpu
+  provisioner: PROVISIONER
+  sources: [{type: block}]
+  requirements: {instanceTypes: [p5.48xlarge]}
+  limits: {nodes: 4}
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    def written(provisioner):
+        path = tmp_path / "pools.yaml"
+        path.write_text(PLATFORM.replace("PROVISIONER", provisioner))
+        return str(path)
+
+    return written
+
+
+@pytest.mark.requirement("SM-8")
+def test_the_command_writes_yaml_that_is_the_json(file):
+    command = [
+        "render",
+        "cloudformation",
+        file("asg"),
+        "--reservation",
+        "cr-0a1",
+        "--end",
+        "2026-11-20T11:30:00Z",
+    ]
+    as_yaml = CliRunner().invoke(root, command)
+    as_json = CliRunner().invoke(root, [*command, "--json"])
+    assert (as_yaml.exit_code, as_json.exit_code) == (0, 0)
+    assert yaml.safe_load(as_yaml.stdout) == json.loads(as_json.stdout)
+    assert "Fn::Sub: |" in as_yaml.stdout
+    assert complaints(json.loads(as_json.stdout)) == []
+
+
+@pytest.mark.requirement("KP-1")
+def test_the_command_writes_karpenters_objects(file):
+    done = CliRunner().invoke(root, ["render", "karpenter", file("karpenter")])
+    assert done.exit_code == 0
+    assert [each["kind"] for each in yaml.safe_load_all(done.stdout)] == ["EC2NodeClass", "NodePool"]
+    pinned = CliRunner().invoke(
+        root, ["render", "karpenter", file("karpenter"), "--reservation", "cr-0a1", "--json"]
+    )
+    assert json.loads(pinned.stdout)[0]["spec"]["capacityReservationSelectorTerms"] == [{"id": "cr-0a1"}]
+    assert "TR-3" in pinned.stderr
+
+
+def test_the_command_shows_a_first_boot(file):
+    done = CliRunner().invoke(
+        root,
+        ["render", "user-data", file("native"), "--reservation", "cr-0a1", "--end", "2026-11-20T11:30:00Z"],
+    )
+    assert done.exit_code == 0
+    assert done.stdout.startswith("MIME-Version: 1.0\n")
+    assert "echo 2026-11-20T11:00:00Z > /etc/tidemill/ends-at" in done.stdout
+    assert "spec.cluster.endpoint is not set: a node would not join" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "provisioner", "sentence"),
+    [
+        (["cloudformation"], "native", "no pool in the documents has provisioner asg or managed"),
+        (["karpenter", "--pool", "trai"], "karpenter", "did you mean 'train'?"),
+        (["cloudformation", "--end", "soon"], "asg", "is not an instant"),
+    ],
+)
+def test_a_slip_of_the_pen_is_one_line_and_exit_code_2(file, capsys, words, provisioner, sentence):
+    assert main(["render", words[0], file(provisioner), *words[1:]]) == 2
+    assert sentence in capsys.readouterr().err
