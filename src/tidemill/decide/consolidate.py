@@ -30,7 +30,8 @@ _LAST = datetime.max.replace(tzinfo=UTC)
 def consolidate(draft: Draft, in_flight: InFlight, disruptions: Disruptions) -> None:
     """Pool by pool; a pool in which something comes or goes is left alone until it is settled."""
     for name, template in draft.templates.items():
-        if template.pool.spec.disruption.consolidation_policy != "WhenEmptyOrUnderutilized":
+        policy = template.pool.spec.disruption.consolidation_policy
+        if policy != "WhenEmptyOrUnderutilized" or template.by_karpenter:
             continue
         allowed = disruptions.left(template.pool, "Underutilized")
         if allowed < 1 or not _is_settled(draft, in_flight, name):

@@ -14,7 +14,7 @@ from tidemill.decide.overflow import overflow_source
 from tidemill.spec import Spec, names
 from tidemill.spec.fingerprint import fingerprint
 from tidemill.spec.match import matching
-from tidemill.spec.models import ComputePool, SourceSpec
+from tidemill.spec.models import ComputePool, Provisioner, SourceSpec
 from tidemill.world import Source, SourceKind, Taint
 
 
@@ -25,6 +25,8 @@ class PoolTemplate:
     taints: tuple[Taint, ...]  # those that stay; startup taints go away by themselves
     overflow: Mapping[SourceKind, SourceSpec | None]
     made_from: str = ""  # the fingerprint its nodes carry today; empty: its node class is not known
+    # It launches for pods that nothing holds back: they are let go before there is a node, and we launch nothing.
+    by_karpenter: bool = False
     _labels: dict[tuple[Source, str, str], Mapping[str, str]] = field(default_factory=dict)
 
     def labels(self, source: Source, kind: InstanceType, zone: str) -> Mapping[str, str]:
@@ -61,6 +63,7 @@ def templates(spec: Spec) -> Mapping[str, PoolTemplate]:
             taints=tuple(Taint(taint.key, taint.value, taint.effect) for taint in pool.spec.taints),
             overflow={kind: overflow_source(pool, kind) for kind in SourceKind},
             made_from=_made_from(spec, pool),
+            by_karpenter=pool.spec.provisioner is Provisioner.KARPENTER,
         )
         for pool in pools
     }

@@ -22,7 +22,10 @@ def reclaim(draft: Draft, in_flight: InFlight) -> None:
     staying = [
         life
         for life in draft.lives
-        if life.phase is Phase.READY and not life.ending and life.facts.template is not None
+        if life.phase is Phase.READY
+        and not life.ending
+        and life.facts.template is not None
+        and not life.facts.template.by_karpenter  # one who consolidates is enough
     ]
     replace_drifted(draft, in_flight, disruptions)
     consolidate(draft, in_flight, disruptions)

@@ -46,6 +46,9 @@ def replace_drifted(draft: Draft, in_flight: InFlight, disruptions: Disruptions)
     """Of each pool the node that is free soonest, if none of the pool is on its way out or back."""
     by_pool: dict[str, list[Life]] = {}
     for life in draft.lives:
+        template = life.facts.template
+        if template is None or template.by_karpenter:
+            continue  # Karpenter sees to drift itself
         if life.facts.drift is not None and life.phase is Phase.READY and not life.ending:
             by_pool.setdefault(life.facts.pool_name, []).append(life)
     for name, lives in by_pool.items():

@@ -75,8 +75,8 @@ def warm(draft: Draft, found: Rooms) -> None:
     for opening in found.openings if _could_warm(draft) else ():
         if opening.reservation is None or opening.reservation.kind is not SourceKind.BLOCK:
             continue
-        if draft.shared(opening.reservation):
-            continue
+        if draft.shared(opening.reservation) or opening.template.by_karpenter:
+            continue  # Karpenter keeps its own nodes warm: its NodePool says how many
         wanted = _warm_target(draft, opening) - started.get(opening.pool.name, 0)
         end = end_of_opening(draft, opening)
         if not worth_launching(draft, end) or opening.rests(draft.now):
@@ -127,12 +127,11 @@ def _start_or_wait(draft: Draft, placement: Placement) -> None:
     if placement.stage is Stage.READY:
         if item.gated:
             room = rooms[0]
-            source, end = room.group.source, room.group.end
-            where = f"{len(rooms)} nodes of {source.label}" if item.gang else room.name
-            draft.do(
-                Admit(tuple(pod.uid for pod in item.pods), source.label, end.deadline,
-                      f"there is room and time on {where}{_disbelieved(item, room)}", _pool_of(room))
-            )  # fmt: skip
+            where = f"{len(rooms)} nodes of {room.group.source.label}" if item.gang else room.name
+            _admit(draft, item, room, f"there is room and time on {where}")
+        return
+    if item.gated and all(_by_karpenter(room) for room in rooms):
+        _let_karpenter_see(draft, item, rooms[0])
         return
     for pod, room in zip(item.pods, rooms, strict=True):
         _wake_when_too_late(draft, item, room)
@@ -145,9 +144,30 @@ def _start_or_wait(draft: Draft, placement: Placement) -> None:
         elif room.life is not None:
             draft.hold(pod, "starting", _stage_sentence(room.life.phase, room.name))
         else:
-            draft.hold(
-                pod, "launching", f"a {_opening_words(room)} is being launched for it", draft.now + BOOT
-            )
+            by = " by Karpenter" if _by_karpenter(room) else ""
+            said = f"a {_opening_words(room)} is being launched for it{by}"
+            draft.hold(pod, "launching", said, draft.now + BOOT)
+
+
+def _admit(draft: Draft, item: Item, room: Room, why: str) -> None:
+    uids, end = tuple(pod.uid for pod in item.pods), room.group.end
+    why = f"{why}{_disbelieved(item, room)}"
+    draft.do(Admit(uids, room.group.source.label, end.deadline, why, _pool_of(room)))
+
+
+def _by_karpenter(room: Room) -> bool:
+    return room.group.template is not None and room.group.template.by_karpenter
+
+
+def _let_karpenter_see(draft: Draft, item: Item, room: Room) -> None:
+    """It provisions for unschedulable pods only, one by one: nobody can promise that a gang comes up whole."""
+    label = room.group.source.label
+    if item.gang is not None:
+        draft.warn(
+            item.gang.name,
+            f"pool {_pool_of(room)} is Karpenter's, which knows no gangs: its pods start one by one, as nodes come",
+        )
+    _admit(draft, item, room, f"there is time on {label}, and Karpenter launches for what nothing holds back")
 
 
 def _disbelieved(item: Item, room: Room) -> str:
@@ -192,10 +212,15 @@ def _opening_words(room: Room) -> str:
 
 
 def _launch(draft: Draft, packing: Packing, found: Rooms) -> None:
-    asked = [opening for opening in found.openings if opening.opened > 0]
+    asked = [one for one in found.openings if one.opened > 0 and not one.template.by_karpenter]
     if not asked:
         return
-    wanting = [pod for one in packing.placements if one.stage is Stage.NEW for pod in one.item.pods]
+    wanting = [
+        pod
+        for one in packing.placements
+        if one.stage is Stage.NEW and not all(_by_karpenter(room) for room in one.rooms)
+        for pod in one.item.pods
+    ]
     closes = _batch_closes(wanting)
     if draft.now < closes:
         draft.wake(closes)
