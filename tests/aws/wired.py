@@ -17,6 +17,7 @@ from tidemill.aws.account import AwsAccount
 from tidemill.aws.buckets import Buckets
 from tidemill.aws.images import AwsImages
 from tidemill.aws.machines import AwsMachines
+from tidemill.aws.permissions import calls
 from tidemill.aws.session import Aws
 from tidemill.machines import Machines
 from tidemill.provision import Provisioned
@@ -71,7 +72,10 @@ def wired(monkeypatch: pytest.MonkeyPatch, **market: Any) -> Iterator[Wired]:
             monkeypatch.delenv(name, raising=False)
         for name, value in server.environment.items():
             monkeypatch.setenv(name, value)
-        yield Wired(account, server)
+        there = Wired(account, server)
+        yield there
+        # Whatever a test is about, it also shows that nothing is called that no policy allows.
+        assert there.aws.called <= calls(), there.aws.called - calls()
     finally:
         server.stop()
 

@@ -1,12 +1,12 @@
-"""Every AWS action the adapter calls, and which of the three policies allows it. `tidemill iam` prints from this table.
+"""Every AWS action the adapter calls, which of the three policies allows it, and on what condition.
 
-A test records what boto3 really sends while the whole suite runs, and fails on an action that is missing here or that
-nothing calls.
+`tidemill iam` prints from this table. A test reads the adapter's source, and every test on the wire what it really
+calls: an action that is missing here, or that nothing calls, fails.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -16,33 +16,89 @@ class Role(StrEnum):
     PURCHASER = "purchaser"  # spends: a process and a service account of its own
 
 
-# GetCallerIdentity needs no permission; it is listed so that the table is whole.
-ACTIONS: Mapping[str, Role] = {
-    "sts:GetCallerIdentity": Role.OBSERVER,
-    "ec2:DescribeCapacityReservations": Role.OBSERVER,
-    "ec2:DescribeCapacityBlockExtensionHistory": Role.OBSERVER,
-    "ec2:DescribeCapacityBlockOfferings": Role.OBSERVER,
-    "ec2:DescribeCapacityBlockExtensionOfferings": Role.OBSERVER,
-    "ec2:DescribeInstances": Role.OBSERVER,
-    "ec2:DescribeInstanceStatus": Role.OBSERVER,
-    "ec2:DescribeSpotInstanceRequests": Role.OBSERVER,
-    "ec2:DescribeLaunchTemplates": Role.OBSERVER,
-    "ec2:DescribeLaunchTemplateVersions": Role.OBSERVER,
-    "ssm:GetParameter": Role.OBSERVER,
-    "ec2:RunInstances": Role.PROVISIONER,
-    "ec2:TerminateInstances": Role.PROVISIONER,
-    "ec2:CreateLaunchTemplate": Role.PROVISIONER,
-    "ec2:CreateLaunchTemplateVersion": Role.PROVISIONER,
-    "ec2:DeleteLaunchTemplate": Role.PROVISIONER,
-    "ec2:PurchaseCapacityBlock": Role.PURCHASER,
-    "ec2:PurchaseCapacityBlockExtension": Role.PURCHASER,
-    "ec2:CreateTags": Role.PURCHASER,  # of an adopted block; at a launch EC2 asks for it too
-}
-# Asked for by AWS along with a call above, and never called by itself.
-IMPLIED: Mapping[str, Role] = {"iam:PassRole": Role.PROVISIONER}
+class Guard(StrEnum):
+    """On what condition, in the words that `tidemill iam` shows."""
+
+    READS = "in the platform's region"
+    USES = "in the platform's region and account"
+    MAKES = "what is made carries our owner tag"
+    OURS = "only what carries our owner tag"
+    TAGS_WHAT_IT_MAKES = "only while it makes it, and with our owner tag"
+    ADOPTS = "only our own tags, and never on what carries another's owner tag"
+    PASSES = "only the nodes' role, and only to EC2 and EKS"
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    action: str
+    role: Role
+    guard: Guard = Guard.READS
+    # Ends of ARNs: of this account, of any (`*:`, what may be shared), of none (`:`, what is public). Empty: all.
+    resources: tuple[str, ...] = ()
+    called: bool = True  # False: AWS asks for it along with another call
+    operation: str = ""  # of the API, where IAM has another name for it
+
+    @property
+    def call(self) -> str:
+        service, _, name = self.action.partition(":")
+        return f"{service}:{self.operation or name}"
+
+
+_MADE_BY_A_LAUNCH = ("instance/*", "volume/*", "network-interface/*")
+_USED_BY_A_LAUNCH = (
+    ":image/*",
+    ":snapshot/*",
+    "*:subnet/*",
+    "*:security-group/*",
+    "*:capacity-reservation/*",
+    "spot-instances-request/*",
+)
+_O, _P, _B = Role.OBSERVER, Role.PROVISIONER, Role.PURCHASER
+
+PERMISSIONS: tuple[Permission, ...] = (
+    Permission("sts:GetCallerIdentity", _O),  # needs no permission; listed so that the table is whole
+    Permission("ec2:DescribeCapacityReservations", _O),
+    Permission("ec2:DescribeCapacityBlockExtensionHistory", _O),
+    Permission("ec2:DescribeCapacityBlockOfferings", _O),
+    Permission("ec2:DescribeCapacityBlockExtensionOfferings", _O),
+    Permission("ec2:DescribeInstances", _O),
+    Permission("ec2:DescribeInstanceStatus", _O),
+    Permission("ec2:DescribeSpotInstanceRequests", _O),
+    Permission("ec2:DescribeLaunchTemplates", _O),
+    Permission("ec2:DescribeLaunchTemplateVersions", _O),
+    Permission("ssm:GetParameter", _O, Guard.USES, (":parameter/aws/service/*",)),
+    # --- launches ---
+    Permission("ec2:RunInstances", _P, Guard.MAKES, _MADE_BY_A_LAUNCH),
+    Permission("ec2:RunInstances", _P, Guard.USES, _USED_BY_A_LAUNCH),
+    Permission("ec2:RunInstances", _P, Guard.OURS, ("launch-template/*",)),
+    Permission("ec2:TerminateInstances", _P, Guard.OURS, ("instance/*",)),
+    Permission("ec2:CreateLaunchTemplate", _P, Guard.MAKES, ("launch-template/*",)),
+    Permission("ec2:CreateLaunchTemplateVersion", _P, Guard.OURS, ("launch-template/*",)),
+    Permission("ec2:DeleteLaunchTemplate", _P, Guard.OURS, ("launch-template/*",)),
+    Permission(
+        "ec2:CreateTags",
+        _P,
+        Guard.TAGS_WHAT_IT_MAKES,
+        (*_MADE_BY_A_LAUNCH, "launch-template/*"),
+        called=False,
+    ),
+    Permission("iam:PassRole", _P, Guard.PASSES, called=False),
+    # --- the queue that wakes the engine ---
+    Permission("sqs:ReceiveMessage", _P, Guard.USES, ("*",)),
+    Permission("sqs:DeleteMessage", _P, Guard.USES, ("*",), operation="DeleteMessageBatch"),
+    # --- money ---
+    Permission("ec2:PurchaseCapacityBlock", _B, Guard.MAKES),
+    Permission("ec2:PurchaseCapacityBlockExtension", _B, Guard.OURS),
+    Permission("ec2:CreateTags", _B, Guard.TAGS_WHAT_IT_MAKES, ("capacity-reservation/*",), called=False),
+    Permission("ec2:CreateTags", _B, Guard.ADOPTS, ("capacity-reservation/*",)),
+)
+
+
+def calls() -> frozenset[str]:
+    """The operations the adapter may call."""
+    return frozenset(one.call for one in PERMISSIONS if one.called)
 
 
 def policy_with(action: str) -> str:
     """The name of the policy that allows an action; empty: none of ours does."""
-    role = ACTIONS.get(action) or IMPLIED.get(action)
-    return role.value if role else ""
+    return next((one.role.value for one in PERMISSIONS if one.action == action), "")

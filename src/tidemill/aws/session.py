@@ -37,6 +37,7 @@ class Aws:
         self._lock = threading.Lock()
         self._session: Any = None
         self._clients: dict[str, Any] = {}
+        self.called: set[str] = set()  # every action that was, as a policy spells it
 
     def call(self, service: str, operation: str, nature: Nature, **given: Any) -> dict[str, Any]:
         """One call, e.g. `call("ec2", "RunInstances", Nature.LAUNCH, …)`, with its failure in our words."""
@@ -45,6 +46,7 @@ class Aws:
             client = self._purchasing(service) if nature is Nature.PURCHASE else self._client(service)
             method = getattr(client, _snake(operation))
             self.buckets.take(operation)
+            self.called.add(about.action)
             answer: dict[str, Any] = method(**given)
             return answer
         except TidemillError:

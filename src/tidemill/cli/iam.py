@@ -1,0 +1,84 @@
+"""`tidemill iam`: the IAM policies of the engine, of whoever buys, and of whoever only looks."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from tidemill.aws.policies import Place
+
+_WHICH = ("observer", "provisioner", "purchaser", "scp")
+
+
+@click.command(short_help="Print the IAM policies Tidemill needs, and no more.")
+@click.argument("which", type=click.Choice(_WHICH), required=False)
+@click.option(
+    "-f", "--file", "files", multiple=True, envvar="TIDEMILL_FILES", metavar="FILE|DIR", type=click.Path(),
+    help="The documents: region, account, owner tag and node roles are taken from them.",
+)  # fmt: skip
+@click.option(
+    "--purchaser-role",
+    default="",
+    metavar="ARN",
+    help="scp: who alone may buy. Default: role/tidemill-purchaser.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+def iam(which: str | None, files: tuple[str, ...], purchaser_role: str, as_json: bool) -> None:
+    """Print one of the policies: observer, provisioner, purchaser; or scp, which forbids purchases to all others.
+
+    They are written from the calls the adapter really makes. Whatever launches or buys needs the observer's as well;
+    the purchaser is a process and a service account of its own. Without a name: which action is in which policy, and
+    on what condition; with --json all four.
+    """
+    from tidemill.aws.permissions import Role
+    from tidemill.aws.policies import policy, scp
+
+    place = _place(files)
+    documents: dict[str, Any] = {role.value: policy(role, place) for role in Role}
+    documents["scp"] = scp(place, purchaser_role)
+    if which is None and not as_json:
+        _print_table()
+        return
+    if not place.complete and which != "observer":
+        _say_what_to_replace()
+    click.echo(json.dumps(documents if which is None else documents[which], indent=2))
+
+
+def _place(files: tuple[str, ...]) -> Place:
+    from tidemill.aws.policies import Place
+
+    if not files:
+        return Place()
+    from tidemill.cli.loading import documents_in, load_spec
+
+    spec, _ = load_spec(documents_in(files))
+    platform, blank = spec.platform.spec, Place()
+    roles = {platform.node_role, *(one.spec.role for one in spec.node_classes.values())} - {""}
+    return Place(
+        deployment=platform.deployment,
+        region=platform.region,
+        account=platform.account_id or blank.account,
+        node_roles=tuple(sorted(roles)) or blank.node_roles,
+        cluster=platform.cluster.name,
+    )
+
+
+def _say_what_to_replace() -> None:
+    click.echo(
+        "note: replace the words in capitals (REGION, ACCOUNT, DEPLOYMENT, NODE-ROLE), or name documents with -f that "
+        "say them (region, accountId, deployment, nodeRole)",
+        err=True,
+    )
+
+
+def _print_table() -> None:
+    from tidemill.aws.permissions import PERMISSIONS
+    from tidemill.cli.tables import console, table
+
+    made = table("policy", "action", "condition")
+    for one in PERMISSIONS:
+        made.add_row(one.role.value, one.action, one.guard.value)
+    console().print(made)

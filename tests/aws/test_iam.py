@@ -1,0 +1,193 @@
+"""The policies: exactly what the adapter calls, and everything that changes something bound to the owner tag."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+import tidemill.aws
+from tests.aws.wired import Wired
+from tests.cli.office import Office
+from tests.sim.account import ON_DEMAND, SPOT, tags
+from tidemill.aws.permissions import PERMISSIONS, Guard, Role, calls, policy_with
+from tidemill.aws.policies import Place, policy, scp
+from tidemill.cli import main
+from tidemill.spec import names
+
+PLACE = Place("mill", "us-east-1", "123456789012", ("mill-node",))
+SERVICES = sorted({one.action.partition(":")[0] for one in PERMISSIONS} - {"iam"})
+# Where operations are spoken of and not called.
+TALK = ("errors.py", "buckets.py", "permissions.py", "policies.py", "events.py")
+
+
+def statements(role: Role) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = policy(role, PLACE)["Statement"]
+    return found
+
+
+def conditions(role: Role, action: str) -> list[dict[str, Any]]:
+    return [one.get("Condition", {}) for one in statements(role) if action in one["Action"]]
+
+
+@pytest.mark.requirement("PE-23")
+def test_the_table_has_exactly_the_operations_that_the_adapter_calls():
+    known = {
+        name: f"{service}:{name}"
+        for service in SERVICES
+        for name in boto3.client(service, region_name="us-east-1").meta.service_model.operation_names
+    }
+    written: set[str] = set()
+    for file in Path(tidemill.aws.__file__).parent.glob("*.py"):
+        if file.name not in TALK:
+            constants = (
+                one for one in ast.walk(ast.parse(file.read_text())) if isinstance(one, ast.Constant)
+            )
+            written |= {one.value for one in constants if isinstance(one.value, str) and one.value in known}
+    assert written == {one.partition(":")[2] for one in calls()}
+
+
+@pytest.mark.requirement("PE-23")
+def test_what_a_day_of_the_adapter_calls_is_in_the_table(wired: Wired):
+    block = wired.account.block(count=2)
+    for source in (block.source, ON_DEMAND, SPOT):
+        intent = wired.account.intent(source)
+        ids = wired.cloud.launch(intent, tags(intent=intent.id))
+    wired.account.wait("5m")
+    wired.cloud.reservations(), wired.cloud.instances(), wired.cloud.extensions(), wired.cloud.identity()
+    wired.cloud.terminate(ids[0])
+    offer = wired.cloud.search_offers(wired.account.query())[0]
+    wired.cloud.purchase(offer.id, tags(intent="p-1"))
+    wired.cloud.tag_reservation(block.id, ((names.TAG_POOL, "train"),))
+    for one in wired.machines.templates():
+        wired.machines.delete_template(one.name)
+    assert wired.aws.called <= calls()
+    assert len(wired.aws.called) >= 14
+
+
+@pytest.mark.requirement("PE-23")
+def test_observers_only_read():
+    for statement in statements(Role.OBSERVER):
+        for action in statement["Action"]:
+            assert action.partition(":")[2].startswith(("Describe", "Get", "List")), action
+
+
+@pytest.mark.requirement("PE-23")
+def test_only_the_purchaser_can_spend():
+    for role in (Role.OBSERVER, Role.PROVISIONER):
+        assert "Purchase" not in json.dumps(policy(role, PLACE))
+    assert "ec2:PurchaseCapacityBlock" in json.dumps(policy(Role.PURCHASER, PLACE))
+    assert "RunInstances" not in json.dumps(policy(Role.PURCHASER, PLACE))
+
+
+@pytest.mark.requirement("PE-23")
+@pytest.mark.parametrize(
+    "action", ["ec2:TerminateInstances", "ec2:DeleteLaunchTemplate", "ec2:CreateLaunchTemplateVersion"]
+)
+def test_what_is_changed_or_ended_must_carry_our_owner_tag(action: str):
+    (condition,) = conditions(Role.PROVISIONER, action)
+    assert condition["StringEquals"]["aws:ResourceTag/deployment"] == "mill"
+
+
+@pytest.mark.requirement("PE-23")
+def test_what_is_launched_must_carry_it_too_and_comes_from_our_templates():
+    by_resource = {
+        resource.rpartition(":")[2]: one.get("Condition", {}).get("StringEquals", {})
+        for one in statements(Role.PROVISIONER)
+        if "ec2:RunInstances" in one["Action"]
+        for resource in one["Resource"]
+    }
+    assert by_resource["instance/*"]["aws:RequestTag/deployment"] == "mill"
+    assert by_resource["volume/*"]["aws:RequestTag/deployment"] == "mill"
+    assert by_resource["launch-template/*"]["aws:ResourceTag/deployment"] == "mill"
+
+
+@pytest.mark.requirement("PE-23")
+def test_tags_are_written_only_while_something_is_made():
+    (condition,) = conditions(Role.PROVISIONER, "ec2:CreateTags")
+    assert condition["StringEquals"]["ec2:CreateAction"] == ["CreateLaunchTemplate", "RunInstances"]
+    at_purchase, at_adoption = conditions(Role.PURCHASER, "ec2:CreateTags")
+    assert at_purchase["StringEquals"]["ec2:CreateAction"] == ["PurchaseCapacityBlock"]
+    assert at_adoption["StringEqualsIfExists"] == {"aws:ResourceTag/deployment": "mill"}
+
+
+@pytest.mark.requirement("PE-23")
+def test_only_the_nodes_role_is_passed():
+    (one,) = [each for each in statements(Role.PROVISIONER) if "iam:PassRole" in each["Action"]]
+    assert one["Resource"] == ["arn:aws:iam::123456789012:role/mill-node"]
+    assert one["Condition"]["StringEquals"]["iam:PassedToService"] == [
+        "ec2.amazonaws.com",
+        "eks.amazonaws.com",
+    ]
+
+
+def test_nothing_that_changes_anything_is_allowed_without_a_condition_or_a_resource():
+    for role in Role:
+        for one in statements(role):
+            assert one["Resource"] != "*" or one["Condition"], one
+
+
+def test_sids_are_unique_and_letters_only():
+    for role in Role:
+        sids = [one["Sid"] for one in statements(role)]
+        assert len(set(sids)) == len(sids)
+        assert all(one.isalnum() for one in sids)
+
+
+def test_policies_are_short_enough_for_iam():
+    for role in Role:
+        assert len(json.dumps(policy(role, PLACE), separators=(",", ":"))) < 6144
+
+
+def test_other_partitions_have_their_own_arns():
+    assert (
+        Place(region="us-gov-west-1").arn("ec2", "instance/*").startswith("arn:aws-us-gov:ec2:us-gov-west-1:")
+    )
+    assert Place(region="cn-north-1").arn("ec2", ":image/*") == "arn:aws-cn:ec2:cn-north-1::image/*"
+    assert PLACE.arn("ec2", "*:subnet/*") == "arn:aws:ec2:us-east-1:*:subnet/*"
+
+
+@pytest.mark.requirement("PE-23")
+def test_the_service_control_policy_denies_purchases_to_all_others_and_elsewhere():
+    by_others, elsewhere = scp(PLACE)["Statement"]
+    assert by_others["Condition"]["ArnNotLike"]["aws:PrincipalArn"].endswith("role/tidemill-purchaser")
+    assert elsewhere["Condition"]["StringNotEquals"]["aws:RequestedRegion"] == "us-east-1"
+    assert all(one["Effect"] == "Deny" for one in (by_others, elsewhere))
+
+
+def test_every_guard_is_used_and_every_action_has_a_policy():
+    assert {one.guard for one in PERMISSIONS} == set(Guard)
+    assert all(policy_with(one.action) for one in PERMISSIONS)
+    assert policy_with("s3:PutObject") == ""
+
+
+# --- the command --------------------------------------------------------------------------------------
+
+
+def test_the_command_prints_the_policy_of_the_documents(tmp_path: Path):
+    office = Office(tmp_path)
+    office.write(accountId="123456789012", nodeRole="mill-node")
+    told = office("iam", "provisioner", "-f", str(office.documents))
+    assert told.code == 0, told.err
+    assert told.json == policy(
+        Role.PROVISIONER, Place("mill", "us-east-1", "123456789012", ("mill-node",), "ml")
+    )
+    assert told.err == ""
+
+
+def test_without_documents_it_says_what_to_replace(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("TIDEMILL_FILES", raising=False)
+    assert main(["iam", "purchaser"]) == 0
+    told = capsys.readouterr()
+    assert "DEPLOYMENT" in json.dumps(json.loads(told.out))
+    assert "replace the words in capitals" in told.err
+    assert main(["iam", "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)) == {"observer", "provisioner", "purchaser", "scp"}
+    assert main(["iam"]) == 0
+    assert "ec2:TerminateInstances" in capsys.readouterr().out
