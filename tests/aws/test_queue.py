@@ -10,30 +10,31 @@ from typing import Any
 import pytest
 
 from tests.aws.messages import BLOCK, INSTANCE, OURS, envelope, mangled
-from tests.aws.wired import Wired
+from tests.aws.wired import REGION, Wired
 from tidemill.aws.errors import Nature
 from tidemill.aws.queue import READ_AT_MOST, EventQueue
+from tidemill.aws.session import Aws
 
 pytestmark = pytest.mark.requirement("SM-7")
 
 
 class Inbox:
     def __init__(self, wired: Wired) -> None:
-        self.aws = wired.aws
-        made = self.aws.call(
+        self.outside = Aws(REGION)  # what others do to the queue, and no policy of ours allows
+        made = self.outside.call(
             "sqs", "CreateQueue", Nature.CHANGE, QueueName="mill", Attributes={"VisibilityTimeout": "0"}
         )
         self.url = made["QueueUrl"]
         self.woken: list[str] = []
-        self.queue = EventQueue(self.aws, self.url, wake=self.woken.append, known=lambda: {BLOCK, INSTANCE})
+        self.queue = EventQueue(wired.aws, self.url, wake=self.woken.append, known=lambda: {BLOCK, INSTANCE})
 
     def send(self, *bodies: str) -> None:
         for body in bodies:
-            self.aws.call("sqs", "SendMessage", Nature.CHANGE, QueueUrl=self.url, MessageBody=body)
+            self.outside.call("sqs", "SendMessage", Nature.CHANGE, QueueUrl=self.url, MessageBody=body)
 
     def left(self) -> int:
         asked: Any = ["ApproximateNumberOfMessages"]
-        told = self.aws.read("sqs", "GetQueueAttributes", QueueUrl=self.url, AttributeNames=asked)
+        told = self.outside.read("sqs", "GetQueueAttributes", QueueUrl=self.url, AttributeNames=asked)
         return int(told["Attributes"]["ApproximateNumberOfMessages"])
 
 
