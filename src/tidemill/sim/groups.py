@@ -7,7 +7,7 @@ it is made smaller, and it knows nothing of what runs there. Templates arrive he
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -44,6 +44,7 @@ class Groups:
         self._by_name: dict[str, AutoScalingGroup] = {}
         self._made = 0
         self.version = 0  # counts changes, so that others can tell cheaply whether to look again
+        self.on_launch: list[Callable[[AutoScalingGroup, str, str], None]] = []  # group, token, zone
         self.hooks = Hooks(timeline, journal, events, seed=seed, proceed=self._shut_down)
         fleet.on_instance.append(self._instance_changed)
 
@@ -239,6 +240,8 @@ class Groups:
         except (NoCapacity, Retryable) as refusal:
             self._failed(group, str(refusal))
             return
+        for listener in self.on_launch:
+            listener(group, intent.id, intent.zone)
         for instance_id in ids:
             self._joined(group, instance_id, intent.zone)
         if len(ids) < missing:

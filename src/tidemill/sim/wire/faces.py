@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from tidemill.sim.cloud import SimCloud
 
 # Imported for what they add to the table of operations.
+from tidemill.sim.wire import autoscaling as autoscaling
+from tidemill.sim.wire import autoscaling_hooks as autoscaling_hooks
 from tidemill.sim.wire import ec2_blocks as ec2_blocks
 from tidemill.sim.wire import ec2_extensions as ec2_extensions
 from tidemill.sim.wire import ec2_fleets as ec2_fleets
@@ -16,10 +18,12 @@ from tidemill.sim.wire import ec2_instances as ec2_instances
 from tidemill.sim.wire import ec2_launches as ec2_launches
 from tidemill.sim.wire import ec2_reservations as ec2_reservations
 from tidemill.sim.wire import ec2_tags as ec2_tags
+from tidemill.sim.wire import eks as eks
 from tidemill.sim.wire import ssm as ssm
 from tidemill.sim.wire import sts as sts
 from tidemill.sim.wire.clock import WireClock
 from tidemill.sim.wire.front import Front
+from tidemill.sim.wire.group_words import remember_launches
 from tidemill.sim.wire.network import lay_out
 from tidemill.sim.wire.state import Wire
 
@@ -40,7 +44,9 @@ def wire(body: SimCloud, clock: WireClock, region: str, subnets: Mapping[str, Se
         reset_model_data()
         mock_random.seed(body.seed)
         network = lay_out(get_backend("ec2")[account][region], body.zones, subnets)
-    return Wire(body, clock, account, region, network)
+    made = Wire(body, clock, account, region, network)
+    remember_launches(made)
+    return made
 
 
 @contextmanager

@@ -33,7 +33,7 @@ class LaunchRequest:
 
 def launch_request(wire: Wire, params: Params) -> LaunchRequest:
     """AwsError: what EC2 would refuse before it looks for capacity."""
-    template, version, data = _template(wire, params.get("LaunchTemplate"))
+    template, version, data = template_data(wire, params.get("LaunchTemplate"))
     merged = {**data, **{name: value for name, value in params.items() if value is not None}}
     instance_type = merged.get("InstanceType")
     if not instance_type:
@@ -61,7 +61,7 @@ def launch_request(wire: Wire, params: Params) -> LaunchRequest:
 # --- its parts ----------------------------------------------------------------------------------------
 
 
-def _template(wire: Wire, given: Params | None) -> tuple[str, str, Params]:
+def template_data(wire: Wire, given: Params | None) -> tuple[str, str, Params]:
     """The template's id, the version used, and what it says."""
     if not given:
         return "", "", {}

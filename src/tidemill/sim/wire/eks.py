@@ -1,0 +1,272 @@
+"""EKS node groups and access entries over the wire. Clusters themselves are moto's records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tidemill.sim.ids import seeded_id
+from tidemill.sim.node_groups import Asked as Made
+from tidemill.sim.node_groups import EksNodeGroup
+from tidemill.sim.wire import group_words as words
+from tidemill.sim.wire.launch_request import template_data
+from tidemill.sim.wire.network import subnet
+from tidemill.sim.wire.operations import Asked, Result, operation
+from tidemill.sim.wire.refusals import AwsError, NotOurs
+from tidemill.sim.wire.state import Wire
+from tidemill.world import Pairs
+
+_EFFECTS = {
+    "NO_SCHEDULE": "NoSchedule",
+    "NO_EXECUTE": "NoExecute",
+    "PREFER_NO_SCHEDULE": "PreferNoSchedule",
+}
+_SPELLED = {word: spelled for spelled, word in _EFFECTS.items()}
+
+
+@operation("eks", "CreateNodegroup")
+def create(asked: Asked) -> Result:
+    wire, cluster = asked.wire, _cluster(asked)
+    if not asked.get("launchTemplate"):
+        raise AwsError(
+            "InvalidParameterException", "the simulated EKS makes node groups from launch templates"
+        )
+    data, template = _template(wire, asked.get("launchTemplate"))
+    subnets = [subnet(wire.moto("ec2"), one) for one in asked.get("subnets", [])]
+    made = Made(
+        name=asked.need("nodegroupName"),
+        role=asked.need("nodeRole"),
+        data=data,
+        subnets=tuple(one.id for one in subnets),
+        zones=words.zones_of(subnets),
+        size=_size(asked.get("scalingConfig", {})),
+        capacity_type=asked.get("capacityType", "ON_DEMAND"),
+        instance_types=tuple(asked.get("instanceTypes", [])),
+        ami_type=asked.get("amiType") or ("CUSTOM" if data.get("ImageId") else "AL2023_x86_64_STANDARD"),
+        labels=tuple(sorted(asked.get("labels", {}).items())),
+        taints=_taints(asked.get("taints", [])),
+        tags=tuple(sorted(asked.get("tags", {}).items())),
+        repair=bool(asked.get("nodeRepairConfig", {}).get("enabled")),
+        template=template,
+    )
+    return {"nodegroup": _as_aws(wire, cluster, wire.body.node_groups.create(made))}
+
+
+@operation("eks", "DescribeNodegroup")
+def describe(asked: Asked) -> Result:
+    return {"nodegroup": _as_aws(asked.wire, _cluster(asked), _node_group(asked))}
+
+
+@operation("eks", "ListNodegroups")
+def list_(asked: Asked) -> Result:
+    _cluster(asked)
+    found = [one.name for one in asked.wire.body.node_groups.all()]
+    params = {"MaxResults": asked.get("maxResults", 100), "NextToken": asked.get("nextToken")}
+    page, token = asked.wire.pages.page(found, lambda one: one, params, most=100)
+    return {"nodegroups": page, "nextToken": token}
+
+
+@operation("eks", "UpdateNodegroupConfig")
+def configure(asked: Asked) -> Result:
+    found, body = _node_group(asked), asked.wire.body.node_groups
+    _cluster(asked)
+    sizes = asked.get("scalingConfig", {})
+    body.resize(
+        found.name,
+        minimum=sizes.get("minSize"),
+        desired=sizes.get("desiredSize"),
+        maximum=sizes.get("maxSize"),
+    )
+    labels, taints = asked.get("labels"), asked.get("taints")
+    body.configure(
+        found.name,
+        labels=None if labels is None else _changed_labels(found.labels, labels),
+        taints=None if taints is None else _changed_taints(found.taints, taints),
+        repair=asked.get("nodeRepairConfig", {}).get("enabled"),
+    )
+    return {"update": _update(asked, "ConfigUpdate")}
+
+
+@operation("eks", "UpdateNodegroupVersion")
+def upgrade(asked: Asked) -> Result:
+    wire, found = asked.wire, _node_group(asked)
+    _cluster(asked)
+    given = asked.get("launchTemplate")
+    if not given:
+        raise AwsError(
+            "InvalidParameterException", "the simulated EKS upgrades to a launch template's version"
+        )
+    data, template = _template(wire, given)
+    if template.id != found.template.id:
+        raise AwsError("InvalidParameterException", "You cannot change the launch template of a node group")
+    wire.body.node_groups.set_template(found.name, data, template)
+    return {"update": _update(asked, "VersionUpdate")}
+
+
+@operation("eks", "DeleteNodegroup")
+def delete(asked: Asked) -> Result:
+    cluster, found = _cluster(asked), _node_group(asked)
+    asked.wire.body.node_groups.delete(found.name)
+    return {"nodegroup": _as_aws(asked.wire, cluster, found)}
+
+
+@operation("eks", "TagResource")
+def tag(asked: Asked) -> Result:
+    arn = str(asked.need("resourceArn"))
+    if ":nodegroup/" not in arn:
+        raise NotOurs
+    found = asked.wire.body.node_groups.get(arn.split("/")[2])
+    found.tags = tuple(sorted((dict(found.tags) | dict(asked.need("tags"))).items()))
+    return {}
+
+
+# --- access entries -----------------------------------------------------------------------------------
+
+
+@operation("eks", "CreateAccessEntry")
+def let_join(asked: Asked) -> Result:
+    cluster, body = _cluster(asked), asked.wire.body.node_groups
+    principal, kind = asked.need("principalArn"), asked.get("type", "STANDARD")
+    if principal in body.access_entries:
+        raise AwsError(
+            "ResourceInUseException",
+            "The specified access entry resource is already in use on this cluster.",
+            409,
+        )
+    if kind == "EC2_LINUX" and asked.get("kubernetesGroups"):
+        raise AwsError("InvalidParameterException", "EC2_LINUX takes no Kubernetes groups")
+    body.let_join(principal, kind)
+    return {"accessEntry": _entry(asked.wire, cluster, principal)}
+
+
+@operation("eks", "DescribeAccessEntry")
+def describe_entry(asked: Asked) -> Result:
+    return {"accessEntry": _entry(asked.wire, _cluster(asked), asked.need("principalArn"))}
+
+
+@operation("eks", "ListAccessEntries")
+def list_entries(asked: Asked) -> Result:
+    _cluster(asked)
+    return {"accessEntries": sorted(asked.wire.body.node_groups.access_entries)}
+
+
+@operation("eks", "DeleteAccessEntry")
+def forbid(asked: Asked) -> Result:
+    _entry(asked.wire, _cluster(asked), asked.need("principalArn"))
+    del asked.wire.body.node_groups.access_entries[asked.need("principalArn")]
+    return {}
+
+
+def _entry(wire: Wire, cluster: str, principal: str) -> dict[str, Any]:
+    kind = wire.body.node_groups.access_entries.get(principal)
+    if kind is None:
+        raise _missing(f"The specified principalArn could not be found: {principal}.")
+    return {
+        "clusterName": cluster,
+        "principalArn": principal,
+        "kubernetesGroups": ["system:nodes"] if kind == "EC2_LINUX" else [],
+        "accessEntryArn": f"arn:aws:eks:{wire.region}:{wire.account}:access-entry/{cluster}/{principal}",
+        "username": "system:node:{{EC2PrivateDNSName}}" if kind == "EC2_LINUX" else principal,
+        "type": kind,
+        "tags": {},
+    }
+
+
+# --- words --------------------------------------------------------------------------------------------
+
+
+def _cluster(asked: Asked) -> str:
+    """The one the node groups are in: the account has one, made like any other of EKS's."""
+    name, body = str(asked.need("clusterName")), asked.wire.body.node_groups
+    if name not in asked.wire.moto("eks").clusters or body.cluster not in ("", name):
+        raise _missing(f"No cluster found for name: {name}.")
+    body.cluster = name
+    return name
+
+
+def _node_group(asked: Asked) -> EksNodeGroup:
+    name = str(asked.need("nodegroupName"))
+    for one in asked.wire.body.node_groups.all():
+        if one.name == name:
+            return one
+    raise _missing(f"No node group found for name: {name}.")
+
+
+def _missing(sentence: str) -> AwsError:
+    return AwsError("ResourceNotFoundException", sentence, 404)
+
+
+def _template(wire: Wire, given: Mapping[str, Any]) -> tuple[Mapping[str, Any], words.WireTemplate]:
+    named = {"LaunchTemplateId": given.get("id"), "LaunchTemplateName": given.get("name")}
+    named |= {"Version": given.get("version")}
+    _, _, data = template_data(wire, named)
+    _, template = words.template_of(wire, named)
+    return data, template
+
+
+def _size(given: Mapping[str, Any]) -> tuple[int, int, int]:
+    return int(given.get("minSize", 1)), int(given.get("desiredSize", 1)), int(given.get("maxSize", 2))
+
+
+def _taints(given: Any) -> tuple[tuple[str, str, str], ...]:
+    for one in given:
+        if one.get("effect") not in _EFFECTS:
+            raise AwsError("InvalidParameterException", f"a taint's effect is one of {', '.join(_EFFECTS)}")
+    return tuple((one["key"], one.get("value") or "", _EFFECTS[one["effect"]]) for one in given)
+
+
+def _changed_labels(has: Pairs, given: Mapping[str, Any]) -> Pairs:
+    kept = {key: value for key, value in has if key not in (given.get("removeLabels") or ())}
+    return tuple(sorted((kept | dict(given.get("addOrUpdateLabels") or {})).items()))
+
+
+def _changed_taints(
+    has: tuple[tuple[str, str, str], ...], given: Mapping[str, Any]
+) -> tuple[tuple[str, str, str], ...]:
+    going = {(key, effect) for key, _, effect in _taints(given.get("removeTaints") or ())}
+    new = _taints(given.get("addOrUpdateTaints") or ())
+    going |= {(key, effect) for key, _, effect in new}
+    return (*(one for one in has if (one[0], one[2]) not in going), *new)
+
+
+def _update(asked: Asked, kind: str) -> dict[str, Any]:
+    now = asked.wire.clock.now()
+    id_ = seeded_id("update", asked.wire.body.seed, asked.need("nodegroupName"), now.isoformat(), kind)
+    return {"id": id_, "status": "InProgress", "type": kind, "params": [], "createdAt": now, "errors": []}
+
+
+def _as_aws(wire: Wire, cluster: str, one: EksNodeGroup) -> dict[str, Any]:
+    behind = wire.body.groups.get(one.group)
+    unique = one.group.rsplit("-", 1)[-1]
+    return {
+        "nodegroupName": one.name,
+        "nodegroupArn": f"arn:aws:eks:{wire.region}:{wire.account}:nodegroup/{cluster}/{one.name}/{unique}",
+        "clusterName": cluster,
+        "version": "1.33",
+        "createdAt": one.made_at,
+        "modifiedAt": one.made_at,
+        "status": one.status,
+        "capacityType": one.capacity_type,
+        "scalingConfig": {
+            "minSize": behind.minimum,
+            "maxSize": behind.maximum,
+            "desiredSize": behind.desired,
+        },
+        "instanceTypes": list(one.instance_types),
+        "subnets": list(one.subnets),
+        "amiType": one.ami_type,
+        "nodeRole": one.role,
+        "labels": dict(one.labels),
+        "taints": [
+            {"key": key, "value": value, "effect": _SPELLED[effect]} for key, value, effect in one.taints
+        ],
+        "resources": {"autoScalingGroups": [{"name": one.group}]},
+        "health": {"issues": [{"code": code, "message": message} for code, message in one.issues]},
+        "nodeRepairConfig": {"enabled": one.repair},
+        "launchTemplate": {
+            "name": one.template.name,
+            "version": one.template.version,
+            "id": one.template.id,
+        },
+        "tags": dict(one.tags),
+    }
