@@ -157,12 +157,12 @@ class SimCloud:
         self._trouble.check_timeout("launch")
         return ids
 
-    def terminate(self, instance_id: str) -> None:
+    def terminate(self, instance_id: str, *, by: str = "engine", why: str = "terminate call") -> None:
         self._trouble.check_throttle(self._timeline.now())
         life = self._fleet.lives.get(instance_id)
         if life is None or self._fleet.forgotten(life):
             raise Gone(f"InvalidInstanceID.NotFound: {instance_id}")
-        self._fleet.shut_down(instance_id, by="engine", why="terminate call")
+        self._fleet.shut_down(instance_id, by=by, why=why)
 
     # --- what AWS's own calls can do besides --------------------------------------------------------
 

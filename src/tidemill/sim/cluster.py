@@ -196,6 +196,16 @@ class SimCluster:
         """The cloud says so, at each change of an instance's state."""
         self._nodes.instance_changed(instance)
 
+    @property
+    def left_waiting(self) -> list[Callable[[], None]]:
+        """Called when the scheduler found no node for somebody: another autoscaler may have one launched."""
+        return self._scheduler.left_waiting
+
+    @property
+    def daemon_requests(self) -> Amounts:
+        """What daemon pods take of every node."""
+        return self._nodes.daemon.requests
+
     def install_deadline_agents(self, end_at_launch: Callable[[Instance], datetime | None]) -> None:
         """On every node that joins from now on; it is launched with the end that holds at that moment."""
         agents = self._agents = DeadlineAgents(self._objects, self._kubelets, self.start_drain)

@@ -102,6 +102,7 @@ class Scheduler:
         self._nominated: dict[str, str] = {}  # a pod whose victims are leaving -> the node they leave
         self._due = False
         self.passes = 0
+        self.left_waiting: list[Callable[[], None]] = []  # called after a pass that left pods without a node
 
     def stir(self) -> None:
         """Something changed: have a look, a second from now."""
@@ -119,6 +120,9 @@ class Scheduler:
         for pod in waiting:
             if pod.uid in self._objects.waiting:  # binding another may have failed a gang and let this one go
                 self._place(pod)
+        if self._objects.waiting:
+            for listener in self.left_waiting:
+                listener()
 
     def _place(self, pod: Pod) -> None:
         alike = self._class_of(pod)
