@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,6 +9,7 @@ from enum import StrEnum
 
 from tidemill.errors import SpecError
 from tidemill.spec.models import ClusterRef, NodeClass, NodeClassSpec
+from tidemill.spec.node_labels import may_set
 
 # The most the kubelet gives all pods together when the node shuts down, of which the critical ones (DNS, the network's
 # own pods) have the last part to themselves. No pod gets more than its own grace, and the kubelet goes on as soon as
@@ -49,15 +49,10 @@ class Bootstrap:
     extra: tuple[str, ...] = ()  # texts of others, merged in before ours
 
 
-# Kubernetes' own names, which a kubelet may not give itself (NodeRestriction): it would not start.
-_KUBERNETES = re.compile(r"(^|\.)(kubernetes|k8s)\.io/")
-_MAY_SET = re.compile(r"(^|\.)(node|kubelet)\.kubernetes\.io/|^topology\.kubernetes\.io/")
-
-
 def own_labels(labels: Mapping[str, str]) -> dict[str, str]:
     """Sorted. SpecError: one that a kubelet may not set on its own node."""
     for name in labels:
-        if _KUBERNETES.search(name) and not _MAY_SET.search(name):
+        if not may_set(name):
             raise SpecError(
                 f"a node may not give itself the label '{name}', and its kubelet would not start:"
                 " labels under kubernetes.io are set by the cluster; use another prefix"

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from tidemill.spec.check.shelf import Shelf
 from tidemill.spec.match import matching
 from tidemill.spec.models import ComputePool, SourceSpec
+from tidemill.spec.node_labels import may_set
 from tidemill.spec.problem import Problem, quoted, suggestion
 from tidemill.spec.units import format_cpu
 from tidemill.spec.written import Written
@@ -116,6 +117,30 @@ def cpu_limit_is_whole_nodes(shelf: Shelf) -> Iterator[Problem]:
                 f" launches nothing; write {nodes * vcpus} or {(nodes + 1) * vcpus}",
                 "TR-18",
             )
+
+
+def prepaid_nodes_stay(shelf: Shelf) -> Iterator[Problem]:
+    for pool in shelf.all(ComputePool):
+        blocks = any(source.type == "block" for source in pool.model.spec.sources)
+        if blocks and pool.model.spec.disruption.consolidate_blocks:
+            yield pool.warning(
+                ("disruption", "consolidateBlocks"),
+                "nodes of a block are paid for whether they run or not: taking them away saves nothing, and bringing"
+                " them back takes minutes",
+                "TR-5",
+            )
+
+
+def nodes_may_set_their_labels(shelf: Shelf) -> Iterator[Problem]:
+    for pool in shelf.all(ComputePool):
+        for label in pool.model.spec.labels:
+            if not may_set(label):
+                yield pool.warning(
+                    ("labels", label),
+                    f"a node may not give itself the label {quoted(label)}: its kubelet would not start;"
+                    " use a prefix of your own",
+                    "label",
+                )
 
 
 def budgets_can_be_kept(shelf: Shelf) -> Iterator[Problem]:

@@ -28,6 +28,27 @@ def platform_has_subnets(shelf: Shelf) -> Iterator[Problem]:
             yield platform.warning(("subnets",), message, CODE)
 
 
+def subnets_are_in_one_zone(shelf: Shelf) -> Iterator[Problem]:
+    """A subnet is in one zone, and a block can be used from its own zone alone."""
+    for platform in shelf.all(Platform):
+        spec = platform.model.spec
+        seen: dict[str, str] = {}
+        for zone, subnets in spec.subnets.items():
+            if not zone.startswith(spec.region):
+                message = (
+                    f"zone {quoted(zone)} is not in region {spec.region}: no block of this platform is there"
+                )
+                yield platform.warning(("subnets", zone), message, "TR-10")
+            for position, subnet in enumerate(subnets):
+                if subnet in seen and seen[subnet] != zone:
+                    message = (
+                        f"subnet {subnet} is listed for {seen[subnet]} and for {zone}, and can be in one of them only:"
+                        " launches into the other zone's blocks would fail"
+                    )
+                    yield platform.error(("subnets", zone, position), message, "TR-10")
+                seen.setdefault(subnet, zone)
+
+
 def capacity_is_where_subnets_are(shelf: Shelf) -> Iterator[Problem]:
     for platform in shelf.all(Platform):
         served = _served(platform.model)
