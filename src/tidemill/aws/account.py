@@ -13,7 +13,7 @@ from typing import Any
 
 from tidemill.aws.errors import Nature
 from tidemill.aws.fields import Reader, Unreadable, id_of
-from tidemill.aws.instances import ENDING_EVENTS, ENDING_SPOT, carries, event_ending, instance, spot_ending
+from tidemill.aws.instances import ENDING_EVENTS, ENDING_SPOT, event_ending, instance, spot_ending
 from tidemill.aws.kept import Once, Same
 from tidemill.aws.offers import asked, blocks_of, extension, extension_offer, offer
 from tidemill.aws.reservations import reservation, still_told, tagged, with_extensions
@@ -43,6 +43,7 @@ _PLATFORM = "Linux/UNIX"
 _ONE_LOOK = timedelta(seconds=30)
 # For so long an extension bought here counts, though the history does not show it: a second one must not be tried.
 _HISTORY_LAG = timedelta(minutes=10)
+_NO_SENSE = "it was bought, and the answer makes no sense"
 _MOST_OFFERS = 6
 _FEES_REMEMBERED = 1000
 
@@ -83,12 +84,16 @@ class AwsAccount:
 
     def instances(self) -> tuple[Instance, ...]:
         """Retryable: one of ours cannot be understood. Taken for gone, it would be launched again."""
-        records: dict[str, Any] = {}
-        for one in (*self._tagged(), *self._on_reservations()):
-            records.setdefault(str(one.get("InstanceId")) if isinstance(one, Mapping) else repr(one), one)
-        found = self._reader.each("instance", records.values(), instance)
-        self._check_ours_are_there(records.values(), found)
-        return self._same_instances(self._with_endings(found))
+        records = list(self._instances_where(f"tag:{names.TAG_OWNER}", [self._owner]))
+        ours = self._reader.each("instance", records, instance)
+        if len(ours) < len(records):
+            lost = len(records) - len(ours)
+            raise Retryable(
+                f"DescribeInstances: what AWS says of {lost} instances of ours cannot be understood"
+            )
+        strangers = self._reader.each("instance", self._on_reservations(), instance)
+        once = {one.id: one for one in (*strangers, *ours)}
+        return self._same_instances(self._with_endings(list(once.values())))
 
     def identity(self) -> str:
         arn = self._aws.read("sts", "GetCallerIdentity").get("Arn")
@@ -126,10 +131,8 @@ class AwsAccount:
         )
         try:
             return self._bought(answer, share_usd)
-        except Unreadable as error:
-            raise OutcomeUnknown(
-                f"PurchaseCapacityBlock: it was bought, and the answer makes no sense: {error}"
-            ) from error
+        except Exception as error:  # whatever is wrong with the answer, the money is spent
+            raise OutcomeUnknown(f"PurchaseCapacityBlock: {_NO_SENSE}: {error!r}") from error
 
     def search_extensions(self, query: ExtensionQuery) -> tuple[ExtensionOffer, ...]:
         records = self._pages(
@@ -152,15 +155,13 @@ class AwsAccount:
             CapacityBlockExtensionOfferingId=offer_id,
             CapacityReservationId=reservation_id,
         )
-        records = answer.get("CapacityBlockExtensions")
-        found = self._reader.each("extension", records if isinstance(records, list) else (), extension)
-        mine = [one for one in found if one.offer_id == offer_id] or found
-        if not mine:
-            raise OutcomeUnknown(
-                "PurchaseCapacityBlockExtension: it was bought, and the answer makes no sense"
-            )
-        self._just_bought[offer_id] = mine[-1]
-        return mine[-1]
+        try:
+            found = [extension(one) for one in answer["CapacityBlockExtensions"]]
+            mine = [one for one in found if one.offer_id == offer_id] or found
+            self._just_bought[offer_id] = mine[-1]
+            return mine[-1]
+        except Exception as error:  # whatever is wrong with the answer, the money is spent
+            raise OutcomeUnknown(f"PurchaseCapacityBlockExtension: {_NO_SENSE}: {error!r}") from error
 
     def tag_reservation(self, reservation_id: str, tags: Pairs) -> None:
         if reservation_id not in self._accounts:
@@ -209,9 +210,6 @@ class AwsAccount:
                 ids[id_of({"CapacityReservationId": id_}, "CapacityReservationId", "cr-")] = None
         return tuple(replace(first, id=id_) for id_ in ids)
 
-    def _tagged(self) -> Iterator[Any]:
-        return self._instances_where(f"tag:{names.TAG_OWNER}", [self._owner])
-
     def _on_reservations(self) -> Iterator[Any]:
         """Strangers hold slots too. Ours are among them again, which costs less than reading them one by one."""
         seen = self.reservations() if self._seen is None else self._seen
@@ -228,18 +226,6 @@ class AwsAccount:
                     "DescribeInstances: AWS answered with something that is not a list of instances"
                 )
             yield from held
-
-    def _check_ours_are_there(self, records: Any, found: list[Instance]) -> None:
-        read = {one.id for one in found}
-        lost = [
-            str(one.get("InstanceId"))
-            for one in records
-            if carries(one, self._owner) and one.get("InstanceId") not in read
-        ]
-        if lost:
-            raise Retryable(
-                f"DescribeInstances: what AWS says of {', '.join(sorted(lost))} cannot be understood"
-            )
 
     def _with_endings(self, found: list[Instance]) -> list[Instance]:
         filters = [{"Name": "event.code", "Values": list(ENDING_EVENTS)}]

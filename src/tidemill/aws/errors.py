@@ -30,6 +30,7 @@ class Nature(Enum):
     READ = "read"
     QUESTION = "question"  # EC2's no to it is an answer: what it would sell, whether a block can be extended
     CHANGE = "change"  # made twice it changes nothing more
+    ONCE = "once"  # made twice it changes more: tried once, and looked at before it is asked for again
     LAUNCH = "launch"  # carries a token; the caller repeats it with the same one
     PURCHASE = "purchase"  # money leaves, and there is no token
 
@@ -65,6 +66,9 @@ _GONE = (
     "ParameterNotFound",
 )  # fmt: skip
 
+# Auto Scaling has one code for everything that is wrong; what is not there it says in words.
+_GONE_WORDS = re.compile(r"not found|no active lifecycle action|no managed instance", re.IGNORECASE)
+
 # The request itself was wrong: looked at, and rejected before anything was done.
 _REJECTED = (
     "InvalidParameter", "InvalidParameterValue", "InvalidParameterCombination", "InvalidParameterDependency",
@@ -72,7 +76,7 @@ _REJECTED = (
     "ValidationException", "InvalidAction", "InvalidInput", "MalformedQueryString", "InvalidQueryParameter",
     "UnsupportedOperation", "OperationNotPermitted", "InvalidCapacityBlockOfferingIdMalformed",
     "InvalidCapacityBlockOfferingId.Malformed", "InvalidCapacityBlockExtensionOfferingId.Malformed",
-    "TagLimitExceeded", "InvalidTagKey.Malformed", "DryRunOperation",
+    "TagLimitExceeded", "InvalidTagKey.Malformed", "DryRunOperation", "ResourceInUse", "AlreadyExists",
 )  # fmt: skip
 
 _PERMISSION = (
@@ -107,6 +111,9 @@ _NOWHERE = (
     "UnknownRegionError",
     "EndpointProviderError",
 )
+
+
+_CHANGES = (Nature.CHANGE, Nature.ONCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +159,12 @@ def _answered(code: str, words: str, trouble_of_theirs: bool, call: Call) -> Tid
     nature = call.nature
     if code in _THROTTLED:
         return Throttled(sentence)
-    if code in _GONE and nature in (Nature.READ, Nature.CHANGE):
+    gone = code in _GONE or (code == "ValidationError" and _GONE_WORDS.search(words) is not None)
+    if gone and nature in (Nature.READ, *_CHANGES):
         return Gone(sentence)
     if code in _NO_CAPACITY and nature in (Nature.LAUNCH, Nature.PURCHASE):
         return NoCapacity(sentence)
-    if code in (*_REJECTED, *_GONE) and nature in (Nature.CHANGE, Nature.PURCHASE):
+    if code in (*_REJECTED, *_GONE) and nature in (*_CHANGES, Nature.PURCHASE):
         return Refused(sentence)
     if nature is Nature.QUESTION and code and not trouble_of_theirs:
         return Refused(sentence)
@@ -176,7 +184,7 @@ def _not_answered(error: Exception, call: Call) -> TidemillError:
             f"check the region's spelling ({words})"
         )
     if kind == "ParamValidationError":
-        refusing = call.nature in (Nature.CHANGE, Nature.PURCHASE)
+        refusing = call.nature in (*_CHANGES, Nature.PURCHASE)
         return (Refused if refusing else Retryable)(f"{call.operation}: {words}")
     if kind in _UNSENT:
         return Retryable(f"{call.operation}: AWS could not be reached, and nothing was sent: {words}")

@@ -21,6 +21,8 @@ T = TypeVar("T")
 # Ids, types, zones and states of AWS: letters, digits and a few signs. Whatever else stands there is not one.
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,254}")
 _LONGEST_LOG = 300
+# Nothing of EC2's is older, or lasts longer; and half an hour before the first of all days there is no instant.
+_FIRST_YEAR, _LAST_YEAR = 2006, 2200
 # So many different complaints are remembered; a hostile answer must not fill the memory.
 _MOST_REMEMBERED = 10_000
 
@@ -52,7 +54,7 @@ def whole(record: Mapping[str, Any], key: str, *, least: int = 0) -> int:
 
 def instant(record: Mapping[str, Any], key: str) -> datetime:
     value = record.get(key)
-    if not isinstance(value, datetime) or value.tzinfo is None:
+    if not isinstance(value, datetime) or value.tzinfo is None or not _FIRST_YEAR <= value.year <= _LAST_YEAR:
         raise Unreadable(f"{key} is {value!r}")
     return value.astimezone(UTC)
 
@@ -99,7 +101,9 @@ class Reader:
                 if not isinstance(record, Mapping):
                     raise Unreadable(f"it is {record!r}")
                 found.append(read(record))
-            except Unreadable as why:
+            except (
+                Exception
+            ) as why:  # Unreadable, or what no reader thought of: one record never stops the others
                 self.say(f"{what} {_named(record)} cannot be understood and is left out: {why}")
         return found
 

@@ -92,7 +92,7 @@ def extension_offer(record: Mapping[str, Any], reservation_id: str) -> Extension
 def extension(record: Mapping[str, Any]) -> Extension:
     """Raises Unreadable: also for a status nobody knows, since neither "paid" nor "not paid" may be guessed."""
     status = record.get("CapacityBlockExtensionStatus")
-    if status not in _STATUSES:
+    if not isinstance(status, str) or status not in _STATUSES:
         raise Unreadable(f"CapacityBlockExtensionStatus is {status!r}")
     return Extension(
         offer_id=id_of(record, "CapacityBlockExtensionOfferingId", "cbe-"),

@@ -25,6 +25,7 @@ class Guard(StrEnum):
     OURS = "only what carries our owner tag"
     TAGS_WHAT_IT_MAKES = "only while it makes it, and with our owner tag"
     ADOPTS = "only our own tags, and never on what carries another's owner tag"
+    OUR_NODE_GROUPS = "only groups that EKS made for a node group of this cluster"
     PASSES = "only the nodes' role, and only to EC2 and EKS"
 
 
@@ -53,6 +54,8 @@ _USED_BY_A_LAUNCH = (
     "*:capacity-reservation/*",
     "spot-instances-request/*",
 )
+_GROUP = "autoScalingGroup:*:autoScalingGroupName/*"
+_NODE_GROUP = "nodegroup/CLUSTER/*/*"
 _O, _P, _B = Role.OBSERVER, Role.PROVISIONER, Role.PURCHASER
 
 PERMISSIONS: tuple[Permission, ...] = (
@@ -83,6 +86,33 @@ PERMISSIONS: tuple[Permission, ...] = (
         called=False,
     ),
     Permission("iam:PassRole", _P, Guard.PASSES, called=False),
+    # --- groups; EKS's own carry no tag of ours, and are known by the cluster they belong to ---
+    Permission("autoscaling:DescribeAutoScalingGroups", _O),
+    Permission("autoscaling:DescribeAutoScalingInstances", _O),
+    Permission("autoscaling:DescribeScheduledActions", _O),
+    Permission("autoscaling:DescribeLifecycleHooks", _O),
+    Permission("autoscaling:DescribeScalingActivities", _O),
+    Permission("autoscaling:CreateAutoScalingGroup", _P, Guard.MAKES, (_GROUP,)),
+    Permission("autoscaling:UpdateAutoScalingGroup", _P, Guard.OURS, (_GROUP,)),
+    Permission("autoscaling:DeleteAutoScalingGroup", _P, Guard.OURS, (_GROUP,)),
+    Permission("autoscaling:CreateOrUpdateTags", _P, Guard.OURS, (_GROUP,)),
+    Permission("autoscaling:SetDesiredCapacity", _P, Guard.OURS, (_GROUP,)),
+    Permission("autoscaling:PutScheduledUpdateGroupAction", _P, Guard.OURS, (_GROUP,)),
+    Permission("autoscaling:DeleteScheduledAction", _P, Guard.OURS, (_GROUP,)),
+    Permission("autoscaling:PutLifecycleHook", _P, Guard.OURS, (_GROUP,)),
+    Permission("autoscaling:DeleteLifecycleHook", _P, Guard.OURS, (_GROUP,)),
+    Permission("autoscaling:CompleteLifecycleAction", _P, Guard.OURS, (_GROUP,)),
+    Permission("autoscaling:TerminateInstanceInAutoScalingGroup", _P, Guard.OURS, (_GROUP,)),
+    Permission("autoscaling:TerminateInstanceInAutoScalingGroup", _P, Guard.OUR_NODE_GROUPS, (_GROUP,)),
+    Permission("eks:ListNodegroups", _O, Guard.USES, ("cluster/CLUSTER",)),
+    Permission("eks:DescribeNodegroup", _O, Guard.USES, (_NODE_GROUP,)),
+    Permission("eks:DescribeAccessEntry", _O, Guard.USES, ("access-entry/CLUSTER/*",)),
+    Permission("eks:CreateNodegroup", _P, Guard.MAKES, ("cluster/CLUSTER",)),
+    Permission("eks:UpdateNodegroupConfig", _P, Guard.OURS, (_NODE_GROUP,)),
+    Permission("eks:UpdateNodegroupVersion", _P, Guard.OURS, (_NODE_GROUP,)),
+    Permission("eks:DeleteNodegroup", _P, Guard.OURS, (_NODE_GROUP,)),
+    Permission("eks:TagResource", _P, Guard.OURS, (_NODE_GROUP,)),
+    Permission("eks:CreateAccessEntry", _P, Guard.USES, ("cluster/CLUSTER",)),
     # --- the queue that wakes the engine ---
     Permission("sqs:ReceiveMessage", _P, Guard.USES, ("*",)),
     Permission("sqs:DeleteMessage", _P, Guard.USES, ("*",), operation="DeleteMessageBatch"),

@@ -43,7 +43,8 @@ class Aws:
         """One call, e.g. `call("ec2", "RunInstances", Nature.LAUNCH, …)`, with its failure in our words."""
         about = Call(service, operation, nature, self.region)
         try:
-            client = self._purchasing(service) if nature is Nature.PURCHASE else self._client(service)
+            once = nature in (Nature.PURCHASE, Nature.ONCE)
+            client = self._trying_once(service) if once else self._client(service)
             method = getattr(client, _snake(operation))
             self.buckets.take(operation)
             self.called.add(about.action)
@@ -84,7 +85,7 @@ class Aws:
                 self._clients[service] = self._made(service, ATTEMPTS)
             return self._clients[service]
 
-    def _purchasing(self, service: str) -> Any:
+    def _trying_once(self, service: str) -> Any:
         """Exactly one try, and a fresh connection: one that went stale would leave the outcome unknown for nothing."""
         with self._lock:
             return self._made(service, 1)

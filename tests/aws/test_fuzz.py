@@ -1,0 +1,224 @@
+"""A thousand answers of AWS, each mangled somewhere: no crash, nothing guessed, nothing bought or launched on it, each
+complaint logged once. Seeded: a failure names its number, and the number replays it.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.aws.answers import (
+    CR,
+    INSTANCE,
+    event,
+    extension_record,
+    instance_record,
+    offer_record,
+    reservation_record,
+    spot_record,
+    status_record,
+)
+from tests.sim.account import OWNER, P5, START, ZONES, tags
+from tidemill import catalog
+from tidemill.aws.account import AwsAccount
+from tidemill.aws.buckets import Buckets
+from tidemill.aws.errors import Nature
+from tidemill.aws.session import Aws
+from tidemill.errors import OutcomeUnknown, Retryable, TidemillError
+from tidemill.world import (
+    ExtensionQuery,
+    ExtensionState,
+    Instance,
+    InstanceState,
+    Offer,
+    OfferQuery,
+    Reservation,
+    ReservationState,
+)
+
+NOW = START + timedelta(hours=1)
+HOSTILE: tuple[Any, ...] = (
+    None, "", " ", "\x00", "a\nb", "' OR 1=1 --", "../../etc/passwd", "<script>", "${jndi:ldap://x}", "💥" * 50,
+    "x" * 100_000, 0, -1, 2**63, 1.5, float("nan"), float("inf"), True, False, [], {}, [None], {"Key": None},
+    b"bytes", "NaN", "1e999",
+    "cr-", "i-", "active ", "ACTIVE", "next-year", datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC),
+    datetime(2026, 11, 16),  # noqa: DTZ001
+)  # fmt: skip
+
+
+class Clock:
+    def now(self) -> datetime:
+        return NOW
+
+
+class MangledAws(Aws):
+    """Answers from a table instead of the network."""
+
+    def __init__(self, answers: dict[str, Any]) -> None:
+        super().__init__("us-east-1", buckets=Buckets(sleep=lambda _: None))
+        self.answers = answers
+        self.changes: list[str] = []
+
+    def call(self, service: str, operation: str, nature: Nature, **given: Any) -> dict[str, Any]:
+        if nature not in (Nature.READ, Nature.QUESTION):
+            self.changes.append(operation)
+        filters = [one["Name"] for one in given.get("Filters", ())]
+        by_tag = operation == "DescribeInstances" and filters[0].startswith("tag:")
+        answer: dict[str, Any] = self.answers[f"{operation} of ours" if by_tag else operation]
+        return answer
+
+
+def answers() -> dict[str, Any]:
+    """What AWS says of a healthy account: one block, one instance of ours on it, and a stranger."""
+    stranger = instance_record(InstanceId="i-0aaaaaaaaaaaaaaaa", Tags=None)
+    extension_offer = {key: value for key, value in extension_record().items() if "Status" not in key}
+    return {
+        "DescribeCapacityReservations": {"CapacityReservations": [reservation_record(), reservation_record(
+            CapacityReservationId="cr-0bbbbbbbbbbbbbbbb", State="scheduled", TotalInstanceCount=0)]},
+        "DescribeCapacityBlockExtensionHistory": {"CapacityBlockExtensions": [extension_record()]},
+        "DescribeInstances of ours": {"Reservations": [{"Instances": [instance_record()]}]},
+        "DescribeInstances": {"Reservations": [{"Instances": [instance_record(), stranger]}]},
+        "DescribeInstanceStatus": {"InstanceStatuses": [status_record(event())]},
+        "DescribeSpotInstanceRequests": {"SpotInstanceRequests": [spot_record()]},
+        "DescribeCapacityBlockOfferings": {"CapacityBlockOfferings": [offer_record(), offer_record(UpfrontFee="99")]},
+        "DescribeCapacityBlockExtensionOfferings": {"CapacityBlockExtensionOfferings": [extension_offer]},
+        "GetCallerIdentity": {"Arn": "arn:aws:sts::123456789012:assumed-role/mill/x"},
+        "PurchaseCapacityBlock": {"CapacityReservation": reservation_record(State="payment-pending"),
+                                  "CapacityBlocks": [{"CapacityReservationIds": [CR]}]},
+        "PurchaseCapacityBlockExtension": {"CapacityBlockExtensions": [extension_record()]},
+    }  # fmt: skip
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Every (container, key) inside a value."""
+    found: list[tuple[Any, Any]] = []
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            found += [(value, key), *places(inner)]
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            found += [(value, index), *places(inner)]
+    return found
+
+
+def mangled(draw: Random, operation: str) -> dict[str, Any]:
+    """The healthy answers, with one to three things wrong in one of them."""
+    table = copy.deepcopy(answers())
+    for _ in range(draw.randint(1, 3)):
+        there = places(table[operation])
+        if not there:
+            break
+        container, key = draw.choice(there)
+        if isinstance(container, dict) and draw.random() < 0.3:
+            del container[key]
+        else:
+            container[key] = copy.deepcopy(draw.choice(HOSTILE))
+    return table
+
+
+def asked(account: AwsAccount) -> dict[str, Callable[[], Any]]:
+    query = OfferQuery(P5, 2, timedelta(days=2), NOW, NOW + timedelta(days=9), ZONES)
+    return {
+        "reservations": account.reservations,
+        "instances": account.instances,
+        "extensions": account.extensions,
+        "offers": lambda: account.search_offers(query),
+        "more": lambda: account.search_extensions(ExtensionQuery(CR, timedelta(days=1))),
+        "who": account.identity,
+    }
+
+
+def test_a_thousand_mangled_answers_are_survived_and_nothing_is_guessed(caplog: pytest.LogCaptureFixture):
+    reads = [one for one in answers() if not one.startswith("Purchase")]
+    came: Counter[str] = Counter()
+    for number in range(1000):
+        draw = Random(number)
+        aws = MangledAws(mangled(draw, draw.choice(reads)))
+        account = AwsAccount(aws, Clock(), catalog.load(), owner=OWNER)
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            for _ in range(2):
+                for name, question in asked(account).items():
+                    try:
+                        judge(number, name, question())
+                        if name == "instances" and ours_is_there(aws):
+                            assert INSTANCE in {one.id for one in account.instances()}, (
+                                number,
+                                "taken for gone",
+                            )
+                        came["answered"] += 1
+                    except TidemillError:
+                        came["refused"] += 1
+        said = [record.getMessage() for record in caplog.records]
+        assert len(said) == len(set(said)), (number, said)
+        assert all(line.isprintable() and len(line) <= 300 for line in said), number
+        assert aws.changes == [], number
+    assert came["answered"] > 10_000
+    assert came["refused"] > 100
+
+
+def ours_is_there(aws: MangledAws) -> bool:
+    """Whether AWS still spoke of it at all, however strangely."""
+    groups = aws.answers["DescribeInstances of ours"].get("Reservations")
+    return isinstance(groups, list) and any(isinstance(one, dict) and one.get("Instances") for one in groups)
+
+
+def judge(number: int, name: str, answer: Any) -> None:
+    """Whatever comes through is whole, and means what the healthy answer meant or less."""
+    for one in answer if isinstance(answer, tuple) else ():
+        if isinstance(one, Reservation):
+            assert one.id.startswith("cr-"), number
+            assert one.state in ReservationState, number
+            assert 0 <= one.available <= one.count, (number, one)
+            assert one.state is ReservationState.ACTIVE or one.available == 0, (number, one)
+            assert one.start.tzinfo is not None, number
+            assert one.fee_usd >= 0, number
+        elif isinstance(one, Instance):
+            assert one.id.startswith("i-"), number
+            assert one.state in InstanceState, number
+            assert one.ends_at is None or one.ends_at.tzinfo is not None, number
+        elif isinstance(one, Offer):
+            assert one.fee_usd >= 0, number
+            assert one.count >= 1, number
+            assert one.start < one.end, number
+
+
+def test_a_purchase_whose_answer_is_mangled_is_never_taken_for_a_no():
+    for number in range(500):
+        draw = Random(number)
+        operation = draw.choice(["PurchaseCapacityBlock", "PurchaseCapacityBlockExtension"])
+        account = AwsAccount(MangledAws(mangled(draw, operation)), Clock(), catalog.load(), owner=OWNER)
+        try:
+            for block in account.purchase("cb-1", tags(intent="p-1")):
+                assert block.id.startswith("cr-"), number
+            assert account.purchase_extension("cbe-0123456789abcdef0", CR).state in ExtensionState, number
+        except OutcomeUnknown:
+            pass
+
+
+@pytest.mark.parametrize("token", ["the same", 7, {"a": 1}])
+def test_a_list_that_never_ends_is_not_read_for_ever(token: Any):
+    table = answers()
+    table["DescribeCapacityReservations"]["NextToken"] = token
+    account = AwsAccount(MangledAws(table), Clock(), catalog.load(), owner=OWNER)
+    with pytest.raises(Retryable, match="does not end"):
+        account.reservations()
+
+
+def test_an_instance_of_ours_that_cannot_be_read_stops_the_look_and_a_strangers_does_not():
+    table = answers()
+    _, theirs = table["DescribeInstances"]["Reservations"][0]["Instances"]
+    (ours,) = table["DescribeInstances of ours"]["Reservations"][0]["Instances"]
+    theirs["State"] = {"Name": "dreaming"}
+    account = AwsAccount(MangledAws(table), Clock(), catalog.load(), owner=OWNER)
+    assert [one.id for one in account.instances()] == [INSTANCE]
+    ours["State"] = {"Name": "dreaming"}
+    with pytest.raises(Retryable, match="1 instances of ours cannot be understood"):
+        account.instances()
