@@ -17,6 +17,7 @@ from tidemill.sim.wire.fault_kinds import arm
 from tidemill.sim.wire.state import Wire
 from tidemill.spec.units import format_instant, parse_instant, parse_length
 
+_LINE = 200  # what is longer is written over several, for people
 Reply = tuple[int, dict[str, str], bytes]
 
 
@@ -93,4 +94,7 @@ def _given(environ: dict[str, Any]) -> Mapping[str, Any]:
 
 
 def _json(status: int, said: Any) -> Reply:
-    return status, {"Content-Type": "application/json"}, json.dumps(said, indent=1).encode() + b"\n"
+    written = json.dumps(said)
+    if len(written) > _LINE:
+        written = json.dumps(said, indent=1)
+    return status, {"Content-Type": "application/json"}, f"{written}\n".encode()

@@ -38,7 +38,8 @@ def arm(wire: Wire, given: Given) -> Any:
     if strange:
         raise SpecError(f"'{name}' takes {allowed or 'nothing'}, not {', '.join(sorted(strange))}")
     with wire.clock.turn():
-        return {"fault": name, "struck": strike(wire, given)}
+        struck = strike(wire, given)
+    return {"fault": name, "struck": struck} if name in _AT_ONCE else {"fault": name}
 
 
 def _on_the_wire(kind: Kind, **usual: Any) -> Callable[[Wire, Given], None]:
@@ -124,6 +125,9 @@ _FAULTS: dict[str, tuple[str, Callable[[Wire, Given], Any]]] = {
     "events-doubled": ("times", _events_doubled),
     "events-late": ("times for", _events_late),
 }
+
+
+_AT_ONCE = ("instance-dies", "spot-interrupted", "retired")  # the instance they struck; none: there was none
 
 
 def _times(given: Given) -> int:
