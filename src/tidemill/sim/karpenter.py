@@ -8,7 +8,7 @@ the same for everybody. What it deletes at a block's end, forty minutes before i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -20,13 +20,15 @@ from tidemill.sim.cluster import SimCluster
 from tidemill.sim.journal import Journal
 from tidemill.sim.karpenter_offers import NodePool, Object, Offering, offerings
 from tidemill.sim.timeline import Timeline
-from tidemill.spec import names
+from tidemill.spec import Spec, names
+from tidemill.spec.karpenter import KarpenterRef
 from tidemill.world import Instance, InstanceState, KubeNode, LaunchIntent, Pairs, Pod
 
 # Karpenter gathers pods for a second after the last one came, and ten at most.
 _BATCH = timedelta(seconds=1)
 # What had no capacity is not asked for again for so long.
 _UNAVAILABLE = timedelta(minutes=3)
+_NEW_ENOUGH = "1.14.1"  # where the documents do not say which there is
 _LOOKS_FOR_EMPTY_EVERY = timedelta(minutes=1)
 
 
@@ -282,6 +284,20 @@ class SimKarpenter:
             free[name] = free.get(name, 0) - count
         free[names.PODS] = free.get(names.PODS, 0) - 1
         return free
+
+
+def bootable(spec: Spec) -> Spec:
+    """The documents with what only a real launch needs made up where they do not say it: a rehearsal boots nothing."""
+    platform = spec.platform.spec
+    zones = platform.subnets or {f"{platform.region}a": ()}
+    said = platform.model_copy(
+        update={
+            "node_role": platform.node_role or "rehearsal",
+            "subnets": {zone: subnets or ("subnet-0",) for zone, subnets in zones.items()},
+            "karpenter": platform.karpenter or KarpenterRef(version=_NEW_ENOUGH),
+        }
+    )
+    return replace(spec, platform=spec.platform.model_copy(update={"spec": said}))
 
 
 def _suits(pod: Pod, offering: Offering) -> bool:

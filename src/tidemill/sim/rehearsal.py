@@ -18,7 +18,9 @@ from tidemill.errors import InvariantViolated, Refused
 from tidemill.machines import Machines
 from tidemill.plan import Action, Plan
 from tidemill.ports import Cloud, Cluster, Ledger
+from tidemill.provision.karpenter.keeping import KarpenterKeeper, left_to_karpenter
 from tidemill.provision.keeper import uses_groups
+from tidemill.provision.keepers import Keepers
 from tidemill.provision.provisioned import Provisioned
 from tidemill.sim.alarms import Alarms
 from tidemill.sim.cloud import SimCloud
@@ -26,6 +28,7 @@ from tidemill.sim.cluster import SimCluster
 from tidemill.sim.crash import Crashing, CrashPoints, EngineCrashed
 from tidemill.sim.invariants import Invariants, Truth
 from tidemill.sim.journal import Journal
+from tidemill.sim.karpenter import SimKarpenter, bootable
 from tidemill.sim.machines import SimMachines
 from tidemill.sim.outcome import Violation
 from tidemill.sim.recorder import Recorder
@@ -86,6 +89,9 @@ class Rehearsal:
         self.cloud.on_instance.append(self.cluster.instance_changed)
         deployment = spec.platform.spec.deployment
         self.machines = SimMachines(self.cloud, self.timeline, deployment, spec.platform.spec.subnets)
+        self.karpenter = SimKarpenter(
+            self.timeline, self.journal, spec.catalog, self.cloud, self.cluster, zones
+        )
         self.ledger = MemoryLedger(self.timeline, deployment, outlives_the_engine=True)
         for owned in scenario.spec.reservations:
             id_ = self.cloud.add_reservation(owned, owner=deployment)
@@ -214,8 +220,11 @@ class Rehearsal:
             cast(Ledger, Crashing(self.ledger, points)),
             decide=self._decide,
             beside=self._beside(),
-            keeper=None if groups is None else groups.keeper,
+            keeper=Keepers(*([] if groups is None else [groups.keeper]), *self._karpenters_keeper()),
         )
+
+    def _karpenters_keeper(self) -> list[KarpenterKeeper]:
+        return [KarpenterKeeper(bootable(self.spec), self.karpenter)] if left_to_karpenter(self.spec) else []
 
     def _through_groups(self) -> Provisioned:
         """As in production, where a pool launches through groups. Other pools have nothing to gain from it."""

@@ -60,6 +60,8 @@ def objects(
         raise SpecError(
             f"pool {pool.name}: its provisioner is '{pool.spec.provisioner.value}', not 'karpenter'"
         )
+    if pool.spec.node_class_name not in spec.node_classes:
+        raise SpecError(f"pool {pool.name}: there is no NodeClass '{pool.spec.node_class_name}'")
     told = warnings.of(spec, pool, flavour)
     made: list[Object] = []
     if reservations is None:
