@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tidemill.aws.launches import AwsLaunches
+from tidemill.aws.node_groups import AwsNodeGroups
 
 
-class AwsMachines(AwsLaunches):
+class AwsMachines(AwsNodeGroups):
     """One owner's machines in one account and region."""

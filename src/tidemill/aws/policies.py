@@ -121,6 +121,8 @@ def _condition(guard: Guard, role: Role, place: Place) -> dict[str, Any]:
                 "StringEqualsIfExists": {carried: place.deployment},
                 "ForAllValues:StringLike": {"aws:TagKeys": [names.TAG_OWNER, f"{names.GROUP}/*"]},
             }
+        case Guard.OUR_NODE_GROUPS:
+            return {"StringEquals": {"aws:ResourceTag/eks:cluster-name": place.cluster}}
         case Guard.PASSES:
             return {"StringEquals": {"iam:PassedToService": ["ec2.amazonaws.com", "eks.amazonaws.com"]}}
 

@@ -1,0 +1,127 @@
+"""Auto Scaling's records -> our words, at the edge. Pure; what cannot be read whole raises Unreadable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from tidemill.aws.fields import Unreadable, id_of, instant, tags, whole, word
+from tidemill.machines import Group, GroupShape, Hook, Member, Schedule, TemplateVersion
+from tidemill.spec import names
+from tidemill.world import Pairs
+
+EKS_GROUP = "eks:nodegroup-name"
+# EKS's own scheduled action, by its name as AWS documents it.
+EKS_SCALE_DOWN = "Amazon EKS Node Group Capacity Scaledown Before Reservation End"
+TERMINATING = "autoscaling:EC2_INSTANCE_TERMINATING"
+
+
+def read_group(
+    record: Mapping[str, Any],
+    schedules: Iterable[Schedule],
+    hook: Hook | None,
+    history: Iterable[Mapping[str, Any]],
+) -> Group:
+    own = dict(tags(record))
+    shape = GroupShape(
+        name=word(record, "AutoScalingGroupName"),
+        template=_template(record),
+        subnets=tuple(sorted(one for one in str(record.get("VPCZoneIdentifier") or "").split(",") if one)),
+        maximum=whole(record, "MaxSize"),
+        tags=_propagated(record),
+        hook=hook,
+    )
+    history = list(history)
+    return Group(
+        shape=shape,
+        minimum=whole(record, "MinSize"),
+        desired=whole(record, "DesiredCapacity"),
+        schedules=tuple(schedules),
+        members=tuple(_member(one, history) for one in _list(record, "Instances")),
+        node_group=own.get(EKS_GROUP, ""),
+        trouble=trouble(history),
+    )
+
+
+def owner_of(record: Mapping[str, Any]) -> str:
+    return dict(tags(record)).get(names.TAG_OWNER, "")
+
+
+def read_schedule(record: Mapping[str, Any]) -> tuple[str, Schedule]:
+    """The group's name, and the action. One that recurs is people's own, and shows its next time."""
+    name = record.get("ScheduledActionName")
+    if not isinstance(name, str) or not name:
+        raise Unreadable(f"ScheduledActionName is {name!r}")
+    return word(record, "AutoScalingGroupName"), Schedule(
+        name=name,
+        at=instant(record, "StartTime"),
+        desired=_size(record, "DesiredCapacity"),
+        minimum=_size(record, "MinSize"),
+        maximum=_size(record, "MaxSize"),
+        theirs=name == EKS_SCALE_DOWN,
+    )
+
+
+def read_hook(record: Mapping[str, Any]) -> Hook | None:
+    """None: it is about launches."""
+    if record.get("LifecycleTransition") != TERMINATING:
+        return None
+    result = record.get("DefaultResult")
+    if result not in ("CONTINUE", "ABANDON"):
+        raise Unreadable(f"DefaultResult is {result!r}")
+    return Hook(word(record, "LifecycleHookName"), whole(record, "HeartbeatTimeout"), result)
+
+
+def trouble(history: Iterable[Mapping[str, Any]]) -> str:
+    """What the newest launch that is over said, if it failed. `history`: activities, newest first."""
+    for one in history:
+        if str(one.get("Description", "")).startswith("Launching") and one.get("StatusCode") in (
+            "Failed",
+            "Successful",
+        ):
+            return str(one.get("StatusMessage") or "no reason given") if one["StatusCode"] == "Failed" else ""
+    return ""
+
+
+def _member(record: Mapping[str, Any], history: list[Mapping[str, Any]]) -> Member:
+    id_ = id_of(record, "InstanceId", "i-")
+    state = word(record, "LifecycleState")
+    return Member(id_, state, _waits_since(id_, history) if state == "Terminating:Wait" else None)
+
+
+def _waits_since(instance_id: str, history: list[Mapping[str, Any]]) -> datetime | None:
+    """When it was told to go: an activity that is not over, and names it."""
+    for one in history:
+        named = str(one.get("Description", "")).endswith(instance_id)
+        if named and one.get("EndTime") is None and isinstance(one.get("StartTime"), datetime):
+            return instant(one, "StartTime")
+    return None
+
+
+def _template(record: Mapping[str, Any]) -> TemplateVersion:
+    """Version 0: not pinned to a number, or not made from a template. Ours always are."""
+    given = record.get("LaunchTemplate")
+    if not isinstance(given, Mapping):
+        return TemplateVersion("", "", 0)
+    version = str(given.get("Version") or "")
+    number = int(version) if version.isdigit() else 0
+    return TemplateVersion(
+        word(given, "LaunchTemplateId"), str(given.get("LaunchTemplateName") or ""), number
+    )
+
+
+def _propagated(record: Mapping[str, Any]) -> Pairs:
+    passed_on = [one for one in _list(record, "Tags") if one.get("PropagateAtLaunch")]
+    return tags({"Tags": passed_on})
+
+
+def _size(record: Mapping[str, Any], key: str) -> int | None:
+    return None if record.get(key) is None else whole(record, key)
+
+
+def _list(record: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    found = record.get(key) or []
+    if not isinstance(found, list) or not all(isinstance(one, Mapping) for one in found):
+        raise Unreadable(f"{key} is {found!r}")
+    return found

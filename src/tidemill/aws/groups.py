@@ -1,0 +1,223 @@
+"""Auto Scaling groups over boto3: few calls to read them, and only those changed that carry our owner tag.
+
+Groups that EKS made carry EKS's tags alone; they are ours where their node group is. A member is ended by its name in
+a call that is tried once: made twice, it could lower the size twice, and the group would choose whom to end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tidemill.aws.errors import Nature
+from tidemill.aws.fields import Reader, Unreadable, word
+from tidemill.aws.group_records import (
+    EKS_GROUP,
+    TERMINATING,
+    owner_of,
+    read_group,
+    read_hook,
+    read_schedule,
+)
+from tidemill.aws.launches import AwsLaunches
+from tidemill.aws.session import Aws
+from tidemill.errors import Gone, Refused
+from tidemill.machines import Group, GroupShape, Hook, Schedule
+from tidemill.spec import names
+
+_PAGE = 100
+# Enough to find the launch that failed last, and the end that a member waits in.
+_HISTORY = 20
+_SERVICE = "autoscaling"
+
+
+class AwsGroups(AwsLaunches):
+    """The part of `machines.Machines` about Auto Scaling groups."""
+
+    def __init__(self, aws: Aws, owner: str, cluster: str = "") -> None:
+        """`cluster`: of EKS, whose node groups have groups behind them; empty: none is looked for."""
+        super().__init__(aws, owner)
+        self._cluster = cluster
+        self._reader = Reader()
+        self._hooks: dict[str, Hook | None] = {}  # by group; nobody but us changes those of ours
+
+    def groups(self) -> tuple[Group, ...]:
+        records = self._records(f"tag:{names.TAG_OWNER}", self._owner)
+        if self._cluster:
+            behind = self._records("tag:eks:cluster-name", self._cluster)
+            records += [one for one in behind if self._stands_behind_ours(one)]
+        return tuple(self._read(records)) if records else ()
+
+    def put_group(self, shape: GroupShape) -> None:
+        known = self._described(shape.name)
+        if known is None:
+            self._change("CreateAutoScalingGroup", **_request(shape), MinSize=0, DesiredCapacity=0, **_tags(shape),
+                         **({"LifecycleHookSpecificationList": [_hook(shape.hook)]} if shape.hook else {}))  # fmt: skip
+            self._hooks[shape.name] = shape.hook
+            return
+        self._must_be_ours(known)
+        self._change("UpdateAutoScalingGroup", **_request(shape))
+        self._change("CreateOrUpdateTags", **_tags(shape))
+        self._set_hook(shape.name, shape.hook)
+
+    def resize(self, group: str, desired: int) -> None:
+        self._find(group)
+        self._change(
+            "SetDesiredCapacity", AutoScalingGroupName=group, DesiredCapacity=desired, HonorCooldown=False
+        )
+
+    def terminate_in_group(self, instance_id: str) -> None:
+        found = self._aws.read(_SERVICE, "DescribeAutoScalingInstances", InstanceIds=[instance_id])
+        for one in found.get("AutoScalingInstances") or ():
+            self._find(str(one.get("AutoScalingGroupName")))
+            if not str(one.get("LifecycleState")).startswith("Terminat"):
+                self._aws.call(_SERVICE, "TerminateInstanceInAutoScalingGroup", Nature.ONCE, InstanceId=instance_id,
+                               ShouldDecrementDesiredCapacity=True)  # fmt: skip
+            return
+        raise Gone(f"{instance_id} is in no Auto Scaling group")
+
+    def release(self, group: str, hook: str, instance_id: str) -> None:
+        self._change("CompleteLifecycleAction", AutoScalingGroupName=group, LifecycleHookName=hook,
+                     InstanceId=instance_id, LifecycleActionResult="CONTINUE")  # fmt: skip
+
+    def put_schedule(self, group: str, schedule: Schedule) -> None:
+        sizes = {
+            "DesiredCapacity": schedule.desired,
+            "MinSize": schedule.minimum,
+            "MaxSize": schedule.maximum,
+        }
+        given = {key: size for key, size in sizes.items() if size is not None}
+        self._change("PutScheduledUpdateGroupAction", AutoScalingGroupName=group, ScheduledActionName=schedule.name,
+                     StartTime=schedule.at, **given)  # fmt: skip
+
+    def delete_schedule(self, group: str, name: str) -> None:
+        self._change("DeleteScheduledAction", AutoScalingGroupName=group, ScheduledActionName=name)
+
+    def delete_group(self, name: str) -> None:
+        self._find(name)
+        self._change("DeleteAutoScalingGroup", AutoScalingGroupName=name, ForceDelete=False)
+        self._hooks.pop(name, None)
+
+    # --- reading --------------------------------------------------------------------------------------
+
+    def _stands_behind_ours(self, record: Mapping[str, Any]) -> bool:
+        """Of a group that EKS made: told by its node group, which the next part knows."""
+        return False
+
+    def _records(self, filter_: str, value: str) -> list[dict[str, Any]]:
+        return list(
+            self._aws.pages(
+                _SERVICE,
+                "DescribeAutoScalingGroups",
+                "AutoScalingGroups",
+                MaxRecords=_PAGE,
+                Filters=[{"Name": filter_, "Values": [value]}],
+            )
+        )
+
+    def _read(self, records: Sequence[Mapping[str, Any]]) -> list[Group]:
+        listed = self._aws.pages(
+            _SERVICE, "DescribeScheduledActions", "ScheduledUpdateGroupActions", MaxRecords=_PAGE
+        )
+        actions = self._reader.each("a scheduled action", listed, read_schedule)
+
+        def read(record: Mapping[str, Any]) -> Group:
+            name = word(record, "AutoScalingGroupName")
+            mine = sorted((one for group, one in actions if group == name), key=lambda one: one.at)
+            return read_group(record, mine, self._hook_of(name, record), self._history(name, record))
+
+        return self._reader.each("the Auto Scaling group", records, read)
+
+    def _history(self, name: str, record: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """Its last activities, newest first; asked for only where somebody waits, or lacks."""
+        members = [one for one in record.get("Instances") or () if isinstance(one, Mapping)]
+        states = [str(one.get("LifecycleState")) for one in members]
+        staying = sum(not one.startswith("Terminat") for one in states)
+        if "Terminating:Wait" not in states and staying >= int(record.get("DesiredCapacity") or 0):
+            return ()
+        answer = self._aws.read(
+            _SERVICE, "DescribeScalingActivities", AutoScalingGroupName=name, MaxRecords=_HISTORY
+        )
+        return [one for one in answer.get("Activities") or () if isinstance(one, Mapping)]
+
+    def _hook_of(self, name: str, record: Mapping[str, Any]) -> Hook | None:
+        if EKS_GROUP in {tag.get("Key") for tag in record.get("Tags") or ()}:
+            return None  # EKS's own business
+        if name not in self._hooks:
+            answer = self._aws.read(_SERVICE, "DescribeLifecycleHooks", AutoScalingGroupName=name)
+            found = self._reader.each("a hook", answer.get("LifecycleHooks") or (), read_hook)
+            self._hooks[name] = next((one for one in found if one is not None), None)
+        return self._hooks[name]
+
+    def _described(self, name: str) -> Mapping[str, Any] | None:
+        answer = self._aws.read(_SERVICE, "DescribeAutoScalingGroups", AutoScalingGroupNames=[name])
+        return next(iter(answer.get("AutoScalingGroups") or ()), None)
+
+    def _find(self, name: str) -> Mapping[str, Any]:
+        found = self._described(name)
+        if found is None:
+            raise Gone(f"there is no Auto Scaling group '{name}'")
+        self._must_be_ours(found)
+        return found
+
+    def _must_be_ours(self, record: Mapping[str, Any]) -> None:
+        try:
+            ours = owner_of(record) == self._owner or self._stands_behind_ours(record)
+        except Unreadable:
+            ours = False
+        if not ours:
+            name = record.get("AutoScalingGroupName")
+            raise Refused(f"the Auto Scaling group {name} does not carry {self._owner}'s owner tag")
+
+    # --- changing -------------------------------------------------------------------------------------
+
+    def _change(self, operation: str, **given: Any) -> None:
+        self._aws.call(_SERVICE, operation, Nature.CHANGE, **given)
+
+    def _set_hook(self, group: str, hook: Hook | None) -> None:
+        self._hooks.pop(group, None)
+        answer = self._aws.read(_SERVICE, "DescribeLifecycleHooks", AutoScalingGroupName=group)
+        found = self._reader.each("a hook", answer.get("LifecycleHooks") or (), read_hook)
+        for one in found:
+            if one is not None and (hook is None or one.name != hook.name):
+                self._change("DeleteLifecycleHook", AutoScalingGroupName=group, LifecycleHookName=one.name)
+        if hook is not None and hook not in found:
+            self._change("PutLifecycleHook", AutoScalingGroupName=group, **_hook(hook))
+        self._hooks[group] = hook
+
+
+def _request(shape: GroupShape) -> dict[str, Any]:
+    """What is the same when it is made and when it is changed. The version is a number: a new one changes nothing."""
+    return {
+        "AutoScalingGroupName": shape.name,
+        "MaxSize": shape.maximum,
+        "LaunchTemplate": {
+            "LaunchTemplateId": shape.template.id,
+            "Version": str(shape.template.version),
+        },
+        "VPCZoneIdentifier": ",".join(shape.subnets),
+    }
+
+
+def _hook(hook: Hook) -> dict[str, Any]:
+    return {
+        "LifecycleHookName": hook.name,
+        "LifecycleTransition": TERMINATING,
+        "HeartbeatTimeout": hook.heartbeat_s,
+        "DefaultResult": hook.result,
+    }
+
+
+def _tags(shape: GroupShape) -> dict[str, Any]:
+    return {
+        "Tags": [
+            {
+                "ResourceId": shape.name,
+                "ResourceType": "auto-scaling-group",
+                "Key": key,
+                "Value": value,
+                "PropagateAtLaunch": True,
+            }
+            for key, value in shape.tags
+        ]
+    }

@@ -1,0 +1,253 @@
+"""EKS managed node groups over boto3. EKS changes one thing at a time: what is left is changed at the next look.
+
+Ours are those with our owner tag. EKS's own scheduled action on the group behind one is read with that group, and never
+touched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, cast
+
+from tidemill.aws.errors import Nature
+from tidemill.aws.fields import Unreadable, whole, word
+from tidemill.aws.group_records import EKS_GROUP
+from tidemill.aws.groups import AwsGroups
+from tidemill.aws.session import MOST_PAGES, Aws
+from tidemill.errors import Gone, Refused, Retryable
+from tidemill.machines import NodeGroup, NodeGroupShape, TemplateVersion
+from tidemill.spec import names
+
+CapacityType = Literal["CAPACITY_BLOCK", "ON_DEMAND", "SPOT"]
+_CAPACITY_TYPES = ("CAPACITY_BLOCK", "ON_DEMAND", "SPOT")
+_EFFECTS = {
+    "NoSchedule": "NO_SCHEDULE",
+    "NoExecute": "NO_EXECUTE",
+    "PreferNoSchedule": "PREFER_NO_SCHEDULE",
+}
+_WORDS = {spelled: word_ for word_, spelled in _EFFECTS.items()}
+_SERVICE = "eks"
+
+
+class AwsNodeGroups(AwsGroups):
+    """The part of `machines.Machines` about node groups, and about how nodes join."""
+
+    def __init__(self, aws: Aws, owner: str, cluster: str = "") -> None:
+        super().__init__(aws, owner, cluster)
+        self._is_ours: dict[str, bool] = {}  # by name: what was described once
+
+    def node_groups(self) -> tuple[NodeGroup, ...]:
+        if not self._cluster:
+            return ()
+        found = []
+        for name in self._names():
+            try:
+                record = self._describe(name)
+            except Gone:
+                continue  # deleted since it was listed
+            if self._note(name, record):
+                found += self._reader.each("the node group", [record], read_node_group)
+        return tuple(found)
+
+    def put_node_group(self, shape: NodeGroupShape) -> None:
+        try:
+            record = self._describe(shape.name)
+        except Gone:
+            self._eks("CreateNodegroup", **self._named(shape.name), **self._request(shape))
+            self._is_ours[shape.name] = True
+            return
+        self._must_be_ours_here(shape.name, record)
+        self._bring_up_to_date(shape, record)
+
+    def resize_node_group(self, name: str, desired: int) -> None:
+        self._must_be_ours_here(name, self._describe(name))
+        self._eks("UpdateNodegroupConfig", **self._named(name), scalingConfig={"desiredSize": desired})
+
+    def delete_node_group(self, name: str) -> None:
+        self._must_be_ours_here(name, self._describe(name))
+        self._eks("DeleteNodegroup", **self._named(name))
+
+    def let_nodes_join(self, role_arn: str) -> None:
+        whom = {"clusterName": self._cluster, "principalArn": self._role(role_arn)}
+        try:
+            self._aws.read(_SERVICE, "DescribeAccessEntry", **whom)
+        except Gone:
+            self._eks("CreateAccessEntry", **whom, type="EC2_LINUX")
+
+    # --- changing -------------------------------------------------------------------------------------
+
+    def _bring_up_to_date(self, shape: NodeGroupShape, record: Mapping[str, Any]) -> None:
+        try:
+            has = read_node_group(record).shape
+        except Unreadable as why:
+            raise Retryable(f"the node group {shape.name} cannot be understood: {why}") from why
+        fixed = ("its capacity type", has.capacity_type != shape.capacity_type), (
+            "its subnets", set(has.subnets) != set(shape.subnets)), (
+            "its launch template", has.template.id != shape.template.id)  # fmt: skip
+        if changed := [what for what, differs in fixed if differs]:
+            raise Refused(
+                f"node group {shape.name}: EKS never changes {' and '.join(changed)}; make another one"
+            )
+        if config := _config(shape, has):
+            self._eks("UpdateNodegroupConfig", **self._named(shape.name), **config)
+            if has.template.version != shape.template.version:
+                return  # EKS is at work on it now: the version comes next
+        if has.template.version != shape.template.version:
+            self._eks(
+                "UpdateNodegroupVersion", **self._named(shape.name), launchTemplate=_launch_template(shape)
+            )
+        if set(shape.tags) - set(has.tags):
+            self._eks("TagResource", resourceArn=word(record, "nodegroupArn"), tags=dict(shape.tags))
+
+    def _request(self, shape: NodeGroupShape) -> dict[str, Any]:
+        given: dict[str, Any] = {
+            "scalingConfig": {"minSize": 0, "desiredSize": 0, "maxSize": max(1, shape.maximum)},
+            "subnets": list(shape.subnets),
+            "nodeRole": self._role(shape.role),
+            "labels": dict(shape.labels),
+            "taints": _taints(shape.taints),
+            "tags": dict(shape.tags) | {names.TAG_OWNER: self._owner},
+            "launchTemplate": _launch_template(shape),
+            "capacityType": shape.capacity_type,
+            "nodeRepairConfig": {"enabled": shape.repair},
+        }
+        if shape.instance_types:
+            given["instanceTypes"] = list(shape.instance_types)
+        if shape.ami_type:
+            given["amiType"] = shape.ami_type
+        token = hashlib.sha256(f"{self._cluster}|{shape}".encode()).hexdigest()
+        return {**given, "clientRequestToken": token}
+
+    # --- reading --------------------------------------------------------------------------------------
+
+    def _names(self) -> Iterator[str]:
+        token: str | None = None
+        for _ in range(MOST_PAGES):
+            more = {"nextToken": token} if token else {}
+            answer = self._aws.read(
+                _SERVICE, "ListNodegroups", clusterName=self._cluster, maxResults=100, **more
+            )
+            yield from (str(one) for one in answer.get("nodegroups") or ())
+            token = answer.get("nextToken") or None
+            if token is None:
+                return
+        raise Retryable("ListNodegroups: AWS's list does not end")
+
+    def _describe(self, name: str) -> Mapping[str, Any]:
+        record = self._aws.read(_SERVICE, "DescribeNodegroup", **self._named(name)).get("nodegroup")
+        if not isinstance(record, Mapping):
+            raise Retryable(f"DescribeNodegroup: AWS answered without the node group {name}")
+        return record
+
+    def _stands_behind_ours(self, record: Mapping[str, Any]) -> bool:
+        name = {tag.get("Key"): tag.get("Value") for tag in record.get("Tags") or ()}.get(EKS_GROUP)
+        if not isinstance(name, str) or not self._cluster:
+            return False
+        if name not in self._is_ours:
+            try:
+                self._note(name, self._describe(name))
+            except Gone:
+                return False
+        return self._is_ours[name]
+
+    def _note(self, name: str, record: Mapping[str, Any]) -> bool:
+        own = record.get("tags")
+        ours = isinstance(own, Mapping) and own.get(names.TAG_OWNER) == self._owner
+        self._is_ours[name] = ours
+        return ours
+
+    def _must_be_ours_here(self, name: str, record: Mapping[str, Any]) -> None:
+        if not self._note(name, record):
+            raise Refused(f"the node group {name} does not carry {self._owner}'s owner tag")
+
+    # --- words ----------------------------------------------------------------------------------------
+
+    def _named(self, name: str) -> dict[str, str]:
+        return {"clusterName": self._cluster, "nodegroupName": name}
+
+    def _eks(self, operation: str, **given: Any) -> None:
+        self._aws.call(_SERVICE, operation, Nature.CHANGE, **given)
+
+    def _role(self, written: str) -> str:
+        """EKS wants an ARN; people may write the role's name."""
+        if written.startswith("arn:"):
+            return written
+        caller = self._aws.read("sts", "GetCallerIdentity")
+        partition = str(caller.get("Arn", "")).split(":")[1:2] or ["aws"]
+        return f"arn:{partition[0]}:iam::{caller['Account']}:role/{written}"
+
+
+def read_node_group(record: Mapping[str, Any]) -> NodeGroup:
+    """Raises Unreadable."""
+    kind, status = record.get("capacityType"), word(record, "status")
+    if kind not in _CAPACITY_TYPES:
+        raise Unreadable(f"capacityType is {kind!r}")
+    sizes, template = _inner(record, "scalingConfig"), _inner(record, "launchTemplate")
+    repair = record.get("nodeRepairConfig") or {}
+    shape = NodeGroupShape(
+        name=word(record, "nodegroupName"),
+        capacity_type=cast(CapacityType, kind),
+        template=TemplateVersion(word(template, "id"), str(template.get("name") or ""), _version(template)),
+        subnets=tuple(record.get("subnets") or ()),
+        role=str(record.get("nodeRole") or ""),
+        maximum=whole(sizes, "maxSize"),
+        instance_types=tuple(record.get("instanceTypes") or ()),
+        ami_type="" if record.get("amiType") in (None, "CUSTOM") else str(record["amiType"]),
+        labels=tuple(sorted((record.get("labels") or {}).items())),
+        taints=tuple(_taint(one) for one in record.get("taints") or ()),
+        tags=tuple(sorted((record.get("tags") or {}).items())),
+        repair=bool(repair.get("enabled")),
+    )
+    groups = (record.get("resources") or {}).get("autoScalingGroups") or ()
+    behind = next((str(one.get("name")) for one in groups), "")
+    return NodeGroup(shape, status, whole(sizes, "desiredSize"), behind, _issues(record))
+
+
+def _issues(record: Mapping[str, Any]) -> str:
+    found = (record.get("health") or {}).get("issues") or ()
+    return "; ".join(f"{one.get('code')}: {one.get('message')}" for one in found)
+
+
+def _config(shape: NodeGroupShape, has: NodeGroupShape) -> dict[str, Any]:
+    """What of UpdateNodegroupConfig is needed; empty: nothing is."""
+    config: dict[str, Any] = {}
+    if set(shape.labels) != set(has.labels):
+        gone = sorted(set(dict(has.labels)) - set(dict(shape.labels)))
+        config["labels"] = {"addOrUpdateLabels": dict(shape.labels), "removeLabels": gone}
+    if set(shape.taints) != set(has.taints):
+        new = [one for one in shape.taints if one not in has.taints]
+        replaced = {(key, effect) for key, _, effect in new}
+        old = [one for one in has.taints if one not in shape.taints and (one[0], one[2]) not in replaced]
+        config["taints"] = {"addOrUpdateTaints": _taints(tuple(new)), "removeTaints": _taints(tuple(old))}
+    if shape.maximum != has.maximum:
+        config["scalingConfig"] = {"maxSize": max(1, shape.maximum)}
+    if shape.repair != has.repair:
+        config["nodeRepairConfig"] = {"enabled": shape.repair}
+    return config
+
+
+def _launch_template(shape: NodeGroupShape) -> dict[str, str]:
+    return {"id": shape.template.id, "version": str(shape.template.version)}
+
+
+def _version(template: Mapping[str, Any]) -> int:
+    version = str(template.get("version") or "")
+    return int(version) if version.isdigit() else 0
+
+
+def _taints(taints: tuple[tuple[str, str, str], ...]) -> list[dict[str, str]]:
+    return [{"key": key, "value": value, "effect": _EFFECTS[effect]} for key, value, effect in taints]
+
+
+def _taint(record: Any) -> tuple[str, str, str]:
+    if not isinstance(record, Mapping) or record.get("effect") not in _WORDS:
+        raise Unreadable(f"a taint is {record!r}")
+    return word(record, "key"), str(record.get("value") or ""), _WORDS[record["effect"]]
+
+
+def _inner(record: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = record.get(key)
+    if not isinstance(value, Mapping):
+        raise Unreadable(f"{key} is {value!r}")
+    return value
