@@ -1,0 +1,164 @@
+"""Pools left to Karpenter, through the whole loop: the engine lets pods go, keeps objects and drains; it launches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.sim.scene import (
+    after,
+    block,
+    done,
+    fault,
+    job,
+    last_pod_left_at,
+    platform,
+    pool,
+    scene,
+    service,
+    told,
+)
+from tidemill.plan import Launch
+from tidemill.sim.rehearsal import Rehearsal
+from tidemill.world import InstanceState
+
+# A block of a scene ends at 11:30: Karpenter acts at 10:50.
+DEADLINE = after("3h20m")
+STATIC = platform(karpenter={"version": "1.11.0", "staticCapacity": True})
+
+
+def running(rehearsal: Rehearsal) -> int:
+    return sum(life.now.state is InstanceState.RUNNING for life in rehearsal.cloud.alive())
+
+
+def node_pools(rehearsal: Rehearsal) -> set[str]:
+    return {each["metadata"]["name"] for each in rehearsal.karpenter.listed("NodePool")}
+
+
+@pytest.mark.requirement("KP-1")
+@pytest.mark.requirement("CB-10")
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_karpenter_launches_jobs_run_and_the_engine_drains_before_karpenter_would(seed: int):
+    rehearsal = scene(
+        pool(provisioner="karpenter"),
+        reservations=[block(**{"from": "30m"}, duration="3h30m")],
+        jobs=[
+            job(at=["0s", "1h", "2h"], lasts="40m"),
+            job("long", at=["90m"], lasts="9h", checkpointEvery="10m"),
+        ],
+    ).rehearse(seed)
+    rehearsal.run_until(after("29m"))
+    assert not rehearsal.cloud.lives
+    rehearsal.run_until(DEADLINE)
+    assert rehearsal.cluster.jobs["fit-1"].state == "finished"
+    assert not list(rehearsal.cloud.alive())
+    rehearsal.run()
+    assert not done(rehearsal, Launch)
+    assert {life.now.provisioner for life in rehearsal.cloud.lives.values()} == {"karpenter"}
+    left = last_pod_left_at(rehearsal, "a")
+    assert left is not None
+    assert left <= DEADLINE
+
+
+@pytest.mark.requirement("KP-4")
+def test_prepaid_nodes_stay_up_between_jobs():
+    rehearsal = scene(
+        pool(provisioner="karpenter", disruption={"consolidateAfter": "1m"}),
+        reservations=[block(duration="28h")],
+        jobs=[job(at=["0s", "2h"], lasts="20m")],
+        duration="3h",
+    ).played()
+    assert len(rehearsal.cloud.lives) == 1
+    assert rehearsal.cluster.jobs["fit-2"].state == "finished"
+
+
+@pytest.mark.requirement("KP-8")
+def test_a_warm_pool_has_its_nodes_before_anybody_asks():
+    rehearsal = scene(
+        pool(provisioner="karpenter", warm=True), on=STATIC, reservations=[block(**{"from": "30m"})]
+    ).rehearse()
+    rehearsal.run_until(after("29m"))
+    assert not rehearsal.cloud.lives
+    rehearsal.run_until(after("40m"))
+    assert running(rehearsal) == 2
+    rehearsal.run()
+
+
+@pytest.mark.requirement("KP-6")
+@pytest.mark.requirement("CB-9")
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_two_blocks_hand_a_service_over_and_the_objects_move_with_them(seed: int):
+    chat: dict[str, Any] = {
+        "replicas": 4, "minAvailable": 3, "gpus": 4, "cpu": "40", "memory": "400Gi", "load": "8m",
+        "zeroDowntime": True, "handover": {"method": "rollout", "maxSurge": 2, "maxUnavailable": 0},
+    }  # fmt: skip
+    rehearsal = scene(
+        pool(
+            provisioner="karpenter", warm=True
+        ),  # who boots nodes for pods alone is minutes late for a hand-over
+        on=STATIC,
+        reservations=[
+            block("a", pool="train"),
+            block("b", pool="train", zone="us-east-1b", duration="28h", **{"from": "1h"}),
+        ],
+        services=[service(**chat)],
+        duration="5h",
+    ).rehearse(seed)
+    a, b = rehearsal.cloud.names["a"], rehearsal.cloud.names["b"]
+    rehearsal.run_until(after("2h"))
+    assert node_pools(rehearsal) == {f"train-{a}-warm", f"train-{b}-warm"}
+    rehearsal.run()
+    assert rehearsal.cluster.services["chat"].downtime_s(rehearsal.end) == 0
+    assert node_pools(rehearsal) == {f"train-{b}-warm"}
+    assert {life.now.source.id for life in rehearsal.cloud.alive()} == {b}
+
+
+@pytest.mark.requirement("CB-7")
+def test_an_extension_keeps_the_nodes_and_no_object_changes():
+    rehearsal = scene(
+        pool(provisioner="karpenter"), reservations=[block()], jobs=[job(lasts="20h", checkpointEvery="10m")],
+        extensions=[{"at": "1h", "block": "a", "by": "1d"}], duration="29h",
+    ).rehearse()  # fmt: skip
+    rehearsal.run_until(after("50m"))
+    before = told(rehearsal, "object-applied")
+    rehearsal.run_until(after("5h"))
+    assert told(rehearsal, "object-applied") == before
+    assert len(rehearsal.cloud.lives) == 1
+    rehearsal.run()
+    assert rehearsal.cluster.jobs["fit-1"].state == "finished"
+
+
+def test_a_dead_node_is_replaced_by_karpenter():
+    rehearsal = scene(
+        pool(provisioner="karpenter"), reservations=[block(duration="28h")], faults=[fault("1h", "node-dies")],
+        jobs=[job(at=["0s"], lasts="9h", checkpointEvery="10m")], duration="3h",
+    ).played()  # fmt: skip
+    assert running(rehearsal) == 1
+    assert len(rehearsal.cloud.lives) == 2
+
+
+@pytest.mark.requirement("KP-2")
+def test_work_that_may_overflow_runs_on_demand_beside_the_block():
+    sources = [{"type": "block"}, {"type": "on-demand", "maxHourlyUsd": 120, "maxMonthlyUsd": 5000}]
+    rehearsal = scene(
+        pool(provisioner="karpenter", sources=sources),
+        on=platform(budget={"monthlyUsd": 100000}),
+        reservations=[block(count=1, duration="28h")],
+        jobs=[job(at=["0s", "1m"], lasts="1h", overflow=True)],
+        duration="4h",
+    ).played()
+    kinds = sorted(life.now.source.kind.value for life in rehearsal.cloud.lives.values())
+    assert kinds == ["block", "on-demand"]
+    assert all(rehearsal.cluster.jobs[name].state == "finished" for name in ("fit-1", "fit-2"))
+    assert running(rehearsal) == 1  # the one by the hour went when it was empty
+
+
+def test_an_engine_that_dies_loses_nothing():
+    rehearsal = scene(
+        pool(provisioner="karpenter"), reservations=[block(duration="28h")],
+        jobs=[job(at=["0s", "10m"], lasts="1h")],
+        faults=[fault("2m", "engine-crash"), fault("12m", "engine-crash")], duration="3h",
+    ).played()  # fmt: skip
+    assert all(rehearsal.cluster.jobs[name].state == "finished" for name in ("fit-1", "fit-2"))
+    assert len(rehearsal.cloud.lives) == 2
