@@ -270,6 +270,21 @@ def test_a_size_raised_by_hand_before_the_block_is_there_is_left_alone():
     assert running(rehearsal) == 2
 
 
+@pytest.mark.requirement("SM-5")
+def test_nodes_by_the_hour_that_somebody_scales_up_are_left_to_come():
+    rehearsal = scene(
+        pool(provisioner="asg", sources=[{"type": "on-demand"}], requirements={"instanceTypes": ["g6.12xlarge"]}),
+        jobs=[job(gpus=4, cpu="8", memory="32Gi", lasts="2h")], duration="1h",
+    ).rehearse()  # fmt: skip
+    by_hand(rehearsal, "30m", 2)
+    rehearsal.run_until(after("32m"))
+    assert len(group(rehearsal).staying()) == 2
+    rehearsal.run()
+    assert (
+        len(group(rehearsal).staying()) == 1
+    )  # an empty one goes by the pool's own rule
+
+
 # --- losses -------------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 from tidemill.machines import Group, NodeGroup, Schedule, TemplateVersion
 from tidemill.provision import asg, managed
-from tidemill.provision.wanted import Wanted
+from tidemill.provision.wanted import Wanted, names_a_reservation
 from tidemill.spec import names
 from tidemill.spec.units import format_instant
 from tidemill.world import Pairs
@@ -131,8 +131,7 @@ class Changes:
     waiting: tuple[tuple[str, str], ...] = ()  # about what, and what it waits for
 
 
-def changes(wanted: Iterable[Wanted], there: There, now: datetime, *, asked: Iterable[str] = ()) -> Changes:
-    """`asked`: names of groups that open intents still need, whatever became of the blocks they are on."""
+def changes(wanted: Iterable[Wanted], there: There, now: datetime) -> Changes:
     wanted = tuple(wanted)
     new = {own.role for own in wanted if not own.managed and own.name not in there.groups}
     listed: list[Change] = [_joining(role) for role in sorted(new - {""})]
@@ -142,8 +141,7 @@ def changes(wanted: Iterable[Wanted], there: There, now: datetime, *, asked: Ite
             _node_group(own, there, listed, waiting)
         else:
             _group(own, there, now, listed)
-    kept = {own.name for own in wanted} | set(asked)
-    listed += _removals(wanted, there, kept)
+    listed += _removals(wanted, there)
     return Changes(tuple(listed), tuple(waiting))
 
 
@@ -232,13 +230,19 @@ def _node_group_differences(own: Wanted, node_group: NodeGroup) -> list[str]:
 # --- what is over ---------------------------------------------------------------------------------------
 
 
-def _removals(wanted: tuple[Wanted, ...], there: There, kept: set[str]) -> Iterable[Change]:
+def _removals(wanted: tuple[Wanted, ...], there: There) -> Iterable[Change]:
     """Empty ones that nothing launches from any more: their block is over, or their pool left. Groups by the hour stay
     for the next time they are asked for."""
-    unused = {name for name in there.templates if _names_a_reservation(name)}
+    unused = {name for name in there.templates if names_a_reservation(name)}
     unused -= {own.template.name for own in wanted}
+    kept = {(own.managed, own.name) for own in wanted}  # the two services may each have one of that name
     for name, group in there.groups.items():
-        if name not in kept and _is_idle(group) and not group.node_group and _names_a_reservation(name):
+        if (
+            (False, name) not in kept
+            and _is_idle(group)
+            and not group.node_group
+            and names_a_reservation(name)
+        ):
             yield RemoveGroup(name, False, _NOTHING_LEFT)
         else:
             unused.discard(group.shape.template.name)
@@ -246,7 +250,7 @@ def _removals(wanted: tuple[Wanted, ...], there: There, kept: set[str]) -> Itera
         behind = there.groups.get(node_group.group)
         unused.discard(node_group.shape.template.name)  # EKS needs it until the node group is gone
         done = behind is not None and _is_idle(behind) and node_group.status in managed.CHANGEABLE
-        if name not in kept and done and _names_a_reservation(name):
+        if (True, name) not in kept and done and names_a_reservation(name):
             yield RemoveGroup(name, True, _NOTHING_LEFT)
     for name in sorted(unused):
         yield RemoveTemplate(name, "nothing is launched from it any more")
@@ -254,10 +258,6 @@ def _removals(wanted: tuple[Wanted, ...], there: There, kept: set[str]) -> Itera
 
 def _is_idle(group: Group) -> bool:
     return not group.members and group.desired == 0
-
-
-def _names_a_reservation(name: str) -> bool:
-    return "-cr-" in name
 
 
 def _mark(tags: Pairs) -> str:

@@ -15,7 +15,7 @@ from tidemill.provision import asg, managed
 from tidemill.provision.groups import by_the_hour, on_reservation
 from tidemill.provision.sight import Sight
 from tidemill.provision.sizes import missing, size
-from tidemill.provision.wanted import MakingsOf, Place, Wanted
+from tidemill.provision.wanted import MakingsOf, Place, Wanted, names_a_reservation
 from tidemill.spec import Spec
 from tidemill.world import LaunchIntent
 
@@ -99,9 +99,10 @@ class Grouped:
             self._resize(own, target)
 
     def empty(self, group: Group) -> None:
-        """Nothing is launched from it any more: it wants no more than the members it still has."""
-        staying = sum(one.stays for one in group.members)
-        if group.desired > staying:
+        """Nobody asks for anything from it: it wants no more than the members it has, unless people say so."""
+        staying, name = sum(one.stays for one in group.members), group.node_group or group.shape.name
+        by_the_hour = not names_a_reservation(name)
+        if group.desired > staying and not (by_the_hour and not self._set_by_us(name, group)):
             self._machines.resize(group.shape.name, staying)
             self._sight.look_again()
 
@@ -117,8 +118,10 @@ class Grouped:
         self._sight.look_again()
 
     def _is_ours(self, own: Wanted, group: Group) -> bool:
-        """Did we, or our schedule, set the size it has? What people set by hand is theirs while it can be had (SM-5);
-        after a restart nobody knows, and a group that fails to launch is taken back to what is wanted."""
-        known = self._sizes.get(own.name)
-        scheduled = {one.desired for one in own.schedules}
-        return group.desired == known or group.desired in scheduled or (known is None and bool(group.trouble))
+        return group.desired in {one.desired for one in own.schedules} or self._set_by_us(own.name, group)
+
+    def _set_by_us(self, name: str, group: Group) -> bool:
+        """What people set by hand is theirs while it can be had (SM-5). After a restart nobody knows, and a group that
+        fails to launch is taken back to what is wanted."""
+        known = self._sizes.get(name)
+        return group.desired == known or (known is None and bool(group.trouble))

@@ -71,22 +71,21 @@ class Keeper:
 
     def planned(self, world: World) -> Changes:
         """What it would do, for `tidemill plan`: nothing is changed."""
-        wanting, there = self._wanting(world), self._there()
-        return changes(wanting.groups, there, world.now, asked=[own.name for own in self._by_the_hour()])
+        return changes(self._wanting(world).groups, self._there(), world.now)
 
     # --- one look -----------------------------------------------------------------------------------
 
     def _keep(self, world: World) -> None:
         wanting = self._wanting(world)
         hourly = self._by_the_hour()
-        found = changes(wanting.groups, self._there(), world.now, asked=[own.name for own in hourly])
+        found = changes(wanting.groups, self._there(), world.now)
         for change in found.now:
             self._try(change.about, lambda change=change: self._carry_out(change))  # type: ignore[misc]
         for own in (*wanting.groups, *hourly):
             self._try(own.name, lambda own=own: self._grouped.meet(own))  # type: ignore[misc]
-        known = {own.name for own in (*wanting.groups, *hourly)}
+        known = {(own.managed, own.name) for own in (*wanting.groups, *hourly)}
         for group in self._sight.groups:
-            if (group.node_group or group.shape.name) not in known:
+            if (bool(group.node_group), group.node_group or group.shape.name) not in known:
                 self._try(group.shape.name, lambda group=group: self._grouped.empty(group))  # type: ignore[misc]
         self._warnings = tuple(self._warn(wanting, found))
         self._kept, self._kept_at = self._state(world), world.now

@@ -94,6 +94,11 @@ def group_name(deployment: str, place: Place) -> str:
     return f"{front[:room]}-{mark}-{tail}"
 
 
+def names_a_reservation(name: str) -> bool:
+    """Of a group or a template of ours: it launches from one reservation, and is of no use once that is over."""
+    return "-cr-" in name
+
+
 def content(template: Template) -> str:
     """Short for what a template says: a group carries it, so that a change shows without reading the template."""
     written = json.dumps(template.data, sort_keys=True, default=str)

@@ -1,0 +1,184 @@
+"""What is there, what should be, and the difference, with reasons. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.provision.documents import documents
+from tests.provision.test_groups import CR, END, NOW, block, one, version_of
+from tidemill.machines import Group, Member, NodeGroup, Schedule, TemplateVersion
+from tidemill.provision import asg, managed
+from tidemill.provision.changes import (
+    Changes,
+    DropSchedule,
+    LetNodesJoin,
+    PutGroup,
+    PutSchedule,
+    RemoveGroup,
+    RemoveTemplate,
+    There,
+    changes,
+)
+from tidemill.provision.wanted import Wanted
+
+ASG = one(documents(provisioner="asg"))
+MANAGED = one(documents(provisioner="managed"))
+THEIRS = Schedule("Amazon EKS Node Group Capacity Scaledown Before Reservation End", END, 0, 0, theirs=True)
+
+
+def group(own: Wanted = ASG, **given: Any) -> Group:
+    made = Group(asg.shape(own, version_of(own)), 0, 0, own.schedules)
+    return replace(made, **given)
+
+
+def node_group(own: Wanted = MANAGED, **given: Any) -> NodeGroup:
+    return replace(NodeGroup(managed.shape(own, version_of(own)), "ACTIVE", 0, "eks-g"), **given)
+
+
+def behind(**given: Any) -> Group:
+    shape = replace(asg.shape(MANAGED, version_of(MANAGED)), name="eks-g", tags=())
+    return replace(Group(shape, 0, 0, (THEIRS,), node_group=MANAGED.name), **given)
+
+
+def found(*own: Wanted, there: There | None = None, now: datetime = NOW) -> Changes:
+    return changes(own, there or There(), now)
+
+
+def templates(*own: Wanted) -> list[TemplateVersion]:
+    return [version_of(each) for each in own]
+
+
+# --- Auto Scaling groups ------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("SM-6")
+def test_what_is_not_there_is_made_with_its_schedules_and_its_nodes_may_join():
+    made = found(ASG).now
+    assert [type(each) for each in made] == [LetNodesJoin, PutGroup, PutSchedule, PutSchedule]
+    assert all(each.verb == "create" and each.reason for each in made)
+    assert "access entry of arn:aws:iam::123456789012:role/ml-node" in made[0].about
+
+
+def test_what_is_as_it_should_be_is_left_alone():
+    there = There.of([group()], [], templates(ASG))
+    assert found(ASG, there=there) == Changes()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"subnets": ("subnet-x",)}, "its subnets"),
+        ({"maximum": 5}, "its largest size"),
+        ({"hook": None}, "its hook"),
+        ({"tags": ASG.tags[1:]}, "its tags"),
+    ],
+)
+def test_a_group_that_differs_is_changed_and_the_reason_says_in_what(change: dict[str, Any], says: str):
+    there = There.of([group(shape=replace(group().shape, **change))], [])
+    (put,) = found(ASG, there=there).now
+    assert isinstance(put, PutGroup)
+    assert (put.verb, put.reason) == ("change", f"{says} changed")
+
+
+def test_tags_that_people_add_and_schedules_they_make_are_theirs():
+    own = Schedule("night", NOW + timedelta(hours=9), 1)
+    shape = replace(group().shape, tags=(*ASG.tags, ("cost-centre", "7")))
+    there = There.of([group(shape=shape, schedules=(*ASG.schedules, own))], [])
+    assert not found(ASG, there=there).now
+
+
+@pytest.mark.requirement("SM-4")
+def test_an_extension_moves_the_schedule_and_tells_from_when_to_when():
+    later = one(documents(provisioner="asg"), block(end=END + timedelta(days=1)))
+    moved = [
+        each for each in found(later, there=There.of([group()], [])).now if isinstance(each, PutSchedule)
+    ]
+    (down,) = moved
+    assert (down.verb, down.schedule.name) == ("change", asg.DOWN)
+    assert "moved from 2026-11-19T10:59:00Z to 2026-11-20T10:59:00Z" in down.reason
+
+
+def test_a_schedule_of_ours_that_is_no_longer_wanted_is_dropped():
+    cold = one(documents(provisioner="asg", warm=False))
+    there = There.of([group()], [])
+    dropped = [each for each in found(cold, there=there).now if isinstance(each, DropSchedule)]
+    assert [each.name for each in dropped] == [asg.UP]
+
+
+# --- node groups --------------------------------------------------------------------------------------
+
+
+def test_a_node_group_is_made_and_then_left_alone_with_eks_s_action():
+    (put,) = found(MANAGED).now
+    assert isinstance(put, PutGroup)
+    assert put.about == f"node group {MANAGED.name}"
+    assert found(MANAGED, there=There.of([behind()], [node_group()], templates(MANAGED))) == Changes()
+
+
+@pytest.mark.requirement("MG-7")
+def test_eks_s_node_repair_is_turned_off():
+    on = node_group(shape=replace(node_group().shape, repair=True))
+    (put,) = found(MANAGED, there=There.of([behind()], [on])).now
+    assert "node repair" in put.reason
+
+
+@pytest.mark.requirement("MG-4")
+def test_a_new_template_waits_until_the_node_group_is_empty():
+    newer = one(documents(provisioner="managed", node_class={"userData": "#!/bin/sh\ntrue"}))
+    full = There.of([behind(desired=2)], [node_group(desired=2)])
+    waits = found(newer, there=full)
+    assert not waits.now
+    ((about, sentence),) = waits.waiting
+    assert about == f"node group {MANAGED.name}"
+    assert "waits until it is empty" in sentence
+    (put,) = found(newer, there=There.of([behind()], [node_group()])).now
+    assert put.reason == "its template and its labels changed"
+
+
+def test_a_node_group_that_eks_is_at_work_on_is_not_touched():
+    on = node_group(shape=replace(node_group().shape, repair=True), status="UPDATING")
+    waits = found(MANAGED, there=There.of([behind()], [on]))
+    assert not waits.now
+    assert "until EKS is done: UPDATING" in waits.waiting[0][1]
+
+
+# --- what is over -------------------------------------------------------------------------------------
+
+
+def test_an_empty_group_that_nothing_launches_from_goes_with_its_template():
+    gone = found(there=There.of([group()], [], templates(ASG))).now
+    assert gone == (
+        RemoveGroup(ASG.name, False, gone[0].reason),
+        RemoveTemplate(ASG.template.name, gone[1].reason),
+    )
+
+
+@pytest.mark.parametrize("still", [{"members": (Member("i-1", "Terminating"),)}, {"desired": 1}])
+def test_a_group_that_still_has_or_wants_something_stays_with_its_template(still: dict[str, Any]):
+    assert not found(there=There.of([group(**still)], [], templates(ASG))).now
+
+
+def test_a_node_group_goes_first_and_its_template_once_it_is_gone():
+    there = There.of([behind()], [node_group()], templates(MANAGED))
+    assert found(there=there).now == (RemoveGroup(MANAGED.name, True, found(there=there).now[0].reason),)
+    deleting = There.of([behind()], [node_group(status="DELETING")], templates(MANAGED))
+    assert not found(there=deleting).now
+    (last,) = found(there=There.of([], [], templates(MANAGED))).now
+    assert isinstance(last, RemoveTemplate)
+
+
+def test_groups_by_the_hour_stay_for_the_next_time():
+    spot = replace(ASG, name="tides-train-spot-p5-48xlarge-us-east-1a")
+    assert not found(there=There.of([group(spot)], [])).now
+    assert CR not in spot.name
+
+
+def test_a_pool_that_changes_its_provisioner_gets_one_and_loses_the_other():
+    """One line of the document: what is empty goes, what is new comes."""
+    there = There.of([group()], [], templates(ASG))
+    plan = found(MANAGED, there=there).now
+    assert [(each.verb, type(each)) for each in plan] == [("create", PutGroup), ("remove", RemoveGroup)]

@@ -1,0 +1,227 @@
+"""Which groups should exist, and with what in them. Pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.provision.documents import IMAGE, documents
+from tidemill.machines import TemplateVersion
+from tidemill.provision import asg, managed
+from tidemill.provision.asg import DOWN, UP
+from tidemill.provision.groups import by_the_hour, room_left, wanted
+from tidemill.provision.native import PretendImages
+from tidemill.provision.wanted import Makings, Place, Wanted, group_name, makings_of
+from tidemill.source import Source, SourceKind
+from tidemill.spec import Spec
+from tidemill.world import (
+    Instance,
+    InstanceState,
+    LaunchIntent,
+    Node,
+    Reservation,
+    ReservationState,
+)
+
+NOW = datetime(2026, 11, 16, 9, 0, tzinfo=UTC)
+START = datetime(2026, 11, 17, 11, 30, tzinfo=UTC)
+END = datetime(2026, 11, 19, 11, 30, tzinfo=UTC)
+CR = "cr-0a1b2c3d4e5f60718"
+
+
+def block(**given: Any) -> Reservation:
+    settings: dict[str, Any] = {
+        "id": CR, "kind": SourceKind.BLOCK, "instance_type": "p5.48xlarge", "zone": "us-east-1a", "count": 2,
+        "available": 0, "state": ReservationState.SCHEDULED, "start": START, "end": END, "owner": "tides",
+        "pool": "train",
+    }  # fmt: skip
+    return Reservation(**settings | given)
+
+
+def one(spec: Spec, *reservations: Reservation, now: datetime = NOW) -> Wanted:
+    found = wanted(spec, reservations or (block(),), now, makings_of(spec, PretendImages()))
+    assert not found.problems
+    (group,) = found.groups
+    return group
+
+
+def version_of(group: Wanted) -> TemplateVersion:
+    return TemplateVersion("lt-1", group.template.name, 3)
+
+
+def node(number: int, **given: Any) -> Node:
+    settings: dict[str, Any] = {
+        "id": f"i-{number}", "instance_type": "p5.48xlarge", "zone": "us-east-1a",
+        "source": Source(SourceKind.BLOCK, CR), "state": InstanceState.RUNNING, "launched_at": NOW,
+        "owner": "tides", "pool": "train",
+    }  # fmt: skip
+    return Node(Instance(**settings | given), None)
+
+
+# --- Auto Scaling groups ------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("SM-1")
+@pytest.mark.requirement("SM-2")
+def test_a_self_managed_group_has_the_block_s_zone_the_two_tags_and_all_seven_fields():
+    group = one(documents(provisioner="asg"))
+    assert group.name == f"tides-train-{CR}"
+    assert group.subnets == ("subnet-0a1a1a1a", "subnet-0a2a2a2a")
+    assert group.maximum == 2
+    tags = dict(group.tags)
+    assert tags["Name"] == f"ml-tides-train-{CR}-Node"
+    assert tags["kubernetes.io/cluster/ml"] == "owned"
+    assert (tags["deployment"], tags["tidemill.dev/pool"], tags["tidemill.dev/provisioner"]) == (
+        "tides", "train", "asg",
+    )  # fmt: skip
+    seven = {"InstanceMarketOptions", "CapacityReservationSpecification", "IamInstanceProfile", "ImageId",
+             "InstanceType", "SecurityGroupIds", "UserData"}  # fmt: skip
+    assert seven <= group.template.data.keys()
+
+
+@pytest.mark.requirement("SM-4")
+def test_up_at_the_start_and_to_nothing_more_than_thirty_minutes_before_the_end():
+    up, down = one(documents(provisioner="asg")).schedules
+    assert (up.name, up.desired) == (UP, 2)
+    assert START <= up.at <= START + timedelta(minutes=2)
+    assert (down.name, down.desired, down.minimum) == (DOWN, 0, 0)
+    assert timedelta(minutes=30) < END - down.at < timedelta(minutes=35)
+
+
+@pytest.mark.requirement("SM-4")
+def test_schedules_follow_the_end_that_is_paid_for():
+    later = END + timedelta(days=1)
+    (_, down) = one(documents(provisioner="asg"), block(end=later)).schedules
+    (_, pending) = one(documents(provisioner="asg"), block(extension_pending_to=later)).schedules
+    assert down.at - pending.at == timedelta(days=1)
+
+
+@pytest.mark.requirement("SM-4")
+def test_nothing_is_scheduled_in_the_past():
+    spec = documents(provisioner="asg")
+    active = block(state=ReservationState.ACTIVE)
+    assert [each.name for each in one(spec, active, now=START + timedelta(hours=1)).schedules] == [DOWN]
+    assert one(spec, active, now=END - timedelta(minutes=31)).schedules == ()
+
+
+@pytest.mark.requirement("CB-15")
+def test_an_ultraserver_s_group_goes_an_hour_before_the_end():
+    spec = documents(provisioner="asg", requirements={"instanceTypes": ["p6e-gb200.36xlarge"]})
+    of = block(instance_type="p6e-gb200.36xlarge", ultraserver=True)
+    (_, down) = one(spec, of).schedules
+    assert END - down.at == timedelta(minutes=61)
+
+
+@pytest.mark.parametrize(("warm", "limit", "size"), [(True, 4, 2), (1, 4, 1), (False, 4, 0), (True, 1, 1)])
+def test_no_schedule_brings_up_more_than_is_kept_warm_or_allowed(warm: Any, limit: int, size: int):
+    spec = documents(provisioner="asg", warm=warm, limits={"nodes": limit})
+    ups = [each.desired for each in one(spec).schedules if each.name == UP]
+    assert ups == ([size] if size else [])
+
+
+def test_no_schedule_brings_up_more_than_the_limits_leave_beside_what_runs():
+    spec = documents(provisioner="asg", limits={"nodes": 4})
+    gone = node(9, state=InstanceState.TERMINATED)
+    intent = LaunchIntent(
+        "ti-1", "train", Source(SourceKind.BLOCK, "cr-x"), "p5.48xlarge", "us-east-1a", 2, "asg", NOW
+    )
+    room = room_left(spec, [node(1), node(2, intent_id="ti-1"), gone], [intent])
+    found = wanted(spec, [block()], NOW, makings_of(spec, PretendImages()), room)
+    assert found.groups[0].schedules[0].desired == 1  # two run, one more of the intent's is on its way
+
+
+def test_a_block_that_two_pools_may_use_is_brought_up_by_neither_s_schedule():
+    spec = documents(provisioner="asg")
+    spec.pools["other"] = spec.pools["train"].model_copy(
+        update={"metadata": spec.pools["train"].metadata.model_copy(update={"name": "other"})}
+    )
+    found = wanted(spec, [block(pool="")], NOW, makings_of(spec, PretendImages()))
+    assert [[each.name for each in group.schedules] for group in found.groups] == [[DOWN], [DOWN]]
+
+
+def test_the_terminate_hook_lets_the_instance_go_when_its_time_is_out():
+    hook = one(documents(provisioner="asg")).hook
+    assert hook is not None
+    assert hook.result == "CONTINUE"
+    assert 30 <= hook.heartbeat_s <= 7200
+
+
+# --- EKS node groups ----------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("MG-1")
+@pytest.mark.requirement("MG-7")
+def test_a_managed_group_on_a_block_is_what_eks_takes():
+    group = one(documents(provisioner="managed"))
+    shape = managed.shape(group, version_of(group))
+    assert shape.capacity_type == "CAPACITY_BLOCK"
+    assert not shape.repair  # the engine mends
+    assert shape.instance_types == ()
+    assert not {"SubnetId", "IamInstanceProfile"} & group.template.data.keys()
+    assert group.template.data["InstanceType"] == "p5.48xlarge"
+    assert group.schedules == ()  # EKS has its own
+    assert group.hook is None
+    assert group.over_at == END - timedelta(minutes=40)
+    spelled = {tag["Key"] for tag in group.template.data["TagSpecifications"][0]["Tags"]}
+    assert {"deployment", "tidemill.dev/pool", "tidemill.dev/provisioner"} <= spelled
+
+
+@pytest.mark.requirement("MG-3")
+@pytest.mark.parametrize(
+    ("kind", "capacity_type"),
+    [("block", "CAPACITY_BLOCK"), ("odcr", "ON_DEMAND"), ("spot", "SPOT"), ("on-demand", "ON_DEMAND")],
+)
+def test_each_capacity_type_has_a_group_of_its_own(kind: str, capacity_type: str):
+    assert managed.capacity_type(Source(SourceKind(kind), "")) == capacity_type
+
+
+def test_without_an_image_eks_brings_its_own():
+    spec = documents(provisioner="managed")
+    (group,) = wanted(spec, [block()], NOW, lambda pool, kind: Makings("")).groups
+    assert group.ami_type == "AL2023_x86_64_NVIDIA"
+    (group,) = wanted(spec, [block()], NOW, lambda pool, kind: Makings(IMAGE)).groups
+    assert group.ami_type == ""
+
+
+# --- which ones ---------------------------------------------------------------------------------------
+
+
+def test_native_pools_and_strangers_blocks_have_no_groups():
+    assert not wanted(documents(), [block()], NOW, makings_of(documents(), PretendImages())).groups
+    spec = documents(provisioner="asg")
+    for stranger in (block(owner="others"), block(pool="other"), block(state=ReservationState.EXPIRED),
+                     block(state=ReservationState.PAYMENT_PENDING), block(instance_type="p4d.24xlarge")):  # fmt: skip
+        assert not wanted(spec, [stranger], NOW, makings_of(spec, PretendImages())).groups
+
+
+@pytest.mark.requirement("TR-10")
+def test_a_block_in_a_zone_without_subnets_is_a_problem_with_a_sentence():
+    spec = documents(provisioner="asg")
+    found = wanted(
+        spec, [block(zone="us-east-1c"), block(id="cr-0b")], NOW, makings_of(spec, PretendImages())
+    )
+    assert [group.place.source.id for group in found.groups] == ["cr-0b"]
+    ((about, sentence),) = found.problems
+    assert about == CR
+    assert "no subnets in us-east-1c" in sentence
+
+
+def test_by_the_hour_a_group_is_as_large_as_its_pool_may_become():
+    spec = documents(provisioner="asg", sources=[{"type": "spot"}], limits={"gpus": 30, "nodes": 8})
+    place = Place("train", Source(SourceKind.SPOT), "p5.48xlarge", "us-east-1b")
+    group = by_the_hour(spec, spec.pools["train"], place, makings_of(spec, PretendImages()))
+    assert (group.maximum, group.subnets, group.over_at) == (3, ("subnet-0b1b1b1b",), None)
+    assert group.name == "tides-train-spot-p5-48xlarge-us-east-1b"
+    assert asg.shape(group, version_of(group)).maximum == 3
+
+
+def test_names_fit_eks_and_stay_apart():
+    source = Source(SourceKind.BLOCK, CR)
+    names = {
+        group_name("a-deployment-with-a-very-long-name", Place(pool, source, "p5.48xlarge", "us-east-1a"))
+        for pool in ("a-pool-with-a-long-name-as-well", "a-pool-with-a-long-name-too")
+    }
+    assert len(names) == 2
+    assert all(len(name) <= 63 and name.endswith(CR) for name in names)
