@@ -67,13 +67,16 @@ class Rehearsal:
         verbose: bool = False,
         cloud: Callable[..., SimCloud] = SimCloud,
         beside: Callable[[], Beside] = AtOnce,
+        through: Callable[[Rehearsal], Provisioned] | None = None,
     ) -> None:
+        """`through`: how the engine reaches the account, such as over the wire; None: in process."""
         self.spec, self.scenario, self.seed = spec, scenario, seed
         self.start = scenario.spec.start
         self.end = self.start + scenario.spec.duration
         self.timeline = Timeline(self.start)
         self.journal = Journal(self.timeline.now)
         self._decide, self._every_second, self._beside = decide, every_second, beside
+        self._through = through
         self._awake = True
         self._tick_at = self.start
         self._back_at = self.start
@@ -211,30 +214,29 @@ class Rehearsal:
     def _start_engine(self) -> Engine:
         points = self._points
         self.alarms.engine_starts(self.spec)
-        groups = self._through_groups() if uses_groups(self.spec) else None
+        account = self._provisioned()
         return Engine(
             self.spec,
             self.timeline,
-            cast(Cloud, Crashing(self.cloud if groups is None else groups, points)),
+            cast(Cloud, Crashing(self.cloud if account is None else account, points)),
             cast(Cluster, Crashing(self.cluster, points)),
             cast(Ledger, Crashing(self.ledger, points)),
             decide=self._decide,
             beside=self._beside(),
-            keeper=Keepers(*([] if groups is None else [groups.keeper]), *self._karpenters_keeper()),
+            keeper=Keepers(*([] if account is None else [account.keeper]), *self._karpenters_keeper()),
         )
 
     def _karpenters_keeper(self) -> list[KarpenterKeeper]:
         return [KarpenterKeeper(bootable(self.spec), self.karpenter)] if left_to_karpenter(self.spec) else []
 
-    def _through_groups(self) -> Provisioned:
-        """As in production, where a pool launches through groups. Other pools have nothing to gain from it."""
-        return Provisioned(
-            self.cloud,
-            cast(Machines, Crashing(self.machines, self._points)),
-            self.spec,
-            self.ledger,
-            self.timeline,
-        )
+    def _provisioned(self) -> Provisioned | None:
+        """As in production, where a pool launches through groups. Other pools would only pay for it here."""
+        if self._through is not None:
+            return self._through(self)
+        if not uses_groups(self.spec):
+            return None
+        machines = cast(Machines, Crashing(self.machines, self._points))
+        return Provisioned(self.cloud, machines, self.spec, self.ledger, self.timeline)
 
     def _lose_engine(self, duration: timedelta) -> None:
         """Its memory is gone; a new one starts with nothing but the ports."""
