@@ -9,11 +9,15 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tidemill.errors import SpecError
 from tidemill.spec.problem import Problem, suggestion
+
+if TYPE_CHECKING:
+    from tidemill.spec.ryvn import Imported
 
 EXIT_USER = 2
 _FILES = click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -29,9 +33,10 @@ def validate(ctx: click.Context, files: tuple[Path, ...], as_json: bool, strict:
 
     All files are read as one set, and everything wrong with any of them is found in one run.
     """
+    from tidemill.cli.catalog_cache import catalog_of
     from tidemill.spec.read import load
 
-    loaded = load(files)
+    loaded = load(files, catalog_of=catalog_of)
     ok = not (loaded.errors or (strict and loaded.warnings))
     if as_json:
         _print(json.dumps({"ok": ok, "problems": [_as_json(each) for each in loaded.problems]}, indent=2))
@@ -69,7 +74,24 @@ def ryvn(ctx: click.Context, files: tuple[Path, ...], output: Path | None) -> No
     """Ryvn blueprints: maps from names to node class or pool settings."""
     from tidemill.spec.ryvn import import_ryvn
 
-    imported = import_ryvn(files)
+    _write(ctx, import_ryvn(files), output)
+
+
+@import_.command()
+@_FILES
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the documents to this file.")
+@click.pass_context
+def karpenter(ctx: click.Context, files: tuple[Path, ...], output: Path | None) -> None:
+    """Karpenter's NodePools and EC2NodeClasses (v1), as files or as `kubectl get -o yaml` prints them.
+
+    What cannot be carried over is told on stderr, line by line.
+    """
+    from tidemill.spec.from_karpenter import import_karpenter
+
+    _write(ctx, import_karpenter(files), output)
+
+
+def _write(ctx: click.Context, imported: Imported, output: Path | None) -> None:
     for problem in imported.problems:
         click.echo(_printable(str(problem), sys.stderr.encoding), err=True)
     if not imported.text:

@@ -1,0 +1,282 @@
+"""Karpenter's objects become documents; what cannot be said in them is told where it stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.provision.documents import documents
+from tidemill.cli import main
+from tidemill.provision.karpenter import objects
+from tidemill.spec.from_karpenter import import_karpenter
+from tidemill.spec.models import ComputePool, NodeClass
+from tidemill.spec.read import load
+
+NODE_CLASS = """\
+apiVersion: karpenter.k8s.aws/v1
+kind: EC2NodeClass
+metadata: {name: gpu}
+spec:
+  amiSelectorTerms: [{alias: al2023@v20260714}]
+  role: ml-node
+  subnetSelectorTerms: [{id: subnet-1}]
+  securityGroupSelectorTerms: [{tags: {a: b}}]
+  capacityReservationSelectorTerms: [{tags: {team: ml}}]
+  instanceStorePolicy: RAID0
+  kubelet: {maxPods: 60}
+  blockDeviceMappings:
+    - deviceName: /dev/xvda
+      ebs: {volumeSize: 500Gi, volumeType: gp3, encrypted: true}
+"""
+NODE_POOL = """\
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: train}
+spec:
+  template:
+    metadata:
+      labels: {tier: train}
+    spec:
+      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: gpu}
+      requirements:
+        - {key: karpenter.sh/capacity-type, operator: In, values: [reserved]}
+        - {key: karpenter.k8s.aws/capacity-reservation-type, operator: In, values: [capacity-block]}
+        - {key: node.kubernetes.io/instance-type, operator: In, values: [p5.48xlarge]}
+      expireAfter: Never
+      terminationGracePeriod: 10m
+      taints: [{key: nvidia.com/gpu, value: "true", effect: NoSchedule}]
+  disruption: {consolidationPolicy: WhenEmpty, consolidateAfter: Never}
+  limits: {cpu: 768, nvidia.com/gpu: 32}
+  weight: 50
+"""
+
+
+@pytest.fixture
+def imported(tmp_path: Path):
+    def run(*texts: str):
+        path = tmp_path / "karpenter.yaml"
+        path.write_text("---\n".join(texts))
+        return import_karpenter([path])
+
+    return run
+
+
+def told(result) -> list[str]:
+    return [problem.code for problem in result.problems]
+
+
+def made(result) -> dict[str, Any]:
+    assert result.text, result.problems
+    return {each["kind"]: each["spec"] for each in yaml.safe_load_all(result.text)}
+
+
+def test_a_pool_and_its_node_class_are_carried_over(imported):
+    found = made(imported(NODE_CLASS, NODE_POOL))
+    assert found["ComputePool"] == {
+        "nodeClassName": "gpu",
+        "provisioner": "karpenter",
+        "sources": [{"type": "block", "tags": {"team": "ml"}}],
+        "requirements": {"instanceTypes": ["p5.48xlarge"]},
+        "labels": {"tier": "train"},
+        "taints": [{"key": "nvidia.com/gpu", "value": "true", "effect": "NoSchedule"}],
+        "limits": {"cpu": "768", "gpus": 32},
+        "disruption": {"consolidationPolicy": "Never"},
+        "weight": 50,
+    }
+    assert found["NodeClass"] == {
+        "amiSelectorTerms": [{"alias": "al2023@v20260714"}],
+        "blockDeviceMappings": [
+            {
+                "deviceName": "/dev/xvda",
+                "ebs": {"volumeSize": "500Gi", "volumeType": "gp3", "encrypted": True},
+            }
+        ],
+        "instanceStorePolicy": "RAID0",
+        "role": "ml-node",
+        "maxPods": 60,
+    }
+
+
+def test_what_belongs_elsewhere_or_nowhere_is_told_at_its_line(imported):
+    problems = imported(NODE_CLASS + "  detailedMonitoring: true\n", NODE_POOL).problems
+    lines = {problem.line: problem.message for problem in problems}
+    assert "belong in the Platform document, as subnets" in lines[7]
+    assert "(subnet-1)" in lines[7]
+    assert "as securityGroups" in lines[8]
+    assert lines[15] == "EC2NodeClass gpu: spec.detailedMonitoring is not carried over"
+    assert all(problem.severity == "warning" for problem in problems)
+
+
+def test_what_the_import_writes_is_valid_together_with_a_platform(imported, tmp_path):
+    platform = (
+        "apiVersion: tidemill.dev/v1alpha1\nkind: Platform\nmetadata: {name: prod}\nspec:\n  region: us-east-1\n"
+        "  deployment: prod\n  cluster: {name: ml}\n  subnets: {us-east-1a: [subnet-1]}\n"
+        '  karpenter: {version: "1.8.0"}\n'
+    )
+    (tmp_path / "platform.yaml").write_text(platform)
+    (tmp_path / "pools.yaml").write_text(imported(NODE_CLASS, NODE_POOL).text)
+    assert load([tmp_path / "platform.yaml", tmp_path / "pools.yaml"]).problems == ()
+
+
+@pytest.mark.requirement("TR-4")
+@pytest.mark.parametrize("written", ["", "terminationGracePeriod: 1h", "terminationGracePeriod: 48h"])
+def test_a_block_whose_drain_outlasts_it_is_named(imported, written):
+    pool = NODE_POOL.replace("terminationGracePeriod: 10m", written)
+    assert "TR-4" in told(imported(NODE_CLASS, pool))
+    assert "TR-4" not in told(imported(NODE_CLASS, NODE_POOL))
+
+
+@pytest.mark.requirement("TR-5")
+@pytest.mark.parametrize("written", ["consolidateAfter: 30s", "budgets: []"])
+def test_consolidation_of_prepaid_nodes_is_named(imported, written):
+    pool = NODE_POOL.replace("consolidateAfter: Never", written)
+    result = imported(NODE_CLASS, pool)
+    assert "TR-5" in told(result)
+    assert "TR-5" not in told(imported(NODE_CLASS, NODE_POOL))
+    assert "consolidateBlocks" not in result.text
+
+
+@pytest.mark.requirement("TR-3")
+def test_a_strict_pin_is_carried_over_and_named(imported):
+    result = imported(NODE_CLASS.replace("{tags: {team: ml}}", "{id: cr-0a1}, {id: cr-0b2}"), NODE_POOL)
+    assert made(result)["ComputePool"]["sources"] == [{"type": "block", "ids": ["cr-0a1", "cr-0b2"]}]
+    assert "TR-3" in told(result)
+
+
+@pytest.mark.requirement("TR-8")
+def test_an_image_that_moves_is_named(imported):
+    assert "TR-8" in told(imported(NODE_CLASS.replace("v20260714", "latest"), NODE_POOL))
+
+
+def test_capacity_by_the_hour_beside_blocks_is_capped_at_nothing_until_somebody_says_more(imported):
+    result = imported(NODE_CLASS, NODE_POOL.replace("[reserved]", "[reserved, spot, on-demand]"))
+    assert [source["type"] for source in made(result)["ComputePool"]["sources"]] == [
+        "block",
+        "spot",
+        "on-demand",
+    ]
+    assert made(result)["ComputePool"]["sources"][1]["maxHourlyUsd"] == 0
+    assert "overflow-cap" in told(result)
+
+
+def test_without_a_word_about_capacity_it_is_on_demand(imported):
+    lines = NODE_POOL.splitlines(keepends=True)
+    bare = "".join(line for line in lines if "capacity-" not in line)
+    assert made(imported(NODE_CLASS, bare))["ComputePool"]["sources"] == [{"type": "on-demand"}]
+
+
+def test_requirements_are_carried_over_where_ours_know_them(imported):
+    more = """\
+        - {key: karpenter.k8s.aws/instance-generation, operator: Gt, values: ["4"]}
+        - {key: kubernetes.io/arch, operator: In, values: [amd64]}
+        - {key: karpenter.k8s.aws/instance-cpu, operator: In, values: ["192"]}
+        - {key: kubernetes.io/os, operator: In, values: [linux]}
+        - {key: karpenter.k8s.aws/instance-gpu-name, operator: In, values: [h100]}
+      expireAfter: 720h
+"""
+    result = imported(NODE_CLASS, NODE_POOL.replace("      expireAfter: Never\n", more))
+    assert made(result)["ComputePool"]["requirements"] == {
+        "instanceTypes": ["p5.48xlarge"],
+        "minGeneration": 5,
+        "arch": "amd64",
+        "cpuSizes": [192],
+    }
+    sentences = [problem.message for problem in result.problems]
+    assert any("instance-gpu-name In h100 is not carried over" in sentence for sentence in sentences)
+    assert any("expireAfter 720h" in sentence for sentence in sentences)
+    assert not any("kubernetes.io/os" in sentence for sentence in sentences)
+
+
+def test_what_kubectl_prints_is_read_too(imported):
+    items = [yaml.safe_load(NODE_CLASS), yaml.safe_load(NODE_POOL)]
+    for each in items:
+        each["status"] = {"conditions": []}
+        each["metadata"] |= {"uid": "x", "resourceVersion": "1"}
+    listed = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": items})
+    assert set(made(imported(listed))) == {"NodeClass", "ComputePool"}
+
+
+@pytest.mark.parametrize("static", [False, True])
+def test_what_we_render_comes_back(imported, static):
+    karpenter = {"version": "1.11.0", "staticCapacity": static}
+    more = {"warm": True} if static else {}
+    given_ = documents(
+        provisioner="karpenter", platform={"karpenter": karpenter}, node_class={"maxPods": 60}, **more
+    )
+    rendered = objects(given_, given_.pools["train"], None).objects
+    result = imported(*(yaml.safe_dump(dict(each)) for each in rendered))
+    back = [each for each in yaml.safe_load_all(result.text) if each["kind"] == "ComputePool"]
+    pool = ComputePool.model_validate(back[0])
+    assert pool.spec.requirements == given_.pools["train"].spec.requirements
+    assert pool.spec.sources[0].tags == {"deployment": "tides", "tidemill.dev/pool": "train"}
+    assert not {"TR-3", "TR-4", "TR-5"} & set(told(result))
+
+
+@pytest.mark.parametrize(
+    ("texts", "sentence"),
+    [
+        ((NODE_CLASS.replace("/v1", "/v1beta1"), NODE_POOL), "only v1 is read"),
+        (
+            (NODE_CLASS.replace("{alias: al2023@v20260714}", "{name: my-image}"), NODE_POOL),
+            "no image in it is named",
+        ),
+        (("kind: Deployment\napiVersion: apps/v1\n",), "is no NodePool and no node class"),
+        (
+            (NODE_POOL.replace("  limits: {cpu: 768, nvidia.com/gpu: 32}", "  limits: 7"),),
+            "should be a mapping",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_told_and_nothing_is_written(imported, texts, sentence):
+    result = imported(*texts)
+    assert not result.text
+    assert any(sentence in problem.message for problem in result.problems)
+
+
+_LEAF = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(max_size=8)
+    | st.sampled_from(["In", "Never", "reserved"])
+)
+_KEY = st.sampled_from(
+    ["spec", "template", "metadata", "labels", "requirements", "key", "operator", "values", "nodeClassRef", "name",
+     "limits", "cpu", "disruption", "budgets", "taints", "amiSelectorTerms", "alias", "id", "kubelet", "maxPods",
+     "blockDeviceMappings", "ebs", "capacityReservationSelectorTerms", "tags", "weight", "replicas"]
+)  # fmt: skip
+_ANY = st.recursive(
+    _LEAF, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_KEY, inner, max_size=4), max_leaves=30
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=150)
+@given(spec=_ANY, name=_LEAF, kind=st.sampled_from(["NodePool", "EC2NodeClass", "NodeClass"]))
+def test_whatever_is_in_it_nothing_is_raised(tmp_path, spec, name, kind):
+    version = {
+        "NodePool": "karpenter.sh/v1",
+        "EC2NodeClass": "karpenter.k8s.aws/v1",
+        "NodeClass": "eks.amazonaws.com/v1",
+    }
+    path = tmp_path / "any.yaml"
+    document = {"apiVersion": version[kind], "kind": kind, "metadata": {"name": name}, "spec": spec}
+    path.write_text(yaml.safe_dump(document))
+    result = import_karpenter([path])
+    assert result.text or result.problems
+
+
+def test_the_command_writes_documents_and_notes_apart(tmp_path, capsys):
+    source, target = tmp_path / "k.yaml", tmp_path / "pools.yaml"
+    source.write_text(f"{NODE_CLASS}---\n{NODE_POOL}")
+    assert main(["import", "karpenter", str(source), "-o", str(target)]) == 0
+    assert "belong in the Platform document" in capsys.readouterr().err
+    kinds = [each["kind"] for each in yaml.safe_load_all(target.read_text())]
+    assert kinds == ["NodeClass", "ComputePool"]
+    NodeClass.model_validate(next(yaml.safe_load_all(target.read_text())))
+    source.write_text("kind: Deployment\n")
+    assert main(["import", "karpenter", str(source)]) == 2
