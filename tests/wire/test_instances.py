@@ -187,6 +187,7 @@ def test_nothing_is_tagged_where_one_is_unknown_or_a_key_is_awss_own(stand: Stan
         ([block.id, "cr-00000000000000000"], "a", "InvalidCapacityReservationId.NotFound"),
         ([block.id, "i-00000000000000000"], "a", "InvalidInstanceID.NotFound"),
         ([block.id], "aws:a", "InvalidParameterValue"),
+        ([block.id], "k" * 129, "InvalidParameterValue"),
     ):
         with pytest.raises(ClientError) as raised:
             stand.ec2.create_tags(Resources=resources, Tags=[{"Key": key, "Value": "b"}])

@@ -72,7 +72,13 @@ def test_what_moto_keeps_works_beside_it(stand: Stand):
     sqs.send_message(QueueUrl=queue, MessageBody="hello")
     (message,) = sqs.receive_message(QueueUrl=queue)["Messages"]
     assert message["Body"] == "hello"
+
+
+@pytest.mark.requirement("CB-3")
+def test_who_calls_is_told_by_the_account_or_by_the_key(stand: Stand):
     assert stand.client("sts").get_caller_identity()["Arn"] == SIM_ENGINE
+    alice = stand.client("sts", aws_access_key_id="as-alice")
+    assert alice.get_caller_identity()["Arn"] == "arn:aws:iam::123456789012:user/alice"
 
 
 def test_a_long_poll_holds_nobody_up(stand: Stand):

@@ -10,18 +10,20 @@ from typing import Any
 
 from tidemill.errors import NoCapacity
 from tidemill.sim.market import FARTHEST, ULTRASERVER_SIZES
-from tidemill.sim.wire.ec2_reservations import as_aws, as_tags, block_id, tags_of
+from tidemill.sim.wire.ec2_reservations import as_aws, block_id, tags_of
 from tidemill.sim.wire.operations import Asked, Result, operation
 from tidemill.sim.wire.paging import Facets, chosen
 from tidemill.sim.wire.refusals import AwsError
 from tidemill.sim.wire.state import Wire
+from tidemill.sim.wire.tag_words import as_tags, specified
 from tidemill.spec.units import format_instant
-from tidemill.world import Offer, OfferQuery, Pairs, Reservation, ReservationState, SourceKind
+from tidemill.world import Offer, OfferQuery, Reservation, ReservationState, SourceKind
 
 _HOUR = timedelta(hours=1)
 # What a block can be bought for; see the list in EC2's page on Capacity Blocks.
 _PLATFORMS = ("Linux/UNIX", "Red Hat Enterprise Linux", "RHEL with HA", "SUSE Linux", "Ubuntu Pro")
 _ULTRASERVER = "x36", "x72"
+_TAGGED = ("capacity-reservation", "capacity-block")
 
 
 # --- offerings ----------------------------------------------------------------------------------------
@@ -30,7 +32,7 @@ _ULTRASERVER = "x36", "x72"
 @operation("ec2", "DescribeCapacityBlockOfferings")
 def offerings(asked: Asked) -> Result:
     wire = asked.wire
-    duration = asked.need("CapacityDurationHours") * _HOUR
+    duration = asked.hours("CapacityDurationHours")
     instance_type, count = _shape(asked)
     now = wire.clock.now()
     # EndDateRange is the latest end, not the latest start. Left out: whatever is sold at all.
@@ -105,7 +107,7 @@ def purchase(asked: Asked) -> Result:
         raise AwsError("InvalidParameterValue", f"a Capacity Block is not sold for '{platform}'")
     if not offer_id.startswith("cb-"):
         raise AwsError("InvalidCapacityBlockOfferingIdMalformed", f"'{offer_id}' is malformed")
-    tags = tags_given(asked, "capacity-reservation", "capacity-block")
+    tags = specified(asked.get("TagSpecifications", []), _TAGGED, _TAGGED)
     asked.stop_if_dry()
     try:
         bought = wire.body.purchase(offer_id, tags)
@@ -116,28 +118,6 @@ def purchase(asked: Asked) -> Result:
         "CapacityReservation": as_aws(wire, bought[0]),
         "CapacityBlocks": [_block(wire, one) for one in bought],
     }
-
-
-def tags_given(asked: Asked, *kinds: str) -> Pairs:
-    """Of TagSpecifications, those for these kinds of resource."""
-    tags: dict[str, str] = {}
-    for given in asked.get("TagSpecifications", []):
-        if given.get("ResourceType") not in kinds:
-            raise AwsError(
-                "InvalidParameterValue",
-                f"'{given.get('ResourceType')}' is not a valid taggable resource type for this operation.",
-            )
-        tags |= {tag["Key"]: tag.get("Value", "") for tag in given.get("Tags", [])}
-    return checked_tags(tags)
-
-
-def checked_tags(tags: dict[str, str]) -> Pairs:
-    reserved = [key for key in tags if key.startswith("aws:")]
-    if reserved:
-        raise AwsError("InvalidParameterValue", f"Tag keys starting with 'aws:' are reserved: {reserved[0]}")
-    if len(tags) > 50:
-        raise AwsError("TagLimitExceeded", "The maximum number of tags for a resource is 50")
-    return tuple(sorted(tags.items()))
 
 
 # --- the blocks ---------------------------------------------------------------------------------------

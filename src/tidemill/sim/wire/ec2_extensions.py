@@ -20,7 +20,7 @@ _HOUR = timedelta(hours=1)
 def offerings(asked: Asked) -> Result:
     wire = asked.wire
     block = by_id(wire.body.reservations(), asked.need("CapacityReservationId"))
-    length = asked.need("CapacityBlockExtensionDurationHours") * _HOUR
+    length = asked.hours("CapacityBlockExtensionDurationHours")
     found = wire.body.search_extensions(ExtensionQuery(block.id, length))
     asked.stop_if_dry()
     wire.shown_offers.update(offer.id for offer in found)

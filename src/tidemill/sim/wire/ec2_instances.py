@@ -92,6 +92,14 @@ def refuse(asked: Asked) -> Result:
     )
 
 
+@operation("ec2", "RequestSpotInstances", "RequestSpotFleet", "RunScheduledInstances")
+def refuse_other_ways(asked: Asked) -> Result:
+    """moto would launch instances of its own, which nobody could find."""
+    raise AwsError(
+        "UnsupportedOperation", "the simulated AWS launches by RunInstances, CreateFleet and groups only"
+    )
+
+
 # --- which ones ---------------------------------------------------------------------------------------
 
 

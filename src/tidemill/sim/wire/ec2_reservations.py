@@ -8,6 +8,7 @@ from tidemill.sim.wire.operations import Asked, Result, operation
 from tidemill.sim.wire.paging import Facets, chosen
 from tidemill.sim.wire.refusals import AwsError
 from tidemill.sim.wire.state import Wire
+from tidemill.sim.wire.tag_words import as_tags
 from tidemill.spec.units import format_instant
 from tidemill.world import Pairs, Reservation, ReservationState, SourceKind
 
@@ -99,10 +100,6 @@ def tags_of(wire: Wire, one: Reservation) -> Pairs:
         (_AWS + "incrementalRequestedQuantity", str(bought)),
     )
     return one.tags + theirs
-
-
-def as_tags(tags: Pairs) -> list[dict[str, str]]:
-    return [{"Key": key, "Value": value} for key, value in tags]
 
 
 def block_id(one: Reservation) -> str:

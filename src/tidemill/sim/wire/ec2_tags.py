@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tidemill.sim.wire.ec2_blocks import checked_tags
 from tidemill.sim.wire.ec2_reservations import by_id, tags_of
 from tidemill.sim.wire.operations import Asked, Result, operation
 from tidemill.sim.wire.paging import Facets, chosen
 from tidemill.sim.wire.refusals import AwsError
 from tidemill.sim.wire.state import Wire
+from tidemill.sim.wire.tag_words import from_tags
 from tidemill.world import Pairs
 
 
@@ -17,7 +17,7 @@ from tidemill.world import Pairs
 def create(asked: Asked) -> Result:
     wire = asked.wire
     ours, theirs = _sorted(asked.need("Resources"))
-    tags = checked_tags({tag["Key"]: tag.get("Value", "") for tag in asked.need("Tags")})
+    tags = from_tags(asked.need("Tags"))
     for id_ in ours:
         _tags(wire, id_)  # all of them are there, or none is tagged
     asked.stop_if_dry()
@@ -37,7 +37,7 @@ def delete(asked: Asked) -> Result:
     """A tag with a value goes only if it has that value; without tags named, all of them go."""
     wire = asked.wire
     ours, theirs = _sorted(asked.need("Resources"))
-    given = {tag["Key"]: tag.get("Value") for tag in asked.get("Tags", [])}
+    given = {str(tag.get("Key")): tag.get("Value") for tag in asked.get("Tags", [])}
     for id_ in ours:
         _tags(wire, id_)
     asked.stop_if_dry()

@@ -7,8 +7,8 @@ from typing import Any
 
 from tidemill.sim.ids import seeded_id
 from tidemill.sim.instances import InstanceLife
-from tidemill.sim.wire.ec2_reservations import as_tags
 from tidemill.sim.wire.state import Wire
+from tidemill.sim.wire.tag_words import as_tags
 from tidemill.world import InstanceState, SourceKind
 
 _CODES = {

@@ -18,9 +18,14 @@ _INSTALL = "pip install 'tidemill[wire]'"
 # Module -> names that must be there; `Class.method` for members.
 _NEEDED: dict[str, tuple[str, ...]] = {
     "moto.core.exceptions": ("ServiceException",),
+    "moto.ec2.exceptions": ("InvalidSubnetIdError",),
+    "moto.ec2.models.launch_templates": (
+        "LaunchTemplate.get_version",
+        "LaunchTemplate.latest_version_number",
+    ),
     "moto.core.request": ("Request", "determine_request_protocol"),
     "moto.core.routing": ("get_service_router",),
-    "moto.core.parse": ("PROTOCOL_PARSERS",),
+    "moto.core.parse": ("PROTOCOL_PARSERS", "RequestParserError"),
     "moto.core.serialize": ("get_serializer_class", "SerializationContext", "XFormedAttributePicker"),
     "moto.core.utils": ("get_service_model",),
     "moto.core.base_backend": ("BackendDict.reset",),
@@ -45,6 +50,7 @@ _NEEDED: dict[str, tuple[str, ...]] = {
         "EC2Backend.describe_security_groups",
         "EC2Backend.describe_availability_zones",
         "EC2Backend.register_image",
+        "EC2Backend.do_resources_exist",
         "EC2Backend.create_tags",
         "EC2Backend.delete_tags",
         "EC2Backend.describe_tags",

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tidemill.sim.wire.ec2_blocks import checked_tags
 from tidemill.sim.wire.network import Subnet, subnet
 from tidemill.sim.wire.refusals import AwsError
 from tidemill.sim.wire.state import LaunchRecord, Wire
+from tidemill.sim.wire.tag_words import specified
 from tidemill.world import Pairs, Source, SourceKind
 
 Params = Mapping[str, Any]
@@ -163,17 +163,9 @@ def _profile(wire: Wire, merged: Params) -> str:
 
 def _tags(data: Params, params: Params) -> Pairs:
     """The template's, and over them those of the call."""
-    tags: dict[str, str] = {}
-    # moto writes the tags of the template itself into its data.
+    # moto writes the tags of the template itself into its data: a launch has nothing to do with them.
     theirs = [
         one for one in data.get("TagSpecifications") or () if one.get("ResourceType") != "launch-template"
     ]
-    for given in [*theirs, *(params.get("TagSpecifications") or ())]:
-        if given.get("ResourceType") not in _TAGGED:
-            raise AwsError(
-                "InvalidParameterValue",
-                f"'{given.get('ResourceType')}' is not a valid taggable resource type for this operation.",
-            )
-        if given["ResourceType"] == "instance":
-            tags |= {tag["Key"]: tag.get("Value") or "" for tag in given.get("Tags") or ()}
-    return checked_tags(tags)
+    given = [*theirs, *(params.get("TagSpecifications") or ())]
+    return specified(given, _TAGGED, ("instance",))

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from tidemill.sim.wire.refusals import AwsError, dry_run
 from tidemill.sim.wire.state import Wire
 
 Result = Mapping[str, Any]
+_MOST_HOURS = 100_000  # far beyond what is sold; more than this is no date any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,7 @@ class Asked:
     action: str
     region: str
     params: Mapping[str, Any]
+    key: str = ""  # the access key the call was signed with
 
     def get(self, name: str, default: Any = None) -> Any:
         found = self.params.get(name)
@@ -35,6 +38,12 @@ class Asked:
         if found is None or found == "":
             raise AwsError("MissingParameter", f"The request must contain the parameter {name}")
         return found
+
+    def hours(self, name: str) -> timedelta:
+        found = int(self.need(name))
+        if not 1 <= found <= _MOST_HOURS:
+            raise AwsError("InvalidParameterValue", f"{name} is {found}: that many hours are not sold")
+        return timedelta(hours=found)
 
     def stop_if_dry(self) -> None:
         """Call it once the request is known to be right and before anything is changed."""

@@ -1,7 +1,8 @@
 """AWS's wire protocols: from an HTTP request to a named call with typed parameters, and back to bytes.
 
-moto's readers and writers, which go by botocore's own models, do the work; only errors are written here, because what
-moto writes for a code outside a service's model cannot be given a status. Knows nothing of what any call does.
+moto's readers and writers, which go by botocore's own models, do most of the work; EC2's long lists have a writer of
+their own, and errors are written here, because moto gives no status to a code outside a service's model. Knows nothing
+of what any call does.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 from xml.sax.saxutils import escape
 
+from tidemill.sim.wire import ec2_xml
 from tidemill.sim.wire.refusals import AwsError
 
 Reply = tuple[int, dict[str, str], bytes]
@@ -27,8 +29,8 @@ _MODEL_OF = {
     "tagging": "resourcegroupstaggingapi",
     "email": "sesv2",
 }
-_SIGNED = re.compile(r"Credential=[^/]+/\d+/([^/]+)/([^/,]+)/aws4_request")
-_SIGNED_URL = re.compile(r"X-Amz-Credential=[^/%]+(?:/|%2F)\d+(?:/|%2F)([^/%]+)(?:/|%2F)([^/%]+)(?:/|%2F)")
+_SIGNED = re.compile(r"Credential=([^/]+)/\d+/([^/]+)/([^/,]+)/aws4_request")
+_SIGNED_URL = re.compile(r"X-Amz-Credential=([^/%]+)(?:/|%2F)\d+(?:/|%2F)([^/%]+)(?:/|%2F)([^/%]+)(?:/|%2F)")
 _serial = itertools.count(1)
 
 
@@ -40,6 +42,7 @@ class Target:
     region: str
     action: str
     protocol: str
+    key: str = ""  # the access key it was signed with
     operation: Any = None
     uri: Mapping[str, Any] | None = None
 
@@ -51,10 +54,10 @@ def target(environ: dict[str, Any]) -> Target | None:
     )
     if signed is None:
         return None
-    region, service = signed[1], signed[2].lower()
+    key, region, service = signed[1], signed[2], signed[3].lower()
     model = _model(service)
     if model is None:
-        return Target(service, region, "", "json")
+        return Target(service, region, "", "json", key)
     from moto.core.request import determine_request_protocol
     from moto.core.routing import get_service_router
     from werkzeug.exceptions import HTTPException
@@ -64,8 +67,8 @@ def target(environ: dict[str, Any]) -> Target | None:
         protocol = determine_request_protocol(model, request.content_type)
         operation, uri = get_service_router(_MODEL_OF.get(service, service)).match(request)
     except (HTTPException, NotImplementedError):
-        return Target(service, region, _said(environ, request), str(model.protocol))
-    return Target(service, region, str(operation.name), protocol, operation, uri)
+        return Target(service, region, _said(environ, request), str(model.protocol), key)
+    return Target(service, region, str(operation.name), protocol, key, operation, uri)
 
 
 def parameters(asked: Target, environ: dict[str, Any]) -> dict[str, Any]:
@@ -83,7 +86,7 @@ def parameters(asked: Target, environ: dict[str, Any]) -> dict[str, Any]:
     }
     try:
         parsed = PROTOCOL_PARSERS[asked.protocol](asked.operation).parse(fields) or {}
-    except (RequestParserError, ValueError, TypeError, KeyError) as error:
+    except (RequestParserError, ValueError, TypeError, KeyError, OverflowError, RuntimeError) as error:
         raise AwsError("InvalidParameterValue", f"the request cannot be read: {error}") from error
     return {name: _aware(value) for name, value in parsed.items()}
 
@@ -92,6 +95,9 @@ def reply(asked: Target, result: Mapping[str, Any]) -> Reply:
     from moto.core.serialize import SerializationContext, XFormedAttributePicker, get_serializer_class
 
     id_ = request_id()
+    if asked.protocol == "ec2":
+        text = ec2_xml.written(asked.operation, result, id_)
+        return 200, {"Content-Type": "text/xml;charset=UTF-8", "x-amzn-requestid": id_}, text.encode()
     writer = get_serializer_class(_MODEL_OF.get(asked.service, asked.service), asked.protocol)(
         operation_model=asked.operation,
         context=SerializationContext(id_),

@@ -42,6 +42,7 @@ class WireServer:
         self._subnets = subnets or {}
         self.clock = WireClock(timeline, speed=speed)
         self._server: Any = None
+        self._front: Any = None
         self._thread: threading.Thread | None = None
         self._wire: Wire | None = None
 
@@ -85,8 +86,9 @@ class WireServer:
         """Idempotent. Requests under way are answered first."""
         if self._server is None:
             return
-        self.clock.stop()
         self._server.shutdown()
+        self._front.close()
+        self.clock.stop()
         self._server.server_close()
         if self._thread is not None:
             self._thread.join()
@@ -118,6 +120,7 @@ class WireServer:
         from tidemill.sim.wire.front import Front
 
         self._wire = faces.wire(self._body, self.clock, self._region, self._subnets)
+        self._front = Front(self._wire, faces.moto_app())
         host, port = self._address
         try:
             self._server = make_server(
@@ -125,7 +128,7 @@ class WireServer:
                 port,
                 faces.no_app,
                 threaded=True,
-                request_handler=faces.handler(Front(self._wire, faces.moto_app())),
+                request_handler=faces.handler(self._front),
             )
         except (OSError, SystemExit) as error:
             raise SpecError(f"cannot listen on {host}:{port}: {error}; name another --port") from None
