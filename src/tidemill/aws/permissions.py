@@ -20,6 +20,7 @@ class Guard(StrEnum):
     """On what condition, in the words that `tidemill iam` shows."""
 
     READS = "in the platform's region"
+    READS_PRICES = "the public price list, where AWS serves it"
     USES = "in the platform's region and account"
     MAKES = "what is made carries our owner tag"
     OURS = "only what carries our owner tag"
@@ -69,6 +70,8 @@ PERMISSIONS: tuple[Permission, ...] = (
     Permission("ec2:DescribeSpotInstanceRequests", _O),
     Permission("ec2:DescribeLaunchTemplates", _O),
     Permission("ec2:DescribeLaunchTemplateVersions", _O),
+    Permission("ec2:DescribeInstanceTypes", _O),
+    Permission("pricing:GetProducts", _O, Guard.READS_PRICES),
     Permission("ssm:GetParameter", _O, Guard.USES, (":parameter/aws/service/*",)),
     # --- launches ---
     Permission("ec2:RunInstances", _P, Guard.MAKES, _MADE_BY_A_LAUNCH),

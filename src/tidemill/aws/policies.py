@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemill.aws.permissions import PERMISSIONS, Guard, Permission, Role
+from tidemill.aws.prices import SERVED_FROM
 from tidemill.spec import names
 
 _VERSION = "2012-10-17"
@@ -107,6 +108,8 @@ def _condition(guard: Guard, role: Role, place: Place) -> dict[str, Any]:
     match guard:
         case Guard.READS:
             return {"StringEquals": {"aws:RequestedRegion": place.region}}
+        case Guard.READS_PRICES:
+            return {"StringEquals": {"aws:RequestedRegion": SERVED_FROM}}
         case Guard.USES:
             return {}  # its resources say where
         case Guard.MAKES:

@@ -105,12 +105,22 @@ class Aws:
         return self._session.client(service, config=config)
 
 
+def usual_region(profile: str = "") -> str:
+    """The region that the AWS CLI would use; empty: none is configured. NotAllowed: there is no such profile."""
+    try:
+        return str(_session("", profile, "").region_name or "")
+    except TidemillError:
+        raise
+    except Exception as error:
+        raise translated(error, Call("sts", "GetCallerIdentity", Nature.READ, "")) from error
+
+
 def _session(region: str, profile: str, role_arn: str) -> Any:
     try:
         import boto3
     except ImportError:
         raise SpecError("a real AWS account needs boto3: pip install 'tidemill[aws]'") from None
-    session = boto3.Session(region_name=region, profile_name=profile or None)
+    session = boto3.Session(region_name=region or None, profile_name=profile or None)
     return _assuming(session, region, role_arn) if role_arn else session
 
 

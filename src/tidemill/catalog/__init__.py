@@ -1,4 +1,5 @@
-"""Instance types and prices: dated data files, never code. `load()` reads what ships with the package.
+"""Instance types and prices: dated data files, never code. `load()` reads what ships with the package; `refreshed`
+reads what was asked of AWS since.
 
 Prices moved 20-32 % in six months: every answer about money carries the date of the data behind it. A price
 that is not known is None, never a guess.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -70,15 +71,36 @@ class Catalog:
     types: Mapping[str, InstanceType]
     prices_as_of: str  # of the oldest price list
     price_lists: tuple[PriceList, ...] = ()
+    types_as_of: str = ""
+    types_source: str = ""
+    region: str = ""  # of a refreshed one; empty: what ships is the same everywhere
 
 
 @cache
 def load() -> Catalog:
     """The catalog that ships with this version. Types are in the order of the data: family, then size."""
-    lists = tuple(PriceList(**entry) for entry in _read("prices.json")["lists"])
+    facts = _read("instance_types.json")
+    return assembled(facts["types"], shipped_prices(), as_of=facts["as_of"], source=facts["source"])
+
+
+def shipped_types() -> list[dict[str, Any]]:
+    """The facts as they ship, which `refreshed` changes."""
+    types: list[dict[str, Any]] = _read("instance_types.json")["types"]
+    return types
+
+
+def shipped_prices() -> tuple[PriceList, ...]:
+    return tuple(PriceList(**entry) for entry in _read("prices.json")["lists"])
+
+
+def assembled(
+    types: Iterable[Mapping[str, Any]], lists: tuple[PriceList, ...], *, as_of: str, source: str, region: str = ""
+) -> Catalog:  # fmt: skip
+    """A catalog from facts and price lists, one list of each kind."""
     prices = {price_list.kind: price_list.usd_h for price_list in lists}
-    types = (_instance_type(facts, prices) for facts in _read("instance_types.json")["types"])
-    return Catalog({t.name: t for t in types}, min(price_list.as_of for price_list in lists), lists)
+    made = (_instance_type(facts, prices) for facts in types)
+    oldest = min(price_list.as_of for price_list in lists)
+    return Catalog({t.name: t for t in made}, oldest, lists, as_of, source, region)
 
 
 def split_name(name: str) -> tuple[str, str, int, str]:

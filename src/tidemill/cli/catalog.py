@@ -9,10 +9,13 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from tidemill.catalog import Catalog, InstanceType, PriceList, load
 from tidemill.catalog.fitting import fitting
 from tidemill.catalog.sizing import GIB, whole_node_request
+from tidemill.cli.catalog_cache import catalog_of, regions
+from tidemill.cli.catalog_refresh import REGION, refresh
 from tidemill.cli.fits import fits_document, fits_table, in_words, parse_requests, suggestion, usd_h, why_none
 from tidemill.errors import SpecError
 from tidemill.world import Amounts, amount
@@ -24,7 +27,8 @@ if TYPE_CHECKING:
 WIDTH_WITHOUT_TERMINAL = 140  # wide enough for every column: a pipe must not cut what a person greps for
 
 
-@click.command()
+@click.group(invoke_without_command=True)
+@REGION
 @click.option("--family", help="Only this family, for example p5 or g6e.")
 @click.option("--type", "type_name", metavar="NAME", help="Only this type, for example p5.48xlarge.")
 @click.option(
@@ -34,7 +38,11 @@ WIDTH_WITHOUT_TERMINAL = 140  # wide enough for every column: a pipe must not cu
     help="Only types that hold such a pod, cheapest first: gpu=1,cpu=4,memory=24Gi (also efa, neuron).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def catalog(family: str | None, type_name: str | None, requests: str | None, as_json: bool) -> None:
+@click.pass_context
+def catalog(
+    ctx: click.Context, region: str | None, family: str | None, type_name: str | None, requests: str | None,
+    as_json: bool,
+) -> None:  # fmt: skip
     """List instance types, what pods get of them, and prices.
 
     Prices are dollars per instance-hour; those of Capacity Blocks are paid up front for the whole block. The
@@ -42,23 +50,29 @@ def catalog(family: str | None, type_name: str | None, requests: str | None, as_
 
     With --fits: where such a pod fits beside the usual daemon pods, how many of them, what one costs when the
     node is full of them, and how many GPUs no further one could use. The arrow is the suggestion.
+
+    What is shown ships with Tidemill, or was refreshed for the region, whichever is newer.
     """
-    shipped = load()
-    chosen = _choose(shipped, family, type_name)
+    if ctx.invoked_subcommand is not None:
+        written = ctx.get_parameter_source("region") is ParameterSource.COMMANDLINE
+        ctx.obj = region if written else None
+        return
+    shown = catalog_of(region) if region else load()
+    chosen = _choose(shown, family, type_name)
     wanted = None if requests is None else parse_requests(requests)
     if as_json:
         body = _types(chosen) if wanted is None else fits_document(chosen, wanted)
-        click.echo(json.dumps({**_dates(shipped), **body}, indent=2))
+        click.echo(json.dumps({**_dates(shown), **body}, indent=2))
     elif wanted is None:
-        _print_table(shipped, chosen)
+        _print_table(shown, chosen)
     else:
-        _print_fits(shipped, chosen, wanted)
+        _print_fits(shown, chosen, wanted)
 
 
-def _choose(shipped: Catalog, family: str | None, type_name: str | None) -> list[InstanceType]:
-    types = shipped.types.values()
-    if type_name is not None and type_name not in shipped.types:
-        raise SpecError(_unknown("instance type", type_name, shipped.types))
+def _choose(known: Catalog, family: str | None, type_name: str | None) -> list[InstanceType]:
+    types = known.types.values()
+    if type_name is not None and type_name not in known.types:
+        raise SpecError(_unknown("instance type", type_name, known.types))
     families = dict.fromkeys(t.family for t in types)
     if family is not None and family not in families:
         raise SpecError(_unknown("family", family, families))
@@ -74,12 +88,15 @@ def _unknown(what: str, written: str, known: Collection[str]) -> str:
     return f"unknown {what} '{written}'; {hint}"
 
 
-def _dates(shipped: Catalog) -> dict[str, Any]:
+def _dates(known: Catalog) -> dict[str, Any]:
     return {
-        "prices_as_of": shipped.prices_as_of,
+        "types_as_of": known.types_as_of,
+        "types_source": known.types_source,
+        "region": known.region,
+        "prices_as_of": known.prices_as_of,
         "price_lists": [
             {"kind": p.kind, "as_of": p.as_of, "region": p.region, "source": p.source}
-            for p in shipped.price_lists
+            for p in known.price_lists
         ],
     }
 
@@ -97,16 +114,17 @@ def _types(types: Sequence[InstanceType]) -> dict[str, Any]:
     }
 
 
-def _print_table(shipped: Catalog, types: Sequence[InstanceType]) -> None:
+def _print_table(known: Catalog, types: Sequence[InstanceType]) -> None:
     console = _console()
     console.print(_table(types))
     if any(t.ultraserver for t in types):
         console.print("* sold only in UltraServers; the share of one instance", style="dim")
-    for price_list in shipped.price_lists:
+    _print_source(console, known)
+    for price_list in known.price_lists:
         _print_dates(console, price_list)
 
 
-def _print_fits(shipped: Catalog, types: Sequence[InstanceType], wanted: Amounts) -> None:
+def _print_fits(known: Catalog, types: Sequence[InstanceType], wanted: Amounts) -> None:
     console = _console()
     fits = fitting(types, wanted)
     console.print(f"A pod of {in_words(wanted)}:", end="\n\n" if fits else " ")
@@ -115,7 +133,7 @@ def _print_fits(shipped: Catalog, types: Sequence[InstanceType], wanted: Amounts
         return
     console.print(fits_table(fits, console.width))
     console.print(f"\n{suggestion(fits)}", soft_wrap=True)
-    for price_list in shipped.price_lists:
+    for price_list in known.price_lists:
         if price_list.kind == "on-demand":
             _print_dates(console, price_list)
 
@@ -125,6 +143,13 @@ def _console() -> Console:
 
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=WIDTH_WITHOUT_TERMINAL)
+
+
+def _print_source(console: Console, known: Catalog) -> None:
+    where = f" in {known.region}, refreshed" if known.region else ", as shipped"
+    console.print(f"types of {known.types_as_of}{where}: {known.types_source}", style="dim")
+    if not known.region and (others := regions()):
+        console.print(f"refreshed for {', '.join(others)}: --region shows it", style="dim")
 
 
 def _print_dates(console: Console, price_list: PriceList) -> None:
@@ -167,3 +192,6 @@ def _cells(t: InstanceType) -> tuple[str, ...]:
 
 def _request(request: Amounts) -> str:
     return f"{amount(request, 'cpu') / 1000:g} CPU / {amount(request, 'memory') // GIB} GiB"
+
+
+catalog.add_command(refresh)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from tidemill.cli.catalog_cache import catalog_of
 from tidemill.errors import SpecError
 from tidemill.spec import Spec
 from tidemill.spec.ceilings import lowered, read_ceilings
@@ -27,7 +28,7 @@ def load_scenario(files: Sequence[str]) -> tuple[Spec, Scenario]:
 
 
 def load_spec(files: Sequence[str]) -> tuple[Spec, Scenario | None]:
-    loaded = load([_path(name) for name in files])
+    loaded = load([_path(name) for name in files], catalog_of=catalog_of)
     for problem in loaded.problems:
         if problem.severity == "warning":
             click.echo(f"{problem}", err=True)

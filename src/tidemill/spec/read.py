@@ -6,7 +6,7 @@ are is in `check`; this module only brings files, models and rules together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path as FilePath
@@ -69,9 +69,16 @@ class Loaded:
         return self.scenario
 
 
-def load(paths: Sequence[FilePath | str], catalog: Catalog | None = None) -> Loaded:
-    """Read, check and bundle the documents of all files. A file named twice is read once."""
-    types = catalog if catalog is not None else shipped.load()
+def load(
+    paths: Sequence[FilePath | str],
+    catalog: Catalog | None = None,
+    *,
+    catalog_of: Callable[[str], Catalog] | None = None,
+) -> Loaded:
+    """Read, check and bundle the documents of all files. A file named twice is read once.
+
+    The catalog they are read against: `catalog`, or what `catalog_of` has for the Platform's region, or what ships.
+    """
     problems: list[Problem] = []
     headings: list[Heading] = []
     documents: list[Written[Document]] = []
@@ -81,8 +88,14 @@ def load(paths: Sequence[FilePath | str], catalog: Catalog | None = None) -> Loa
             problems += parsed.problems
             headings += heading(parsed)
             documents += [document] if document else []
+    types = catalog or _catalog(documents, catalog_of)
     problems += untold(check(documents, headings, types), documents)
     return _bundle(documents, problems, types)
+
+
+def _catalog(documents: Sequence[Written[Document]], of: Callable[[str], Catalog] | None) -> Catalog:
+    platform = next(of_kind(documents, Platform), None)
+    return shipped.load() if of is None or platform is None else of(platform.model.spec.region)
 
 
 def untold(problems: Iterable[Problem], documents: Iterable[Written[Document]]) -> Iterator[Problem]:

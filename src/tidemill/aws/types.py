@@ -1,0 +1,110 @@
+"""DescribeInstanceTypes -> facts as the catalog has them. A pure function of the record, and the call around it.
+
+Kept are types with NVIDIA GPUs or Neuron devices. Left out: parts of a GPU (a pod that asks for one gets a part), bare
+metal (it boots longer than a node is waited for), and accelerators that no device plugin of ours names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from tidemill.aws.fields import Reader, Unreadable, whole, word
+from tidemill.aws.session import Aws
+from tidemill.catalog.refreshed import TypeFacts
+from tidemill.spec import names
+
+_PAGE = 100  # the most EC2 gives
+_ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}
+_BLOCK = "capacity-block"
+
+
+def accelerated_types(aws: Aws) -> list[TypeFacts]:
+    """Every one that EC2 has in the region."""
+    found = aws.pages("ec2", "DescribeInstanceTypes", "InstanceTypes", MaxResults=_PAGE)
+    return Reader().each("instance type", _accelerated(found), facts)
+
+
+def _accelerated(records: Iterable[Any]) -> Iterable[Any]:
+    for one in records:
+        if not isinstance(one, Mapping) or one.get("BareMetal"):
+            continue
+        devices = _devices(one)
+        if devices and devices[0].get("Count") != 0:  # 0: a part of one
+            yield one
+
+
+def facts(record: Mapping[str, Any]) -> TypeFacts:
+    """Raises Unreadable."""
+    network = _inner(record, "NetworkInfo")
+    try:
+        return TypeFacts(
+            name=word(record, "InstanceType"),
+            arch=_arch(record),  # type: ignore[arg-type]  # checked by the model
+            hypervisor=word(record, "Hypervisor"),
+            vcpus=whole(_inner(record, "VCpuInfo"), "DefaultVCpus"),
+            memory_mib=whole(_inner(record, "MemoryInfo"), "SizeInMiB"),
+            accelerator=_accelerator(record),  # type: ignore[arg-type]
+            efa=whole(_inner(network, "EfaInfo"), "MaximumEfaInterfaces") if network.get("EfaInfo") else 0,
+            nvme_gb=_nvme_gb(record),
+            max_pods=_max_pods(network),
+            block=_BLOCK in (record.get("SupportedUsageClasses") or ()),
+        )
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise Unreadable(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+def _devices(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Of the kinds we know; no type has two kinds."""
+    gpus = (record.get("GpuInfo") or {}).get("Gpus") or []
+    neuron = (record.get("NeuronInfo") or {}).get("NeuronDevices") or []
+    return [one for one in gpus if one.get("Manufacturer") == "NVIDIA"] or list(neuron)
+
+
+def _accelerator(record: Mapping[str, Any]) -> dict[str, Any]:
+    devices = _devices(record)
+    if len(devices) != 1:
+        raise Unreadable(f"it has {len(devices)} kinds of accelerators")
+    (device,) = devices
+    model = device.get("Name")
+    if not isinstance(model, str):
+        raise Unreadable(f"Name is {model!r}")
+    return {
+        "resource": names.NVIDIA_GPU if "Manufacturer" in device else names.NEURON,
+        "model": model,
+        "count": whole(device, "Count", least=1),
+        "memory_mib": whole(_inner(device, "MemoryInfo"), "SizeInMiB", least=1),
+    }
+
+
+def _arch(record: Mapping[str, Any]) -> str:
+    listed = _inner(record, "ProcessorInfo").get("SupportedArchitectures") or ()
+    known = [_ARCHITECTURES[one] for one in listed if one in _ARCHITECTURES]
+    if len(known) != 1:
+        raise Unreadable(f"SupportedArchitectures is {listed!r}")
+    return known[0]
+
+
+def _nvme_gb(record: Mapping[str, Any]) -> int:
+    storage = record.get("InstanceStorageInfo")
+    return whole(_inner(record, "InstanceStorageInfo"), "TotalSizeInGB") if storage else 0
+
+
+def _max_pods(network: Mapping[str, Any]) -> int:
+    """The VPC CNI's limit: it puts pods on the interfaces of the default network card, all addresses but the first."""
+    default = network.get("DefaultNetworkCardIndex") or 0
+    for card in network.get("NetworkCards") or ():
+        if card.get("NetworkCardIndex") == default:
+            each = whole(network, "Ipv4AddressesPerInterface", least=1)
+            return whole(card, "MaximumNetworkInterfaces", least=1) * (each - 1) + 2
+    raise Unreadable(f"there is no network card {default}")
+
+
+def _inner(record: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = record.get(key)
+    if not isinstance(value, Mapping):
+        raise Unreadable(f"{key} is {value!r}")
+    return value

@@ -1,0 +1,157 @@
+"""Instance types and prices as AWS told them on some day, for one region, and how they change what ships. Pure.
+
+What AWS does not tell stays as it ships: prices of Capacity Blocks are in no list, and neither are UltraServers. A
+type that ships and that AWS did not list stays too: it may be sold ahead. A text that is not whole is no catalog.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import date
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tidemill.catalog import Catalog, PriceList, assembled, load, shipped_prices, shipped_types, split_name
+
+VERSION: Final = 1
+# Sold only in UltraServers, which no field of EC2's answer says. One that does not ship is taken for not sold ahead:
+# better no offer than an offer for a count that does not exist.
+_ULTRASERVER_FAMILIES = ("p6e-", "trn2u")
+# EC2 answers 512 GiB for a Trainium2 chip; the Neuron architecture guide says what a chip has: 96 GiB.
+_MEMORY_MIB = {"Trainium2": 98_304}
+_ON_DEMAND = "on-demand"
+
+Count = Annotated[int, Field(ge=1, le=2**31)]
+Maybe = Annotated[int, Field(ge=0, le=2**31)]
+Word = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+TypeName = Annotated[str, Field(pattern=r"^[a-z]+[0-9]+[a-z0-9-]*\.[a-z0-9-]+$", max_length=64)]
+Dollars = Annotated[float, Field(gt=0, lt=100_000)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class AcceleratorFacts(_Strict):
+    resource: Literal["nvidia.com/gpu", "aws.amazon.com/neuron"]
+    model: Word
+    count: Count
+    memory_mib: Count
+
+
+class TypeFacts(_Strict):
+    """As `instance_types.json` has them."""
+
+    name: TypeName
+    arch: Literal["amd64", "arm64"]
+    hypervisor: Word
+    vcpus: Count
+    memory_mib: Count
+    accelerator: AcceleratorFacts | None
+    efa: Maybe
+    nvme_gb: Maybe
+    max_pods: Count
+    block: bool = False
+
+
+class Prices(_Strict):
+    """On demand, in dollars per instance-hour."""
+
+    as_of: date
+    source: Word
+    usd_h: dict[TypeName, Dollars]
+
+
+class Refreshed(_Strict):
+    version: Literal[1] = VERSION
+    region: Word
+    as_of: date
+    source: Word
+    types: Annotated[list[TypeFacts], Field(min_length=1)]
+    on_demand: Prices | None = None  # None: AWS would not tell, and what ships goes on
+
+    @property
+    def newer(self) -> bool:
+        """Than everything that ships. A later version of Tidemill may know better than an old answer of AWS."""
+        shipped = load()
+        dates = (shipped.types_as_of, *(one.as_of for one in shipped.price_lists))
+        return self.as_of.isoformat() > max(dates)
+
+
+def written(refreshed: Refreshed) -> str:
+    return refreshed.model_dump_json(indent=1) + "\n"
+
+
+def read(text: str | bytes, region: str) -> Refreshed:
+    """What was written. ValueError says in a few words why it cannot be used."""
+    try:
+        data = json.loads(text)
+    except ValueError:
+        raise ValueError("it is not JSON") from None
+    version = data.get("version") if isinstance(data, dict) else None
+    if isinstance(version, int) and version > VERSION:
+        raise ValueError("a newer Tidemill wrote it")
+    try:
+        found = Refreshed.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "all of it"
+        raise ValueError(f"{where}: {first['msg']}") from None
+    if found.region != region:
+        raise ValueError(f"it is for {found.region}")
+    return found
+
+
+def corrected(facts: TypeFacts) -> TypeFacts:
+    """Without what EC2 is known to answer wrongly, or cannot say."""
+    changes: dict[str, Any] = {}
+    if facts.accelerator is not None and facts.accelerator.model in _MEMORY_MIB:
+        true_mib = _MEMORY_MIB[facts.accelerator.model]
+        changes["accelerator"] = facts.accelerator.model_copy(update={"memory_mib": true_mib})
+    if facts.name.startswith(_ULTRASERVER_FAMILIES):
+        changes["block"] = False
+    return facts.model_copy(update=changes)
+
+
+def applied(refreshed: Refreshed) -> Catalog:
+    """The catalog that ships, with what AWS said in place of it; types that do not ship come last."""
+    told = {one.name: one.model_dump() for one in map(corrected, refreshed.types)}
+    known = [_replaced(facts, told.pop(facts["name"], None)) for facts in shipped_types()]
+    return assembled(
+        [*known, *sorted(told.values(), key=_by_family)],
+        _lists(refreshed),
+        as_of=refreshed.as_of.isoformat(),
+        source=refreshed.source,
+        region=refreshed.region,
+    )
+
+
+def not_told(refreshed: Refreshed) -> tuple[str, ...]:
+    """Types that ship and that AWS does not list in this region."""
+    told = {one.name for one in refreshed.types}
+    return tuple(facts["name"] for facts in shipped_types() if facts["name"] not in told)
+
+
+def _replaced(shipped: Mapping[str, Any], told: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    if told is None:
+        return shipped
+    ultraserver = shipped.get("ultraserver", "")
+    return {**told, "block": told["block"] and not ultraserver, "ultraserver": ultraserver}
+
+
+def _by_family(facts: Mapping[str, Any]) -> tuple[str, int, str]:
+    return split_name(facts["name"])[0], facts["vcpus"], facts["name"]
+
+
+def _lists(refreshed: Refreshed) -> tuple[PriceList, ...]:
+    """On demand all or nothing: a type that is missing in the region's list is not sold there by the hour."""
+    prices = refreshed.on_demand
+    if prices is None:
+        return shipped_prices()
+    others = (one for one in shipped_prices() if one.kind != _ON_DEMAND)
+    return (
+        *others,
+        PriceList(_ON_DEMAND, prices.as_of.isoformat(), refreshed.region, prices.source, prices.usd_h),
+    )

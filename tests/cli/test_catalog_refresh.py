@@ -1,0 +1,186 @@
+"""`tidemill catalog refresh`, and that every command uses what it kept, where it is whole and newer than what ships."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from tests.aws.wired import Wired
+from tests.aws.wired import wired as open_wired
+from tidemill.aws.session import Aws
+from tidemill.catalog import load, shipped_types
+from tidemill.catalog.refreshed import Refreshed, TypeFacts, read, written
+from tidemill.cli import catalog_cache, main
+from tidemill.errors import SpecError
+
+TODAY = date(2026, 11, 15)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for name in ("TIDEMILL_CATALOG", "AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "tidemill" / "catalog-us-east-1.json"
+
+
+@pytest.fixture
+def wired(monkeypatch: pytest.MonkeyPatch):
+    with open_wired(monkeypatch) as there:
+        yield there
+
+
+def refreshed() -> Refreshed:
+    """As AWS would tell it: what ships, and one type more."""
+    one_more = next(one for one in shipped_types() if one["name"] == "g6.xlarge") | {"name": "g4dn.xlarge"}
+    types = [
+        TypeFacts(**{key: value for key, value in one.items() if key != "ultraserver"})
+        for one in (*shipped_types(), one_more)
+    ]
+    return Refreshed(region="us-east-1", as_of=TODAY, source="EC2 DescribeInstanceTypes", types=types)
+
+
+def changed(cache: Path, **types: int) -> None:
+    """The kept catalog, with other numbers of EFA interfaces than AWS has."""
+    data = json.loads(cache.read_text())
+    for one in data["types"]:
+        one["efa"] = types.get(one["name"].replace(".", "_"), one["efa"])
+    cache.write_text(json.dumps(data))
+
+
+def test_it_keeps_what_aws_tells_says_what_it_kept_and_only_reads(
+    wired: Wired, cache: Path, capsys, monkeypatch: pytest.MonkeyPatch
+):
+    called: list[str] = []
+    call = Aws.call
+    monkeypatch.setattr(Aws, "call", lambda self, *a, **k: called.append(a[1]) or call(self, *a, **k))
+    assert main(["catalog", "refresh", "--region", "us-east-1"]) == 0
+    out = capsys.readouterr().out
+    assert str(cache) in out
+    assert "prices of Capacity Blocks stay as shipped" in out
+    assert "not in this region, and kept as shipped: p6e-gb200.36xlarge" in out
+    found = read(cache.read_bytes(), "us-east-1")
+    assert "p5.48xlarge" in {one.name for one in found.types}
+    assert not list(cache.parent.glob(".*")), "nothing half-written stays behind"
+    assert set(called) == {"DescribeInstanceTypes", "GetProducts"}
+
+
+def test_where_the_price_list_may_not_be_read_prices_stay_and_it_says_why(wired: Wired, cache: Path, capsys):
+    wired.fault(
+        "error", action="GetProducts", code="AccessDeniedException", status=403, message="no", times=9
+    )
+    assert main(["catalog", "refresh", "--region", "us-east-1", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert "pricing:GetProducts" in told["prices_not_read"]
+    assert "`tidemill iam observer`" in told["prices_not_read"]
+    assert read(cache.read_bytes(), "us-east-1").on_demand is None
+
+
+def test_where_types_may_not_be_read_nothing_is_kept(wired: Wired, cache: Path, capsys):
+    wired.fault(
+        "error", action="DescribeInstanceTypes", code="UnauthorizedOperation", status=403, message="no", times=9
+    )  # fmt: skip
+    assert main(["catalog", "refresh", "--region", "us-east-1"]) == 3
+    assert "ec2:DescribeInstanceTypes" in capsys.readouterr().err
+    assert not cache.exists()
+
+
+def test_the_region_is_the_usual_one_or_asked_for(cache: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(cache.parent / "none"))
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    assert main(["catalog", "refresh"]) == 2
+    assert "say which region" in capsys.readouterr().err
+    assert main(["catalog", "refresh", "--profile", "nobody"]) == 3
+    assert "nobody" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(cache: Path):
+    cache.parent.write_text("in the way")
+    with pytest.raises(SpecError, match=f"cannot write {cache}"):
+        catalog_cache.keep(refreshed())
+
+
+# --- being used ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kept(cache: Path) -> Path:
+    catalog_cache.keep(refreshed())
+    return cache
+
+
+def test_the_catalog_shows_it_with_its_date_and_source(kept: Path, capsys):
+    changed(kept, p5_48xlarge=30)
+    assert main(["catalog", "--region", "us-east-1", "--type", "p5.48xlarge"]) == 0
+    shown = capsys.readouterr().out
+    (row,) = (line for line in shown.splitlines() if "p5.48xlarge" in line)
+    assert " 30 " in row
+    assert f"types of {TODAY} in us-east-1, refreshed: EC2 DescribeInstanceTypes" in shown
+    assert main(["catalog"]) == 0
+    assert "refreshed for us-east-1: --region shows it" in capsys.readouterr().out
+
+
+def test_documents_are_read_against_it_where_the_platform_is_in_its_region(
+    kept: Path, capsys, tmp_path: Path
+):
+    documents = tmp_path / "mill.yaml"
+    text = """
+apiVersion: tidemill.dev/v1alpha1
+kind: Platform
+metadata: {name: mill}
+spec: {region: us-east-1, deployment: mill, cluster: {name: mill}, subnets: {us-east-1a: [subnet-1]}}
+---
+apiVersion: tidemill.dev/v1alpha1
+kind: NodeClass
+metadata: {name: gpu}
+spec: {role: node, amiSelectorTerms: [{alias: al2023@v20260714}]}
+---
+apiVersion: tidemill.dev/v1alpha1
+kind: ComputePool
+metadata: {name: small}
+spec: {nodeClassName: gpu, requirements: {instanceTypes: [g4dn.xlarge]}, limits: {nodes: 2}}
+"""
+    documents.write_text(text)
+    assert main(["validate", str(documents)]) == 0, capsys.readouterr().out
+    documents.write_text(text.replace("us-east-1", "eu-west-1"))
+    assert main(["validate", str(documents)]) == 2
+    assert "g4dn.xlarge" in capsys.readouterr().out
+
+
+def test_it_is_left_aside_where_somebody_says_so(kept: Path, monkeypatch: pytest.MonkeyPatch):
+    assert catalog_cache.catalog_of("us-east-1") is not load()
+    monkeypatch.setenv("TIDEMILL_CATALOG", "shipped")
+    assert catalog_cache.catalog_of("us-east-1") is load()
+
+
+def test_the_same_catalog_is_the_same_object(kept: Path):
+    assert catalog_cache.catalog_of("us-east-1") is catalog_cache.catalog_of("us-east-1")
+
+
+def test_an_older_one_is_as_good_as_none(kept: Path, capsys):
+    old = read(kept.read_bytes(), "us-east-1").model_dump() | {"as_of": "2026-01-01"}
+    kept.write_text(written(Refreshed.model_validate(old, strict=False)))
+    assert catalog_cache.catalog_of("us-east-1") is load()
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("{", "it is not JSON"), ('{"version": 9}', "a newer Tidemill wrote it"), ("{}", "region: Field required")],
+)  # fmt: skip
+def test_a_broken_or_newer_one_is_named_once_and_what_ships_is_used(cache: Path, capsys, text: str, why: str):
+    cache.parent.mkdir()
+    cache.write_text(text)
+    assert catalog_cache.catalog_of("us-east-1") is load()
+    assert catalog_cache.catalog_of("us-east-1") is load()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{cache} is not used, the shipped catalog is: {why}" in line
+    assert "`tidemill catalog refresh --region us-east-1` writes it anew" in line
+
+
+@pytest.mark.parametrize("region", ["", "../../etc/passwd", "US", "a" * 99])
+def test_what_is_no_region_reads_no_file(cache: Path, region: str):
+    assert catalog_cache.catalog_of(region) is load()
