@@ -26,7 +26,7 @@ class AwsOffice(Office):
 @pytest.fixture
 def office(tmp_path: Path, wired: Wired) -> AwsOffice:
     made = AwsOffice(tmp_path)
-    made.write(mode="auto", approval=AUTO, subnets={zone: ["subnet-1"] for zone in ZONES})
+    made.write(mode="auto", approval=AUTO, subnets={zone: [f"subnet-{zone}"] for zone in ZONES})
     return made
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
@@ -19,7 +19,6 @@ from tidemill.aws.images import AwsImages
 from tidemill.aws.machines import AwsMachines
 from tidemill.aws.permissions import calls
 from tidemill.aws.session import Aws
-from tidemill.machines import Machines
 from tidemill.provision import Provisioned
 from tidemill.sim.wire import WireServer
 from tidemill.spec import Spec
@@ -37,11 +36,9 @@ class Wired:
         self.aws = Aws(REGION, buckets=Buckets(sleep=self.slept_s.append))
         self.spec = spec(server.wire.network)
         self.direct = AwsAccount(self.aws, self, catalog.load(), owner=OWNER)
-        self.machines = AwsMachines(self.aws, OWNER)
+        self.machines = AwsMachines(self.aws, OWNER, "mill")
         images = AwsImages(self.aws, self, self.spec)
-        self.cloud = Provisioned(
-            self.direct, cast(Machines, self.machines), self.spec, None, self, images=images
-        )
+        self.cloud = Provisioned(self.direct, self.machines, self.spec, None, self, images=images)
 
     def now(self) -> datetime:
         return self.account.now

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from datetime import datetime
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 from urllib.error import URLError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
@@ -31,7 +31,6 @@ def open_aws(spec: Spec) -> tuple[Cloud, Clock, str]:
     from tidemill.aws.images import AwsImages
     from tidemill.aws.machines import AwsMachines
     from tidemill.aws.session import Aws
-    from tidemill.machines import Machines
     from tidemill.provision import Provisioned
     from tidemill.store.opening import WallClock
 
@@ -41,7 +40,7 @@ def open_aws(spec: Spec) -> tuple[Cloud, Clock, str]:
     clock: Clock = simulated or WallClock()
     aws = Aws(platform.region, role_arn=role)
     account = AwsAccount(aws, clock, spec.catalog, owner=platform.deployment)
-    machines = cast(Machines, AwsMachines(aws, platform.deployment))
+    machines = AwsMachines(aws, platform.deployment, platform.cluster.name)
     cloud = Provisioned(account, machines, spec, None, clock, images=AwsImages(aws, clock, spec))
     name = f"SIMULATED AWS at {endpoint}" if simulated else f"AWS at {endpoint}" if endpoint else "AWS"
     return cloud, clock, name
