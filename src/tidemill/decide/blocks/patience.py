@@ -14,6 +14,8 @@ from tidemill.world import PurchaseIntent, PurchaseState
 ASK_AGAIN = timedelta(hours=6)
 # ... and, however often it was in vain, not later: a window comes nearer meanwhile.
 AT_THE_LATEST = timedelta(days=2)
+# What is void so soon after it was made would be void again: a proposal must not come and go at every tick.
+SHORT_LIFE = timedelta(minutes=10)
 
 
 def asked_again_at(before: Sequence[PurchaseIntent]) -> datetime | None:
@@ -35,6 +37,8 @@ def asked_again_at(before: Sequence[PurchaseIntent]) -> datetime | None:
 
 
 def _expired(intent: PurchaseIntent) -> bool:
-    """Voided because its time was over; what was covered otherwise, or dropped from the plan, was not in vain."""
-    over = intent.state is PurchaseState.VOIDED and intent.state_at is not None
-    return over and intent.state_at is not None and intent.state_at >= intent.envelope.expires_at
+    """Voided because its time was over; what was covered after a while, or dropped from the plan, was not in vain."""
+    over_at = intent.state_at if intent.state is PurchaseState.VOIDED else None
+    if over_at is None:
+        return False
+    return over_at >= intent.envelope.expires_at or over_at - intent.proposed_at < SHORT_LIFE

@@ -75,6 +75,15 @@ def in_memory(platform: Platform, timeline: Timeline) -> Iterator[Books]:
     yield Books(ledger, lambda: ledger, exclusive=False)
 
 
+Reaches = Callable[[SimCloud, Timeline, Sky, Spec], AbstractContextManager[Callable[[], Cloud]]]
+
+
+@contextmanager
+def in_process(cloud: SimCloud, timeline: Timeline, sky: Sky, spec: Spec) -> Iterator[Callable[[], Cloud]]:
+    """How an engine that starts reaches the account: by calling it."""
+    yield lambda: cast(Cloud, Shaken(cloud, sky))
+
+
 class Restless(TidemillError):
     """An engine that always has something to do, and would never let the run end."""
 
@@ -85,13 +94,15 @@ def play(
     opens_books: OpensBooks = in_memory,
     makes_engine: MakesEngine = Engine,
     draws: Callable[[int], Story] = draw,
+    reaches: Reaches = in_process,
 ) -> Run:
     """`makes_engine` lets a test play a broken engine, which the judge must catch. Restless: it found no end."""
     story = draws(seed)
     timeline = Timeline(START)
     with opens_books(story.spec.platform, timeline) as books:
         stage = _Stage(story, timeline, books, makes_engine)
-        stage.run()
+        with reaches(stage.cloud, timeline, stage.sky, story.spec) as reach:
+            stage.run(reach)
         sold = stage.cloud
         found = judge(story, sold, books.ledger, stage.by_hand)
         found.unapproved += stage.usurped
@@ -114,9 +125,6 @@ class _Stage:
         self.by_hand = ByHand()
         self._awake = True
         self._lay_out()
-        self._other = self._start()  # one that is believed dead
-        self._engine = self._start()
-        self.sky.second_engine = self._tick_the_other
 
     def _wake(self, reason: str) -> None:
         self._awake = True
@@ -157,12 +165,16 @@ class _Stage:
         return self._makes_engine(
             spec,
             self.timeline,
-            cast(Cloud, Shaken(self.cloud, self.sky)),
+            self._reach(),
             cast(Cluster, _NoCluster()),
             cast(Ledger, Shaken(ledger, self.sky)),
         )
 
-    def run(self) -> None:
+    def run(self, reach: Callable[[], Cloud]) -> None:
+        self._reach = reach
+        self._other = self._start()  # one that is believed dead
+        self._engine = self._start()
+        self.sky.second_engine = self._tick_the_other
         tick_at, end = START, START + self.story.faults_last + CALM_LASTS
         for _ in range(MOST_TURNS):
             if self.timeline.now() >= end:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from tidemill.errors import OutcomeUnknown, Retryable
 from tidemill.sim.chaos.story import Weather
@@ -47,11 +47,53 @@ class Sky:
             self.second_engine = act
 
 
+class Trouble(Protocol):
+    """How a call goes wrong. Each raises, or comes to what its caller can tell apart from a good answer."""
+
+    def fails(self, name: str, call: Callable[[], Any]) -> Any:
+        """The service says that it cannot, and has done nothing."""
+        ...
+
+    def is_lost(self, name: str, call: Callable[[], Any]) -> Any:
+        """No answer, and it was never carried out."""
+        ...
+
+    def is_not_answered(self, name: str, call: Callable[[], Any]) -> Any:
+        """No answer, though it was carried out."""
+        ...
+
+    def breaks_after(self, name: str, call: Callable[[], Any]) -> Any:
+        """An error, though it was carried out."""
+        ...
+
+
+class InOurWords:
+    """Trouble as ports tell it: an adapter made these words of it."""
+
+    def __init__(self, luck: Random) -> None:
+        self._luck = luck
+
+    def fails(self, name: str, call: Callable[[], Any]) -> Any:
+        raise Retryable(f"{name}: the service is unavailable")
+
+    def is_lost(self, name: str, call: Callable[[], Any]) -> Any:
+        raise OutcomeUnknown(f"{name}: no answer, and it was never carried out")
+
+    def is_not_answered(self, name: str, call: Callable[[], Any]) -> Any:
+        call()
+        raise OutcomeUnknown(f"{name}: no answer, though it was carried out")
+
+    def breaks_after(self, name: str, call: Callable[[], Any]) -> Any:
+        call()
+        raise self._luck.choice((Retryable, Unforeseen))(f"{name}: an error, though it was carried out")
+
+
 class Shaken:
     """Any port, under this sky."""
 
-    def __init__(self, port: object, sky: Sky) -> None:
+    def __init__(self, port: object, sky: Sky, trouble: Trouble | None = None) -> None:
         self._port, self._sky = port, sky
+        self._trouble: Trouble = trouble or InOurWords(sky.luck)
         self._before: dict[str, Sequence[Any]] = {}
 
     def __getattr__(self, name: str) -> Any:
@@ -60,30 +102,32 @@ class Shaken:
             return inner
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            return self._call(name, inner, args, kwargs)
+            return self._call(name, lambda: inner(*args, **kwargs))
 
         setattr(self, name, call)
         return call
 
-    def _call(self, name: str, inner: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def _call(self, name: str, call: Callable[[], Any]) -> Any:
         sky = self._sky
         if sky.strikes("second_engine"):
             sky.others_act()
         if sky.strikes("crash"):
             raise EngineCrashed(f"before:{name}")
-        if sky.strikes("fails"):
-            raise Retryable(f"{name}: the service is unavailable")
-        uncertain = name in _UNCERTAIN and sky.strikes("no_answer")
-        if uncertain and sky.luck.random() < 0.4:
-            raise OutcomeUnknown(f"{name}: no answer, and it was never carried out")
-        answer = inner(*args, **kwargs)
-        if uncertain:
-            raise OutcomeUnknown(f"{name}: no answer, though it was carried out")
-        if name in _UNCERTAIN and sky.strikes("broken_after"):
-            raise sky.luck.choice((Retryable, Unforeseen))(f"{name}: an error, though it was carried out")
+        answer = self._answer(name, call)
         if sky.strikes("crash"):
             raise EngineCrashed(f"after:{name}")
         return self._seen(name, answer) if name in _LISTS else answer
+
+    def _answer(self, name: str, call: Callable[[], Any]) -> Any:
+        sky, trouble = self._sky, self._trouble
+        if sky.strikes("fails"):
+            return trouble.fails(name, call)
+        if name not in _UNCERTAIN:
+            return call()
+        if sky.strikes("no_answer"):
+            lost = sky.luck.random() < 0.4
+            return trouble.is_lost(name, call) if lost else trouble.is_not_answered(name, call)
+        return trouble.breaks_after(name, call) if sky.strikes("broken_after") else call()
 
     def _seen(self, name: str, answer: Sequence[Any]) -> Sequence[Any]:
         sky, before = self._sky, self._before.get(name, ())
