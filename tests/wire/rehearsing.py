@@ -1,0 +1,64 @@
+"""A rehearsal whose engine reaches the simulated account through boto3, over the wire: nothing else is different."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import boto3
+import pytest
+
+from tests.sim.scene import Scene
+from tests.wire.groups import ROLE
+from tidemill.aws.account import AwsAccount
+from tidemill.aws.buckets import Buckets
+from tidemill.aws.machines import AwsMachines
+from tidemill.aws.session import Aws
+from tidemill.provision import Provisioned
+from tidemill.sim.rehearsal import Rehearsal
+from tidemill.sim.wire import WireServer
+
+
+@dataclass
+class OnTheWire:
+    """One server for the body of one rehearsal; every engine that is started gets an adapter of its own."""
+
+    server: WireServer | None = None
+    aws: Aws | None = None
+    monkeypatch: pytest.MonkeyPatch | None = None
+
+    def reach(self, rehearsal: Rehearsal) -> Provisioned:
+        if self.server is None:
+            self._serve(rehearsal)
+        platform, spec = rehearsal.spec.platform.spec, rehearsal.spec
+        clock = rehearsal.timeline  # the buckets fill by it too
+        buckets = Buckets(now_s=lambda: clock.now().timestamp(), sleep=lambda _: None)
+        self.aws = Aws(platform.region, buckets=buckets)
+        account = AwsAccount(self.aws, rehearsal.timeline, spec.catalog, owner=platform.deployment)
+        machines = AwsMachines(self.aws, platform.deployment, platform.cluster.name)
+        return Provisioned(account, machines, spec, rehearsal.ledger, rehearsal.timeline)
+
+    def _serve(self, rehearsal: Rehearsal) -> None:
+        platform = rehearsal.spec.platform.spec
+        self.server = WireServer(rehearsal.cloud, rehearsal.timeline, subnets=platform.subnets)
+        self.server.start()
+        assert self.monkeypatch is not None
+        for name, value in self.server.environment.items():
+            self.monkeypatch.setenv(name, value)
+        boto3.client("eks").create_cluster(
+            name=platform.cluster.name, roleArn=ROLE, resourcesVpcConfig={"subnetIds": []}
+        )
+
+
+@contextmanager
+def on_the_wire(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, seed: int = 1, **how: Any
+) -> Iterator[Rehearsal]:
+    wire = OnTheWire(monkeypatch=monkeypatch)
+    try:
+        yield scene.rehearse(seed, through=wire.reach, **how)
+    finally:
+        if wire.server is not None:
+            wire.server.stop()
