@@ -191,6 +191,11 @@ def _not_answered(error: Exception, call: Call) -> TidemillError:
     return _unknown(f"{call.operation}: AWS did not answer: {words}", call.nature, in_doubt=True)
 
 
+def in_doubt(sentence: str, call: Call) -> TidemillError:
+    """The call may have been made, or not."""
+    return _unknown(sentence, call.nature, in_doubt=True)
+
+
 def _unknown(sentence: str, nature: Nature, *, in_doubt: bool) -> TidemillError:
     """No code we know. Money fails closed; a launch that was answered with a no of any kind made nothing."""
     if nature is Nature.PURCHASE or (nature is Nature.LAUNCH and in_doubt):

@@ -12,7 +12,7 @@ from typing import Any
 
 from tidemill import __version__
 from tidemill.aws.buckets import Buckets
-from tidemill.aws.errors import Call, Nature, translated
+from tidemill.aws.errors import Call, Nature, in_doubt, translated
 from tidemill.errors import Retryable, SpecError, TidemillError
 
 # A connection that is not there after some seconds will not come; EC2 answers within seconds, and a launch or a
@@ -48,8 +48,7 @@ class Aws:
             method = getattr(client, _snake(operation))
             self.buckets.take(operation)
             self.called.add(about.action)
-            answer: dict[str, Any] = method(**given)
-            return answer
+            return _from_aws(method(**given), about)
         except TidemillError:
             raise
         except Exception as error:  # botocore's, and what it lets through of urllib3 and of its parsers
@@ -143,6 +142,17 @@ def _assuming(session: Any, region: str, role_arn: str) -> Any:
     assumed = get_session()
     assumed._credentials = DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
     return boto3.Session(botocore_session=assumed, region_name=region)
+
+
+def _from_aws(answer: Any, about: Call) -> dict[str, Any]:
+    """Every answer of AWS is numbered. One that is not came from something in between, and an empty list in it would
+    be read as "there is nothing": all nodes gone."""
+    metadata = answer.get("ResponseMetadata") if isinstance(answer, dict) else None
+    if not isinstance(metadata, dict) or not metadata.get("RequestId"):
+        raise in_doubt(
+            f"{about.operation}: something answered that is not AWS: is there a proxy in between?", about
+        )
+    return dict(answer)
 
 
 def _snake(operation: str) -> str:
