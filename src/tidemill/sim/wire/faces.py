@@ -11,6 +11,7 @@ from tidemill.sim.cloud import SimCloud
 # Imported for what they add to the table of operations.
 from tidemill.sim.wire import autoscaling as autoscaling
 from tidemill.sim.wire import autoscaling_hooks as autoscaling_hooks
+from tidemill.sim.wire import cloudformation as cloudformation
 from tidemill.sim.wire import ec2_blocks as ec2_blocks
 from tidemill.sim.wire import ec2_extensions as ec2_extensions
 from tidemill.sim.wire import ec2_fleets as ec2_fleets

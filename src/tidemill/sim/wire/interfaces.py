@@ -17,6 +17,8 @@ _INSTALL = "pip install 'tidemill[wire]'"
 
 # Module -> names that must be there; `Class.method` for members.
 _NEEDED: dict[str, tuple[str, ...]] = {
+    "moto.cloudformation.exceptions": ("ValidationError",),
+    "moto.cloudformation.parsing": ("get_model_map",),
     "moto.core.exceptions": ("ServiceException",),
     "moto.ec2.exceptions": ("InvalidSubnetIdError",),
     "moto.ec2.models.launch_templates": (
@@ -40,6 +42,7 @@ _NEEDED: dict[str, tuple[str, ...]] = {
     ),
     "moto.ec2.models.subnets": ("random_subnet_id",),
     "moto.ec2.models": (
+        "EC2Backend.authorize_security_group_egress",
         "EC2Backend.create_vpc",
         "EC2Backend.create_subnet",
         "EC2Backend.get_launch_template",

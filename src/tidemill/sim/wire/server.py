@@ -15,7 +15,7 @@ from typing import Any, Self
 from tidemill.errors import SpecError
 from tidemill.sim.cloud import SimCloud
 from tidemill.sim.timeline import Timeline
-from tidemill.sim.wire import interfaces
+from tidemill.sim.wire import cloudformation, interfaces
 from tidemill.sim.wire.clock import WireClock
 from tidemill.sim.wire.state import Wire
 
@@ -93,6 +93,7 @@ class WireServer:
         if self._thread is not None:
             self._thread.join()
         self._server = self._thread = None
+        cloudformation.put_back()
         _one_at_a_time.release()
 
     def __enter__(self) -> Self:

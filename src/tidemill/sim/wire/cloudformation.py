@@ -1,0 +1,273 @@
+"""Stacks over the wire: what a stack makes of groups, schedules, hooks and node groups ends in the body too.
+
+moto reads templates and makes the rest. Its own models of these types would keep a second truth beside the body, and of
+some it makes nothing and says it did: while a server runs they are replaced by ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, ClassVar
+
+from tidemill.errors import TidemillError
+from tidemill.sim.wire import operations
+from tidemill.sim.wire.operations import Asked, Result, operation
+from tidemill.sim.wire.refusals import AwsError, NotOurs
+from tidemill.sim.wire.state import Wire
+
+Properties = Mapping[str, Any]
+
+
+# moto's own models of the types below, while ours are in their places.
+_theirs: dict[str, Any] = {}
+
+
+@operation(
+    "cloudformation", "CreateStack", "UpdateStack", "DeleteStack", "CreateChangeSet", "ExecuteChangeSet"
+)
+def stacks(asked: Asked) -> Result:
+    """moto's business, with our models. They come with the first stack: moto's reader takes a second to load."""
+    from moto.cloudformation.parsing import get_model_map
+
+    models: dict[str, Any] = get_model_map()
+    if not _theirs:
+        _theirs.update({name: models.get(name) for name in KINDS})
+    models |= {name: type(kind.__name__, (kind,), {"wire": asked.wire}) for name, kind in KINDS.items()}
+    raise NotOurs
+
+
+def put_back() -> None:
+    """When the server stops: whoever uses moto in this process finds it as it was."""
+    if not _theirs:
+        return
+    from moto.cloudformation.parsing import get_model_map
+
+    models: dict[str, Any] = get_model_map()
+    for name, model in _theirs.items():
+        if model is None:
+            models.pop(name, None)
+        else:
+            models[name] = model
+    _theirs.clear()
+
+
+@dataclass
+class Resource:
+    """What moto asks of a model: to be made, changed, named and deleted."""
+
+    wire: ClassVar[Wire]
+    physical_resource_id: str
+    properties: Properties
+
+    # Set by moto.
+    cf_resource_type: str = ""
+    logical_resource_id: str = ""
+
+    @classmethod
+    def create_from_cloudformation_json(
+        cls,
+        resource_name: str,
+        cloudformation_json: Properties,
+        account_id: str,
+        region_name: str,
+        **more: Any,
+    ) -> Resource:
+        made = cls(str(more.get("LogicalId", resource_name)), cloudformation_json.get("Properties", {}))
+        made.make()
+        return made
+
+    @classmethod
+    def update_from_cloudformation_json(
+        cls, original_resource: Resource, new_resource_name: str, cloudformation_json: Properties, **more: Any
+    ) -> Resource:
+        changed = replace(original_resource, properties=cloudformation_json.get("Properties", {}))
+        changed.change()
+        return changed
+
+    def delete(self, account_id: str, region_name: str) -> None:
+        self.end()
+
+    @classmethod
+    def has_cfn_attr(cls, attr: str) -> bool:
+        return False
+
+    def is_created(self) -> bool:
+        return True
+
+    def make(self) -> None:
+        raise NotImplementedError
+
+    def change(self) -> None:
+        self.make()
+
+    def end(self) -> None:
+        """Nothing is left behind by what has no life of its own."""
+
+    def ask(self, service: str, action: str, **params: Any) -> None:
+        """One of the body's own operations, as if it had come over the wire; a refusal is CloudFormation's."""
+        from moto.cloudformation.exceptions import ValidationError
+
+        call = operations.find(service, action)
+        assert call is not None
+        given = {name: value for name, value in params.items() if value is not None}
+        try:
+            call(Asked(self.wire, service, action, self.wire.region, given))
+        except (AwsError, TidemillError) as error:
+            raise ValidationError(message=f"{self.cf_resource_type or service}: {error}") from error
+
+
+class Group(Resource):
+    def make(self) -> None:
+        self.physical_resource_id = str(
+            self.properties.get("AutoScalingGroupName") or self.physical_resource_id
+        )
+        self.ask("autoscaling", "CreateAutoScalingGroup", **self._shape(), Tags=_tags(self.properties))
+
+    def change(self) -> None:
+        self.ask("autoscaling", "UpdateAutoScalingGroup", **self._shape())
+
+    def end(self) -> None:
+        name = self.physical_resource_id
+        self.ask("autoscaling", "DeleteAutoScalingGroup", AutoScalingGroupName=name, ForceDelete=True)
+
+    def _shape(self) -> dict[str, Any]:
+        own = self.properties
+        return {
+            "AutoScalingGroupName": self.physical_resource_id,
+            "MinSize": int(own["MinSize"]),
+            "MaxSize": int(own["MaxSize"]),
+            "DesiredCapacity": _number(own.get("DesiredCapacity")),
+            "VPCZoneIdentifier": ",".join(own.get("VPCZoneIdentifier", ())),
+            "LaunchTemplate": {key: str(value) for key, value in own["LaunchTemplate"].items()},
+        }
+
+
+class ScheduledAction(Resource):
+    def make(self) -> None:
+        own = self.properties
+        self.ask(
+            "autoscaling", "PutScheduledUpdateGroupAction", **self._which(),
+            StartTime=datetime.fromisoformat(own["StartTime"]) if own.get("StartTime") else None,
+            DesiredCapacity=_number(own.get("DesiredCapacity")), MinSize=_number(own.get("MinSize")),
+            MaxSize=_number(own.get("MaxSize")), Recurrence=own.get("Recurrence"),
+        )  # fmt: skip
+
+    def end(self) -> None:
+        groups = self.wire.body.groups.all()  # with its group it went already
+        if any(one.name == self.properties["AutoScalingGroupName"] for one in groups):
+            self.ask("autoscaling", "DeleteScheduledAction", **self._which())
+
+    def _which(self) -> dict[str, Any]:
+        group = self.properties["AutoScalingGroupName"]
+        return {"AutoScalingGroupName": group, "ScheduledActionName": self.physical_resource_id}
+
+
+class Hook(Resource):
+    def make(self) -> None:
+        own = self.properties
+        self.physical_resource_id = str(own.get("LifecycleHookName") or self.physical_resource_id)
+        self.ask(
+            "autoscaling", "PutLifecycleHook", AutoScalingGroupName=own["AutoScalingGroupName"],
+            LifecycleHookName=self.physical_resource_id, LifecycleTransition=own["LifecycleTransition"],
+            HeartbeatTimeout=_number(own.get("HeartbeatTimeout")), DefaultResult=own.get("DefaultResult"),
+        )  # fmt: skip
+
+
+class NodeGroup(Resource):
+    def make(self) -> None:
+        given = _in_eks_spelling(self.properties)
+        self.physical_resource_id = given["nodegroupName"] = str(
+            given.get("nodegroupName") or self.physical_resource_id
+        )
+        self.ask("eks", "CreateNodegroup", **given)
+
+    def change(self) -> None:
+        given = _in_eks_spelling(self.properties)
+        which = {"clusterName": given["clusterName"], "nodegroupName": self.physical_resource_id}
+        self.ask("eks", "UpdateNodegroupConfig", **which, scalingConfig=given.get("scalingConfig"))
+
+    def end(self) -> None:
+        cluster = self.properties["ClusterName"]
+        self.ask("eks", "DeleteNodegroup", clusterName=cluster, nodegroupName=self.physical_resource_id)
+
+
+class AccessEntry(Resource):
+    def make(self) -> None:
+        own = self.properties
+        self.ask(
+            "eks", "CreateAccessEntry", clusterName=own["ClusterName"], principalArn=own["PrincipalArn"],
+            type=own.get("Type"), kubernetesGroups=own.get("KubernetesGroups"),
+        )  # fmt: skip
+
+    def change(self) -> None:
+        pass  # its principal and type are what it is
+
+    def end(self) -> None:
+        own = self.properties
+        self.ask("eks", "DeleteAccessEntry", clusterName=own["ClusterName"], principalArn=own["PrincipalArn"])
+
+
+class Egress(Resource):
+    def make(self) -> None:
+        own = self.properties
+        self.wire.moto("ec2").authorize_security_group_egress(
+            own["GroupId"], str(own["IpProtocol"]), own.get("FromPort"), own.get("ToPort"), [],
+            source_groups=[{"GroupId": own["DestinationSecurityGroupId"]}],
+        )  # fmt: skip
+
+    def change(self) -> None:
+        pass
+
+
+class QueuePolicy(Resource):
+    def make(self) -> None:
+        """moto lets everybody send: there is nothing to allow."""
+
+
+KINDS: dict[str, type[Resource]] = {
+    "AWS::AutoScaling::AutoScalingGroup": Group,
+    "AWS::AutoScaling::ScheduledAction": ScheduledAction,
+    "AWS::AutoScaling::LifecycleHook": Hook,
+    "AWS::EKS::Nodegroup": NodeGroup,
+    "AWS::EKS::AccessEntry": AccessEntry,
+    "AWS::EC2::SecurityGroupEgress": Egress,
+    "AWS::SQS::QueuePolicy": QueuePolicy,
+}
+
+
+def _number(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+def _tags(own: Properties) -> list[dict[str, Any]]:
+    """Booleans may have become text on their way through a template."""
+    return [
+        {**tag, "PropagateAtLaunch": str(tag.get("PropagateAtLaunch", "false")).lower() == "true"}
+        for tag in own.get("Tags", ())
+    ]
+
+
+def _in_eks_spelling(own: Properties) -> dict[str, Any]:
+    """EKS writes the names of its fields with a small first letter; labels and tags have names of their own."""
+
+    def small(name: str, value: Any) -> Any:
+        if name in ("Labels", "Tags"):
+            return value
+        if isinstance(value, Mapping):
+            return {_small(key): small(key, inner) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [small("", each) for each in value]
+        return value
+
+    given: dict[str, Any] = {_small(key): small(key, value) for key, value in own.items()}
+    sizes = given.get("scalingConfig", {})
+    given["scalingConfig"] = {key: int(value) for key, value in sizes.items()}
+    if "launchTemplate" in given:
+        given["launchTemplate"] = {key: str(value) for key, value in given["launchTemplate"].items()}
+    return given
+
+
+def _small(name: str) -> str:
+    return name[:1].lower() + name[1:]
