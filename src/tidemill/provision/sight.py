@@ -20,7 +20,7 @@ from tidemill.spec.models import Provisioner
 from tidemill.world import Instance, LaunchIntent, Reservation
 
 # Node groups are described one by one and change seldom; whoever changes one looks again at once.
-_NODE_GROUPS_KNOWN_FOR = timedelta(minutes=1)
+_NODE_GROUPS_KNOWN_FOR = timedelta(minutes=10)
 # Less than the hook gives: the engine's last call must come before Auto Scaling's.
 HOOK_MARGIN = timedelta(minutes=1)
 

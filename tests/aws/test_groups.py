@@ -1,0 +1,161 @@
+"""Groups through boto3 on the wire: few calls, one try where a second would count, answers that are not believed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import boto3
+import pytest
+
+from tests.aws.wired import Wired
+from tests.sim.account import OWNER, ZONES, tags
+from tests.sim.scaling import make_group, template_data
+from tidemill.aws.group_records import read_group, read_hook, read_schedule
+from tidemill.aws.machines import AwsMachines
+from tidemill.aws.node_groups import read_node_group
+from tidemill.errors import Retryable
+from tidemill.machines import GroupShape, Hook, Template
+from tidemill.provision import Provisioned
+from tidemill.spec.models import ComputePool
+from tidemill.store.memory import MemoryLedger
+from tidemill.world import Reservation
+
+ROLE = "arn:aws:iam::123456789012:role/node"
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def machines(wired: Wired) -> AwsMachines:
+    boto3.client("eks").create_cluster(name="ml", roleArn=ROLE, resourcesVpcConfig={"subnetIds": []})
+    return AwsMachines(wired.aws, OWNER, "ml")
+
+
+def make(wired: Wired, machines: AwsMachines, block: Reservation, count: int, name: str = "g") -> None:
+    """An Auto Scaling group of ours on a block, with so many members."""
+    data = template_data(block, ImageId=wired.server.wire.network.images["x86_64"])
+    version = machines.put_template(Template(f"mill-{name}", data, tags()))
+    subnet = wired.server.wire.network.in_zone(ZONES[0]).id
+    machines.put_group(GroupShape(name, version, (subnet,), 64, tags(provisioner="asg"), Hook("drain", 1800)))
+    machines.resize(name, count)
+
+
+def through_groups(wired: Wired, machines: AwsMachines) -> Provisioned:
+    given = wired.spec.pools["train"].model_dump(by_alias=True, exclude_unset=True)
+    given["spec"]["provisioner"] = "asg"
+    spec = replace(wired.spec, pools={"train": ComputePool.model_validate(given)})
+    return Provisioned(wired.direct, machines, spec, MemoryLedger(wired, OWNER), wired)
+
+
+def test_a_look_at_two_thousand_instances_in_groups_takes_at_most_a_dozen_calls(
+    wired: Wired, machines: AwsMachines
+):
+    ours = {"tags": tags(), "propagated": tags(provisioner="asg"), "maximum": 64, "desired": 62}
+    for number in range(32):
+        make_group(wired.account, wired.account.block(name=f"b{number}", count=64), f"g{number}", **ours)
+    wired.let_pass(5 * MINUTE)
+    cloud = through_groups(wired, machines)
+    (
+        cloud.reservations(),
+        cloud.instances(),
+        cloud.extensions(),
+    )  # the first look also reads every group's hook
+    before = wired.aws.buckets.calls.total()
+    cloud.reservations()
+    found = cloud.instances()
+    cloud.extensions()
+    assert len(found) == 32 * 62
+    assert wired.aws.buckets.calls.total() - before <= 12, wired.aws.buckets.calls
+
+
+def test_a_member_is_ended_in_one_try(wired: Wired, machines: AwsMachines):
+    """The answer is lost: a second try by the SDK could lower the size twice, and the group would choose."""
+    make(wired, machines, wired.account.block(count=4), 4)
+    wired.let_pass(2 * MINUTE)
+    goes = machines.groups()[0].members[0].instance_id
+    wired.fault("lost-answer", action="TerminateInstanceInAutoScalingGroup", times=9)
+    with pytest.raises(Retryable):
+        machines.terminate_in_group(goes)
+    assert [one.left for one in wired.server.wire.faults._armed] == [8]  # one call arrived
+    wired.fault("clear")
+    machines.terminate_in_group(goes)  # asked again: it is on its way already
+    assert machines.groups()[0].desired == 3
+
+
+# --- what is not believed -----------------------------------------------------------------------------
+
+
+def group_record(**given: Any) -> dict[str, Any]:
+    return {
+        "AutoScalingGroupName": "g", "MinSize": 0, "MaxSize": 2, "DesiredCapacity": 1,
+        "LaunchTemplate": {"LaunchTemplateId": "lt-1", "LaunchTemplateName": "lt", "Version": "3"},
+        "VPCZoneIdentifier": "subnet-1", "Tags": [{"Key": "deployment", "Value": OWNER, "PropagateAtLaunch": True}],
+        "Instances": [{"InstanceId": "i-1", "LifecycleState": "InService"}],
+    } | given  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"MaxSize": "2"}, {"DesiredCapacity": None}, {"AutoScalingGroupName": "\n"}, {"Instances": [7]},
+     {"Instances": [{"InstanceId": "x-1", "LifecycleState": "InService"}]}, {"Tags": "none"},
+     {"Instances": [{"InstanceId": "i-1"}]}, {"LaunchTemplate": {"Version": "1"}}, {"MinSize": True}],
+)  # fmt: skip
+def test_a_group_that_cannot_be_read_whole_is_not_read(wrong: dict[str, Any]):
+    assert read_group(group_record(), (), None, ()).desired == 1
+    with pytest.raises(ValueError, match=" is "):
+        read_group(group_record(**wrong), (), None, ())
+
+
+def test_a_group_that_is_not_pinned_shows_as_such():
+    latest = {"LaunchTemplateId": "lt-1", "LaunchTemplateName": "lt", "Version": "$Latest"}
+    assert read_group(group_record(LaunchTemplate=latest), (), None, ()).shape.template.version == 0
+    assert read_group(group_record(LaunchTemplate=None), (), None, ()).shape.template.id == ""
+
+
+def test_schedules_and_hooks_are_read_strictly():
+    with pytest.raises(ValueError, match="StartTime"):
+        read_schedule({"AutoScalingGroupName": "g", "ScheduledActionName": "up", "StartTime": "soon"})
+    with pytest.raises(ValueError, match="DefaultResult"):
+        read_hook(
+            {"LifecycleHookName": "h", "HeartbeatTimeout": 60, "DefaultResult": "MAYBE",
+             "LifecycleTransition": "autoscaling:EC2_INSTANCE_TERMINATING"}
+        )  # fmt: skip
+    assert read_hook({"LifecycleTransition": "autoscaling:EC2_INSTANCE_LAUNCHING"}) is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"capacityType": "LEASED"}, {"scalingConfig": {}}, {"launchTemplate": None}, {"status": 7},
+     {"taints": [{"key": "a", "effect": "NEVER"}]}],
+)  # fmt: skip
+def test_a_node_group_that_cannot_be_read_whole_is_not_read(wrong: dict[str, Any]):
+    record = {
+        "nodegroupName": "n", "capacityType": "CAPACITY_BLOCK", "status": "ACTIVE",
+        "scalingConfig": {"minSize": 0, "maxSize": 2, "desiredSize": 1},
+        "launchTemplate": {"id": "lt-1", "version": "1", "name": "lt"},
+    }  # fmt: skip
+    assert read_node_group(record).desired == 1
+    with pytest.raises(ValueError, match=" is "):
+        read_node_group(record | wrong)
+
+
+def test_what_cannot_be_read_is_left_out_and_said_once(
+    wired: Wired, machines: AwsMachines, caplog: pytest.LogCaptureFixture
+):
+    make(wired, machines, wired.account.block(), 1)
+    wired.account.cloud.groups.get("g").maximum = -1
+    assert machines.groups() == machines.groups() == ()
+    assert caplog.text.count("cannot be understood") == 1
+
+
+def test_a_role_s_name_becomes_its_arn(wired: Wired, machines: AwsMachines):
+    machines.let_nodes_join("node")
+    assert wired.account.cloud.node_groups.access_entries == {ROLE: "EC2_LINUX"}
+
+
+def test_without_a_cluster_eks_is_not_asked(wired: Wired):
+    alone = AwsMachines(wired.aws, OWNER)
+    assert alone.node_groups() == ()
+    alone.groups()
+    assert not any(one.startswith("eks:") for one in wired.aws.called)
