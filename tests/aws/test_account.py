@@ -44,16 +44,24 @@ def test_a_look_at_two_thousand_instances_takes_at_most_a_dozen_calls(wired: Wir
 
 
 def test_whoever_asks_again_before_money_leaves_gets_a_fresh_answer(wired: Wired):
+    wired.account.cloud.show_purchases_late(timedelta(0))
     look(wired)
     block = wired.account.block()
     assert [one.id for one in wired.cloud.reservations()] == [block.id]
-    wired.account.cloud.extend(block.id, timedelta(days=1), settles_after=10 * MINUTE)
-    wired.let_pass(2 * MINUTE)
-    assert wired.cloud.reservations()[0].extension_pending_to is not None
-    (first,) = wired.cloud.extensions()
-    wired.let_pass(15 * MINUTE)
-    (second,) = wired.cloud.extensions()
-    assert first.state is not second.state
+    assert wired.cloud.extensions() == ()  # read along with the reservations
+    wired.account.cloud.extend(block.id, timedelta(days=1))
+    (told,) = wired.cloud.extensions()  # not a moment later, and asked anew
+    assert told.reservation_id == block.id
+    assert wired.cloud.reservations()[0].extension_pending_to == told.end
+
+
+def test_what_was_read_along_with_another_list_is_not_used_long_after(wired: Wired):
+    wired.account.cloud.show_purchases_late(timedelta(0))
+    block = wired.account.block()
+    wired.cloud.reservations()
+    wired.account.cloud.extend(block.id, timedelta(days=1))
+    wired.let_pass(MINUTE)
+    assert len(wired.cloud.extensions()) == 1
 
 
 # --- what there is ------------------------------------------------------------------------------------
