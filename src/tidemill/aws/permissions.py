@@ -70,6 +70,7 @@ PERMISSIONS: tuple[Permission, ...] = (
     Permission("ec2:DescribeSpotInstanceRequests", _O),
     Permission("ec2:DescribeLaunchTemplates", _O),
     Permission("ec2:DescribeLaunchTemplateVersions", _O),
+    Permission("ec2:DescribeSubnets", _O),
     Permission("ec2:DescribeInstanceTypes", _O),
     Permission("pricing:GetProducts", _O, Guard.READS_PRICES),
     Permission("ssm:GetParameter", _O, Guard.USES, (":parameter/aws/service/*",)),

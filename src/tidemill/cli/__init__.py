@@ -37,6 +37,7 @@ VERBS = {
     "status": Verb("live", "status", "Show pools, nodes, blocks and what is waiting."),
     "plan-blocks": Verb("plan_blocks", "plan_blocks", "Show which blocks the planner would buy, and why."),
     "why": Verb("live", "why", "Say in one sentence why a pod is pending."),
+    "inspect": Verb("inspect", "inspect", "Look at an AWS account: blocks, what ends when, traps."),
     "offers": Verb("offers", "offers", "Search for Capacity Blocks; the cheapest per GPU-hour first."),
     "buy": Verb("buy", "buy", "Buy an offer, or an intent that is approved."),
     "approve": Verb("approve", "approve", "Approve or refuse purchases, or list those that wait."),

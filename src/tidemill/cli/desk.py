@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 DEFAULT_LEDGER = "sqlite:///tidemill-ledger.db"
 SIM_AS = "TIDEMILL_SIM_AS"
-_NO_AWS = (
+NO_AWS = (
     "say which AWS: --aws for the account your credentials reach, or --sim FILE for a simulated one (or set "
     "TIDEMILL_AWS or TIDEMILL_SIM); the file is made if it is not there"
 )
@@ -140,15 +140,17 @@ def open_desk(files: Sequence[str], sim: Path | None, ledger_url: str, *, aws: b
     spec, _ = load_spec(documents_in(files))
     opened = open_cloud(spec, sim, aws=aws)
     who = opened.cloud.identity()
-    _check_the_account(spec, who)
-    at = f"{opened.clock.now():%Y-%m-%d %H:%M:%S} UTC"
-    _, account, role = _parts(who)
-    click.echo(
-        f"{opened.name}: account {account}, {role}, {spec.platform.spec.region}, {at}; "
-        f"deployment {spec.platform.spec.deployment}",
-        err=True,
-    )
+    check_the_account(spec, who)
+    platform = spec.platform.spec
+    told = reached(opened.name, who, platform.region, opened.clock.now())
+    click.echo(f"{told}; deployment {platform.deployment}", err=True)
     return Desk(spec, opened.cloud, opened.clock, who, ledger_url)
+
+
+def reached(name: str, who: str, region: str, at: datetime) -> str:
+    """Which account it is, as whom, where and when."""
+    _, account, role = _parts(who)
+    return f"{name}: account {account}, {role}, {region}, {at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def open_cloud(spec: Spec, sim: Path | None, *, aws: bool = False) -> Opened:
@@ -160,7 +162,7 @@ def open_cloud(spec: Spec, sim: Path | None, *, aws: bool = False) -> Opened:
 
         return Opened(*open_aws(spec))
     if sim is None or not sim.name:
-        raise SpecError(_NO_AWS)
+        raise SpecError(NO_AWS)
     account = open_account(sim, spec)
     return Opened(account, account, f"SIMULATED AWS in {sim}")
 
@@ -193,7 +195,7 @@ def new_story(spec: Spec, wall: datetime, **changes: Any) -> Any:
     return Story(wall.replace(microsecond=0), platform.region, zones, account=account, **changes)
 
 
-def _check_the_account(spec: Spec, who: str) -> None:
+def check_the_account(spec: Spec, who: str) -> None:
     wanted = spec.platform.spec.account_id
     _, account, _ = _parts(who)
     if wanted is not None and account != wanted:

@@ -13,6 +13,7 @@ from tidemill.cli.catalog_cache import catalog_of
 from tidemill.errors import SpecError
 from tidemill.spec import Spec
 from tidemill.spec.ceilings import lowered, read_ceilings
+from tidemill.spec.problem import Problem
 from tidemill.spec.read import load
 from tidemill.spec.scenario import Scenario
 
@@ -28,17 +29,24 @@ def load_scenario(files: Sequence[str]) -> tuple[Spec, Scenario]:
 
 
 def load_spec(files: Sequence[str]) -> tuple[Spec, Scenario | None]:
+    spec, scenario, warnings = load_checked(files)
+    for problem in warnings:
+        click.echo(f"{problem}", err=True)
+    return spec, scenario
+
+
+def load_checked(files: Sequence[str]) -> tuple[Spec, Scenario | None, tuple[Problem, ...]]:
+    """With the warnings, for a verb that shows them among its results."""
     loaded = load([_path(name) for name in files], catalog_of=catalog_of)
-    for problem in loaded.problems:
-        if problem.severity == "warning":
-            click.echo(f"{problem}", err=True)
     if loaded.errors:
         count = len(loaded.errors)
         listed = "\n".join(f"  {problem}" for problem in loaded.errors)
+        for problem in loaded.warnings:
+            click.echo(f"{problem}", err=True)
         raise SpecError(f"{count} {'error' if count == 1 else 'errors'} in the documents:\n{listed}")
     if loaded.spec is None:
         raise SpecError(f"{', '.join(files)}: there is no Platform document")
-    return _under_the_ceilings(loaded.spec), loaded.scenario
+    return _under_the_ceilings(loaded.spec), loaded.scenario, loaded.warnings
 
 
 def _under_the_ceilings(spec: Spec) -> Spec:

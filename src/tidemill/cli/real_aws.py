@@ -32,18 +32,24 @@ def open_aws(spec: Spec) -> tuple[Cloud, Clock, str]:
     from tidemill.aws.machines import AwsMachines
     from tidemill.aws.session import Aws
     from tidemill.provision import Provisioned
-    from tidemill.store.opening import WallClock
 
     platform, role = spec.platform.spec, os.environ.get(ROLE, "")
-    endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
-    simulated = _simulated(endpoint)
-    clock: Clock = simulated or WallClock()
+    clock, name = clock_and_name()
     aws = Aws(platform.region, role_arn=role)
     account = AwsAccount(aws, clock, spec.catalog, owner=platform.deployment)
     machines = AwsMachines(aws, platform.deployment, platform.cluster.name)
     cloud = Provisioned(account, machines, spec, None, clock, images=AwsImages(aws, clock, spec))
-    name = f"SIMULATED AWS at {endpoint}" if simulated else f"AWS at {endpoint}" if endpoint else "AWS"
     return cloud, clock, name
+
+
+def clock_and_name() -> tuple[Clock, str]:
+    """What time it is there, and what to call it."""
+    from tidemill.store.opening import WallClock
+
+    endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
+    if simulated := _simulated(endpoint):
+        return simulated, f"SIMULATED AWS at {endpoint}"
+    return WallClock(), f"AWS at {endpoint}" if endpoint else "AWS"
 
 
 class SimulatedClock:

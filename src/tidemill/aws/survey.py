@@ -1,0 +1,242 @@
+"""Everything in an account that has to do with reservations, whoever made it, in calls that only read.
+
+Each list is read by itself: what may not be read is one line, and the rest is there all the same. Nothing but Describe,
+Get and List leaves here: any other call is refused before it is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from tidemill.aws.account import PAGE
+from tidemill.aws.aims import TemplateKey, aim, templates_of
+from tidemill.aws.errors import Nature
+from tidemill.aws.fields import Reader, tags, whole, word
+from tidemill.aws.group_records import read_hook, read_schedule
+from tidemill.aws.instances import instance
+from tidemill.aws.offers import extension
+from tidemill.aws.reservations import reservation, still_told, with_extensions
+from tidemill.aws.session import Aws
+from tidemill.catalog import Catalog
+from tidemill.errors import Gone, NotAllowed, PortError, Refused
+from tidemill.machines import Hook, Schedule
+from tidemill.ports import Clock
+from tidemill.report.survey import Aim, Machine, Missed, ScalingGroup, Survey, holds_a_slot
+from tidemill.world import Reservation
+
+T = TypeVar("T")
+_READS = ("Describe", "Get", "List")
+_MOST_VALUES = 200
+_GROUPS_PAGE = 100
+# A template is a call. An account with more of them is read in part, and says so.
+_MOST_TEMPLATES = 300
+
+
+class Looking(Aws):
+    """A session that cannot change anything."""
+
+    def call(self, service: str, operation: str, nature: Nature, **given: Any) -> dict[str, Any]:
+        if nature not in (Nature.READ, Nature.QUESTION) or not operation.startswith(_READS):
+            raise Refused(f"{service}:{operation} changes something, and this only looks")
+        return super().call(service, operation, nature, **given)
+
+
+def survey(aws: Looking, clock: Clock, catalog: Catalog) -> Survey:
+    """NotAllowed: not even who is asking can be told, so nothing else would be."""
+    who = str(aws.read("sts", "GetCallerIdentity").get("Arn") or "")
+    return _Round(aws, clock, catalog).made(who)
+
+
+class _Round:
+    """One reading of the account, and what it could not read."""
+
+    def __init__(self, aws: Looking, clock: Clock, catalog: Catalog) -> None:
+        self._aws, self._clock, self._catalog = aws, clock, catalog
+        self._reader = Reader()
+        self._missed: list[Missed] = []
+        self._unread: dict[str, list[str]] = {}  # why -> the groups whose template it keeps from us
+
+    def made(self, who: str) -> Survey:
+        reservations = self._tried("Capacity Blocks and reservations", self._reservations)
+        machines = self._tried("instances", lambda: self._machines(reservations or ())) or ()
+        groups, others = self._tried("Auto Scaling groups", lambda: self._groups(machines)) or ((), 0)
+        zones = self._tried("subnets of the groups", lambda: self._zones(groups)) or {}
+        for why, names in self._unread.items():
+            self._missed.append(Missed(f"launch templates of {', '.join(sorted(names))}", why))
+        return Survey(
+            self._clock.now(), self._aws.region, who, reservations, machines, groups, others, zones,
+            tuple(self._missed),
+        )  # fmt: skip
+
+    def _tried(self, what: str, read: Callable[[], T]) -> T | None:
+        try:
+            return read()
+        except PortError as error:
+            self._missed.append(Missed(what, str(error), isinstance(error, NotAllowed)))
+            return None
+
+    # --- reservations and what runs on them -----------------------------------------------------------
+
+    def _reservations(self) -> tuple[Reservation, ...]:
+        records = self._ec2("DescribeCapacityReservations", "CapacityReservations", MaxResults=PAGE)
+        found = self._reader.each(
+            "reservation", list(records), lambda one: reservation(one, self._catalog, self._reader.say)
+        )
+        history = self._tried("extensions of blocks", self._history) or ()
+        return still_told(with_extensions(found, history), self._clock.now())
+
+    def _history(self) -> list[Any]:
+        records = self._ec2(
+            "DescribeCapacityBlockExtensionHistory", "CapacityBlockExtensions", MaxResults=PAGE
+        )
+        return self._reader.each("extension", records, extension)
+
+    def _machines(self, reservations: Iterable[Reservation]) -> tuple[Machine, ...]:
+        ids = [one.id for one in reservations]
+        found: list[Machine] = []
+        for first in range(0, len(ids), _MOST_VALUES):
+            filters = [{"Name": "capacity-reservation-id", "Values": ids[first : first + _MOST_VALUES]}]
+            for group in self._ec2("DescribeInstances", "Reservations", MaxResults=PAGE, Filters=filters):
+                held = group.get("Instances") if isinstance(group, Mapping) else None
+                found += self._reader.each("instance", held or (), _machine)
+        return tuple(one for one in found if holds_a_slot(one.instance))
+
+    # --- groups ---------------------------------------------------------------------------------------
+
+    def _groups(self, machines: Iterable[Machine]) -> tuple[tuple[ScalingGroup, ...], int]:
+        """Those that have to do with a reservation, and how many have not."""
+        records = list(
+            self._scaling("DescribeAutoScalingGroups", "AutoScalingGroups", MaxRecords=_GROUPS_PAGE)
+        )
+        on_reservations = {one.instance.id for one in machines}
+        aims = self._aims(records)
+        near = [
+            one
+            for one in records
+            if aims[_name(one)].reservations or on_reservations & set(_members(one, staying=False))
+        ]
+        schedules = self._tried("scheduled actions", self._schedules) if near else {}
+        read = self._reader.each(
+            "the Auto Scaling group", near, lambda one: self._group(one, aims[_name(one)], schedules)
+        )
+        return tuple(sorted(read, key=lambda one: one.name)), len(records) - len(near)
+
+    def _group(
+        self, record: Mapping[str, Any], aims_at: Aim, schedules: Mapping[str, list[Schedule]] | None
+    ) -> ScalingGroup:
+        name = word(record, "AutoScalingGroupName")
+        own = tags(record)
+        made = ScalingGroup(
+            name=name,
+            minimum=whole(record, "MinSize"),
+            maximum=whole(record, "MaxSize"),
+            desired=whole(record, "DesiredCapacity"),
+            aim=aims_at,
+            members=_members(record),
+            subnets=tuple(
+                sorted(one for one in str(record.get("VPCZoneIdentifier") or "").split(",") if one)
+            ),
+            schedules=None
+            if schedules is None
+            else tuple(sorted(schedules.get(name, ()), key=lambda one: one.at)),
+            hooks=self._tried(f"lifecycle hooks of {name}", lambda: self._hooks(name)),
+            tags=own,
+        )
+        trouble = self._tried(f"node group {made.node_group}", lambda: self._trouble(made)) or ""
+        return replace(made, trouble=trouble)
+
+    def _schedules(self) -> dict[str, list[Schedule]]:
+        records = self._scaling(
+            "DescribeScheduledActions", "ScheduledUpdateGroupActions", MaxRecords=_GROUPS_PAGE
+        )
+        found: dict[str, list[Schedule]] = {}
+        for group, action in self._reader.each("a scheduled action", records, read_schedule):
+            found.setdefault(group, []).append(action)
+        return found
+
+    def _hooks(self, group: str) -> tuple[Hook, ...]:
+        answer = self._aws.read("autoscaling", "DescribeLifecycleHooks", AutoScalingGroupName=group)
+        found = self._reader.each("a hook", answer.get("LifecycleHooks") or (), read_hook)
+        return tuple(one for one in found if one is not None)
+
+    def _trouble(self, group: ScalingGroup) -> str:
+        """What EKS says of the node group in front of it."""
+        if not group.node_group or not group.cluster:
+            return ""
+        try:
+            answer = self._aws.read(
+                "eks", "DescribeNodegroup", clusterName=group.cluster, nodegroupName=group.node_group
+            )
+        except Gone:
+            return "its node group is gone"
+        found = answer.get("nodegroup") or {}
+        issues = (found.get("health") or {}).get("issues") or ()
+        said = [f"{one.get('code')}: {one.get('message')}" for one in issues if isinstance(one, Mapping)]
+        status = str(found.get("status") or "")
+        return "; ".join(said) or ("" if status in ("ACTIVE", "CREATING", "UPDATING") else f"it is {status}")
+
+    # --- templates ------------------------------------------------------------------------------------
+
+    def _aims(self, records: list[Mapping[str, Any]]) -> dict[str, Aim]:
+        """What each group launches into. Of a template that cannot be read nothing is known, and it is said once."""
+        known: dict[TemplateKey, Mapping[str, Any]] = {}
+        denied = ""
+        for record in records:
+            for key in templates_of(record):
+                if key in known:
+                    continue
+                try:
+                    if denied or len(known) >= _MOST_TEMPLATES:
+                        raise NotAllowed(denied or f"more than {_MOST_TEMPLATES} of them")
+                    known[key] = self._template(*key)
+                except PortError as error:
+                    denied = str(error) if isinstance(error, NotAllowed) else denied
+                    self._unread.setdefault(str(error), []).append(_name(record))
+        return {
+            _name(one): aim(one, [known[key] for key in templates_of(one) if key in known]) for one in records
+        }
+
+    def _template(self, id_: str, version: str) -> Mapping[str, Any]:
+        answer = self._aws.read(
+            "ec2", "DescribeLaunchTemplateVersions", LaunchTemplateId=id_, Versions=[version]
+        )
+        found = next(iter(answer.get("LaunchTemplateVersions") or ()), None) or {}
+        data = found.get("LaunchTemplateData")
+        if not isinstance(data, Mapping):
+            raise Gone(f"EC2 shows no version {version} of launch template {id_}")
+        return data
+
+    def _zones(self, groups: Iterable[ScalingGroup]) -> dict[str, str]:
+        ids = sorted({id_ for group in groups for id_ in group.subnets})
+        found: dict[str, str] = {}
+        for first in range(0, len(ids), _MOST_VALUES):
+            # A filter, and not SubnetIds: one that was deleted must not hide the others.
+            filters = [{"Name": "subnet-id", "Values": ids[first : first + _MOST_VALUES]}]
+            for one in self._ec2("DescribeSubnets", "Subnets", Filters=filters):
+                found[str(one.get("SubnetId"))] = str(one.get("AvailabilityZone"))
+        return found
+
+    def _ec2(self, operation: str, key: str, **given: Any) -> Iterator[Any]:
+        return self._aws.pages("ec2", operation, key, **given)
+
+    def _scaling(self, operation: str, key: str, **given: Any) -> Iterator[Any]:
+        return self._aws.pages("autoscaling", operation, key, **given)
+
+
+def _machine(record: Mapping[str, Any]) -> Machine:
+    return Machine(instance(record), tags(record))
+
+
+def _name(record: Any) -> str:
+    return str(record.get("AutoScalingGroupName")) if isinstance(record, Mapping) else repr(record)
+
+
+def _members(record: Mapping[str, Any], *, staying: bool = True) -> tuple[str, ...]:
+    return tuple(
+        str(one.get("InstanceId"))
+        for one in record.get("Instances") or ()
+        if isinstance(one, Mapping)
+        and not (staying and str(one.get("LifecycleState")).startswith(("Terminat", "Detach")))
+    )
