@@ -1,4 +1,4 @@
-"""The whole loop through boto3: what the engine does on the wire is what it does in process, action for action."""
+"""The whole loop through boto3: every kind of source, trouble, and the examples, action for action as in process."""
 
 from __future__ import annotations
 
@@ -6,22 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.aws.rehearsed import on_the_wire
-from tests.sim.scene import Scene, after, block, done, fault, job, plan, platform, pool, scene, service
+from tests.sim.scene import Scene, block, fault, job, pool, scene
+from tests.wire.rehearsing import on_the_wire
 from tidemill.cli.loading import documents_in, load_spec
-from tidemill.plan import Launch, SubmitPurchase, Terminate
 from tidemill.sim.rehearsal import Rehearsal
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-BUYER = platform(
-    budget={"perPurchaseUsd": 9000, "monthlyUsd": 20000}, approval={"mode": "auto", "autoMaxFeeUsd": 9000}
-)
 
 
 def same(played: Scene, monkeypatch: pytest.MonkeyPatch, seed: int = 1) -> Rehearsal:
     """Played on both faces: the same actions at the same instants with the same outcomes, and the same instances."""
     inside = played.played(seed)
     with on_the_wire(played, monkeypatch, seed) as outside:
+        outside.run()
         assert [(one.at, one.action, one.error) for one in outside.done] == [
             (one.at, one.action, one.error) for one in inside.done
         ]
@@ -29,14 +26,6 @@ def same(played: Scene, monkeypatch: pytest.MonkeyPatch, seed: int = 1) -> Rehea
             id_: life.now for id_, life in inside.cloud.lives.items()
         }
         return outside
-
-
-@pytest.mark.requirement("CB-10")
-@pytest.mark.requirement("CB-11")
-def test_a_block_gets_its_nodes_runs_its_jobs_and_is_empty_when_ec2_takes_it(monkeypatch: pytest.MonkeyPatch):
-    outside = same(scene(reservations=[block()], jobs=[job(at=("0s", "1h"), lasts="50m")]), monkeypatch)
-    assert done(outside, Launch)
-    assert {life.ended_by for life in outside.cloud.lives.values()} == {"engine"}
 
 
 @pytest.mark.requirement("CB-4")
@@ -55,32 +44,13 @@ def test_lost_answers_throttling_crashes_and_dying_nodes_leave_neither_orphans_n
         ],
     )
     with on_the_wire(troubled, monkeypatch) as outside:
+        outside.run()
         launched = [id_ for one in outside.ledger.launches() for id_ in one.instance_ids]
         assert len(launched) == len(set(launched))
         assert (
             5 <= len(outside.cloud.lives) <= 6
         )  # four, and those that replaced the retired and the dead one
         assert {life.ended_by for life in outside.cloud.lives.values()} == {"engine", "hardware"}
-
-
-@pytest.mark.requirement("CB-9")
-def test_a_service_is_handed_from_one_block_to_the_next(monkeypatch: pytest.MonkeyPatch):
-    two = scene(
-        reservations=[block("a"), block("b", start="2h", duration="1d")],
-        services=[service(handover={"method": "rollout", "maxSurge": 1, "maxUnavailable": 0})],
-        duration="4h30m",
-    )
-    outside = same(two, monkeypatch)
-    assert done(outside, Terminate)
-
-
-@pytest.mark.requirement("CB-8")
-def test_a_block_is_found_and_bought_with_its_tags(monkeypatch: pytest.MonkeyPatch):
-    outside = same(scene(on=BUYER, plans=[plan()], duration="6h"), monkeypatch)
-    ((at, _),) = done(outside, SubmitPurchase)
-    assert at < after("6h")
-    (bought,) = outside.cloud.purchases
-    assert bought.intent_id == outside.ledger.purchases()[0].id
 
 
 @pytest.mark.requirement("CB-14")
