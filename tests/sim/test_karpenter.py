@@ -206,7 +206,7 @@ def test_forty_minutes_before_the_end_nothing_of_it_is_left_and_nothing_new_is_l
     scene.timeline.advance(end - timedelta(minutes=40))
     assert scene.alive() == []
     scene.submit("late", to=scene.ids[0])
-    scene.timeline.advance(end)
+    scene.timeline.advance(end - timedelta(minutes=35))
     assert scene.alive() == []
 
 
