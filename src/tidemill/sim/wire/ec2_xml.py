@@ -1,6 +1,6 @@
 """EC2's answers as XML, by botocore's model of the call.
 
-moto can write them too, fifty times as slowly: a list of a thousand instances would take seconds, and an engine that
+moto can write them too, ten times as slowly: a list of a thousand instances would take seconds, and an engine that
 looks every few seconds would spend its time waiting for it.
 """
 
