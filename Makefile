@@ -11,7 +11,7 @@ PYTEST_FLAGS ?=
 BENCH_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help up test lint format bench bench-karpenter chaos-money two-months conformance slow clean
+.PHONY: help up test lint format bench bench-karpenter chaos-money chaos-money-wire two-months conformance slow clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ bench-karpenter: $(VENV)/.runtime ## Karpenter's own scheduling benchmark beside
 
 chaos-money: $(VENV)/.runtime ## The engine buys while everything fails (RUNS=10000): nothing double, unasked, over budget, lost
 	@$(BIN)/python benchmarks/chaos_money.py --runs $(or $(RUNS),1000)
+
+chaos-money-wire: $(VENV)/.dev ## The same with AWS's protocol in between (RUNS=500)
+	@$(BIN)/python -m benchmarks.chaos_wire --runs $(or $(RUNS),500)
 
 two-months: $(VENV)/.runtime ## Two months of blocks, hand-overs and trouble under SEEDS=1000 seeds
 	@$(BIN)/python benchmarks/two_months.py --seeds $(or $(SEEDS),1000)

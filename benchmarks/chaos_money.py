@@ -69,10 +69,10 @@ def main() -> int:
     asked = parser.parse_args()
     seeds = range(asked.first, asked.first + asked.runs)
     with get_context("spawn").Pool(os.cpu_count() or 1) as pool:
-        return _tell(pool.imap_unordered(_one, seeds, chunksize=20), asked.runs, asked.json)
+        return tell(pool.imap_unordered(_one, seeds, chunksize=20), asked.runs, asked.json)
 
 
-def _tell(runs: Iterable[tuple[int, Run]], total: int, as_json: bool) -> int:
+def tell(runs: Iterable[tuple[int, Run]], total: int, as_json: bool) -> int:
     wrong: Counter[str] = Counter()
     sums: Counter[str] = Counter()
     for done, (seed, run) in enumerate(runs, 1):

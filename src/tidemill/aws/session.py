@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import closing, nullcontext
 from typing import Any
 
 from tidemill import __version__
@@ -44,11 +45,12 @@ class Aws:
         about = Call(service, operation, nature, self.region)
         try:
             once = nature in (Nature.PURCHASE, Nature.ONCE)
-            client = self._trying_once(service) if once else self._client(service)
-            method = getattr(client, _snake(operation))
-            self.buckets.take(operation)
-            self.called.add(about.action)
-            return _from_aws(method(**given), about)
+            held = closing(self._trying_once(service)) if once else nullcontext(self._client(service))
+            with held as client:
+                method = getattr(client, _snake(operation))
+                self.buckets.take(operation)
+                self.called.add(about.action)
+                return _from_aws(method(**given), about)
         except TidemillError:
             raise
         except Exception as error:  # botocore's, and what it lets through of urllib3 and of its parsers
@@ -75,6 +77,13 @@ class Aws:
             if token == before or not isinstance(token, str):
                 break
         raise Retryable(f"{operation}: AWS's list does not end")
+
+    def close(self) -> None:
+        """Connections are given back; the next call opens new ones."""
+        with self._lock:
+            clients, self._clients = self._clients, {}
+        for client in clients.values():
+            client.close()
 
     # --- clients --------------------------------------------------------------------------------------
 

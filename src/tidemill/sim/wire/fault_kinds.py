@@ -109,6 +109,7 @@ _FAULTS: dict[str, tuple[str, Callable[[Wire, Given], Any]]] = {
     "unavailable": ("action times for", _on_the_wire("error", **_UNAVAILABLE)),
     "internal-error": ("action times for", _on_the_wire("error")),
     "error": ("action times for code message status", _on_the_wire("error")),
+    "error-after": ("action times for code message status", _on_the_wire("error-after")),
     "lost-request": ("action times for", _on_the_wire("lost-request")),
     "lost-answer": ("action times for", _on_the_wire("lost-answer")),
     "clear": ("", _clear),

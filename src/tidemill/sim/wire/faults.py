@@ -12,7 +12,8 @@ from typing import Literal
 
 from tidemill.sim.wire.refusals import AwsError
 
-Kind = Literal["error", "lost-request", "lost-answer"]
+# "error-after": carried out, and answered with an error all the same.
+Kind = Literal["error", "error-after", "lost-request", "lost-answer"]
 
 
 @dataclass(slots=True)

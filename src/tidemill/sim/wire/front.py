@@ -76,6 +76,8 @@ class Front:
             if fault is not None:
                 raise LostAnswer("the answer got lost") from None
             raise
+        if fault is not None and fault.kind == "error-after":
+            raise fault.error()
         if fault is not None:
             raise LostAnswer("the answer got lost")
         return answer

@@ -1,0 +1,130 @@
+"""Chaos on money once more, with AWS's own protocol between the engine and the account that sells.
+
+    python -m benchmarks.chaos_wire [--runs 500] [--from SEED] [--json]
+
+The same stories, the same judge. But the engine reaches the account through boto3, and what goes wrong goes wrong on
+the wire: 503s, connections that close before or after a purchase took effect, errors that come although it did. The
+adapter must make the right words of all of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing import get_context
+from random import Random
+from typing import Any, cast
+
+from benchmarks.chaos_money import tell
+from tidemill.aws import session
+from tidemill.aws.account import AwsAccount
+from tidemill.aws.buckets import Buckets
+from tidemill.aws.session import Aws
+from tidemill.ports import Cloud
+from tidemill.sim.chaos.judge import Count
+from tidemill.sim.chaos.play import Restless, Run, play
+from tidemill.sim.chaos.weather import InOurWords, Shaken, Sky
+from tidemill.sim.cloud import SimCloud
+from tidemill.sim.timeline import Timeline
+from tidemill.sim.wire import WireServer
+from tidemill.sim.wire.faults import Kind, WireFault
+from tidemill.spec import Spec
+
+_ACTIONS = {
+    "reservations": "DescribeCapacityReservations",
+    "instances": "DescribeInstances",
+    "extensions": "DescribeCapacityBlockExtensionHistory",
+    "search_offers": "DescribeCapacityBlockOfferings",
+    "search_extensions": "DescribeCapacityBlockExtensionOfferings",
+    "purchase": "PurchaseCapacityBlock",
+    "purchase_extension": "PurchaseCapacityBlockExtension",
+}
+# How a service says that it cannot: only some of it is a definite no.
+_ERRORS = (("Unavailable", 503), ("InternalError", 500), ("RequestLimitExceeded", 503), ("SomethingNew", 400))
+_AFTER = (("InternalError", 500), ("ServiceUnavailable", 503), ("SomethingNew", 400))
+
+
+class OnTheWire:
+    """Trouble that the server makes; what becomes of it is the adapter's business."""
+
+    def __init__(self, server: WireServer, luck: Random) -> None:
+        self._server, self._luck = server, luck
+        self._words = InOurWords(luck)
+
+    def fails(self, name: str, call: Callable[[], Any]) -> Any:
+        return self._under("error", name, call, *self._luck.choice(_ERRORS))
+
+    def is_lost(self, name: str, call: Callable[[], Any]) -> Any:
+        return self._under("lost-request", name, call)
+
+    def is_not_answered(self, name: str, call: Callable[[], Any]) -> Any:
+        return self._under("lost-answer", name, call)
+
+    def breaks_after(self, name: str, call: Callable[[], Any]) -> Any:
+        return self._under("error-after", name, call, *self._luck.choice(_AFTER))
+
+    def _under(
+        self, kind: Kind, name: str, call: Callable[[], Any], code: str = "", status: int = 500
+    ) -> Any:
+        if name not in _ACTIONS:
+            return self._words.fails(name, call)
+        faults = self._server.wire.faults
+        faults.arm(WireFault(kind, _ACTIONS[name], code=code, status=status))
+        try:
+            return call()
+        finally:
+            faults.clear()
+
+
+@contextmanager
+def on_the_wire(cloud: SimCloud, timeline: Timeline, sky: Sky, spec: Spec) -> Iterator[Callable[[], Cloud]]:
+    server = WireServer(cloud, timeline)
+    server.start()
+    aws: Aws | None = None
+    try:
+        os.environ.update(server.environment)
+        aws = Aws(
+            spec.platform.spec.region, buckets=Buckets(lambda: timeline.now().timestamp(), lambda _: None)
+        )
+
+        def reach() -> Cloud:
+            """Each engine that starts knows nothing of what the one before it read."""
+            account = AwsAccount(aws, timeline, spec.catalog, owner=spec.platform.spec.deployment)
+            return cast(Cloud, Shaken(account, sky, OnTheWire(server, sky.luck)))
+
+        yield reach
+    finally:
+        if aws is not None:
+            aws.close()
+        server.stop()
+
+
+def _one(seed: int) -> tuple[int, Run]:
+    logging.disable(logging.CRITICAL)  # everything fails here, and every failure is logged
+    session.ATTEMPTS = 1  # the SDK's own tries sleep; purchases have but one anyway
+    try:
+        return seed, play(seed, reaches=on_the_wire)
+    except Restless as restless:
+        return seed, Run(Count(lost=[str(restless)]), 0, 0, Counter())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--runs", type=int, default=500)
+    parser.add_argument("--from", dest="first", type=int, default=1, metavar="SEED")
+    parser.add_argument("--json", action="store_true", help="also what was bought and what went wrong")
+    asked = parser.parse_args()
+    seeds = range(asked.first, asked.first + asked.runs)
+    with get_context("spawn").Pool(os.cpu_count() or 1) as pool:
+        return tell(pool.imap_unordered(_one, seeds), asked.runs, asked.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""Money under chaos, through boto3: a few of the stories that `make chaos-money-wire` plays by the hundred."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.chaos_wire import on_the_wire
+from tidemill.aws import session
+from tidemill.sim.chaos.play import play
+
+
+@pytest.mark.requirement("CB-4")
+@pytest.mark.parametrize("seed", [1, 2])
+def test_nothing_is_bought_twice_unasked_over_budget_or_lost_over_the_wire(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "ATTEMPTS", 1)
+    for name in (
+        "AWS_ENDPOINT_URL",
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_REGION",
+        "AWS_DEFAULT_REGION",
+    ):
+        monkeypatch.setenv(name, "")  # put back afterwards
+    run = play(seed, reaches=on_the_wire)
+    assert run.count.wrong == []
+    assert run.struck["crash"] > 20
+    assert run.blocks > 0
