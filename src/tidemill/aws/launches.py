@@ -17,6 +17,7 @@ from tidemill.aws.reservations import tagged
 from tidemill.aws.templates import AwsTemplates
 from tidemill.errors import Gone, NoCapacity, OutcomeUnknown, Refused, Retryable
 from tidemill.machines import Order
+from tidemill.provision.efa import in_subnet
 from tidemill.source import Source, SourceKind
 
 _LONGEST_TOKEN = 64
@@ -30,18 +31,15 @@ def request(order: Order, interfaces: Sequence[Mapping[str, Any]]) -> dict[str, 
     token = _token(order.token)
     # One subnet by the token, so that launches spread and a repetition asks for the same.
     subnet = sorted(order.subnets)[int(hashlib.sha256(token.encode()).hexdigest(), 16) % len(order.subnets)]
-    network: dict[str, Any] = {"SubnetId": subnet}
-    if (
-        interfaces
-    ):  # EC2 takes no subnet beside interfaces, and what the request says of them replaces the template's
-        network = {"NetworkInterfaces": [{**one, "SubnetId": subnet} for one in interfaces]}
     return {
         "LaunchTemplate": {"LaunchTemplateId": order.template.id, "Version": str(order.template.version)},
         "MinCount": 1,
         "MaxCount": order.count,
         "ClientToken": token,
         "InstanceType": order.instance_type,
-        **network,
+        **in_subnet(
+            {"NetworkInterfaces": interfaces}, subnet
+        ),  # what it says of them replaces the template's
         **_market(order.source),
         "TagSpecifications": [{"ResourceType": each, "Tags": tagged(order.tags)} for each in _TAGGED],
     }
