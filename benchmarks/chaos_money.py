@@ -1,6 +1,6 @@
 """Chaos on money, many runs of it: one line, and exit code 1 if anything is bought twice, unasked, over budget or lost.
 
-Run with `python benchmarks/chaos_money.py [--runs 1000] [--from SEED] [--json]`. Every twentieth run keeps its ledger
+Run with `python benchmarks/chaos_money.py [--runs 1000] [--from SEED] [--json]`. Every fiftieth run keeps its ledger
 in SQLite, the others in memory: the same rules, and many times the runs.
 """
 
@@ -27,7 +27,7 @@ from tidemill.store.opening import open_durable
 from tidemill.store.sql import SqlLedger
 from tidemill.store.whose import Whose
 
-_SQLITE_EVERY = 20
+_SQLITE_EVERY = 50
 
 
 @contextmanager
