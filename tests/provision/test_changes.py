@@ -157,6 +157,12 @@ def test_an_empty_group_that_nothing_launches_from_goes_with_its_template():
     )
 
 
+def test_templates_onto_a_block_that_lives_stay_whoever_launches_from_them():
+    there = There.of([], [], templates(ASG))
+    assert not changes([], there, NOW, live={CR}).now
+    assert changes([], there, NOW, live={"cr-0b"}).now
+
+
 @pytest.mark.parametrize("still", [{"members": (Member("i-1", "Terminating"),)}, {"desired": 1}])
 def test_a_group_that_still_has_or_wants_something_stays_with_its_template(still: dict[str, Any]):
     assert not found(there=There.of([group(**still)], [], templates(ASG))).now

@@ -280,9 +280,7 @@ def test_nodes_by_the_hour_that_somebody_scales_up_are_left_to_come():
     rehearsal.run_until(after("32m"))
     assert len(group(rehearsal).staying()) == 2
     rehearsal.run()
-    assert (
-        len(group(rehearsal).staying()) == 1
-    )  # an empty one goes by the pool's own rule
+    assert len(group(rehearsal).staying()) == 1  # an empty one goes by the pool's own rule
 
 
 # --- losses -------------------------------------------------------------------------------------------
@@ -364,6 +362,22 @@ def test_with_trouble_drawn_from_the_seed_the_invariants_hold(way: str, seed: in
         randomFaults={"count": 8, "kinds": kinds, "until": "4h"}, duration="6h",
     ).played(seed)  # fmt: skip
     assert "group" not in ended_by(rehearsal)
+
+
+def test_a_pool_beside_it_that_launches_by_itself_keeps_its_templates():
+    """Both pools through the same machines, as in production."""
+    beside = pool("beside", labels={"tier": "beside"})
+    played = scene(
+        pool(provisioner="asg"), beside,
+        reservations=[block(pool="train"), block("b", pool="beside", zone="us-east-1b")], duration="5h",
+    ).rehearse()  # fmt: skip
+    played.run_until(after("2h"))
+    assert {one.name.rpartition("-cr-")[2] for one in played.machines.templates()} == {
+        id_.removeprefix("cr-") for id_ in played.cloud.names.values()
+    }
+    assert running(played) == 4
+    played.run()
+    assert not played.machines.templates()
 
 
 # --- by the hour, and other sources -------------------------------------------------------------------

@@ -6,7 +6,7 @@ from is over. A change that must wait (an upgrade on a block needs an empty grou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
@@ -131,7 +131,10 @@ class Changes:
     waiting: tuple[tuple[str, str], ...] = ()  # about what, and what it waits for
 
 
-def changes(wanted: Iterable[Wanted], there: There, now: datetime) -> Changes:
+def changes(
+    wanted: Iterable[Wanted], there: There, now: datetime, live: Collection[str] = frozenset()
+) -> Changes:
+    """`live`: reservations that are or will be there. Templates onto them stay, whoever launches from them."""
     wanted = tuple(wanted)
     new = {own.role for own in wanted if not own.managed and own.name not in there.groups}
     listed: list[Change] = [_joining(role) for role in sorted(new - {""})]
@@ -141,7 +144,7 @@ def changes(wanted: Iterable[Wanted], there: There, now: datetime) -> Changes:
             _node_group(own, there, listed, waiting)
         else:
             _group(own, there, now, listed)
-    listed += _removals(wanted, there)
+    listed += _removals(wanted, there, live)
     return Changes(tuple(listed), tuple(waiting))
 
 
@@ -207,11 +210,17 @@ def _node_group(own: Wanted, there: There, listed: list[Change], waiting: list[t
     words = " and ".join(differs)
     if node_group.status not in managed.CHANGEABLE:
         waiting.append((about, f"{words} changed; it waits until EKS is done: {node_group.status}"))
-    elif "its template" in differs and node_group.desired:
+    elif "its template" in differs and _wants_nodes(node_group, there):
         # On a block EKS refuses; elsewhere it would replace the nodes itself, and ask nobody what runs there.
         waiting.append((about, f"{words} changed; that waits until it is empty: scale it to 0 (MG-4)"))
     else:
         listed.append(PutGroup(own, "change", f"{words} changed"))
+
+
+def _wants_nodes(node_group: NodeGroup, there: There) -> bool:
+    """By the group behind it, which is read more often than EKS is asked."""
+    behind = there.groups.get(node_group.group)
+    return bool(node_group.desired if behind is None else behind.desired)
 
 
 def _node_group_differences(own: Wanted, node_group: NodeGroup) -> list[str]:
@@ -230,10 +239,12 @@ def _node_group_differences(own: Wanted, node_group: NodeGroup) -> list[str]:
 # --- what is over ---------------------------------------------------------------------------------------
 
 
-def _removals(wanted: tuple[Wanted, ...], there: There) -> Iterable[Change]:
+def _removals(wanted: tuple[Wanted, ...], there: There, live: Collection[str]) -> Iterable[Change]:
     """Empty ones that nothing launches from any more: their block is over, or their pool left. Groups by the hour stay
     for the next time they are asked for."""
-    unused = {name for name in there.templates if names_a_reservation(name)}
+    unused = {
+        name for name in there.templates if names_a_reservation(name) and not name.endswith(tuple(live))
+    }
     unused -= {own.template.name for own in wanted}
     kept = {(own.managed, own.name) for own in wanted}  # the two services may each have one of that name
     for name, group in there.groups.items():

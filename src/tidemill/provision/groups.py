@@ -22,7 +22,7 @@ from tidemill.spec.models import ComputePool, Provisioner
 from tidemill.world import InstanceState, LaunchIntent, Node, Reservation, ReservationState
 
 # What is there or will be: for anything else no group is made, and one that is there is left to empty itself.
-_LIVES = (ReservationState.SCHEDULED, ReservationState.ACTIVE)
+LIVES = (ReservationState.SCHEDULED, ReservationState.ACTIVE)
 # No group of hourly nodes is larger, whatever a pool without a number of nodes in its limits would allow.
 _MOST_BY_THE_HOUR = 1000
 
@@ -66,7 +66,7 @@ def reservations_of(spec: Spec, pool: ComputePool, known: Iterable[Reservation])
     return [
         one
         for one in known
-        if one.state in _LIVES
+        if one.state in LIVES
         and one.instance_type in kinds
         and any(is_usable(one, pool, source, owner) for source in pool.spec.sources)
     ]

@@ -28,7 +28,7 @@ from tidemill.provision.changes import (
     changes,
 )
 from tidemill.provision.grouped import Grouped
-from tidemill.provision.groups import Wanting, room_left, wanted
+from tidemill.provision.groups import LIVES, Wanting, room_left, wanted
 from tidemill.provision.sight import Sight
 from tidemill.provision.sizes import open_intents
 from tidemill.provision.wanted import GROUPED, MakingsOf, Place, Wanted
@@ -71,14 +71,14 @@ class Keeper:
 
     def planned(self, world: World) -> Changes:
         """What it would do, for `tidemill plan`: nothing is changed."""
-        return changes(self._wanting(world).groups, self._there(), world.now)
+        return changes(self._wanting(world).groups, self._there(), world.now, live_reservations(world))
 
     # --- one look -----------------------------------------------------------------------------------
 
     def _keep(self, world: World) -> None:
         wanting = self._wanting(world)
         hourly = self._by_the_hour()
-        found = changes(wanting.groups, self._there(), world.now)
+        found = changes(wanting.groups, self._there(), world.now, live_reservations(world))
         for change in found.now:
             self._try(change.about, lambda change=change: self._carry_out(change))  # type: ignore[misc]
         for own in (*wanting.groups, *hourly):
@@ -162,9 +162,15 @@ class Keeper:
                 continue
             if own.over_at is not None and (late := managed.stayed_behind(group, own.over_at)) is not None:
                 told.append(Warning(own.name, managed.warning(group, late, own.over_at)))
+            if own.managed and (issues := there.node_groups[own.name].trouble):
+                told.append(Warning(own.name, f"EKS says: {issues}"))
             if group.trouble and group.desired > sum(one.stays for one in group.members):
                 told.append(Warning(own.name, f"it could not launch: {group.trouble}"))
         return told
+
+
+def live_reservations(world: World) -> frozenset[str]:
+    return frozenset(one.id for one in world.reservations if one.state in LIVES)
 
 
 def uses_groups(spec: Spec) -> bool:
