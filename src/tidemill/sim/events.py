@@ -20,9 +20,12 @@ Listener = Callable[[str, str, Mapping[str, Any]], None]  # detail type, source,
 
 EC2 = "aws.ec2"
 AUTOSCALING = "aws.autoscaling"
+HEALTH = "aws.health"
 DELIVERED = "Capacity Block Reservation Delivered"
 EXPIRES = "Capacity Block Reservation Expiration Warning"
 INTERRUPTED = "EC2 Capacity Reservation Instance Interruption Warning"
+SPOT_INTERRUPTED = "EC2 Spot Instance Interruption Warning"
+HEALTH_EVENT = "AWS Health Event"
 STATE_CHANGED = "EC2 Instance State-change Notification"
 # Ten minutes before EC2 starts to terminate: T-40, of UltraServers T-70 (one page of AWS's has 40 for them too).
 WARNING_LEAD = timedelta(minutes=10)
@@ -45,6 +48,7 @@ class BlockEvents:
         book.on_active.append(self._delivered)
         book.on_end_set.append(self._follow_end)
         fleet.on_instance.append(self._state_changed)
+        fleet.on_ending.append(self._ends)
 
     def _delivered(self, block: Reservation) -> None:
         if block.kind is SourceKind.BLOCK:
@@ -69,6 +73,20 @@ class BlockEvents:
                 "instance-lifecycle": "capacity-block",
             }
             self._events.post(INTERRUPTED, EC2, detail)
+
+    def _ends(self, instance: Instance) -> None:
+        """A spot interruption two minutes before, or hardware that is retired, days before."""
+        if instance.source.kind is SourceKind.SPOT:
+            detail: dict[str, Any] = {"instance-id": instance.id, "instance-action": "terminate"}
+            self._events.post(SPOT_INTERRUPTED, EC2, detail)
+        else:
+            detail = {
+                "service": "EC2",
+                "eventTypeCode": "AWS_EC2_INSTANCE_RETIREMENT_SCHEDULED",
+                "eventTypeCategory": "scheduledChange",
+                "affectedEntities": [{"entityValue": instance.id}],
+            }
+            self._events.post(HEALTH_EVENT, HEALTH, detail)
 
     def _state_changed(self, instance: Instance) -> None:
         if instance.state is not InstanceState.PENDING:

@@ -82,6 +82,7 @@ class Fleet:
             for kind in (SourceKind.ODCR, SourceKind.SPOT, SourceKind.ON_DEMAND)
         }
         self.on_instance: list[Callable[[Instance], None]] = []
+        self.on_ending: list[Callable[[Instance], None]] = []  # AWS has said when and why it will take it
         self.on_slot_clean: list[Callable[[Instance], None]] = []
 
     # --- reading ------------------------------------------------------------------------------------
@@ -128,6 +129,8 @@ class Fleet:
         """AWS says beforehand that it will take the instance, and then does."""
         life = self._live[instance_id]
         self._change(life, replace(life.now, ends_at=at, ends_why=why))
+        for listener in self.on_ending:
+            listener(life.now)
         self._journal.add("instance-ending", instance_id, f"{why}: ends {format_instant(at)}")
         self._wakes(f"instance-ending {instance_id}")
         self._timeline.at(at, lambda: self.shut_down(instance_id, by="ec2", why=why))

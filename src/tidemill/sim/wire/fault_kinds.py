@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from tidemill.errors import SpecError
 from tidemill.sim.trouble import Call
+from tidemill.sim.wakes import Wakes
 from tidemill.sim.wire.faults import Kind, WireFault
 from tidemill.sim.wire.state import Wire
 from tidemill.spec.problem import suggestion
@@ -93,15 +94,15 @@ def _retired(wire: Wire, given: Given) -> str | None:
 
 
 def _events_lost(wire: Wire, given: Given) -> None:
-    wire.body.lose_events(_times(given))
+    _road(wire).lose(_times(given))
 
 
 def _events_doubled(wire: Wire, given: Given) -> None:
-    wire.body.double_events(_times(given))
+    _road(wire).double(_times(given))
 
 
 def _events_late(wire: Wire, given: Given) -> None:
-    wire.body.delay_events(_times(given), _length(given) if "for" in given else timedelta(minutes=10))
+    _road(wire).delay(_times(given), _length(given) if "for" in given else timedelta(minutes=10))
 
 
 _FAULTS: dict[str, tuple[str, Callable[[Wire, Given], Any]]] = {
@@ -129,6 +130,12 @@ _FAULTS: dict[str, tuple[str, Callable[[Wire, Given], Any]]] = {
 
 
 _AT_ONCE = ("instance-dies", "spot-interrupted", "retired")  # the instance they struck; none: there was none
+
+
+def _road(wire: Wire) -> Wakes:
+    """What carries events to queues; what wakes an engine in process is another matter."""
+    assert wire.bus is not None
+    return wire.bus.road
 
 
 def _times(given: Given) -> int:

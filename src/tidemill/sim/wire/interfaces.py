@@ -41,6 +41,9 @@ _NEEDED: dict[str, tuple[str, ...]] = {
         "create_backend_app",
     ),
     "moto.ec2.models.subnets": ("random_subnet_id",),
+    "moto.events.models": ("EventsBackend.describe_event_bus", "EventPattern.matches_event"),
+    "moto.sqs.models": ("SQSBackend.send_message",),
+    "moto.sns.models": ("Topic.publish",),
     "moto.ec2.models": (
         "EC2Backend.authorize_security_group_egress",
         "EC2Backend.create_vpc",

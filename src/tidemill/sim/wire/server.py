@@ -40,6 +40,7 @@ class WireServer:
         self._region = region or body.zones[0][:-1]
         self._address = host, port
         self._subnets = subnets or {}
+        self._timeline = timeline
         self.clock = WireClock(timeline, speed=speed)
         self._server: Any = None
         self._front: Any = None
@@ -93,6 +94,8 @@ class WireServer:
         if self._thread is not None:
             self._thread.join()
         self._server = self._thread = None
+        if self.wire.bus is not None:
+            self.wire.bus.close()
         cloudformation.put_back()
         _one_at_a_time.release()
 
@@ -118,9 +121,11 @@ class WireServer:
         from werkzeug.serving import make_server
 
         from tidemill.sim.wire import faces
+        from tidemill.sim.wire.bus import Bus
         from tidemill.sim.wire.front import Front
 
         self._wire = faces.wire(self._body, self.clock, self._region, self._subnets)
+        self._wire.bus = Bus(self._wire, self._timeline)
         self._front = Front(self._wire, faces.moto_app())
         host, port = self._address
         try:

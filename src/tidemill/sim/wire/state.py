@@ -12,6 +12,7 @@ from typing import Any
 
 from tidemill.sim.cloud import SimCloud
 from tidemill.sim.instances import InstanceLife
+from tidemill.sim.wire.bus import Bus
 from tidemill.sim.wire.clock import WireClock
 from tidemill.sim.wire.faults import WireFaults
 from tidemill.sim.wire.network import Network, Subnet
@@ -43,6 +44,7 @@ class Wire:
     launches: dict[str, LaunchRecord] = field(default_factory=dict)  # by token
     pages: Pages = field(default_factory=Pages)
     faults: WireFaults = field(default_factory=WireFaults)
+    bus: Bus | None = None  # where the account's events go; None: nobody has opened the server yet
     shown_offers: set[str] = field(default_factory=set)
     _addresses: dict[str, str] = field(default_factory=dict)
     _made: int = 0

@@ -1,0 +1,103 @@
+"""EventBridge and a hook's own target: what the account says, brought to the queues that asked for it.
+
+moto keeps rules, patterns, targets and queues; the body says what happens. An event travels in a whole envelope, as AWS
+writes it; a hook's own target gets the bare detail, and first a test. On the way events can be lost, doubled and late.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tidemill.sim.hooks import TERMINATE_ACTION
+from tidemill.sim.ids import seeded_id
+from tidemill.sim.scaling import AutoScalingGroup, LifecycleHook
+from tidemill.sim.timeline import Timeline
+from tidemill.sim.wakes import Wakes
+from tidemill.spec.units import format_instant
+
+if TYPE_CHECKING:
+    from tidemill.sim.wire.state import Wire
+
+
+class Bus:
+    """Listens to the body from the moment it is made; a body that got another server has another bus beside it."""
+
+    def __init__(self, wire: Wire, timeline: Timeline) -> None:
+        self._wire = wire
+        self._sent = 0
+        self.road = Wakes(timeline, self._deliver)
+        wire.body.events.listeners.append(self._take)
+        wire.body.groups.hooks.tested.append(self._test)
+
+    def close(self) -> None:
+        self._wire.body.events.listeners.remove(self._take)
+        self._wire.body.groups.hooks.tested.remove(self._test)
+
+    def _take(self, detail_type: str, source: str, detail: Mapping[str, Any]) -> None:
+        self._sent += 1
+        envelope = {
+            "version": "0",
+            "id": seeded_id("ev", self._wire.body.seed, detail_type, str(self._sent)),
+            "detail-type": detail_type,
+            "source": source,
+            "account": self._wire.account,
+            "time": format_instant(self._wire.clock.now()),
+            "region": self._wire.region,
+            "resources": [],
+            "detail": dict(detail),
+        }
+        self.road(json.dumps({"envelope": envelope}))
+        if detail_type == TERMINATE_ACTION:
+            group = self._wire.body.groups.get(str(detail["AutoScalingGroupName"]))
+            target = group.hooks[str(detail["LifecycleHookName"])].target
+            if target:
+                self.road(json.dumps({"target": target, "body": self._bare(detail)}))
+
+    def _bare(self, detail: Mapping[str, Any]) -> dict[str, Any]:
+        """What Auto Scaling sends straight to a queue: the detail, and beside it what an envelope would say."""
+        at = format_instant(self._wire.clock.now())
+        return {"Service": "AWS Auto Scaling", "Time": at, "AccountId": self._wire.account, **detail}
+
+    def _test(self, group: AutoScalingGroup, hook: LifecycleHook) -> None:
+        body = {
+            "Event": "autoscaling:TEST_NOTIFICATION", "AutoScalingGroupName": group.name,
+            "AccountId": self._wire.account, "Time": format_instant(self._wire.clock.now()),
+        }  # fmt: skip
+        self._send(hook.target, json.dumps(body))
+
+    # --- the other end of the road ------------------------------------------------------------------
+
+    def _deliver(self, parcel: str) -> None:
+        carried = json.loads(parcel)
+        if "target" in carried:
+            self._send(carried["target"], json.dumps(carried["body"]))
+            return
+        envelope = carried["envelope"]
+        for rule in self._rules():
+            if rule.state == "ENABLED" and rule.event_pattern.matches_event(envelope):
+                for target in rule.targets:
+                    self._send(target["Arn"], json.dumps(envelope))
+
+    def _rules(self) -> list[Any]:
+        buses = self._wire.moto("events").event_buses
+        return list(buses["default"].rules.values()) if "default" in buses else []
+
+    def _send(self, target_arn: str, body: str) -> None:
+        """To a queue or a topic. One that is not there gets nothing, as with AWS."""
+        service, name = target_arn.split(":")[2], target_arn.rsplit(":", 1)[-1]
+        sends: dict[str, Callable[[], Any]] = {
+            "sqs": lambda: self._wire.moto("sqs").send_message(queue_name=name, message_body=body),
+            "sns": lambda: self._wire.moto("sns").topics[target_arn].publish(body),
+        }
+        send = sends.get(service)
+        if send is not None and self._is_there(service, name, target_arn):
+            send()
+
+    def _is_there(self, service: str, name: str, arn: str) -> bool:
+        return (
+            name in self._wire.moto("sqs").queues
+            if service == "sqs"
+            else arn in self._wire.moto("sns").topics
+        )

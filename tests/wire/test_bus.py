@@ -1,0 +1,121 @@
+"""Events on the wire: from what happens in the account to the queue, as AWS writes them, and what gets lost."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.wire.groups import group, make_group
+from tests.wire.stand import Stand
+from tidemill.aws.events import Kind, read_event
+
+pytestmark = pytest.mark.requirement("SM-7")
+
+
+class Listening:
+    """A queue that a rule sends everything of EC2's and Auto Scaling's to."""
+
+    def __init__(self, stand: Stand, **rule: Any) -> None:
+        self.sqs, events = stand.client("sqs"), stand.client("events")
+        self.url = self.sqs.create_queue(QueueName="mill")["QueueUrl"]
+        told = self.sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=["QueueArn"])
+        self.arn = told["Attributes"]["QueueArn"]
+        pattern = json.dumps({"source": ["aws.ec2", "aws.autoscaling", "aws.health"]})
+        events.put_rule(Name="mill", EventPattern=pattern, **rule)
+        events.put_targets(Rule="mill", Targets=[{"Id": "queue", "Arn": self.arn}])
+
+    def messages(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        while more := self.sqs.receive_message(QueueUrl=self.url, MaxNumberOfMessages=10).get("Messages"):
+            found += [json.loads(one["Body"]) for one in more]
+        return found
+
+    def types(self) -> list[str]:
+        return [one["detail-type"] for one in self.messages()]
+
+
+def test_a_delivery_comes_in_a_whole_envelope(stand: Stand):
+    listening = Listening(stand)
+    block = stand.block(start=timedelta(hours=1)).id
+    stand.server.advance(by=timedelta(hours=2))
+    (message,) = [one for one in listening.messages() if "Delivered" in one["detail-type"]]
+    assert set(message) == {
+        "version", "id", "detail-type", "source", "account", "time", "region", "resources", "detail",
+    }  # fmt: skip
+    assert (message["account"], message["source"]) == (stand.server.wire.account, "aws.ec2")
+    assert message["detail"]["capacity-reservation-id"] == block
+    assert read_event(json.dumps(message)).kind is Kind.DELIVERED
+
+
+def test_the_end_of_a_block_is_told_ten_minutes_before_ec2_acts(stand: Stand):
+    listening = Listening(stand)
+    block = stand.block(count=2).id
+    instances = stand.ids(block=block, MaxCount=2)
+    listening.messages()
+    end = stand.body.reservation(block).end
+    stand.server.advance(to=end - timedelta(minutes=41))
+    assert not [one for one in listening.types() if "Warning" in one]
+    stand.server.advance(to=end - timedelta(minutes=40))
+    told = listening.messages()
+    assert [one["detail-type"] for one in told].count("Capacity Block Reservation Expiration Warning") == 1
+    warned = {one["detail"]["instance-id"] for one in told if "Interruption" in one["detail-type"]}
+    assert warned == set(instances)
+
+
+def test_a_rule_that_is_disabled_gets_nothing(stand: Stand):
+    listening = Listening(stand, State="DISABLED")
+    stand.run(stand.block().id)
+    stand.server.advance(by=timedelta(minutes=5))
+    assert listening.messages() == []
+
+
+@pytest.mark.parametrize(("fault", "times"), [("events-lost", 0), ("events-doubled", 2)])
+def test_events_can_get_lost_and_doubled_on_the_way(stand: Stand, fault: str, times: int):
+    listening = Listening(stand)
+    stand.block(start=timedelta(hours=1))
+    stand.admin("faults", {"fault": fault})
+    stand.server.advance(by=timedelta(hours=2))
+    assert listening.types().count("Capacity Block Reservation Delivered") == times
+
+
+def test_events_can_be_late(stand: Stand):
+    listening = Listening(stand)
+    stand.block(start=timedelta(hours=1))
+    stand.admin("faults", {"fault": "events-late", "for": "30m"})
+    stand.server.advance(by=timedelta(minutes=70))
+    assert listening.types() == []
+    stand.server.advance(by=timedelta(minutes=30))
+    assert listening.types() == ["Capacity Block Reservation Delivered"]
+
+
+def test_hardware_that_is_retired_is_a_health_event_and_spot_that_goes_has_its_own(stand: Stand):
+    listening = Listening(stand)
+    (kept,) = stand.ids(block=stand.block().id)
+    (spot,) = stand.ids(InstanceMarketOptions={"MarketType": "spot"})
+    stand.wait("5m")
+    listening.messages()
+    stand.admin("faults", {"fault": "retired", "target": kept, "for": "3h"})
+    stand.admin("faults", {"fault": "spot-interrupted", "target": spot})
+    read = [read_event(json.dumps(one)) for one in listening.messages()]
+    assert [(one.kind, one.about) for one in read] == [(Kind.HEALTH, (kept,)), (Kind.SPOT, (spot,))]
+
+
+def test_a_hooks_own_target_gets_a_test_first_and_then_the_bare_detail(stand: Stand):
+    listening = Listening(stand, State="DISABLED")
+    asg = stand.client("autoscaling")
+    make_group(stand, stand.block(), DesiredCapacity=1)
+    asg.put_lifecycle_hook(
+        AutoScalingGroupName="g", LifecycleHookName="drain", HeartbeatTimeout=600,
+        LifecycleTransition="autoscaling:EC2_INSTANCE_TERMINATING", NotificationTargetARN=listening.arn,
+        RoleARN="arn:aws:iam::123456789012:role/hooks",
+    )  # fmt: skip
+    assert [read_event(json.dumps(one)).kind for one in listening.messages()] == [Kind.TEST]
+    stand.wait("2m")
+    asg.set_desired_capacity(AutoScalingGroupName="g", DesiredCapacity=0)
+    stand.wait("5m")
+    (told,) = listening.messages()
+    assert "detail-type" not in told
+    assert read_event(json.dumps(told)).about == (group(stand)["Instances"][0]["InstanceId"],)
