@@ -123,6 +123,7 @@ class Instance:
     provisioner: str = ""
     ends_at: datetime | None = None  # announced by AWS: spot interruption, retirement
     ends_why: str = ""
+    leaves: bool = False  # somebody waits until it is empty: its drain begins at once, and may take until `ends_at`
 
 
 @dataclass(frozen=True, slots=True)

@@ -235,15 +235,28 @@ def test_who_is_scaled_in_by_hand_waits_in_the_hook_until_its_pods_are_gone():
     by_hand(rehearsal, "1h", 1)
     rehearsal.run_until(after("1h1m"))
     (waiting,) = [one for one in group(rehearsal).members.values() if one.state == "Terminating:Wait"]
-    rehearsal.run_until(after("1h40m"))
+    (node,) = [one for one in rehearsal.cluster.view().nodes if one.instance_id == waiting.instance_id]
+    assert node.draining_since is not None  # at once: nobody new is sent there
+    rehearsal.run_until(after("1h31m"))
     life = rehearsal.cloud.lives[waiting.instance_id]
-    assert life.now.state is InstanceState.TERMINATED
+    assert life.shutting_down_at is not None
+    assert life.shutting_down_at < after("1h30m")  # not because its time was out
     assert life.ended_by == "group"  # by the hand, but only once the engine had let it go:
     assert next(one.instance_id for _, one in done(rehearsal, Terminate)) == waiting.instance_id
     evicted = [row for row in rehearsal.cluster.evictions if waiting.instance_id in row.node]
     assert evicted
     assert not any(row.forced for row in evicted)
     rehearsal.run()
+
+
+@pytest.mark.requirement("SM-7")
+def test_an_empty_node_that_is_scaled_in_by_hand_goes_within_seconds():
+    rehearsal = scene(pool(provisioner="asg"), reservations=[block(duration="28h")], duration="2h").rehearse()
+    by_hand(rehearsal, "1h", 1)
+    rehearsal.run_until(after("1h1m"))
+    (gone,) = [life for life in rehearsal.cloud.lives.values() if life.shutting_down_at is not None]
+    assert gone.shutting_down_at is not None
+    assert gone.shutting_down_at < after("1h20s")
 
 
 @pytest.mark.requirement("SM-5")

@@ -185,6 +185,8 @@ class Draft:
             instance = life.node.instance
             if instance is not None and instance.ends_at is not None:
                 self._end_alone(life, instance.ends_at)
+                if instance.leaves:
+                    life.drain_from = instance.launched_at  # long ago: at once, and the same at every look
 
     def _end_alone(self, life: Life, at: datetime) -> None:
         """AWS has announced that it takes this one: an interruption, a retirement."""

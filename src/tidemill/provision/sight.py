@@ -7,7 +7,7 @@ EKS will end before its block does, gets its end here, so that the engine's ordi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from tidemill.decide.nodes import deadline_of
@@ -23,6 +23,13 @@ from tidemill.world import Instance, LaunchIntent, Reservation
 _NODE_GROUPS_KNOWN_FOR = timedelta(minutes=10)
 # Less than the hook gives: the engine's last call must come before Auto Scaling's.
 HOOK_MARGIN = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    at: datetime
+    why: str
+    leaves: bool = False
 
 
 class Sight:
@@ -92,21 +99,22 @@ class Sight:
         self.instances = shown
         return shown
 
-    def _show(self, one: Instance, ends: dict[str, tuple[datetime, str]]) -> Instance:
+    def _show(self, one: Instance, ends: dict[str, _End]) -> Instance:
         if not is_grouped(one.provisioner):
             return one
-        intent_id = self.attributed.get(one.id, one.intent_id)
-        at, why = ends.get(one.id, (None, ""))
-        if at is None or (one.ends_at is not None and one.ends_at <= at):
-            at, why = one.ends_at, one.ends_why
-        if (intent_id, at, why) == (one.intent_id, one.ends_at, one.ends_why):
+        fresh = replace(one, intent_id=self.attributed.get(one.id, one.intent_id))
+        end = ends.get(one.id)
+        if end is not None and (one.ends_at is None or end.at < one.ends_at):
+            fresh = replace(fresh, ends_at=end.at, ends_why=end.why)
+        if end is not None and end.leaves:
+            fresh = replace(fresh, leaves=True)
+        if fresh == one:
             return one
         known = self._dressed.get(one.id)
-        fresh = replace(one, intent_id=intent_id, ends_at=at, ends_why=why)
         return known[1] if known is not None and known[0] is one and known[1] == fresh else fresh
 
-    def _ends(self) -> dict[str, tuple[datetime, str]]:
-        ends: dict[str, tuple[datetime, str]] = {}
+    def _ends(self) -> dict[str, _End]:
+        ends: dict[str, _End] = {}
         waiting: dict[str, datetime] = {}
         for group in self.groups:
             late = managed.stayed_behind(group, self._deadline(group))
@@ -117,9 +125,10 @@ class Sight:
                     )
                     waiting[one.instance_id] = since
                     until = since + timedelta(seconds=group.shape.hook.heartbeat_s) - HOOK_MARGIN
-                    ends[one.instance_id] = until, f"{group.shape.name} was made smaller"
+                    why = f"{group.shape.name} was made smaller"
+                    ends[one.instance_id] = _End(until, why, leaves=True)
                 elif late is not None and one.stays:
-                    ends[one.instance_id] = late.at, "EKS scales its node group down"
+                    ends[one.instance_id] = _End(late.at, "EKS scales its node group down")
         self._first_seen_waiting = waiting
         return ends
 
