@@ -82,3 +82,14 @@ def test_threads_share_one_bucket():
     for one in threads:
         one.join()
     assert len(waits) == 60 - rate_of("DescribeInstances").burst
+
+
+def test_an_engine_that_has_no_patience_is_turned_away_at_once_and_others_are_not():
+    wall = Wall()
+    made = Buckets(now_s=lambda: wall.now_s, sleep=wall.sleep, patience_s=0)
+    for _ in range(rate_of("DescribeCapacityBlockOfferings").burst):
+        made.take("DescribeCapacityBlockOfferings")
+    with pytest.raises(Throttled):
+        made.take("DescribeCapacityBlockOfferings")
+    made.take("TerminateInstances")
+    assert not wall.slept_s

@@ -34,7 +34,8 @@ RATES: Mapping[str, Rate] = {
     "DescribeCapacityBlockExtensionOfferings": Rate(10, 0.25),
 }
 _READS = ("Describe", "Get", "List")
-# A caller that would wait longer is told so instead: a tick must not stand still.
+# A caller that would wait longer is told so instead. A person waits this long; an engine should not: its ticks stand
+# still meanwhile, and what it asks for in vain it asks for again.
 LONGEST_WAIT_S = 30.0
 
 
@@ -46,9 +47,13 @@ class Buckets:
     """Thread-safe. Counts what went through, so that a test can say how many calls a tick makes."""
 
     def __init__(
-        self, now_s: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
+        self,
+        now_s: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        *,
+        patience_s: float = LONGEST_WAIT_S,
     ) -> None:
-        self._now_s, self._sleep = now_s, sleep
+        self._now_s, self._sleep, self._patience_s = now_s, sleep, patience_s
         self._lock = threading.Lock()
         self._left: dict[
             str, tuple[float, float]
@@ -68,7 +73,7 @@ class Buckets:
         left, since_s = self._left.get(action, (float(rate.burst), now_s))
         left = min(float(rate.burst), left + (now_s - since_s) * rate.per_s) - 1
         wait_s = max(0.0, -left / rate.per_s)
-        if wait_s > LONGEST_WAIT_S:
+        if wait_s > self._patience_s:
             raise Throttled(f"{action}: too many calls of our own; the next may be made in {wait_s:.0f} s")
         self._left[action] = left, now_s
         return wait_s

@@ -1,0 +1,63 @@
+"""Clients: when they are made, how often they try, as whom they call."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from tests.aws.wired import REGION, Wired
+from tidemill.aws.session import ATTEMPTS, CONNECT_TIMEOUT_S, READ_TIMEOUT_S, Aws
+from tidemill.errors import NotAllowed
+
+
+def test_a_client_states_its_time_outs_and_tries_and_says_who_it_is(wired: Wired):
+    wired.aws.read("sts", "GetCallerIdentity")
+    config = wired.aws._client("sts").meta.config
+    assert (config.connect_timeout, config.read_timeout) == (CONNECT_TIMEOUT_S, READ_TIMEOUT_S)
+    assert config.retries == {"mode": "standard", "total_max_attempts": ATTEMPTS}
+    assert "tidemill/" in config.user_agent_extra
+    assert wired.aws._trying_once("ec2").meta.config.retries["total_max_attempts"] == 1
+
+
+def test_nobody_can_talk_a_purchase_into_more_tries(wired: Wired, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "9")
+    monkeypatch.setenv("AWS_RETRY_MODE", "adaptive")
+    config = Aws(REGION)._trying_once("ec2").meta.config
+    assert config.retries == {"mode": "standard", "total_max_attempts": 1}
+
+
+def test_a_client_is_made_once_and_shared_by_threads(wired: Wired):
+    found: list[object] = []
+    threads = [threading.Thread(target=lambda: found.append(wired.aws._client("ec2"))) for _ in range(8)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert len({id(one) for one in found}) == 1
+    assert wired.aws._trying_once("ec2") is not found[0]
+
+
+def test_boto3_is_imported_when_the_first_call_is_made_and_not_before():
+    code = (
+        "import sys, tidemill.aws.account, tidemill.aws.machines, tidemill.aws.images, tidemill.cli.desk; "
+        "sys.exit(any(name.split('.')[0] in ('boto3', 'botocore') for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_role_can_be_assumed_on_top(wired: Wired):
+    role = "arn:aws:iam::123456789012:role/mill-engine"
+    assumed = Aws(REGION, role_arn=role)
+    assert assumed.read("sts", "GetCallerIdentity")["Arn"]
+    signed_with = assumed._session.get_credentials()
+    assert signed_with.method == "assume-role"
+    assert signed_with.access_key != "simulated"
+
+
+def test_a_role_that_cannot_be_assumed_is_not_allowed(wired: Wired):
+    wired.fault("error", action="AssumeRole", code="AccessDenied", status=403, times=9, message="no")
+    with pytest.raises(NotAllowed, match="does not allow"):
+        Aws(REGION, role_arn="arn:aws:iam::123456789012:role/mill-engine").read("ec2", "DescribeInstances")
