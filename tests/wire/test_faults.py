@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from botocore.exceptions import ClientError, ConnectionClosedError
 
 from tests.wire.stand import OURS, Stand, specs
 from tests.wire.test_blocks import code
+from tidemill.sim.wire import fault_kinds
 
 
 def arm(stand: Stand, fault: str, **given: Any) -> None:
@@ -80,6 +82,16 @@ def test_a_lost_answer_leaves_the_purchase_made(stand: Stand):
     stand.wait("2m")
     (bought,) = stand.reservations(Filters=[{"Name": "tag:deployment", "Values": ["mill"]}])
     assert bought["State"] == "payment-pending"
+
+
+@pytest.mark.requirement("CB-4")
+def test_an_error_may_come_after_the_purchase_was_made(stand: Stand):
+    offer = stand.offers()[0]["CapacityBlockOfferingId"]
+    arm(stand, "error-after", action="PurchaseCapacityBlock")
+    with pytest.raises(ClientError) as raised:
+        purchase(stand, offer)
+    assert code(raised) == ("InternalError", 500)
+    assert len(stand.body.purchases) == 1
 
 
 @pytest.mark.requirement("CB-4")
@@ -165,3 +177,8 @@ def test_events_are_lost_doubled_and_late_as_the_body_has_it(stand: Stand):
 )
 def test_a_fault_that_cannot_be_is_refused_with_what_to_write(stand: Stand, given: Any, said: str):
     assert said in stand.admin("faults", given)["error"]
+
+
+def test_the_guide_tells_of_every_fault():
+    told = (Path(__file__).parents[2] / "docs" / "guides" / "aws-by-hand.md").read_text()
+    assert [name for name in fault_kinds.NAMES if f"`{name}`" not in told] == []

@@ -127,8 +127,7 @@ _FAULTS: dict[str, tuple[str, Callable[[Wire, Given], Any]]] = {
     "events-doubled": ("times", _events_doubled),
     "events-late": ("times for", _events_late),
 }
-
-
+NAMES = tuple(_FAULTS)
 _AT_ONCE = ("instance-dies", "spot-interrupted", "retired")  # the instance they struck; none: there was none
 
 
