@@ -58,24 +58,22 @@ def launch_template(
         raise SpecError(
             f"pool {pool.name}: the platform has no subnets in {zone}, so nothing can be launched there"
         )
-    base = dict(base or {})
-    bootstrap = _bootstrap(spec, pool, source, ends_at, base, joins=not managed or bool(image_id))
+    ground = dict(base or {})
+    bootstrap = _bootstrap(spec, pool, source, ends_at, ground, joins=not managed or bool(image_id))
     data = {
         "InstanceType": instance_type,
         **({"ImageId": image_id} if image_id else {}),
         **_market(source, managed=managed),
-        **({} if managed else _role(spec, node_class)),
-        **_network(spec, node_class, kind, base),
+        **_network(spec, node_class, kind, ground),
         "UserData": _encoded(bootstrap, pool),
         **_devices(node_class),
         # Pods that ask for the node's metadata are a hop further away than the node itself.
         "MetadataOptions": {"HttpTokens": "required", "HttpPutResponseHopLimit": 2},
-        # A node that powers itself off at its end is gone, and does not linger stopped on a reservation's slot.
-        **({} if managed else {"InstanceInitiatedShutdownBehavior": "terminate"}),
         "TagSpecifications": _tags(spec, pool),
+        **({} if managed else _self_managed(spec, node_class)),
     }
     reference = node_class.spec.launch_template
-    together = laid_on(base, data, reference.id if reference else "given")
+    together = laid_on(ground, data, reference.id if reference else "given")
     if managed:
         _fit_for_a_node_group(together)
     return Template(template_name(spec, pool, instance_type, source), together, owned(spec, pool))
@@ -167,14 +165,17 @@ def _market(source: Source, *, managed: bool) -> dict[str, Any]:
             return {"CapacityReservationSpecification": {"CapacityReservationPreference": "none"}}
 
 
-def _role(spec: Spec, node_class: NodeClass) -> dict[str, Any]:
-    """A role is named; the instance profile is the one of the same name, unless a profile's ARN is given instead."""
+def _self_managed(spec: Spec, node_class: NodeClass) -> dict[str, Any]:
+    """A role is named; the instance profile is the one of the same name, unless a profile's ARN is given instead.
+
+    A node that powers itself off at its end is gone, and does not linger stopped on a reservation's slot.
+    """
+    ends = {"InstanceInitiatedShutdownBehavior": "terminate"}
     role = node_class.spec.role or spec.platform.spec.node_role
     if not role:
-        return {}
-    if ":instance-profile/" in role:
-        return {"IamInstanceProfile": {"Arn": role}}
-    return {"IamInstanceProfile": {"Name": role.rpartition("/")[2]}}
+        return ends
+    own = {"Arn": role} if ":instance-profile/" in role else {"Name": role.rpartition("/")[2]}
+    return {"IamInstanceProfile": own, **ends}
 
 
 def _network(spec: Spec, node_class: NodeClass, kind: InstanceType, base: dict[str, Any]) -> dict[str, Any]:

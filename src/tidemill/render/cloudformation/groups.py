@@ -52,6 +52,7 @@ def resources(spec: Spec, pool: ComputePool, asked: Asked) -> dict[str, Any]:
             },
         },
         **_queue(spec, pool),
+        "Events": _rule(pool),
         "AccessEntry": _access_entry(spec, pool),
     }
 
@@ -120,16 +121,19 @@ def _queue(spec: Spec, pool: ComputePool) -> dict[str, Any]:
                 },
             },
         },
-        "Events": {
-            "Type": "AWS::Events::Rule",
-            "Properties": {
-                "Description": f"What ends nodes of pool {pool.name}",
-                "EventPattern": {
-                    "source": list(_EVENTS),
-                    "detail-type": [name for listed in _EVENTS.values() for name in listed],
-                },
-                "Targets": [{"Id": "queue", "Arn": arn}],
+    }
+
+
+def _rule(pool: ComputePool) -> dict[str, Any]:
+    return {
+        "Type": "AWS::Events::Rule",
+        "Properties": {
+            "Description": f"What ends nodes of pool {pool.name}",
+            "EventPattern": {
+                "source": list(_EVENTS),
+                "detail-type": [name for listed in _EVENTS.values() for name in listed],
             },
+            "Targets": [{"Id": "queue", "Arn": {"Fn::GetAtt": ["Queue", "Arn"]}}],
         },
     }
 
