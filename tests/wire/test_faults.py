@@ -147,23 +147,6 @@ def test_a_payment_that_fails_and_a_delivery_that_is_short(stand: Stand):
     assert to_come["aws:ec2capacityreservation:incrementalRequestedQuantity"] == "2"
 
 
-def test_events_are_lost_doubled_and_late_as_the_body_has_it(stand: Stand):
-    arm(stand, "events-lost", times=1)
-    before = len(stand.account.wakes)
-    stand.block(name="quiet")
-    first = len(stand.account.wakes) - before
-    arm(stand, "events-doubled")
-    before = len(stand.account.wakes)
-    stand.block(name="loud")
-    assert len(stand.account.wakes) - before == first + 2
-    arm(stand, "events-late", **{"for": "10m"})
-    before = len(stand.account.wakes)
-    stand.block(name="late")
-    assert len(stand.account.wakes) - before == first
-    stand.wait("10m")
-    assert len(stand.account.wakes) - before >= first + 1
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [
