@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from tidemill.aws.account import PAGE
@@ -20,7 +21,7 @@ from tidemill.aws.offers import extension
 from tidemill.aws.reservations import reservation, still_told, with_extensions
 from tidemill.aws.session import Aws
 from tidemill.catalog import Catalog
-from tidemill.errors import Gone, NotAllowed, PortError, Refused
+from tidemill.errors import Gone, NotAllowed, PortError, Refused, Retryable
 from tidemill.machines import Hook, Schedule
 from tidemill.ports import Clock
 from tidemill.report.survey import Aim, Machine, Missed, ScalingGroup, Survey, holds_a_slot
@@ -55,16 +56,19 @@ class _Round:
     def __init__(self, aws: Looking, clock: Clock, catalog: Catalog) -> None:
         self._aws, self._clock, self._catalog = aws, clock, catalog
         self._reader = Reader()
+        self._templates = 0
         self._missed: list[Missed] = []
-        self._unread: dict[str, list[str]] = {}  # why -> the groups whose template it keeps from us
+        self._denied: dict[str, NotAllowed] = {}  # what -> why: asked for once, and then no more
+        self._parts: dict[tuple[str, str], list[str]] = {}  # what is not known, and why -> of which groups
 
     def made(self, who: str) -> Survey:
         reservations = self._tried("Capacity Blocks and reservations", self._reservations)
         machines = self._tried("instances", lambda: self._machines(reservations or ())) or ()
         groups, others = self._tried("Auto Scaling groups", lambda: self._groups(machines)) or ((), 0)
         zones = self._tried("subnets of the groups", lambda: self._zones(groups)) or {}
-        for why, names in self._unread.items():
-            self._missed.append(Missed(f"launch templates of {', '.join(sorted(names))}", why))
+        for (what, why), names in self._parts.items():
+            told = f"{what} of {', '.join(sorted(dict.fromkeys(names)))}"
+            self._missed.append(Missed(told, why, what in self._denied))
         return Survey(
             self._clock.now(), self._aws.region, who, reservations, machines, groups, others, zones,
             tuple(self._missed),
@@ -75,6 +79,18 @@ class _Round:
             return read()
         except PortError as error:
             self._missed.append(Missed(what, str(error), isinstance(error, NotAllowed)))
+            return None
+
+    def _of_each(self, what: str, group: str, read: Callable[[], T]) -> T | None:
+        """What takes a call for each group. A missing permission is asked for once, and told in one line."""
+        try:
+            if what in self._denied:
+                raise self._denied[what]
+            return read()
+        except PortError as error:
+            if isinstance(error, NotAllowed):
+                self._denied.setdefault(what, error)
+            self._parts.setdefault((what, str(error)), []).append(group)
             return None
 
     # --- reservations and what runs on them -----------------------------------------------------------
@@ -141,11 +157,11 @@ class _Round:
             schedules=None
             if schedules is None
             else tuple(sorted(schedules.get(name, ()), key=lambda one: one.at)),
-            hooks=self._tried(f"lifecycle hooks of {name}", lambda: self._hooks(name)),
+            hooks=self._of_each("lifecycle hooks", name, lambda: self._hooks(name)),
             tags=own,
         )
-        trouble = self._tried(f"node group {made.node_group}", lambda: self._trouble(made)) or ""
-        return replace(made, trouble=trouble)
+        trouble = self._of_each("health of node groups", made.node_group, lambda: self._trouble(made))
+        return replace(made, trouble=trouble or "")
 
     def _schedules(self) -> dict[str, list[Schedule]]:
         records = self._scaling(
@@ -180,25 +196,21 @@ class _Round:
     # --- templates ------------------------------------------------------------------------------------
 
     def _aims(self, records: list[Mapping[str, Any]]) -> dict[str, Aim]:
-        """What each group launches into. Of a template that cannot be read nothing is known, and it is said once."""
+        """What each group launches into. Of a template that cannot be read nothing is known."""
         known: dict[TemplateKey, Mapping[str, Any]] = {}
-        denied = ""
         for record in records:
             for key in templates_of(record):
-                if key in known:
-                    continue
-                try:
-                    if denied or len(known) >= _MOST_TEMPLATES:
-                        raise NotAllowed(denied or f"more than {_MOST_TEMPLATES} of them")
-                    known[key] = self._template(*key)
-                except PortError as error:
-                    denied = str(error) if isinstance(error, NotAllowed) else denied
-                    self._unread.setdefault(str(error), []).append(_name(record))
+                if key not in known:
+                    found = self._of_each("launch templates", _name(record), partial(self._template, *key))
+                    known |= {} if found is None else {key: found}
         return {
             _name(one): aim(one, [known[key] for key in templates_of(one) if key in known]) for one in records
         }
 
     def _template(self, id_: str, version: str) -> Mapping[str, Any]:
+        self._templates += 1
+        if self._templates > _MOST_TEMPLATES:
+            raise Retryable(f"the account has more than {_MOST_TEMPLATES}, and each is a call")
         answer = self._aws.read(
             "ec2", "DescribeLaunchTemplateVersions", LaunchTemplateId=id_, Versions=[version]
         )

@@ -9,13 +9,12 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from tidemill.catalog import Catalog, InstanceType, PriceList, load
 from tidemill.catalog.fitting import fitting
 from tidemill.catalog.sizing import GIB, whole_node_request
 from tidemill.cli.catalog_cache import catalog_of, regions
-from tidemill.cli.catalog_refresh import REGION, refresh
+from tidemill.cli.catalog_refresh import refresh
 from tidemill.cli.fits import fits_document, fits_table, in_words, parse_requests, suggestion, usd_h, why_none
 from tidemill.errors import SpecError
 from tidemill.world import Amounts, amount
@@ -28,7 +27,9 @@ WIDTH_WITHOUT_TERMINAL = 140  # wide enough for every column: a pipe must not cu
 
 
 @click.group(invoke_without_command=True)
-@REGION
+@click.option(
+    "--region", metavar="NAME", help="As refreshed for this region, where it is. Default: as shipped."
+)
 @click.option("--family", help="Only this family, for example p5 or g6e.")
 @click.option("--type", "type_name", metavar="NAME", help="Only this type, for example p5.48xlarge.")
 @click.option(
@@ -54,8 +55,7 @@ def catalog(
     What is shown ships with Tidemill, or was refreshed for the region, whichever is newer.
     """
     if ctx.invoked_subcommand is not None:
-        written = ctx.get_parameter_source("region") is ParameterSource.COMMANDLINE
-        ctx.obj = region if written else None
+        ctx.obj = region
         return
     shown = catalog_of(region) if region else load()
     chosen = _choose(shown, family, type_name)

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 _SOURCE = "EC2 DescribeInstanceTypes"
 
-REGION = click.option(
-    "--region", metavar="NAME", envvar="AWS_REGION", help="Default: the usual one (AWS_REGION, the profile's)."
-)  # fmt: skip
+REGION = click.option("--region", metavar="NAME", help="Default: the usual one (AWS_REGION, the profile's).")
 PROFILE = click.option(
     "--profile", default="", metavar="NAME", help="Of ~/.aws/config. Default: the usual one."
 )
@@ -59,7 +57,8 @@ def where(region: str | None, profile: str) -> str:
     """The region that was named, or the usual one."""
     from tidemill.aws.session import usual_region
 
-    found = region or usual_region(profile)
+    # boto3 itself looks at AWS_DEFAULT_REGION alone. A profile that is named says its own.
+    found = region or ("" if profile else os.environ.get("AWS_REGION", "")) or usual_region(profile)
     if not found:
         raise SpecError("say which region: --region NAME, AWS_REGION, or `region` in the profile")
     return found

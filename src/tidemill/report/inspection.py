@@ -212,7 +212,7 @@ def _claim(one: Reservation, spec: Spec) -> Claim:
         return Claim(one.id, "leave", pools, "it is over")
     if one.owner == deployment:
         return Claim(
-            one.id, "own", pools, f"it carries the owner tag of {deployment}, if the ledger knows it too"
+            one.id, "own", pools, "it carries our owner tag; it is ours where the ledger knows it too"
         )
     if one.owner:
         return Claim(one.id, "leave", pools, f"it is deployment {one.owner}'s")

@@ -1,0 +1,65 @@
+"""What a group launches into, read from its templates: plain groups, mixed instances, settings of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tidemill.aws.aims import aim, templates_of
+
+BLOCK = {
+    "InstanceType": "p5.48xlarge",
+    "InstanceMarketOptions": {"MarketType": "capacity-block"},
+    "CapacityReservationSpecification": {"CapacityReservationTarget": {"CapacityReservationId": "cr-1"}},
+}
+PLAIN = {"InstanceType": "p5.48xlarge"}
+
+
+def mixed(*overrides: dict[str, Any]) -> dict[str, Any]:
+    first = {"LaunchTemplateId": "lt-1", "Version": "3"}
+    return {
+        "MixedInstancesPolicy": {
+            "LaunchTemplate": {"LaunchTemplateSpecification": first, "Overrides": list(overrides)}
+        }
+    }
+
+
+def test_templates_are_those_of_the_group_of_its_policy_and_of_each_override():
+    assert templates_of({"LaunchTemplate": {"LaunchTemplateId": "lt-1"}}) == (("lt-1", "$Default"),)
+    second = {"LaunchTemplateSpecification": {"LaunchTemplateId": "lt-2", "Version": "$Latest"}}
+    assert templates_of(mixed(second, second, {"InstanceType": "p4d.24xlarge"})) == (
+        ("lt-1", "3"),
+        ("lt-2", "$Latest"),
+    )
+    assert templates_of({"LaunchConfigurationName": "old"}) == ()
+
+
+def test_a_template_on_a_block_aims_at_it_and_nowhere_else():
+    found = aim({}, [BLOCK])
+    assert (found.reservations, found.markets, found.beside) == (("cr-1",), ("capacity-block",), "")
+    assert aim({}, [PLAIN]).reservations == ()
+
+
+@pytest.mark.parametrize(
+    ("templates", "why"),
+    [([BLOCK, PLAIN], "launch templates without the block"), ([BLOCK], "between on-demand and spot")],
+)
+def test_mixed_instances_may_launch_beside_the_block(templates: list[dict[str, Any]], why: str):
+    found = aim(mixed({"InstanceType": "p4d.24xlarge"}), templates)
+    assert why in found.beside
+    assert found.instance_types == ("p5.48xlarge", "p4d.24xlarge")
+
+
+@pytest.mark.parametrize(
+    ("preference", "falls_back"),
+    [("capacity-reservations-only", False), ("capacity-reservations-first", True), ("default", True)],
+)
+def test_a_groups_own_reservations_may_fall_back_to_on_demand(preference: str, falls_back: bool):
+    own = {
+        "CapacityReservationPreference": preference,
+        "CapacityReservationTarget": {"CapacityReservationIds": ["cr-2", "cr-3"]},
+    }
+    found = aim({"CapacityReservationSpecification": own}, [PLAIN])
+    assert found.reservations == ("cr-2", "cr-3")
+    assert bool(found.beside) is falls_back

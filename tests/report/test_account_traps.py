@@ -1,0 +1,200 @@
+"""Traps in an account: each is found where it is, and not found where it is not; each says what to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.report.surveys import P5, action, at, block, group, machine, node_group, survey, tagged
+from tidemill.catalog import load
+from tidemill.machines import Hook
+from tidemill.report.account_traps import traps
+from tidemill.report.survey import Aim, Survey
+from tidemill.report.trap import Trap
+from tidemill.world import ReservationState, SourceKind
+
+CALM = action("47h")  # an hour before the end of the usual block
+EKS = "Amazon EKS Node Group Capacity Scaledown Before Reservation End"
+
+
+def found(told: Survey) -> dict[str, Trap]:
+    return {one.code: one for one in traps(told, load())}
+
+
+def test_an_account_where_all_is_well_has_none():
+    calm = group(schedules=(CALM,), members=("i-1", "i-2"))
+    assert found(survey(block(), machines=(machine(), machine("i-2")), groups=(calm,))) == {}
+
+
+def test_every_trap_says_what_to_do():
+    troubled = survey(
+        block(available=1), groups=(group(hooks=(), subnets=("subnet-b",)),), machines=(machine("i-9"),)
+    )
+    assert len(traps(troubled, load())) == 5
+    assert all(one.fix and one.what and one.about for one in traps(troubled, load()))
+
+
+# --- groups -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("PE-22")
+def test_a_group_that_nobody_brings_to_zero_outlives_its_block():
+    trap = found(survey(block(), groups=(group(),)))["outlives-block"]
+    assert "still wants 1 when EC2 takes cr-1 back at 2026-11-18 11:00" in trap.what
+    # Ten minutes for the hook and five to spare before 11:00.
+    assert "--start-time 2026-11-18T10:45:00Z --min-size 0 --desired-capacity 0" in trap.fix
+
+
+@pytest.mark.parametrize("when", ["47h", "2820m"])
+def test_a_group_at_zero_more_than_half_an_hour_before_the_end_does_not(when: str):
+    assert "outlives-block" not in found(survey(block(), groups=(group(schedules=(action(when),)),)))
+
+
+def test_half_an_hour_before_the_end_is_too_late():
+    late = action("2850m")  # 47.5 h: the very minute in which EC2 begins
+    assert "outlives-block" in found(survey(block(), groups=(group(schedules=(late,)),)))
+
+
+def test_what_is_scheduled_is_not_judged_where_nobody_could_read_it():
+    assert "outlives-block" not in found(survey(block(), groups=(group(schedules=None),)))
+
+
+@pytest.mark.requirement("MG-2")
+def test_eks_own_action_is_in_time_on_a_block_and_too_late_on_an_ultraserver():
+    theirs = action("2840m", name=EKS, theirs=True)  # 40 minutes before the end
+    assert found(survey(block(), groups=(node_group(schedules=(theirs,)),))) == {}
+    trap = found(survey(block(ultraserver=True), groups=(node_group(schedules=(theirs,)),)))["TR-14"]
+    assert "EC2 starts ending UltraServer cr-1 at 2026-11-18 10:30, before that" in trap.what
+
+
+@pytest.mark.requirement("MG-2")
+def test_eks_action_that_stayed_behind_an_extension_is_named_and_never_to_be_edited():
+    behind = action("20h", name=EKS, theirs=True)
+    trap = found(survey(block(), groups=(node_group(schedules=(behind,)),)))["eks-action-behind"]
+    assert "to 0 at 2026-11-17 07:30, and cr-1 lasts until 2026-11-18 11:30" in trap.what
+    assert "EKS alone moves it" in trap.fix
+
+
+def test_a_group_without_a_terminate_hook_ends_nodes_under_their_pods():
+    assert "no-terminate-hook" in found(survey(block(), groups=(group(hooks=(), schedules=(CALM,)),)))
+    assert "no-terminate-hook" not in found(survey(block(), groups=(group(hooks=None, schedules=(CALM,)),)))
+    assert "no-terminate-hook" not in found(survey(block(), groups=(node_group(schedules=(CALM,)),)))
+
+
+def test_a_hook_that_takes_longer_than_what_is_left_is_cut_short():
+    half_an_hour = {"hooks": (Hook("drain", 1801),), "schedules": (CALM,)}
+    trap = found(survey(block(), groups=(group(**half_an_hour),)))["hook-too-long"]
+    assert "EC2 ends the instances 30m later, hook or not" in trap.what
+    assert found(survey(block(), groups=(group(**half_an_hour | {"hooks": (Hook("drain", 1800),)}),))) == {}
+
+
+@pytest.mark.requirement("TR-10")
+def test_subnets_outside_the_blocks_zone_are_named():
+    wide = group(subnets=("subnet-a", "subnet-b"), schedules=(CALM,))
+    trap = found(survey(block(), groups=(wide,)))["TR-10"]
+    assert "subnet-b (us-east-1b)" in trap.what
+    assert "subnet-a" not in trap.what
+    assert "subnets in us-east-1a alone" in trap.fix
+    unknown = group(subnets=("subnet-z",), schedules=(CALM,))
+    assert found(survey(block(), groups=(unknown,))) == {}, "a subnet nobody could read is not judged"
+
+
+@pytest.mark.parametrize(
+    ("aim", "why"),
+    [
+        (Aim(("cr-1",), (), (P5,)), "without InstanceMarketOptions.MarketType capacity-block"),
+        (
+            Aim(("cr-1",), ("capacity-block",), (P5,), "its mixed instances policy"),
+            "its mixed instances policy",
+        ),
+    ],
+)
+def test_a_group_that_may_launch_beside_the_block_is_named(aim: Aim, why: str):
+    assert why in found(survey(block(), groups=(group(aim=aim, schedules=(CALM,)),)))["launches-beside"].what
+
+
+def test_an_on_demand_reservation_needs_no_market():
+    odcr = block(kind=SourceKind.ODCR)
+    assert found(survey(odcr, groups=(group(aim=Aim(("cr-1",), (), (P5,))),))) == {}
+
+
+@pytest.mark.parametrize("state", [ReservationState.EXPIRED, ReservationState.PAYMENT_FAILED])
+def test_a_group_on_a_block_that_is_over_fails_for_ever(state: ReservationState):
+    assert "block-is-gone" in found(survey(block(state=state), groups=(group(),)))
+    assert "block-is-gone" not in found(survey(block(state=state), groups=(group(desired=0),)))
+
+
+def test_a_group_on_a_block_that_is_not_there_fails_too_unless_nobody_could_look():
+    assert "block-is-gone" in found(survey(groups=(group(),)))
+    assert found(replace(survey(groups=(group(),)), reservations=None)) == {}
+
+
+# --- reservations -------------------------------------------------------------------------------------
+
+
+def test_payments_that_are_open_or_failed_are_named():
+    assert "payment-pending" in found(survey(block(state=ReservationState.PAYMENT_PENDING)))
+    assert "payment-failed" in found(survey(block(state=ReservationState.PAYMENT_FAILED)))
+
+
+def test_an_extension_that_is_not_paid_moves_nothing():
+    trap = found(survey(block(extension_pending_to=at("3d"))))["extension-pending"]
+    assert "it still ends 2026-11-18 11:30" in trap.what
+
+
+def test_a_block_that_ends_within_a_day_needs_a_successor():
+    assert "ends-without-successor" not in found(survey(block(ends_in="25h")))
+    alone = found(survey(block(ends_in="5h")))["ends-without-successor"]
+    assert "nothing of its type lasts longer" in alone.what
+    assert "tidemill extend cr-1 --by 1d until 2026-11-16 15:30" in alone.fix
+    late = found(survey(block(ends_in="30m")))["ends-without-successor"]
+    assert late.fix.startswith("too late to extend")
+
+
+def test_what_lasts_longer_counts_as_far_as_it_goes_and_only_where_it_may_be_used():
+    ending = block(ends_in="5h", count=4)
+    enough = block("cr-2", count=4, start=at("5h"), state=ReservationState.SCHEDULED)
+    assert "ends-without-successor" not in found(survey(ending, enough))
+    for other, words in (
+        (replace(enough, count=3), "only 3 of its type last longer"),
+        (replace(enough, owner="quarry"), "nothing of its type"),
+        (replace(enough, instance_type="p4d.24xlarge"), "nothing of its type"),
+        (replace(enough, start=at("6h")), "nothing of its type"),
+        (replace(enough, state=ReservationState.PAYMENT_FAILED), "nothing of its type"),
+    ):
+        assert words in found(survey(ending, other))["ends-without-successor"].what
+
+
+@pytest.mark.requirement("PE-22")
+def test_free_slots_of_a_block_cost_what_was_paid_for_them_or_what_the_list_says():
+    paid = block(available=1, fee_usd=7200)  # 2 instances for 72 hours: 50 dollars an hour each
+    assert (
+        "1 of 2 x p5.48xlarge on cr-1 are paid for and not used, $50.00 an hour"
+        in found(survey(paid))["idle"].what
+    )
+    listed = found(survey(block(available=2)))["idle"]
+    assert f"${2 * load().types[P5].block_usd_h:,.2f} an hour" in listed.what
+    assert "tidemill adopt cr-1" in listed.fix
+    assert "adopt" not in found(survey(block(available=2, owner="mill")))["idle"].fix
+    odcr = found(survey(block(available=1, kind=SourceKind.ODCR)))["idle"]
+    assert f"${load().types[P5].on_demand_usd_h:,.2f} an hour" in odcr.what
+    unknown = found(survey(block(available=1, instance_type="x9.huge")))["idle"]
+    assert "$" not in unknown.what
+    assert "idle" not in found(survey(block(available=1, state=ReservationState.SCHEDULED)))
+
+
+@pytest.mark.requirement("TR-14")
+def test_karpenter_is_too_late_on_an_ultraserver():
+    node = tagged("i-1", {"karpenter.sh/nodepool": "gpu"})
+    trap = found(survey(block(ultraserver=True), machines=(node,)))["TR-14"]
+    assert "at 2026-11-18 10:50" in trap.what
+    assert "at 2026-11-18 10:30, before that" in trap.what
+    assert found(survey(block(), machines=(node,))) == {}
+
+
+def test_instances_that_are_nobodys_are_emptied_by_nobody():
+    trap = found(survey(block(), machines=(machine("i-7"),)))["nobody-drains"]
+    assert "nobody's i-7" in trap.what
+    member = group(members=("i-7",), schedules=(CALM,))
+    assert found(survey(block(), machines=(machine("i-7"),), groups=(member,))) == {}
