@@ -69,9 +69,9 @@ class Keeper:
             self._tell("groups", str(error))
         return self._warnings
 
-    def planned(self, world: World) -> Changes:
+    def planned(self, world: World) -> tuple[Change, ...]:
         """What it would do, for `tidemill plan`: nothing is changed."""
-        return changes(self._wanting(world).groups, self._there(), world.now, live_reservations(world))
+        return changes(self._wanting(world).groups, self._there(), world.now, live_reservations(world)).now
 
     # --- one look -----------------------------------------------------------------------------------
 
