@@ -10,10 +10,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError, EndpointConnectionError
+from botocore.exceptions import ClientError, ConnectionClosedError, EndpointConnectionError
 
 from tests.sim.account import START, Account
-from tests.wire.stand import Stand
+from tests.wire.stand import OURS, Stand, specs, tags_of
 from tests.wire.test_blocks import code
 from tidemill.errors import SpecError
 from tidemill.sim.cloud import SIM_ENGINE
@@ -208,6 +208,66 @@ def test_servers_follow_each_other_and_leave_nothing_behind():
         ec2.close()
     assert len(subnets) == 1  # the same account has the same ids
     assert not [one.name for one in threading.enumerate() if one.name.startswith("tidemill-wire")]
+
+
+def test_a_body_that_is_served_again_is_as_it_was(stand: Stand):
+    block = stand.block(count=2)
+    (id_,) = stand.ids(block=block.id, TagSpecifications=specs("instance", OURS), ClientToken="once")
+    stand.wait("2m")
+    stand.stop()
+    again = object.__new__(Stand)
+    again.account, again._clients = stand.account, {}
+    with WireServer(stand.account.cloud, stand.account.timeline) as again.server:
+        again.url = again.server.endpoint
+        (seen,) = again.instances()
+        assert (seen["InstanceId"], seen["State"]["Name"]) == (id_, "running")
+        assert seen["CapacityReservationId"] == block.id
+        assert tags_of(seen) == OURS
+        assert again.ids(block=block.id, ClientToken="once") == [id_]
+        again.ec2.close()
+
+
+def test_who_waits_for_the_turn_when_the_server_ends_gets_no_answer_and_changes_nothing(stand: Stand):
+    lost: list[type[Exception]] = []
+    made = stand.ec2
+
+    def launch() -> None:
+        try:
+            stand.run(InstanceType="g6.xlarge")
+        except Exception as error:
+            lost.append(type(error))
+
+    with stand.server.turn():
+        waiting = threading.Thread(target=launch)
+        waiting.start()
+        time.sleep(0.3)  # it is at the door now
+        stand.server._front.close()  # as `stop` does once it has the turn
+    waiting.join()
+    assert lost == [ConnectionClosedError]
+    assert not stand.body.lives
+    made.close()
+
+
+def test_an_account_of_another_number_is_one_throughout():
+    account = Account()
+    account.cloud._identity = "arn:aws:iam::210987654321:user/you"
+    stand = object.__new__(Stand)
+    stand.account, stand._clients = account, {}
+    with WireServer(account.cloud, account.timeline) as stand.server:
+        stand.url = stand.server.endpoint
+        assert "/210987654321/" in stand.client("sqs").create_queue(QueueName="q")["QueueUrl"]
+        stand.block(name="a")
+        assert stand.reservations()[0]["OwnerId"] == "210987654321"
+        made = stand.ec2.create_launch_template(
+            LaunchTemplateName="t",
+            LaunchTemplateData={"InstanceType": "g6.xlarge", "ImageId": stand.network.images["x86_64"]},
+        )
+        used = {"LaunchTemplateId": made["LaunchTemplate"]["LaunchTemplateId"]}
+        assert (
+            stand.ec2.run_instances(MinCount=1, MaxCount=1, LaunchTemplate=used)["OwnerId"] == "210987654321"
+        )
+        for client in stand._clients.values():
+            client.close()
 
 
 def test_one_runs_at_a_time(stand: Stand):
