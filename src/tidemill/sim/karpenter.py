@@ -22,7 +22,7 @@ from tidemill.sim.karpenter_offers import NodePool, Object, Offering, offerings
 from tidemill.sim.timeline import Timeline
 from tidemill.spec import Spec, names
 from tidemill.spec.karpenter import KarpenterRef
-from tidemill.world import Instance, InstanceState, KubeNode, LaunchIntent, Pairs, Pod
+from tidemill.world import Instance, InstanceState, KubeNode, LaunchIntent, Pairs, Pod, PodShape
 
 # Karpenter gathers pods for a second after the last one came, and ten at most.
 _BATCH = timedelta(seconds=1)
@@ -126,17 +126,18 @@ class SimKarpenter:
     def _provision(self, pools: Sequence[NodePool]) -> None:
         """Pods onto what is coming, first; then a new node for each that is left, and for whoever fits beside it."""
         coming = [(claim.offering, self._free(claim.offering.kind)) for claim in self._coming()]
-        lacking = False
+        hopeless: set[tuple[PodShape, str]] = set()  # one of a kind is enough to know
         for pod in self._unschedulable():
-            if self._placed(pod, coming):
+            kind = (pod.shape, pod.pinned_to)
+            if kind in hopeless or self._placed(pod, coming):
                 continue
             made = self._launch_for(pod, pools)
             if made is None:
-                lacking = True
+                hopeless.add(kind)
                 continue
             coming.append((made, self._free(made.kind)))
             self._placed(pod, coming)
-        if lacking:
+        if hopeless:
             self._stir_again()
 
     def _unschedulable(self) -> list[Pod]:
