@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.aws.wired import Wired
-from tests.cli.office import Office, Said
+from tests.cli.office import Office, Said, pool
 from tests.sim.account import P5, ZONES
 
 WISH = (P5, "--count", "2", "--duration", "2d", "--from", "2026-11-18", "--to", "2026-11-22")
 AUTO = {"autoMaxFeeUsd": 40_000}
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "real-account.md"
 
 
 class AwsOffice(Office):
@@ -64,6 +66,24 @@ def test_a_block_bought_elsewhere_is_adopted_and_tagged(wired: Wired, office: Aw
     assert office.blocks()[0]["held"] == "adopted"
 
 
+@pytest.mark.requirement("SM-2")
+def test_plan_lists_what_would_change_in_the_account_and_changes_nothing(wired: Wired, office: AwsOffice):
+    office.write(
+        pool("train", P5, provisioner="asg"),
+        subnets={zone: [f"subnet-{zone}"] for zone in ZONES},
+        nodeRole="mill-node",
+    )
+    block = wired.account.block()
+    documents = str(office.documents)
+    told = office("plan", documents, "--aws", "--json")
+    assert told.code == 0, told.err
+    about = [one["about"] for one in told.json["changes"]]
+    assert f"group mill-train-{block.id}" in about
+    assert "there is no ledger" in told.err
+    assert wired.account.cloud.groups.all() == []
+    assert "create" in office("plan", documents, "--aws").out
+
+
 @pytest.mark.requirement("CB-4")
 def test_a_purchase_that_is_not_answered_is_exit_code_4_and_is_found_again(wired: Wired, office: AwsOffice):
     offer = office.offer(*WISH)
@@ -76,6 +96,20 @@ def test_a_purchase_that_is_not_answered_is_exit_code_4_and_is_found_again(wired
     assert office("settle", intent["id"], "--yes").code == 0
     assert office.state(intent["id"]) == "confirmed"
     assert len(wired.account.cloud.purchases) == 1
+
+
+def test_the_guides_commands_do_what_the_guide_says(
+    wired: Wired, office: AwsOffice, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(office.documents)
+    (office.documents / "all.yaml").rename("platform.yaml")
+    fenced = re.findall(r"```sh\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    lines = [line.partition("#")[0].split()[1:] for block in fenced for line in block.splitlines() if line]
+    assert len(lines) >= 4
+    for line in lines:
+        told = office(*line)
+        assert told.code == 0, (line, told.err)
+        assert told.out, line
 
 
 # --- AWS does not let us ------------------------------------------------------------------------------
