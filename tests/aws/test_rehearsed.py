@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.scene import Scene, block, fault, job, pool, scene
+from tests.sim.scene import Scene, after, block, fault, job, pool, scene
 from tests.wire.rehearsing import on_the_wire
 from tidemill.cli.loading import documents_in, load_spec
 from tidemill.sim.rehearsal import Rehearsal
+from tidemill.sim.wire.faults import WireFault
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -51,6 +52,29 @@ def test_lost_answers_throttling_crashes_and_dying_nodes_leave_neither_orphans_n
             5 <= len(outside.cloud.lives) <= 6
         )  # four, and those that replaced the retired and the dead one
         assert {life.ended_by for life in outside.cloud.lives.values()} == {"engine", "hardware"}
+
+
+def sees_aws(rehearsal: Rehearsal) -> bool:
+    assert rehearsal.world is not None
+    return rehearsal.world.cloud_ok
+
+
+@pytest.mark.requirement("CB-10")
+def test_credentials_that_expire_for_a_while_stop_launches_and_nothing_else(monkeypatch: pytest.MonkeyPatch):
+    played = scene(reservations=[block(count=2)], jobs=[job(at=("5m", "1h"), lasts="30m")])
+    with on_the_wire(played, monkeypatch) as outside:
+        outside.run_until(after("20m"))
+        served = outside._through.__self__.server.wire  # type: ignore[union-attr]
+        served.faults.arm(
+            WireFault(
+                "error", left=None, until=after("50m"), code="ExpiredToken", message="expired", status=403
+            )
+        )
+        outside.run_until(after("40m"))
+        assert sees_aws(outside) is False
+        outside.run()
+        assert sees_aws(outside) is True
+        assert {life.ended_by for life in outside.cloud.lives.values()} == {"engine"}
 
 
 @pytest.mark.requirement("CB-14")
