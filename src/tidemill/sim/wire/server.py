@@ -6,6 +6,7 @@ follow each other. Stopping one leaves nothing behind.
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -20,6 +21,15 @@ from tidemill.sim.wire.clock import WireClock
 from tidemill.sim.wire.state import Wire
 
 _one_at_a_time = threading.Lock()
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """The door first: whoever cannot open it has changed nothing yet."""
+    try:
+        return socket.create_server((host, port))
+    except OSError as error:
+        why = (error.strerror or str(error)).split(" (", 1)[0]
+        raise SpecError(f"cannot listen on {host}:{port}: {why}; name another --port") from None
 
 
 class WireServer:
@@ -124,20 +134,19 @@ class WireServer:
         from tidemill.sim.wire.bus import Bus
         from tidemill.sim.wire.front import Front
 
-        self._wire = faces.wire(self._body, self.clock, self._region, self._subnets)
-        self._wire.bus = Bus(self._wire, self._timeline)
-        self._front = Front(self._wire, faces.moto_app())
         host, port = self._address
-        try:
+        with _listening(host, port) as door:
+            self._wire = faces.wire(self._body, self.clock, self._region, self._subnets)
+            self._wire.bus = Bus(self._wire, self._timeline)
+            self._front = Front(self._wire, faces.moto_app())
             self._server = make_server(
                 host,
                 port,
                 faces.no_app,
                 threaded=True,
                 request_handler=faces.handler(self._front),
+                fd=door.fileno(),
             )
-        except (OSError, SystemExit) as error:
-            raise SpecError(f"cannot listen on {host}:{port}: {error}; name another --port") from None
         self._thread = threading.Thread(
             target=self._server.serve_forever,
             kwargs={"poll_interval": 0.02},
