@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 import yaml
-from cfnlint.api import lint
+from cfnlint.api import lint  # type: ignore[import-untyped]
 from click.testing import CliRunner
 
 from tests.provision.documents import documents

@@ -18,7 +18,8 @@ from tidemill.world import Reservation
 
 class Deployed:
     def __init__(self, stand: Stand, provisioner: str, block: Reservation) -> None:
-        self.stand, self.block = stand, block
+        assert block.end is not None
+        self.stand, self.block, self.end = stand, block, block.end
         self.cfn, self.vpc = stand.client("cloudformation"), stand.ec2.describe_vpcs()["Vpcs"][0]["VpcId"]
         self.spec = documents(
             provisioner=provisioner,
@@ -53,7 +54,7 @@ class Deployed:
 
 @pytest.mark.requirement("SM-8")
 @pytest.mark.requirement("SM-4")
-def test_a_self_managed_stack_grows_at_the_start_and_drains_before_the_end(stand: Stand) -> None:
+def test_a_self_managed_stack_grows_at_the_start_and_drains_before_the_end(stand: Stand):
     deployed = Deployed(stand, "asg", stand.block(start="1d", duration="2d", count=2))
     block = deployed.block
     (group,) = stand.body.groups.all()
@@ -64,16 +65,16 @@ def test_a_self_managed_stack_grows_at_the_start_and_drains_before_the_end(stand
     running = stand.instances()
     assert [one["CapacityReservationId"] for one in running] == [block.id] * 2
     assert tags_of(running[0])["kubernetes.io/cluster/ml"] == "owned"
-    deployed.until(block.end - timedelta(minutes=41))
+    deployed.until(deployed.end - timedelta(minutes=41))
     assert {one.state for one in group.members.values()} == {"InService"}
-    deployed.until(block.end - timedelta(minutes=38))
+    deployed.until(deployed.end - timedelta(minutes=38))
     assert {one.state for one in group.members.values()} == {"Terminating:Wait"}
 
 
 @pytest.mark.requirement("SM-8")
-def test_a_changed_end_moves_the_schedule_and_a_deleted_stack_leaves_nothing(stand: Stand) -> None:
+def test_a_changed_end_moves_the_schedule_and_a_deleted_stack_leaves_nothing(stand: Stand):
     deployed = Deployed(stand, "asg", stand.block(start="1d", duration="2d", count=2))
-    later = deployed.block.end + timedelta(days=1)
+    later = deployed.end + timedelta(days=1)
     changed = deployed.written(later)
     template = json.loads(changed["TemplateBody"])
     template["Resources"]["Down"]["Properties"]["StartTime"] = template["Parameters"]["DownAt"]["Default"]
@@ -87,19 +88,19 @@ def test_a_changed_end_moves_the_schedule_and_a_deleted_stack_leaves_nothing(sta
 
 @pytest.mark.requirement("SM-8")
 @pytest.mark.requirement("MG-1")
-def test_a_managed_stack_makes_a_node_group_as_eks_does(stand: Stand) -> None:
+def test_a_managed_stack_makes_a_node_group_as_eks_does(stand: Stand):
     block = stand.block(start="1d", duration="2d", count=2)
-    Deployed(stand, "managed", block)
+    deployed = Deployed(stand, "managed", block)
     (made,) = stand.body.node_groups.all()
     assert made.name == f"mill-train-{block.id}"
     described = stand.client("eks").describe_nodegroup(clusterName="ml", nodegroupName=made.name)["nodegroup"]
     assert described["capacityType"] == "CAPACITY_BLOCK"
     assert described["scalingConfig"] == {"minSize": 0, "maxSize": 2, "desiredSize": 0}
     (group,) = stand.body.groups.all()
-    assert any(one.at == block.end - timedelta(minutes=40) for one in group.schedules.values())
+    assert any(one.at == deployed.end - timedelta(minutes=40) for one in group.schedules.values())
 
 
-def test_what_eks_refuses_is_cloudformations_error(stand: Stand) -> None:
+def test_what_eks_refuses_is_cloudformations_error(stand: Stand):
     block = stand.block(start="1d", duration="2d", count=2)
     deployed = Deployed(stand, "managed", block)
     with pytest.raises(ClientError, match="already exists") as refusal:
@@ -107,7 +108,7 @@ def test_what_eks_refuses_is_cloudformations_error(stand: Stand) -> None:
     assert refusal.value.response["Error"]["Code"] == "ValidationError"
 
 
-def test_moto_is_as_it_was_when_the_server_stops() -> None:
+def test_moto_is_as_it_was_when_the_server_stops():
     from moto.cloudformation.parsing import get_model_map
 
     before = dict(get_model_map())
