@@ -178,6 +178,8 @@ def test_an_instance_is_read_whole():
         (None, CR, Source(SourceKind.ODCR, CR)),
         (None, None, Source(SourceKind.ON_DEMAND)),
         ("capacity-block", CR, Source(SourceKind.BLOCK, CR)),
+        ("interruptible-capacity-reservation", CR, Source(SourceKind.ODCR, CR)),
+        ("scheduled", None, Source(SourceKind.ON_DEMAND)),
     ],
 )
 def test_where_its_capacity_comes_from(lifecycle: str | None, reserved: str | None, source: Source):

@@ -24,6 +24,8 @@ _STATES = {
     "stopped": InstanceState.SHUTTING_DOWN,
     "terminated": InstanceState.TERMINATED,
 }
+# Lifecycles we never ask for, of instances that otherwise are like any other: in a reservation, or in none.
+_PAID_BY_THE_HOUR = ("scheduled", "interruptible-capacity-reservation")
 # What ends an instance; reboots and maintenance do not.
 ENDING_EVENTS = ("instance-retirement", "instance-stop")
 _OTHER_EVENTS = ("instance-reboot", "system-reboot", "system-maintenance")
@@ -111,7 +113,7 @@ def _source(record: Mapping[str, Any]) -> Source:
         return Source(SourceKind.BLOCK, id_of(record, "CapacityReservationId", "cr-"))
     if lifecycle == "spot":
         return Source(SourceKind.SPOT)
-    if lifecycle is not None:
+    if lifecycle is not None and lifecycle not in _PAID_BY_THE_HOUR:
         raise Unreadable(f"InstanceLifecycle is {lifecycle!r}")
     if reserved is not None:
         return Source(SourceKind.ODCR, id_of(record, "CapacityReservationId", "cr-"))
