@@ -88,6 +88,19 @@ def tags(record: Mapping[str, Any]) -> Pairs:
     return tuple(sorted(pairs))
 
 
+def part(record: Any, *keys: str) -> Mapping[str, Any]:
+    """A record inside a record inside …; where there is none, an empty one: for what may be left out."""
+    for key in keys:
+        record = record.get(key) if isinstance(record, Mapping) else None
+    return record if isinstance(record, Mapping) else {}
+
+
+def parts(record: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    """The records in a list that may be left out."""
+    found = record.get(key)
+    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+
+
 class Reader:
     """Turns records into objects, leaves out what cannot be read, and says so once."""
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from tidemill.aws.account import PAGE
 from tidemill.aws.aims import TemplateKey, aim, templates_of
 from tidemill.aws.errors import Nature
-from tidemill.aws.fields import Reader, tags, whole, word
+from tidemill.aws.fields import Reader, part, parts, tags, whole, word
 from tidemill.aws.group_records import read_hook, read_schedule
 from tidemill.aws.instances import instance
 from tidemill.aws.offers import extension
@@ -33,6 +33,7 @@ _MOST_VALUES = 200
 _GROUPS_PAGE = 100
 # A template is a call. An account with more of them is read in part, and says so.
 _MOST_TEMPLATES = 300
+_LONGEST_WAIT_S = 48 * 3600  # whatever a hook says, Auto Scaling lets it wait no longer
 
 
 class Looking(Aws):
@@ -115,17 +116,15 @@ class _Round:
         for first in range(0, len(ids), _MOST_VALUES):
             filters = [{"Name": "capacity-reservation-id", "Values": ids[first : first + _MOST_VALUES]}]
             for group in self._ec2("DescribeInstances", "Reservations", MaxResults=PAGE, Filters=filters):
-                held = group.get("Instances") if isinstance(group, Mapping) else None
-                found += self._reader.each("instance", held or (), _machine)
+                found += self._reader.each("instance", parts(part(group), "Instances"), _machine)
         return tuple(one for one in found if holds_a_slot(one.instance))
 
     # --- groups ---------------------------------------------------------------------------------------
 
     def _groups(self, machines: Iterable[Machine]) -> tuple[tuple[ScalingGroup, ...], int]:
         """Those that have to do with a reservation, and how many have not."""
-        records = list(
-            self._scaling("DescribeAutoScalingGroups", "AutoScalingGroups", MaxRecords=_GROUPS_PAGE)
-        )
+        listed = self._scaling("DescribeAutoScalingGroups", "AutoScalingGroups", MaxRecords=_GROUPS_PAGE)
+        records = [one for one in listed if isinstance(one, Mapping)]
         on_reservations = {one.instance.id for one in machines}
         aims = self._aims(records)
         near = [
@@ -174,8 +173,12 @@ class _Round:
 
     def _hooks(self, group: str) -> tuple[Hook, ...]:
         answer = self._aws.read("autoscaling", "DescribeLifecycleHooks", AutoScalingGroupName=group)
-        found = self._reader.each("a hook", answer.get("LifecycleHooks") or (), read_hook)
-        return tuple(one for one in found if one is not None)
+        found = self._reader.each("a hook", parts(answer, "LifecycleHooks"), read_hook)
+        return tuple(
+            replace(one, heartbeat_s=min(one.heartbeat_s, _LONGEST_WAIT_S))
+            for one in found
+            if one is not None
+        )
 
     def _trouble(self, group: ScalingGroup) -> str:
         """What EKS says of the node group in front of it."""
@@ -187,9 +190,9 @@ class _Round:
             )
         except Gone:
             return "its node group is gone"
-        found = answer.get("nodegroup") or {}
-        issues = (found.get("health") or {}).get("issues") or ()
-        said = [f"{one.get('code')}: {one.get('message')}" for one in issues if isinstance(one, Mapping)]
+        found = part(answer, "nodegroup")
+        issues = parts(part(found, "health"), "issues")
+        said = [f"{one.get('code')}: {one.get('message')}" for one in issues]
         status = str(found.get("status") or "")
         return "; ".join(said) or ("" if status in ("ACTIVE", "CREATING", "UPDATING") else f"it is {status}")
 
@@ -214,9 +217,9 @@ class _Round:
         answer = self._aws.read(
             "ec2", "DescribeLaunchTemplateVersions", LaunchTemplateId=id_, Versions=[version]
         )
-        found = next(iter(answer.get("LaunchTemplateVersions") or ()), None) or {}
-        data = found.get("LaunchTemplateData")
-        if not isinstance(data, Mapping):
+        found = parts(answer, "LaunchTemplateVersions")
+        data = part(found[0], "LaunchTemplateData") if found else {}
+        if not data:
             raise Gone(f"EC2 shows no version {version} of launch template {id_}")
         return data
 
@@ -227,7 +230,7 @@ class _Round:
             # A filter, and not SubnetIds: one that was deleted must not hide the others.
             filters = [{"Name": "subnet-id", "Values": ids[first : first + _MOST_VALUES]}]
             for one in self._ec2("DescribeSubnets", "Subnets", Filters=filters):
-                found[str(one.get("SubnetId"))] = str(one.get("AvailabilityZone"))
+                found[str(part(one).get("SubnetId"))] = str(part(one).get("AvailabilityZone"))
         return found
 
     def _ec2(self, operation: str, key: str, **given: Any) -> Iterator[Any]:
@@ -241,14 +244,13 @@ def _machine(record: Mapping[str, Any]) -> Machine:
     return Machine(instance(record), tags(record))
 
 
-def _name(record: Any) -> str:
-    return str(record.get("AutoScalingGroupName")) if isinstance(record, Mapping) else repr(record)
+def _name(record: Mapping[str, Any]) -> str:
+    return str(record.get("AutoScalingGroupName"))
 
 
 def _members(record: Mapping[str, Any], *, staying: bool = True) -> tuple[str, ...]:
     return tuple(
         str(one.get("InstanceId"))
-        for one in record.get("Instances") or ()
-        if isinstance(one, Mapping)
-        and not (staying and str(one.get("LifecycleState")).startswith(("Terminat", "Detach")))
+        for one in parts(record, "Instances")
+        if not (staying and str(one.get("LifecycleState")).startswith(("Terminat", "Detach")))
     )

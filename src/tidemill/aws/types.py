@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tidemill.aws.fields import Reader, Unreadable, whole, word
+from tidemill.aws.fields import Reader, Unreadable, part, parts, whole, word
 from tidemill.aws.session import Aws
 from tidemill.catalog.refreshed import TypeFacts
 from tidemill.spec import names
@@ -50,7 +50,7 @@ def facts(record: Mapping[str, Any]) -> TypeFacts:
             efa=whole(_inner(network, "EfaInfo"), "MaximumEfaInterfaces") if network.get("EfaInfo") else 0,
             nvme_gb=_nvme_gb(record),
             max_pods=_max_pods(network),
-            block=_BLOCK in (record.get("SupportedUsageClasses") or ()),
+            block=_BLOCK in _words(record, "SupportedUsageClasses"),
         )
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
@@ -59,9 +59,9 @@ def facts(record: Mapping[str, Any]) -> TypeFacts:
 
 def _devices(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Of the kinds we know; no type has two kinds."""
-    gpus = (record.get("GpuInfo") or {}).get("Gpus") or []
-    neuron = (record.get("NeuronInfo") or {}).get("NeuronDevices") or []
-    return [one for one in gpus if one.get("Manufacturer") == "NVIDIA"] or list(neuron)
+    gpus = parts(part(record, "GpuInfo"), "Gpus")
+    neuron = parts(part(record, "NeuronInfo"), "NeuronDevices")
+    return [one for one in gpus if one.get("Manufacturer") == "NVIDIA"] or neuron
 
 
 def _accelerator(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def _accelerator(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _arch(record: Mapping[str, Any]) -> str:
-    listed = _inner(record, "ProcessorInfo").get("SupportedArchitectures") or ()
+    listed = _words(_inner(record, "ProcessorInfo"), "SupportedArchitectures")
     known = [_ARCHITECTURES[one] for one in listed if one in _ARCHITECTURES]
     if len(known) != 1:
         raise Unreadable(f"SupportedArchitectures is {listed!r}")
@@ -96,11 +96,16 @@ def _nvme_gb(record: Mapping[str, Any]) -> int:
 def _max_pods(network: Mapping[str, Any]) -> int:
     """The VPC CNI's limit: it puts pods on the interfaces of the default network card, all addresses but the first."""
     default = network.get("DefaultNetworkCardIndex") or 0
-    for card in network.get("NetworkCards") or ():
+    for card in parts(network, "NetworkCards"):
         if card.get("NetworkCardIndex") == default:
             each = whole(network, "Ipv4AddressesPerInterface", least=1)
             return whole(card, "MaximumNetworkInterfaces", least=1) * (each - 1) + 2
     raise Unreadable(f"there is no network card {default}")
+
+
+def _words(record: Mapping[str, Any], key: str) -> list[str]:
+    found = record.get(key)
+    return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
 
 
 def _inner(record: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -22,13 +22,14 @@ def costs(address: str, as_json: bool) -> None:
     as TIDEMILL_LEDGER. Fees are spread over the hours they pay for; idle hours are charged to the block's pool. What
     is paid by the hour counts as used. Nothing is changed.
     """
-    from tidemill.catalog import load
+    from tidemill.cli.catalog_cache import catalog_of
     from tidemill.report.costs import rounded
     from tidemill.report.ledger_costs import ledger_costs
     from tidemill.store.opening import WallClock, read_ledger
 
-    catalog, ledger, now = load(), read_ledger(address), WallClock().now()
+    ledger, now = read_ledger(address), WallClock().now()
     try:
+        catalog = catalog_of(ledger.whose().region)
         told = rounded(
             ledger_costs(catalog, ledger.purchases(), ledger.block_hours(), ledger.cost_lines(), now)
         )
