@@ -58,7 +58,7 @@ class PlatformSpec(Model):
     cluster: ClusterRef
     """The EKS cluster that nodes join."""
     node_role: str = ""
-    """IAM role of the nodes."""
+    """IAM role of the nodes, by name or ARN. Its instance profile has the same name, or is named here by its ARN."""
     subnets: dict[str, tuple[str, ...]] = {}
     """Subnet ids by availability zone."""
     security_groups: tuple[str, ...] = ()
@@ -138,17 +138,19 @@ class NodeClassSpec(Model):
     launch_template: LaunchTemplateRef | None = None
     """An existing template to build on."""
     user_data: str = ""
-    """Extra bootstrap, merged into what Tidemill writes."""
+    """Extra bootstrap, merged into what Tidemill writes: AL2023 a script, a NodeConfig or a MIME archive of them;
+    Bottlerocket TOML settings."""
     kernel: dict[str, str] = {}
     """sysctl settings."""
     container_runtime: dict[str, str] = {}
-    """containerd settings."""
+    """AL2023: containerd's own TOML, such as `plugins.'io.containerd.cri.v1.images'.max_concurrent_downloads: "20"`;
+    Bottlerocket: keys of `settings.container-runtime`."""
     max_pods: Count | None = Field(default=None, gt=0)
     """None: what the type's network interfaces allow."""
     efa: bool = False
     """Attach the type's EFA interfaces."""
     role: str = ""
-    """IAM role of these nodes; empty: the platform's."""
+    """IAM role of these nodes, or the ARN of an instance profile; empty: the platform's."""
 
 
 # --- ComputePool --------------------------------------------------------------------------------------
