@@ -12,6 +12,8 @@ import pytest
 from tests.aws.wired import Wired
 from tests.cli.office import Office, Said, pool
 from tests.sim.account import P5, ZONES
+from tidemill.aws.errors import Nature
+from tidemill.aws.session import Aws
 
 WISH = (P5, "--count", "2", "--duration", "2d", "--from", "2026-11-18", "--to", "2026-11-22")
 AUTO = {"autoMaxFeeUsd": 40_000}
@@ -73,6 +75,11 @@ def test_plan_lists_what_would_change_in_the_account_and_changes_nothing(wired: 
         subnets={zone: [f"subnet-{zone}"] for zone in ZONES},
         nodeRole="mill-node",
     )
+    role, network = "arn:aws:iam::123456789012:role/mill", {"subnetIds": []}
+    with closing(Aws("us-east-1")) as somebody:
+        somebody.call(
+            "eks", "CreateCluster", Nature.CHANGE, name="ml", roleArn=role, resourcesVpcConfig=network
+        )
     block = wired.account.block()
     documents = str(office.documents)
     told = office("plan", documents, "--aws", "--json")
@@ -80,7 +87,7 @@ def test_plan_lists_what_would_change_in_the_account_and_changes_nothing(wired: 
     about = [one["about"] for one in told.json["changes"]]
     assert f"group mill-train-{block.id}" in about
     assert "there is no ledger" in told.err
-    assert wired.account.cloud.groups.all() == []
+    assert not wired.account.cloud.groups.all()
     assert "create" in office("plan", documents, "--aws").out
 
 
@@ -96,6 +103,19 @@ def test_a_purchase_that_is_not_answered_is_exit_code_4_and_is_found_again(wired
     assert office("settle", intent["id"], "--yes").code == 0
     assert office.state(intent["id"]) == "confirmed"
     assert len(wired.account.cloud.purchases) == 1
+
+
+@pytest.mark.requirement("CB-1")
+def test_a_question_that_ec2_does_not_take_does_not_stop_the_others(wired: Wired, office: AwsOffice):
+    wired.fault(
+        "error", action="DescribeCapacityBlockOfferings", code="InvalidParameterValue", status=400,
+        message="The instance type is not supported for Capacity Blocks",
+    )  # fmt: skip
+    told = office("offers", *WISH, "--count", "1")
+    assert told.code == 0, told.err
+    assert "EC2 does not take the question" in told.err
+    assert "not supported for Capacity Blocks (InvalidParameterValue)" in told.err
+    assert "cb-" in told.out
 
 
 def test_the_guides_commands_do_what_the_guide_says(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -115,6 +116,27 @@ def test_while_aws_cannot_be_read_the_last_known_facts_are_shown(asked, tmp_path
     (tmp_path / "day.yaml").write_text(day.replace("  faults:\n", throttled), encoding="utf-8")
     out = asked("status", str(tmp_path / "day.yaml"), "--at", "3h10m")
     assert "tide-a" in out
+
+
+@pytest.mark.requirement("MG-1")
+@pytest.mark.parametrize(
+    ("provisioner", "about"),
+    [("native", []), ("asg", ["group"] * 2 + ["schedule"] * 3), ("managed", ["node"] * 2),
+     ("karpenter", ["EC2NodeClass", "NodePool", "NodePool"])],
+)  # fmt: skip
+def test_plan_lists_what_a_pools_provisioner_needs_that_is_not_there(asked, tmp_path, provisioner, about):
+    """One line of the pool decides."""
+    example = Path(__file__).parents[2] / "examples" / "two-blocks.yaml"
+    written = example.read_text().replace(
+        "  nodeClassName: gpu\n", f"  nodeClassName: gpu\n  provisioner: {provisioner}\n"
+    )
+    scenario = tmp_path / "two-blocks.yaml"
+    scenario.write_text(written)
+    changes = json.loads(asked("plan", str(scenario), "--json"))["changes"]
+    assert sorted(one["about"].split()[0] for one in changes) == sorted(about)
+    assert all(one["verb"] == "create" for one in changes)
+    if changes:
+        assert changes[0]["about"] in asked("plan", str(scenario))
 
 
 def test_plan_changes_nothing(running_up):

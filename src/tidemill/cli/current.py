@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +17,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from tidemill.cli.playback import Playback, called, glimpse
 from tidemill.errors import PortError
+from tidemill.provision.keepers import Planned
 from tidemill.report import NextSteps, PodRow, Status, next_steps, pods, status
+from tidemill.report.rows import ChangeRow
 from tidemill.sim.rehearsal import Rehearsal
 
 EVERY_S = 1.0
@@ -47,10 +50,14 @@ def look(rehearsal: Rehearsal, scenario: str) -> Look:
             called=called(rehearsal),
             used_gpu_hours=rehearsal.recorder.used_hours_until(world.now),
         ),
-        next_steps(spec, world, plan),
+        next_steps(spec, world, plan, change_rows(rehearsal.planned(world))),
         pods(spec, world, plan),
         os.getpid(),
     )
+
+
+def change_rows(planned: Iterable[Planned]) -> tuple[ChangeRow, ...]:
+    return tuple(ChangeRow(one.verb, one.about, one.reason) for one in planned)
 
 
 def path() -> Path:

@@ -59,14 +59,26 @@ def status(files: tuple[str, ...], at: str | None, seed: int, as_json: bool) -> 
 @click.command(short_help="Show what the engine would do next, and why.")
 @click.argument("files", nargs=-1, metavar="[SCENARIO…]")
 @instant_options
-def plan(files: tuple[str, ...], at: str | None, seed: int, as_json: bool) -> None:
+@click.option("--aws", is_flag=True, help="What would change in the account that your credentials reach.")
+def plan(files: tuple[str, ...], at: str | None, seed: int, as_json: bool, aws: bool) -> None:
     """Show what the engine would do next, with its reasons, and what waits. Nothing is done.
 
+    Templates, groups, node groups and Karpenter's objects that are not as the documents and the blocks want them are
+    listed: what would be created, changed and removed.
+
     Without files: at the instant a running `tidemill up` shows. With SCENARIO (YAML files, or `demo`): at the
-    instant a rehearsal has reached at --at.
+    instant a rehearsal has reached at --at. With --aws the files are documents, and what would change in the account
+    is shown; pods are not looked at.
     """
     from tidemill.render.status_text import plan_text
 
+    if aws:
+        from tidemill.cli.plan_account import plan_account
+
+        if at is not None:
+            raise SpecError("--at is for scenarios: an account is looked at as it is now")
+        plan_account(files, as_json=as_json)
+        return
     look = _look(files, at, seed)
     if as_json:
         _print_json(look, look.next.as_json())

@@ -138,6 +138,7 @@ class _Search:
             "requests": self._shopper.asked,
             "interrupted": self.interrupted,
             "failed": self.failed,
+            "refused": self._shopper.refused,
             "offers": [offer_json(self._desk, one) for one in self.found],
             "alternatives": [
                 {**offer_json(self._desk, one.found), "change": one.change} for one in self.alternatives
@@ -151,6 +152,8 @@ class _Search:
             why = self.failed or "interrupted"
             asked = f"{self._shopper.asked} of {len(self._questions)} searches"
             click.echo(f"{why}; found so far, after {asked}:", err=True)
+        for no in self._shopper.refused:
+            click.echo(f"EC2 does not take the question: {no}", err=True)
         if self.found:
             screen.print(offer_table(self._desk, self.found))
             screen.print(self._footer(len(self.found)))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from tidemill.errors import Gone, TidemillError
+from tidemill.errors import Gone, Retryable, TidemillError
 from tidemill.machines import Machines
 from tidemill.plan import Warning
 from tidemill.provision import managed
@@ -57,6 +57,7 @@ class Keeper:
         self._kept_at: datetime | None = None
         self._warnings: tuple[Warning, ...] = ()
         self._told: set[tuple[str, str]] = set()
+        self._unfinished = False
 
     def keep(self, world: World) -> tuple[Warning, ...]:
         """What people should know of; the same as before while nothing changed."""
@@ -71,11 +72,15 @@ class Keeper:
 
     def planned(self, world: World) -> tuple[Change, ...]:
         """What it would do, for `tidemill plan`: nothing is changed."""
+        if not self._concerns(world):
+            return ()
+        self._sight.reservations = world.reservations
         return changes(self._wanting(world).groups, self._there(), world.now, live_reservations(world)).now
 
     # --- one look -----------------------------------------------------------------------------------
 
     def _keep(self, world: World) -> None:
+        self._unfinished = False
         wanting = self._wanting(world)
         hourly = self._by_the_hour()
         found = changes(wanting.groups, self._there(), world.now, live_reservations(world))
@@ -88,7 +93,8 @@ class Keeper:
             if (bool(group.node_group), group.node_group or group.shape.name) not in known:
                 self._try(group.shape.name, lambda group=group: self._grouped.empty(group))  # type: ignore[misc]
         self._warnings = tuple(self._warn(wanting, found))
-        self._kept, self._kept_at = self._state(world), world.now
+        # What AWS had no time for is tried at the next tick; what it refused, when something changed or after a while.
+        self._kept, self._kept_at = () if self._unfinished else self._state(world), world.now
 
     def _carry_out(self, change: Change) -> None:
         log.info("%s %s: %s", change.verb, change.about, change.reason)
@@ -118,6 +124,7 @@ class Keeper:
         except Gone:
             self._sight.look_again(node_groups=True)
         except TidemillError as error:
+            self._unfinished |= isinstance(error, Retryable)
             self._tell(about, str(error))
 
     def _tell(self, about: str, sentence: str) -> None:
@@ -148,7 +155,10 @@ class Keeper:
     def _by_the_hour(self) -> list[Wanted]:
         """Groups of hourly capacity that somebody still waits for."""
         places = {Place.of(one) for one in open_intents(self._launches()) if not one.source.id}
-        return [self._grouped.wanted_of(one) for one in sorted(places, key=str)]
+        found: list[Wanted] = []
+        for place in sorted(places, key=str):
+            self._try(place.pool, lambda place=place: found.append(self._grouped.wanted_of(place)))  # type: ignore[misc]
+        return found
 
     def _there(self) -> There:
         return There.of(self._sight.groups, self._sight.node_groups, self._machines.templates())

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Literal, Protocol
 
 from tidemill.plan import Warning
 from tidemill.world import World
 
 
+class Planned(Protocol):
+    @property
+    def verb(self) -> Literal["create", "change", "remove"]: ...
+
+    @property
+    def about(self) -> str: ...
+
+    @property
+    def reason(self) -> str: ...
+
+
 class Keeps(Protocol):
     def keep(self, world: World) -> tuple[Warning, ...]: ...
+
+    def planned(self, world: World) -> tuple[Planned, ...]:
+        """What it would do. Nothing is changed."""
+        ...
 
 
 class Keepers:
@@ -18,3 +33,6 @@ class Keepers:
 
     def keep(self, world: World) -> tuple[Warning, ...]:
         return tuple(warning for one in self._keepers for warning in one.keep(world))
+
+    def planned(self, world: World) -> tuple[Planned, ...]:
+        return tuple(change for one in self._keepers for change in one.planned(world))

@@ -19,6 +19,7 @@ from tidemill.render.live_rows import countdown
 from tidemill.render.names import Names
 from tidemill.render.price_words import on_demand_words
 from tidemill.report import BlockRow, NextSteps, NodeRow, PodRow, PoolRow, PurchaseRow, Status
+from tidemill.report.rows import ChangeRow
 
 _SOFT = "bright_black"
 _LISTED = 20
@@ -51,10 +52,20 @@ def plan_text(steps: NextSteps) -> RenderableType:
         parts: list[RenderableType] = [table]
     else:
         parts = ["Nothing to do now."]
+    if steps.changes:
+        parts += ["", changes_table(steps.changes)]
     if steps.waiting:
         parts += ["", _waiting(steps.waiting)]
     parts += [Text(f"warning   {one.about}: {one.sentence}", "yellow") for one in steps.warnings]
     return Group(*parts, Text(_next_look(steps.wake_at, steps.at), _SOFT))
+
+
+def changes_table(changes: Iterable[ChangeRow]) -> Table:
+    table = _table("change", "about", "reason")
+    style = {"create": "green", "change": "yellow", "remove": "red"}
+    for one in changes:
+        table.add_row(Text(one.verb, style[one.verb]), one.about, Text(one.reason))
+    return table
 
 
 def why_text(pod: PodRow, names: Names) -> str:

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from tidemill.catalog import InstanceType
 from tidemill.plan import Action, Plan
 from tidemill.report.quotes import Quotes
-from tidemill.report.rows import NextSteps, PodRow, StepRow, WarningRow
+from tidemill.report.rows import ChangeRow, NextSteps, PodRow, StepRow, WarningRow
 from tidemill.spec import Spec, names
 from tidemill.spec.match import matching
 from tidemill.spec.models import ComputePool
 from tidemill.world import Pod, PodPhase, PodShape, PurchaseIntent, World, amount
 
 
-def next_steps(spec: Spec, world: World, plan: Plan) -> NextSteps:
+def next_steps(spec: Spec, world: World, plan: Plan, changes: tuple[ChangeRow, ...] = ()) -> NextSteps:
     by_uid = {pod.uid: pod.full_name for pod in world.pods}
     return NextSteps(
         at=world.now,
@@ -24,6 +24,7 @@ def next_steps(spec: Spec, world: World, plan: Plan) -> NextSteps:
         waiting=tuple(row for row in pods(spec, world, plan) if row.state == "waiting"),
         warnings=warnings(plan),
         wake_at=plan.wake_at,
+        changes=changes,
     )
 
 

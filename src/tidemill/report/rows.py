@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from tidemill.spec.units import format_instant
 
@@ -178,12 +178,22 @@ class StepRow:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangeRow:
+    """Something that launches need and that is not as the documents and the blocks want it."""
+
+    verb: Literal["create", "change", "remove"]
+    about: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class NextSteps:
     at: datetime
     steps: tuple[StepRow, ...]
     waiting: tuple[PodRow, ...]
     warnings: tuple[WarningRow, ...]
     wake_at: datetime | None
+    changes: tuple[ChangeRow, ...] = ()  # templates, groups, node groups, Karpenter's objects
 
     def as_json(self) -> dict[str, Any]:
         return plain(self)  # type: ignore[no-any-return]

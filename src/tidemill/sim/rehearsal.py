@@ -20,7 +20,7 @@ from tidemill.plan import Action, Plan
 from tidemill.ports import Cloud, Cluster, Ledger
 from tidemill.provision.karpenter.keeping import KarpenterKeeper, left_to_karpenter
 from tidemill.provision.keeper import uses_groups
-from tidemill.provision.keepers import Keepers
+from tidemill.provision.keepers import Keepers, Planned
 from tidemill.provision.provisioned import Provisioned
 from tidemill.sim.alarms import Alarms
 from tidemill.sim.cloud import SimCloud
@@ -225,6 +225,11 @@ class Rehearsal:
             beside=self._beside(),
             keeper=Keepers(*([] if account is None else [account.keeper]), *self._karpenters_keeper()),
         )
+
+    def planned(self, world: World) -> tuple[Planned, ...]:
+        """What keepers would create, change and remove at this instant, besides what the plan says."""
+        groups = Provisioned(self.cloud, self.machines, self.spec, self.ledger, self.timeline).keeper
+        return Keepers(groups, *self._karpenters_keeper()).planned(world)
 
     def _karpenters_keeper(self) -> list[KarpenterKeeper]:
         return [KarpenterKeeper(bootable(self.spec), self.karpenter)] if left_to_karpenter(self.spec) else []
