@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
