@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from tests.aws.wired import Wired
+from tidemill.aws import prices
 from tidemill.aws.fields import Unreadable
 from tidemill.aws.prices import price
 from tidemill.aws.types import accelerated_types, facts
 from tidemill.catalog import load
 from tidemill.catalog.refreshed import Refreshed, applied, not_told
+from tidemill.errors import Retryable
 from tidemill.store.opening import WallClock
 
 # moto's table is older than UltraServers. Everything else that ships is in it.
@@ -105,6 +107,17 @@ def listed(name: str = "p5.48xlarge", usd: Any = "55.0400000000", **changes: Any
         "publicationDate": "2026-11-12T20:14:05Z",
         **changes,
     }
+
+
+def test_the_list_is_read_page_by_page_for_the_types_that_are_wanted(
+    wired: Wired, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(prices, "_PAGE", 10)
+    found = prices.on_demand_prices(wired.aws, "eu-west-1", ["p5.48xlarge", "g6.xlarge", "p5e.48xlarge"])
+    assert found.usd_h == {"p5.48xlarge": 55.04, "g6.xlarge": 0.8048}, "p5e is not sold by the hour"
+    assert wired.aws.buckets.calls["GetProducts"] == 4
+    with pytest.raises(Retryable, match="none of our instance types in eu-west-1"):
+        prices.on_demand_prices(wired.aws, "eu-west-1", ["m5.large"])
 
 
 def test_a_price_is_dollars_an_hour_of_a_type_on_a_day():

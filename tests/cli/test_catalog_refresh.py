@@ -64,6 +64,9 @@ def test_it_keeps_what_aws_tells_says_what_it_kept_and_only_reads(
     assert "not in this region, and kept as shipped: p6e-gb200.36xlarge" in out
     found = read(cache.read_bytes(), "us-east-1")
     assert "p5.48xlarge" in {one.name for one in found.types}
+    shipped = next(one for one in load().price_lists if one.kind == "on-demand")
+    assert found.on_demand is not None
+    assert found.on_demand.usd_h == shipped.usd_h, "the simulated AWS sells at the shipped prices"
     assert not list(cache.parent.glob(".*")), "nothing half-written stays behind"
     assert set(called) == {"DescribeInstanceTypes", "GetProducts"}
 

@@ -20,6 +20,7 @@ from tidemill.sim.wire import ec2_launches as ec2_launches
 from tidemill.sim.wire import ec2_reservations as ec2_reservations
 from tidemill.sim.wire import ec2_tags as ec2_tags
 from tidemill.sim.wire import eks as eks
+from tidemill.sim.wire import pricing as pricing
 from tidemill.sim.wire import ssm as ssm
 from tidemill.sim.wire import sts as sts
 from tidemill.sim.wire.clock import WireClock

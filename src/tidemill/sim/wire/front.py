@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 App = Callable[[dict[str, Any], Any], Iterable[bytes]]
 # A long poll holds no turn: time must go on while somebody waits for a message.
 _WAITING = {("sqs", "ReceiveMessage")}
+_EVERYWHERE = ("sts", "pricing")  # served from regions of their own
 
 
 class Front:
@@ -94,7 +95,7 @@ class Front:
             return self._ask_moto(target, environ)
 
     def _ask_the_body(self, ours: Operation, target: Target, environ: dict[str, Any]) -> Reply:
-        if target.region != self._wire.region and target.service != "sts":
+        if target.region != self._wire.region and target.service not in _EVERYWHERE:
             raise AwsError(
                 "OptInRequired",
                 f"the simulated account is in {self._wire.region}, not in {target.region}",
