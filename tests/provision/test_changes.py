@@ -136,7 +136,7 @@ def test_a_new_template_waits_until_the_node_group_is_empty():
     assert about == f"node group {MANAGED.name}"
     assert "waits until it is empty" in sentence
     (put,) = found(newer, there=There.of([behind()], [node_group()])).now
-    assert put.reason == "its template and its labels changed"
+    assert put.reason == "its template changed"
 
 
 def test_a_node_group_that_eks_is_at_work_on_is_not_touched():

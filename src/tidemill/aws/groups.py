@@ -29,6 +29,7 @@ _PAGE = 100
 # Enough to find the launch that failed last, and the end that a member waits in.
 _HISTORY = 20
 _SERVICE = "autoscaling"
+_OURS = "tidemill"  # our hooks are called so; people may have others beside them, which are theirs
 
 
 class AwsGroups(AwsLaunches):
@@ -146,7 +147,9 @@ class AwsGroups(AwsLaunches):
         if name not in self._hooks:
             answer = self._aws.read(_SERVICE, "DescribeLifecycleHooks", AutoScalingGroupName=name)
             found = self._reader.each("a hook", answer.get("LifecycleHooks") or (), read_hook)
-            self._hooks[name] = next((one for one in found if one is not None), None)
+            self._hooks[name] = max(
+                filter(None, found), key=lambda one: one.name.startswith(_OURS), default=None
+            )
         return self._hooks[name]
 
     def _described(self, name: str) -> Mapping[str, Any] | None:
@@ -176,14 +179,9 @@ class AwsGroups(AwsLaunches):
 
     def _set_hook(self, group: str, hook: Hook | None) -> None:
         self._hooks.pop(group, None)
-        answer = self._aws.read(_SERVICE, "DescribeLifecycleHooks", AutoScalingGroupName=group)
-        found = self._reader.each("a hook", answer.get("LifecycleHooks") or (), read_hook)
-        for one in found:
-            if one is not None and (hook is None or one.name != hook.name):
-                self._change("DeleteLifecycleHook", AutoScalingGroupName=group, LifecycleHookName=one.name)
-        if hook is not None and hook not in found:
+        if hook is not None:
             self._change("PutLifecycleHook", AutoScalingGroupName=group, **_hook(hook))
-        self._hooks[group] = hook
+            self._hooks[group] = hook
 
 
 def _request(shape: GroupShape) -> dict[str, Any]:

@@ -104,7 +104,6 @@ PERMISSIONS: tuple[Permission, ...] = (
     Permission("autoscaling:PutScheduledUpdateGroupAction", _P, Guard.OURS, (_GROUP,)),
     Permission("autoscaling:DeleteScheduledAction", _P, Guard.OURS, (_GROUP,)),
     Permission("autoscaling:PutLifecycleHook", _P, Guard.OURS, (_GROUP,)),
-    Permission("autoscaling:DeleteLifecycleHook", _P, Guard.OURS, (_GROUP,)),
     Permission("autoscaling:CompleteLifecycleAction", _P, Guard.OURS, (_GROUP,)),
     Permission("autoscaling:TerminateInstanceInAutoScalingGroup", _P, Guard.OURS, (_GROUP,)),
     Permission("autoscaling:TerminateInstanceInAutoScalingGroup", _P, Guard.OUR_NODE_GROUPS, (_GROUP,)),

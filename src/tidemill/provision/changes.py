@@ -136,7 +136,7 @@ def changes(
 ) -> Changes:
     """`live`: reservations that are or will be there. Templates onto them stay, whoever launches from them."""
     wanted = tuple(wanted)
-    new = {own.role for own in wanted if not own.managed and own.name not in there.groups}
+    new = {own.role for own in wanted if not own.managed and _boots_anew(own, there)}
     listed: list[Change] = [_joining(role) for role in sorted(new - {""})]
     waiting: list[tuple[str, str]] = []
     for own in wanted:
@@ -146,6 +146,12 @@ def changes(
             _group(own, there, now, listed)
     listed += _removals(wanted, there, live)
     return Changes(tuple(listed), tuple(waiting))
+
+
+def _boots_anew(own: Wanted, there: There) -> bool:
+    """Nodes will come from a template that none came from before: it may name another role."""
+    known = there.groups.get(own.name)
+    return known is None or _mark(known.shape.tags) != _mark(own.tags)
 
 
 def _joining(role: str) -> LetNodesJoin:

@@ -103,7 +103,10 @@ class Grouped:
         staying, name = sum(one.stays for one in group.members), group.node_group or group.shape.name
         by_the_hour = not names_a_reservation(name)
         if group.desired > staying and not (by_the_hour and not self._set_by_us(name, group)):
-            self._machines.resize(group.shape.name, staying)
+            if group.node_group:
+                self._machines.resize_node_group(group.node_group, staying)
+            else:
+                self._machines.resize(group.shape.name, staying)
             self._sight.look_again()
 
     def _resize(self, own: Wanted, target: int) -> None:

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from tidemill.decide.nodes import deadline_of
 from tidemill.decide.openings import Allowance, is_usable
-from tidemill.errors import SpecError
+from tidemill.errors import PortError, SpecError
 from tidemill.provision import asg, managed
 from tidemill.provision.template import launch_template
 from tidemill.provision.wanted import GROUPED, MakingsOf, Place, Wanted, group_name
@@ -54,7 +54,7 @@ def wanted(
             left = None if shared else (room or {}).get(name) or Allowance.of(pool.spec.limits)
             try:
                 groups.append(on_reservation(spec, pool, one, now, makings, left))
-            except SpecError as error:
+            except (SpecError, PortError) as error:  # or what AWS did not say about its image
                 problems.append((one.id, str(error)))
     return Wanting(tuple(groups), tuple(problems))
 
@@ -121,7 +121,7 @@ def _made(
         managed=is_managed,
         template=template,
         subnets=tuple(spec.platform.spec.subnets[place.zone]),
-        maximum=maximum,
+        maximum=max(1, maximum) if is_managed else maximum,  # EKS takes no 0
         role=node_class.spec.role or spec.platform.spec.node_role,
         over_at=over_at,
     )

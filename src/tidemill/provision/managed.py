@@ -29,11 +29,17 @@ CHANGEABLE = ("ACTIVE", "DEGRADED")
 def as_node_group(
     spec: Spec, pool: ComputePool, own: Wanted, node_class: NodeClass, kind: InstanceType, image_id: str
 ) -> Wanted:
-    """Its instances are tagged by its template: EKS hands a node group's own tags to nobody."""
+    """Its instances are tagged by its template: EKS hands a node group's own tags to nobody.
+
+    Labels and taints come with the user data where the template names an image. Only where EKS brings the image does
+    EKS put them on: it would do so again to nodes that are there, whenever they change.
+    """
+    own = replace(own, tags=tuple(sorted((*owned(spec, pool), (names.TAG_TEMPLATE, content(own.template))))))
+    if image_id:
+        return own
     return replace(
         own,
-        tags=tuple(sorted((*owned(spec, pool), (names.TAG_TEMPLATE, content(own.template))))),
-        ami_type="" if image_id else ami_type(Family.of(node_class), kind),
+        ami_type=ami_type(Family.of(node_class), kind),
         labels=tuple(sorted(node_labels(spec, pool, own.place.source).items())),
         taints=node_taints(pool),
     )

@@ -7,10 +7,11 @@ call; it is read again where it is missing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 
 from tidemill.decide.nodes import deadline_of
-from tidemill.errors import NoCapacity
+from tidemill.errors import NoCapacity, PortError
 from tidemill.machines import Machines
 from tidemill.ports import Account, Clock, Ledger
 from tidemill.provision.grouped import Grouped
@@ -52,6 +53,7 @@ class Provisioned:
         images = images or PretendImages()
         self._native = Native(spec, machines, images, self._ends_at)
         self._blocks: Mapping[str, Reservation] = {}
+        self._known_launches: Sequence[LaunchIntent] = ()
         self._sight = Sight(machines, clock, self._launches)
         makings = makings_of(spec, images)
         self._grouped = Grouped(spec, machines, clock, self._sight, self._launches, makings)
@@ -74,7 +76,11 @@ class Provisioned:
             self._machines.terminate(instance_id)
 
     def _launches(self) -> Sequence[LaunchIntent]:
-        return () if self._ledger is None else self._ledger.launches()
+        """Those last known, where the ledger cannot be read: what AWS shows is shown all the same."""
+        if self._ledger is not None:
+            with suppress(PortError):
+                self._known_launches = self._ledger.launches()
+        return self._known_launches
 
     def _ends_at(self, source: Source, provisioner: Provisioner) -> datetime | None:
         if not source.id:

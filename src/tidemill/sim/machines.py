@@ -104,8 +104,6 @@ class SimMachines:
                 subnets=shape.subnets,
             )  # fmt: skip
             self._groups.set_tags(shape.name, shape.tags, shape.tags)
-        for name in set(known.hooks) - {shape.hook.name if shape.hook else ""}:
-            self._groups.hooks.delete(known, name)
         if shape.hook is not None:
             hook = LifecycleHook(shape.hook.name, shape.hook.heartbeat_s, shape.hook.result)
             self._groups.hooks.put(known, hook)
@@ -254,14 +252,18 @@ def _capacity_type(one: EksNodeGroup) -> Literal["CAPACITY_BLOCK", "ON_DEMAND", 
 
 
 def _group(one: AutoScalingGroup) -> Group:
-    hooks = [Hook(hook.name, hook.heartbeat_s, hook.result) for hook in one.hooks.values()]
+    hooks = sorted(one.hooks.values(), key=lambda hook: not hook.name.startswith("tidemill"))  # ours first
     template = one.template if one.template is not None else TemplateVersion("", "", 0)
-    shape = GroupShape(one.name, template, one.subnets, one.maximum, one.tags, hooks[0] if hooks else None)
+    shape = GroupShape(one.name, template, one.subnets, one.maximum, one.tags, _hook(hooks))
     return Group(
         shape, one.minimum, one.desired,
         tuple(_schedule(action) for action in sorted(one.schedules.values(), key=lambda each: each.at)),
         tuple(_member(member) for member in one.members.values()), one.node_group, one.trouble,
     )  # fmt: skip
+
+
+def _hook(hooks: Sequence[LifecycleHook]) -> Hook | None:
+    return Hook(hooks[0].name, hooks[0].heartbeat_s, hooks[0].result) if hooks else None
 
 
 def _schedule(action: ScheduledAction) -> Schedule:

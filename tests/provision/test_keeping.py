@@ -1,0 +1,259 @@
+"""Groups kept in the simulated account, one look after the other: what fails does not spread, what is others' stays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.sim.account import OWNER, ZONES, Account
+from tests.sim.scene import platform, pool, scene
+from tidemill.errors import Refused, Retryable, Throttled
+from tidemill.provision import Provisioned
+from tidemill.provision.asg import DOWN, HOOK
+from tidemill.provision.native import PretendImages
+from tidemill.sim.machines import SimMachines
+from tidemill.sim.scaling import LifecycleHook
+from tidemill.spec import Spec
+from tidemill.spec.models import ComputePool, NodeClass
+from tidemill.store.memory import MemoryLedger
+from tidemill.world import LaunchIntent, LaunchState, Node, Reservation, World
+
+ROLE = "arn:aws:iam::123456789012:role/node"
+SUBNETS = {zone: [f"subnet-0{zone[-1]}1"] for zone in ZONES}
+
+
+class Broken(MemoryLedger):
+    """A ledger that can be unreachable."""
+
+    down = False
+
+    def launches(self) -> tuple[LaunchIntent, ...]:
+        if self.down:
+            raise Retryable("the database does not answer")
+        return super().launches()
+
+
+class Images(PretendImages):
+    """Images of one node class cannot be found out about."""
+
+    unknown = ""
+
+    def image_id(self, node_class: NodeClass, instance_type: str) -> str:
+        if node_class.name == self.unknown:
+            raise Retryable("SSM does not answer")
+        return super().image_id(node_class, instance_type)
+
+
+class Stand:
+    """One account, one engine's hands; `look` is what a tick does besides deciding."""
+
+    def __init__(self, *pools: ComputePool, role: str = ROLE) -> None:
+        self.account = Account()
+        on = platform(nodeRole=role, subnets=SUBNETS)
+        self.spec: Spec = scene(*(pools or (pool(provisioner="asg"),)), on=on).spec
+        self.ledger = Broken(self.account.timeline, OWNER)
+        self.machines = SimMachines(self.account.cloud, self.account.timeline, OWNER, SUBNETS)
+        self.images = Images()
+        self.begin()
+
+    def begin(self) -> None:
+        """Another engine takes over, which remembers nothing."""
+        self.cloud = Provisioned(
+            self.account.cloud,
+            self.machines,
+            self.spec,
+            self.ledger,
+            self.account.timeline,
+            images=self.images,
+        )
+
+    def look(self) -> tuple[str, ...]:
+        """What is warned of."""
+        world = World(
+            now=self.account.now,
+            reservations=tuple(self.cloud.reservations()),
+            nodes=tuple(Node(one, None) for one in self.cloud.instances()),
+        )
+        return tuple(one.sentence for one in self.cloud.keeper.keep(world))
+
+    def ask(self, block: Reservation, count: int = 1, **given: Any) -> LaunchIntent:
+        intent = self.account.intent(block.source, count=count, provisioner="asg", **given)
+        self.ledger.write_launch(intent)
+        assert self.cloud.launch(intent, ()) == ()
+        self.ledger.write_launch(replace(intent, state=LaunchState.ASKED))
+        return intent
+
+    @property
+    def group(self) -> Any:
+        (one,) = self.account.cloud.groups.all()
+        return one
+
+
+def test_a_launch_is_asked_for_and_what_comes_carries_its_intent():
+    stand = Stand()
+    block = stand.account.block(count=4)
+    stand.look()
+    intent = stand.ask(block, count=2)
+    stand.account.wait("2m")
+    assert {one.intent_id for one in stand.cloud.instances()} == {intent.id}
+    assert len(stand.group.members) == 2
+
+
+def test_asking_again_changes_nothing_and_neither_does_another_engine():
+    stand = Stand()
+    block = stand.account.block(count=4)
+    stand.look()
+    intent = stand.ask(block, count=2)
+    stand.cloud.launch(intent, ())
+    stand.account.wait("2m")
+    stand.begin()
+    stand.look()
+    stand.cloud.launch(intent, ())
+    stand.account.wait("2m")
+    stand.look()
+    assert stand.group.desired == len(stand.group.members) == 2
+
+
+def test_what_an_intent_that_ended_did_not_get_is_taken_back():
+    stand = Stand()
+    block = stand.account.block(count=1)
+    stand.look()
+    intent = stand.ask(block, count=3)
+    stand.account.cloud.groups.update(stand.group.name, maximum=3, desired=3)
+    stand.account.wait("5m")
+    stand.look()
+    stand.ledger.write_launch(replace(intent, state=LaunchState.SETTLED))
+    stand.begin()
+    stand.look()
+    assert stand.group.desired == len(stand.group.staying()) == 1
+
+
+def test_a_call_that_was_lost_is_made_up_for():
+    """The ledger says that a group was asked, and nobody asked it."""
+    stand = Stand()
+    block = stand.account.block(count=2)
+    stand.look()
+    intent = stand.account.intent(block.source, count=2, provisioner="asg", state=LaunchState.ASKED)
+    stand.ledger.write_launch(intent)
+    stand.look()
+    assert stand.group.desired == 2
+
+
+def test_a_ledger_that_cannot_be_read_does_not_hide_what_aws_shows():
+    stand = Stand()
+    block = stand.account.block(count=2)
+    stand.look()
+    intent = stand.ask(block)
+    stand.account.wait("1m")
+    stand.cloud.instances()
+    stand.ledger.down = True
+    stand.account.wait("1m")
+    (one,) = stand.cloud.instances()
+    assert one.intent_id == intent.id
+
+
+def test_unchanged_instances_are_the_same_objects_in_the_same_tuple():
+    stand = Stand()
+    block = stand.account.block(count=2)
+    stand.look()
+    stand.ask(block, count=2)
+    stand.account.wait("5m")
+    first = stand.cloud.instances()
+    stand.account.wait("5m")
+    assert stand.cloud.instances() is first
+
+
+def test_an_image_nobody_can_tell_stops_one_pool_and_not_the_others():
+    other = pool("serve", provisioner="asg", nodeClassName="other")
+    stand = Stand(pool(provisioner="asg"), other)
+    classes = dict(stand.spec.node_classes)
+    classes["other"] = classes["gpu"].model_copy(
+        update={"metadata": classes["gpu"].metadata.model_copy(update={"name": "other"})}
+    )
+    stand.spec = replace(stand.spec, node_classes=classes)
+    stand.images.unknown = "other"
+    stand.begin()
+    stand.account.block(name="a", pool="train")
+    stand.account.block(name="b", pool="serve")
+    assert stand.look() == ("SSM does not answer",)
+    assert stand.group.name.startswith("mill-train-")
+
+
+def test_a_pool_that_left_with_an_open_launch_stops_nobody():
+    stand = Stand()
+    gone = stand.account.intent(
+        replace(stand.account.block().source, kind="on-demand", id=""), pool="gone", provisioner="asg"
+    )
+    stand.ledger.write_launch(gone)
+    stand.look()
+    assert stand.group.name.startswith("mill-train-")
+
+
+def test_what_aws_had_no_time_for_is_done_at_the_next_look_and_what_it_refused_a_while_later(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    stand = Stand()
+    stand.account.block()
+    put, calls = stand.machines.put_group, []
+    answers: list[Exception | None] = [Throttled("too many"), None]
+
+    def throttled(shape: Any) -> None:
+        calls.append(stand.account.now)
+        answer = answers.pop(0) if answers else Refused("never")
+        if answer is not None:
+            raise answer
+        put(shape)
+
+    monkeypatch.setattr(stand.machines, "put_group", throttled)
+    stand.look()
+    assert not stand.account.cloud.groups.all()
+    stand.look()
+    assert len(calls) == 2
+    stand.account.cloud.groups.update(stand.group.name, maximum=5)
+    for _ in range(3):  # it may not be mended: asked once, and not at every look
+        stand.account.wait("1m")
+        stand.look()
+    assert len(calls) == 3
+
+
+def test_hooks_schedules_and_tags_of_others_stay():
+    stand = Stand()
+    stand.account.block()
+    stand.look()
+    groups, name = stand.account.cloud.groups, stand.group.name
+    groups.hooks.put(stand.group, LifecycleHook("theirs", 600))
+    groups.update(name, maximum=5)  # somebody changed it
+    stand.account.wait("6m")
+    stand.look()
+    assert stand.group.maximum == 2  # mended
+    assert set(stand.group.hooks) == {"theirs", HOOK.name}
+    assert set(stand.group.schedules) == {DOWN}
+
+
+@pytest.mark.requirement("SM-6")
+def test_nodes_may_join_before_a_group_is_made_and_when_the_role_changes():
+    stand = Stand()
+    stand.account.block()
+    stand.look()
+    assert stand.account.cloud.node_groups.access_entries == {ROLE: "EC2_LINUX"}
+    other = ROLE.replace("node", "other-node")
+    stand.spec = replace(stand.spec, platform=platform(nodeRole=other, subnets=SUBNETS))
+    stand.begin()
+    stand.look()
+    assert set(stand.account.cloud.node_groups.access_entries) == {ROLE, other}
+
+
+def test_a_group_of_somebody_else_s_by_our_name_is_refused_and_told_of(caplog: pytest.LogCaptureFixture):
+    stand = Stand()
+    stand.account.block()
+    stand.look()
+    stand.account.cloud.groups.set_tags(stand.group.name, (("deployment", "others"),), ())
+    stand.account.wait("6m")
+    stand.look()
+    stand.account.wait("6m")
+    stand.look()
+    told = [one.message for one in caplog.records if "has no tag that says it is mill's" in one.message]
+    assert len(told) == len(set(told)) == 2  # the group and its schedule, once each
+    assert stand.group.desired == 0
