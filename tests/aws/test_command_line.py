@@ -112,7 +112,7 @@ def test_a_question_that_ec2_does_not_take_does_not_stop_the_others(wired: Wired
         "error", action="DescribeCapacityBlockOfferings", code="InvalidParameterValue", status=400,
         message="The instance type is not supported for Capacity Blocks",
     )  # fmt: skip
-    told = office("offers", *WISH, "--count", "1")
+    told = office("offers", *WISH, "--count", "1,2")
     assert told.code == 0, told.err
     assert "EC2 does not take the question" in told.err
     assert "not supported for Capacity Blocks (InvalidParameterValue)" in told.err

@@ -25,7 +25,7 @@ def test_a_search_over_types_counts_lengths_and_zones_is_one_table_by_price(offi
                          "--zone", "us-east-1a", "--zone", "us-east-1b", "--json")  # fmt: skip
     assert (told.code, told.json["requests"]) == (0, 16)
     assert set(told.json) == {
-        "at", "region", "requests", "interrupted", "failed", "offers", "alternatives", "tried",
+        "at", "region", "requests", "interrupted", "failed", "refused", "offers", "alternatives", "tried",
     }  # fmt: skip
     found = told.json["offers"]
     prices = [one["usd_per_gpu_h"] for one in found]

@@ -5,9 +5,10 @@ What was found so far is there at any moment, so that whoever loses patience kee
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from tidemill.errors import NotAllowed, Refused
 from tidemill.ports import Cloud
 from tidemill.shopping.wish import Question
 from tidemill.world import Offer
@@ -53,6 +54,9 @@ class Shopper:
         self._budget = budget
         self.asked = 0
         self._found: dict[str, Found] = {}
+        self.refused: list[
+            str
+        ] = []  # what EC2 said to questions it does not take: a type it does not sell there, …
 
     @property
     def left(self) -> int:
@@ -68,11 +72,22 @@ class Shopper:
         assert self.left > 0, "the budget of requests is the caller's to watch"
         self._bucket.take()
         self.asked += 1
-        answer = [offer for offer in self._cloud.search_offers(question.query) if question.fits(offer)]
+        answer = [offer for offer in self._answer(question) if question.fits(offer)]
         found = tuple(Found(offer, question) for offer in answer)
         for one in found:
             self._found.setdefault(one.offer.id, one)
         return found
+
+    def _answer(self, question: Question) -> Sequence[Offer]:
+        """EC2's no to one question is no reason not to ask the others; not being allowed to ask is."""
+        try:
+            return self._cloud.search_offers(question.query)
+        except NotAllowed:
+            raise
+        except Refused as no:
+            if str(no) not in self.refused:
+                self.refused.append(str(no))
+            return ()
 
     def ask_all(self, questions: Iterable[Question], progress: Callable[[], None] = lambda: None) -> None:
         for question in questions:
