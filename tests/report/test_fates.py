@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from tests.report.surveys import MINUTE, NOW, action, at, block, group, machine, node_group, survey, tagged
+from tidemill.catalog import load
+from tidemill.report.account_traps import traps
 from tidemill.report.fates import endings, size_at
-from tidemill.world import SourceKind
+from tidemill.world import InstanceState, SourceKind
 
 KARPENTER = {"karpenter.sh/nodepool": "gpu"}
 
@@ -48,6 +50,14 @@ def test_what_aws_announced_comes_first_where_it_is_earlier():
     retired = replace(one, instance=replace(one.instance, ends_at=at("5h"), ends_why="scheduled retirement"))
     (found,) = endings(survey(block(), machines=(retired,)))
     assert (found.at, found.why) == (at("5h"), "scheduled retirement")
+
+
+def test_one_that_is_ending_holds_its_slot_a_while_and_needs_nobody_any_more():
+    one = machine()
+    going = replace(one, instance=replace(one.instance, state=InstanceState.SHUTTING_DOWN))
+    told = survey(block(), machines=(going,))
+    assert [(each.at, each.why) for each in endings(told)] == [(NOW, "it is ending")]
+    assert traps(told, load()) == ()
 
 
 def test_an_on_demand_reservation_that_ends_leaves_its_instances_running():

@@ -38,16 +38,30 @@ def _blocks(found: Inspection) -> None:
         click.echo("AWS shows no block and no reservation.\n")
         return
     made = table(
-        "reservation", "type", "zone", "state", "start (UTC)", "end", "EC2 ends them", "extend until", "used",
-        "idle", "whose", title="Blocks and reservations", right=("idle",),
+        "reservation", "what", "state", "from, to (UTC)", "EC2 ends them", "extend until", "idle", "whose",
+        title="Blocks and reservations", right=("idle",),
     )  # fmt: skip
+    for column in (0, 1, 3):
+        made.columns[column].no_wrap = True
     for one in found.blocks:
-        kind = "" if one.kind == "block" else f" ({one.kind})"
+        kind = () if one.kind == "block" else (one.kind,)
         made.add_row(
-            f"{one.id}{kind}", f"{one.count} x {one.type}", one.zone, one.state, _at(one.start), _at(one.end),
-            _at(one.kill_at), _at(one.extend_until), f"{one.used}, {one.free} free", _idle(one), _whose(one),
+            _together(one.id, *kind), _together(f"{one.count} x {one.type}", one.zone),
+            _together(one.state, f"{one.used} used, {one.free} free"), _together(_at(one.start), _at(one.end)),
+            _at(one.kill_at), _extend(one), _idle(one), _whose(one),
         )  # fmt: skip
     console().print(made)
+
+
+def _together(*words: str) -> str:
+    """Below each other on a terminal, which is narrow; in one line in a pipe, where people grep."""
+    return ("\n" if console().is_terminal else ", ").join(words)
+
+
+def _extend(one: BlockSeen) -> str:
+    if one.extension_pending_to is None:
+        return _at(one.extend_until)
+    return _together(_at(one.extend_until), f"{_at(one.extension_pending_to)} unpaid")
 
 
 def _idle(one: BlockSeen) -> str:
@@ -64,30 +78,34 @@ def _whose(one: BlockSeen) -> str:
 
 
 def _endings(found: Inspection) -> None:
-    made = table("when (UTC)", "in", "instances", "whose", "on", "why", title="What would end when")
+    made = table("when (UTC)", "in", "nodes", "whose", "on", "why", "instances", title="What would end when")
+    made.columns[4].no_wrap = True
     for one in found.endings:
         left = "-" if one.at is None else "now" if one.at <= found.at else span(one.at - found.at)
-        made.add_row(_at(one.at), left, _instances(one), one.whose, one.reservation, one.why)
+        count = str(len(one.instances))
+        made.add_row(_at(one.at), left, count, one.whose, one.reservation, one.why, _instances(one))
     console().print(made)
 
 
 def _instances(one: Ending) -> str:
     shown = ", ".join(one.instances[:_MOST_IDS])
     more = len(one.instances) - _MOST_IDS
-    return f"{len(one.instances)}: {shown}{f' and {more} more' if more > 0 else ''}"
+    return f"{shown}{f' and {more} more' if more > 0 else ''}"
 
 
 def _groups(found: Inspection) -> None:
+    trouble = ("trouble",) if any(one.trouble for one in found.groups) else ()
     made = table(
-        "group", "on", "size", "zones", "scheduled", "at 0 by", "in time", "hook", "trouble",
+        "group", "on", "size", "zones", "scheduled", "at 0 by", "in time", "hook", *trouble,
         title="Groups that launch there",
     )  # fmt: skip
+    made.columns[1].no_wrap = True
     for one in found.groups:
-        name = f"{one.name} (node group {one.node_group})" if one.node_group else one.name
-        size = f"{one.desired} ({one.minimum}..{one.maximum}), {one.members} there"
         made.add_row(
-            name, ", ".join(one.reservations) or "-", size, ", ".join(one.zones) or "-", _scheduled(one),
-            _at(one.zero_at), _in_time(one), _hook(one), one.trouble or "-",
+            one.name if not one.node_group else f"node group {one.node_group} ({one.name})",
+            _together(*one.reservations) or "-", f"{one.desired} ({one.minimum}..{one.maximum}), {one.members} there",
+            _together(*one.zones) or "-", _scheduled(one), _at(one.zero_at), _in_time(one), _hook(one),
+            *((one.trouble or "-",) if trouble else ()),
         )  # fmt: skip
     console().print(made)
     if found.other_groups:

@@ -10,7 +10,7 @@ from tidemill.decide.blocks.extend import EXTENDABLE_UNTIL
 from tidemill.report.fates import KARPENTER_BEFORE_END, killed_at, whose
 from tidemill.report.trap import COMING, Scene, Trap
 from tidemill.report.trap import written as _at
-from tidemill.world import Reservation, ReservationState, SourceKind
+from tidemill.world import InstanceState, Reservation, ReservationState, SourceKind
 
 # By then somebody should know what comes next: blocks are sold for a later day more readily than for now.
 _SOON = timedelta(days=1)
@@ -108,6 +108,7 @@ def machines_have_nobody(scene: Scene) -> Iterator[Trap]:
             for one in scene.survey.machines
             if one.instance.source.id == block.id
             and one.instance.id not in members
+            and one.instance.state is not InstanceState.SHUTTING_DOWN
             and whose(one, None, "").startswith("nobody")
         ]
         if alone and killed is not None:

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from tidemill.decide.nodes import kill_at
 from tidemill.report.survey import TAG_GROUP, TAG_NODE_GROUP, Machine, ScalingGroup, Survey
 from tidemill.spec import names
-from tidemill.world import Reservation, SourceKind
+from tidemill.world import InstanceState, Reservation, SourceKind
 
 # Karpenter deletes its nodes so long before the end of a block, of an UltraServer too.
 KARPENTER_BEFORE_END = timedelta(minutes=40)
@@ -96,6 +96,8 @@ def size_at(group: ScalingGroup, at: datetime, now: datetime) -> Shrinking:
 def _end(
     machine: Machine, reservation: Reservation | None, group: ScalingGroup | None, now: datetime
 ) -> tuple[datetime | None, str]:
+    if machine.instance.state is InstanceState.SHUTTING_DOWN:
+        return now, "it is ending"
     known = [*_announced(machine), *_of_the_block(machine, reservation, group, now)]
     return min(known, default=(None, "nothing ends it"))
 
