@@ -21,7 +21,7 @@ from tidemill.decide.blocks.demand import (
 )
 from tidemill.decide.blocks.follow import FAR_TOO_MUCH
 from tidemill.decide.blocks.granted import fee_to_approve_usd, not_granted, over_budget
-from tidemill.errors import NoCapacity, OutcomeUnknown, PortError, Refused, Throttled
+from tidemill.errors import NoCapacity, NotAllowed, OutcomeUnknown, PortError, Refused, Throttled
 from tidemill.ownership import ours
 from tidemill.ports import Clock, Cloud, Ledger
 from tidemill.spec import Spec, names
@@ -57,18 +57,28 @@ class Buyer:
     # --- looking ------------------------------------------------------------------------------------
 
     def search(self, query: OfferQuery) -> str:
-        offers = tuple(self._cloud.search_offers(query))
+        """EC2's no is an answer too, and is not asked for again at once; that we may not ask is none."""
+        refused = ""
+        offers: tuple[Offer, ...] = ()
+        try:
+            offers = tuple(self._cloud.search_offers(query))
+        except NotAllowed:
+            raise
+        except Refused as no:
+            refused = str(no)
         now = self._clock.now()
         self.searches = {asked: one for asked, one in self.searches.items() if now - one.at < KEPT}
         self.searches[query] = OfferSearch(query, now, offers)
-        return f"{len(offers)} offers"
+        return refused or f"{len(offers)} offers"
 
     def search_extensions(self, query: ExtensionQuery) -> str:
-        """EC2's no is an answer too, and is not asked for again at once."""
+        """As `search`. Taken for a no, a missing permission would have a new block bought instead."""
         refused = ""
         offers: tuple[ExtensionOffer, ...] = ()
         try:
             offers = tuple(self._cloud.search_extensions(query))
+        except NotAllowed:
+            raise
         except Refused as no:
             refused = str(no)
         self.extension_searches[query] = ExtensionSearch(query, self._clock.now(), offers, refused)

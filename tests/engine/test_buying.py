@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from tests.decide.builders import ago, ahead, block
 from tests.decide.purchases import buying, intent, offer
 from tests.engine.ports import Outside
-from tidemill.errors import NoCapacity, OutcomeUnknown, Refused, Retryable, Throttled
+from tidemill.buying import Buyer
+from tidemill.errors import NoCapacity, NotAllowed, OutcomeUnknown, Refused, Retryable, Throttled
 from tidemill.plan import Outcome, ProposePurchase, SettlePurchase, SubmitPurchase
 from tidemill.sim.crash import EngineCrashed
 from tidemill.spec.models import CapacityPlan
 from tidemill.store.verdicts import give_verdict
-from tidemill.world import Adoption, PurchaseIntent, PurchaseState, Verdict
+from tidemill.world import Adoption, ExtensionQuery, OfferQuery, PurchaseIntent, PurchaseState, Verdict
 
 pytestmark = pytest.mark.requirement("CB-4")
 
@@ -226,13 +228,36 @@ def test_an_unknown_outcome_is_quarantined_and_confirmed_by_its_tag():
     assert len(outside.cloud.purchases) == 1
 
 
-@pytest.mark.parametrize("error", [NoCapacity("gone"), Throttled("slow down"), Refused("not allowed")])
+@pytest.mark.parametrize(
+    "error", [NoCapacity("gone"), Throttled("slow down"), Refused("a rule"), NotAllowed("no")]
+)
 def test_a_definite_no_leaves_the_approval_standing(error: Exception):
     outside = shop(offer())
     outside.cloud.fail("purchase", error)
     buy(outside)
     assert held(outside).state is PurchaseState.APPROVED
     assert "not bought" in held(outside).note
+
+
+def test_ec2s_no_to_a_question_is_an_answer_and_not_being_allowed_to_ask_is_none():
+    """Taken for a no, a missing permission would have a new block bought instead of an extension."""
+    outside = shop(offer())
+    buyer = Buyer(outside.spec, outside.clock, outside.cloud, outside.books)
+    more = ExtensionQuery("cr-1", timedelta(days=1))
+    block = OfferQuery(
+        "p5.48xlarge", 2, timedelta(days=1), outside.clock.now(), outside.clock.now() + timedelta(days=9)
+    )
+    outside.cloud.fail("search_extensions", NotAllowed("no permission"))
+    outside.cloud.fail("search_offers", NotAllowed("no permission"))
+    for ask in (lambda: buyer.search_extensions(more), lambda: buyer.search(block)):
+        with pytest.raises(NotAllowed):
+            ask()
+    assert (buyer.searches, buyer.extension_searches) == ({}, {})
+    outside.cloud.fail("search_extensions", Refused("ends too soon"))
+    outside.cloud.fail("search_offers", Refused("not sold here"))
+    assert buyer.search_extensions(more) == "ends too soon"
+    assert buyer.search(block) == "not sold here"
+    assert (len(buyer.searches), len(buyer.extension_searches)) == (1, 1)
 
 
 @pytest.mark.parametrize("error", [Retryable("503"), OutcomeUnknown("timed out")])

@@ -22,7 +22,7 @@ from tidemill.decide.purchase.answer import Cover, HandOver, OnDemand, PurchaseP
 from tidemill.decide.purchase.calendar import Together
 from tidemill.decide.purchase.question import PoolDemand
 from tidemill.decide.purchase.wanted import demand_of, of_windows, planned
-from tidemill.errors import Refused, SpecError
+from tidemill.errors import NotAllowed, Refused, SpecError
 from tidemill.ports import Cloud
 from tidemill.report.rows import plain
 from tidemill.spec import Spec
@@ -164,6 +164,8 @@ def _asked(world: World, wanted: Round, cloud: Cloud, progress: Callable[[float]
 def _extension_search(cloud: Cloud, query: ExtensionQuery, now: datetime) -> ExtensionSearch:
     try:
         return ExtensionSearch(query, now, tuple(cloud.search_extensions(query)))
+    except NotAllowed:
+        raise
     except Refused as no:
         return ExtensionSearch(query, now, (), str(no))
 
