@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from datetime import timedelta
+from contextlib import contextmanager
+from datetime import datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -71,26 +72,33 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
+@pytest.fixture(scope="module")
+def listening() -> Iterator[Stub]:
     server = Stub(("127.0.0.1", 0), _Handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "simulated")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "simulated")
-    # The SDK's own back-off between tries, in no time.
-    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0)
     try:
-        yield server
+        with calling(server.url):
+            yield server
     finally:
         server.shutdown()
         server.server_close()
         thread.join()
 
 
+@contextmanager
+def calling(url: str) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", url)
+        patch.setenv("AWS_ACCESS_KEY_ID", "simulated")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "simulated")
+        # The SDK's own back-off between tries, in no time.
+        patch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0)
+        yield
+
+
 class Clock:
-    def now(self):
+    def now(self) -> datetime:
         return START
 
 
@@ -100,11 +108,24 @@ def account() -> AwsAccount:
     )
 
 
+@pytest.fixture(scope="module")
+def there(listening: Stub) -> AwsAccount:
+    """One for all tests: making a client takes longer than all it does here."""
+    return account()
+
+
+@pytest.fixture
+def stub(listening: Stub) -> Stub:
+    listening.asked = 0
+    return listening
+
+
 @pytest.mark.requirement("CB-4")
 @pytest.mark.parametrize("name", ANSWERS)
-def test_a_purchase_is_in_doubt_whatever_came_back_and_is_called_once(stub: Stub, name: str):
+def test_a_purchase_is_in_doubt_whatever_came_back_and_is_called_once(
+    stub: Stub, there: AwsAccount, name: str
+):
     stub.status, stub.body = ANSWERS[name]
-    there = account()
     with pytest.raises(OutcomeUnknown):
         there.purchase("cb-1", tags(intent="p-1"))
     with pytest.raises(OutcomeUnknown):
@@ -113,9 +134,10 @@ def test_a_purchase_is_in_doubt_whatever_came_back_and_is_called_once(stub: Stub
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_a_read_of_it_is_never_an_empty_list_which_would_mean_that_everything_is_gone(stub: Stub, name: str):
+def test_a_read_of_it_is_never_an_empty_list_which_would_mean_that_everything_is_gone(
+    stub: Stub, there: AwsAccount, name: str
+):
     stub.status, stub.body = ANSWERS[name]
-    there = account()
     query = OfferQuery(P5, 2, timedelta(days=2), START, START + timedelta(days=9))
     for read in (there.reservations, there.instances, there.extensions):
         with pytest.raises(PortError):
@@ -124,10 +146,6 @@ def test_a_read_of_it_is_never_an_empty_list_which_would_mean_that_everything_is
         there.search_offers(query)
 
 
-def test_nobody_listening_is_retryable_for_reads_and_sent_nothing(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "simulated")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "simulated")
-    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0)
-    with pytest.raises(PortError, match="nothing was sent"):
+def test_nobody_listening_is_retryable_and_nothing_was_sent():
+    with calling("http://127.0.0.1:9"), pytest.raises(PortError, match="nothing was sent"):
         account().reservations()
