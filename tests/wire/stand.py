@@ -13,6 +13,7 @@ from botocore.config import Config
 
 from tests.sim.account import OWNER, P5, Account
 from tidemill.sim.wire import WireServer
+from tidemill.sim.wire.boot import KubeApi
 from tidemill.spec import names
 from tidemill.world import Reservation
 
@@ -20,9 +21,9 @@ ONE_TRY = Config(retries={"total_max_attempts": 1, "mode": "standard"}, connect_
 
 
 class Stand:
-    def __init__(self, *, speed: float = 0, **account: Any) -> None:
+    def __init__(self, *, speed: float = 0, kube: KubeApi | None = None, **account: Any) -> None:
         self.account = Account(**account)
-        self.server = WireServer(self.account.cloud, self.account.timeline, speed=speed)
+        self.server = WireServer(self.account.cloud, self.account.timeline, speed=speed, kube=kube)
         self.url = self.server.start()
         self._clients: dict[str, Any] = {}
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tidemill.sim.cloud import SimCloud
     from tidemill.sim.timeline import Timeline
     from tidemill.sim.wire import WireServer
+    from tidemill.sim.wire.boot import KubeApi
 
 _ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
 
@@ -59,10 +60,20 @@ class _Served(NamedTuple):
     type=click.Choice(("plenty", "scarce", "none")),
     help="How much EC2 has to sell. Default: plenty.",
 )
+@click.option(
+    "--kube-api", metavar="URL",
+    help="A Kubernetes API server: instances become its nodes when they have booted, as their user data says.",
+)  # fmt: skip
+@click.option(
+    "--kube-token-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="For it."
+)
+@click.option(
+    "--kube-ca", type=click.Path(exists=True, dir_okay=False), default="", help="Its certificate authority."
+)
 @JSON
 def aws(
     files: tuple[str, ...], host: str, port: int, speed: float, seed: int, start: str | None, market: str | None,
-    as_json: bool,
+    kube_api: str | None, kube_token_file: Path | None, kube_ca: str, as_json: bool,
 ) -> None:  # fmt: skip
     """Serve a simulated AWS account on this machine, for boto3, the AWS CLI and Tidemill itself.
 
@@ -74,7 +85,7 @@ def aws(
 
     server = WireServer(
         served.cloud, served.timeline, speed=speed, region=served.region, host=host, port=port,
-        subnets=served.subnets,
+        subnets=served.subnets, kube=_kube(kube_api, kube_token_file, kube_ca),
     )  # fmt: skip
     with _told_to_stop() as stopped, server:
         _tell(server, as_json)
@@ -94,6 +105,16 @@ def _told_to_stop() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _kube(url: str | None, token_file: Path | None, ca: str) -> KubeApi | None:
+    from tidemill.sim.wire.boot import KubeApi
+
+    if url is None:
+        return None
+    if not url.startswith(("http://", "https://")):
+        raise SpecError(f"--kube-api: '{url}' is no address; write all of https://…")
+    return KubeApi(url, token_file.read_text().strip() if token_file else "", ca)
 
 
 # --- which account ------------------------------------------------------------------------------------

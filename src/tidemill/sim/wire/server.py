@@ -17,6 +17,7 @@ from tidemill.errors import SpecError
 from tidemill.sim.cloud import SimCloud
 from tidemill.sim.timeline import Timeline
 from tidemill.sim.wire import cloudformation, interfaces
+from tidemill.sim.wire.boot import KubeApi
 from tidemill.sim.wire.clock import WireClock
 from tidemill.sim.wire.state import Wire
 
@@ -43,17 +44,20 @@ class WireServer:
         host: str = "127.0.0.1",
         port: int = 0,
         subnets: Mapping[str, Sequence[str]] | None = None,
+        kube: KubeApi | None = None,
     ) -> None:
         """`port` 0: a free one. The region is that of the zones unless it is named. `subnets`: ids by zone that are to
-        be there, such as a Platform's."""
+        be there, such as a Platform's. `kube`: where instances become nodes when they have booted."""
         self._body = body
         self._region = region or body.zones[0][:-1]
         self._address = host, port
         self._subnets = subnets or {}
+        self._kube = kube
         self._timeline = timeline
         self.clock = WireClock(timeline, speed=speed)
         self._server: Any = None
         self._front: Any = None
+        self._listeners: list[Any] = []  # to the body, for as long as the server runs
         self._thread: threading.Thread | None = None
         self._wire: Wire | None = None
 
@@ -104,8 +108,9 @@ class WireServer:
         if self._thread is not None:
             self._thread.join()
         self._server = self._thread = None
-        if self.wire.bus is not None:
-            self.wire.bus.close()
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
         cloudformation.put_back()
         _one_at_a_time.release()
 
@@ -131,6 +136,7 @@ class WireServer:
         from werkzeug.serving import make_server
 
         from tidemill.sim.wire import faces
+        from tidemill.sim.wire.boot import Boots
         from tidemill.sim.wire.bus import Bus
         from tidemill.sim.wire.front import Front
 
@@ -138,6 +144,9 @@ class WireServer:
         with _listening(host, port) as door:
             self._wire = faces.wire(self._body, self.clock, self._region, self._subnets)
             self._wire.bus = Bus(self._wire, self._timeline)
+            self._listeners.append(self._wire.bus)
+            if self._kube is not None:
+                self._listeners.append(Boots(self._wire, self._timeline, self._kube))
             self._front = Front(self._wire, faces.moto_app())
             self._server = make_server(
                 host,

@@ -1,0 +1,161 @@
+"""Instances that boot become nodes of an API server, looking as their user data told them to."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from tests.wire.stand import Stand, on_block
+from tidemill.sim.wire import WireServer
+from tidemill.sim.wire.boot import KubeApi
+from tidemill.sim.wire.first_boot import read_user_data
+
+ARCHIVE = """MIME-Version: 1.0
+Content-Type: multipart/mixed; boundary="//"
+
+--//
+Content-Type: application/node.eks.aws
+
+---
+apiVersion: node.eks.aws/v1alpha1
+kind: NodeConfig
+spec:
+  kubelet:
+    config:
+      registerWithTaints:
+        - {key: tidemill.dev/starting, effect: NoSchedule}
+    flags: ["--node-labels=tidemill.dev/pool=train,team=vision"]
+
+--//--
+"""
+
+
+class ApiServer:
+    """As much of one as a booting node speaks to: it remembers nodes and their status."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, dict[str, Any]] = {}
+        self.tokens: set[str] = set()
+        self.refuses = 0
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def _take(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                outer.tokens.add(self.headers.get("Authorization", ""))
+                self.send_response(outer.take(self.command, self.path, body))
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            do_POST = do_PATCH = _take  # noqa: N815
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def take(self, method: str, path: str, body: dict[str, Any]) -> int:
+        if self.refuses:
+            return self.refuses
+        if method == "POST":
+            name = body["metadata"]["name"]
+            if name in self.nodes:
+                return 409
+            self.nodes[name] = {**body, "status": {}}
+            return 201
+        self.nodes[path.split("/")[4]]["status"].update(body["status"])
+        return 200
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def api() -> Iterator[ApiServer]:
+    made = ApiServer()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def stand(api: ApiServer) -> Iterator[Stand]:
+    made = Stand(kube=KubeApi(api.url, token="secret"))
+    yield made
+    made.stop()
+
+
+def boot(stand: Stand, user_data: str) -> str:
+    (one,) = stand.run(**on_block(stand.block().id), UserData=user_data)["Instances"]
+    return str(one["InstanceId"])
+
+
+def test_a_node_joins_minutes_after_launch_and_its_gpus_a_minute_later(stand: Stand, api: ApiServer):
+    instance = boot(stand, ARCHIVE)
+    stand.wait("2m")
+    assert api.nodes == {}
+    stand.wait("3m")
+    (node,) = api.nodes.values()
+    labels = node["metadata"]["labels"]
+    assert (labels["tidemill.dev/pool"], labels["team"]) == ("train", "vision")
+    assert labels["node.kubernetes.io/instance-type"] == "p5.48xlarge"
+    assert node["spec"]["providerID"].endswith(f"/{instance}")
+    assert node["spec"]["taints"] == [{"key": "tidemill.dev/starting", "value": "", "effect": "NoSchedule"}]
+    assert node["status"]["conditions"][0]["status"] == "True"
+    stand.wait("90s")
+    assert node["status"]["allocatable"]["nvidia.com/gpu"] == "8"
+    assert node["status"]["allocatable"]["cpu"].endswith("m")
+    assert api.tokens == {"Bearer secret"}
+
+
+def test_a_node_whose_instance_is_gone_is_not_ready(stand: Stand, api: ApiServer):
+    instance = boot(stand, ARCHIVE)
+    stand.wait("10m")
+    stand.ec2.terminate_instances(InstanceIds=[instance])
+    (node,) = api.nodes.values()
+    assert node["status"]["conditions"][0]["status"] == "Unknown"
+
+
+def test_an_api_server_that_says_no_stops_nothing(
+    stand: Stand, api: ApiServer, caplog: pytest.LogCaptureFixture
+):
+    api.refuses = 403
+    with caplog.at_level(logging.WARNING):
+        boot(stand, "")
+        stand.wait("10m")
+    assert "403" in caplog.text
+    assert stand.instances()[0]["State"]["Name"] == "running"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "#!/bin/bash\necho", "[settings", "[x]\ny=1", ARCHIVE.replace("kind", "kin")]
+)
+def test_user_data_that_tells_nothing_tells_nothing(text: str):
+    assert (dict(read_user_data(text).labels), read_user_data(text).taints) == ({}, ())
+
+
+def test_bottlerocket_tells_in_toml():
+    text = """[settings.kubernetes.node-labels]
+"tidemill.dev/pool" = "train"
+[settings.kubernetes.node-taints]
+"tidemill.dev/starting" = ["true:NoSchedule"]
+"""
+    told = read_user_data(text)
+    assert told.labels == {"tidemill.dev/pool": "train"}
+    assert told.taints == (("tidemill.dev/starting", "true", "NoSchedule"),)
+
+
+def test_a_server_without_an_api_server_boots_nobody():
+    stand = Stand()
+    assert isinstance(stand.server, WireServer)
+    stand.ids(block=stand.block().id)
+    stand.wait("10m")
+    stand.stop()
