@@ -10,8 +10,6 @@ import pytest
 from tests.aws.wired import Wired
 from tests.sim.account import GB200, ON_DEMAND, OWNER, P5, SPOT, ZONES, tags
 from tidemill.errors import NoCapacity, OutcomeUnknown, Refused, Retryable, Throttled
-from tidemill.machines import GroupShape
-from tidemill.provision.template import launch_template
 from tidemill.spec import names
 from tidemill.world import ExtensionQuery, InstanceState, ReservationState
 
@@ -43,26 +41,6 @@ def test_a_look_at_two_thousand_instances_takes_at_most_a_dozen_calls(wired: Wir
     found, calls = look(wired)
     assert found == 2000
     assert calls <= 12, wired.aws.buckets.calls
-
-
-def test_groups_add_few_calls_to_a_look(wired: Wired):
-    network = wired.server.wire.network
-    marks = (*tags(provisioner="asg")[:2], (names.TAG_PROVISIONER, "asg"))
-    for name in "abcdefghij":
-        block = wired.account.block(name=name, count=20)
-        made = launch_template(
-            wired.spec, wired.spec.pools["train"], P5, block.source, ZONES[0], network.images["x86_64"]
-        )
-        shape = GroupShape(
-            block.id, wired.machines.put_template(made), (network.in_zone(ZONES[0]).id,), 20, marks
-        )
-        wired.machines.put_group(shape)
-        wired.machines.resize(block.id, 20)
-    wired.let_pass(5 * MINUTE)
-    for _ in range(2):
-        found, calls = look(wired)
-        assert (found, calls <= 12) == (200, True), wired.aws.buckets.calls
-        wired.let_pass(MINUTE)
 
 
 def test_whoever_asks_again_before_money_leaves_gets_a_fresh_answer(wired: Wired):

@@ -148,6 +148,17 @@ def test_a_missing_permission_is_one_sentence_with_the_action_and_the_policy_tha
     assert label(error) == "not-allowed"
 
 
+def test_the_policy_named_is_the_one_for_what_was_being_done():
+    """Tags are written by the purchaser when a block is taken in, and by the provisioner along with a launch."""
+    no = (
+        "User: arn:aws:iam::123456789012:user/you is not authorized to perform: ec2:CreateTags on resource: x"
+    )
+    launching = answered("UnauthorizedOperation", Nature.LAUNCH, no, 403, "RunInstances")
+    adopting = answered("UnauthorizedOperation", Nature.CHANGE, no, 403, "CreateTags")
+    assert "tidemill iam provisioner" in str(launching)
+    assert "tidemill iam purchaser" in str(adopting)
+
+
 def test_a_refusal_that_names_no_action_is_about_the_call_itself():
     error = answered("UnauthorizedOperation", Nature.PURCHASE, "no", 403, "PurchaseCapacityBlock")
     assert "ec2:PurchaseCapacityBlock" in str(error)

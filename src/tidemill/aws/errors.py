@@ -215,7 +215,7 @@ def _no_permission(words: str, call: Call) -> str:
     action = found.group(1) if found else call.action
     who = re.search(r"arn:[\w-]+:(?:sts|iam)::\S+", words)
     whom = f" to {who.group(0)}" if who else ""
-    role = policy_with(action)
+    role = policy_with(action, called=action == call.action)
     cure = (
         f"`tidemill iam {role}` prints a policy that does"
         if role

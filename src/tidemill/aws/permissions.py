@@ -132,6 +132,7 @@ def calls() -> frozenset[str]:
     return frozenset(one.call for one in PERMISSIONS if one.called)
 
 
-def policy_with(action: str) -> str:
-    """The name of the policy that allows an action; empty: none of ours does."""
-    return next((one.role.value for one in PERMISSIONS if one.action == action), "")
+def policy_with(action: str, *, called: bool = True) -> str:
+    """The name of the policy that allows an action, when it is called or along with another; empty: none of ours."""
+    found = [one for one in PERMISSIONS if one.action == action]
+    return next((one.role.value for one in sorted(found, key=lambda one: one.called is not called)), "")
