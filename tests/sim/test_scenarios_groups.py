@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,12 +21,14 @@ from tests.sim.scene import (
     service,
     told,
 )
+from tidemill.cli.loading import documents_in, load_spec
 from tidemill.plan import Launch, RemoveNode, Terminate
 from tidemill.provision.asg import DOWN, UP
 from tidemill.sim.rehearsal import Rehearsal
 from tidemill.sim.scaling import AutoScalingGroup
 from tidemill.world import InstanceState, LaunchState
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "groups.yaml"
 WAYS = ("native", "asg", "managed")
 GROUPED = ("asg", "managed")
 # A block of a scene ends at 11:30: EC2 takes its nodes at 11:00, EKS acts at 10:50.
@@ -221,6 +225,17 @@ def test_two_blocks_hand_a_service_over_without_downtime(way: str, seed: int):
     lives = [life for life in rehearsal.cloud.lives.values() if life.now.source.id == a]
     assert {life.ended_by for life in lives} == {"engine"}
     assert running(rehearsal) == 2
+
+
+def test_the_example_plays_as_it_says():
+    spec, scenario = load_spec(documents_in([str(EXAMPLE)]))
+    assert scenario is not None
+    rehearsal = Scene(spec, scenario).played()
+    assert rehearsal.cluster.services["chat"].downtime_s(rehearsal.end) == 0
+    assert {rehearsal.cluster.jobs[name].state for name in ("fit-1", "fit-2")} == {"finished"}
+    assert ended_by(rehearsal) <= {"engine", ""}
+    fired = [line.at for line in told(rehearsal, "schedule-fired", "demo-train")]
+    assert fired == [datetime(2026, 11, 19, 10, 59, tzinfo=UTC)]  # once, after the extension
 
 
 # --- what people do -----------------------------------------------------------------------------------

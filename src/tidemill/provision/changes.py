@@ -156,7 +156,7 @@ def _boots_anew(own: Wanted, there: There) -> bool:
 
 def _joining(role: str) -> LetNodesJoin:
     """EKS lets the nodes of its own groups join by itself."""
-    return LetNodesJoin(role, "self-managed nodes join by an access entry of their role (SM-6)")
+    return LetNodesJoin(role, "self-managed nodes join by an access entry of their role")
 
 
 # --- Auto Scaling groups --------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ def _node_group(own: Wanted, there: There, listed: list[Change], waiting: list[t
         waiting.append((about, f"{words} changed; it waits until EKS is done: {node_group.status}"))
     elif "its template" in differs and _wants_nodes(node_group, there):
         # On a block EKS refuses; elsewhere it would replace the nodes itself, and ask nobody what runs there.
-        waiting.append((about, f"{words} changed; that waits until it is empty: scale it to 0 (MG-4)"))
+        waiting.append((about, f"{words} changed; that waits until it is empty: scale it to 0"))
     else:
         listed.append(PutGroup(own, "change", f"{words} changed"))
 
