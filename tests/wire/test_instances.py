@@ -110,7 +110,7 @@ def test_instances_are_neither_stopped_nor_started(stand: Stand):
 
 
 @pytest.mark.requirement("PE-17")
-def test_a_retirement_and_a_spot_interruption_are_scheduled_events(stand: Stand):
+def test_a_retirement_is_a_scheduled_event_and_a_spot_interruption_is_told_of_its_request(stand: Stand):
     (spot,) = stand.ids(
         InstanceType=G6,
         InstanceMarketOptions={"MarketType": "spot"},
@@ -126,12 +126,18 @@ def test_a_retirement_and_a_spot_interruption_are_scheduled_events(stand: Stand)
         one["InstanceId"]: one["Events"][0]
         for one in stand.ec2.describe_instance_status(**asked)["InstanceStatuses"]
     }
-    assert set(seen) == {spot, old}
+    assert set(seen) == {old}
     assert seen[old]["NotBefore"].astimezone(UTC) == stand.account.now + timedelta(hours=6)
-    assert seen[spot]["NotBefore"].astimezone(UTC) == stand.account.now + timedelta(minutes=2)
-    assert seen[spot]["Description"] == "spot interruption"
+    marked = {"Filters": [{"Name": "status-code", "Values": ["marked-for-termination"]}]}
+    (request,) = stand.ec2.describe_spot_instance_requests(**marked)["SpotInstanceRequests"]
+    assert request["InstanceId"] == spot
+    assert request["Status"]["UpdateTime"].astimezone(UTC) == stand.account.now
+    described = stand.ec2.describe_instances(InstanceIds=[spot])["Reservations"][0]["Instances"][0]
+    assert described["SpotInstanceRequestId"] == request["SpotInstanceRequestId"]
     stand.wait("2m")
     assert stand.account.instance(spot).state.value == "shutting-down"
+    (ended,) = stand.ec2.describe_spot_instance_requests()["SpotInstanceRequests"]
+    assert (ended["State"], ended["Status"]["Code"]) == ("closed", "instance-terminated-no-capacity")
 
 
 def test_only_running_instances_have_a_status_unless_all_are_asked_for(stand: Stand):

@@ -96,8 +96,7 @@ def _event(event: Any) -> tuple[datetime, str] | None:
         return None
     if code not in ENDING_EVENTS:
         raise Unreadable(f"an event's Code is {code!r}")
-    why = "spot interruption" if "spot" in words.lower() else _EVENT_WORDS[str(code)]
-    return instant(event, "NotBefore"), why
+    return instant(event, "NotBefore"), _EVENT_WORDS[str(code)]
 
 
 def _state(record: Mapping[str, Any]) -> InstanceState:

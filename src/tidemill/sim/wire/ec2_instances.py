@@ -7,6 +7,7 @@ from typing import Any
 
 from tidemill.sim.instances import InstanceLife
 from tidemill.sim.wire import instance_words as words
+from tidemill.sim.wire.ec2_spot import INTERRUPTED
 from tidemill.sim.wire.operations import Asked, Result, operation
 from tidemill.sim.wire.paging import Facets, chosen
 from tidemill.sim.wire.refusals import AwsError
@@ -174,9 +175,8 @@ def _status(wire: Wire, life: InstanceLife) -> dict[str, Any]:
 
 
 def _events(life: InstanceLife) -> list[dict[str, Any]]:
-    """EC2 lists a retirement here. It tells of a spot interruption elsewhere (an event, the instance's own metadata);
-    here it is listed too, so that whoever only reads sees both ends the body announces."""
-    if life.now.ends_at is None:
+    """A retirement; EC2 tells of a spot interruption elsewhere: in an event, and of the request behind the instance."""
+    if life.now.ends_at is None or life.now.ends_why == INTERRUPTED:
         return []
     return [
         {

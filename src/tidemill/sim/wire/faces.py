@@ -18,6 +18,7 @@ from tidemill.sim.wire import ec2_fleets as ec2_fleets
 from tidemill.sim.wire import ec2_instances as ec2_instances
 from tidemill.sim.wire import ec2_launches as ec2_launches
 from tidemill.sim.wire import ec2_reservations as ec2_reservations
+from tidemill.sim.wire import ec2_spot as ec2_spot
 from tidemill.sim.wire import ec2_tags as ec2_tags
 from tidemill.sim.wire import eks as eks
 from tidemill.sim.wire import pricing as pricing

@@ -82,10 +82,14 @@ def as_aws(wire: Wire, life: InstanceLife) -> dict[str, Any]:
     return {**written, **_reserved(life), **_network(wire, life), **_ended(life)}
 
 
+def spot_request(life: InstanceLife) -> str:
+    return f"sir-{life.now.id.removeprefix('i-')[:8]}"
+
+
 def _reserved(life: InstanceLife) -> dict[str, Any]:
     source = life.now.source
     if source.kind is SourceKind.SPOT:
-        return {"SpotInstanceRequestId": f"sir-{life.now.id.removeprefix('i-')[:8]}"}
+        return {"SpotInstanceRequestId": spot_request(life)}
     if not source.id:
         return {"CapacityReservationSpecification": {"CapacityReservationPreference": "open"}}
     target = {"CapacityReservationTarget": {"CapacityReservationId": source.id}}
