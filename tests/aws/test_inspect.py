@@ -45,6 +45,21 @@ def environment(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     stand.server.wire.faults = type(stand.server.wire.faults)()  # those of the test before
 
 
+@pytest.fixture
+def asked(there: Troubled, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """Service and action of every request that reaches AWS."""
+    found: list[tuple[str, str]] = []
+    read = protocol.target
+
+    def recording(environ: dict[str, Any]) -> Any:
+        target = read(environ)
+        found.append((target.service, target.action))
+        return target
+
+    monkeypatch.setattr(protocol, "target", recording)
+    return found
+
+
 def deny(there: Troubled, *actions: str, **given: Any) -> None:
     for action in actions:
         there.stand.admin("faults", {"fault": "error", "action": action, **DENIED, **given})
@@ -65,18 +80,9 @@ def written(at: Any) -> str:
 
 @pytest.mark.requirement("PE-22")
 def test_every_call_it_makes_reads_and_the_observer_may_make_it(
-    there: Troubled, capsys, monkeypatch: pytest.MonkeyPatch
+    there: Troubled, asked: list[tuple[str, str]], capsys
 ):
-    asked: list[tuple[str, str]] = []
-    read = protocol.target
-
-    def recording(environ: dict[str, Any]) -> Any:
-        target = read(environ)
-        asked.append((target.service, target.action))
-        return target
-
     before = there.stand.body.groups.version, len(there.stand.body.journal.lines)
-    monkeypatch.setattr(protocol, "target", recording)
     found = inspected(capsys)
     assert (there.stand.body.groups.version, len(there.stand.body.journal.lines)) == before
     assert not found["not_read"]
@@ -251,6 +257,14 @@ def test_a_missing_permission_is_one_line_and_the_rest_is_there(
         assert "outlives-block" not in judged, "what could not be read is not judged"
     if action == "DescribeLifecycleHooks":
         assert not {"no-terminate-hook", "hook-too-long"} & judged
+
+
+def test_what_takes_a_call_for_each_group_is_asked_for_once_where_it_is_denied(
+    there: Troubled, asked: list[tuple[str, str]], capsys
+):
+    deny(there, "DescribeLifecycleHooks")
+    inspected(capsys)
+    assert asked.count(("autoscaling", "DescribeLifecycleHooks")) == 1
 
 
 @pytest.mark.requirement("PE-22")

@@ -137,8 +137,7 @@ def not_told(refreshed: Refreshed) -> tuple[str, ...]:
 def _replaced(shipped: Mapping[str, Any], told: Mapping[str, Any] | None) -> Mapping[str, Any]:
     if told is None:
         return shipped
-    ultraserver = shipped.get("ultraserver", "")
-    return {**told, "block": told["block"] and not ultraserver, "ultraserver": ultraserver}
+    return {**told, "ultraserver": shipped.get("ultraserver", "")}
 
 
 def _by_family(facts: Mapping[str, Any]) -> tuple[str, int, str]:
