@@ -12,14 +12,14 @@ from datetime import timedelta
 from typing import Any
 
 from tidemill.errors import Gone, NoCapacity, Refused, Retryable
-from tidemill.sim.events import AUTOSCALING, Events
+from tidemill.sim.activities import Activities
+from tidemill.sim.events import Events
 from tidemill.sim.hooks import Hooks
-from tidemill.sim.ids import seeded_id
 from tidemill.sim.instances import Fleet
 from tidemill.sim.journal import Journal
 from tidemill.sim.launch_data import Recipe
 from tidemill.sim.launches import LaunchDesk
-from tidemill.sim.scaling import Activity, AutoScalingGroup, GroupMember, ScheduledAction
+from tidemill.sim.scaling import AutoScalingGroup, GroupMember, ScheduledAction
 from tidemill.sim.timeline import Timeline
 from tidemill.sim.wakes import Wakes
 from tidemill.spec import names
@@ -31,7 +31,6 @@ REACTS = timedelta(seconds=5)
 HEALTH_CHECK = timedelta(seconds=60)
 FIRST_RETRY = timedelta(seconds=30)
 LONGEST_RETRY = timedelta(minutes=10)
-_ACTIVITIES_KEPT = 200  # AWS keeps six weeks of them
 
 
 class Groups:
@@ -45,6 +44,7 @@ class Groups:
         self._made = 0
         self.version = 0  # counts changes, so that others can tell cheaply whether to look again
         self.on_launch: list[Callable[[AutoScalingGroup, str, str], None]] = []  # group, token, zone
+        self._activities = Activities(timeline, events, seed=seed)
         self.hooks = Hooks(timeline, journal, events, seed=seed, proceed=self._shut_down)
         fleet.on_instance.append(self._instance_changed)
 
@@ -252,47 +252,29 @@ class Groups:
     def _joined(self, group: AutoScalingGroup, instance_id: str, zone: str) -> None:
         now = self._timeline.now()
         group.members[instance_id] = GroupMember(instance_id, zone, "Pending", now, group.template)
-        self._note(group, f"Launching a new EC2 instance: {instance_id}", instance_id)
+        self._activities.begin(group, f"Launching a new EC2 instance: {instance_id}", instance_id)
         self.version += 1
 
     def _failed(self, group: AutoScalingGroup, words: str) -> None:
-        activity = self._note(group, "Launching a new EC2 instance", "")
-        activity.status, activity.ended_at = "Failed", self._timeline.now()
-        activity.message = f"{words} Launching EC2 instance failed."
+        """Tried again for ever, less and less often."""
+        self._activities.fail(group, words)
         retry = min(FIRST_RETRY * 2.0 ** min(group.failures, 10), LONGEST_RETRY)
         if not group.failures:  # once is news; that it goes on like this is not
             self._journal.add("group-launch-failed", group.name, words)
             self._wakes(f"group-launch-failed {group.name}")
         group.failures += 1
-        detail = {
-            "AutoScalingGroupName": group.name,
-            "StatusMessage": activity.message,
-            "StatusCode": "Failed",
-        }
-        self._events.post("EC2 Instance Launch Unsuccessful", AUTOSCALING, detail)
         self.look(group, retry)
-
-    def _note(self, group: AutoScalingGroup, description: str, instance_id: str, cause: str = "") -> Activity:
-        now = self._timeline.now()
-        id_ = seeded_id(
-            "activity", self._seed, group.name, now.isoformat(), str(len(group.activities)), instance_id
-        )
-        cause = cause or f"the group wants {group.desired} and has {len(group.staying())}"
-        activity = Activity(
-            id_, now, description, f"At {format_instant(now)} {cause}.", instance_id=instance_id
-        )
-        group.activities.append(activity)
-        del group.activities[:-_ACTIVITIES_KEPT]
-        return activity
 
     # --- endings ------------------------------------------------------------------------------------
 
     def _end(self, group: AutoScalingGroup, member: GroupMember, *, by: str, why: str) -> None:
         member.ended_by, member.ended_why, member.since = by, why, self._timeline.now()
         member.state = "Terminating"
-        self._note(group, f"Terminating EC2 instance: {member.instance_id}", member.instance_id, why)
+        activity = self._activities.begin(
+            group, f"Terminating EC2 instance: {member.instance_id}", member.instance_id, why
+        )
         if self.hooks.hold(group, member):
-            self._activity_of(member, group).status = "MidTerminatingLifecycleAction"
+            activity.status = "MidTerminatingLifecycleAction"
             self._wakes(f"lifecycle-action {member.instance_id}")
         else:
             self._shut_down(group, member)
@@ -310,11 +292,11 @@ class Groups:
         self.version += 1
         if instance.state is InstanceState.RUNNING and member.state == "Pending":
             member.state = "InService"
-            self._over(group, member, "EC2 Instance Launch Successful")
+            self._activities.finish(group, member, "EC2 Instance Launch Successful")
         elif instance.state is InstanceState.SHUTTING_DOWN:
             self._dies(group, member)
         elif instance.state is InstanceState.TERMINATED:
-            self._over(group, member, "EC2 Instance Terminate Successful")
+            self._activities.finish(group, member, "EC2 Instance Terminate Successful")
             del group.members[instance.id]
 
     def _dies(self, group: AutoScalingGroup, member: GroupMember) -> None:
@@ -322,27 +304,11 @@ class Groups:
         self.hooks.drop(member)
         if member.stays:
             why = "an instance was taken out of service in response to an EC2 health check"
-            self._note(group, f"Terminating EC2 instance: {member.instance_id}", member.instance_id, why)
+            self._activities.begin(
+                group, f"Terminating EC2 instance: {member.instance_id}", member.instance_id, why
+            )
             self.look(group, HEALTH_CHECK)
         member.state = "Terminating"
-
-    def _over(self, group: AutoScalingGroup, member: GroupMember, event: str) -> None:
-        activity = self._activity_of(member, group)
-        activity.status, activity.ended_at = "Successful", self._timeline.now()
-        detail = {
-            "AutoScalingGroupName": group.name,
-            "EC2InstanceId": member.instance_id,
-            "ActivityId": activity.id,
-            "Cause": activity.cause,
-            "StatusCode": "InProgress",  # AWS's own samples say so of what has succeeded
-        }
-        self._events.post(event, AUTOSCALING, detail)
-
-    def _activity_of(self, member: GroupMember, group: AutoScalingGroup) -> Activity:
-        for one in reversed(group.activities):
-            if one.instance_id == member.instance_id:
-                return one
-        return self._note(group, f"Terminating EC2 instance: {member.instance_id}", member.instance_id)
 
 
 def _check_size(minimum: int, desired: int, maximum: int) -> None:
