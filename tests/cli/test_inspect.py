@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from dataclasses import fields
+from pathlib import Path
+
 import pytest
 
 from tests.cli.office import P5, Office
+from tidemill.report import block_traps, group_traps
+from tidemill.report.fates import Ending
+from tidemill.report.inspection import BlockSeen, Claim, GroupSeen, Inspection
+from tidemill.report.survey import Missed
+from tidemill.report.trap import Trap
 
 WISH = (P5, "--count", "2", "--duration", "2d", "--from", "2026-11-18", "--to", "2026-11-22")
 
@@ -32,3 +42,29 @@ def test_an_account_without_anything_says_so(office: Office):
     assert told.code == 0
     assert "AWS shows no block and no reservation." in told.out
     assert "No trap found." in told.out
+
+
+def test_documents_of_another_region_than_the_file_are_a_mistake(office: Office):
+    office.open()
+    office.write(region="eu-west-1", subnets={"eu-west-1a": ["subnet-1"]})
+    told = office("inspect")
+    assert told.code == 2
+    assert "is an account in us-east-1, and the Platform is in eu-west-1" in told.err
+
+
+# --- the guide ----------------------------------------------------------------------------------------
+
+
+def test_the_guide_tells_every_trap_and_every_field():
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "inspect.md").read_text()
+    codes = {
+        call.args[0].value
+        for module in (block_traps, group_traps)
+        for call in ast.walk(ast.parse(Path(module.__file__).read_text()))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Trap"
+    }
+    assert len(codes) >= 13
+    assert not [code for code in codes if f"`{code}`" not in guide]
+    words = set(re.findall(r"\w+", guide))
+    for record in (Inspection, BlockSeen, GroupSeen, Claim, Ending, Trap, Missed):
+        assert not [one.name for one in fields(record) if one.name not in words], record

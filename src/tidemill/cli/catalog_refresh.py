@@ -26,9 +26,10 @@ PROFILE = click.option(
 @click.command(short_help="Ask AWS for a region's types and prices, and keep them here.")
 @REGION
 @PROFILE
+@click.option("--aws", is_flag=True, hidden=True)  # whoever writes it, as for other verbs, is not wrong
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def refresh(named_before: str | None, region: str | None, profile: str, as_json: bool) -> None:
+def refresh(named_before: str | None, region: str | None, profile: str, aws: bool, as_json: bool) -> None:
     """Ask AWS for the accelerated instance types of a region and what they cost on demand, and keep the answer here.
 
     From then on every command whose Platform is in that region uses it, until Tidemill ships newer data. Prices of

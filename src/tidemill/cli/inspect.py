@@ -112,7 +112,10 @@ def _of_a_file(documents: _Documents, sim: Path) -> Inspection:
 
     account = open_account(sim)
     region = account.story().region
-    documents.region(region)
+    if documents.spec is not None and (theirs := documents.spec.platform.spec.region) != region:
+        raise SpecError(
+            f"{sim} is an account in {region}, and the Platform is in {theirs}: name another file"
+        )
     seen = Survey(
         account.now(), region, account.identity(), account.reservations(), machines_of(account.instances())
     )
