@@ -117,12 +117,11 @@ def _too_much(story: Story, sold: list[Sale]) -> Iterator[str]:
 
 
 def _spent(sold: list[Sale], now: Sale) -> int:
-    """Fees of the same month before this sale, of what was not known to be unpaid by then."""
+    """Fees of the same month before this sale, of what was not known to be unpaid by then. Two sales of one second are
+    told apart by which was made first."""
+    before = sold[: next(place for place, sale in enumerate(sold) if sale is now)]
     return sum(
         sale.fee_usd
-        for sale in sold
-        if sale is not now
-        and sale.at <= now.at
-        and (sale.at.year, sale.at.month) == (now.at.year, now.at.month)
-        and sale.counted_at(now.at)
+        for sale in before
+        if (sale.at.year, sale.at.month) == (now.at.year, now.at.month) and sale.counted_at(now.at)
     )
