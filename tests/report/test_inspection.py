@@ -95,3 +95,13 @@ def test_a_group_on_a_reservation_without_an_end_has_nothing_to_be_in_time_for()
 def test_blocks_that_nobody_could_read_are_not_an_empty_list():
     assert looked(replace(survey(), reservations=None)).blocks is None
     assert looked(survey()).blocks == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "unseen"),
+    [({}, 1), ({"available": 1}, 0), ({"state": ReservationState.SCHEDULED, "available": 0}, 0)],
+)
+def test_slots_that_are_taken_and_show_no_instance_are_told(changes: dict[str, object], unseen: int):
+    found = looked(survey(block(count=2, **changes), machines=(machine(),)))
+    assert found.blocks is not None
+    assert (found.blocks[0].used, found.blocks[0].unseen) == (1, unseen)

@@ -47,7 +47,7 @@ def _blocks(found: Inspection) -> None:
         kind = () if one.kind == "block" else (one.kind,)
         made.add_row(
             _together(one.id, *kind), _together(f"{one.count} x {one.type}", one.zone),
-            _together(one.state, f"{one.used} used, {one.free} free"), _together(_at(one.start), _at(one.end)),
+            _together(one.state, _slots(one)), _together(_at(one.start), _at(one.end)),
             _at(one.kill_at), _extend(one), _idle(one), _whose(one),
         )  # fmt: skip
     console().print(made)
@@ -62,6 +62,10 @@ def _extend(one: BlockSeen) -> str:
     if one.extension_pending_to is None:
         return _at(one.extend_until)
     return _together(_at(one.extend_until), f"{_at(one.extension_pending_to)} unpaid")
+
+
+def _slots(one: BlockSeen) -> str:
+    return f"{one.used} used, {f'{one.unseen} unseen, ' if one.unseen else ''}{one.free} free"
 
 
 def _idle(one: BlockSeen) -> str:

@@ -42,7 +42,8 @@ class BlockSeen:
     kill_at: datetime | None  # when EC2 starts ending its instances
     extend_until: datetime | None  # the last moment to buy more time
     extension_pending_to: datetime | None
-    used: int
+    used: int  # instances that are seen on it
+    unseen: int  # slots that are taken and show no instance: another account's, or still being cleaned up
     free: int
     held: Held  # by its owner tag alone: what the ledger knows is told by `tidemill blocks`
     owner: str
@@ -154,6 +155,7 @@ def _block(
         extend_until=one.end - EXTENDABLE_UNTIL if extendable and one.end else None,
         extension_pending_to=one.extension_pending_to,
         used=used,
+        unseen=max(0, one.count - one.available - used) if one.state is ReservationState.ACTIVE else 0,
         free=one.available,
         held=_held(one, deployment),
         owner=one.owner,
