@@ -101,9 +101,7 @@ class Survey:
 
 def machines_of(instances: Iterable[Instance]) -> tuple[Machine, ...]:
     """Of an account whose instances show no tags but ours."""
-    return tuple(
-        Machine(one, _own_tags(one)) for one in instances if one.source.id and one.state in _HOLDS_A_SLOT
-    )
+    return tuple(Machine(one, _own_tags(one)) for one in instances if holds_a_slot(one))
 
 
 def holds_a_slot(instance: Instance) -> bool:
