@@ -9,6 +9,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -30,8 +31,12 @@ from tidemill import catalog
 from tidemill.aws.account import AwsAccount
 from tidemill.aws.buckets import Buckets
 from tidemill.aws.errors import Nature
+from tidemill.aws.machines import AwsMachines
 from tidemill.aws.session import Aws
-from tidemill.errors import OutcomeUnknown, Retryable, TidemillError
+from tidemill.aws.templates import digest
+from tidemill.errors import NoCapacity, OutcomeUnknown, Retryable, TidemillError
+from tidemill.machines import Order, Template, TemplateVersion
+from tidemill.spec import names
 from tidemill.world import (
     ExtensionQuery,
     ExtensionState,
@@ -41,6 +46,8 @@ from tidemill.world import (
     OfferQuery,
     Reservation,
     ReservationState,
+    Source,
+    SourceKind,
 )
 
 NOW = START + timedelta(hours=1)
@@ -70,7 +77,7 @@ class MangledAws(Aws):
         if nature not in (Nature.READ, Nature.QUESTION):
             self.changes.append(operation)
         filters = [one["Name"] for one in given.get("Filters", ())]
-        by_tag = operation == "DescribeInstances" and filters[0].startswith("tag:")
+        by_tag = operation == "DescribeInstances" and any(one.startswith("tag:") for one in filters)
         answer: dict[str, Any] = self.answers[f"{operation} of ours" if by_tag else operation]
         return answer
 
@@ -111,8 +118,13 @@ def places(value: Any) -> list[tuple[Any, Any]]:
 def mangled(draw: Random, operation: str) -> dict[str, Any]:
     """The healthy answers, with one to three things wrong in one of them."""
     table = copy.deepcopy(answers())
+    mangle(draw, table[operation])
+    return table
+
+
+def mangle(draw: Random, answer: Any) -> None:
     for _ in range(draw.randint(1, 3)):
-        there = places(table[operation])
+        there = places(answer)
         if not there:
             break
         container, key = draw.choice(there)
@@ -120,7 +132,6 @@ def mangled(draw: Random, operation: str) -> dict[str, Any]:
             del container[key]
         else:
             container[key] = copy.deepcopy(draw.choice(HOSTILE))
-    return table
 
 
 def asked(account: AwsAccount) -> dict[str, Callable[[], Any]]:
@@ -222,3 +233,76 @@ def test_an_instance_of_ours_that_cannot_be_read_stops_the_look_and_a_strangers_
     ours["State"] = {"Name": "dreaming"}
     with pytest.raises(Retryable, match="1 instances of ours cannot be understood"):
         account.instances()
+
+
+# --- launches -----------------------------------------------------------------------------------------
+
+TEMPLATE = Template("mill-train", {"InstanceType": P5, "ImageId": "ami-1"}, ((names.TAG_POOL, "train"),))
+VERSION = TemplateVersion("lt-0123456789abcdef0", "mill-train", 1)
+ORDER = Order(
+    "l-1",
+    VERSION,
+    Source(SourceKind.BLOCK, CR),
+    P5,
+    ZONES[0],
+    ("subnet-1",),
+    2,
+    tags(intent="l-1", provisioner="native"),
+)
+
+
+def machine_answers() -> dict[str, Any]:
+    owner = [{"Key": names.TAG_OWNER, "Value": OWNER}]
+    made = {"LaunchTemplateId": VERSION.id, "LaunchTemplateName": VERSION.name, "LatestVersionNumber": 1}
+    version = {
+        "LaunchTemplateId": VERSION.id, "LaunchTemplateName": VERSION.name, "VersionNumber": 1,
+        "VersionDescription": digest(TEMPLATE.data),
+        "LaunchTemplateData": {"InstanceType": P5, "NetworkInterfaces": [{"DeviceIndex": 0, "Groups": ["sg-1"]}]},
+    }  # fmt: skip
+    return {
+        "DescribeLaunchTemplates": {"LaunchTemplates": [{**made, "Tags": owner}]},
+        "DescribeLaunchTemplateVersions": {"LaunchTemplateVersions": [version]},
+        "CreateLaunchTemplate": {"LaunchTemplate": made},
+        "CreateLaunchTemplateVersion": {"LaunchTemplateVersion": version},
+        "RunInstances": {"Instances": [instance_record(), instance_record(InstanceId="i-0aaaaaaaaaaaaaaaa")]},
+        "DescribeInstances": {"Reservations": [{"Instances": [instance_record()]}]},
+        "TerminateInstances": {},
+        "DeleteLaunchTemplate": {},
+        "GetParameter": {"Parameter": {"Value": "ami-0123456789abcdef0"}},
+    }
+
+
+def test_a_thousand_mangled_answers_to_launches_launch_nothing_twice_and_end_nothing_that_is_not_ours():
+    came: Counter[str] = Counter()
+    for number in range(1000):
+        draw = Random(number)
+        table = copy.deepcopy(machine_answers())
+        mangle(draw, table[draw.choice(list(table))])
+        aws = MangledAws(table)
+        machines = AwsMachines(aws, OWNER, "mill")
+        for name, ask in {
+            "templates": machines.templates,
+            "put": partial(machines.put_template, TEMPLATE),
+            "run": partial(machines.run, ORDER),
+            "terminate": partial(machines.terminate, INSTANCE),
+            "delete": partial(machines.delete_template, TEMPLATE.name),
+        }.items():
+            answer: Any = None
+            try:
+                answer = ask()
+                came["answered"] += 1
+            except (OutcomeUnknown, NoCapacity, Retryable):  # a launch is answered by one of these, or by ids
+                came["refused"] += 1
+            except TidemillError:
+                came["refused"] += 1
+                came["refused launches"] += name == "run"
+            assert name != "run" or all(id_.startswith("i-") for id_ in answer or ()), number
+        assert aws.changes.count("RunInstances") <= 1, number
+        ours = places(table["DescribeInstances"])
+        if not any(
+            value == OWNER for container, key in ours for value in [container[key]] if isinstance(value, str)
+        ):
+            assert "TerminateInstances" not in aws.changes, number
+    assert came["refused launches"] == 0
+    assert came["answered"] > 3000
+    assert came["refused"] > 100

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any, TypeVar
 
+from tidemill.errors import Retryable
 from tidemill.world import Pairs
 
 log = logging.getLogger("tidemill.aws")
@@ -99,6 +100,53 @@ def parts(record: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     """The records in a list that may be left out."""
     found = record.get(key)
     return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+
+
+def listed(answer: Any, key: str) -> list[Mapping[str, Any]]:
+    """The records under a key, where all of them are needed. Retryable: something else is there."""
+    found = answer.get(key) if isinstance(answer, Mapping) else answer
+    if found is None:
+        return []
+    if not isinstance(found, list | tuple) or not all(isinstance(one, Mapping) for one in found):
+        raise Retryable(f"AWS answered with something that is not a list of {key}")
+    return list(found)
+
+
+def inner(record: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """A record within; absent: an empty one."""
+    value = record.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise Unreadable(f"{key} is {value!r}")
+    return value
+
+
+def records(record: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    """Records within; absent: none."""
+    value = record.get(key)
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
+        raise Unreadable(f"{key} is {value!r}")
+    return value
+
+
+def words(record: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    value = record.get(key)
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(one, str) and _WORD.fullmatch(one) for one in value):
+        raise Unreadable(f"{key} is {value!r}")
+    return tuple(value)
+
+
+def pairs(record: Mapping[str, Any], key: str) -> Pairs:
+    """Names and texts, as EKS writes labels and tags."""
+    found: Iterable[tuple[Any, Any]] = inner(record, key).items()
+    if not all(isinstance(name, str) and isinstance(value, str) for name, value in found):
+        raise Unreadable(f"{key} is {record.get(key)!r}")
+    return tuple(sorted(found))
 
 
 class Reader:

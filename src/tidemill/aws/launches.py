@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tidemill.aws.errors import TOKEN_USED, Nature
-from tidemill.aws.fields import Unreadable, id_of
+from tidemill.aws.fields import Unreadable, id_of, listed
 from tidemill.aws.instances import carries
 from tidemill.aws.reservations import tagged
 from tidemill.aws.templates import AwsTemplates
-from tidemill.errors import Gone, NoCapacity, OutcomeUnknown, Refused, Retryable
+from tidemill.errors import Gone, OutcomeUnknown, Refused, Retryable
 from tidemill.machines import Order
 from tidemill.provision.efa import in_subnet
 from tidemill.source import Source, SourceKind
@@ -70,7 +70,7 @@ class AwsLaunches(AwsTemplates):
     """The part of `machines.Machines` that launches and ends instances."""
 
     def run(self, order: Order) -> tuple[str, ...]:
-        interfaces = self._data_of(order.template).get("NetworkInterfaces") or ()
+        interfaces = listed(self._data_of(order.template), "NetworkInterfaces")
         given = request(order, interfaces)
         try:
             answer = self._aws.call("ec2", "RunInstances", Nature.LAUNCH, **given)
@@ -83,13 +83,13 @@ class AwsLaunches(AwsTemplates):
                 self._forget(order.template.id)
             raise
         ids = _ids(answer.get("Instances"))
-        if not ids:
-            raise NoCapacity("RunInstances: EC2 started nothing, and gave no reason")
+        if not ids:  # EC2 starts at least one, or says why not: ask again with the same token
+            raise OutcomeUnknown("RunInstances: EC2 named no instance, and gave no reason")
         return ids
 
     def terminate(self, instance_id: str) -> None:
         found = self._aws.read("ec2", "DescribeInstances", InstanceIds=[instance_id])
-        records = [one for group in found.get("Reservations") or () for one in group.get("Instances") or ()]
+        records = [one for group in listed(found, "Reservations") for one in listed(group, "Instances")]
         if not records:
             raise Gone(f"there is no instance {instance_id}")
         if not all(carries(one, self._owner) for one in records):
@@ -100,7 +100,9 @@ class AwsLaunches(AwsTemplates):
         """The token was used with other parameters, say a template that changed since: what it gave is the answer."""
         filters = [{"Name": "client-token", "Values": [token]}]
         found = self._aws.pages("ec2", "DescribeInstances", "Reservations", Filters=filters)
-        ids = tuple(id_ for group in found for id_ in _ids(group.get("Instances")))
+        ids = tuple(
+            id_ for group in listed(list(found), "Reservations") for id_ in _ids(group.get("Instances"))
+        )
         if not ids:
             raise error
         return ids

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidemill.aws.errors import Nature
+from tidemill.aws.fields import Unreadable, id_of, listed, whole, word
+from tidemill.aws.instances import carries
 from tidemill.aws.reservations import tagged
 from tidemill.aws.session import Aws
 from tidemill.errors import Gone, Refused, Retryable
@@ -52,7 +54,7 @@ class AwsTemplates:
         found = self._aws.pages(
             "ec2", "DescribeLaunchTemplates", "LaunchTemplates", MaxResults=_PAGE, Filters=filters
         )
-        return tuple(_read(one, one.get("LatestVersionNumber")) for one in found)
+        return tuple(_read(one, "LatestVersionNumber") for one in found)
 
     def delete_template(self, name: str) -> None:
         there = self._there(name)
@@ -66,12 +68,13 @@ class AwsTemplates:
     def _data_of(self, version: TemplateVersion) -> Mapping[str, Any]:
         """What a version says; read from EC2 where another process made it."""
         if (version.id, version.version) not in self._data:
-            found = self._aws.read(
+            answer = self._aws.read(
                 "ec2",
                 "DescribeLaunchTemplateVersions",
                 LaunchTemplateId=version.id,
                 Versions=[str(version.version)],
-            ).get("LaunchTemplateVersions")
+            )
+            found = listed(answer, "LaunchTemplateVersions")
             if not found or not isinstance(found[0].get("LaunchTemplateData"), Mapping):
                 raise Retryable(f"EC2 shows no version {version.version} of launch template {version.name}")
             self._data[version.id, version.version] = found[0]["LaunchTemplateData"]
@@ -89,9 +92,9 @@ class AwsTemplates:
             found = self._aws.read("ec2", "DescribeLaunchTemplates", LaunchTemplateNames=[name])
         except Gone:
             return None
-        for one in found.get("LaunchTemplates") or ():
-            own = {tag.get("Key"): tag.get("Value") for tag in one.get("Tags") or ()}
-            if own.get(names.TAG_OWNER) != self._owner:
+        for one in listed(found, "LaunchTemplates"):
+            _read(one, "LatestVersionNumber")
+            if not carries(one, self._owner):
                 raise Refused(f"launch template '{name}' is not {self._owner}'s: it lacks our owner tag")
             return dict(one)
         return None
@@ -109,8 +112,7 @@ class AwsTemplates:
                 {"ResourceType": "launch-template", "Tags": tagged(tuple(sorted(tags.items())))}
             ],
         )
-        made = answer.get("LaunchTemplate") or {}
-        return _read(made, made.get("LatestVersionNumber"))
+        return _read(answer.get("LaunchTemplate"), "LatestVersionNumber")
 
     def _version(self, template: Template, content: str, there: Mapping[str, Any]) -> TemplateVersion:
         id_ = there["LaunchTemplateId"]
@@ -122,8 +124,8 @@ class AwsTemplates:
             MaxResults=_PAGE,
         )
         for one in versions:
-            if one.get("VersionDescription") == content:
-                return _read(one, one.get("VersionNumber"))
+            if isinstance(one, Mapping) and one.get("VersionDescription") == content:
+                return _read(one, "VersionNumber")
         answer = self._aws.call(
             "ec2",
             "CreateLaunchTemplateVersion",
@@ -132,12 +134,15 @@ class AwsTemplates:
             VersionDescription=content,
             LaunchTemplateData=dict(template.data),
         )
-        made = answer.get("LaunchTemplateVersion") or {}
-        return _read(made, made.get("VersionNumber"))
+        return _read(answer.get("LaunchTemplateVersion"), "VersionNumber")
 
 
-def _read(record: Mapping[str, Any], version: Any) -> TemplateVersion:
-    id_, name = record.get("LaunchTemplateId"), record.get("LaunchTemplateName")
-    if not isinstance(id_, str) or not isinstance(name, str) or not isinstance(version, int):
-        raise Retryable(f"EC2 describes a launch template as {id_!r}, {name!r}, version {version!r}")
-    return TemplateVersion(id_, name, version)
+def _read(record: Any, version_key: str) -> TemplateVersion:
+    """Retryable: it is not whole. A template is needed, or it is not; there is nothing to leave out."""
+    try:
+        if not isinstance(record, Mapping):
+            raise Unreadable(f"it is {record!r}")
+        id_ = id_of(record, "LaunchTemplateId", "lt-")
+        return TemplateVersion(id_, word(record, "LaunchTemplateName"), whole(record, version_key, least=1))
+    except Unreadable as error:
+        raise Retryable(f"what EC2 says of a launch template cannot be understood: {error}") from error
