@@ -218,6 +218,33 @@ def test_what_aws_had_no_time_for_is_done_at_the_next_look_and_what_it_refused_a
     assert len(calls) == 3
 
 
+def test_a_member_of_a_group_that_cannot_be_read_still_goes_by_its_name(monkeypatch: pytest.MonkeyPatch):
+    """EC2 told to end it, its group would replace it."""
+    stand = Stand()
+    block = stand.account.block(count=2)
+    stand.look()
+    stand.ask(block, count=2)
+    stand.account.wait("2m")
+    stand.look()
+    monkeypatch.setattr(stand.machines, "groups", lambda: ())
+    goes = stand.cloud.instances()[0].id
+    stand.cloud.terminate(goes)
+    assert stand.group.desired == 1
+    assert stand.group.members[goes].state == "Terminating:Wait"
+
+
+def test_an_instance_that_left_its_group_is_ended_all_the_same():
+    stand = Stand()
+    block = stand.account.block(count=2)
+    stand.look()
+    stand.ask(block)
+    stand.account.wait("2m")
+    (one,) = stand.cloud.instances()
+    del stand.group.members[one.id]  # somebody detached it
+    stand.cloud.terminate(one.id)
+    assert stand.account.cloud.lives[one.id].shutting_down_at is not None
+
+
 def test_hooks_schedules_and_tags_of_others_stay():
     stand = Stand()
     stand.account.block()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from tidemill.aws.fields import Unreadable, id_of, instant, tags, whole, word
+from tidemill.aws.fields import Unreadable, id_of, inner, instant, records, tags, whole, word
 from tidemill.machines import Group, GroupShape, Hook, Member, Schedule, TemplateVersion
 from tidemill.spec import names
 from tidemill.world import Pairs
@@ -38,7 +38,7 @@ def read_group(
         minimum=whole(record, "MinSize"),
         desired=whole(record, "DesiredCapacity"),
         schedules=tuple(schedules),
-        members=tuple(_member(one, history) for one in _list(record, "Instances")),
+        members=tuple(_member(one, history) for one in records(record, "Instances")),
         node_group=own.get(EKS_GROUP, ""),
         trouble=trouble(history),
     )
@@ -46,6 +46,13 @@ def read_group(
 
 def owner_of(record: Mapping[str, Any]) -> str:
     return dict(tags(record)).get(names.TAG_OWNER, "")
+
+
+def lacks_or_waits(record: Mapping[str, Any]) -> bool:
+    """It has fewer members than it wants, or one of them waits in a hook: its activities tell why, and since when."""
+    states = [word(one, "LifecycleState") for one in records(record, "Instances")]
+    staying = sum(not one.startswith("Terminat") for one in states)
+    return "Terminating:Wait" in states or staying < whole(record, "DesiredCapacity")
 
 
 def read_schedule(record: Mapping[str, Any]) -> tuple[str, Schedule]:
@@ -101,27 +108,24 @@ def _waits_since(instance_id: str, history: list[Mapping[str, Any]]) -> datetime
 
 def _template(record: Mapping[str, Any]) -> TemplateVersion:
     """Version 0: not pinned to a number, or not made from a template. Ours always are."""
-    given = record.get("LaunchTemplate")
-    if not isinstance(given, Mapping):
+    given = inner(record, "LaunchTemplate")
+    if not given:
         return TemplateVersion("", "", 0)
-    version = str(given.get("Version") or "")
-    number = int(version) if version.isdigit() else 0
     return TemplateVersion(
-        word(given, "LaunchTemplateId"), str(given.get("LaunchTemplateName") or ""), number
+        word(given, "LaunchTemplateId"), word(given, "LaunchTemplateName"), version_of(given.get("Version"))
     )
 
 
+def version_of(written: Any) -> int:
+    """0: not a number, such as $Latest."""
+    text = str(written or "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+
+
 def _propagated(record: Mapping[str, Any]) -> Pairs:
-    passed_on = [one for one in _list(record, "Tags") if one.get("PropagateAtLaunch")]
+    passed_on = [one for one in records(record, "Tags") if one.get("PropagateAtLaunch")]
     return tags({"Tags": passed_on})
 
 
 def _size(record: Mapping[str, Any], key: str) -> int | None:
     return None if record.get(key) is None else whole(record, key)
-
-
-def _list(record: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    found = record.get(key) or []
-    if not isinstance(found, list) or not all(isinstance(one, Mapping) for one in found):
-        raise Unreadable(f"{key} is {found!r}")
-    return found

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tidemill.aws.errors import Nature
-from tidemill.aws.fields import Reader, Unreadable, word
+from tidemill.aws.fields import Reader, Unreadable, listed, tags, word
 from tidemill.aws.group_records import (
     EKS_GROUP,
     TERMINATING,
+    lacks_or_waits,
     owner_of,
     read_group,
     read_hook,
@@ -21,7 +22,7 @@ from tidemill.aws.group_records import (
 )
 from tidemill.aws.launches import AwsLaunches
 from tidemill.aws.session import Aws
-from tidemill.errors import Gone, Refused
+from tidemill.errors import Gone, Refused, Retryable
 from tidemill.machines import Group, GroupShape, Hook, Schedule
 from tidemill.spec import names
 
@@ -46,7 +47,7 @@ class AwsGroups(AwsLaunches):
         records = self._records(f"tag:{names.TAG_OWNER}", self._owner)
         if self._cluster:
             behind = self._records("tag:eks:cluster-name", self._cluster)
-            records += [one for one in behind if self._stands_behind_ours(one)]
+            records += [one for one in behind if isinstance(one, Mapping) and self._stands_behind_ours(one)]
         return tuple(self._read(records)) if records else ()
 
     def put_group(self, shape: GroupShape) -> None:
@@ -69,9 +70,10 @@ class AwsGroups(AwsLaunches):
 
     def terminate_in_group(self, instance_id: str) -> None:
         found = self._aws.read(_SERVICE, "DescribeAutoScalingInstances", InstanceIds=[instance_id])
-        for one in found.get("AutoScalingInstances") or ():
-            self._find(str(one.get("AutoScalingGroupName")))
-            if not str(one.get("LifecycleState")).startswith("Terminat"):
+        for one in listed(found, "AutoScalingInstances"):
+            name, state = _text(one, "AutoScalingGroupName"), _text(one, "LifecycleState")
+            self._find(name)
+            if not state.startswith("Terminat"):
                 self._aws.call(_SERVICE, "TerminateInstanceInAutoScalingGroup", Nature.ONCE, InstanceId=instance_id,
                                ShouldDecrementDesiredCapacity=True)  # fmt: skip
             return
@@ -105,7 +107,7 @@ class AwsGroups(AwsLaunches):
         """Of a group that EKS made: told by its node group, which the next part knows."""
         return False
 
-    def _records(self, filter_: str, value: str) -> list[dict[str, Any]]:
+    def _records(self, filter_: str, value: str) -> list[Any]:
         return list(
             self._aws.pages(
                 _SERVICE,
@@ -116,7 +118,7 @@ class AwsGroups(AwsLaunches):
             )
         )
 
-    def _read(self, records: Sequence[Mapping[str, Any]]) -> list[Group]:
+    def _read(self, records: Sequence[Any]) -> list[Group]:
         listed = self._aws.pages(
             _SERVICE, "DescribeScheduledActions", "ScheduledUpdateGroupActions", MaxRecords=_PAGE
         )
@@ -130,23 +132,20 @@ class AwsGroups(AwsLaunches):
         return self._reader.each("the Auto Scaling group", records, read)
 
     def _history(self, name: str, record: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """Its last activities, newest first; asked for only where somebody waits, or lacks."""
-        members = [one for one in record.get("Instances") or () if isinstance(one, Mapping)]
-        states = [str(one.get("LifecycleState")) for one in members]
-        staying = sum(not one.startswith("Terminat") for one in states)
-        if "Terminating:Wait" not in states and staying >= int(record.get("DesiredCapacity") or 0):
+        """Its last activities, newest first; asked for only where they say something."""
+        if not lacks_or_waits(record):
             return ()
         answer = self._aws.read(
             _SERVICE, "DescribeScalingActivities", AutoScalingGroupName=name, MaxRecords=_HISTORY
         )
-        return [one for one in answer.get("Activities") or () if isinstance(one, Mapping)]
+        return listed(answer, "Activities")
 
     def _hook_of(self, name: str, record: Mapping[str, Any]) -> Hook | None:
-        if EKS_GROUP in {tag.get("Key") for tag in record.get("Tags") or ()}:
+        if EKS_GROUP in dict(tags(record)):
             return None  # EKS's own business
         if name not in self._hooks:
             answer = self._aws.read(_SERVICE, "DescribeLifecycleHooks", AutoScalingGroupName=name)
-            found = self._reader.each("a hook", answer.get("LifecycleHooks") or (), read_hook)
+            found = self._reader.each("a hook", listed(answer, "LifecycleHooks"), read_hook)
             self._hooks[name] = max(
                 filter(None, found), key=lambda one: one.name.startswith(_OURS), default=None
             )
@@ -154,7 +153,7 @@ class AwsGroups(AwsLaunches):
 
     def _described(self, name: str) -> Mapping[str, Any] | None:
         answer = self._aws.read(_SERVICE, "DescribeAutoScalingGroups", AutoScalingGroupNames=[name])
-        return next(iter(answer.get("AutoScalingGroups") or ()), None)
+        return next(iter(listed(answer, "AutoScalingGroups")), None)
 
     def _find(self, name: str) -> Mapping[str, Any]:
         found = self._described(name)
@@ -182,6 +181,13 @@ class AwsGroups(AwsLaunches):
         if hook is not None:
             self._change("PutLifecycleHook", AutoScalingGroupName=group, **_hook(hook))
             self._hooks[group] = hook
+
+
+def _text(record: Mapping[str, Any], key: str) -> str:
+    try:
+        return word(record, key)
+    except Unreadable as why:
+        raise Retryable(f"Auto Scaling answered with something that makes no sense: {why}") from why
 
 
 def _request(shape: GroupShape) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, cast
 
 from tidemill.aws.errors import Nature
-from tidemill.aws.fields import Unreadable, whole, word
-from tidemill.aws.group_records import EKS_GROUP
+from tidemill.aws.fields import Unreadable, inner, pairs, records, tags, whole, word, words
+from tidemill.aws.group_records import EKS_GROUP, version_of
 from tidemill.aws.groups import AwsGroups
 from tidemill.aws.session import MOST_PAGES, Aws
 from tidemill.errors import Gone, Refused, Retryable
@@ -128,7 +128,10 @@ class AwsNodeGroups(AwsGroups):
             answer = self._aws.read(
                 _SERVICE, "ListNodegroups", clusterName=self._cluster, maxResults=100, **more
             )
-            yield from (str(one) for one in answer.get("nodegroups") or ())
+            try:
+                yield from words(answer, "nodegroups")
+            except Unreadable as why:
+                raise Retryable(f"ListNodegroups: AWS's list makes no sense: {why}") from why
             token = answer.get("nextToken") or None
             if token is None:
                 return
@@ -141,8 +144,11 @@ class AwsNodeGroups(AwsGroups):
         return record
 
     def _stands_behind_ours(self, record: Mapping[str, Any]) -> bool:
-        name = {tag.get("Key"): tag.get("Value") for tag in record.get("Tags") or ()}.get(EKS_GROUP)
-        if not isinstance(name, str) or not self._cluster:
+        try:
+            name = dict(tags(record)).get(EKS_GROUP, "")
+        except Unreadable:
+            return False
+        if not name or not self._cluster:
             return False
         if name not in self._is_ours:
             try:
@@ -183,29 +189,33 @@ def read_node_group(record: Mapping[str, Any]) -> NodeGroup:
     kind, status = record.get("capacityType"), word(record, "status")
     if kind not in _CAPACITY_TYPES:
         raise Unreadable(f"capacityType is {kind!r}")
-    sizes, template = _inner(record, "scalingConfig"), _inner(record, "launchTemplate")
-    repair = record.get("nodeRepairConfig") or {}
+    sizes, template = inner(record, "scalingConfig"), inner(record, "launchTemplate")
+    ami_type, repair = record.get("amiType"), inner(record, "nodeRepairConfig").get("enabled", False)
+    if not isinstance(repair, bool):
+        raise Unreadable(f"nodeRepairConfig is {repair!r}")
     shape = NodeGroupShape(
         name=word(record, "nodegroupName"),
         capacity_type=cast(CapacityType, kind),
-        template=TemplateVersion(word(template, "id"), str(template.get("name") or ""), _version(template)),
-        subnets=tuple(record.get("subnets") or ()),
+        template=TemplateVersion(
+            word(template, "id"), word(template, "name"), version_of(template.get("version"))
+        ),
+        subnets=words(record, "subnets"),
         role=str(record.get("nodeRole") or ""),
         maximum=whole(sizes, "maxSize"),
-        instance_types=tuple(record.get("instanceTypes") or ()),
-        ami_type="" if record.get("amiType") in (None, "CUSTOM") else str(record["amiType"]),
-        labels=tuple(sorted((record.get("labels") or {}).items())),
-        taints=tuple(_taint(one) for one in record.get("taints") or ()),
-        tags=tuple(sorted((record.get("tags") or {}).items())),
-        repair=bool(repair.get("enabled")),
+        instance_types=words(record, "instanceTypes"),
+        ami_type="" if ami_type in (None, "CUSTOM") else word(record, "amiType"),
+        labels=pairs(record, "labels"),
+        taints=tuple(_taint(one) for one in records(record, "taints")),
+        tags=pairs(record, "tags"),
+        repair=repair,
     )
-    groups = (record.get("resources") or {}).get("autoScalingGroups") or ()
-    behind = next((str(one.get("name")) for one in groups), "")
+    groups = records(inner(record, "resources"), "autoScalingGroups")
+    behind = next((word(one, "name") for one in groups), "")
     return NodeGroup(shape, status, whole(sizes, "desiredSize"), behind, _issues(record))
 
 
 def _issues(record: Mapping[str, Any]) -> str:
-    found = (record.get("health") or {}).get("issues") or ()
+    found = records(inner(record, "health"), "issues")
     return "; ".join(f"{one.get('code')}: {one.get('message')}" for one in found)
 
 
@@ -231,23 +241,12 @@ def _launch_template(shape: NodeGroupShape) -> dict[str, str]:
     return {"id": shape.template.id, "version": str(shape.template.version)}
 
 
-def _version(template: Mapping[str, Any]) -> int:
-    version = str(template.get("version") or "")
-    return int(version) if version.isdigit() else 0
-
-
 def _taints(taints: tuple[tuple[str, str, str], ...]) -> list[dict[str, str]]:
     return [{"key": key, "value": value, "effect": _EFFECTS[effect]} for key, value, effect in taints]
 
 
-def _taint(record: Any) -> tuple[str, str, str]:
-    if not isinstance(record, Mapping) or record.get("effect") not in _WORDS:
+def _taint(record: Mapping[str, Any]) -> tuple[str, str, str]:
+    effect, value = record.get("effect"), record.get("value") or ""
+    if not isinstance(effect, str) or effect not in _WORDS or not isinstance(value, str):
         raise Unreadable(f"a taint is {record!r}")
-    return word(record, "key"), str(record.get("value") or ""), _WORDS[record["effect"]]
-
-
-def _inner(record: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = record.get(key)
-    if not isinstance(value, Mapping):
-        raise Unreadable(f"{key} is {value!r}")
-    return value
+    return word(record, "key"), value, _WORDS[effect]

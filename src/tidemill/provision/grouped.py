@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tidemill.errors import NoCapacity, Refused, SpecError
+from tidemill.errors import Gone, NoCapacity, Refused, SpecError
 from tidemill.machines import Group, Machines
 from tidemill.ports import Clock
 from tidemill.provision import asg, managed
@@ -50,7 +50,7 @@ class Grouped:
         """False: it is in no group. Idempotent: asked again, it is let go from the hook it waits in by then."""
         found = self._sight.member(instance_id)
         if found is None:
-            return False
+            return self._terminate_unseen(instance_id)
         group, member = found
         try:
             if member.waits and group.shape.hook is not None:
@@ -60,6 +60,15 @@ class Grouped:
                 self._sizes[group.node_group or group.shape.name] = max(group.minimum, group.desired - 1)
         finally:
             self._sight.look_again()
+        return True
+
+    def _terminate_unseen(self, instance_id: str) -> bool:
+        """No group that was read has it. One that could not be read would replace what EC2 is told to end."""
+        try:
+            self._machines.terminate_in_group(instance_id)
+        except Gone:
+            return False
+        self._sight.look_again()
         return True
 
     # --- groups -------------------------------------------------------------------------------------

@@ -1,0 +1,178 @@
+"""A thousand answers of Auto Scaling and EKS, each mangled somewhere: no crash, nothing guessed, nothing changed."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections import Counter
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.aws.test_fuzz import HOSTILE, NOW, places
+from tests.sim.account import OWNER
+from tidemill.aws.buckets import Buckets
+from tidemill.aws.errors import Nature
+from tidemill.aws.group_records import EKS_SCALE_DOWN
+from tidemill.aws.machines import AwsMachines
+from tidemill.aws.session import Aws
+from tidemill.errors import TidemillError
+from tidemill.machines import Group, NodeGroup
+
+BEHIND = "eks-n-1"
+
+
+class MangledAws(Aws):
+    """Answers from a table instead of the network."""
+
+    def __init__(self, answers: dict[str, Any]) -> None:
+        super().__init__("us-east-1", buckets=Buckets(sleep=lambda _: None))
+        self._answers = answers
+        self.changes: list[str] = []
+
+    def call(self, service: str, operation: str, nature: Nature, **given: Any) -> dict[str, Any]:
+        if nature is not Nature.READ:
+            self.changes.append(operation)
+        filters = [one["Name"] for one in given.get("Filters", ())]
+        answer: dict[str, Any] = self._answers[
+            f"{operation} of EKS" if "tag:eks:cluster-name" in filters else operation
+        ]
+        return answer
+
+
+def tags(**given: str) -> list[dict[str, Any]]:
+    return [{"Key": key, "Value": value, "PropagateAtLaunch": True} for key, value in given.items()]
+
+
+def group_record(name: str, **given: Any) -> dict[str, Any]:
+    return {
+        "AutoScalingGroupName": name, "MinSize": 0, "MaxSize": 2, "DesiredCapacity": 2,
+        "LaunchTemplate": {"LaunchTemplateId": "lt-1", "LaunchTemplateName": "lt", "Version": "3"},
+        "VPCZoneIdentifier": "subnet-1,subnet-2", "Tags": tags(deployment=OWNER),
+        "Instances": [{"InstanceId": "i-1", "LifecycleState": "Terminating:Wait"}],
+    } | given  # fmt: skip
+
+
+def answers() -> dict[str, Any]:
+    """A group of ours that lacks a member and lets another wait, and a node group."""
+    when = NOW - timedelta(minutes=5)
+    behind = group_record(BEHIND, Tags=tags(**{"eks:cluster-name": "ml", "eks:nodegroup-name": "n"}))
+    return {
+        "DescribeAutoScalingGroups": {"AutoScalingGroups": [group_record("g")]},
+        "DescribeAutoScalingGroups of EKS": {"AutoScalingGroups": [behind]},
+        "DescribeScheduledActions": {"ScheduledUpdateGroupActions": [
+            {"AutoScalingGroupName": "g", "ScheduledActionName": "down", "StartTime": NOW, "DesiredCapacity": 0},
+            {"AutoScalingGroupName": BEHIND, "ScheduledActionName": EKS_SCALE_DOWN, "StartTime": NOW, "MinSize": 0},
+        ]},
+        "DescribeLifecycleHooks": {"LifecycleHooks": [
+            {"LifecycleHookName": "tidemill-drain", "HeartbeatTimeout": 1800, "DefaultResult": "CONTINUE",
+             "LifecycleTransition": "autoscaling:EC2_INSTANCE_TERMINATING"}]},
+        "DescribeScalingActivities": {"Activities": [
+            {"Description": "Terminating EC2 instance: i-1", "StartTime": when, "StatusCode": "InProgress"},
+            {"Description": "Launching a new EC2 instance", "StartTime": when, "EndTime": when, "StatusCode": "Failed",
+             "StatusMessage": "ReservationCapacityExceeded"}]},
+        "DescribeAutoScalingInstances": {"AutoScalingInstances": [
+            {"InstanceId": "i-1", "AutoScalingGroupName": "g", "LifecycleState": "InService"}]},
+        "ListNodegroups": {"nodegroups": ["n"]},
+        "DescribeNodegroup": {"nodegroup": {
+            "nodegroupName": "n", "capacityType": "CAPACITY_BLOCK", "status": "ACTIVE", "nodeRole": "node",
+            "scalingConfig": {"minSize": 0, "maxSize": 2, "desiredSize": 1}, "subnets": ["subnet-1"],
+            "launchTemplate": {"id": "lt-1", "version": "1", "name": "lt"}, "labels": {"tier": "a"},
+            "taints": [{"key": "gpu", "value": "true", "effect": "NO_SCHEDULE"}], "tags": {"deployment": OWNER},
+            "resources": {"autoScalingGroups": [{"name": BEHIND}]}, "nodeRepairConfig": {"enabled": False},
+            "health": {"issues": [{"code": "AsgInstanceLaunchFailures", "message": "none"}]}}},
+    }  # fmt: skip
+
+
+def mangled(draw: Random) -> dict[str, Any]:
+    table = copy.deepcopy(answers())
+    operation = draw.choice(sorted(table))
+    for _ in range(draw.randint(1, 3)):
+        there = places(table[operation])
+        if not there:
+            break
+        container, key = draw.choice(there)
+        if isinstance(container, dict) and draw.random() < 0.3:
+            del container[key]
+        else:
+            container[key] = copy.deepcopy(draw.choice(HOSTILE))
+    return table
+
+
+def sane_group(one: Group) -> None:
+    assert one.shape.name
+    assert all(type(n) is int and n >= 0 for n in (one.minimum, one.desired))
+    assert isinstance(one.shape.maximum, int)
+    for member in one.members:
+        assert member.instance_id.startswith("i-")
+        assert member.waits_since is None or member.waits_since.tzinfo is not None
+    for action in one.schedules:
+        assert isinstance(action.at, datetime)
+        assert action.at.tzinfo is not None
+
+
+def sane_node_group(one: NodeGroup) -> None:
+    assert one.shape.capacity_type in ("CAPACITY_BLOCK", "ON_DEMAND", "SPOT")
+    assert all(type(text) is str for pair in one.shape.labels for text in pair)
+    assert all(isinstance(subnet, str) for subnet in one.shape.subnets)
+    assert isinstance(one.desired, int)
+    assert isinstance(one.shape.repair, bool)
+
+
+def test_the_healthy_answers_are_read_whole():
+    machines = AwsMachines(MangledAws(answers()), OWNER, "ml")
+    ours, behind = machines.groups()
+    assert (ours.trouble, ours.members[0].waits_since) == (
+        "ReservationCapacityExceeded",
+        NOW - timedelta(minutes=5),
+    )
+    assert ours.shape.hook is not None
+    assert (behind.node_group, behind.schedules[0].theirs) == ("n", True)
+    (node_group,) = machines.node_groups()
+    assert (node_group.group, node_group.trouble) == (BEHIND, "AsgInstanceLaunchFailures: none")
+
+
+@pytest.mark.parametrize("tens", range(10))
+def test_a_hundred_mangled_answers_crash_nothing_and_change_nothing(
+    tens: int, caplog: pytest.LogCaptureFixture
+):
+    for number in range(100 * tens, 100 * tens + 100):
+        caplog.clear()
+        aws = MangledAws(mangled(Random(number)))
+        machines = AwsMachines(aws, OWNER, "ml")
+        for _ in range(2):
+            try:
+                for one in machines.groups():
+                    sane_group(one)
+                for other in machines.node_groups():
+                    sane_node_group(other)
+            except TidemillError:
+                pass  # in our words
+            except Exception as error:
+                raise AssertionError(f"seed {number}: {type(error).__name__}: {error}") from error
+        assert aws.changes == [], number
+        said = Counter(one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING)
+        assert all(times == 1 for times in said.values()), (number, said)
+
+
+def test_a_member_is_not_ended_on_a_mangled_answer():
+    """Where its group, its owner or its state cannot be told, nothing is ended."""
+    ended = 0
+    for number in range(300):
+        table = mangled(Random(f"end/{number}"))
+        aws = MangledAws(table | {"TerminateInstanceInAutoScalingGroup": {}})
+        try:
+            AwsMachines(aws, OWNER, "ml").terminate_in_group("i-1")
+        except TidemillError:
+            continue
+        except Exception as error:
+            raise AssertionError(f"seed {number}: {type(error).__name__}: {error}") from error
+        if aws.changes:
+            ended += 1
+            assert aws.changes == ["TerminateInstanceInAutoScalingGroup"]
+            owner = {tag["Key"]: tag.get("Value") for tag in
+                     table["DescribeAutoScalingGroups"]["AutoScalingGroups"][0]["Tags"]}  # fmt: skip
+            assert owner.get("deployment") == OWNER
+    assert ended > 100  # most were mangled elsewhere
