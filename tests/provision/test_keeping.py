@@ -241,6 +241,7 @@ def test_an_instance_that_left_its_group_is_ended_all_the_same():
     stand.account.wait("2m")
     (one,) = stand.cloud.instances()
     del stand.group.members[one.id]  # somebody detached it
+    stand.cloud.instances()  # the next look
     stand.cloud.terminate(one.id)
     assert stand.account.cloud.lives[one.id].shutting_down_at is not None
 
