@@ -102,7 +102,7 @@ def parts(record: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
 
 
-def whole_list(answer: Any, key: str) -> list[Mapping[str, Any]]:
+def listed(answer: Any, key: str) -> list[Mapping[str, Any]]:
     """The records under a key, where all of them are needed. Retryable: something else is there."""
     found = answer.get(key) if isinstance(answer, Mapping) else answer
     if found is None:
