@@ -55,7 +55,7 @@ VERBS = {
     "catalog": Verb("catalog", "catalog", "List instance types, what pods get of them, and prices."),
     "bench": Verb("bench", "bench", "Measure the packing of pods, and check what comes out."),
     "advise": Verb("advise", "advise", "Say which provisioner fits each pool, and why."),
-    "render": Verb("render", "render", "Write documents as CloudFormation, Karpenter objects or user data."),
+    "render": Verb("render", "render", "Write CloudFormation, Karpenter objects or user data."),
     "schema": Verb("documents", "schema", "Print the JSON Schema of the documents."),
     "import": Verb("documents", "import_", "Turn other tools' compute pools into documents."),
 }

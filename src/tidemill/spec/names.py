@@ -13,7 +13,7 @@ TAG_POOL = f"{GROUP}/pool"
 TAG_INTENT = f"{GROUP}/intent"
 TAG_PROVISIONER = f"{GROUP}/provisioner"
 TAG_TEMPLATE = f"{GROUP}/template"  # on a group: short for what its launch template says
-TAG_FEE = f"{GROUP}/fee-usd"  # on a block: what was paid for it up front, which EC2 itself does not tell afterwards
+TAG_FEE = f"{GROUP}/fee-usd"  # on a block: what was paid up front, which EC2 itself does not tell later
 
 # Labels and taints on nodes.
 LABEL_POOL = f"{GROUP}/pool"
