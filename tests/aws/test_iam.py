@@ -191,3 +191,17 @@ def test_without_documents_it_says_what_to_replace(
     assert set(json.loads(capsys.readouterr().out)) == {"observer", "provisioner", "purchaser", "scp"}
     assert main(["iam"]) == 0
     assert "ec2:TerminateInstances" in capsys.readouterr().out
+
+
+@pytest.mark.requirement("PE-23")
+def test_iam_takes_the_policies_as_they_are_written(wired: Wired):
+    iam = boto3.client("iam")
+    for role in Role:
+        made = iam.create_policy(PolicyName=role.value, PolicyDocument=json.dumps(policy(role, PLACE)))
+        assert made["Policy"]["PolicyName"] == role.value
+    broken = {
+        "Version": "2012-10-17",
+        "Statement": [{"Effect": "Allow", "Action": "everything", "Resource": "*"}],
+    }
+    with pytest.raises(iam.exceptions.MalformedPolicyDocumentException):
+        iam.create_policy(PolicyName="broken", PolicyDocument=json.dumps(broken))
