@@ -237,6 +237,26 @@ def test_a_launch_whose_answer_is_lost_is_found_by_repeating_it(wired: Wired):
     assert len(wired.account.cloud.lives) == 2
 
 
+@pytest.mark.requirement("CB-4")
+@pytest.mark.parametrize("fault", ["lost-answer", "lost-request", "unavailable", "throttle"])
+@pytest.mark.parametrize("action", ["DescribeLaunchTemplates", "CreateLaunchTemplate", "RunInstances"])
+def test_whatever_step_of_a_launch_fails_it_comes_to_the_same_instances(
+    wired: Wired, fault: str, action: str
+):
+    block = wired.account.block(count=4)
+    intent = wired.account.intent(block.source, count=2)
+    wired.fault(fault, action=action, times=4)  # more often than the SDK tries
+    for _ in range(6):
+        try:
+            ids = wired.cloud.launch(intent, tags(intent=intent.id))
+            break
+        except Retryable:
+            continue
+    assert len(ids) == 2
+    assert set(wired.account.cloud.lives) == set(ids)
+    assert len(wired.machines.templates()) == 1
+
+
 def test_a_launch_is_repeated_although_its_template_changed_meanwhile(wired: Wired):
     block = wired.account.block(count=4)
     intent = wired.account.intent(block.source, count=2)
