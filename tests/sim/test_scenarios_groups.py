@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from tests.sim.scene import (
     told,
 )
 from tidemill.cli.loading import documents_in, load_spec
+from tidemill.cli.playback import glimpse
 from tidemill.plan import Launch, RemoveNode, Terminate
 from tidemill.provision.asg import DOWN, UP
 from tidemill.sim.rehearsal import Rehearsal
@@ -161,6 +162,18 @@ def test_an_extension_moves_the_schedule_and_the_drain():
     rehearsal.run()
     assert not told(rehearsal, "schedule-fired", "3h29m")
     assert min(life.shutting_down_at for life in rehearsal.cloud.lives.values()) > after("27h")
+
+
+@pytest.mark.parametrize("way", GROUPED)
+def test_who_only_looks_sees_what_the_engine_sees(way: str):
+    """Instances of a group carry no intent: whoever reads them past the engine's port would count launches twice."""
+    rehearsal = scene(pool(provisioner=way), reservations=[block(duration="28h")], duration="1h").rehearse()
+    while not rehearsal.cloud.lives:
+        assert rehearsal.step()
+    rehearsal.timeline.advance(rehearsal.timeline.now() + timedelta(seconds=20))
+    world, _ = glimpse(rehearsal)
+    (intent,) = rehearsal.ledger.launches()
+    assert [node.instance.intent_id for node in world.nodes if node.instance] == [intent.id] * 2
 
 
 # --- EKS's own action ---------------------------------------------------------------------------------

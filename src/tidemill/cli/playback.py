@@ -93,7 +93,9 @@ def glimpse(rehearsal: Rehearsal) -> tuple[World, Plan]:
     """The world at this very instant and what the engine would do about it; nothing is done."""
     seen = rehearsal.world
     deployment = rehearsal.spec.platform.spec.deployment
-    observer = Observer(rehearsal.timeline, rehearsal.cloud, rehearsal.cluster, rehearsal.ledger, deployment)
+    observer = Observer(
+        rehearsal.timeline, rehearsal.account, rehearsal.cluster, rehearsal.ledger, deployment
+    )
     try:
         known = seen or World(rehearsal.timeline.now())
         looked = observer.look(known.searches, known.extension_searches, known.uses)

@@ -214,16 +214,17 @@ class Rehearsal:
     def _start_engine(self) -> Engine:
         points = self._points
         self.alarms.engine_starts(self.spec)
-        account = self._provisioned()
+        through = self._provisioned()
+        self.account: Cloud = self.cloud if through is None else through  # as the engine sees it
         return Engine(
             self.spec,
             self.timeline,
-            cast(Cloud, Crashing(self.cloud if account is None else account, points)),
+            cast(Cloud, Crashing(self.account, points)),
             cast(Cluster, Crashing(self.cluster, points)),
             cast(Ledger, Crashing(self.ledger, points)),
             decide=self._decide,
             beside=self._beside(),
-            keeper=Keepers(*([] if account is None else [account.keeper]), *self._karpenters_keeper()),
+            keeper=Keepers(*([] if through is None else [through.keeper]), *self._karpenters_keeper()),
         )
 
     def planned(self, world: World) -> tuple[Planned, ...]:
