@@ -9,7 +9,7 @@ import pytest
 
 from tests.aws.wired import Wired
 from tests.sim.account import GB200, ON_DEMAND, OWNER, P5, SPOT, ZONES, tags
-from tidemill.errors import NoCapacity, OutcomeUnknown, Refused, Retryable, Throttled
+from tidemill.errors import NoCapacity, NotAllowed, OutcomeUnknown, Refused, Retryable, Throttled
 from tidemill.spec import names
 from tidemill.world import ExtensionQuery, InstanceState, ReservationState
 
@@ -214,6 +214,28 @@ def test_a_read_that_keeps_failing_is_retryable_and_throttling_is_said(wired: Wi
     wired.fault("throttle", times=9)
     with pytest.raises(Throttled):
         wired.cloud.extensions()
+
+
+def test_where_ec2_sells_no_blocks_everything_else_works(wired: Wired):
+    wired.fault(
+        "error", action="DescribeCapacityBlockExtensionHistory", code="UnsupportedOperation", status=400, times=9,
+        message="The functionality you requested is not available in this region.",
+    )  # fmt: skip
+    odcr = wired.account.block(type="odcr", name="o", duration="1d")
+    assert [one.id for one in wired.cloud.reservations()] == [odcr.id]
+    assert wired.cloud.extensions() == ()
+
+
+def test_a_history_that_we_may_not_read_is_not_taken_for_an_empty_one(wired: Wired):
+    wired.fault(
+        "error",
+        action="DescribeCapacityBlockExtensionHistory",
+        code="UnauthorizedOperation",
+        status=403,
+        times=9,
+    )
+    with pytest.raises(NotAllowed, match="ec2:DescribeCapacityBlockExtensionHistory"):
+        wired.cloud.reservations()
 
 
 @pytest.mark.requirement("CB-17")

@@ -13,13 +13,21 @@ from typing import Any
 
 from tidemill.aws.errors import Nature
 from tidemill.aws.fields import Reader, Unreadable, id_of
-from tidemill.aws.instances import ENDING_EVENTS, ENDING_SPOT, event_ending, instance, spot_ending
+from tidemill.aws.instances import (
+    ENDING_EVENTS,
+    ENDING_SPOT,
+    event_ending,
+    instance,
+    is_over,
+    spot_ending,
+    understood,
+)
 from tidemill.aws.kept import Once, Same
 from tidemill.aws.offers import asked, blocks_of, extension, extension_offer, offer
 from tidemill.aws.reservations import reservation, still_told, tagged, with_extensions
 from tidemill.aws.session import Aws
 from tidemill.catalog import Catalog
-from tidemill.errors import OutcomeUnknown, Refused, Retryable
+from tidemill.errors import NotAllowed, OutcomeUnknown, Refused, Retryable
 from tidemill.ports import Clock
 from tidemill.spec import names
 from tidemill.world import (
@@ -85,6 +93,7 @@ class AwsAccount:
     def instances(self) -> tuple[Instance, ...]:
         """Retryable: one of ours cannot be understood. Taken for gone, it would be launched again."""
         records = list(self._instances_where(f"tag:{names.TAG_OWNER}", [self._owner]))
+        records = [one for one in records if not (is_over(one) and not understood(one))]
         ours = self._reader.each("instance", records, instance)
         if len(ours) < len(records):
             lost = len(records) - len(ours)
@@ -182,15 +191,23 @@ class AwsAccount:
         return reservation(record, self._catalog, self._reader.say)
 
     def _read_history(self) -> tuple[Extension, ...]:
-        records = self._pages(
-            "DescribeCapacityBlockExtensionHistory", "CapacityBlockExtensions", MaxResults=PAGE
-        )
-        found = self._reader.each("extension", records, extension)
+        found = self._reader.each("extension", self._history_records(), extension)
         listed, since = {one.offer_id for one in found}, self._clock.now() - _HISTORY_LAG
         self._just_bought = {
             id_: one for id_, one in self._just_bought.items() if id_ not in listed and one.asked_at > since
         }
         return (*found, *self._just_bought.values())
+
+    def _history_records(self) -> list[Any]:
+        """None in a region where EC2 sells no blocks and does not know the call: other pools must work there."""
+        operation, key = "DescribeCapacityBlockExtensionHistory", "CapacityBlockExtensions"
+        try:
+            return list(self._pages(operation, key, Nature.QUESTION, MaxResults=PAGE))
+        except NotAllowed:
+            raise
+        except Refused as no:
+            self._reader.say(f"no history of extensions: {no}")
+            return []
 
     def _priced(self, record: Mapping[str, Any]) -> Offer:
         found = offer(record)

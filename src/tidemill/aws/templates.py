@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidemill.aws.errors import Nature
-from tidemill.aws.fields import Unreadable, id_of, listed, whole, word
-from tidemill.aws.instances import carries
+from tidemill.aws.fields import Unreadable, id_of, listed, tags, whole, word
 from tidemill.aws.reservations import tagged
 from tidemill.aws.session import Aws
 from tidemill.errors import Gone, Refused, Retryable
@@ -94,13 +93,19 @@ class AwsTemplates:
             return None
         for one in listed(found, "LaunchTemplates"):
             _read(one, "LatestVersionNumber")
-            if not carries(one, self._owner):
+            if not self._is_ours(one):
                 raise Refused(f"launch template '{name}' is not {self._owner}'s: it lacks our owner tag")
             return dict(one)
         return None
 
+    def _is_ours(self, record: Mapping[str, Any]) -> bool:
+        try:
+            return dict(tags(record)).get(names.TAG_OWNER) == self._owner
+        except Unreadable:
+            return False
+
     def _made(self, template: Template, content: str) -> TemplateVersion:
-        tags = dict(template.tags) | {names.TAG_OWNER: self._owner}
+        marks = dict(template.tags) | {names.TAG_OWNER: self._owner}
         answer = self._aws.call(
             "ec2",
             "CreateLaunchTemplate",
@@ -109,7 +114,7 @@ class AwsTemplates:
             VersionDescription=content,
             LaunchTemplateData=dict(template.data),
             TagSpecifications=[
-                {"ResourceType": "launch-template", "Tags": tagged(tuple(sorted(tags.items())))}
+                {"ResourceType": "launch-template", "Tags": tagged(tuple(sorted(marks.items())))}
             ],
         )
         return _read(answer.get("LaunchTemplate"), "LatestVersionNumber")
