@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import lru_cache
 
 from tidemill.decide.nodes import deadline_of
 from tidemill.decide.openings import Allowance, is_usable
 from tidemill.errors import PortError, SpecError
+from tidemill.machines import Template
 from tidemill.provision import asg, managed
 from tidemill.provision.template import launch_template
 from tidemill.provision.wanted import GROUPED, MakingsOf, Place, Wanted, group_name
@@ -105,15 +107,28 @@ def room_left(spec: Spec, nodes: Iterable[Node], launches: Iterable[LaunchIntent
     return room
 
 
+@lru_cache(maxsize=256)
+def _template(spec: Spec, place: Place, image_id: str, over_at: datetime | None) -> Template:
+    """Kept: writing user data costs milliseconds, and groups are looked at whenever something moves."""
+    pool = spec.pools[place.pool]
+    return launch_template(
+        spec, pool, place.instance_type, place.source, place.zone, image_id,
+        managed=pool.spec.provisioner is Provisioner.MANAGED, ends_at=over_at,
+    )  # fmt: skip
+
+
 def _made(
     spec: Spec, pool: ComputePool, place: Place, makings: MakingsOf, maximum: int, over_at: datetime | None
 ) -> Wanted:
     is_managed = pool.spec.provisioner is Provisioner.MANAGED
     made_of = makings(pool, place.instance_type)
-    template = launch_template(
-        spec, pool, place.instance_type, place.source, place.zone, made_of.image_id,
-        managed=is_managed, ends_at=over_at, base=made_of.base,
-    )  # fmt: skip
+    if made_of.base is None:
+        template = _template(spec, place, made_of.image_id, over_at)
+    else:
+        template = launch_template(
+            spec, pool, place.instance_type, place.source, place.zone, made_of.image_id,
+            managed=is_managed, ends_at=over_at, base=made_of.base,
+        )  # fmt: skip
     node_class = spec.node_classes[pool.spec.node_class_name]
     own = Wanted(
         name=group_name(spec.platform.spec.deployment, place),
