@@ -25,6 +25,7 @@ from tidemill.cli.loading import documents_in, load_spec
 from tidemill.cli.playback import glimpse
 from tidemill.plan import Launch, RemoveNode, Terminate
 from tidemill.provision.asg import DOWN, UP
+from tidemill.sim.machines import SimMachines
 from tidemill.sim.rehearsal import Rehearsal
 from tidemill.sim.scaling import AutoScalingGroup
 from tidemill.world import InstanceState, LaunchState
@@ -362,6 +363,35 @@ def test_what_cannot_be_had_is_given_up_and_the_size_goes_back(way: str):
     assert any("could not launch" in line.sentence for line in told(rehearsal, "warned"))
     rehearsal.run()
     assert running(rehearsal) == 2
+
+
+def a_gpu_fails() -> Rehearsal:
+    """Two nodes with a job each; a GPU of the younger one fails, so that it is drained and ended."""
+    rehearsal = scene(
+        pool(provisioner="asg"), reservations=[block(duration="28h")], duration="2h",
+        jobs=[job(at=["0s", "1m"], lasts="9h", checkpointEvery="10m")],
+    ).rehearse()  # fmt: skip
+    rehearsal.run_until(after("30m"))
+    younger = list(group(rehearsal).members)[-1]
+    rehearsal.cluster.fail_gpu(younger)
+    rehearsal.run()
+    return rehearsal
+
+
+def test_the_node_that_failed_goes_and_no_other():
+    rehearsal = a_gpu_fails()
+    assert ended_by(rehearsal) == {"", "engine"}
+    assert not rehearsal.cluster.kills
+
+
+def test_a_provisioner_that_made_the_group_smaller_would_end_somebody_else(monkeypatch: pytest.MonkeyPatch):
+    def smaller(self: SimMachines, instance_id: str) -> None:
+        found = self._groups.of(instance_id)
+        if found is not None and found[1].stays:
+            self.resize(found[0].name, found[0].desired - 1)
+
+    monkeypatch.setattr(SimMachines, "terminate_in_group", smaller)
+    assert "group" in ended_by(a_gpu_fails())
 
 
 CRASHES = [
