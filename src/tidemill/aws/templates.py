@@ -93,12 +93,12 @@ class AwsTemplates:
             return None
         for one in listed(found, "LaunchTemplates"):
             _read(one, "LatestVersionNumber")
-            if not self._is_ours(one):
+            if not self._carries_our_tag(one):
                 raise Refused(f"launch template '{name}' is not {self._owner}'s: it lacks our owner tag")
             return dict(one)
         return None
 
-    def _is_ours(self, record: Mapping[str, Any]) -> bool:
+    def _carries_our_tag(self, record: Mapping[str, Any]) -> bool:
         try:
             return dict(tags(record)).get(names.TAG_OWNER) == self._owner
         except Unreadable:
