@@ -246,6 +246,32 @@ def test_an_instance_that_left_its_group_is_ended_all_the_same():
     assert stand.account.cloud.lives[one.id].shutting_down_at is not None
 
 
+@pytest.mark.parametrize(("status", "asked"), [("ACTIVE", 0), ("CREATE_FAILED", 0), ("UPDATING", 3)])
+def test_eks_is_asked_again_soon_only_while_it_is_at_work(
+    status: str, asked: int, monkeypatch: pytest.MonkeyPatch
+):
+    stand = Stand(pool(provisioner="managed"))
+    stand.account.block()
+    stand.look()
+    stand.account.wait("5m")
+    stand.look()
+    (one,) = stand.account.cloud.node_groups.all()
+    one.status = status
+    stand.account.wait("11m")
+    stand.look()
+    read, calls = stand.machines.node_groups, []
+
+    def counted() -> Any:
+        calls.append(stand.account.now)
+        return read()
+
+    monkeypatch.setattr(stand.machines, "node_groups", counted)
+    for _ in range(3):
+        stand.account.wait("1m")
+        stand.look()
+    assert len(calls) == asked
+
+
 def test_hooks_schedules_and_tags_of_others_stay():
     stand = Stand()
     stand.account.block()

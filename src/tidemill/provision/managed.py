@@ -24,6 +24,8 @@ from tidemill.spec.units import format_instant
 CapacityType = Literal["CAPACITY_BLOCK", "ON_DEMAND", "SPOT"]
 # EKS changes a node group only in these states.
 CHANGEABLE = ("ACTIVE", "DEGRADED")
+# ... and leaves these by itself. What failed to be made or deleted stays so until somebody looks into it.
+AT_WORK = ("CREATING", "UPDATING", "DELETING")
 
 
 def as_node_group(

@@ -62,8 +62,9 @@ class Sight:
     @property
     def node_groups(self) -> tuple[NodeGroup, ...]:
         known, read_at, now = self._node_groups, self._node_groups_read_at, self._clock.now()
-        settled = known is not None and all(one.status in managed.CHANGEABLE for one in known)
-        if known is None or read_at is None or not settled or now - read_at >= _NODE_GROUPS_KNOWN_FOR:
+        busy = known is not None and any(one.status in managed.AT_WORK for one in known)
+        good_for = timedelta(0) if busy else _NODE_GROUPS_KNOWN_FOR
+        if known is None or read_at is None or now - read_at > good_for:
             self._node_groups, self._node_groups_read_at = tuple(self._machines.node_groups()), now
         assert self._node_groups is not None
         return self._node_groups
