@@ -75,6 +75,13 @@ def test_plan_lists_what_would_change_in_the_account_and_changes_nothing(wired: 
         pool("train", P5, provisioner="asg"),
         subnets={zone: [f"subnet-{zone}"] for zone in ZONES},
         nodeRole="mill-node",
+        securityGroups=["sg-0123456789abcdef0"],
+        cluster={
+            "name": "ml",
+            "endpoint": "https://ml",
+            "certificateAuthority": "Y2E=",
+            "serviceCidr": "10.0.0.0/16",
+        },
     )
     role, network = "arn:aws:iam::123456789012:role/mill", {"subnetIds": []}
     with closing(Aws("us-east-1")) as somebody:
@@ -90,6 +97,9 @@ def test_plan_lists_what_would_change_in_the_account_and_changes_nothing(wired: 
     assert "there is no ledger" in told.err
     assert not wired.account.cloud.groups.all()
     assert "create" in office("plan", documents, "--aws").out
+    office.write(pool("train", P5, provisioner="asg"), subnets={zone: [f"subnet-{zone}"] for zone in ZONES})
+    told = office("plan", documents, "--aws")
+    assert "nodes of pool train could never join the cluster" in told.err
 
 
 @pytest.mark.requirement("CB-4")

@@ -24,7 +24,7 @@ from tests.aws.answers import (
 from tests.sim.account import GB200, OWNER, P5, START, ZONES
 from tidemill import catalog
 from tidemill.aws.fields import Reader, Unreadable
-from tidemill.aws.instances import event_ending, instance, spot_ending
+from tidemill.aws.instances import carries, event_ending, instance, spot_ending
 from tidemill.aws.offers import asked, blocks_of, extension, extension_offer, offer
 from tidemill.aws.reservations import reservation, still_told, with_extensions
 from tidemill.errors import SpecError
@@ -171,6 +171,23 @@ def test_an_instance_is_read_whole():
 
 
 @pytest.mark.requirement("CB-14")
+@pytest.mark.requirement("PE-23")
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"deployment": OWNER},
+        {"deployment": OWNER, "tidemill.dev/pool": "train"},
+        {"deployment": OWNER, "tidemill.dev/provisioner": "native"},
+        {"deployment": OWNER, "tidemill.dev/pool": "", "tidemill.dev/provisioner": "native"},
+    ],
+)
+def test_the_word_deployment_alone_makes_no_instance_ours(own: dict[str, str]):
+    """Companies tag all sorts of things with it; what we end carries what only a provisioner of ours writes."""
+    record = instance_record(Tags=tag_list(**own))
+    assert instance(record).owner == ""
+    assert not carries(record, OWNER)
+
+
 @pytest.mark.parametrize(
     ("lifecycle", "reserved", "source"),
     [

@@ -6,7 +6,19 @@ from typing import Any
 
 import pytest
 
-from tests.decide.builders import ON_DEMAND, block, daemon, hourly_pool, node, of, pod, replica, spec, world
+from tests.decide.builders import (
+    ON_DEMAND,
+    OWNER,
+    block,
+    daemon,
+    hourly_pool,
+    node,
+    of,
+    pod,
+    replica,
+    spec,
+    world,
+)
 from tidemill.decide import decide
 from tidemill.plan import Launch
 from tidemill.world import InstanceState, Node
@@ -23,6 +35,8 @@ def strange(phase: str = "ready", **fields: Any) -> Node:
     [
         strange(),
         strange(owner=""),
+        strange(owner=OWNER, pool=""),  # a word that companies tag all sorts of things with
+        strange(phase="launched", launched="9h", owner=OWNER, pool=""),
         strange(phase="launched", launched="9h"),
         strange(phase="joined", joined="9h"),
         strange(phase="registering", joined="9h"),

@@ -282,7 +282,9 @@ def test_one_that_could_not_be_deleted_is_not_told():
 
 
 def test_the_same_facts_give_the_same_alerts_at_another_time():
-    things = (intent(), intent("unknown", id="tp-2", state_at=ago("1h")), block(ends_in="20h"))
+    of_another = {"instance_type": "p4d.24xlarge"}  # what may cover the same demand would void the first
+    lost = intent("unknown", id="tp-2", state_at=ago("1h"), inside=of_another)
+    things = (intent(), lost, block(ends_in="20h"))
     first, second = world(things[0], things[1], things[2]), world(*things, now=NOW + timedelta(minutes=9))
     of = going_on()
     assert [one.key for one in holding(of, first)] == [one.key for one in holding(of, second)]

@@ -21,6 +21,8 @@ _KEPT_FOR = timedelta(hours=1)
 
 
 class AwsImages:
+    boots = True
+
     def __init__(self, aws: Aws, clock: Clock, spec: Spec) -> None:
         self._aws, self._clock, self._spec = aws, clock, spec
         self._values: dict[str, tuple[datetime, str]] = {}

@@ -52,19 +52,40 @@ def instance(record: Mapping[str, Any]) -> Instance:
         source=_source(record),
         state=_state(record),
         launched_at=instant(record, "LaunchTime"),
-        owner=own.get(names.TAG_OWNER, ""),
+        owner=_owner(own),
         pool=own.get(names.TAG_POOL, ""),
         intent_id=own.get(names.TAG_INTENT, ""),
         provisioner=own.get(names.TAG_PROVISIONER, ""),
     )
 
 
+def is_over(record: Any) -> bool:
+    """Whatever else is said of it: it runs no more, and nobody counts on it."""
+    state = record.get("State") if isinstance(record, Mapping) else None
+    return isinstance(state, Mapping) and state.get("Name") in ("shutting-down", "terminated")
+
+
+def understood(record: Any) -> bool:
+    try:
+        instance(record)
+    except (Unreadable, AttributeError, TypeError):
+        return False
+    return True
+
+
 def carries(record: Any, owner: str) -> bool:
     """Whether it is tagged as this owner's, however unreadable the rest of it is."""
     try:
-        return isinstance(record, Mapping) and dict(tags(record)).get(names.TAG_OWNER) == owner
+        return isinstance(record, Mapping) and _owner(dict(tags(record))) == owner
     except Unreadable:
         return False
+
+
+def _owner(own: Mapping[str, str]) -> str:
+    """`deployment` is a word that companies tag all sorts of things with. Only beside the tags that nobody but a
+    provisioner of ours writes does it make an instance ours, to be drained and ended."""
+    made_by_us = own.get(names.TAG_POOL) and own.get(names.TAG_PROVISIONER)
+    return own.get(names.TAG_OWNER, "") if made_by_us else ""
 
 
 def event_ending(record: Mapping[str, Any]) -> Ending | None:

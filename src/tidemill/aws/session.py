@@ -44,7 +44,9 @@ class Aws:
         """One call, e.g. `call("ec2", "RunInstances", Nature.LAUNCH, …)`, with its failure in our words."""
         about = Call(service, operation, nature, self.region)
         try:
-            once = nature in (Nature.PURCHASE, Nature.ONCE)
+            # A launch that is repeated by the SDK and refused then may have launched the first time: whoever wrote its
+            # intent repeats it, with the same token.
+            once = nature in (Nature.PURCHASE, Nature.LAUNCH, Nature.ONCE)
             held = closing(self._trying_once(service)) if once else nullcontext(self._client(service))
             with held as client:
                 method = getattr(client, _snake(operation))

@@ -29,14 +29,17 @@ def plan_account(files: Sequence[str], *, as_json: bool) -> None:
     desk = open_desk(files, None, os.environ.get("TIDEMILL_LEDGER", DEFAULT_LEDGER), aws=True)
     try:
         world = _world(desk)
-        rows = change_rows(cast(Provisioned, desk.cloud).keeper.planned(world))
+        keeper = cast(Provisioned, desk.cloud).keeper
+        rows, problems = change_rows(keeper.planned(world)), keeper.problems(world)
     finally:
         desk.close()
+    for about, sentence in problems:
+        click.echo(f"warning: {about}: {sentence}", err=True)
     if as_json:
         click.echo(json.dumps({"at": plain(world.now), "changes": plain(rows)}, indent=2))
     elif rows:
         console().print(changes_table(rows))
-    else:
+    elif not problems:
         click.echo("Everything that launches need is as the documents want it.")
 
 

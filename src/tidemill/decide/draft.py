@@ -149,7 +149,8 @@ class Draft:
         by_ending: dict[int, list[Life]] = {}
         for node in self.world.nodes:
             instance, kube = node.instance, node.kube
-            if instance is None or instance.owner != owner:
+            # Without a pool nobody could say what it is for: it is counted, and never touched.
+            if instance is None or instance.owner != owner or not instance.pool:
                 self.strangers.append(node)
                 continue
             bound = pods_by_node.get(kube.name, ()) if kube is not None else ()

@@ -77,6 +77,10 @@ class Keeper:
         self._sight.reservations = world.reservations
         return changes(self._wanting(world).groups, self._there(), world.now, live_reservations(world)).now
 
+    def problems(self, world: World) -> tuple[tuple[str, str], ...]:
+        """About which blocks nothing can be made, and why."""
+        return self._wanting(world).problems if self._concerns(world) else ()
+
     # --- one look -----------------------------------------------------------------------------------
 
     def _keep(self, world: World) -> None:

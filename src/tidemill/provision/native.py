@@ -6,21 +6,29 @@ launched as it is written gives nothing, like a source that is empty: the engine
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from hashlib import blake2b
 from typing import Any, Protocol
 
-from tidemill.errors import NoCapacity, PortError, Refused, SpecError
+from tidemill.errors import NoCapacity, PortError, Refused, SpecError, TidemillError
 from tidemill.machines import Machines, Order
-from tidemill.provision.template import launch_template
+from tidemill.provision.template import check_it_could_join, launch_template
 from tidemill.spec import Spec
 from tidemill.spec.models import LaunchTemplateRef, NodeClass, Provisioner
 from tidemill.world import LaunchIntent, Pairs, Source
 
+log = logging.getLogger("tidemill.provision")
+
 
 class Images(Protocol):
     """What a node boots, found by what the node class says. Reads only."""
+
+    @property
+    def boots(self) -> bool:
+        """Whether nodes really boot from them, and must find their cluster."""
+        ...
 
     def image_id(self, node_class: NodeClass, instance_type: str) -> str:
         """SpecError: there is no such image."""
@@ -33,6 +41,8 @@ class Images(Protocol):
 
 class PretendImages:
     """Where nothing really boots: an id for every alias, always the same one."""
+
+    boots = False
 
     def image_id(self, node_class: NodeClass, instance_type: str) -> str:
         term = node_class.spec.ami_selector_terms[0]
@@ -49,10 +59,13 @@ class Native:
     def __init__(self, spec: Spec, machines: Machines, images: Images, ends_at: EndsAt) -> None:
         """`ends_at`: a source's deadline, which the node's own deadline agent is told at boot."""
         self._spec, self._machines, self._images, self._ends_at = spec, machines, images, ends_at
+        self._joining: set[str] = set()  # roles that may join, as far as this process has seen to it
 
     def launch(self, intent: LaunchIntent, tags: Pairs) -> Sequence[str]:
         try:
-            return self._machines.run(self._order(intent, tags))
+            order = self._order(intent, tags)
+            self._let_join(intent.pool)
+            return self._machines.run(order)
         except PortError:
             raise
         except (SpecError, Refused) as no:
@@ -62,6 +75,8 @@ class Native:
         pool = self._spec.pools.get(intent.pool)
         if pool is None:
             raise SpecError(f"there is no pool '{intent.pool}' any more")
+        if self._images.boots:
+            check_it_could_join(self._spec, pool)
         node_class = self._spec.node_classes[pool.spec.node_class_name]
         reference = node_class.spec.launch_template
         template = launch_template(
@@ -84,3 +99,15 @@ class Native:
             count=intent.count,
             tags=tags,
         )
+
+    def _let_join(self, pool: str) -> None:
+        """An access entry for the nodes' role. Where there is none aws-auth may still let them in: nobody is stopped."""
+        node_class = self._spec.node_classes[self._spec.pools[pool].spec.node_class_name]
+        role = node_class.spec.role or self._spec.platform.spec.node_role
+        if not self._images.boots or not role or role in self._joining:
+            return
+        try:
+            self._machines.let_nodes_join(role)
+            self._joining.add(role)
+        except TidemillError as error:
+            log.warning("no access entry for %s, and its nodes join only by aws-auth: %s", role, error)

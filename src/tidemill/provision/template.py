@@ -21,7 +21,7 @@ from tidemill.provision.user_data import Bootstrap, Family, user_data
 from tidemill.source import Source, SourceKind
 from tidemill.spec import Spec, names
 from tidemill.spec.fingerprint import fingerprint
-from tidemill.spec.models import BlockDevice, ComputePool, NodeClass
+from tidemill.spec.models import BlockDevice, ComputePool, NodeClass, Provisioner
 from tidemill.world import Pairs
 
 # EC2's limits: a template's name, and user data before it is encoded.
@@ -138,9 +138,17 @@ def lacking(spec: Spec, pool: ComputePool) -> tuple[str, ...]:
         "spec.nodeRole": platform.node_role or node_class.spec.role,
         "spec.securityGroups": platform.security_groups or node_class.spec.launch_template,
     }
+    if pool.spec.provisioner is Provisioner.MANAGED:  # EKS tells nodes of its own groups the rest
+        fields = {"spec.nodeRole": fields["spec.nodeRole"]}
     return tuple(
         f"Platform {spec.platform.name}: {field} is not set" for field, value in fields.items() if not value
     )
+
+
+def check_it_could_join(spec: Spec, pool: ComputePool) -> None:
+    """SpecError: a node would boot, be paid for, and never find its cluster."""
+    if missing := lacking(spec, pool):
+        raise SpecError(f"nodes of pool {pool.name} could never join the cluster: {'; '.join(missing)}")
 
 
 def _node_class(spec: Spec, pool: ComputePool) -> NodeClass:

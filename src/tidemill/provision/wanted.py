@@ -15,6 +15,7 @@ from typing import Any
 
 from tidemill.machines import Hook, Schedule, Template
 from tidemill.provision.native import Images
+from tidemill.provision.template import check_it_could_join
 from tidemill.source import Source
 from tidemill.spec import Spec
 from tidemill.spec.models import ComputePool, Provisioner
@@ -38,6 +39,8 @@ MakingsOf = Callable[[ComputePool, str], Makings]  # pool, instance type
 
 def makings_of(spec: Spec, images: Images) -> MakingsOf:
     def find(pool: ComputePool, instance_type: str) -> Makings:
+        if images.boots:
+            check_it_could_join(spec, pool)
         node_class = spec.node_classes[pool.spec.node_class_name]
         reference = node_class.spec.launch_template
         base = images.existing(reference) if reference is not None else None
