@@ -93,7 +93,8 @@ def test_each_block_has_a_node_pool_that_pods_can_be_pinned_to():
 def test_prepaid_nodes_are_never_consolidated_never_expired_and_drained_in_ten_minutes():
     pair = pool(disruption={"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "1m"})
     for found in (made(pair)["NodePool", "train"], made(pair, [block("cr-a")])["NodePool", "train-cr-a"]):
-        assert found["disruption"] == {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "Never"}
+        assert found["disruption"]["consolidationPolicy"] == "WhenEmpty"
+        assert found["disruption"]["consolidateAfter"] == "Never"
         assert found["template"]["spec"]["expireAfter"] == "Never"
         assert found["template"]["spec"]["terminationGracePeriod"] == "10m"
 
@@ -105,7 +106,30 @@ def test_a_pool_may_say_that_prepaid_nodes_are_consolidated():
         "consolidationPolicy": "WhenEmptyOrUnderutilized",
     }
     disruption = made(pool(disruption=asked))["NodePool", "train"]["disruption"]
-    assert disruption == {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "48h"}
+    assert disruption["consolidationPolicy"] == "WhenEmptyOrUnderutilized"
+    assert disruption["consolidateAfter"] == "48h"
+
+
+@pytest.mark.requirement("KP-4")
+@pytest.mark.parametrize(
+    ("asked", "kept"),
+    [
+        ([], [{"nodes": "10%"}]),  # Karpenter's own default, which any budget of ours would replace
+        ([{"nodes": "1", "reasons": ["Empty"]}], [{"nodes": "1", "reasons": ("Empty",)}]),
+    ],
+)
+def test_prepaid_nodes_are_never_replaced_because_they_drifted(asked, kept):
+    pair = pool(disruption={"budgets": asked}, sources=OVERFLOW)
+    for found in (made(pair)["NodePool", "train"], made(pair, [block("cr-a")])["NodePool", "train-cr-a"]):
+        assert found["disruption"]["budgets"] == [*kept, {"nodes": "0", "reasons": ["Drifted"]}]
+    by_the_hour = made(pair)["NodePool", "train-on-demand"]["disruption"]
+    assert {"nodes": "0", "reasons": ["Drifted"]} not in by_the_hour.get("budgets", [])
+
+
+def test_budgets_are_written_in_hours_and_minutes():
+    asked = {"nodes": "1", "schedule": "0 9 * * *", "duration": "1d2h30s"}
+    own, *_ = made(pool(disruption={"budgets": [asked]}))["NodePool", "train"]["disruption"]["budgets"]
+    assert own == {"nodes": "1", "schedule": "0 9 * * *", "duration": "26h1m"}
 
 
 @pytest.mark.requirement("KP-2")
@@ -288,6 +312,17 @@ def test_two_blocks_of_one_kind_are_told_apart_by_id_on_an_old_karpenter():
     assert any("TR-15" in sentence for sentence in found.warnings)
     newer = objects(*pool("1.8.0"), [block("cr-a"), block("cr-b")], NOW)
     assert not newer.warnings
+
+
+@pytest.mark.requirement("TR-15")
+@pytest.mark.parametrize("version", ["1.6.0", "1.7.9", "1.8.0"])
+def test_a_successor_gives_a_running_block_no_other_node_class(version):
+    successor = block("cr-b", state=ReservationState.SCHEDULED, start=NOW + timedelta(days=2))
+    alone, beside = (
+        made(pool(version, limits={"nodes": 8}), blocks)["NodePool", "train-cr-a"]
+        for blocks in ([block("cr-a")], [block("cr-a"), successor])
+    )
+    assert alone == beside
 
 
 def test_a_node_class_says_how_its_nodes_are_made():

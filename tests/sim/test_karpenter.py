@@ -10,7 +10,7 @@ import pytest
 from tests.sim.stage import START, job_stream
 from tidemill.catalog import load
 from tidemill.errors import Gone, Refused
-from tidemill.provision.karpenter.keeping import KarpenterKeeper, object_changes
+from tidemill.provision.karpenter.keeping import KarpenterKeeper
 from tidemill.sim.cloud import SimCloud
 from tidemill.sim.cluster import SimCluster
 from tidemill.sim.journal import Journal
@@ -20,7 +20,7 @@ from tidemill.spec import Spec
 from tidemill.spec.models import ComputePool, NodeClass, Platform
 from tidemill.spec.scenario import Market, OwnedReservation
 from tidemill.spec.units import parse_duration
-from tidemill.world import World
+from tidemill.world import Node, World
 
 ZONE = "us-west-2a"
 
@@ -78,7 +78,8 @@ class Scene:
         self.timeline.advance(self.now + parse_duration(duration))
 
     def keep(self) -> None:
-        self.warnings = self.keeper.keep(World(self.now, reservations=self.cloud.reservations()))
+        nodes = tuple(Node(instance, None) for instance in self.alive())
+        self.warnings = self.keeper.keep(World(self.now, reservations=self.cloud.reservations(), nodes=nodes))
 
     def submit(self, name: str, to: str, pods: int = 1, **fields: Any) -> None:
         """Jobs of one pod each, ungated before there is capacity, and pinned to a source."""
@@ -270,6 +271,9 @@ def test_the_keeper_makes_changes_and_removes_only_what_is_ours():
     scene.timeline.advance(scene.cloud.reservation(scene.ids[0]).end)
     scene.keep()
     assert scene.karpenter.listed("NodePool") == [theirs]
+    scene.pass_time("5m")
+    scene.keep()  # what it named goes after it
+    assert scene.karpenter.listed("NodePool") == [theirs]
     assert scene.karpenter.listed("EC2NodeClass") == []
 
 
@@ -278,9 +282,11 @@ def test_what_is_as_it_should_be_is_left_alone_though_the_api_server_added_to_it
     before = len(scene.told("object-applied"))
     world = World(scene.now, reservations=scene.cloud.reservations())
     assert scene.keeper.planned(world) == ()
-    wanted = scene.keeper.wanted(world).objects
-    filled_in = [{**each, "spec": {**each["spec"], "added": "by somebody"}} for each in wanted]
-    assert object_changes(wanted, filled_in) == ()
+    for kind in ("EC2NodeClass", "NodePool"):
+        (own,) = scene.karpenter.listed(kind)
+        scene.karpenter.apply({**own, "spec": {**own["spec"], "added": "by somebody"}})
+    assert scene.keeper.planned(world) == ()
+    before += 2
     scene.pass_time("1h")
     scene.keep()
     assert len(scene.told("object-applied")) == before

@@ -48,6 +48,7 @@ ENDS_AT = f"{GROUP}/ends-at"
 CHECKPOINT_REQUESTED = f"{GROUP}/checkpoint-requested-at"
 RESTARTED_FOR = f"{GROUP}/restarted-for"  # on a template: the end it was last touched for
 ADDED_REPLICAS = f"{GROUP}/added-replicas"  # on a service: how many of its replicas a hand-over takes back
+APPLIED = f"{GROUP}/applied"  # on Karpenter's objects: short for what was last asked of them
 CHECKPOINT_DONE = f"{GROUP}/checkpoint-done-at"  # written by the pod itself
 
 # Resource names.

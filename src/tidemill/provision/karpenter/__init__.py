@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tidemill.decide.nodes import deadline_of
 from tidemill.decide.openings import Allowance
 from tidemill.errors import SpecError
 from tidemill.provision.groups import reservations_of
 from tidemill.provision.karpenter import node_class, node_pool, warnings
 from tidemill.provision.karpenter.flavour import Flavour
+from tidemill.provision.karpenter.leaving import is_over
 from tidemill.source import Source, SourceKind
 from tidemill.spec import Spec
 from tidemill.spec.karpenter import BLOCKS, SEVERAL_BLOCKS, KarpenterRef
@@ -33,6 +33,9 @@ class Objects:
 
     objects: tuple[Object, ...] = ()
     warnings: tuple[str, ...] = ()
+    unwritten: frozenset[str] = (
+        frozenset()
+    )  # pools whose objects cannot be said: what is there stays as it is
 
 
 def karpenter_of(spec: Spec) -> KarpenterRef:
@@ -79,12 +82,7 @@ def living(
 ) -> list[Reservation]:
     """Those the pool may use and whose drain is not over: from its deadline on nothing is launched on a block."""
     found = sorted(reservations_of(spec, pool, reservations), key=lambda one: (one.start, one.id))
-    return [one for one in found if now is None or not _is_over(one, now)]
-
-
-def _is_over(one: Reservation, now: datetime) -> bool:
-    deadline = deadline_of(one, Provisioner.KARPENTER) if one.kind is SourceKind.BLOCK else one.end
-    return deadline is not None and now >= deadline
+    return [one for one in found if now is None or not is_over(one, now)]
 
 
 def _reserved(pool: ComputePool) -> list[SourceSpec]:
@@ -102,10 +100,13 @@ def _from_documents(spec: Spec, pool: ComputePool, flavour: Flavour) -> list[Obj
 
 
 def _kept_in_step(spec: Spec, pool: ComputePool, flavour: Flavour, blocks: list[Reservation]) -> list[Object]:
-    """A node class for all where one selector can serve them, else one for each; and a NodePool for each."""
+    """A node class for all where one selector can serve them, else one for each; and a NodePool for each.
+
+    Which of the two never depends on the blocks: a running NodePool that is given another node class drifts.
+    """
     made: list[Object] = []
     room = Allowance.of(pool.spec.limits)
-    shared = _one_selector_serves(flavour, blocks)
+    shared = _one_selector_serves(flavour)
     if blocks and shared:
         terms = node_class.terms_for(spec, pool, blocks)
         made.append(node_class.node_class(spec, pool, flavour, pool.name, terms))
@@ -117,13 +118,10 @@ def _kept_in_step(spec: Spec, pool: ComputePool, flavour: Flavour, blocks: list[
     return made
 
 
-def _one_selector_serves(flavour: Flavour, blocks: list[Reservation]) -> bool:
+def _one_selector_serves(flavour: Flavour) -> bool:
     """Before 1.8, blocks of one type and zone hide each other behind one selector (TR-15). In Auto Mode only a node
     class can say which of them a NodePool launches on."""
-    if flavour.auto_mode:
-        return False
-    places = [(one.instance_type, one.zone) for one in blocks]
-    return flavour.karpenter.can(SEVERAL_BLOCKS) or len(set(places)) == len(places)
+    return flavour.karpenter.can(SEVERAL_BLOCKS) and not flavour.auto_mode
 
 
 def _by_the_hour(spec: Spec, pool: ComputePool, flavour: Flavour, *, beside: bool) -> list[Object]:

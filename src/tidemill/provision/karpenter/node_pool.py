@@ -6,19 +6,21 @@ minutes before a block's end and EC2 takes the instances thirty minutes before i
 
 from __future__ import annotations
 
+from datetime import timedelta
 from hashlib import blake2b
 from typing import Any, Literal
 
 from tidemill.catalog import InstanceType
 from tidemill.decide.openings import Allowance
 from tidemill.provision.karpenter.flavour import Flavour
+from tidemill.provision.karpenter.leaving import without_drift
 from tidemill.provision.karpenter.node_class import is_static
 from tidemill.provision.template import owned
 from tidemill.source import Source, SourceKind
 from tidemill.spec import Spec, names
 from tidemill.spec.fingerprint import fingerprint
 from tidemill.spec.match import matching
-from tidemill.spec.models import ComputePool, SourceSpec
+from tidemill.spec.models import ComputePool, DisruptionBudgetSpec, SourceSpec
 from tidemill.spec.units import format_cpu, format_duration, format_memory, parse_cpu
 from tidemill.world import Reservation, ReservationState
 
@@ -140,13 +142,22 @@ def _disruption(pool: ComputePool, *, prepaid: bool) -> Body:
         if own.consolidation_policy == "WhenEmptyOrUnderutilized" and not never
         else "WhenEmpty"
     )
-    budgets = [one.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True) | {"nodes": one.nodes}
-               for one in own.budgets]  # fmt: skip
+    budgets = [_budget(one) for one in own.budgets]
+    budgets = without_drift(budgets) if prepaid else budgets
     return {
         "consolidationPolicy": policy,
         "consolidateAfter": "Never" if never else _hms(format_duration(own.consolidate_after)),
         **({"budgets": budgets} if budgets else {}),
     }
+
+
+def _budget(one: DisruptionBudgetSpec) -> Body:
+    """Its duration in hours and minutes: Karpenter knows nothing else there. Rounded up: it holds rather longer."""
+    written = one.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True) | {"nodes": one.nodes}
+    if one.duration is not None:
+        hours, minutes = divmod(-(-one.duration // timedelta(minutes=1)), 60)
+        written["duration"] = f"{hours}h{minutes}m"
+    return written
 
 
 def _hms(duration: str) -> str:

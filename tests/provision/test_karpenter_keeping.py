@@ -1,0 +1,319 @@
+"""What the keeper does to Karpenter's objects: above all, which of them it never removes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from tests.provision.documents import documents
+from tests.provision.test_karpenter import NOW, block, pool
+from tidemill.errors import Gone, PortError
+from tidemill.provision.karpenter.keeping import KarpenterKeeper
+from tidemill.world import (
+    Instance,
+    InstanceState,
+    KubeNode,
+    Node,
+    ReservationState,
+    Source,
+    SourceKind,
+    World,
+)
+
+A = Source(SourceKind.BLOCK, "cr-a")
+LATER = timedelta(minutes=5)
+KARPENTER = {"karpenter": {"version": "1.8.2"}}
+OVER = timedelta(minutes=40)
+PINNED = {"sources": [{"type": "block", "ids": ["cr-a", "cr-b"]}], "limits": {"nodes": 8}}
+
+
+class Cluster:
+    """Objects as an API server keeps them: what one manager applied and does not apply any more goes."""
+
+    def __init__(self):
+        self.objects, self.calls = {}, []
+
+    def apply(self, wanted):
+        self.objects[wanted["kind"], wanted["metadata"]["name"]] = wanted
+        self.calls.append(("apply", wanted["kind"], wanted["metadata"]["name"]))
+
+    def remove(self, kind, name):
+        if self.objects.pop((kind, name), None) is None:
+            raise Gone(name)
+        self.calls.append(("remove", kind, name))
+
+    def listed(self, kind):
+        return [one for (of, _), one in self.objects.items() if of == kind]
+
+    @property
+    def removed(self):
+        return [(kind, name) for verb, kind, name in self.calls if verb == "remove"]
+
+    def node_pool(self, name="train-cr-a"):
+        return self.objects["NodePool", name]["spec"]
+
+
+def node(source=A, *, provisioner="karpenter", state=InstanceState.RUNNING, name="i-1"):
+    facts = {"instance_type": "p5.48xlarge", "zone": "us-east-1a", "launched_at": NOW, "owner": "tides"}
+    return Node(
+        Instance(id=name, source=source, state=state, pool="train", provisioner=provisioner, **facts), None
+    )
+
+
+def world(*blocks, nodes=(), now=NOW, **more):
+    return World(now, reservations=blocks, nodes=nodes, **more)
+
+
+def kept(spec=None, *blocks):
+    """A cluster with the objects of a pool on a running block."""
+    cluster = Cluster()
+    KarpenterKeeper(spec or pool()[0], cluster).keep(world(*(blocks or (block("cr-a"),))))
+    cluster.calls.clear()
+    return cluster
+
+
+def looked(cluster, spec=None, *worlds):
+    """One keeper after the other has looked: what it warned of, last."""
+    keeper = KarpenterKeeper(spec or pool()[0], cluster)
+    told = ()
+    for one in worlds:
+        told = keeper.keep(one)
+    return " ".join(warning.sentence for warning in told)
+
+
+# --- a slip in a document ---------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("KP-6")
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        (pool(platform={"nodeRole": ""})[0], "nodeRole is not set"),
+        (pool("1.5.0")[0], "1.6 is the oldest"),
+        (documents(provisioner="karpenter"), "karpenter.version"),
+        (replace(pool()[0], node_classes={}), "no NodeClass"),
+    ],
+)
+@pytest.mark.parametrize("nodes", [(), (node(),)])
+def test_a_pool_that_cannot_be_written_down_keeps_every_object_as_it_is(spec, told, nodes):
+    cluster = kept()
+    before = dict(cluster.objects)
+    shown = [world(block("cr-a"), now=NOW + LATER * n, nodes=nodes) for n in range(3)]
+    sentences = looked(cluster, spec, *shown)
+    assert cluster.objects == before
+    assert told in sentences
+    assert "stays as it is" in sentences
+
+
+@pytest.mark.requirement("KP-6")
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        (documents(provisioner="native", platform=KARPENTER), "not left to Karpenter any more"),
+        (replace(pool()[0], pools={}), "no document has its pool 'train'"),
+        (
+            pool(requirements={"instanceTypes": ["p4d.24xlarge"]})[0],
+            "documents of pool train do not ask for it",
+        ),
+    ],
+)
+def test_documents_that_ask_no_more_for_a_running_block_close_its_node_pool(spec, told):
+    cluster = kept()
+    template = cluster.node_pool()["template"]
+    running = [world(block("cr-a"), nodes=(node(),), now=NOW + LATER * n) for n in range(4)]
+    assert told in looked(cluster, spec, *running)
+    assert cluster.removed == []
+    assert cluster.node_pool()["limits"] == {"cpu": "0"}
+    assert cluster.node_pool()["template"] == template
+    assert cluster.calls == [("apply", "NodePool", "train-cr-a")]  # once
+    looked(cluster, spec, world(block("cr-a"), now=NOW + LATER * 4))
+    assert cluster.removed == [("NodePool", "train-cr-a")]
+
+
+# --- what AWS and the ledger say --------------------------------------------------------------------
+
+
+@pytest.mark.requirement("KP-6")
+@pytest.mark.parametrize(
+    ("shown", "told"),
+    [
+        ([block("cr-a", state=ReservationState.PAYMENT_PENDING)], "cr-a is payment-pending"),
+        ([block("cr-a", state=ReservationState.UNAVAILABLE)], "cr-a is unavailable"),
+        ([block("cr-a", owner="")], "not known as ours"),
+        ([], "not among the reservations that AWS lists"),
+    ],
+)
+def test_a_running_block_that_is_not_shown_as_it_was_keeps_its_nodes(shown, told):
+    cluster = kept()
+    before = dict(cluster.objects)
+    strange = [world(*shown, nodes=(node(),), now=NOW + LATER * n) for n in range(13)]
+    assert told in looked(cluster, None, *strange)
+    assert cluster.removed == []
+    assert cluster.node_pool()["limits"] == {"cpu": "0"}
+    assert looked(cluster, None, world(block("cr-a"), nodes=(node(),), now=NOW + 2 * LATER)) == ""
+    assert cluster.objects == before  # and launches again
+
+
+@pytest.mark.parametrize("trouble", [{"ledger_ok": False}, {"cloud_ok": False}])
+def test_without_ledger_or_cloud_nothing_is_touched(trouble):
+    cluster = kept()
+    looked(cluster, None, world(block("cr-a", owner=""), **trouble))
+    assert cluster.calls == []
+    assert KarpenterKeeper(pool()[0], cluster).planned(world(**trouble)) == ()
+
+
+@pytest.mark.requirement("KP-6")
+@pytest.mark.parametrize(
+    "shown",
+    [
+        block("cr-a", ends_in=OVER),
+        block("cr-a", state=ReservationState.EXPIRED),
+        block("cr-a", state=ReservationState.CANCELLED),
+    ],
+)
+def test_a_block_that_is_over_takes_its_node_pool_with_it(shown):
+    cluster = kept()
+    looked(cluster, None, world(shown, nodes=(node(),)), world(shown, now=NOW + LATER))
+    assert cluster.removed == [("NodePool", "train-cr-a"), ("EC2NodeClass", "train")]
+
+
+def test_just_before_its_deadline_it_is_still_there():
+    cluster = kept()
+    looked(cluster, None, world(block("cr-a", ends_in=OVER + timedelta(seconds=1)), nodes=(node(),)))
+    assert cluster.calls == []
+
+
+def test_a_node_pool_without_nodes_is_closed_first_because_a_launch_may_be_under_way():
+    cluster = kept()
+    looked(cluster, None, world())
+    assert cluster.calls == [("apply", "NodePool", "train-cr-a")]
+    looked(cluster, None, world(nodes=(node(),)))
+    assert cluster.removed == []
+    looked(cluster, None, world())
+    assert cluster.removed == [("NodePool", "train-cr-a")]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        node(Source(SourceKind.BLOCK, "cr-b")),
+        node(provisioner="native"),
+        node(state=InstanceState.SHUTTING_DOWN),
+        Node(
+            None,
+            KubeNode("n", "", NOW, True, (), labels=(("karpenter.sh/nodepool", "another"),)),
+        ),
+    ],
+)
+def test_nodes_elsewhere_keep_nothing(other):
+    cluster = kept()
+    looked(cluster, None, world(nodes=(other,)), world(nodes=(other,), now=NOW + LATER))
+    assert ("NodePool", "train-cr-a") in cluster.removed
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {"karpenter.sh/nodepool": "train-cr-a"},
+        {"tidemill.dev/pool": "train", "tidemill.dev/source": "cr-a"},
+    ],
+)
+def test_a_node_whose_instance_is_not_known_counts_too(labels):
+    cluster = kept()
+    there = Node(None, KubeNode("n", "i-9", NOW, True, (), labels=tuple(labels.items())))
+    looked(cluster, None, *(world(nodes=(there,), now=NOW + LATER * n) for n in range(3)))
+    assert cluster.removed == []
+
+
+def test_warm_node_pools_keep_their_replicas_when_they_are_closed():
+    spec = pool("1.8.0", static=True, warm=True)[0]
+    cluster = kept(spec)
+    looked(cluster, spec, world(nodes=(node(),)))
+    own = cluster.node_pool("train-cr-a-warm")
+    assert (own["replicas"], own["limits"]) == (4, {"nodes": "0"})
+
+
+def test_a_reservation_is_selected_by_its_id_while_its_nodes_run():
+    """A node class that selects it no more would make them drift."""
+    spec = pool(**PINNED)[0]
+    a, b = block("cr-a", tags=()), block("cr-b", tags=())
+    cluster = kept(spec, a, b)
+
+    def selected():
+        return cluster.objects["EC2NodeClass", "train"]["spec"]["capacityReservationSelectorTerms"]
+
+    looked(cluster, spec, *(world(b, nodes=(node(),), now=NOW + LATER * n) for n in range(2)))
+    assert selected() == [{"id": "cr-b"}, {"id": "cr-a"}]
+    looked(cluster, spec, world(b, now=NOW + 2 * LATER))
+    assert selected() == [{"id": "cr-b"}]
+
+
+# --- whose they are ---------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("SM-2")
+def test_a_node_pool_that_only_says_deployment_is_somebody_elses():
+    cluster = kept()
+    theirs = {"kind": "NodePool", "metadata": {"name": "web", "labels": {"deployment": "tides"}}, "spec": {}}
+    cluster.objects["NodePool", "web"] = theirs
+    looked(cluster, None, *(world(now=NOW + LATER * n) for n in range(3)))
+    assert cluster.objects["NodePool", "web"] == theirs
+
+
+@pytest.mark.requirement("SM-2")
+@pytest.mark.parametrize("key", [("EC2NodeClass", "train"), ("NodePool", "train-cr-a")])
+def test_an_object_of_somebody_else_with_our_name_is_not_overwritten(key):
+    cluster = Cluster()
+    theirs = {"kind": key[0], "metadata": {"name": key[1]}, "spec": {}}
+    cluster.objects[key] = theirs
+    told = looked(cluster, None, world(block("cr-a")))
+    assert cluster.objects == {key: theirs}
+    assert "somebody else's" in told
+
+
+# --- what changed -----------------------------------------------------------------------------------
+
+TAINTED = {"taints": [{"key": "team", "value": "a", "effect": "NoSchedule"}]}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "gone"),
+    [
+        (TAINTED, {}, lambda found: "taints" not in found["template"]["spec"]),
+        ({"labels": {"team": "a"}}, {}, lambda found: "team" not in found["template"]["metadata"]["labels"]),
+        (
+            {"sources": [{"type": "on-demand"}], "limits": {"cpu": "400", "memory": "1Ti"}},
+            {"sources": [{"type": "on-demand"}], "limits": {"cpu": "400"}},
+            lambda found: found["limits"] == {"cpu": "400"},
+        ),
+    ],
+)
+def test_what_is_taken_out_of_the_documents_is_taken_out_of_the_objects(before, after, gone):
+    cluster = kept(pool(**before)[0])
+    spec, shown = pool(**after)[0], world(block("cr-a"))
+    name = "train-cr-a" if "sources" not in after else "train-on-demand"
+    assert not gone(cluster.node_pool(name))
+    looked(cluster, spec, shown)
+    assert gone(cluster.node_pool(name))
+    assert cluster.calls == [("apply", "NodePool", name)]
+    assert KarpenterKeeper(spec, cluster).planned(shown) == ()
+
+
+def test_what_others_add_stays_theirs_and_is_no_change():
+    cluster = kept()
+    cluster.node_pool()["template"]["metadata"]["annotations"] = {"team": "a"}
+    looked(cluster, None, world(block("cr-a")))
+    assert cluster.calls == []
+
+
+def test_a_removal_that_fails_leaves_the_node_class():
+    class Stubborn(Cluster):
+        def remove(self, kind, name):
+            raise PortError("the API server is away")
+
+    cluster = Stubborn()
+    KarpenterKeeper(pool()[0], cluster).keep(world(block("cr-a")))
+    looked(cluster, None, *(world(block("cr-a", ends_in=OVER), now=NOW + LATER * n) for n in range(3)))
+    assert len(cluster.objects) == 2
