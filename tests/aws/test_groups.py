@@ -15,7 +15,7 @@ from tests.sim.scaling import make_group, template_data
 from tidemill.aws.group_records import read_group, read_hook, read_schedule
 from tidemill.aws.machines import AwsMachines
 from tidemill.aws.node_groups import read_node_group
-from tidemill.errors import Retryable
+from tidemill.errors import Retryable, Throttled
 from tidemill.machines import GroupShape, Hook, Template
 from tidemill.provision import Provisioned
 from tidemill.spec.models import ComputePool
@@ -159,3 +159,51 @@ def test_without_a_cluster_eks_is_not_asked(wired: Wired):
     assert alone.node_groups() == ()
     alone.groups()
     assert not any(one.startswith("eks:") for one in wired.aws.called)
+
+
+# --- calls that fail are not records that cannot be read ----------------------------------------------
+
+
+@pytest.mark.parametrize("action", ["DescribeScalingActivities", "DescribeLifecycleHooks"])
+def test_a_group_about_which_a_question_fails_is_not_taken_for_gone(
+    wired: Wired, machines: AwsMachines, action: str
+):
+    """Else its members would be ended behind its back, and it would launch others for them."""
+    make(wired, machines, wired.account.block(count=2), 2)
+    wired.let_pass(2 * MINUTE)
+    machines.resize("g", 3)  # it lacks one: its activities are asked for
+    fresh = AwsMachines(wired.aws, OWNER, "ml")  # knows no hook yet
+    wired.fault("throttle", action=action, times=99)
+    with pytest.raises(Throttled):
+        fresh.groups()
+    cloud = through_groups(wired, fresh)
+    with pytest.raises(Throttled):
+        cloud.instances()
+    (group,) = wired.account.cloud.groups.all()
+    with pytest.raises(Throttled):
+        cloud._grouped.terminate(next(iter(group.members)))
+    assert len(group.staying()) == 2
+
+
+def test_an_instance_whose_group_is_not_shown_is_asked_about_again(
+    wired: Wired, machines: AwsMachines, monkeypatch: pytest.MonkeyPatch
+):
+    make(wired, machines, wired.account.block(), 1)
+    wired.let_pass(2 * MINUTE)
+    (member,) = machines.groups()[0].members
+    monkeypatch.setattr(machines, "_described", lambda name: None)
+    with pytest.raises(Retryable, match="which Auto Scaling does not show"):
+        machines.terminate_in_group(member.instance_id)
+
+
+def test_history_is_read_back_to_every_member_that_waits(wired: Wired, machines: AwsMachines):
+    make(wired, machines, wired.account.block(count=2), 2)
+    wired.let_pass(2 * MINUTE)
+    goes, began = machines.groups()[0].members[0].instance_id, wired.now()
+    machines.terminate_in_group(goes)
+    body = wired.account.cloud.groups
+    for _ in range(150):  # more than a page of launches that failed since
+        body._activities.fail(body.get("g"), "InsufficientInstanceCapacity")
+    wired.let_pass(2 * MINUTE)
+    waits = {one.instance_id: one.waits_since for one in machines.groups()[0].members if one.waits}
+    assert waits == {goes: began}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -48,11 +49,21 @@ def owner_of(record: Mapping[str, Any]) -> str:
     return dict(tags(record)).get(names.TAG_OWNER, "")
 
 
-def lacks_or_waits(record: Mapping[str, Any]) -> bool:
-    """It has fewer members than it wants, or one of them waits in a hook: its activities tell why, and since when."""
-    states = [word(one, "LifecycleState") for one in records(record, "Instances")]
-    staying = sum(not one.startswith("Terminat") for one in states)
-    return "Terminating:Wait" in states or staying < whole(record, "DesiredCapacity")
+@dataclass(frozen=True, slots=True)
+class Asks:
+    """What a group's activities must tell: why it has fewer members than it wants, and since when some wait."""
+
+    lacks: bool
+    waiting: tuple[str, ...]  # instance ids
+
+    def __bool__(self) -> bool:
+        return self.lacks or bool(self.waiting)
+
+
+def asks_of(record: Mapping[str, Any]) -> Asks:
+    members = [_member(one, []) for one in records(record, "Instances")]
+    lacks = sum(one.stays for one in members) < whole(record, "DesiredCapacity")
+    return Asks(lacks, tuple(one.instance_id for one in members if one.waits))
 
 
 def read_schedule(record: Mapping[str, Any]) -> tuple[str, Schedule]:

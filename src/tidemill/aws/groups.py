@@ -7,6 +7,8 @@ a call that is tried once: made twice, it could lower the size twice, and the gr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from tidemill.aws.errors import Nature
@@ -14,7 +16,8 @@ from tidemill.aws.fields import Reader, Unreadable, listed, tags, word
 from tidemill.aws.group_records import (
     EKS_GROUP,
     TERMINATING,
-    lacks_or_waits,
+    Asks,
+    asks_of,
     owner_of,
     read_group,
     read_hook,
@@ -27,8 +30,10 @@ from tidemill.machines import Group, GroupShape, Hook, Schedule
 from tidemill.spec import names
 
 _PAGE = 100
-# Enough to find the launch that failed last, and the end that a member waits in.
+# Enough to find the launch that failed last. Further back only for members that wait in a hook; Auto Scaling lets none
+# wait longer than two days, whatever its heartbeat.
 _HISTORY = 20
+_LONGEST_WAIT = timedelta(hours=48)
 _SERVICE = "autoscaling"
 _OURS = "tidemill"  # our hooks are called so; people may have others beside them, which are theirs
 
@@ -72,7 +77,7 @@ class AwsGroups(AwsLaunches):
         found = self._aws.read(_SERVICE, "DescribeAutoScalingInstances", InstanceIds=[instance_id])
         for one in listed(found, "AutoScalingInstances"):
             name, state = _text(one, "AutoScalingGroupName"), _text(one, "LifecycleState")
-            self._find(name)
+            self._group_of(instance_id, name)
             if not state.startswith("Terminat"):
                 self._aws.call(_SERVICE, "TerminateInstanceInAutoScalingGroup", Nature.ONCE, InstanceId=instance_id,
                                ShouldDecrementDesiredCapacity=True)  # fmt: skip
@@ -124,21 +129,31 @@ class AwsGroups(AwsLaunches):
         )
         actions = self._reader.each("a scheduled action", listed, read_schedule)
 
-        def read(record: Mapping[str, Any]) -> Group:
-            name = word(record, "AutoScalingGroupName")
+        found: list[Group] = []
+        for record, name, asks in self._reader.each("the Auto Scaling group", records, _questions):
             mine = sorted((one for group, one in actions if group == name), key=lambda one: one.at)
-            return read_group(record, mine, self._hook_of(name, record), self._history(name, record))
+            # Asked outside the reader, which leaves out what it cannot read: a call that fails says nothing about the
+            # group, and one that is taken for gone would replace members that are ended behind its back.
+            hook, history = self._hook_of(name, record), self._history(name, asks)
+            read = partial(read_group, schedules=mine, hook=hook, history=history)
+            found += self._reader.each("the Auto Scaling group", [record], read)
+        return found
 
-        return self._reader.each("the Auto Scaling group", records, read)
-
-    def _history(self, name: str, record: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """Its last activities, newest first; asked for only where they say something."""
-        if not lacks_or_waits(record):
+    def _history(self, name: str, asks: Asks) -> Sequence[Mapping[str, Any]]:
+        """Its last activities, newest first; asked for only where they say something, and as far back as they do."""
+        if not asks:
             return ()
-        answer = self._aws.read(
-            _SERVICE, "DescribeScalingActivities", AutoScalingGroupName=name, MaxRecords=_HISTORY
+        found: list[Mapping[str, Any]] = []
+        waiting = set(asks.waiting)
+        listing = self._aws.pages(
+            _SERVICE, "DescribeScalingActivities", "Activities", AutoScalingGroupName=name, MaxRecords=_PAGE
         )
-        return listed(answer, "Activities")
+        for (one,) in (listed([each], "Activities") for each in listing):
+            found.append(one)
+            waiting -= {id_ for id_ in waiting if str(one.get("Description", "")).endswith(id_)}
+            if (len(found) >= _HISTORY and not waiting) or _is_older(one, found[0], _LONGEST_WAIT):
+                break
+        return found
 
     def _hook_of(self, name: str, record: Mapping[str, Any]) -> Hook | None:
         if EKS_GROUP in dict(tags(record)):
@@ -162,6 +177,14 @@ class AwsGroups(AwsLaunches):
         self._must_be_ours(found)
         return found
 
+    def _group_of(self, instance_id: str, name: str) -> None:
+        try:
+            self._find(name)
+        except (
+            Gone
+        ) as why:  # it would be taken for an instance without a group, and be replaced once it is ended
+            raise Retryable(f"{instance_id} is in {name}, which Auto Scaling does not show") from why
+
     def _must_be_ours(self, record: Mapping[str, Any]) -> None:
         try:
             ours = owner_of(record) == self._owner or self._stands_behind_ours(record)
@@ -181,6 +204,17 @@ class AwsGroups(AwsLaunches):
         if hook is not None:
             self._change("PutLifecycleHook", AutoScalingGroupName=group, **_hook(hook))
             self._hooks[group] = hook
+
+
+def _questions(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], str, Asks]:
+    """What must be asked about a group before it is read. Raises Unreadable."""
+    tags(record)
+    return record, word(record, "AutoScalingGroupName"), asks_of(record)
+
+
+def _is_older(one: Mapping[str, Any], newest: Mapping[str, Any], by: timedelta) -> bool:
+    began, last = one.get("StartTime"), newest.get("StartTime")
+    return isinstance(began, datetime) and isinstance(last, datetime) and last - began > by
 
 
 def _text(record: Mapping[str, Any], key: str) -> str:
