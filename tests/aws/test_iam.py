@@ -205,3 +205,30 @@ def test_iam_takes_the_policies_as_they_are_written(wired: Wired):
     }
     with pytest.raises(iam.exceptions.MalformedPolicyDocumentException):
         iam.create_policy(PolicyName="broken", PolicyDocument=json.dumps(broken))
+
+
+@pytest.mark.requirement("PE-23")
+def test_only_nodes_of_our_pools_may_be_ended_and_only_their_role_may_join():
+    (ends,) = conditions(Role.PROVISIONER, "ec2:TerminateInstances")
+    assert ends["Null"] == {"aws:ResourceTag/tidemill.dev/pool": "false"}
+    (joins,) = conditions(Role.PROVISIONER, "eks:CreateAccessEntry")
+    assert joins["StringEquals"] == {"eks:accessEntryType": "EC2_LINUX"}
+    assert all(":role/" in one for one in joins["ArnEquals"]["eks:principalArn"])
+    (reads,) = [one for one in statements(Role.PROVISIONER) if "sqs:ReceiveMessage" in one["Action"]]
+    assert all(one.endswith(":mill-*") for one in reads["Resource"])
+
+
+def test_a_node_group_that_is_made_with_tags_may_be_tagged():
+    """It carries none yet: a condition on those would forbid to make one at all."""
+    found = conditions(Role.PROVISIONER, "eks:TagResource")
+    assert any("aws:RequestTag/deployment" in one["StringEquals"] for one in found)
+
+
+def test_an_instance_profile_is_no_role_to_be_passed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    document = tmp_path / "platform.yaml"
+    document.write_text(
+        "kind: Platform\nmetadata: {name: mill}\nspec:\n  region: us-east-1\n  deployment: mill\n"
+        "  cluster: {name: ml}\n  nodeRole: arn:aws:iam::123456789012:instance-profile/nodes\n"
+    )
+    assert main(["iam", "provisioner", "-f", str(document)]) == 2
+    assert "is an instance profile: a policy needs the role in it" in capsys.readouterr().err

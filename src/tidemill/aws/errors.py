@@ -142,7 +142,8 @@ def translated(error: Exception, call: Call) -> TidemillError:
 
 
 def _forbidden(code: str, words: str, call: Call) -> NotAllowed | None:
-    if code in _PERMISSION:
+    # EKS passes on what EC2 forbids as an invalid request: "You are not authorized to launch instances with this ...".
+    if code in _PERMISSION or (code == "InvalidRequestException" and "not authorized" in words.lower()):
         return NotAllowed(_no_permission(words, call))
     if code in _CREDENTIALS:
         return NotAllowed(

@@ -24,10 +24,12 @@ class Guard(StrEnum):
     USES = "in the platform's region and account"
     MAKES = "what is made carries our owner tag"
     OURS = "only what carries our owner tag"
+    OUR_NODES = "only what carries our owner tag and a pool's"
     TAGS_WHAT_IT_MAKES = "only while it makes it, and with our owner tag"
     ADOPTS = "only our own tags, and never on what carries another's owner tag"
     OUR_NODE_GROUPS = "only groups that EKS made for a node group of this cluster"
     PASSES = "only the nodes' role, and only to EC2 and EKS"
+    LETS_JOIN = "only the nodes' role, and only as a node"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ _USED_BY_A_LAUNCH = (
     "*:security-group/*",
     "*:capacity-reservation/*",
     "spot-instances-request/*",
+    "placement-group/*",  # these two only with an existing launch template that names one
+    "key-pair/*",
 )
 _GROUP = "autoScalingGroup:*:autoScalingGroupName/*"
 _NODE_GROUP = "nodegroup/CLUSTER/*/*"
@@ -78,7 +82,7 @@ PERMISSIONS: tuple[Permission, ...] = (
     Permission("ec2:RunInstances", _P, Guard.MAKES, _MADE_BY_A_LAUNCH),
     Permission("ec2:RunInstances", _P, Guard.USES, _USED_BY_A_LAUNCH),
     Permission("ec2:RunInstances", _P, Guard.OURS, ("launch-template/*",)),
-    Permission("ec2:TerminateInstances", _P, Guard.OURS, ("instance/*",)),
+    Permission("ec2:TerminateInstances", _P, Guard.OUR_NODES, ("instance/*",)),
     Permission("ec2:CreateLaunchTemplate", _P, Guard.MAKES, ("launch-template/*",)),
     Permission("ec2:CreateLaunchTemplateVersion", _P, Guard.OURS, ("launch-template/*",)),
     Permission("ec2:DeleteLaunchTemplate", _P, Guard.OURS, ("launch-template/*",)),
@@ -115,10 +119,12 @@ PERMISSIONS: tuple[Permission, ...] = (
     Permission("eks:UpdateNodegroupVersion", _P, Guard.OURS, (_NODE_GROUP,)),
     Permission("eks:DeleteNodegroup", _P, Guard.OURS, (_NODE_GROUP,)),
     Permission("eks:TagResource", _P, Guard.OURS, (_NODE_GROUP,)),
-    Permission("eks:CreateAccessEntry", _P, Guard.USES, ("cluster/CLUSTER",)),
+    # AWS asks for it when a node group is made with tags, which it does not carry yet.
+    Permission("eks:TagResource", _P, Guard.MAKES, (_NODE_GROUP,), called=False),
+    Permission("eks:CreateAccessEntry", _P, Guard.LETS_JOIN, ("cluster/CLUSTER",)),
     # --- the queue that wakes the engine ---
-    Permission("sqs:ReceiveMessage", _P, Guard.USES, ("*",)),
-    Permission("sqs:DeleteMessage", _P, Guard.USES, ("*",), operation="DeleteMessageBatch"),
+    Permission("sqs:ReceiveMessage", _P, Guard.USES, ("QUEUE",)),
+    Permission("sqs:DeleteMessage", _P, Guard.USES, ("QUEUE",), operation="DeleteMessageBatch"),
     # --- money ---
     Permission("ec2:PurchaseCapacityBlock", _B, Guard.MAKES),
     Permission("ec2:PurchaseCapacityBlockExtension", _B, Guard.OURS),

@@ -47,7 +47,7 @@ class Place:
 
     def arn(self, service: str, tail: str) -> str:
         account, _, tail = tail.rpartition(":") if tail.startswith((":", "*:")) else (self.account, "", tail)
-        tail = tail.replace("CLUSTER", self.cluster)
+        tail = tail.replace("CLUSTER", self.cluster).replace("QUEUE", f"{self.deployment}-*")
         return f"arn:{self.partition}:{service}:{self.region}:{account}:{tail}"
 
 
@@ -95,12 +95,16 @@ def _statement(guard: Guard, group: list[Permission], place: Place) -> dict[str,
         "Resource": [place.arn(service, one) for one in first.resources] or "*",
     }
     if guard is Guard.PASSES:
-        statement["Resource"] = [
-            role if role.startswith("arn:") else f"arn:{place.partition}:iam::{place.account}:role/{role}"
-            for role in place.node_roles
-        ]
+        statement["Resource"] = _node_roles(place)
     condition = _condition(guard, first.role, place)
     return {**statement, "Condition": condition} if condition else statement
+
+
+def _node_roles(place: Place) -> list[str]:
+    return [
+        role if role.startswith("arn:") else f"arn:{place.partition}:iam::{place.account}:role/{role}"
+        for role in place.node_roles
+    ]
 
 
 def _condition(guard: Guard, role: Role, place: Place) -> dict[str, Any]:
@@ -116,6 +120,15 @@ def _condition(guard: Guard, role: Role, place: Place) -> dict[str, Any]:
             return {"StringEquals": {asked: place.deployment, "aws:RequestedRegion": place.region}}
         case Guard.OURS:
             return {"StringEquals": {carried: place.deployment, "aws:RequestedRegion": place.region}}
+        case Guard.OUR_NODES:
+            # Companies tag all sorts of things with a deployment, but none with a pool of ours.
+            here = {carried: place.deployment, "aws:RequestedRegion": place.region}
+            return {"StringEquals": here, "Null": {f"aws:ResourceTag/{names.TAG_POOL}": "false"}}
+        case Guard.LETS_JOIN:
+            return {
+                "StringEquals": {"eks:accessEntryType": "EC2_LINUX"},
+                "ArnEquals": {"eks:principalArn": _node_roles(place)},
+            }
         case Guard.TAGS_WHAT_IT_MAKES:
             return {"StringEquals": {"ec2:CreateAction": _MAKERS[role], asked: place.deployment}}
         case Guard.ADOPTS:

@@ -9,6 +9,7 @@ import click
 
 if TYPE_CHECKING:
     from tidemill.aws.policies import Place
+    from tidemill.spec import Spec
 
 _WHICH = ("observer", "provisioner", "purchaser", "scp")
 
@@ -56,6 +57,7 @@ def _place(files: tuple[str, ...]) -> Place:
 
     spec, _ = load_spec(documents_in(files))
     platform, blank = spec.platform.spec, Place()
+    check_roles(spec)
     roles = {platform.node_role, *(one.spec.role for one in spec.node_classes.values())} - {""}
     return Place(
         deployment=platform.deployment,
@@ -64,6 +66,17 @@ def _place(files: tuple[str, ...]) -> Place:
         node_roles=tuple(sorted(roles)) or blank.node_roles,
         cluster=platform.cluster.name,
     )
+
+
+def check_roles(spec: Spec) -> None:
+    """SpecError: an instance profile, of which nobody can tell the role that must be passed."""
+    from tidemill.errors import SpecError
+
+    for role in {spec.platform.spec.node_role, *(one.spec.role for one in spec.node_classes.values())}:
+        if ":instance-profile/" in role:
+            raise SpecError(
+                f"{role} is an instance profile: a policy needs the role in it; name that as nodeRole"
+            )
 
 
 def _say_what_to_replace() -> None:

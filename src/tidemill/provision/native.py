@@ -101,10 +101,11 @@ class Native:
         )
 
     def _let_join(self, pool: str) -> None:
-        """An access entry for the nodes' role. Where there is none aws-auth may still let them in: nobody is stopped."""
+        """An access entry for the nodes' role. Without one aws-auth may still let them in: nobody is stopped."""
         node_class = self._spec.node_classes[self._spec.pools[pool].spec.node_class_name]
         role = node_class.spec.role or self._spec.platform.spec.node_role
-        if not self._images.boots or not role or role in self._joining:
+        unknown = not role or ":instance-profile/" in role  # nobody can tell which role is in a profile
+        if not self._images.boots or unknown or role in self._joining:
             return
         try:
             self._machines.let_nodes_join(role)

@@ -140,9 +140,13 @@ def lacking(spec: Spec, pool: ComputePool) -> tuple[str, ...]:
     }
     if pool.spec.provisioner is Provisioner.MANAGED:  # EKS tells nodes of its own groups the rest
         fields = {"spec.nodeRole": fields["spec.nodeRole"]}
-    return tuple(
+    told = [
         f"Platform {spec.platform.name}: {field} is not set" for field, value in fields.items() if not value
-    )
+    ]
+    role = node_class.spec.role or platform.node_role
+    if pool.spec.provisioner in (Provisioner.ASG, Provisioner.MANAGED) and ":instance-profile/" in role:
+        told.append(f"{role} is an instance profile, and a group needs the role itself to let its nodes join")
+    return tuple(told)
 
 
 def check_it_could_join(spec: Spec, pool: ComputePool) -> None:

@@ -99,6 +99,8 @@ def _queue(spec: Spec, pool: ComputePool) -> dict[str, Any]:
             "Type": "AWS::SQS::Queue",
             # What nobody read for five minutes is no longer news: the truth is what AWS shows.
             "Properties": {
+                # As `tidemill iam` allows the engine to read them: after the deployment.
+                "QueueName": f"{spec.platform.spec.deployment}-{pool.name}-events"[:80],
                 "MessageRetentionPeriod": 300,
                 "SqsManagedSseEnabled": True,
                 "Tags": tag_list(spec, pool),
