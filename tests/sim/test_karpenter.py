@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -41,6 +43,12 @@ def documents(karpenter: dict[str, Any], **pool: Any) -> Spec:
         node_classes={"gpu": NodeClass.model_validate({"metadata": {"name": "gpu"}, "spec": node_class})},
         pools={"p5": ComputePool.model_validate({"metadata": {"name": "p5"}, "spec": asked})},
     )
+
+
+def changed(spec: Spec, **platform: Any) -> Spec:
+    written = {**spec.platform.spec.model_dump(by_alias=True, exclude_defaults=True), **platform}
+    made = Platform.model_validate({"metadata": {"name": "tides"}, "spec": written})
+    return replace(spec, platform=made)
 
 
 class Scene:
@@ -330,6 +338,44 @@ def test_the_api_server_refuses_what_the_real_one_does():
         )
     with pytest.raises(Gone):
         scene.karpenter.remove("NodePool", "nobody")
+
+
+@pytest.mark.requirement("KP-6")
+@pytest.mark.parametrize(
+    "slip",
+    [
+        lambda spec: replace(spec, pools={}),
+        lambda spec: changed(spec, nodeRole=""),
+        lambda spec: changed(spec, karpenter={"version": "1.5.0"}),
+        lambda spec: changed(spec, deployment="another"),
+    ],
+)
+@pytest.mark.parametrize("warm", [False, True])
+def test_work_on_a_block_outlives_a_slip_in_the_documents(slip: Callable[[Spec], Spec], warm: bool):
+    scene = Scene({}, karpenter={"version": "1.8.0", "staticCapacity": True}, warm=warm)
+    scene.submit("train", to=scene.ids[0])
+    scene.pass_time("9m")
+    scene.open_nodes()
+    before = {one.id for one in scene.alive()}
+    scene.keeper = KarpenterKeeper(slip(scene.spec), scene.karpenter)
+    for _ in range(12):
+        scene.pass_time("5m")
+        scene.keep()
+    assert before
+    assert {one.id for one in scene.alive()} == before
+    assert scene.told("nodeclaim-deleted") == []
+
+
+def test_a_closed_warm_node_pool_brings_up_no_other_node():
+    scene = Scene({}, karpenter={"version": "1.8.0", "staticCapacity": True}, warm=True)
+    scene.pass_time("1m")
+    scene.keeper = KarpenterKeeper(replace(scene.spec, pools={}), scene.karpenter)
+    scene.keep()
+    first, second = scene.alive()
+    scene.cloud.kill_instance(first.id)
+    scene.pass_time("1h")
+    assert scene.alive() == [second]
+    assert any("removed when they are gone" in warning.sentence for warning in scene.warnings)
 
 
 def test_removing_a_node_pool_lets_its_pods_finish_their_grace():

@@ -169,7 +169,7 @@ class SimKarpenter:
                 continue
             for offering in self._offerings(pool):
                 suits = _suits(pod, offering) and fits(pod.shape.requests, self._free(offering.kind))
-                if suits and pool.allows(offering.kind, self._has(pool)) and self._launch(pool, offering):
+                if suits and self._launch_within(pool, offering):
                     return offering
         return None
 
@@ -182,10 +182,13 @@ class SimKarpenter:
             for claim in own[pool.replicas :]:
                 self._delete(claim, f"NodePool {pool.name} wants {pool.replicas}")
             missing = pool.replicas - len(own)
-            while missing > 0 and any(self._launch(pool, one) for one in self._offerings(pool)[:1]):
+            while missing > 0 and any(self._launch_within(pool, one) for one in self._offerings(pool)[:1]):
                 missing -= 1
             if missing > 0:
                 self._stir_again()
+
+    def _launch_within(self, pool: NodePool, offering: Offering) -> bool:
+        return pool.allows(offering.kind, self._has(pool)) and self._launch(pool, offering)
 
     def _offerings(self, pool: NodePool) -> list[Offering]:
         now = self._timeline.now()

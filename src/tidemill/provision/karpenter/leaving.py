@@ -71,9 +71,8 @@ def closed(node_pool: Object) -> Object:
     """As it is, but that it launches nothing more. Its template stays to the letter: any change would be drift."""
     spec = node_pool["spec"]
     disruption = spec.get("disruption", {})
-    limit = (
-        "nodes" if "replicas" in spec else "cpu"
-    )  # with replicas Karpenter knows no other; fewer would end nodes
+    # Beside replicas Karpenter takes no other limit. Fewer replicas would end nodes: they stay.
+    limit = "nodes" if "replicas" in spec else "cpu"
     more = {
         "limits": {limit: "0"},
         "disruption": {**disruption, "budgets": without_drift(disruption.get("budgets", ()))},
