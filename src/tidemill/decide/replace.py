@@ -48,7 +48,7 @@ def replace_drifted(draft: Draft, in_flight: InFlight, disruptions: Disruptions)
     for life in draft.lives:
         template = life.facts.template
         if template is None or template.by_karpenter:
-            continue  # Karpenter sees to drift itself
+            continue  # Karpenter sees to drift itself; on prepaid nodes its NodePool forbids it
         if life.facts.drift is not None and life.phase is Phase.READY and not life.ending:
             by_pool.setdefault(life.facts.pool_name, []).append(life)
     for name, lives in by_pool.items():
