@@ -86,7 +86,7 @@ def looked(cluster, spec=None, *worlds):
 # --- a slip in a document ---------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("KP-6")
+@pytest.mark.requirement("KP-4")
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
@@ -107,7 +107,7 @@ def test_a_pool_that_cannot_be_written_down_keeps_every_object_as_it_is(spec, to
     assert "stays as it is" in sentences
 
 
-@pytest.mark.requirement("KP-6")
+@pytest.mark.requirement("KP-4")
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
@@ -135,7 +135,7 @@ def test_documents_that_ask_no_more_for_a_running_block_close_its_node_pool(spec
 # --- what AWS and the ledger say --------------------------------------------------------------------
 
 
-@pytest.mark.requirement("KP-6")
+@pytest.mark.requirement("KP-4")
 @pytest.mark.parametrize(
     ("shown", "told"),
     [
@@ -253,7 +253,7 @@ def test_a_reservation_is_selected_by_its_id_while_its_nodes_run():
 # --- whose they are ---------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("SM-2")
+@pytest.mark.requirement("PE-23")
 def test_a_node_pool_that_only_says_deployment_is_somebody_elses():
     cluster = kept()
     theirs = {"kind": "NodePool", "metadata": {"name": "web", "labels": {"deployment": "tides"}}, "spec": {}}
@@ -262,7 +262,7 @@ def test_a_node_pool_that_only_says_deployment_is_somebody_elses():
     assert cluster.objects["NodePool", "web"] == theirs
 
 
-@pytest.mark.requirement("SM-2")
+@pytest.mark.requirement("PE-23")
 @pytest.mark.parametrize("key", [("EC2NodeClass", "train"), ("NodePool", "train-cr-a")])
 def test_an_object_of_somebody_else_with_our_name_is_not_overwritten(key):
     cluster = Cluster()

@@ -340,7 +340,7 @@ def test_the_api_server_refuses_what_the_real_one_does():
         scene.karpenter.remove("NodePool", "nobody")
 
 
-@pytest.mark.requirement("KP-6")
+@pytest.mark.requirement("KP-4")
 @pytest.mark.parametrize(
     "slip",
     [
