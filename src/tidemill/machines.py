@@ -94,6 +94,7 @@ class GroupShape:
     maximum: int
     tags: Pairs  # propagated at launch
     hook: Hook | None = None
+    policies: tuple[str, ...] = ("Default",)  # whom it ends when it is made smaller, in AWS's words
 
 
 @dataclass(frozen=True, slots=True)

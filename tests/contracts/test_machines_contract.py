@@ -189,6 +189,19 @@ def test_a_size_brings_tagged_members_and_changing_the_shape_leaves_it_alone(sta
     assert (found.shape, found.desired, len(found.members)) == (newer, 2, 2)
 
 
+def test_a_group_that_is_made_smaller_ends_whom_its_policy_names(stage: Stage):
+    wanted = replace(shape(stage, stage.account.block(count=2)), policies=("NewestInstance",), hook=None)
+    stage.machines.put_group(wanted)
+    stage.machines.resize(wanted.name, 1)
+    stage.let_pass("2m")
+    stage.machines.resize(wanted.name, 2)
+    stage.let_pass("2m")
+    oldest = group(stage).members[0]
+    stage.machines.resize(wanted.name, 1)
+    stage.let_pass("10m")
+    assert group(stage).members == (oldest,)
+
+
 def test_a_group_that_cannot_launch_says_why(stage: Stage):
     stage.machines.put_group(shape(stage, stage.account.block(start="1d")))
     stage.machines.resize("mill-train-a", 1)

@@ -23,7 +23,10 @@ from tidemill.provision.changes import (
     There,
     changes,
 )
+from tidemill.provision.sizes import largest
 from tidemill.provision.wanted import Wanted
+from tidemill.source import SourceKind
+from tidemill.world import ReservationState
 
 ASG = one(documents(provisioner="asg"))
 MANAGED = one(documents(provisioner="managed"))
@@ -74,6 +77,7 @@ def test_what_is_as_it_should_be_is_left_alone():
         ({"subnets": ("subnet-x",)}, "its subnets"),
         ({"maximum": 5}, "its largest size"),
         ({"hook": None}, "its hook"),
+        ({"policies": ("Default",)}, "whom it ends first"),
         ({"tags": ASG.tags[1:]}, "its tags"),
     ],
 )
@@ -82,6 +86,29 @@ def test_a_group_that_differs_is_changed_and_the_reason_says_in_what(change: dic
     (put,) = found(ASG, there=there).now
     assert isinstance(put, PutGroup)
     assert (put.verb, put.reason) == ("change", f"{says} changed")
+
+
+@pytest.mark.requirement("SM-5")
+@pytest.mark.parametrize("provisioner", ["asg", "managed"])
+def test_a_reservation_that_shrinks_lets_no_group_choose_whom_to_end(provisioner: str):
+    """Auto Scaling lowers the size of a group to its largest size, and ends members that nobody drained."""
+    spec = documents(provisioner=provisioner, sources=[{"type": "odcr"}], limits={"nodes": 8})
+
+    def of(count: int) -> Wanted:
+        kept = {"kind": SourceKind.ODCR, "state": ReservationState.ACTIVE, "start": NOW, "end": None}
+        return one(spec, block(count=count, **kept))
+
+    members = tuple(Member(f"i-{n}", "InService") for n in range(6))
+    full = replace(behind() if of(8).managed else group(of(8)), desired=6, members=members)
+    there = There.of([full], [node_group(of(8))] if of(8).managed else [])
+    assert largest(of(4), full) == 6
+    (put,) = found(of(4), there=there).now
+    assert put.reason == "its largest size changed"
+    lower = There.of(
+        [replace(full, shape=replace(full.shape, maximum=6))],
+        [node_group(replace(of(8), maximum=6))] if of(8).managed else [],
+    )
+    assert not found(of(4), there=lower).now  # and no lower before somebody leaves
 
 
 def test_tags_that_people_add_and_schedules_they_make_are_theirs():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tidemill.aws.fields import Unreadable, id_of, inner, instant, records, tags, whole, word
+from tidemill.aws.fields import Unreadable, id_of, inner, instant, records, tags, whole, word, words
 from tidemill.machines import Group, GroupShape, Hook, Member, Schedule, TemplateVersion
 from tidemill.spec import names
 from tidemill.world import Pairs
@@ -32,6 +32,7 @@ def read_group(
         maximum=whole(record, "MaxSize"),
         tags=_propagated(record),
         hook=hook,
+        policies=words(record, "TerminationPolicies") or ("Default",),
     )
     history = list(history)
     return Group(

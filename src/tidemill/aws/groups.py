@@ -234,6 +234,7 @@ def _request(shape: GroupShape) -> dict[str, Any]:
             "Version": str(shape.template.version),
         },
         "VPCZoneIdentifier": ",".join(shape.subnets),
+        "TerminationPolicies": list(shape.policies),
     }
 
 

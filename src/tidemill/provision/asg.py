@@ -22,6 +22,8 @@ UP, DOWN = "tidemill-up", "tidemill-down"
 # A node whose pods need longer than this to go loses them: their lead is counted against it. Nobody is held longer
 # than half an hour by an engine that is away; at the end of a block EC2 waits for no hook anyway.
 HOOK = Hook("tidemill-drain", heartbeat_s=1800, result="CONTINUE")
+# The engine names whom it ends, so a group chooses only where people make it smaller: then the least work is lost.
+ENDS_FIRST = ("NewestInstance",)
 # A block is active a moment after its start, and a launch before that fails and is tried again minutes later.
 UP_AFTER_START = timedelta(minutes=1)
 # AWS asks for more than thirty minutes before the end. By then the engine has emptied the node: it forces the last pod
@@ -40,7 +42,7 @@ def as_group(spec: Spec, pool: ComputePool, own: Wanted) -> Wanted:
 
 
 def shape(own: Wanted, version: TemplateVersion) -> GroupShape:
-    return GroupShape(own.name, version, own.subnets, own.maximum, own.tags, own.hook)
+    return GroupShape(own.name, version, own.subnets, own.maximum, own.tags, own.hook, ENDS_FIRST)
 
 
 def schedules(

@@ -13,6 +13,7 @@ from typing import Literal
 
 from tidemill.machines import Group, NodeGroup, Schedule, TemplateVersion
 from tidemill.provision import asg, managed
+from tidemill.provision.sizes import largest
 from tidemill.provision.wanted import Wanted, names_a_reservation
 from tidemill.spec import names
 from tidemill.spec.units import format_instant
@@ -176,8 +177,9 @@ def _differences(own: Wanted, group: Group) -> list[str]:
     ours = {
         "its template": _mark(own.tags) == _mark(has.tags),
         "its subnets": set(own.subnets) == set(has.subnets),
-        "its largest size": own.maximum == has.maximum,
+        "its largest size": largest(own, group) == has.maximum,
         "its hook": own.hook == has.hook,
+        "whom it ends first": has.policies == asg.ENDS_FIRST,
         "its tags": _others(own.tags) <= set(has.tags),  # people may add some
     }
     return [what for what, same in ours.items() if not same]
@@ -210,7 +212,8 @@ def _node_group(own: Wanted, there: There, listed: list[Change], waiting: list[t
     if node_group is None:
         listed.append(PutGroup(own, "create", f"pool {own.place.pool} launches there from {_source(own)}"))
         return
-    differs, about = _node_group_differences(own, node_group), f"node group {own.name}"
+    behind, about = there.groups.get(node_group.group), f"node group {own.name}"
+    differs = _node_group_differences(own, node_group, behind)
     if not differs:
         return
     words = " and ".join(differs)
@@ -229,11 +232,11 @@ def _wants_nodes(node_group: NodeGroup, there: There) -> bool:
     return bool(node_group.desired if behind is None else behind.desired)
 
 
-def _node_group_differences(own: Wanted, node_group: NodeGroup) -> list[str]:
+def _node_group_differences(own: Wanted, node_group: NodeGroup, behind: Group | None) -> list[str]:
     has = node_group.shape
     ours = {
         "its template": _mark(own.tags) == _mark(has.tags),
-        "its largest size": own.maximum == has.maximum,
+        "its largest size": largest(own, behind) == has.maximum,
         "its labels": set(own.labels) == set(has.labels),
         "its taints": set(own.taints) == set(has.taints),
         "its tags": _others(own.tags) <= set(has.tags),

@@ -7,6 +7,7 @@ until it is released: whoever ends it here has drained it, so both happen, one a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from tidemill.errors import Gone, NoCapacity, Refused, SpecError
 from tidemill.machines import Group, Machines
@@ -14,7 +15,7 @@ from tidemill.ports import Clock
 from tidemill.provision import asg, managed
 from tidemill.provision.groups import by_the_hour, on_reservation
 from tidemill.provision.sight import Sight
-from tidemill.provision.sizes import missing, size
+from tidemill.provision.sizes import largest, missing, size
 from tidemill.provision.wanted import MakingsOf, Place, Wanted, names_a_reservation
 from tidemill.spec import Spec
 from tidemill.world import LaunchIntent
@@ -85,8 +86,10 @@ class Grouped:
         raise NoCapacity(f"{place.source.id} is not listed")
 
     def put(self, own: Wanted) -> None:
-        if self._sight.there.behind(own) is None:
+        behind = self._sight.there.behind(own)
+        if behind is None:
             self._sizes[own.name] = 0  # it is made empty
+        own = replace(own, maximum=largest(own, behind))
         version = self._machines.put_template(own.template)
         if own.managed:
             self._machines.put_node_group(managed.shape(own, version))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
 from tidemill.machines import Group
-from tidemill.provision.wanted import GROUPED, Place
+from tidemill.provision.wanted import GROUPED, Place, Wanted
 from tidemill.world import Instance, LaunchIntent, LaunchState
 
 _OPEN = (LaunchState.WRITTEN, LaunchState.ASKED)
@@ -64,6 +64,15 @@ def missing(place: Place, launches: Iterable[LaunchIntent], attributed: Mapping[
     return sum(
         max(0, one.count - given.get(one.id, 0)) for one in open_intents(launches) if Place.of(one) == place
     )
+
+
+def largest(own: Wanted, group: Group | None) -> int:
+    """The largest size it may be given. A reservation can shrink below the members that stay: a group that is told so
+    lowers its size and chooses whom to end, and EKS refuses less than a node group wants."""
+    if group is None:
+        return own.maximum
+    staying = sum(one.stays for one in group.members)
+    return max(own.maximum, staying, group.desired if own.managed else 0)
 
 
 def size(group: Group, missing: int, listed: Iterable[str]) -> int:

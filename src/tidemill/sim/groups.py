@@ -70,7 +70,7 @@ class Groups:
     def create(
         self, name: str, recipe: Recipe, *, zones: tuple[str, ...], minimum: int = 0, maximum: int = 0,
         desired: int | None = None, tags: Pairs = (), propagated: Pairs = (), template: Any = None,
-        subnets: tuple[str, ...] = (), node_group: str = "",
+        subnets: tuple[str, ...] = (), node_group: str = "", policies: tuple[str, ...] = ("Default",),
     ) -> AutoScalingGroup:  # fmt: skip
         if name in self._by_name:
             raise Refused(f"AlreadyExists: AutoScalingGroup by this name already exists - {name}")
@@ -79,7 +79,7 @@ class Groups:
         self._made += 1
         group = AutoScalingGroup(
             name, recipe, zones, minimum, maximum, wanted, self._timeline.now(), tags, propagated, template,
-            subnets, node_group,
+            subnets, policies, node_group,
         )  # fmt: skip
         self._by_name[name] = group
         self._journal.add("group-made", name, f"{recipe.instance_type} on {recipe.source.label}")
@@ -90,6 +90,7 @@ class Groups:
         self, name: str, *, minimum: int | None = None, maximum: int | None = None,
         desired: int | None = None, recipe: Recipe | None = None, template: Any = None,
         zones: tuple[str, ...] | None = None, subnets: tuple[str, ...] | None = None,
+        policies: tuple[str, ...] | None = None,
     ) -> None:  # fmt: skip
         """A size outside the new bounds is moved into them, as Auto Scaling does when none is given."""
         group = self.get(name)
@@ -102,6 +103,7 @@ class Groups:
             group.recipe, group.template = recipe, template
         if zones is not None:
             group.zones, group.subnets = zones, subnets or ()
+        group.policies = group.policies if policies is None else policies
         self._want(group, wanted, "a user request")
 
     def set_desired(self, name: str, desired: int) -> None:
@@ -216,7 +218,7 @@ class Groups:
         missing = group.desired - len(staying)
         if missing > 0:
             self._launch(group, missing)
-        for member in _chosen(staying, -missing):
+        for member in _chosen(group, -missing):
             self._end(
                 group, member, by="eks" if group.node_group else "group", why="its group was made smaller"
             )
@@ -319,6 +321,7 @@ def _check_size(minimum: int, desired: int, maximum: int) -> None:
         )
 
 
-def _chosen(staying: list[GroupMember], surplus: int) -> Iterator[GroupMember]:
-    """Whom a group ends when it is made smaller: the oldest first. It asks nobody what runs there."""
-    yield from staying[: max(0, surplus)]
+def _chosen(group: AutoScalingGroup, surplus: int) -> Iterator[GroupMember]:
+    """Whom a group ends when it is made smaller: the oldest first, or the newest. It asks nobody what runs there."""
+    staying = group.staying()
+    yield from (staying[::-1] if group.policies[:1] == ("NewestInstance",) else staying)[: max(0, surplus)]

@@ -96,12 +96,12 @@ class SimMachines:
         except Gone:
             known = self._groups.create(
                 shape.name, recipe, zones=zones, maximum=shape.maximum, tags=shape.tags,
-                propagated=shape.tags, template=shape.template, subnets=shape.subnets,
+                propagated=shape.tags, template=shape.template, subnets=shape.subnets, policies=shape.policies,
             )  # fmt: skip
         else:
             self._groups.update(
                 shape.name, maximum=shape.maximum, recipe=recipe, template=shape.template, zones=zones,
-                subnets=shape.subnets,
+                subnets=shape.subnets, policies=shape.policies,
             )  # fmt: skip
             self._groups.set_tags(shape.name, shape.tags, shape.tags)
         if shape.hook is not None:
@@ -254,7 +254,7 @@ def _capacity_type(one: EksNodeGroup) -> Literal["CAPACITY_BLOCK", "ON_DEMAND", 
 def _group(one: AutoScalingGroup) -> Group:
     hooks = sorted(one.hooks.values(), key=lambda hook: not hook.name.startswith("tidemill"))  # ours first
     template = one.template if one.template is not None else TemplateVersion("", "", 0)
-    shape = GroupShape(one.name, template, one.subnets, one.maximum, one.tags, _hook(hooks))
+    shape = GroupShape(one.name, template, one.subnets, one.maximum, one.tags, _hook(hooks), one.policies)
     return Group(
         shape, one.minimum, one.desired,
         tuple(_schedule(action) for action in sorted(one.schedules.values(), key=lambda each: each.at)),

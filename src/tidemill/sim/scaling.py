@@ -87,6 +87,7 @@ class AutoScalingGroup:
     propagated: Pairs = ()  # those of them its instances get
     template: Any = None  # in whatever words the face that made it has
     subnets: tuple[str, ...] = ()
+    policies: tuple[str, ...] = ("Default",)  # whom it ends first, in AWS's words
     node_group: str = ""  # the EKS node group it stands behind
     members: dict[str, GroupMember] = field(default_factory=dict)
     hooks: dict[str, LifecycleHook] = field(default_factory=dict)

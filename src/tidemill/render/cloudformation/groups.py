@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tidemill.errors import SpecError
-from tidemill.provision.asg import HOOK
+from tidemill.provision.asg import ENDS_FIRST, HOOK
 from tidemill.provision.template import node_tags
 from tidemill.provision.wanted import Place, group_name
 from tidemill.render.cloudformation.asked import Asked
@@ -70,6 +70,7 @@ def _group(spec: Spec, pool: ComputePool, asked: Asked) -> dict[str, Any]:
             "MaxSize": {"Ref": "Size"},
             "VPCZoneIdentifier": {"Ref": "SubnetIds"},
             "LaunchTemplate": version(),
+            "TerminationPolicies": list(ENDS_FIRST),
             "Tags": [{"Key": key, "Value": value, "PropagateAtLaunch": True} for key, value in tags.items()],
         },
     }

@@ -38,6 +38,7 @@ def create(asked: Asked) -> Result:
         propagated=propagated,
         template=template,
         subnets=tuple(one.id for one in subnets),
+        policies=tuple(asked.get("TerminationPolicies") or ["Default"]),
     )
     for hook in asked.get("LifecycleHookSpecificationList", []):
         wire.body.groups.hooks.put(group, hook_of(hook))
@@ -62,6 +63,7 @@ def update(asked: Asked) -> Result:
         template=template,
         zones=None if subnets is None else words.zones_of(subnets),
         subnets=None if subnets is None else tuple(one.id for one in subnets),
+        policies=tuple(asked.get("TerminationPolicies") or ()) or None,
     )
     return {}
 

@@ -141,6 +141,7 @@ class Group(Resource):
             "DesiredCapacity": _number(own.get("DesiredCapacity")),
             "VPCZoneIdentifier": ",".join(own.get("VPCZoneIdentifier", ())),
             "LaunchTemplate": {key: str(value) for key, value in own["LaunchTemplate"].items()},
+            "TerminationPolicies": own.get("TerminationPolicies"),
         }
 
 

@@ -102,7 +102,7 @@ def as_group(wire: Wire, group: AutoScalingGroup) -> dict[str, Any]:
         "VPCZoneIdentifier": ",".join(group.subnets),
         "EnabledMetrics": [],
         "Tags": as_tags(group),
-        "TerminationPolicies": ["Default"],
+        "TerminationPolicies": list(group.policies),
         "NewInstancesProtectedFromScaleIn": False,
         "ServiceLinkedRoleARN": f"arn:aws:iam::{wire.account}:role/{_ROLE}",
         "CapacityRebalance": False,
