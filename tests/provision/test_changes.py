@@ -66,6 +66,14 @@ def test_what_is_not_there_is_made_with_its_schedules_and_its_nodes_may_join():
     assert "access entry of arn:aws:iam::123456789012:role/ml-node" in made[0].about
 
 
+@pytest.mark.requirement("SM-6")
+def test_a_role_is_let_in_until_it_is_known_to_be_also_where_its_group_is_there():
+    there = There.of([group()], [], templates(ASG))
+    (join,) = changes([ASG], there, NOW, let_in=set()).now
+    assert isinstance(join, LetNodesJoin)
+    assert not changes([ASG], there, NOW, let_in={ASG.role}).now
+
+
 def test_what_is_as_it_should_be_is_left_alone():
     there = There.of([group()], [], templates(ASG))
     assert found(ASG, there=there) == Changes()

@@ -299,6 +299,32 @@ def test_nodes_may_join_before_a_group_is_made_and_when_the_role_changes():
     assert set(stand.account.cloud.node_groups.access_entries) == {ROLE, other}
 
 
+@pytest.mark.requirement("SM-6")
+def test_an_access_entry_that_could_not_be_made_is_made_at_the_next_look(monkeypatch: pytest.MonkeyPatch):
+    """Its group is there by then. Also for an engine that takes over before the next look."""
+    stand = Stand()
+    stand.account.block()
+    entries = stand.account.cloud.node_groups.access_entries
+    join, asked = stand.machines.let_nodes_join, []
+
+    def throttled(role: str) -> None:
+        asked.append(role)
+        if len(asked) <= 2:
+            raise Throttled("too many")
+        join(role)
+
+    monkeypatch.setattr(stand.machines, "let_nodes_join", throttled)
+    stand.look()
+    assert (stand.group.desired, entries) == (0, {})
+    stand.begin()
+    stand.look()
+    stand.look()
+    assert entries == {ROLE: "EC2_LINUX"}
+    stand.account.wait("6m")
+    stand.look()
+    assert len(asked) == 3  # and then no more
+
+
 def test_a_group_of_somebody_else_s_by_our_name_is_refused_and_told_of(caplog: pytest.LogCaptureFixture):
     stand = Stand()
     stand.account.block()

@@ -133,11 +133,21 @@ class Changes:
 
 
 def changes(
-    wanted: Iterable[Wanted], there: There, now: datetime, live: Collection[str] = frozenset()
+    wanted: Iterable[Wanted],
+    there: There,
+    now: datetime,
+    live: Collection[str] = frozenset(),
+    let_in: Collection[str] | None = None,
 ) -> Changes:
-    """`live`: reservations that are or will be there. Templates onto them stay, whoever launches from them."""
+    """`live`: reservations that are or will be there. Templates onto them stay, whoever launches from them.
+
+    `let_in`: roles whose nodes may join for certain; others are let in again, which changes nothing where they may.
+    None: nobody keeps track, and only what is new is listed.
+    """
     wanted = tuple(wanted)
     new = {own.role for own in wanted if not own.managed and _boots_anew(own, there)}
+    if let_in is not None:
+        new |= {own.role for own in wanted if not own.managed} - set(let_in)
     listed: list[Change] = [_joining(role) for role in sorted(new - {""})]
     waiting: list[tuple[str, str]] = []
     for own in wanted:

@@ -58,6 +58,7 @@ class Keeper:
         self._warnings: tuple[Warning, ...] = ()
         self._told: set[tuple[str, str]] = set()
         self._unfinished = False
+        self._let_in: set[str] = set()  # roles whose nodes may join, as this process has seen
 
     def keep(self, world: World) -> tuple[Warning, ...]:
         """What people should know of; the same as before while nothing changed."""
@@ -87,7 +88,7 @@ class Keeper:
         self._unfinished = False
         wanting = self._wanting(world)
         hourly = self._by_the_hour()
-        found = changes(wanting.groups, self._there(), world.now, live_reservations(world))
+        found = changes(wanting.groups, self._there(), world.now, live_reservations(world), self._let_in)
         for change in found.now:
             self._try(change.about, lambda change=change: self._carry_out(change))  # type: ignore[misc]
         for own in (*wanting.groups, *hourly):
@@ -118,6 +119,7 @@ class Keeper:
                 machines.delete_template(name)
             case LetNodesJoin(role):
                 machines.let_nodes_join(role)
+                self._let_in.add(role)
             case _:
                 assert_never(change)
         self._sight.look_again(node_groups=True)
