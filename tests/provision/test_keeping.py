@@ -15,6 +15,7 @@ from tidemill.provision.asg import DOWN, HOOK
 from tidemill.provision.native import PretendImages
 from tidemill.sim.machines import SimMachines
 from tidemill.sim.scaling import LifecycleHook
+from tidemill.source import Source, SourceKind
 from tidemill.spec import Spec
 from tidemill.spec.models import ComputePool, NodeClass
 from tidemill.store.memory import MemoryLedger
@@ -78,8 +79,9 @@ class Stand:
         )
         return tuple(one.sentence for one in self.cloud.keeper.keep(world))
 
-    def ask(self, block: Reservation, count: int = 1, **given: Any) -> LaunchIntent:
-        intent = self.account.intent(block.source, count=count, provisioner="asg", **given)
+    def ask(self, on: Reservation | Source, count: int = 1, **given: Any) -> LaunchIntent:
+        source = on if isinstance(on, Source) else on.source
+        intent = self.account.intent(source, count=count, provisioner="asg", **given)
         self.ledger.write_launch(intent)
         assert self.cloud.launch(intent, ()) == ()
         self.ledger.write_launch(replace(intent, state=LaunchState.ASKED))
@@ -323,6 +325,45 @@ def test_an_access_entry_that_could_not_be_made_is_made_at_the_next_look(monkeyp
     stand.account.wait("6m")
     stand.look()
     assert len(asked) == 3  # and then no more
+
+
+def by_the_hour(nodes: int, **given: Any) -> ComputePool:
+    sources = [{"type": "on-demand", "maxHourlyUsd": 900, "maxMonthlyUsd": 90000}]
+    return pool(provisioner="asg", sources=sources, limits={"nodes": nodes}, **given)
+
+
+def test_a_group_by_the_hour_is_brought_up_to_date_before_it_launches_again():
+    """Else limits that were raised would do nothing, and nodes of an old template be replaced for ever."""
+    stand = Stand(by_the_hour(2))
+    stand.ask(Source(SourceKind.ON_DEMAND), count=2)
+    stand.account.wait("3m")
+    stand.look()
+    assert stand.group.maximum == 2
+    assert stand.account.cloud.node_groups.access_entries == {ROLE: "EC2_LINUX"}
+    old = stand.group.template
+    more = by_the_hour(6, labels={"tier": "new"})
+    stand.spec = scene(more, on=platform(nodeRole=ROLE, subnets=SUBNETS)).spec
+    stand.begin()
+    stand.look()
+    stand.ask(Source(SourceKind.ON_DEMAND), count=3)
+    stand.account.wait("3m")
+    assert (stand.group.maximum, stand.group.desired) == (6, 5)
+    assert {one.template for one in stand.group.members.values()} == {old, stand.group.template}
+    assert stand.group.template != old
+
+
+def test_limits_that_are_lowered_let_no_group_choose_whom_to_end():
+    stand = Stand(by_the_hour(4))
+    intent = stand.ask(Source(SourceKind.ON_DEMAND), count=3)
+    stand.account.wait("3m")
+    stand.look()
+    stand.ledger.write_launch(replace(intent, state=LaunchState.ASKED, count=4))  # it still misses one
+    stand.spec = scene(by_the_hour(1), on=platform(nodeRole=ROLE, subnets=SUBNETS)).spec
+    stand.begin()
+    stand.look()
+    assert (stand.group.maximum, stand.group.desired) == (3, 3)
+    stand.account.wait("10m")
+    assert len(stand.group.staying()) == 3
 
 
 def test_a_group_of_somebody_else_s_by_our_name_is_refused_and_told_of(caplog: pytest.LogCaptureFixture):

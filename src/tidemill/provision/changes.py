@@ -159,6 +159,16 @@ def changes(
     return Changes(tuple(listed), tuple(waiting))
 
 
+def to_put(own: Wanted, there: There) -> PutGroup | None:
+    """What must be made or changed before it launches anything; None: nothing, or nothing that EKS does now."""
+    listed: list[Change] = []
+    if own.managed:
+        _node_group(own, there, listed, [])
+    else:
+        _auto_scaling_group(own, there, listed)
+    return next((one for one in listed if isinstance(one, PutGroup)), None)
+
+
 def _boots_anew(own: Wanted, there: There) -> bool:
     """Nodes will come from a template that none came from before: it may name another role."""
     known = there.groups.get(own.name)
@@ -175,11 +185,16 @@ def _joining(role: str) -> LetNodesJoin:
 
 def _group(own: Wanted, there: There, now: datetime, listed: list[Change]) -> None:
     group = there.groups.get(own.name)
+    _auto_scaling_group(own, there, listed)
+    _schedules(own, () if group is None else group.schedules, now, listed)
+
+
+def _auto_scaling_group(own: Wanted, there: There, listed: list[Change]) -> None:
+    group = there.groups.get(own.name)
     if group is None:
         listed.append(PutGroup(own, "create", f"pool {own.place.pool} launches there from {_source(own)}"))
     elif differs := _differences(own, group):
         listed.append(PutGroup(own, "change", f"{' and '.join(differs)} changed"))
-    _schedules(own, () if group is None else group.schedules, now, listed)
 
 
 def _differences(own: Wanted, group: Group) -> list[str]:

@@ -13,6 +13,7 @@ from tidemill.errors import Gone, NoCapacity, Refused, SpecError
 from tidemill.machines import Group, Machines
 from tidemill.ports import Clock
 from tidemill.provision import asg, managed
+from tidemill.provision.changes import to_put
 from tidemill.provision.groups import by_the_hour, on_reservation
 from tidemill.provision.sight import Sight
 from tidemill.provision.sizes import largest, missing, size
@@ -41,8 +42,8 @@ class Grouped:
         """NoCapacity: AWS or the documents do not allow it, and trying again changes nothing soon."""
         try:
             own = self.wanted_of(Place.of(intent))
-            if self._sight.there.behind(own) is None:
-                self.put(own)
+            if to_put(own, self._sight.there) is not None:
+                self.put(own)  # first: what it launches from an older template would have to be replaced
             self.meet(own)
         except (Refused, SpecError) as refusal:
             raise NoCapacity(str(refusal)) from refusal

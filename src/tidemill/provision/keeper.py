@@ -7,7 +7,7 @@ change that fails never stops the others: it is tried again at the next look, an
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import assert_never
 
@@ -17,7 +17,6 @@ from tidemill.plan import Warning
 from tidemill.provision import managed
 from tidemill.provision.changes import (
     Change,
-    Changes,
     DropSchedule,
     LetNodesJoin,
     PutGroup,
@@ -76,7 +75,8 @@ class Keeper:
         if not self._concerns(world):
             return ()
         self._sight.reservations = world.reservations
-        return changes(self._wanting(world).groups, self._there(), world.now, live_reservations(world)).now
+        groups = (*self._wanting(world).groups, *self._by_the_hour())
+        return changes(groups, self._there(), world.now, live_reservations(world)).now
 
     def problems(self, world: World) -> tuple[tuple[str, str], ...]:
         """About which blocks nothing can be made, and why."""
@@ -87,17 +87,17 @@ class Keeper:
     def _keep(self, world: World) -> None:
         self._unfinished = False
         wanting = self._wanting(world)
-        hourly = self._by_the_hour()
-        found = changes(wanting.groups, self._there(), world.now, live_reservations(world), self._let_in)
+        groups = (*wanting.groups, *self._by_the_hour())
+        found = changes(groups, self._there(), world.now, live_reservations(world), self._let_in)
         for change in found.now:
             self._try(change.about, lambda change=change: self._carry_out(change))  # type: ignore[misc]
-        for own in (*wanting.groups, *hourly):
+        for own in groups:
             self._try(own.name, lambda own=own: self._grouped.meet(own))  # type: ignore[misc]
-        known = {(own.managed, own.name) for own in (*wanting.groups, *hourly)}
+        known = {(own.managed, own.name) for own in groups}
         for group in self._sight.groups:
             if (bool(group.node_group), group.node_group or group.shape.name) not in known:
                 self._try(group.shape.name, lambda group=group: self._grouped.empty(group))  # type: ignore[misc]
-        self._warnings = tuple(self._warn(wanting, found))
+        self._warnings = tuple(self._warn(groups, (*wanting.problems, *found.waiting)))
         # What AWS had no time for is tried at the next tick; what it refused, when something changed or after a while.
         self._kept, self._kept_at = () if self._unfinished else self._state(world), world.now
 
@@ -169,10 +169,10 @@ class Keeper:
     def _there(self) -> There:
         return There.of(self._sight.groups, self._sight.node_groups, self._machines.templates())
 
-    def _warn(self, wanting: Wanting, found: Changes) -> list[Warning]:
-        told = [Warning(about, sentence) for about, sentence in (*wanting.problems, *found.waiting)]
+    def _warn(self, groups: Sequence[Wanted], said: Iterable[tuple[str, str]]) -> list[Warning]:
+        told = [Warning(about, sentence) for about, sentence in said]
         there = self._sight.there
-        for own in wanting.groups:
+        for own in groups:
             group = there.behind(own)
             if group is None:
                 continue
