@@ -74,6 +74,7 @@ class Member:
     instance_id: str
     state: str  # AWS's word: Pending, InService, Terminating, Terminating:Wait, …
     waits_since: datetime | None = None  # in a terminate hook; None: it does not, or nobody can say
+    healthy: bool = True  # False: EC2's health check says so; the group may keep it on its list all the same
 
     @property
     def stays(self) -> bool:
@@ -95,6 +96,7 @@ class GroupShape:
     tags: Pairs  # propagated at launch
     hook: Hook | None = None
     policies: tuple[str, ...] = ("Default",)  # whom it ends when it is made smaller, in AWS's words
+    suspended: tuple[str, ...] = ()  # what Auto Scaling does not do by itself, in AWS's words, sorted
 
 
 @dataclass(frozen=True, slots=True)

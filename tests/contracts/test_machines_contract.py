@@ -202,6 +202,25 @@ def test_a_group_that_is_made_smaller_ends_whom_its_policy_names(stage: Stage):
     assert group(stage).members == (oldest,)
 
 
+def test_a_group_that_replaces_nobody_keeps_the_dead_on_its_list_until_they_are_named(stage: Stage):
+    wanted = replace(
+        shape(stage, stage.account.block(count=2)), suspended=("AZRebalance", "ReplaceUnhealthy")
+    )
+    stage.machines.put_group(wanted)
+    assert group(stage).shape == wanted
+    stage.machines.resize(wanted.name, 2)
+    stage.let_pass("2m")
+    died = stage.account.cloud.kill_instance()
+    stage.let_pass("10m")
+    found = {one.instance_id: one for one in group(stage).members}
+    assert len(found) == group(stage).desired == 2
+    assert [one.instance_id for one in found.values() if not one.healthy] == [died]
+    stage.machines.terminate_in_group(died)
+    stage.let_pass("10m")
+    (left,) = group(stage).members
+    assert (left, group(stage).desired) == (found[left.instance_id], 1)
+
+
 def test_a_group_that_cannot_launch_says_why(stage: Stage):
     stage.machines.put_group(shape(stage, stage.account.block(start="1d")))
     stage.machines.resize("mill-train-a", 1)

@@ -86,6 +86,7 @@ def test_what_is_as_it_should_be_is_left_alone():
         ({"maximum": 5}, "its largest size"),
         ({"hook": None}, "its hook"),
         ({"policies": ("Default",)}, "whom it ends first"),
+        ({"suspended": ("AZRebalance",)}, "what it does by itself"),
         ({"tags": ASG.tags[1:]}, "its tags"),
     ],
 )

@@ -11,7 +11,7 @@ from tests.sim.account import OWNER, ZONES, Account
 from tests.sim.scene import platform, pool, scene
 from tidemill.errors import Refused, Retryable, Throttled
 from tidemill.provision import Provisioned
-from tidemill.provision.asg import DOWN, HOOK
+from tidemill.provision.asg import DOWN, HOOK, SUSPENDED
 from tidemill.provision.native import PretendImages
 from tidemill.sim.machines import SimMachines
 from tidemill.sim.scaling import LifecycleHook
@@ -325,6 +325,67 @@ def test_an_access_entry_that_could_not_be_made_is_made_at_the_next_look(monkeyp
     stand.account.wait("6m")
     stand.look()
     assert len(asked) == 3  # and then no more
+
+
+def test_a_member_that_died_is_replaced_by_whoever_asks_and_not_by_its_group():
+    stand = Stand()
+    block = stand.account.block(count=3)
+    stand.look()
+    stand.ask(block, count=2)
+    stand.account.wait("3m")
+    stand.look()
+    died = stand.account.cloud.kill_instance()
+    stand.account.wait("10m")
+    assert died in stand.group.members  # it replaces nobody by itself
+    stand.look()
+    assert died not in stand.group.members
+    stand.account.wait("10m")
+    assert (stand.group.desired, len(stand.group.members)) == (1, 1)
+    stand.ask(block, count=1)
+    stand.account.wait("10m")
+    assert len(stand.group.staying()) == 2
+
+
+def test_the_dead_do_not_stand_for_what_is_asked_for_again():
+    """A group counts them as members: until they are off its list it would launch nobody."""
+    stand = Stand()
+    block = stand.account.block(count=3)
+    stand.look()
+    stand.ask(block, count=2)
+    stand.account.wait("3m")
+    stand.look()
+    died = stand.account.cloud.kill_instance()
+    stand.account.wait("2m")
+    stand.cloud.instances()
+    stand.ask(block, count=1)
+    stand.account.wait("3m")
+    assert died not in stand.group.members
+    assert len(stand.group.staying()) == 2
+
+
+def test_a_member_that_is_ill_and_alive_is_left_to_the_engine():
+    stand = Stand()
+    stand.account.block(count=1)
+    stand.look()
+    stand.ask(stand.account.reservation("a"))
+    stand.account.wait("3m")
+    stand.look()
+    (member,) = stand.group.members.values()
+    member.healthy = False
+    stand.account.wait("6m")
+    stand.look()
+    assert stand.group.members == {member.instance_id: member}
+
+
+def test_a_group_that_somebody_suspended_is_warned_of():
+    stand = Stand()
+    stand.account.block()
+    stand.look()
+    stand.account.cloud.groups.suspend(stand.group.name, ["Launch"])
+    stand.account.wait("6m")
+    (sentence,) = stand.look()
+    assert "somebody suspended Launch" in sentence
+    assert set(stand.group.suspended) == {"Launch", *SUSPENDED}  # theirs stays
 
 
 def by_the_hour(nodes: int, **given: Any) -> ComputePool:

@@ -58,6 +58,25 @@ def test_a_dead_instance_is_replaced_by_the_group_itself(account: Account):
     assert len(group.staying()) == 2
 
 
+def test_what_is_suspended_is_not_done_until_it_is_resumed(account: Account):
+    group, groups = make_group(account, account.block(count=3), desired=1), account.cloud.groups
+    account.wait("2m")
+    groups.suspend("g")
+    groups.set_desired("g", 2)
+    died = account.cloud.kill_instance()
+    account.wait("10m")
+    assert list(group.members) == [died]
+    groups.resume("g", ["Launch"])
+    account.wait("5m")
+    assert len(group.members) == 2
+    groups.resume("g")
+    account.wait("5m")
+    assert died not in group.members
+    assert len(group.staying()) == 2
+    with pytest.raises(Refused, match="Sleep is not a valid scaling process"):
+        groups.suspend("g", ["Sleep"])
+
+
 def test_after_the_block_s_end_it_keeps_trying_and_failing(account: Account):
     block = account.block()
     group = make_group(account, block, desired=2)

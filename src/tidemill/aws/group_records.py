@@ -33,6 +33,7 @@ def read_group(
         tags=_propagated(record),
         hook=hook,
         policies=words(record, "TerminationPolicies") or ("Default",),
+        suspended=tuple(sorted(word(one, "ProcessName") for one in records(record, "SuspendedProcesses"))),
     )
     history = list(history)
     return Group(
@@ -106,7 +107,8 @@ def trouble(history: Iterable[Mapping[str, Any]]) -> str:
 def _member(record: Mapping[str, Any], history: list[Mapping[str, Any]]) -> Member:
     id_ = id_of(record, "InstanceId", "i-")
     state = word(record, "LifecycleState")
-    return Member(id_, state, _waits_since(id_, history) if state == "Terminating:Wait" else None)
+    since = _waits_since(id_, history) if state == "Terminating:Wait" else None
+    return Member(id_, state, since, healthy=record.get("HealthStatus") != "Unhealthy")
 
 
 def _waits_since(instance_id: str, history: list[Mapping[str, Any]]) -> datetime | None:

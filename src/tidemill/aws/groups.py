@@ -61,11 +61,13 @@ class AwsGroups(AwsLaunches):
             self._change("CreateAutoScalingGroup", **_request(shape), MinSize=0, DesiredCapacity=0, **_tags(shape),
                          **({"LifecycleHookSpecificationList": [_hook(shape.hook)]} if shape.hook else {}))  # fmt: skip
             self._hooks[shape.name] = shape.hook
+            self._suspend(shape)
             return
         self._must_be_ours(known)
         self._change("UpdateAutoScalingGroup", **_request(shape))
         self._change("CreateOrUpdateTags", **_tags(shape))
         self._set_hook(shape.name, shape.hook)
+        self._suspend(shape)
 
     def resize(self, group: str, desired: int) -> None:
         self._find(group)
@@ -198,6 +200,14 @@ class AwsGroups(AwsLaunches):
 
     def _change(self, operation: str, **given: Any) -> None:
         self._aws.call(_SERVICE, operation, Nature.CHANGE, **given)
+
+    def _suspend(self, shape: GroupShape) -> None:
+        if shape.suspended:
+            self._change(
+                "SuspendProcesses",
+                AutoScalingGroupName=shape.name,
+                ScalingProcesses=list(shape.suspended),
+            )
 
     def _set_hook(self, group: str, hook: Hook | None) -> None:
         self._hooks.pop(group, None)

@@ -103,6 +103,7 @@ PERMISSIONS: tuple[Permission, ...] = (
     Permission("autoscaling:CreateAutoScalingGroup", _P, Guard.MAKES, (_GROUP,)),
     Permission("autoscaling:UpdateAutoScalingGroup", _P, Guard.OURS, (_GROUP,)),
     Permission("autoscaling:DeleteAutoScalingGroup", _P, Guard.OURS, (_GROUP,)),
+    Permission("autoscaling:SuspendProcesses", _P, Guard.OURS, (_GROUP,)),
     Permission("autoscaling:CreateOrUpdateTags", _P, Guard.OURS, (_GROUP,)),
     Permission("autoscaling:SetDesiredCapacity", _P, Guard.OURS, (_GROUP,)),
     Permission("autoscaling:PutScheduledUpdateGroupAction", _P, Guard.OURS, (_GROUP,)),

@@ -24,6 +24,9 @@ UP, DOWN = "tidemill-up", "tidemill-down"
 HOOK = Hook("tidemill-drain", heartbeat_s=1800, result="CONTINUE")
 # The engine names whom it ends, so a group chooses only where people make it smaller: then the least work is lost.
 ENDS_FIRST = ("NewestInstance",)
+# What Auto Scaling would do on its own: end a node that it thinks is ill, drained or not, and move nodes between zones.
+# The engine replaces what fails. Sorted.
+SUSPENDED = ("AZRebalance", "ReplaceUnhealthy")
 # A block is active a moment after its start, and a launch before that fails and is tried again minutes later.
 UP_AFTER_START = timedelta(minutes=1)
 # AWS asks for more than thirty minutes before the end. By then the engine has emptied the node: it forces the last pod
@@ -42,7 +45,7 @@ def as_group(spec: Spec, pool: ComputePool, own: Wanted) -> Wanted:
 
 
 def shape(own: Wanted, version: TemplateVersion) -> GroupShape:
-    return GroupShape(own.name, version, own.subnets, own.maximum, own.tags, own.hook, ENDS_FIRST)
+    return GroupShape(own.name, version, own.subnets, own.maximum, own.tags, own.hook, ENDS_FIRST, SUSPENDED)
 
 
 def schedules(

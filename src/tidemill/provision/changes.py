@@ -205,6 +205,7 @@ def _differences(own: Wanted, group: Group) -> list[str]:
         "its largest size": largest(own, group) == has.maximum,
         "its hook": own.hook == has.hook,
         "whom it ends first": has.policies == asg.ENDS_FIRST,
+        "what it does by itself": set(asg.SUSPENDED) <= set(has.suspended),  # people may suspend more
         "its tags": _others(own.tags) <= set(has.tags),  # people may add some
     }
     return [what for what, same in ours.items() if not same]

@@ -100,6 +100,7 @@ class Grouped:
 
     def meet(self, own: Wanted) -> None:
         """Bring its size to what is wanted now. A node group that EKS is still at work on gets it later."""
+        self._bury(own)
         group = self._sight.there.behind(own)
         if group is None:
             return
@@ -111,8 +112,17 @@ class Grouped:
         if target > group.desired or (target < group.desired and (over or self._is_ours(own, group))):
             self._resize(own, target)
 
+    def _bury(self, own: Wanted) -> None:
+        """Take the dead off its list, one by one: it counts them as members, and launches nobody in their place."""
+        group = self._sight.there.behind(own)
+        for one in () if group is None else self._sight.died(group):
+            self.terminate(one.instance_id)
+
     def empty(self, group: Group) -> None:
         """Nobody asks for anything from it: it wants no more than the members it has, unless people say so."""
+        for one in self._sight.died(group):
+            self.terminate(one.instance_id)
+        group = next((one for one in self._sight.groups if one.shape.name == group.shape.name), group)
         staying, name = sum(one.stays for one in group.members), group.node_group or group.shape.name
         by_the_hour = not names_a_reservation(name)
         if group.desired > staying and not (by_the_hour and not self._set_by_us(name, group)):

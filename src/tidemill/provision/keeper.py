@@ -180,6 +180,11 @@ class Keeper:
                 told.append(Warning(own.name, managed.warning(group, late, own.over_at)))
             if own.managed and (issues := there.node_groups[own.name].trouble):
                 told.append(Warning(own.name, f"EKS says: {issues}"))
+            if off := sorted({"Launch", "Terminate"} & set(group.shape.suspended)):
+                sentence = (
+                    f"somebody suspended {' and '.join(off)} of it: resume it, or nodes neither come nor go"
+                )
+                told.append(Warning(own.name, sentence))
             if group.trouble and group.desired > sum(one.stays for one in group.members):
                 told.append(Warning(own.name, f"it could not launch: {group.trouble}"))
         return told

@@ -17,12 +17,13 @@ from tidemill.provision import managed
 from tidemill.provision.changes import There
 from tidemill.provision.sizes import attribute, is_grouped
 from tidemill.spec.models import Provisioner
-from tidemill.world import Instance, LaunchIntent, Reservation
+from tidemill.world import Instance, InstanceState, LaunchIntent, Reservation
 
 # Node groups are described one by one and change seldom; whoever changes one looks again at once.
 _NODE_GROUPS_KNOWN_FOR = timedelta(minutes=10)
 # Less than the hook gives: the engine's last call must come before Auto Scaling's.
 HOOK_MARGIN = timedelta(minutes=1)
+_ENDED = (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,15 @@ class Sight:
         self._groups = None
         if node_groups:
             self._node_groups = None
+
+    def died(self, group: Group) -> tuple[Member, ...]:
+        """Members that the group keeps on its list although EC2 has ended them: it replaces nobody by itself. Those
+        behind EKS's node groups are EKS's business."""
+        if group.node_group or self._answer[0] is None:
+            return ()
+        alive = {one.id for one in self.instances if one.state not in _ENDED}
+        kept = (one for one in group.members if not one.healthy and (one.stays or one.waits))
+        return tuple(one for one in kept if one.instance_id not in alive)
 
     def may_be_grouped(self, instance_id: str) -> bool:
         return any(one.id == instance_id and is_grouped(one.provisioner) for one in self.instances)

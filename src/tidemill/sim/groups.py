@@ -7,7 +7,7 @@ it is made smaller, and it knows nothing of what runs there. Templates arrive he
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -31,6 +31,9 @@ REACTS = timedelta(seconds=5)
 HEALTH_CHECK = timedelta(seconds=60)
 FIRST_RETRY = timedelta(seconds=30)
 LONGEST_RETRY = timedelta(minutes=10)
+PROCESSES = ("Launch", "Terminate", "AddToLoadBalancer", "AlarmNotification", "AZRebalance", "HealthCheck",
+             "InstanceRefresh", "ReplaceUnhealthy", "ScheduledActions")  # fmt: skip
+_ILL = "an instance was taken out of service in response to an EC2 health check"
 
 
 class Groups:
@@ -79,7 +82,7 @@ class Groups:
         self._made += 1
         group = AutoScalingGroup(
             name, recipe, zones, minimum, maximum, wanted, self._timeline.now(), tags, propagated, template,
-            subnets, policies, node_group,
+            subnets, policies, node_group=node_group,
         )  # fmt: skip
         self._by_name[name] = group
         self._journal.add("group-made", name, f"{recipe.instance_type} on {recipe.source.label}")
@@ -123,6 +126,22 @@ class Groups:
         group = self.get(name)
         group.tags, group.propagated = tags, propagated
         self.version += 1
+
+    def suspend(self, name: str, processes: Iterable[str] = ()) -> None:
+        """What it does by itself, in AWS's words; none named: everything."""
+        group = self.get(name)
+        for one in _known(processes):
+            group.suspended.setdefault(one, self._timeline.now())
+        self.version += 1
+
+    def resume(self, name: str, processes: Iterable[str] = ()) -> None:
+        group = self.get(name)
+        for one in _known(processes):
+            group.suspended.pop(one, None)
+        if "ReplaceUnhealthy" not in group.suspended:
+            for member in [one for one in group.staying() if not one.healthy]:
+                self._end(group, member, by="group", why=_ILL)
+        self.look(group, REACTS)
 
     def terminate(self, instance_id: str, *, decrement: bool) -> AutoScalingGroup:
         """By name. One that is on its way out already stays on its way, and nothing is counted twice."""
@@ -216,9 +235,9 @@ class Groups:
         group.next_look = None
         staying = group.staying()
         missing = group.desired - len(staying)
-        if missing > 0:
+        if missing > 0 and "Launch" not in group.suspended:
             self._launch(group, missing)
-        for member in _chosen(group, -missing):
+        for member in _chosen(group, -missing) if "Terminate" not in group.suspended else ():
             self._end(
                 group, member, by="eks" if group.node_group else "group", why="its group was made smaller"
             )
@@ -275,7 +294,9 @@ class Groups:
         activity = self._activities.begin(
             group, f"Terminating EC2 instance: {member.instance_id}", member.instance_id, why
         )
-        if self.hooks.hold(group, member):
+        if not member.healthy:  # EC2 has ended it: there is nothing to wait for
+            self._off(group, member)
+        elif self.hooks.hold(group, member):
             activity.status = "MidTerminatingLifecycleAction"
             self._wakes(f"lifecycle-action {member.instance_id}")
         else:
@@ -297,17 +318,23 @@ class Groups:
             self._activities.finish(group, member, "EC2 Instance Launch Successful")
         elif instance.state is InstanceState.SHUTTING_DOWN:
             self._dies(group, member)
-        elif instance.state is InstanceState.TERMINATED:
-            self._activities.finish(group, member, "EC2 Instance Terminate Successful")
-            del group.members[instance.id]
+        elif instance.state is InstanceState.TERMINATED and not member.stays:
+            self._off(group, member)
+
+    def _off(self, group: AutoScalingGroup, member: GroupMember) -> None:
+        self._activities.finish(group, member, "EC2 Instance Terminate Successful")
+        del group.members[member.instance_id]
 
     def _dies(self, group: AutoScalingGroup, member: GroupMember) -> None:
-        """Its own ending goes on; what ended without the group is noticed by its health check and replaced."""
+        """Its own ending goes on; what ended without the group is noticed by its health check and replaced, unless
+        that is suspended: then it stays on the list until somebody takes it off."""
         self.hooks.drop(member)
         if member.stays:
-            why = "an instance was taken out of service in response to an EC2 health check"
+            member.healthy = False
+            if "ReplaceUnhealthy" in group.suspended:
+                return
             self._activities.begin(
-                group, f"Terminating EC2 instance: {member.instance_id}", member.instance_id, why
+                group, f"Terminating EC2 instance: {member.instance_id}", member.instance_id, _ILL
             )
             self.look(group, HEALTH_CHECK)
         member.state = "Terminating"
@@ -324,4 +351,12 @@ def _check_size(minimum: int, desired: int, maximum: int) -> None:
 def _chosen(group: AutoScalingGroup, surplus: int) -> Iterator[GroupMember]:
     """Whom a group ends when it is made smaller: the oldest first, or the newest. It asks nobody what runs there."""
     staying = group.staying()
-    yield from (staying[::-1] if group.policies[:1] == ("NewestInstance",) else staying)[: max(0, surplus)]
+    ordered = staying[::-1] if group.policies[:1] == ("NewestInstance",) else staying
+    yield from sorted(ordered, key=lambda one: one.healthy)[: max(0, surplus)]
+
+
+def _known(processes: Iterable[str]) -> tuple[str, ...]:
+    named = tuple(processes) or PROCESSES
+    if strange := [one for one in named if one not in PROCESSES]:
+        raise Refused(f"ValidationError: {', '.join(strange)} is not a valid scaling process")
+    return named

@@ -104,6 +104,8 @@ class SimMachines:
                 subnets=shape.subnets, policies=shape.policies,
             )  # fmt: skip
             self._groups.set_tags(shape.name, shape.tags, shape.tags)
+        if shape.suspended:
+            self._groups.suspend(shape.name, shape.suspended)
         if shape.hook is not None:
             hook = LifecycleHook(shape.hook.name, shape.hook.heartbeat_s, shape.hook.result)
             self._groups.hooks.put(known, hook)
@@ -254,7 +256,8 @@ def _capacity_type(one: EksNodeGroup) -> Literal["CAPACITY_BLOCK", "ON_DEMAND", 
 def _group(one: AutoScalingGroup) -> Group:
     hooks = sorted(one.hooks.values(), key=lambda hook: not hook.name.startswith("tidemill"))  # ours first
     template = one.template if one.template is not None else TemplateVersion("", "", 0)
-    shape = GroupShape(one.name, template, one.subnets, one.maximum, one.tags, _hook(hooks), one.policies)
+    shape = GroupShape(one.name, template, one.subnets, one.maximum, one.tags, _hook(hooks), one.policies,
+        tuple(sorted(one.suspended)))  # fmt: skip
     return Group(
         shape, one.minimum, one.desired,
         tuple(_schedule(action) for action in sorted(one.schedules.values(), key=lambda each: each.at)),
@@ -279,4 +282,4 @@ def _schedule(action: ScheduledAction) -> Schedule:
 
 def _member(member: GroupMember) -> Member:
     since = member.wait.since if member.wait is not None else None
-    return Member(member.instance_id, member.state, since)
+    return Member(member.instance_id, member.state, since, member.healthy)

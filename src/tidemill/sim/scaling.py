@@ -23,6 +23,7 @@ class GroupMember:
     ended_by: str = ""
     ended_why: str = ""
     wait: Wait | None = None
+    healthy: bool = True  # as EC2's health check has it
 
     @property
     def stays(self) -> bool:
@@ -88,6 +89,7 @@ class AutoScalingGroup:
     template: Any = None  # in whatever words the face that made it has
     subnets: tuple[str, ...] = ()
     policies: tuple[str, ...] = ("Default",)  # whom it ends first, in AWS's words
+    suspended: dict[str, datetime] = field(default_factory=dict)  # process, since when
     node_group: str = ""  # the EKS node group it stands behind
     members: dict[str, GroupMember] = field(default_factory=dict)
     hooks: dict[str, LifecycleHook] = field(default_factory=dict)

@@ -80,6 +80,18 @@ def resize(asked: Asked) -> Result:
     return {}
 
 
+@operation("autoscaling", "SuspendProcesses")
+def suspend(asked: Asked) -> Result:
+    asked.wire.body.groups.suspend(_group(asked).name, asked.get("ScalingProcesses", []))
+    return {}
+
+
+@operation("autoscaling", "ResumeProcesses")
+def resume(asked: Asked) -> Result:
+    asked.wire.body.groups.resume(_group(asked).name, asked.get("ScalingProcesses", []))
+    return {}
+
+
 @operation("autoscaling", "TerminateInstanceInAutoScalingGroup")
 def terminate(asked: Asked) -> Result:
     instance_id = asked.need("InstanceId")

@@ -16,6 +16,7 @@ from tidemill.sim.wire.launch_request import launch_request, template_data
 from tidemill.sim.wire.network import Subnet, subnet
 from tidemill.sim.wire.refusals import AwsError
 from tidemill.sim.wire.state import LaunchRecord, Wire
+from tidemill.spec.units import format_instant
 from tidemill.world import Pairs
 
 _ROLE = "aws-service-role/autoscaling.amazonaws.com/AWSServiceRoleForAutoScaling"
@@ -98,7 +99,10 @@ def as_group(wire: Wire, group: AutoScalingGroup) -> dict[str, Any]:
         "HealthCheckGracePeriod": 0,
         "Instances": [as_member(wire, one) for one in group.members.values()],
         "CreatedTime": group.made_at,
-        "SuspendedProcesses": [],
+        "SuspendedProcesses": [
+            {"ProcessName": name, "SuspensionReason": f"User suspended at {format_instant(since)}"}
+            for name, since in sorted(group.suspended.items())
+        ],
         "VPCZoneIdentifier": ",".join(group.subnets),
         "EnabledMetrics": [],
         "Tags": as_tags(group),
@@ -132,7 +136,7 @@ def as_member(wire: Wire, member: GroupMember) -> dict[str, Any]:
         "InstanceType": wire.body.lives[member.instance_id].now.instance_type,
         "AvailabilityZone": member.zone,
         "LifecycleState": member.state,
-        "HealthStatus": "Healthy" if member.stays or member.ended_by else "Unhealthy",
+        "HealthStatus": "Healthy" if member.healthy else "Unhealthy",
         "ProtectedFromScaleIn": False,
     }
     if isinstance(member.template, WireTemplate):
