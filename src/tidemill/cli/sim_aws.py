@@ -67,13 +67,11 @@ class _Served(NamedTuple):
 @click.option(
     "--kube-token-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="For it."
 )
-@click.option(
-    "--kube-ca", type=click.Path(exists=True, dir_okay=False), default="", help="Its certificate authority."
-)
+@click.option("--kube-ca", type=click.Path(exists=True, dir_okay=False), help="Its certificate authority.")
 @JSON
 def aws(
     files: tuple[str, ...], host: str, port: int, speed: float, seed: int, start: str | None, market: str | None,
-    kube_api: str | None, kube_token_file: Path | None, kube_ca: str, as_json: bool,
+    kube_api: str | None, kube_token_file: Path | None, kube_ca: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Serve a simulated AWS account on this machine, for boto3, the AWS CLI and Tidemill itself.
 
@@ -107,14 +105,14 @@ def _told_to_stop() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _kube(url: str | None, token_file: Path | None, ca: str) -> KubeApi | None:
+def _kube(url: str | None, token_file: Path | None, ca: str | None) -> KubeApi | None:
     from tidemill.sim.wire.boot import KubeApi
 
     if url is None:
         return None
     if not url.startswith(("http://", "https://")):
         raise SpecError(f"--kube-api: '{url}' is no address; write all of https://…")
-    return KubeApi(url, token_file.read_text().strip() if token_file else "", ca)
+    return KubeApi(url, token_file.read_text().strip() if token_file else "", ca or "")
 
 
 # --- which account ------------------------------------------------------------------------------------
