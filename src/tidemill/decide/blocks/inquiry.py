@@ -17,7 +17,7 @@ from tidemill.decide.purchase.calendar import Step
 from tidemill.decide.purchase.question import DAY, PoolDemand
 from tidemill.decide.purchase.screen import EXTENSION_CLOSES, EXTENSION_OPENS, suits
 from tidemill.spec import Spec
-from tidemill.spec.durations import LEGAL_DURATIONS, LONGEST, MAX_INSTANCES_PER_BLOCK, round_up
+from tidemill.spec.durations import LONGEST, MAX_INSTANCES_PER_BLOCK, round_up
 from tidemill.spec.models import CapacityPlan
 from tidemill.world import (
     ExtensionQuery,
@@ -109,10 +109,6 @@ def _pieces(demand: PoolDemand, stretch: Stretch) -> Iterator[tuple[datetime, ti
     begin, end = on_grid(stretch.start - demand.warm_up), stretch.end + demand.wind_down
     whole = round_up(end - begin) or LONGEST
     yield begin, whole
-    # What is over the last full day may be cheaper by the hour, or left out: the planner weighs it.
-    shorter = [one for one in LEGAL_DURATIONS if one < whole]
-    if shorter and shorter[-1] < end - begin:
-        yield begin, shorter[-1]
     for duration in (one for one in PIECES if one < whole):
         start = begin
         while start < stretch.end:
