@@ -182,6 +182,16 @@ def test_a_node_group_that_eks_is_at_work_on_is_not_touched():
     assert "until EKS is done: UPDATING" in waits.waiting[0][1]
 
 
+def test_one_that_eks_could_not_make_goes_if_it_is_empty_wanted_or_not():
+    failed = node_group(status="CREATE_FAILED", trouble="AccessDenied: no role", group="")
+    for own in ((MANAGED,), ()):
+        (gone,) = found(*own, there=There.of([], [failed])).now
+        assert isinstance(gone, RemoveGroup)
+    assert "AccessDenied: no role" in found(MANAGED, there=There.of([], [failed])).now[0].reason
+    full = behind(members=(Member("i-1", "InService"),))
+    assert not found(MANAGED, there=There.of([full], [replace(failed, group="eks-g")])).now
+
+
 # --- what is over -------------------------------------------------------------------------------------
 
 

@@ -248,7 +248,7 @@ def test_an_instance_that_left_its_group_is_ended_all_the_same():
     assert stand.account.cloud.lives[one.id].shutting_down_at is not None
 
 
-@pytest.mark.parametrize(("status", "asked"), [("ACTIVE", 0), ("CREATE_FAILED", 0), ("UPDATING", 3)])
+@pytest.mark.parametrize(("status", "asked"), [("ACTIVE", 0), ("DELETE_FAILED", 0), ("UPDATING", 3)])
 def test_eks_is_asked_again_soon_only_while_it_is_at_work(
     status: str, asked: int, monkeypatch: pytest.MonkeyPatch
 ):
@@ -272,6 +272,24 @@ def test_eks_is_asked_again_soon_only_while_it_is_at_work(
         stand.account.wait("1m")
         stand.look()
     assert len(calls) == asked
+
+
+@pytest.mark.requirement("MG-1")
+def test_a_node_group_that_eks_could_not_make_is_told_of_and_made_again():
+    """It would hold up a block that is paid for, and nobody would hear of it."""
+    stand = Stand(pool(provisioner="managed"))
+    stand.account.block()
+    stand.look()
+    stand.account.wait("5m")
+    (failed,) = stand.account.cloud.node_groups.all()
+    failed.status, failed.issues = "CREATE_FAILED", [("AccessDenied", "no service-linked role")]
+    stand.begin()
+    assert stand.look() == ("EKS could not make it: AccessDenied: no service-linked role",)
+    for _ in range(5):
+        stand.account.wait("3m")
+        warned = stand.look()
+    (made,) = stand.account.cloud.node_groups.all()
+    assert (made is failed, made.status, warned) == (False, "ACTIVE", ())
 
 
 def test_hooks_schedules_and_tags_of_others_stay():

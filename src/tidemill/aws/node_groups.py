@@ -6,7 +6,6 @@ touched.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, cast
 
@@ -116,8 +115,9 @@ class AwsNodeGroups(AwsGroups):
             given["instanceTypes"] = list(shape.instance_types)
         if shape.ami_type:
             given["amiType"] = shape.ami_type
-        token = hashlib.sha256(f"{self._cluster}|{shape}".encode()).hexdigest()
-        return {**given, "clientRequestToken": token}
+        # The SDK makes the token, one for each call and its retries. One made from the shape would be that of a node
+        # group that failed and was deleted, and might be answered with that one.
+        return given
 
     # --- reading --------------------------------------------------------------------------------------
 

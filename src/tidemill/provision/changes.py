@@ -239,6 +239,10 @@ def _node_group(own: Wanted, there: There, listed: list[Change], waiting: list[t
         listed.append(PutGroup(own, "create", f"pool {own.place.pool} launches there from {_source(own)}"))
         return
     behind, about = there.groups.get(node_group.group), f"node group {own.name}"
+    if _failed_and_empty(node_group, behind):
+        reason = f"{managed.complaint(node_group)}; it is made again once it is gone"
+        listed.append(RemoveGroup(own.name, True, reason))
+        return
     differs = _node_group_differences(own, node_group, behind)
     if not differs:
         return
@@ -250,6 +254,10 @@ def _node_group(own: Wanted, there: There, listed: list[Change], waiting: list[t
         waiting.append((about, f"{words} changed; that waits until it is empty: scale it to 0"))
     else:
         listed.append(PutGroup(own, "change", f"{words} changed"))
+
+
+def _failed_and_empty(node_group: NodeGroup, behind: Group | None) -> bool:
+    return node_group.status == managed.NOT_MADE and (behind is None or not behind.members)
 
 
 def _wants_nodes(node_group: NodeGroup, there: There) -> bool:
@@ -296,6 +304,7 @@ def _removals(wanted: tuple[Wanted, ...], there: There, live: Collection[str]) -
         behind = there.groups.get(node_group.group)
         unused.discard(node_group.shape.template.name)  # EKS needs it until the node group is gone
         done = behind is not None and _is_idle(behind) and node_group.status in managed.CHANGEABLE
+        done |= _failed_and_empty(node_group, behind)
         if (True, name) not in kept and done and names_a_reservation(name):
             yield RemoveGroup(name, True, _NOTHING_LEFT)
     for name in sorted(unused):

@@ -88,7 +88,8 @@ class Keeper:
         self._unfinished = False
         wanting = self._wanting(world)
         groups = (*wanting.groups, *self._by_the_hour())
-        found = changes(groups, self._there(), world.now, live_reservations(world), self._let_in)
+        there = self._there()
+        found = changes(groups, there, world.now, live_reservations(world), self._let_in)
         for change in found.now:
             self._try(change.about, lambda change=change: self._carry_out(change))  # type: ignore[misc]
         for own in groups:
@@ -97,7 +98,7 @@ class Keeper:
         for group in self._sight.groups:
             if (bool(group.node_group), group.node_group or group.shape.name) not in known:
                 self._try(group.shape.name, lambda group=group: self._grouped.empty(group))  # type: ignore[misc]
-        self._warnings = tuple(self._warn(groups, (*wanting.problems, *found.waiting)))
+        self._warnings = tuple(self._warn(groups, (*wanting.problems, *found.waiting, *_said_by_eks(there))))
         # What AWS had no time for is tried at the next tick; what it refused, when something changed or after a while.
         self._kept, self._kept_at = () if self._unfinished else self._state(world), world.now
 
@@ -178,8 +179,6 @@ class Keeper:
                 continue
             if own.over_at is not None and (late := managed.stayed_behind(group, own.over_at)) is not None:
                 told.append(Warning(own.name, managed.warning(group, late, own.over_at)))
-            if own.managed and (issues := there.node_groups[own.name].trouble):
-                told.append(Warning(own.name, f"EKS says: {issues}"))
             if off := sorted({"Launch", "Terminate"} & set(group.shape.suspended)):
                 sentence = (
                     f"somebody suspended {' and '.join(off)} of it: resume it, or nodes neither come nor go"
@@ -188,6 +187,12 @@ class Keeper:
             if group.trouble and group.desired > sum(one.stays for one in group.members):
                 told.append(Warning(own.name, f"it could not launch: {group.trouble}"))
         return told
+
+
+def _said_by_eks(there: There) -> Iterable[tuple[str, str]]:
+    """Also of node groups that no group stands behind, or that nobody wants any more."""
+    complaints = ((name, managed.complaint(one)) for name, one in there.node_groups.items())
+    return ((name, sentence) for name, sentence in complaints if sentence)
 
 
 def live_reservations(world: World) -> frozenset[str]:

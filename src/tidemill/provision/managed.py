@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Literal
 
 from tidemill.catalog import InstanceType
-from tidemill.machines import Group, NodeGroupShape, Schedule, TemplateVersion
+from tidemill.machines import Group, NodeGroup, NodeGroupShape, Schedule, TemplateVersion
 from tidemill.provision.images import ami_type
 from tidemill.provision.template import node_labels, node_taints, owned
 from tidemill.provision.user_data import Family
@@ -24,8 +24,11 @@ from tidemill.spec.units import format_instant
 CapacityType = Literal["CAPACITY_BLOCK", "ON_DEMAND", "SPOT"]
 # EKS changes a node group only in these states.
 CHANGEABLE = ("ACTIVE", "DEGRADED")
-# ... and leaves these by itself. What failed to be made or deleted stays so until somebody looks into it.
+# ... and leaves these by itself.
 AT_WORK = ("CREATING", "UPDATING", "DELETING")
+# What could not be made stays so, and launches nothing: without members it may go, and another one be made.
+NOT_MADE = "CREATE_FAILED"
+_FAILED = {NOT_MADE: "make", "DELETE_FAILED": "delete"}
 
 
 def as_node_group(
@@ -64,6 +67,13 @@ def capacity_type(source: Source) -> CapacityType:
             return "SPOT"
         case SourceKind.ODCR | SourceKind.ON_DEMAND:
             return "ON_DEMAND"
+
+
+def complaint(node_group: NodeGroup) -> str:
+    """What EKS has to say against it; empty: nothing."""
+    if (tried := _FAILED.get(node_group.status)) is not None:
+        return f"EKS could not {tried} it: {node_group.trouble or 'it gives no reason'}"
+    return f"EKS says: {node_group.trouble}" if node_group.trouble else ""
 
 
 def stayed_behind(group: Group, over_at: datetime | None) -> Schedule | None:
