@@ -18,10 +18,14 @@ KNOWN = requirements.read()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--conformance", action="store_true", help="run only tests that prove a requirement")
+    parser.addoption(
+        "--conformance-table", action="store_true", help="run all tests, and print which requirement they prove"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--conformance") and not hasattr(config, "workerinput"):
+    told = config.getoption("--conformance") or config.getoption("--conformance-table")
+    if told and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Table(), "conformance-table")
 
 

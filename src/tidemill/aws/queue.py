@@ -8,6 +8,7 @@ after that; it never wakes anybody. Whether an event is true is not asked here: 
 from __future__ import annotations
 
 import logging
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ WAIT_S = 20  # SQS's longest: one call a third of a minute while nothing happens
 BATCH = 10  # SQS's most, for receiving and for deleting
 # A dead-letter queue is usually given a message after three to five tries; one more, and it is poison for good.
 READ_AT_MOST = 6
+_URGENT = (Kind.SPOT, Kind.INTERRUPTED, Kind.HOOK)
+_STRANGERS_EVERY_S = 60.0
 _REMEMBERED = 10_000  # messages already complained of, so that each is logged once
 
 
@@ -41,9 +44,16 @@ class EventQueue:
     """`known` says which instances and reservations are ours, as last seen; `wake` gets a reason, and is quick."""
 
     def __init__(
-        self, aws: Aws, url: str, *, wake: Callable[[str], None], known: Callable[[], Container[str]]
+        self,
+        aws: Aws,
+        url: str,
+        *,
+        wake: Callable[[str], None],
+        known: Callable[[], Container[str]],
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._aws, self._url, self._wake, self._known = aws, url, wake, known
+        self._aws, self._url, self._wake, self._known, self._now_s = aws, url, wake, known, now_s
+        self._strangers_s = -_STRANGERS_EVERY_S
         self._complained: OrderedDict[str, None] = OrderedDict()
 
     def poll(self, wait_s: int = WAIT_S) -> Polled:
@@ -82,7 +92,14 @@ class EventQueue:
         if event.kind in (Kind.OTHER, Kind.TEST):
             return False
         known = self._known()
-        return any(one in known for one in event.about)
+        if any(one in known for one in event.about):
+            return True
+        # Minutes count, and it may have been launched since the last look: one look a minute at most for strangers.
+        now_s = self._now_s()
+        if event.kind not in _URGENT or not event.about or now_s - self._strangers_s < _STRANGERS_EVERY_S:
+            return False
+        self._strangers_s = now_s
+        return True
 
     def _complain(self, id_: str, why: str, *, last: bool) -> None:
         if id_ in self._complained:
