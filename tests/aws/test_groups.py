@@ -69,6 +69,25 @@ def test_a_look_at_two_thousand_instances_in_groups_takes_at_most_a_dozen_calls(
     assert wired.aws.buckets.calls.total() - before <= 12, wired.aws.buckets.calls
 
 
+def test_ending_a_full_group_takes_two_calls_a_member_and_letting_them_go_one(
+    wired: Wired, machines: AwsMachines
+):
+    make(wired, machines, wired.account.block(count=20), 20)
+    wired.let_pass(5 * MINUTE)
+    cloud = through_groups(wired, machines)
+    for least, most in ((20, 40), (20, 20)):
+        cloud.reservations()
+        found = cloud.instances()
+        before = wired.aws.buckets.calls.total()
+        for one in found:
+            cloud.terminate(one.id)
+        assert least <= wired.aws.buckets.calls.total() - before <= most
+        wired.let_pass(MINUTE)
+    (group,) = wired.account.cloud.groups.all()
+    assert (group.desired, group.staying()) == (0, [])
+    assert not any(one.wait for one in group.members.values())
+
+
 def test_a_member_is_ended_in_one_try(wired: Wired, machines: AwsMachines):
     """The answer is lost: a second try by the SDK could lower the size twice, and the group would choose."""
     make(wired, machines, wired.account.block(count=4), 4)
@@ -191,9 +210,10 @@ def test_an_instance_whose_group_is_not_shown_is_asked_about_again(
     make(wired, machines, wired.account.block(), 1)
     wired.let_pass(2 * MINUTE)
     (member,) = machines.groups()[0].members
-    monkeypatch.setattr(machines, "_described", lambda name: None)
+    fresh = AwsMachines(wired.aws, OWNER, "ml")
+    monkeypatch.setattr(fresh, "_described", lambda name: None)
     with pytest.raises(Retryable, match="which Auto Scaling does not show"):
-        machines.terminate_in_group(member.instance_id)
+        fresh.terminate_in_group(member.instance_id)
 
 
 def test_history_is_read_back_to_every_member_that_waits(wired: Wired, machines: AwsMachines):

@@ -274,6 +274,23 @@ def test_eks_is_asked_again_soon_only_while_it_is_at_work(
     assert len(calls) == asked
 
 
+def test_node_groups_are_read_once_for_all_that_was_changed(monkeypatch: pytest.MonkeyPatch):
+    """Each is described by a call of its own."""
+    stand = Stand(pool(provisioner="managed"))
+    for name in "abcdef":
+        stand.account.block(name=name)
+    read, calls = stand.machines.node_groups, []
+
+    def counted() -> Any:
+        calls.append(stand.account.now)
+        return read()
+
+    monkeypatch.setattr(stand.machines, "node_groups", counted)
+    stand.look()
+    assert len(stand.account.cloud.node_groups.all()) == 6
+    assert len(calls) == 2  # before and after
+
+
 @pytest.mark.requirement("MG-1")
 def test_a_node_group_that_eks_could_not_make_is_told_of_and_made_again():
     """It would hold up a block that is paid for, and nobody would hear of it."""

@@ -46,6 +46,7 @@ class AwsGroups(AwsLaunches):
         super().__init__(aws, owner)
         self._cluster = cluster
         self._reader = Reader()
+        self._ours: frozenset[str] = frozenset()  # names, as of the last list
         self._hooks: dict[str, Hook | None] = {}  # by group; nobody but us changes those of ours
 
     def groups(self) -> tuple[Group, ...]:
@@ -53,7 +54,9 @@ class AwsGroups(AwsLaunches):
         if self._cluster:
             behind = self._records("tag:eks:cluster-name", self._cluster)
             records += [one for one in behind if isinstance(one, Mapping) and self._stands_behind_ours(one)]
-        return tuple(self._read(records)) if records else ()
+        found = tuple(self._read(records)) if records else ()
+        self._ours = frozenset(one.shape.name for one in found)
+        return found
 
     def put_group(self, shape: GroupShape) -> None:
         known = self._described(shape.name)
@@ -180,6 +183,8 @@ class AwsGroups(AwsLaunches):
         return found
 
     def _group_of(self, instance_id: str, name: str) -> None:
+        if name in self._ours:
+            return  # just listed as ours: hundreds may be ended at once, and each question costs a call
         try:
             self._find(name)
         except (

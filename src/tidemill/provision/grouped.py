@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tidemill.errors import Gone, NoCapacity, Refused, SpecError
-from tidemill.machines import Group, Machines
+from tidemill.errors import Gone, NoCapacity, Refused, SpecError, TidemillError
+from tidemill.machines import Group, Machines, Member
 from tidemill.ports import Clock
 from tidemill.provision import asg, managed
 from tidemill.provision.changes import to_put
@@ -44,6 +44,7 @@ class Grouped:
             own = self.wanted_of(Place.of(intent))
             if to_put(own, self._sight.there) is not None:
                 self.put(own)  # first: what it launches from an older template would have to be replaced
+                self._sight.look_again(node_groups=own.managed)
             self.meet(own)
         except (Refused, SpecError) as refusal:
             raise NoCapacity(str(refusal)) from refusal
@@ -57,11 +58,15 @@ class Grouped:
         try:
             if member.waits and group.shape.hook is not None:
                 self._machines.release(group.shape.name, group.shape.hook.name, instance_id)
+                self._sight.note(_with(group, replace(member, state="Terminating:Proceed")))
             elif member.stays:
                 self._machines.terminate_in_group(instance_id)
-                self._sizes[group.node_group or group.shape.name] = max(group.minimum, group.desired - 1)
-        finally:
-            self._sight.look_again()
+                left = max(group.minimum, group.desired - 1)
+                self._sizes[group.node_group or group.shape.name] = left
+                self._sight.note(replace(_with(group, replace(member, state="Terminating")), desired=left))
+        except TidemillError:
+            self._sight.look_again()  # nobody knows what came of it
+            raise
         return True
 
     def _terminate_unseen(self, instance_id: str) -> bool:
@@ -87,6 +92,7 @@ class Grouped:
         raise NoCapacity(f"{place.source.id} is not listed")
 
     def put(self, own: Wanted) -> None:
+        """Whoever puts looks again afterwards: once for all that was put."""
         behind = self._sight.there.behind(own)
         if behind is None:
             self._sizes[own.name] = 0  # it is made empty
@@ -96,7 +102,6 @@ class Grouped:
             self._machines.put_node_group(managed.shape(own, version))
         else:
             self._machines.put_group(asg.shape(own, version))
-        self._sight.look_again(node_groups=own.managed)
 
     def meet(self, own: Wanted) -> None:
         """Bring its size to what is wanted now. A node group that EKS is still at work on gets it later."""
@@ -110,7 +115,7 @@ class Grouped:
         lacking = 0 if over else missing(own.place, self._launches(), self._sight.attributed)
         target = size(group, lacking, [one.id for one in self._sight.instances])
         if target > group.desired or (target < group.desired and (over or self._is_ours(own, group))):
-            self._resize(own, target)
+            self._resize(own, group, target)
 
     def _bury(self, own: Wanted) -> None:
         """Take the dead off its list, one by one: it counts them as members, and launches nobody in their place."""
@@ -130,9 +135,9 @@ class Grouped:
                 self._machines.resize_node_group(group.node_group, staying)
             else:
                 self._machines.resize(group.shape.name, staying)
-            self._sight.look_again()
+            self._sight.note(replace(group, desired=staying))
 
-    def _resize(self, own: Wanted, target: int) -> None:
+    def _resize(self, own: Wanted, group: Group, target: int) -> None:
         if own.managed:
             node_group = self._sight.there.node_groups[own.name]
             if node_group.status not in managed.CHANGEABLE:
@@ -141,7 +146,7 @@ class Grouped:
         else:
             self._machines.resize(own.name, target)
         self._sizes[own.name] = target
-        self._sight.look_again()
+        self._sight.note(replace(group, desired=target))
 
     def _is_ours(self, own: Wanted, group: Group) -> bool:
         return group.desired in {one.desired for one in own.schedules} or self._set_by_us(own.name, group)
@@ -151,3 +156,8 @@ class Grouped:
         fails to launch is taken back to what is wanted."""
         known = self._sizes.get(name)
         return group.desired == known or (known is None and bool(group.trouble))
+
+
+def _with(group: Group, member: Member) -> Group:
+    others = (member if one.instance_id == member.instance_id else one for one in group.members)
+    return replace(group, members=tuple(others))

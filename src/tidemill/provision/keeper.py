@@ -92,6 +92,8 @@ class Keeper:
         found = changes(groups, there, world.now, live_reservations(world), self._let_in)
         for change in found.now:
             self._try(change.about, lambda change=change: self._carry_out(change))  # type: ignore[misc]
+        if found.now:  # once: every node group is described by a call of its own
+            self._sight.look_again(node_groups=any(_is_about_eks(one) for one in found.now))
         for own in groups:
             self._try(own.name, lambda own=own: self._grouped.meet(own))  # type: ignore[misc]
         known = {(own.managed, own.name) for own in groups}
@@ -123,7 +125,6 @@ class Keeper:
                 self._let_in.add(role)
             case _:
                 assert_never(change)
-        self._sight.look_again(node_groups=True)
 
     def _try(self, about: str, do: Callable[[], None]) -> None:
         try:
@@ -193,6 +194,16 @@ def _said_by_eks(there: There) -> Iterable[tuple[str, str]]:
     """Also of node groups that no group stands behind, or that nobody wants any more."""
     complaints = ((name, managed.complaint(one)) for name, one in there.node_groups.items())
     return ((name, sentence) for name, sentence in complaints if sentence)
+
+
+def _is_about_eks(change: Change) -> bool:
+    match change:
+        case PutGroup(own):
+            return own.managed
+        case RemoveGroup(managed=by_eks):
+            return by_eks
+        case _:
+            return False
 
 
 def live_reservations(world: World) -> frozenset[str]:

@@ -76,6 +76,13 @@ class Sight:
         if node_groups:
             self._node_groups = None
 
+    def note(self, group: Group) -> None:
+        """It was changed, and this is known of it without asking again: a group has many members, and each look costs
+        several calls."""
+        if self._groups is not None:
+            name = group.shape.name
+            self._groups = tuple(group if one.shape.name == name else one for one in self._groups)
+
     def died(self, group: Group) -> tuple[Member, ...]:
         """Members that the group keeps on its list although EC2 has ended them: it replaces nobody by itself. Those
         behind EKS's node groups are EKS's business."""
