@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from tidemill.provision import Provisioned
 from tidemill.provision.asg import DOWN, HOOK, SUSPENDED
 from tidemill.provision.native import PretendImages
 from tidemill.sim.machines import SimMachines
-from tidemill.sim.scaling import LifecycleHook
+from tidemill.sim.scaling import LifecycleHook, ScheduledAction
 from tidemill.source import Source, SourceKind
 from tidemill.spec import Spec
 from tidemill.spec.models import ComputePool, NodeClass
@@ -272,6 +273,41 @@ def test_eks_is_asked_again_soon_only_while_it_is_at_work(
         stand.account.wait("1m")
         stand.look()
     assert len(calls) == asked
+
+
+@pytest.mark.requirement("SM-4")
+@pytest.mark.parametrize(("size", "said"), [(0, True), (1, True), (2, False)])
+def test_an_action_of_others_that_ends_nodes_early_is_drained_for_and_warned_of(size: int, said: bool):
+    """Such as that of a stack, whose block was extended since."""
+    stand = Stand()
+    block = stand.account.block(count=2)
+    assert block.end is not None
+    stand.look()
+    stand.ask(block, count=2)
+    stand.account.wait("3m")
+    at = block.end - timedelta(hours=3)
+    stand.account.cloud.groups.put_schedule(stand.group.name, ScheduledAction("stack-Down-1ABC", at, size))
+    stand.account.wait("6m")
+    warned = stand.look()
+    assert [f"stack-Down-1ABC takes it to {size}" in one for one in warned] == [True] * said
+    ends = {one.ends_at == at and "stack-Down-1ABC" in one.ends_why for one in stand.cloud.instances()}
+    assert ends == {size == 0}
+    assert "stack-Down-1ABC" in stand.group.schedules  # it is theirs
+
+
+@pytest.mark.requirement("SM-4")
+def test_a_stack_s_action_just_before_the_deadline_is_as_it_should_be():
+    stand = Stand()
+    block = stand.account.block(count=2)
+    assert block.end is not None
+    stand.look()
+    stand.ask(block, count=2)
+    stand.account.wait("3m")
+    at = block.end - timedelta(minutes=40)
+    stand.account.cloud.groups.put_schedule(stand.group.name, ScheduledAction("stack-Down-1ABC", at, 0))
+    stand.account.wait("6m")
+    assert stand.look() == ()
+    assert {one.ends_at for one in stand.cloud.instances()} == {at}
 
 
 def test_node_groups_are_read_once_for_all_that_was_changed(monkeypatch: pytest.MonkeyPatch):

@@ -26,6 +26,7 @@ from tidemill.provision.changes import (
     There,
     changes,
 )
+from tidemill.provision.early import early, warning
 from tidemill.provision.grouped import Grouped
 from tidemill.provision.groups import LIVES, Wanting, room_left, wanted
 from tidemill.provision.sight import Sight
@@ -178,8 +179,10 @@ class Keeper:
             group = there.behind(own)
             if group is None:
                 continue
-            if own.over_at is not None and (late := managed.stayed_behind(group, own.over_at)) is not None:
-                told.append(Warning(own.name, managed.warning(group, late, own.over_at)))
+            if own.over_at is not None:
+                lead = self._spec.pools[own.place.pool].spec.drain.lead or timedelta(0)
+                sentences = (warning(group, one, own.over_at, lead) for one in early(group, own.over_at))
+                told += [Warning(own.name, sentence) for sentence in sentences if sentence]
             if off := sorted({"Launch", "Terminate"} & set(group.shape.suspended)):
                 sentence = (
                     f"somebody suspended {' and '.join(off)} of it: resume it, or nodes neither come nor go"

@@ -7,11 +7,10 @@ shown and never touched, and the pool's deadline is before it. The engine mends 
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
 from typing import Literal
 
 from tidemill.catalog import InstanceType
-from tidemill.machines import Group, NodeGroup, NodeGroupShape, Schedule, TemplateVersion
+from tidemill.machines import NodeGroup, NodeGroupShape, TemplateVersion
 from tidemill.provision.images import ami_type
 from tidemill.provision.template import node_labels, node_taints, owned
 from tidemill.provision.user_data import Family
@@ -19,7 +18,6 @@ from tidemill.provision.wanted import Wanted, content
 from tidemill.source import Source, SourceKind
 from tidemill.spec import Spec, names
 from tidemill.spec.models import ComputePool, NodeClass
-from tidemill.spec.units import format_instant
 
 CapacityType = Literal["CAPACITY_BLOCK", "ON_DEMAND", "SPOT"]
 # EKS changes a node group only in these states.
@@ -74,19 +72,3 @@ def complaint(node_group: NodeGroup) -> str:
     if (tried := _FAILED.get(node_group.status)) is not None:
         return f"EKS could not {tried} it: {node_group.trouble or 'it gives no reason'}"
     return f"EKS says: {node_group.trouble}" if node_group.trouble else ""
-
-
-def stayed_behind(group: Group, over_at: datetime | None) -> Schedule | None:
-    """EKS's own scale-down, if it comes before the deadline as it is now: an extension moved the end and not it."""
-    for one in group.schedules:
-        if one.theirs and over_at is not None and one.at < over_at:
-            return one
-    return None
-
-
-def warning(group: Group, late: Schedule, over_at: datetime) -> str:
-    return (
-        f"EKS still scales node group {group.node_group} to 0 at {format_instant(late.at)}, though its block was "
-        f"extended and its nodes could stay until {format_instant(over_at)}: they are drained before that and "
-        "launched again after it; a new node group has the right date"
-    )

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from tidemill.decide.nodes import deadline_of
-from tidemill.machines import Group, Machines, Member, NodeGroup
+from tidemill.machines import Group, Machines, Member, NodeGroup, Schedule
 from tidemill.ports import Clock
 from tidemill.provision import managed
 from tidemill.provision.changes import There
+from tidemill.provision.early import early, lowered_to
 from tidemill.provision.sizes import attribute, is_grouped
 from tidemill.spec.models import Provisioner
 from tidemill.world import Instance, InstanceState, LaunchIntent, Reservation
@@ -135,7 +136,9 @@ class Sight:
         ends: dict[str, _End] = {}
         waiting: dict[str, datetime] = {}
         for group in self.groups:
-            late = managed.stayed_behind(group, self._deadline(group))
+            # Of one that leaves some nobody knows whom it ends: they wait in the hook, and are drained there.
+            ending = (one for one in early(group, self._deadline(group)) if lowered_to(one) == 0)
+            down = next(ending, None)
             for one in group.members:
                 if one.waits and group.shape.hook is not None:
                     since = one.waits_since or self._first_seen_waiting.get(
@@ -145,19 +148,24 @@ class Sight:
                     until = since + timedelta(seconds=group.shape.hook.heartbeat_s) - HOOK_MARGIN
                     why = f"{group.shape.name} was made smaller"
                     ends[one.instance_id] = _End(until, why, leaves=True)
-                elif late is not None and one.stays:
-                    ends[one.instance_id] = _End(late.at, "EKS scales its node group down")
+                elif down is not None and one.stays:
+                    ends[one.instance_id] = _End(down.at, _why(group, down))
         self._first_seen_waiting = waiting
         return ends
 
     def _deadline(self, group: Group) -> datetime | None:
-        """Of a group behind an EKS node group: that of the block its name tells."""
-        if not group.node_group:
-            return None
+        """That of the block its name tells, or its node group's; None: it has none."""
+        by = Provisioner.MANAGED if group.node_group else Provisioner.ASG
         for one in self.reservations:
-            if group.node_group.endswith(one.id):
-                return deadline_of(one, Provisioner.MANAGED)
+            if (group.node_group or group.shape.name).endswith(one.id):
+                return deadline_of(one, by)
         return None
+
+
+def _why(group: Group, down: Schedule) -> str:
+    if down.theirs:
+        return "EKS scales its node group down"
+    return f"the scheduled action {down.name} takes {group.shape.name} to 0"
 
 
 def _same(before: object, after: tuple[object, ...]) -> bool:
