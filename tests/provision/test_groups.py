@@ -13,7 +13,8 @@ from tidemill.provision import asg, managed
 from tidemill.provision.asg import DOWN, UP
 from tidemill.provision.groups import by_the_hour, room_left, wanted
 from tidemill.provision.native import PretendImages
-from tidemill.provision.wanted import Makings, Place, Wanted, group_name, makings_of
+from tidemill.provision.template import template_name
+from tidemill.provision.wanted import Makings, Place, Wanted, group_name, makings_of, names_a_reservation
 from tidemill.source import Source, SourceKind
 from tidemill.spec import Spec
 from tidemill.world import (
@@ -215,6 +216,16 @@ def test_by_the_hour_a_group_is_as_large_as_its_pool_may_become():
     assert (group.maximum, group.subnets, group.over_at) == (3, ("subnet-0b1b1b1b",), None)
     assert group.name == "tides-train-spot-p5-48xlarge-us-east-1b"
     assert asg.shape(group, version_of(group)).maximum == 3
+
+
+def test_only_a_name_that_ends_with_a_reservation_names_one():
+    """A pool's own name may look like it; what it launches by the hour from stays."""
+    source = Source(SourceKind.BLOCK, CR)
+    assert names_a_reservation(group_name("mill", Place("my-cr-pool", source, "p5.48xlarge", "us-east-1a")))
+    hourly = Place("my-cr-pool", Source(SourceKind.SPOT), "p5.48xlarge", "us-east-1a")
+    assert not names_a_reservation(group_name("mill", hourly))
+    spec = documents(provisioner="asg")
+    assert names_a_reservation(template_name(spec, spec.pools["train"], "p5.48xlarge", source))
 
 
 def test_names_fit_eks_and_stay_apart():

@@ -7,6 +7,7 @@ One for each place nodes of a pool come from, named after it. What is asked of w
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,6 +25,8 @@ from tidemill.world import Instance, LaunchIntent, Pairs
 GROUPED = (Provisioner.ASG, Provisioner.MANAGED)
 # EKS's limit on the name of a node group; Auto Scaling's is 255, but one rule for both is easier to know.
 _LONGEST_NAME = 63
+# EC2's ids have 17 digits, and had 8. A pool may be called `my-cr-pool`.
+_ENDS_WITH_A_RESERVATION = re.compile(r"-cr-[0-9a-f]{8,}$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,7 @@ def group_name(deployment: str, place: Place) -> str:
 
 def names_a_reservation(name: str) -> bool:
     """Of a group or a template of ours: it launches from one reservation, and is of no use once that is over."""
-    return "-cr-" in name
+    return _ENDS_WITH_A_RESERVATION.search(name) is not None
 
 
 def content(template: Template) -> str:
