@@ -81,6 +81,11 @@ class Member:
         return not self.state.startswith(("Terminat", "Detach"))
 
     @property
+    def counts(self) -> bool:
+        """It is part of the size its group wants. One that people took aside into Standby stays, and is not."""
+        return self.stays and self.state not in ("Standby", "EnteringStandby")
+
+    @property
     def waits(self) -> bool:
         return self.state == "Terminating:Wait"
 

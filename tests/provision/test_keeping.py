@@ -434,6 +434,30 @@ def test_the_dead_do_not_stand_for_what_is_asked_for_again():
     assert len(stand.group.staying()) == 2
 
 
+def test_a_group_with_a_member_in_standby_still_gets_what_is_asked_for(monkeypatch: pytest.MonkeyPatch):
+    """It wants fewer than it has, and nobody scales it in."""
+    stand = Stand()
+    block = stand.account.block(count=3)
+    stand.look()
+    stand.ask(block, count=2)
+    stand.account.wait("3m")
+    stand.look()
+    seen = stand.machines.groups
+    aside = next(iter(stand.group.members))
+
+    def with_one_aside() -> Any:
+        (one,) = seen()
+        members = tuple(replace(m, state="Standby") if m.instance_id == aside else m for m in one.members)
+        return (replace(one, members=members, desired=one.desired - 1),)
+
+    monkeypatch.setattr(stand.machines, "groups", with_one_aside)
+    stand.cloud.instances()
+    sizes: list[int] = []
+    monkeypatch.setattr(stand.machines, "resize", lambda name, desired: sizes.append(desired))
+    stand.ask(block, count=1)
+    assert sizes == [2]
+
+
 def test_a_member_that_is_ill_and_alive_is_left_to_the_engine():
     stand = Stand()
     stand.account.block(count=1)

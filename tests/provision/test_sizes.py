@@ -100,6 +100,14 @@ def test_a_size_is_the_members_that_stay_and_what_is_missing():
     assert size(members, 0, ["i-1", "i-2", "i-3"]) == 2
 
 
+@pytest.mark.parametrize("aside", ["Standby", "EnteringStandby"])
+def test_who_was_taken_aside_is_not_part_of_the_size(aside: str):
+    """People put it into Standby, and the group wants one fewer since: nothing is launched or ended for that."""
+    full = group(("i-1", aside), ("i-2", "InService"), ("i-3", "InService"), desired=2)
+    assert size(full, 0, ["i-1", "i-2", "i-3"]) == 2
+    assert size(full, 1, ["i-1", "i-2", "i-3"]) == 3
+
+
 def test_asking_twice_changes_nothing():
     empty = group(desired=0)
     first = size(empty, 2, [])

@@ -64,7 +64,7 @@ class Asks:
 
 def asks_of(record: Mapping[str, Any]) -> Asks:
     members = [_member(one, []) for one in records(record, "Instances")]
-    lacks = sum(one.stays for one in members) < whole(record, "DesiredCapacity")
+    lacks = sum(one.counts for one in members) < whole(record, "DesiredCapacity")
     return Asks(lacks, tuple(one.instance_id for one in members if one.waits))
 
 

@@ -18,7 +18,7 @@ _AS_GOOD_AS_THE_END = timedelta(minutes=15)
 def early(group: Group, over_at: datetime | None) -> Iterator[Schedule]:
     """Those that lower it below its members before the deadline, the first one first. EKS's also while it is empty:
     what is launched before it fires would go."""
-    staying = sum(one.stays for one in group.members)
+    staying = sum(one.counts for one in group.members)
     for one in sorted(group.schedules, key=lambda each: each.at):
         if over_at is not None and one.at >= over_at:
             continue

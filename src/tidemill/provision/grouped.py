@@ -61,7 +61,7 @@ class Grouped:
                 self._sight.note(_with(group, replace(member, state="Terminating:Proceed")))
             elif member.stays:
                 self._machines.terminate_in_group(instance_id)
-                left = max(group.minimum, group.desired - 1)
+                left = max(group.minimum, group.desired - member.counts)
                 self._sizes[group.node_group or group.shape.name] = left
                 self._sight.note(replace(_with(group, replace(member, state="Terminating")), desired=left))
         except TidemillError:
@@ -109,7 +109,7 @@ class Grouped:
         group = self._sight.there.behind(own)
         if group is None:
             return
-        if group.desired < sum(one.stays for one in group.members):
+        if group.desired < sum(one.counts for one in group.members):
             return  # somebody scales it in just now: it has not chosen yet, and must not be held up
         over = own.over_at is not None and self._clock.now() >= own.over_at
         lacking = 0 if over else missing(own.place, self._launches(), self._sight.attributed)
@@ -128,7 +128,7 @@ class Grouped:
         for one in self._sight.died(group):
             self.terminate(one.instance_id)
         group = next((one for one in self._sight.groups if one.shape.name == group.shape.name), group)
-        staying, name = sum(one.stays for one in group.members), group.node_group or group.shape.name
+        staying, name = sum(one.counts for one in group.members), group.node_group or group.shape.name
         by_the_hour = not names_a_reservation(name)
         if group.desired > staying and not (by_the_hour and not self._set_by_us(name, group)):
             if group.node_group:

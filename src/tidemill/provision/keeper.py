@@ -188,7 +188,7 @@ class Keeper:
                     f"somebody suspended {' and '.join(off)} of it: resume it, or nodes neither come nor go"
                 )
                 told.append(Warning(own.name, sentence))
-            if group.trouble and group.desired > sum(one.stays for one in group.members):
+            if group.trouble and group.desired > sum(one.counts for one in group.members):
                 told.append(Warning(own.name, f"it could not launch: {group.trouble}"))
         return told
 

@@ -71,14 +71,14 @@ def largest(own: Wanted, group: Group | None) -> int:
     lowers its size and chooses whom to end, and EKS refuses less than a node group wants."""
     if group is None:
         return own.maximum
-    staying = sum(one.stays for one in group.members)
+    staying = sum(one.counts for one in group.members)
     return max(own.maximum, staying, group.desired if own.managed else 0)
 
 
 def size(group: Group, missing: int, listed: Iterable[str]) -> int:
     """Never less than the members that stay: the group would choose whom to end. Members that no list of instances
     shows yet are what intents miss, or will be once they are shown."""
-    staying = [one.instance_id for one in group.members if one.stays]
+    staying = [one.instance_id for one in group.members if one.counts]
     seen = set(listed)
     unseen = sum(one not in seen for one in staying)
     return min(group.shape.maximum, len(staying) + max(0, missing - unseen))
