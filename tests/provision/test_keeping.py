@@ -417,6 +417,27 @@ def test_a_member_that_died_is_replaced_by_whoever_asks_and_not_by_its_group():
     assert len(stand.group.staying()) == 2
 
 
+def test_who_died_is_taken_off_before_a_health_check_notices(monkeypatch: pytest.MonkeyPatch):
+    stand = Stand()
+    block = stand.account.block(count=2)
+    stand.look()
+    stand.ask(block, count=2)
+    stand.account.wait("3m")
+    stand.look()
+    died, seen = stand.account.cloud.kill_instance(), stand.machines.groups
+
+    def unaware() -> Any:
+        return tuple(
+            replace(one, members=tuple(replace(m, healthy=True) for m in one.members)) for one in seen()
+        )
+
+    monkeypatch.setattr(stand.machines, "groups", unaware)
+    stand.account.wait("6m")
+    stand.look()
+    assert died not in stand.group.members
+    assert (stand.group.desired, len(stand.group.staying())) == (1, 1)
+
+
 def test_the_dead_do_not_stand_for_what_is_asked_for_again():
     """A group counts them as members: until they are off its list it would launch nobody."""
     stand = Stand()

@@ -89,9 +89,10 @@ class Sight:
         behind EKS's node groups are EKS's business."""
         if group.node_group or self._answer[0] is None:
             return ()
-        alive = {one.id for one in self.instances if one.state not in _ENDED}
-        kept = (one for one in group.members if not one.healthy and (one.stays or one.waits))
-        return tuple(one for one in kept if one.instance_id not in alive)
+        ended = {one.id: one.state in _ENDED for one in self.instances}
+        kept = (one for one in group.members if one.stays or one.waits)
+        # EC2 shows the ended for an hour; before the health check has noticed, and after that, one of the two knows.
+        return tuple(one for one in kept if ended.get(one.instance_id, not one.healthy))
 
     def may_be_grouped(self, instance_id: str) -> bool:
         return any(one.id == instance_id and is_grouped(one.provisioner) for one in self.instances)
