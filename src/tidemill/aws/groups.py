@@ -15,7 +15,6 @@ from tidemill.aws.errors import Nature
 from tidemill.aws.fields import Reader, Unreadable, listed, tags, word
 from tidemill.aws.group_records import (
     EKS_GROUP,
-    TERMINATING,
     Asks,
     asks_of,
     owner_of,
@@ -23,6 +22,7 @@ from tidemill.aws.group_records import (
     read_hook,
     read_schedule,
 )
+from tidemill.aws.group_requests import group_request, hook_request, tags_request
 from tidemill.aws.launches import AwsLaunches
 from tidemill.aws.session import Aws
 from tidemill.errors import Gone, Refused, Retryable
@@ -61,14 +61,15 @@ class AwsGroups(AwsLaunches):
     def put_group(self, shape: GroupShape) -> None:
         known = self._described(shape.name)
         if known is None:
-            self._change("CreateAutoScalingGroup", **_request(shape), MinSize=0, DesiredCapacity=0, **_tags(shape),
-                         **({"LifecycleHookSpecificationList": [_hook(shape.hook)]} if shape.hook else {}))  # fmt: skip
+            hooks = {"LifecycleHookSpecificationList": [hook_request(shape.hook)]} if shape.hook else {}
+            asked = group_request(shape) | tags_request(shape) | hooks
+            self._change("CreateAutoScalingGroup", **asked, MinSize=0, DesiredCapacity=0)
             self._hooks[shape.name] = shape.hook
             self._suspend(shape)
             return
         self._must_be_ours(known)
-        self._change("UpdateAutoScalingGroup", **_request(shape))
-        self._change("CreateOrUpdateTags", **_tags(shape))
+        self._change("UpdateAutoScalingGroup", **group_request(shape))
+        self._change("CreateOrUpdateTags", **tags_request(shape))
         self._set_hook(shape.name, shape.hook)
         self._suspend(shape)
 
@@ -217,7 +218,7 @@ class AwsGroups(AwsLaunches):
     def _set_hook(self, group: str, hook: Hook | None) -> None:
         self._hooks.pop(group, None)
         if hook is not None:
-            self._change("PutLifecycleHook", AutoScalingGroupName=group, **_hook(hook))
+            self._change("PutLifecycleHook", AutoScalingGroupName=group, **hook_request(hook))
             self._hooks[group] = hook
 
 
@@ -237,41 +238,3 @@ def _text(record: Mapping[str, Any], key: str) -> str:
         return word(record, key)
     except Unreadable as why:
         raise Retryable(f"Auto Scaling answered with something that makes no sense: {why}") from why
-
-
-def _request(shape: GroupShape) -> dict[str, Any]:
-    """What is the same when it is made and when it is changed. The version is a number: a new one changes nothing."""
-    return {
-        "AutoScalingGroupName": shape.name,
-        "MaxSize": shape.maximum,
-        "LaunchTemplate": {
-            "LaunchTemplateId": shape.template.id,
-            "Version": str(shape.template.version),
-        },
-        "VPCZoneIdentifier": ",".join(shape.subnets),
-        "TerminationPolicies": list(shape.policies),
-    }
-
-
-def _hook(hook: Hook) -> dict[str, Any]:
-    return {
-        "LifecycleHookName": hook.name,
-        "LifecycleTransition": TERMINATING,
-        "HeartbeatTimeout": hook.heartbeat_s,
-        "DefaultResult": hook.result,
-    }
-
-
-def _tags(shape: GroupShape) -> dict[str, Any]:
-    return {
-        "Tags": [
-            {
-                "ResourceId": shape.name,
-                "ResourceType": "auto-scaling-group",
-                "Key": key,
-                "Value": value,
-                "PropagateAtLaunch": True,
-            }
-            for key, value in shape.tags
-        ]
-    }
