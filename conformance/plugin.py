@@ -19,7 +19,9 @@ KNOWN = requirements.read()
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--conformance", action="store_true", help="run only tests that prove a requirement")
     parser.addoption(
-        "--conformance-table", action="store_true", help="run all tests, and print which requirement they prove"
+        "--conformance-table",
+        action="store_true",
+        help="run all tests, and print which requirement they prove",
     )
 
 

@@ -123,7 +123,9 @@ class Instance:
     provisioner: str = ""
     ends_at: datetime | None = None  # announced by AWS: spot interruption, retirement
     ends_why: str = ""
-    leaves: bool = False  # somebody waits until it is empty: its drain begins at once, and may take until `ends_at`
+    leaves: bool = (
+        False  # somebody waits until it is empty: its drain begins at once, and may take until `ends_at`
+    )
 
 
 @dataclass(frozen=True, slots=True)

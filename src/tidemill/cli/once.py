@@ -93,4 +93,6 @@ def _there_already(intent: PurchaseIntent) -> str:
 
 def shown(desk: Desk) -> list[Reservation]:
     ledger = desk.ledger
-    return list(ours(desk.cloud.reservations(), ledger.purchases(), ledger.adoptions(), desk.deployment, desk.now()))
+    return list(
+        ours(desk.cloud.reservations(), ledger.purchases(), ledger.adoptions(), desk.deployment, desk.now())
+    )
