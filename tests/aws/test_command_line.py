@@ -83,7 +83,8 @@ def test_plan_lists_what_would_change_in_the_account_and_changes_nothing(wired: 
             "serviceCidr": "10.0.0.0/16",
         },
     )
-    role, network = "arn:aws:iam::123456789012:role/mill", {"subnetIds": []}
+    role = "arn:aws:iam::123456789012:role/mill"
+    network: dict[str, list[str]] = {"subnetIds": []}
     with closing(Aws("us-east-1")) as somebody:
         somebody.call(
             "eks", "CreateCluster", Nature.CHANGE, name="ml", roleArn=role, resourcesVpcConfig=network

@@ -53,6 +53,7 @@ def asked(there: Troubled, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, s
 
     def recording(environ: dict[str, Any]) -> Any:
         target = read(environ)
+        assert target is not None
         found.append((target.service, target.action))
         return target
 

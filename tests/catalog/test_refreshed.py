@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import date
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,12 @@ def facts(name: str, /, **changes) -> TypeFacts:
 
 
 def refreshed(*types: TypeFacts, **changes) -> Refreshed:
-    given = {"region": "us-east-1", "as_of": TODAY, "source": "EC2", "types": list(types)} | changes
+    given: dict[str, Any] = {
+        "region": "us-east-1",
+        "as_of": TODAY,
+        "source": "EC2",
+        "types": list(types),
+    } | changes
     return Refreshed(**given)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,7 +57,12 @@ def test_it_keeps_what_aws_tells_says_what_it_kept_and_only_reads(
 ):
     called: list[str] = []
     call = Aws.call
-    monkeypatch.setattr(Aws, "call", lambda self, *a, **k: called.append(a[1]) or call(self, *a, **k))
+
+    def noted(self: Aws, *words: Any, **given: Any) -> Any:
+        called.append(words[1])
+        return call(self, *words, **given)
+
+    monkeypatch.setattr(Aws, "call", noted)
     assert main(["catalog", "refresh", "--region", "us-east-1"]) == 0
     out = capsys.readouterr().out
     assert str(cache) in out

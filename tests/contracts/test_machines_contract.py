@@ -211,6 +211,7 @@ def test_a_group_that_replaces_nobody_keeps_the_dead_on_its_list_until_they_are_
     stage.machines.resize(wanted.name, 2)
     stage.let_pass("2m")
     died = stage.account.cloud.kill_instance()
+    assert died is not None
     stage.let_pass("10m")
     found = {one.instance_id: one for one in group(stage).members}
     assert len(found) == group(stage).desired == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -218,7 +219,7 @@ def asked_before(*became: str, last_ago: str) -> list[PurchaseIntent]:
     made = []
     for number, state in enumerate(became):
         ended = ago(last_ago) if number == len(became) - 1 else ago("9d")
-        expired = {"inside": {"expires_at": ended}} if state == "voided" else {}
+        expired: dict[str, Any] = {"inside": {"expires_at": ended}} if state == "voided" else {}
         made.append(intent(state, id=f"tp-{number}", state_at=ended, **expired))
     return made
 

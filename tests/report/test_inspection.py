@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -60,7 +61,7 @@ def test_what_has_no_end_comes_last_and_dies_never():
         ({"kind": SourceKind.ODCR}, "leave", "without our owner tag"),
     ],
 )
-def test_what_the_documents_would_do_with_a_reservation(changes: dict[str, object], would: str, why: str):
+def test_what_the_documents_would_do_with_a_reservation(changes: dict[str, Any], would: str, why: str):
     (claim,) = looked(survey(block(**changes)), documents()).claims
     assert claim.would == would
     assert why in claim.why
@@ -81,7 +82,7 @@ def test_without_documents_nothing_is_ours_and_nothing_is_claimed():
         ({"schedules": None}, None, None),
     ],
 )
-def test_whether_a_group_is_at_zero_in_time_is_known_or_it_is_not(changes: dict[str, object], zero, in_time):
+def test_whether_a_group_is_at_zero_in_time_is_known_or_it_is_not(changes: dict[str, Any], zero, in_time):
     (found,) = looked(survey(block(), groups=(group(**changes),))).groups
     assert (found.zero_at, found.in_time) == (zero and at(zero), in_time)
 
@@ -101,7 +102,7 @@ def test_blocks_that_nobody_could_read_are_not_an_empty_list():
     ("changes", "unseen"),
     [({}, 1), ({"available": 1}, 0), ({"state": ReservationState.SCHEDULED, "available": 0}, 0)],
 )
-def test_slots_that_are_taken_and_show_no_instance_are_told(changes: dict[str, object], unseen: int):
+def test_slots_that_are_taken_and_show_no_instance_are_told(changes: dict[str, Any], unseen: int):
     found = looked(survey(block(count=2, **changes), machines=(machine(),)))
     assert found.blocks is not None
     assert (found.blocks[0].used, found.blocks[0].unseen) == (1, unseen)

@@ -44,9 +44,9 @@ from tidemill.world import (
 class LeakyCloud(SimCloud):
     """Launches on a full block too, as EC2 never would."""
 
-    def launch(self, intent: LaunchIntent, tags: Pairs) -> tuple[str, ...]:
+    def launch(self, intent: LaunchIntent, tags: Pairs, minimum: int = 1) -> tuple[str, ...]:
         try:
-            return super().launch(intent, tags)
+            return super().launch(intent, tags, minimum)
         except NoCapacity:
             tag = dict(tags)
             leaked = Instance(
