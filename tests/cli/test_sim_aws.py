@@ -55,8 +55,12 @@ def test_a_scenario_is_served_with_its_zones_subnets_blocks_and_start():
         listed = ec2.describe_capacity_reservations()["CapacityReservations"]
         subnets = [id_ for ids in told["subnets"].values() for id_ in ids]
         there = {one["SubnetId"] for one in ec2.describe_subnets(SubnetIds=subnets)["Subnets"]}
+        eks = client(told, "eks")
+        clusters = eks.list_clusters()["clusters"]
         ec2.close()
+        eks.close()
     assert listed
+    assert [f"name: {one}" in scenario.read_text() for one in clusters] == [True]
     assert there == set(subnets)
     assert told["now"] in scenario.read_text().replace('"', "")
 

@@ -31,6 +31,7 @@ class _Served(NamedTuple):
     timeline: Timeline
     region: str
     subnets: Mapping[str, Sequence[str]]
+    cluster: str = ""
 
 
 @click.command()
@@ -83,7 +84,7 @@ def aws(
 
     server = WireServer(
         served.cloud, served.timeline, speed=speed, region=served.region, host=host, port=port,
-        subnets=served.subnets, kube=_kube(kube_api, kube_token_file, kube_ca),
+        subnets=served.subnets, cluster=served.cluster, kube=_kube(kube_api, kube_token_file, kube_ca),
     )  # fmt: skip
     with _told_to_stop() as stopped, server:
         _tell(server, as_json)
@@ -156,7 +157,7 @@ def _from_documents(files: tuple[str, ...], seed: int, start: str | None, market
     )  # fmt: skip
     for owned in scenario.spec.reservations if scenario is not None else ():
         cloud.add_reservation(owned, owner=platform.deployment)
-    return _Served(cloud, timeline, platform.region, platform.subnets)
+    return _Served(cloud, timeline, platform.region, platform.subnets, platform.cluster.name)
 
 
 def _account(

@@ -45,14 +45,16 @@ class WireServer:
         port: int = 0,
         subnets: Mapping[str, Sequence[str]] | None = None,
         kube: KubeApi | None = None,
+        cluster: str = "",
     ) -> None:
         """`port` 0: a free one. The region is that of the zones unless it is named. `subnets`: ids by zone that are to
-        be there, such as a Platform's. `kube`: where instances become nodes when they have booted."""
+        be there, such as a Platform's. `kube`: where instances become nodes when they have booted.
+        `cluster`: an EKS cluster that is there from the start."""
         self._body = body
         self._region = region or body.zones[0][:-1]
         self._address = host, port
         self._subnets = subnets or {}
-        self._kube = kube
+        self._kube, self._cluster = kube, cluster
         self._timeline = timeline
         self.clock = WireClock(timeline, speed=speed)
         self._server: Any = None
@@ -143,6 +145,8 @@ class WireServer:
         host, port = self._address
         with _listening(host, port) as door:
             self._wire = faces.wire(self._body, self.clock, self._region, self._subnets)
+            if self._cluster:
+                self._wire.make_cluster(self._cluster)
             self._wire.bus = Bus(self._wire, self._timeline)
             self._listeners.append(self._wire.bus)
             if self._kube is not None:

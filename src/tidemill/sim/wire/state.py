@@ -56,6 +56,11 @@ class Wire:
         get_backend: Any = backends.get_backend  # typed by moto for each name apart
         return get_backend(service)[self.account][self.region]
 
+    def make_cluster(self, name: str) -> None:
+        role = f"arn:aws:iam::{self.account}:role/{name}-cluster"
+        subnets = {"subnetIds": [one.id for one in self.network.subnets]}
+        self.moto("eks").create_cluster(name=name, role_arn=role, resources_vpc_config=subnets)
+
     def new_token(self, what: str) -> str:
         """For a call that brought none: never the same twice."""
         self._made += 1
