@@ -68,7 +68,8 @@ def _client(region: str) -> Any:
         read_timeout=_TIMEOUT_S,
         retries={"total_max_attempts": 1, "mode": "standard"},
     )
-    return boto3.client("sns", region_name=region, config=config)
+    # A session of its own: the default one remembers whose credentials were found first in this process.
+    return boto3.Session().client("sns", region_name=region, config=config)
 
 
 def _cut(body: str) -> str:
