@@ -40,6 +40,22 @@ def render() -> None:
     """Write documents as what other tools read: CloudFormation, Karpenter, user data."""
 
 
+@render.command("aws-auth")
+@_FILES
+@_JSON
+def aws_auth(files: tuple[str, ...], as_json: bool) -> None:
+    """The entry that lets nodes join a cluster without access entries, to be merged into its aws-auth ConfigMap.
+
+    Only for clusters whose authenticationMode is CONFIG_MAP: everywhere else the engine makes an access entry itself.
+    Do not apply it as it is over one that has other entries.
+    """
+    from tidemill.cli.loading import documents_in, load_spec
+    from tidemill.render.aws_auth import config_map
+
+    spec, _ = load_spec(documents_in(files))
+    _show([config_map(spec)], as_json)
+
+
 @render.command()
 @_FILES
 @_POOL
