@@ -10,9 +10,10 @@ import argparse
 import json
 import logging
 import os
+import signal
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from multiprocessing import get_context
 from pathlib import Path
@@ -60,16 +61,27 @@ def _one(seed: int) -> tuple[int, Run]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--runs", type=int, default=1000)
+    return sweep(_one, __doc__ or "", usual=1000, at_a_time=20)
+
+
+def sweep(one: Callable[[int], tuple[int, Run]], about: str, *, usual: int, at_a_time: int) -> int:
+    """Every seed once, on every core, and one line of what came of it. Ctrl-C ends it without a word of Python's."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=usual)
     parser.add_argument("--from", dest="first", type=int, default=1, metavar="SEED")
     parser.add_argument("--json", action="store_true", help="also what was bought and what went wrong")
     asked = parser.parse_args()
     seeds = range(asked.first, asked.first + asked.runs)
-    with get_context("spawn").Pool(os.cpu_count() or 1) as pool:
-        return tell(pool.imap_unordered(_one, seeds, chunksize=20), asked.runs, asked.json)
+    try:
+        with get_context("spawn").Pool(os.cpu_count() or 1, _leave_it_to_the_parent) as pool:
+            return tell(pool.imap_unordered(one, seeds, chunksize=at_a_time), asked.runs, asked.json)
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        return 130
+
+
+def _leave_it_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def tell(runs: Iterable[tuple[int, Run]], total: int, as_json: bool) -> int:

@@ -9,18 +9,16 @@ adapter must make the right words of all of it.
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from multiprocessing import get_context
 from random import Random
 from typing import Any, cast
 
-from benchmarks.chaos_money import tell
+from benchmarks.chaos_money import sweep
 from tidemill.aws import session
 from tidemill.aws.account import AwsAccount
 from tidemill.aws.buckets import Buckets
@@ -114,16 +112,7 @@ def _one(seed: int) -> tuple[int, Run]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--runs", type=int, default=500)
-    parser.add_argument("--from", dest="first", type=int, default=1, metavar="SEED")
-    parser.add_argument("--json", action="store_true", help="also what was bought and what went wrong")
-    asked = parser.parse_args()
-    seeds = range(asked.first, asked.first + asked.runs)
-    with get_context("spawn").Pool(os.cpu_count() or 1) as pool:
-        return tell(pool.imap_unordered(_one, seeds), asked.runs, asked.json)
+    return sweep(_one, __doc__ or "", usual=500, at_a_time=1)
 
 
 if __name__ == "__main__":

@@ -102,4 +102,6 @@ def test_no_shape_of_data_makes_reading_raise(
 ) -> None:
     path = tmp_path / "any.yaml"
     path.write_text(yaml.safe_dump({"kind": kind, "metadata": {"name": "x"}, "spec": spec}))
-    load([path], catalog)
+    for problem in load([path], catalog).problems:
+        assert "\n" not in str(problem)
+        assert (problem.line >= 1, problem.column >= 1) == (True, True)
