@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import subprocess
 import sys
@@ -23,8 +24,8 @@ def run_python(code: str) -> subprocess.CompletedProcess[str]:
 def verb_that(monkeypatch):
     """Adds a verb `probe` that does what the test says."""
 
-    def add(act):
-        probe = click.Command("probe", callback=act)
+    def add(act, *options):
+        probe = click.Command("probe", callback=act, params=list(options))
         monkeypatch.setitem(VERBS, "probe", Verb("", "", "does what a test says"))
         monkeypatch.setattr(
             cli.LazyGroup, "get_command", lambda self, ctx, name: probe if name == "probe" else None
@@ -155,11 +156,52 @@ def test_an_unhandled_failure_of_a_file_is_a_bug_and_keeps_its_traceback(verb_th
         main(["probe"])
 
 
-def test_a_closed_stdout_is_no_traceback():
+@pytest.mark.parametrize(
+    ("arguments", "closed"),
+    [
+        ("schema", ">&-"),
+        ("up --for 1s --speed 3600", ">&-"),
+        ("rehearse demo", "2>&-"),
+        ("catalog", ">&- 2>&-"),
+    ],
+)
+def test_what_the_shell_closed_is_no_traceback_and_no_failure(arguments, closed):
     done = subprocess.run(
-        ["sh", "-c", '"$0" -m tidemill catalog >&-', sys.executable],
+        ["sh", "-c", f'"$0" -m tidemill {arguments} {closed}', sys.executable],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert "Traceback" not in done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_failure_is_an_object_on_stdout_where_json_was_asked_for(capsys, verb_that):
+    verb_that(
+        raising(OutcomeUnknown("bad words")), click.Option(["--json"], is_flag=True, expose_value=False)
+    )
+    assert main(["probe", "--json"]) == 4
+    shown = capsys.readouterr()
+    assert json.loads(shown.out) == {"error": "bad words", "exit_code": 4}
+    assert shown.err == "error: bad words\n"
+
+
+def test_wrong_use_is_an_object_too_where_json_was_asked_for(capsys):
+    assert main(["status", "--json", "--seed", "many"]) == 2
+    assert "'many' is not a valid integer" in json.loads(capsys.readouterr().out)["error"]
+
+
+def test_the_exit_code_of_a_failure_outlives_the_reader_of_its_object():
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "tidemill", "sim", "show", "--sim", "/no/such/file", "--json"],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    finally:
+        os.close(writer)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: there is no simulated account in /no/such/file")

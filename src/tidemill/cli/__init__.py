@@ -3,12 +3,13 @@
 Importing this module must stay cheap: a verb is imported when it is called, never for `--help`.
 Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 failed (or the reader of
 our output went away), 2 the user's mistake, 3 AWS does not let us, 4 nobody knows whether it was done, 130
-interrupted.
+interrupted. With `--json` a failure is a JSON object on stdout too, so that a program always has one to read.
 """
 
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -145,18 +146,38 @@ def root() -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; never a traceback for what is not a bug."""
+    _open_what_the_shell_closed()
+    given = sys.argv[1:] if argv is None else list(argv)
     try:
-        code = root.main(args=argv, prog_name="tidemill", standalone_mode=False)
-        if sys.stdout is not None:  # None: the shell closed it, `>&-`
-            sys.stdout.flush()  # here: at interpreter exit a closed pipe can no longer be handled
+        code = root.main(args=given, prog_name="tidemill", standalone_mode=False)
+        sys.stdout.flush()  # here: at interpreter exit a closed pipe can no longer be handled
     except click.ClickException as failure:
-        failure.show()
-        return failure.exit_code
+        return _told(failure, as_json="--json" in given)
     except (KeyboardInterrupt, click.Abort):
         return EXIT_INTERRUPTED
     except OSError as error:
         return _lost_output(error)
     return code if isinstance(code, int) else 0
+
+
+def _told(failure: click.ClickException, *, as_json: bool) -> int:
+    failure.show()
+    if as_json:
+        told = {"error": failure.format_message(), "exit_code": failure.exit_code}
+        try:
+            click.echo(json.dumps(told, indent=2))
+            sys.stdout.flush()
+        except OSError as error:
+            _lost_output(error)
+    return failure.exit_code  # whatever became of the output: 4 must not be told as 1
+
+
+def _open_what_the_shell_closed() -> None:
+    """After `>&-` or `2>&-` Python has None there, and the next file that is opened would be stdout to everybody."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
 
 
 def _lost_output(error: OSError) -> int:

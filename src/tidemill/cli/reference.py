@@ -9,7 +9,8 @@ HEAD = """# The commands
 Written from the commands themselves by `python -m tidemill.cli.reference`; a test keeps it true.
 Results go to stdout, logs and progress to stderr. Exit codes: 0 fine, 1 it went wrong, 2 wrong input,
 3 AWS does not let us (credentials, region, permission), 4 nobody knows whether it was done (a purchase that was not
-answered: look before anything else), 130 interrupted.
+answered: look before anything else), 130 interrupted. With `--json` a failure is an object on stdout too:
+`{"error": …, "exit_code": …}`.
 """
 
 
