@@ -95,10 +95,8 @@ class Meter:
             self._busy = self._now(world)
         for key, (used, held) in self._busy.items():
             before = self._hours.get(key) or BlockHours(*key)
-            more = replace(
-                before, used_h=before.used_h + used * lasted_h, held_h=before.held_h + held * lasted_h
-            )
-            changed[key] = self._hours[key] = more
+            used_h, held_h = before.used_h + used * lasted_h, before.held_h + held * lasted_h
+            changed[key] = self._hours[key] = BlockHours(*key, used_h, held_h)
         if changed:
             self._ledger.write_block_hours(tuple(changed.values()))
 

@@ -52,10 +52,10 @@ def reconcile(played: Rehearsal) -> None:
     assert sum(one.usd for one in told.teams) == pytest.approx(told.used_usd, abs=1e-4)
     assert sum(one.usd for one in told.jobs) == pytest.approx(told.used_usd, abs=1e-4)
     assert sum(one.gpu_hours_used for one in told.pools) == pytest.approx(
-        played.recorder.hours["used"], abs=1e-6
+        played.recorder.hours_until(played.end)["used"], abs=1e-6
     )
     hours = sum(one.gpu_hours_used + one.gpu_hours_idle for one in told.pools)
-    assert hours == pytest.approx(played.recorder.hours["paid"], abs=1e-6)
+    assert hours == pytest.approx(played.recorder.hours_until(played.end)["paid"], abs=1e-6)
     assert all(one.idle_usd > -1e-6 and one.gpu_hours_idle > -1e-6 for one in told.pools)
 
 
@@ -152,4 +152,4 @@ def test_what_others_hold_is_not_ours_to_pay():
     theirs = block("theirs", owned=False)
     played = scene(reservations=[block(), theirs], jobs=TEAMS).played()
     reconcile(played)
-    assert played.recorder.hours["paid"] == pytest.approx(2 * 8 * 4, rel=0.03)
+    assert played.recorder.hours_until(played.end)["paid"] == pytest.approx(2 * 8 * 4, rel=0.03)

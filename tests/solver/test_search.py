@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.solver.problems import HOST, ask, asks, flavour, gpus, kind_of, left_out, problem, sound, term
+from tests.solver.random_clusters import EVERY, clusters
 from tests.solver.test_optimum import random_case
 from tidemill.bench.exact import exact_optimum
 from tidemill.decide.problem import Problem, Solution
@@ -13,7 +18,7 @@ from tidemill.decide.solver.audit import everybody_is_content, passed_over
 from tidemill.decide.solver.floor import Floor
 from tidemill.decide.solver.narrow import narrowed
 from tidemill.decide.solver.ruin import Ruin
-from tidemill.decide.solver.search import search
+from tidemill.decide.solver.search import _OTHERS, search
 from tidemill.decide.solver.strategy import USUAL, Strategy
 
 
@@ -108,3 +113,15 @@ def test_pods_that_each_want_a_host_are_paired_so_that_little_is_left_over():
         pods += [*asks(30, f"{kind}-large", cpu=2100, **alone), *asks(30, f"{kind}-small", cpu=900, **alone)]
     solution = attempt(problem(pods, [], offered), USUAL)
     assert solution.price <= 60 * 3.0 * 1.02
+
+
+@settings(max_examples=60, deadline=None)
+@given(clusters(*EVERY), st.integers(0, 39))
+def test_who_asks_alone_has_the_best_place_at_the_first_attempt(stated, number):
+    """So one attempt is enough: what the others would have found is no better."""
+    lonely = replace(stated.asks[number % len(stated.asks)], gang=None)
+    alone = replace(stated, asks=(lonely,))
+    found = solve(alone)
+    others = [attempt(alone, strategy) for strategy in _OTHERS]
+    assert all(one.price >= found.price for one in others if not one.unplaced)
+    assert not found.unplaced or all(one.unplaced for one in others)

@@ -124,6 +124,7 @@ def purse(rehearsal: Rehearsal) -> Purse:
     """Money paid so far. A block's fee is spread over its GPU-hours: used, idle, and still to come."""
     paid = used = idle = 0.0
     now, start = rehearsal.timeline.now(), rehearsal.start
+    used_h = rehearsal.recorder.used_hours_until(now)
     for one in rehearsal.cloud.all_reservations():
         if one.kind is not SourceKind.BLOCK or one.end is None or one.state in _NOT_PAID:
             continue
@@ -132,7 +133,7 @@ def purse(rehearsal: Rehearsal) -> Purse:
         gpus = one.count * rehearsal.spec.catalog.types[one.instance_type].gpus
         hours = gpus * (one.end - one.start).total_seconds() / 3600
         gone = gpus * max(0.0, (min(now, one.end) - max(start, one.start)).total_seconds() / 3600)
-        work = min(gone, rehearsal.recorder.used_hours_by_source.get(one.id, 0.0))
+        work = min(gone, used_h.get(one.id, 0.0))
         usd_per_hour = one.fee_usd / hours if hours else 0.0
         paid += one.fee_usd
         used += work * usd_per_hour

@@ -94,6 +94,7 @@ class Draft:
         self.gone: list[Life] = []
         self.strangers: list[Node] = []
         self._groups: dict[Ending, _Group] = {}
+        self._deadlines: dict[Ending, datetime | None] = {}
         self._ending: list[tuple[datetime, list[Life]]] = []  # where there are budgets: what ends when
         self._disruptions_at_once: dict[str, int] | None = None
         self._shared: dict[tuple[SourceKind, str], bool] = {}
@@ -212,6 +213,11 @@ class Draft:
         return End(deadline, deadline - self._lead(lives, self.spec.pools.get(ending[0]), deadline))
 
     def _deadline(self, ending: Ending) -> datetime | None:
+        if ending not in self._deadlines:
+            self._deadlines[ending] = self._find_deadline(ending)
+        return self._deadlines[ending]
+
+    def _find_deadline(self, ending: Ending) -> datetime | None:
         pool_name, provisioner, source = ending
         if source.kind in (SourceKind.BLOCK, SourceKind.ODCR):
             reservation = self.reservations.get(source.id)
@@ -232,9 +238,11 @@ class Draft:
 
     def moving_together(self, lives: list[Life], deadline: datetime) -> list[Pod]:
         """The pods of their workloads on all sources that end at about that time; none where nobody has a budget."""
-        if not (self._somebody_moves_slowly):
+        if not self._somebody_moves_slowly:
             return []
         mine = {pod.workload for life in lives for pod in life.pods}
+        if not mine:
+            return []
         together = [
             life for at, others in self._ending if abs(at - deadline) <= TOGETHER for life in others
         ] or lives

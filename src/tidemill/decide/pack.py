@@ -15,7 +15,10 @@ from tidemill.decide.draft import Draft, End
 from tidemill.decide.openings import Opening, Till
 from tidemill.decide.problem import Solution
 from tidemill.decide.room import Group, Room, Rooms, Stage
-from tidemill.decide.statement import Statement, state
+from tidemill.decide.statement import Statement, state, state_what_is_there
+
+# A longer queue is waiting for what is not there.
+_FEW = 20
 
 
 @dataclass(slots=True)
@@ -36,6 +39,9 @@ class Packing:
 
 def pack(draft: Draft, items: Sequence[Item], found: Rooms, *, thorough: bool = True) -> Packing:
     """`thorough`: small problems are attempted in several ways; a mere question needs one answer."""
+    there = _on_what_is_there(draft, items, found)
+    if there is not None:
+        return there
     statement = state(draft, items, found, one_more(found))
     if not statement.waiting:
         return Packing(unplaced=list(items))
@@ -43,6 +49,18 @@ def pack(draft: Draft, items: Sequence[Item], found: Rooms, *, thorough: bool = 
     if not money_lasts(draft, statement, solution):
         statement, solution = _within_money(draft, items, found, statement, solution)
     return _read(items, statement, solution)
+
+
+def _on_what_is_there(draft: Draft, items: Sequence[Item], found: Rooms) -> Packing | None:
+    """Everybody on nodes that are up or coming, which go before all others: of few pods this is mostly the answer, and
+    it costs half. None: somebody needs a new node. Rules about other pods count the zones of new nodes too."""
+    if found.between_pods or len(items) > _FEW:
+        return None
+    statement = state_what_is_there(draft, items, found)
+    if len(statement.waiting) < sum(len(item.pods) for item in items):
+        return None
+    solution = draft.memory.answers.solve(statement.problem)
+    return None if solution.unplaced else _read(items, statement, solution)
 
 
 def _within_money(

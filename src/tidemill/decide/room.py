@@ -116,6 +116,11 @@ class Rooms:
             self._openings = find_openings(self._draft, self._in_flight, self.allowances, self.daemons)
         return self._openings
 
+    @property
+    def opened(self) -> list[Opening]:
+        """Those that something was given room on."""
+        return [one for one in self._openings or () if one.opened > 0]
+
     def ordered(self) -> list[Group]:
         return sorted(self.groups.values(), key=lambda group: group.rank)
 

@@ -212,7 +212,7 @@ def _opening_words(room: Room) -> str:
 
 
 def _launch(draft: Draft, packing: Packing, found: Rooms) -> None:
-    asked = [one for one in found.openings if one.opened > 0 and not one.template.by_karpenter]
+    asked = [one for one in found.opened if not one.template.by_karpenter]
     if not asked:
         return
     wanting = [

@@ -59,6 +59,25 @@ def state(
     `capped`: and may cost at most, all of them together counted against the platform's budget."""
     words = _Words(draft, found, _promises(found), added_usd_h, capped)
     flavours, openings = words.flavours()
+    stocks = {opening.source.id: int(opening.left) for opening, _ in openings.values() if opening.source.id}
+    budgets = {name: _limits(found, name, added_usd_h if capped else {}) for name in draft.templates}
+    return _state(words, items, flavours, openings, stocks, budgets)
+
+
+def state_what_is_there(draft: Draft, items: Sequence[Item], found: Rooms) -> Statement:
+    """The same question with nothing to open: what could be launched need not even be looked for."""
+    return _state(_Words(draft, found, _promises(found), {}, False), items, [], {}, {}, {})
+
+
+def _state(
+    words: _Words,
+    items: Sequence[Item],
+    flavours: list[Flavour],
+    openings: dict[int, tuple[Opening, End]],
+    stocks: Mapping[str, int],
+    budgets: Mapping[str, Mapping[str, int]],
+) -> Statement:
+    draft, found = words.draft, words.found
     asks, waiting = words.asks(items, flavours)
     rooms = [room for group in words.groups for room in group.rooms] if asks else []
     rooms.sort(key=lambda room: (room.group.rank, room.name))  # whoever listed them, in whatever order
@@ -66,15 +85,7 @@ def state(
     if found.between_pods:
         places += _closed(draft, rooms, found)
     problem = Problem(
-        draft.now,
-        tuple(asks),
-        tuple(places),
-        tuple(flavours),
-        stocks={
-            opening.source.id: int(opening.left) for opening, _ in openings.values() if opening.source.id
-        },
-        budgets={name: _limits(found, name, added_usd_h if capped else {}) for name in draft.templates},
-        boot=BOOT,
+        draft.now, tuple(asks), tuple(places), tuple(flavours), stocks=stocks, budgets=budgets, boot=BOOT
     )
     return Statement(problem, rooms, openings, waiting)
 

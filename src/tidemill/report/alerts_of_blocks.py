@@ -29,10 +29,10 @@ def about_blocks(spec: Spec, world: World) -> Iterator[Alert]:
     for block in world.reservations:
         if block.state is ReservationState.PAYMENT_FAILED and block.owner == owner:
             yield _not_paid(block)
-    held = {one.id: one for one in world.reservations}
-    for intent in world.purchases:
-        if intent.state is PurchaseState.CONFIRMED and not intent.extends:
-            yield from _short_delivery(intent, [held[one] for one in intent.reservation_ids if one in held])
+    bought = [one for one in world.purchases if one.state is PurchaseState.CONFIRMED and not one.extends]
+    held = {one.id: one for one in world.reservations} if bought else {}
+    for intent in bought:
+        yield from _short_delivery(intent, [held[one] for one in intent.reservation_ids if one in held])
     yield from _closing(spec, world)
 
 

@@ -17,14 +17,14 @@ class CrashPoints:
     """Armed steps such as `before:launch` and `after:purchase`; each strikes once."""
 
     def __init__(self) -> None:
-        self._armed: list[str] = []
+        self.armed: list[str] = []
 
     def arm(self, step: str) -> None:
-        self._armed.append(step)
+        self.armed.append(step)
 
     def reached(self, step: str) -> None:
-        if self._armed and step in self._armed:
-            self._armed.remove(step)
+        if step in self.armed:
+            self.armed.remove(step)
             raise EngineCrashed(step)
 
 
@@ -44,12 +44,14 @@ class Crashing:
         return wrapped
 
     def _around(self, name: str, inner: Callable[..., Any]) -> Callable[..., Any]:
-        before, after, reached = f"before:{name}", f"after:{name}", self._points.reached
+        before, after, points = f"before:{name}", f"after:{name}", self._points
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            reached(before)
+            if not points.armed:  # as nearly always, and the engine calls its ports a hundred thousand times
+                return inner(*args, **kwargs)
+            points.reached(before)
             answer = inner(*args, **kwargs)
-            reached(after)
+            points.reached(after)
             return answer
 
         return call

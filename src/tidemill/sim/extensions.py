@@ -76,7 +76,8 @@ class ExtensionDesk:
         self._offered: dict[str, tuple[ExtensionOffer, timedelta]] = {}
         self.bought: list[BlockExtension] = []
         self.seen_after_max_s = _SEEN_AFTER_MAX_S
-        self.version = 0  # counts changes of what the history shows
+        self._told: tuple[Extension, ...] = ()
+        self._told_of = (0, 0)  # how many of them are shown, and settled: both only grow
 
     # --- the port -----------------------------------------------------------------------------------
 
@@ -110,8 +111,13 @@ class ExtensionDesk:
         return self._sell(block, offer, pays=pays, settles_after=timedelta(seconds=takes_s)).as_told
 
     def history(self) -> tuple[Extension, ...]:
+        """The same tuple until something changes."""
         now = self._timeline.now()
-        return tuple(one.as_told for one in self.bought if one.seen_at is None or one.seen_at <= now)
+        shown = [one for one in self.bought if one.seen_at is None or one.seen_at <= now]
+        of = (len(shown), sum(one.settled_at is not None for one in shown))
+        if of != self._told_of:
+            self._told_of, self._told = of, tuple(one.as_told for one in shown)
+        return self._told
 
     # --- what people do -----------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """What is measured while a rehearsal runs: GPUs paid, ready and used over time.
 
-Sampled after every instant at which anything happened; each value holds until the next, so the integrals
-are exact.
+Sampled after every instant at which anything happened; each value holds until the next change, so the integrals
+are exact, and an instant at which nothing moved costs a comparison.
 """
 
 from __future__ import annotations
@@ -21,45 +21,40 @@ class Recorder:
         self._at = start
         self._paid, self._ready, self._used = 0, 0, 0
         self._used_by_source: dict[str, int] = {}
-        self._money_from: object = None
-        self._gpus_changed: object = None
+        self._seen: object = None
         self._points: list[tuple[datetime, int, int, int]] = []
-        self.hours = {"paid": 0.0, "ready": 0.0, "used": 0.0}
-        self.used_hours_by_source: dict[str, float] = {}
+        self._hours = {"paid": 0.0, "ready": 0.0, "used": 0.0}
+        self._used_hours: dict[str, float] = {}  # by source
 
     def sample(self, now: datetime) -> None:
+        seen = self._cluster.changes, self._cloud.changes
+        if seen == self._seen:
+            return
         self._integrate(now)
-        changed = self._cluster.changes
-        if changed != self._gpus_changed:
-            self._gpus_changed = changed
-            self._ready, self._used = self._cluster.gpus_ready(), self._cluster.gpus_used()
-            self._used_by_source = self._cluster.gpus_used_by_source()
-        money = self._cloud.changes
-        if money != self._money_from:
-            self._money_from = money
-            self._paid = self._count_paid()
+        self._seen = seen
+        self._ready, self._used = self._cluster.gpus_ready(), self._cluster.gpus_used()
+        self._used_by_source = self._cluster.gpus_used_by_source()
+        self._paid = self._count_paid()
         point = (now, self._paid, self._ready, self._used)
         if not self._points or point[1:] != self._points[-1][1:]:
             self._points.append(point)
 
     def _integrate(self, now: datetime) -> None:
-        hours = (now - self._at).total_seconds() / 3600
-        if hours <= 0:
-            return
+        self._hours, self._used_hours = self.hours_until(now), self.used_hours_until(now)
         self._at = now
-        self.hours["paid"] += hours * self._paid
-        self.hours["ready"] += hours * self._ready
-        self.hours["used"] += hours * self._used
-        for source, gpus in self._used_by_source.items():
-            self.used_hours_by_source[source] = self.used_hours_by_source.get(source, 0.0) + hours * gpus
+
+    def hours_until(self, now: datetime) -> dict[str, float]:
+        """GPU-hours paid, ready and used, up to an instant at which nothing has happened since the last sample."""
+        hours = max(0.0, (now - self._at).total_seconds() / 3600)
+        rates = {"paid": self._paid, "ready": self._ready, "used": self._used}
+        return {name: self._hours[name] + hours * gpus for name, gpus in rates.items()}
 
     def used_hours_until(self, now: datetime) -> dict[str, float]:
-        """GPU-hours used by source, up to an instant at which nothing has happened since the last sample."""
+        """Those used, by source."""
         hours = max(0.0, (now - self._at).total_seconds() / 3600)
-        sources = {**self.used_hours_by_source, **self._used_by_source}
         return {
-            source: self.used_hours_by_source.get(source, 0.0) + hours * self._used_by_source.get(source, 0)
-            for source in sources
+            source: self._used_hours.get(source, 0.0) + hours * self._used_by_source.get(source, 0)
+            for source in {**self._used_hours, **self._used_by_source}
         }
 
     def _count_paid(self) -> int:

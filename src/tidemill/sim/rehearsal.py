@@ -178,7 +178,7 @@ class Rehearsal:
         for outcome in tick.outcomes:
             self.done.append(Done(tick.world.now, outcome.action, outcome.error))
             self._tell(outcome.action, outcome.error, outcome.detail)
-        said = replace(tick.plan, warnings=(*tick.plan.warnings, *tick.kept))
+        said = replace(tick.plan, warnings=(*tick.plan.warnings, *tick.kept)) if tick.kept else tick.plan
         for warning in self.spoken.listen(tick.world, said):
             self.journal.add("warned", warning.about, warning.sentence)
         self.alarms.after(tick)

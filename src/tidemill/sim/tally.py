@@ -43,7 +43,8 @@ def tally(
         if one.kind is SourceKind.BLOCK and one.owner == rehearsal.spec.platform.spec.deployment
     )
     recorder, shares = rehearsal.recorder, spent(rehearsal, end)
-    paid, used = recorder.hours["paid"], recorder.hours["used"]
+    hours = recorder.hours_until(end)
+    hours["idle"] = hours["paid"] - hours["used"]
     violations = (
         (Violation(violation.number, end, violation.sentence, violation.objects),) if violation else ()
     )
@@ -63,7 +64,7 @@ def tally(
         jobs=tuple(_job(rehearsal, job, end) for job in rehearsal.cluster.jobs.values()),
         services=tuple(_service(rehearsal, one, end) for one in rehearsal.cluster.services.values()),
         evictions=tuple(rehearsal.cluster.evictions),
-        gpu_hours={**{k: round(v, 3) for k, v in recorder.hours.items()}, "idle": round(paid - used, 3)},
+        gpu_hours={name: round(value, 3) for name, value in hours.items()},
         cost_usd=_cost(rehearsal, blocks, shares),
         prices_as_of=rehearsal.spec.catalog.prices_as_of,
         series=recorder.series(),
@@ -102,7 +103,7 @@ def _block(rehearsal: Rehearsal, one: Reservation, end: datetime) -> BlockRow:
     span_h = max(0.0, (min(one.end, end) - max(one.start, rehearsal.start)).total_seconds() / 3600)
     drained = rehearsal.cluster.emptied_at(one.id)
     paid_h = gpus * span_h if delivered else 0.0
-    used_h = rehearsal.recorder.used_hours_by_source.get(one.id, 0.0)
+    used_h = rehearsal.recorder.used_hours_until(end).get(one.id, 0.0)
     return BlockRow(
         id=one.id,
         name=_name(rehearsal, one.id),

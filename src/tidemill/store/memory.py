@@ -9,7 +9,7 @@ from tidemill.decide.blocks.life import MAY_COST, may_follow
 from tidemill.errors import Refused
 from tidemill.ports import Clock
 from tidemill.store.memory_alerts import MemoryAlerts
-from tidemill.store.months import Month, by_month, month_of, usd_in_month
+from tidemill.store.months import Month, bounds, by_month, month_of, usd_between
 from tidemill.world import (
     Adoption,
     BlockHours,
@@ -40,6 +40,7 @@ class MemoryLedger:
         self._running: dict[str, CostLine] = {}
         self._ended: dict[str, CostLine] = {}
         self._sums: dict[Month, dict[tuple[str, SourceKind], float]] = {}  # of the ended ones
+        self._fees: dict[Month, tuple[tuple[str, int], ...]] = {}  # by plan; worked out when asked for
         self.alerts = MemoryAlerts()
 
     def launches(self) -> tuple[LaunchIntent, ...]:
@@ -60,12 +61,14 @@ class MemoryLedger:
 
     def propose(self, intent: PurchaseIntent) -> None:
         self._purchases.setdefault(intent.id, intent)
+        self._fees.clear()
 
     def advance(self, before: PurchaseIntent, after: PurchaseIntent, *, caps: Caps | None = None) -> None:
         refuse_a_wrong_move(self._purchases.get(before.id), before, after)
         if caps is not None:
             refuse_too_much(self.spending(self._clock.now()), after, caps)
         self._purchases[before.id] = after
+        self._fees.clear()
 
     def adopt(self, adoption: Adoption) -> None:
         self._adoptions[adoption.reservation_id] = adoption
@@ -111,14 +114,21 @@ class MemoryLedger:
     def spending(self, now: datetime) -> Spending:
         month = month_of(now)
         sums = dict(self._sums.get(month, {}))
+        first = bounds(now)[0]
         for line in self._running.values():
             key = (line.pool, line.kind)
-            sums[key] = sums.get(key, 0.0) + usd_in_month(line, now)
+            sums[key] = sums.get(key, 0.0) + usd_between(line, first, now)
+        if month not in self._fees:
+            self._fees[month] = self._fees_of(month)
+        fees = self._fees[month]
+        return Spending(sum(usd for _, usd in fees), tuple(sorted(sums.items())), fees)
+
+    def _fees_of(self, month: Month) -> tuple[tuple[str, int], ...]:
         fees: dict[str, int] = {}
         for one in self._purchases.values():
             if one.state in MAY_COST and one.state_at and month_of(one.state_at) == month:
                 fees[one.plan] = fees.get(one.plan, 0) + one.fee_usd
-        return Spending(sum(fees.values()), tuple(sorted(sums.items())), tuple(sorted(fees.items())))
+        return tuple(sorted(fees.items()))
 
 
 def refuse_too_much(spending: Spending, intent: PurchaseIntent, caps: Caps) -> None:

@@ -37,8 +37,8 @@ def by_month(line: CostLine, until: datetime) -> list[tuple[Month, float]]:
     return parts
 
 
-def usd_in_month(line: CostLine, at: datetime) -> float:
-    """A line's dollars up to `at`, of the month that `at` lies in."""
-    start = max(line.since, bounds(at)[0])
-    stop = at if line.until is None else min(line.until, at)
+def usd_between(line: CostLine, first: datetime, last: datetime) -> float:
+    """A line's dollars from one instant to another."""
+    start = max(line.since, first)
+    stop = last if line.until is None else min(line.until, last)
     return max(0.0, (stop - start).total_seconds() / 3600 * line.usd_per_hour)

@@ -51,7 +51,8 @@ def search(problem: Problem, attempt: Attempt) -> Solution:
     best = attempt(problem, USUAL)
     if work(problem) > _WORK:
         return _second(problem, best, attempt) if work(problem) <= _TWICE else best
-    if problem.flavours and (best.price > 0 or best.unplaced):  # a long queue asks at every tick
+    # Who asks alone has the best place there is at once. For the others: a long queue asks at every tick.
+    if len(problem.asks) > 1 and problem.flavours and (best.price > 0 or best.unplaced):
         best = _cheapest(problem, best, attempt)
     return grant(problem, best)
 

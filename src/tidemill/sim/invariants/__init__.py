@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 from tidemill.engine import Tick
 from tidemill.sim.invariants.capacity import Strangers, blocks_hold, limits_hold
 from tidemill.sim.invariants.endings import Endings
-from tidemill.sim.invariants.money import overflow_held, purchases_held
+from tidemill.sim.invariants.money import Overflow, purchases_held
 from tidemill.sim.invariants.plans import Plans
 from tidemill.sim.invariants.truth import Findings, Truth
-from tidemill.sim.invariants.wholeness import Gangs, no_orphans, services_up
+from tidemill.sim.invariants.wholeness import Gangs, Orphans, services_up
 from tidemill.sim.outcome import Violation
 from tidemill.store.memory import MemoryLedger
 from tidemill.world import PurchaseState
@@ -49,7 +49,8 @@ class Invariants:
         self._cloud_seen: object = None
         self._purchases_seen = 0
         self._looked_at = self._looked_for_orphans_at = self._looked_at_money_at = truth.now()
-        self._strangers, self._endings, self._gangs, self._plans = Strangers(), Endings(), Gangs(), Plans()
+        self._strangers, self._endings, self._plans = Strangers(), Endings(), Plans()
+        self._gangs, self._orphans, self._overflow = Gangs(), Orphans(), Overflow()
 
     def check(self, now: datetime) -> Violation | None:
         """After every instant at which anything happened."""
@@ -84,10 +85,10 @@ class Invariants:
             yield from self._gangs.check(self._truth)
         if cloud_changed or now >= self._looked_at_money_at + LOOK_AT_MONEY_EVERY:
             self._looked_at_money_at = now
-            yield from overflow_held(self._truth)
+            yield from self._overflow.held(self._truth)
         if now >= self._looked_for_orphans_at + LOOK_FOR_ORPHANS_EVERY:
             self._looked_for_orphans_at = now
-            yield from no_orphans(self._truth)
+            yield from self._orphans.check(self._truth)
 
 
 def still_unknown(ledger: MemoryLedger) -> tuple[str, ...]:

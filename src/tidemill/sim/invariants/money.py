@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime, timedelta
+from itertools import islice
 
 from tidemill.sim.instances import InstanceLife
 from tidemill.sim.invariants.truth import Findings, Truth
@@ -88,16 +89,32 @@ def _outside(truth: Truth, one: Purchase, intent: PurchaseIntent) -> str:
 # --- by the hour --------------------------------------------------------------------------------------
 
 
-def overflow_held(truth: Truth) -> Findings:
-    now = truth.now()
-    hourly = _this_month(truth, now)
-    for pool in truth.spec.pools.values():
-        if not any(source.type in ("block", "odcr") for source in pool.spec.sources):
-            continue  # a pool that lives by the hour has no overflow
-        for source in pool.spec.sources:
-            lives = [x for x in hourly if x.now.pool == pool.name and x.now.source.kind.value == source.type]
-            if lives:
-                yield from _cap_held(truth, pool.name, source, lives, now)
+class Overflow:
+    """Looks at what is paid by the hour. Of the many lives there ever were, those of this month are kept at hand."""
+
+    def __init__(self) -> None:
+        self._lives: list[InstanceLife] = []
+        self._seen = 0
+
+    def held(self, truth: Truth) -> Findings:
+        now = truth.now()
+        self._note(truth, bounds(now)[0])
+        by_source: dict[tuple[str, str], list[InstanceLife]] = {}
+        for life in self._lives:
+            by_source.setdefault((life.now.pool, life.now.source.kind.value), []).append(life)
+        for (name, kind), lives in by_source.items():
+            pool = truth.spec.pools.get(name)
+            if pool is None or not any(source.type in ("block", "odcr") for source in pool.spec.sources):
+                continue  # a pool that lives by the hour has no overflow
+            for source in pool.spec.sources:
+                if source.type == kind:
+                    yield from _cap_held(truth, name, source, lives, now)
+
+    def _note(self, truth: Truth, month: datetime) -> None:
+        new = islice(truth.cloud.lives.values(), self._seen, None)
+        self._seen = len(truth.cloud.lives)
+        self._lives += [life for life in new if life.now.source.kind in HOURLY]
+        self._lives = [life for life in self._lives if _is_of(life, month)]
 
 
 def _cap_held(
@@ -129,11 +146,12 @@ def spent_usd(truth: Truth, now: datetime) -> float:
 def _this_month(truth: Truth, now: datetime) -> list[InstanceLife]:
     """Paid by the hour, and not over before the month began."""
     month = bounds(now)[0]
-    return [
-        life
-        for life in truth.cloud.lives.values()
-        if (life.shutting_down_at is None or life.shutting_down_at > month) and life.now.source.kind in HOURLY
-    ]
+    lives = truth.cloud.lives.values()
+    return [life for life in lives if life.now.source.kind in HOURLY and _is_of(life, month)]
+
+
+def _is_of(life: InstanceLife, month: datetime) -> bool:
+    return life.shutting_down_at is None or life.shutting_down_at > month
 
 
 def _usd(life: InstanceLife, now: datetime) -> float:

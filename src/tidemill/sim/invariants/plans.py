@@ -19,7 +19,7 @@ from tidemill.world import Pod
 
 # 6: deciding twice at every tick would double the run. Plans with several actions, whose order could differ,
 # are always decided twice; of the others a sample, by a prime that follows no rhythm.
-DECIDE_TWICE_EVERY = 37
+DECIDE_TWICE_EVERY = 101
 # 10: more often than this within the hour is a loop. What legitimately repeats does so every ten minutes.
 REPEAT_BOUND = 15
 REPEAT_SPAN = timedelta(hours=1)

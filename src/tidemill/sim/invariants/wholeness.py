@@ -22,13 +22,23 @@ MOVE_STARTS = timedelta(minutes=1)
 MOVE_SLACK = timedelta(minutes=5)
 
 
-def no_orphans(truth: Truth) -> Findings:
+class Orphans:
     """Nothing of ours runs and costs without being, or becoming, a working node."""
-    now = truth.now()
-    for life in truth.ours():
-        why, since, bound = _useless(truth, life)
-        if since is not None and truth.able_for(since, now) > bound:
-            yield 7, (life.now.id, f"{why} since {format_instant(since)}")
+
+    def __init__(self) -> None:
+        self._all_useful: object = None  # as of which state of the world: nobody becomes useless by waiting
+
+    def check(self, truth: Truth) -> Findings:
+        state, now = (truth.cloud.changes, truth.cluster.changes), truth.now()
+        if state == self._all_useful:
+            return
+        useless = 0
+        for life in truth.ours():
+            why, since, bound = _useless(truth, life)
+            useless += since is not None
+            if since is not None and truth.able_for(since, now) > bound:
+                yield 7, (life.now.id, f"{why} since {format_instant(since)}")
+        self._all_useful = None if useless else state
 
 
 def _useless(truth: Truth, life: InstanceLife) -> tuple[str, datetime | None, timedelta]:
