@@ -180,11 +180,22 @@ def test_an_engine_that_is_there_ends_the_alert(
 
 
 def test_an_engine_never_heard_of_is_no_success(
-    document: str, url: str, receiver: Receiver, capsys: Captured
+    document: str, url: str, opened: Opener, receiver: Receiver, capsys: Captured
 ):
+    opened(url, whose=OURS)
     assert main(["watchdog", document, "--ledger", url]) == 1
     assert "has not been heard of in this ledger yet" in capsys.readouterr().out
     assert receiver.got == []
+
+
+def test_a_ledger_that_is_not_there_is_a_mistake_and_is_not_made(
+    document: str, tmp_path: Path, capsys: Captured
+):
+    """Made, it would be an empty one, in which the engine is never silent for too long."""
+    mistyped = tmp_path / "legder.db"
+    assert main(["watchdog", document, "--ledger", f"sqlite:///{mistyped}"]) == 2
+    assert capsys.readouterr().err == f"error: there is no ledger at {mistyped}\n"
+    assert not mistyped.exists()
 
 
 def test_it_goes_on_until_it_is_stopped(document: str, url: str, opened: Opener):

@@ -21,12 +21,12 @@ def advise(files: tuple[str, ...], pool: str | None, as_json: bool) -> None:
     Judged from the documents alone: sources, types, node class, the Karpenter of the platform, and the jobs of a
     Scenario if there is one. Nothing is changed: a pool changes its provisioner by one line.
     """
-    from tidemill.cli.loading import documents_in, load_spec
+    from tidemill.cli.loading import load_spec
     from tidemill.errors import SpecError
     from tidemill.report.advice_on_provisioners import advise as advice_on
     from tidemill.spec.problem import suggestion
 
-    spec, scenario = load_spec(documents_in(files))
+    spec, scenario = load_spec(files)
     if pool is not None and pool not in spec.pools:
         raise SpecError(f"there is no pool '{pool}'; {suggestion(pool, spec.pools)}")
     found = [each for each in advice_on(spec, scenario) if pool in (None, each.pool)]

@@ -42,6 +42,8 @@ def approve(
     until it is submitted, from an approved one too. Your identity is what AWS says it is; whoever proposed a purchase
     cannot approve it, and sessions of one role count as one person.
     """
+    if not intent_ids and refuse:
+        raise SpecError("say which INTENT to refuse; without --refuse those that wait are listed")
     if not intent_ids:
         _list(desk, as_json)
         return

@@ -58,6 +58,8 @@ def catalog(
         ctx.obj = region
         return
     shown = catalog_of(region) if region else load()
+    if region and shown.region != region:
+        click.echo(f"note: nothing newer was refreshed for '{region}': this is as shipped", err=True)
     chosen = _choose(shown, family, type_name)
     wanted = None if requests is None else parse_requests(requests)
     if as_json:

@@ -135,9 +135,9 @@ def at_the_desk(verb: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def open_desk(files: Sequence[str], sim: Path | None, ledger_url: str, *, aws: bool = False) -> Desk:
-    from tidemill.cli.loading import documents_in, load_spec
+    from tidemill.cli.loading import load_spec
 
-    spec, _ = load_spec(documents_in(files))
+    spec, _ = load_spec(files)
     opened = open_cloud(spec, sim, aws=aws)
     who = opened.cloud.identity()
     check_the_account(spec, who)

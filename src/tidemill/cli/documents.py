@@ -24,18 +24,21 @@ _FILES = click.argument("files", metavar="FILE...", nargs=-1, required=True, typ
 
 
 @click.command()
-@_FILES
+@click.argument("given", metavar="FILE|DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--strict", is_flag=True, help="Fail on warnings too.")
 @click.pass_context
-def validate(ctx: click.Context, files: tuple[Path, ...], as_json: bool, strict: bool) -> None:
+def validate(ctx: click.Context, given: tuple[Path, ...], as_json: bool, strict: bool) -> None:
     """Check documents and say, line by line, what is wrong.
 
-    All files are read as one set, and everything wrong with any of them is found in one run.
+    All files, and the YAML files of a folder, are read as one set, and everything wrong with any of them is found in
+    one run.
     """
     from tidemill.cli.catalog_cache import catalog_of
+    from tidemill.cli.loading import documents_in
     from tidemill.spec.read import load
 
+    files = tuple(Path(name) for name in documents_in([str(path) for path in given]))
     loaded = load(files, catalog_of=catalog_of)
     ok = not (loaded.errors or (strict and loaded.warnings))
     if as_json:
@@ -95,6 +98,8 @@ def _write(ctx: click.Context, imported: Imported, output: Path | None) -> None:
     for problem in imported.problems:
         click.echo(_printable(str(problem), sys.stderr.encoding), err=True)
     if not imported.text:
+        if all(problem.severity == "warning" for problem in imported.problems):
+            click.echo("error: there is nothing to import in it", err=True)
         ctx.exit(EXIT_USER)
     if output is None:
         _print(imported.text.rstrip("\n"))

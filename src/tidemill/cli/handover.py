@@ -49,7 +49,7 @@ def handover(
     happens, for how long it would be short, and what would help at which price. Without B: to whatever lasts.
     """
     if not dry_run:
-        click.echo(BY_ITSELF)
+        click.echo(json.dumps({"dry_run": False, "said": BY_ITSELF}) if as_json else BY_ITSELF)
         return
     if not files:
         raise SpecError("there is nothing to look at: name documents with a Scenario, -f FILE, or -f demo")

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from tidemill.errors import SpecError
 
 if TYPE_CHECKING:
     from tidemill.aws.policies import Place
     from tidemill.spec import Spec
 
 _WHICH = ("observer", "provisioner", "purchaser", "scp")
+_ROLE = re.compile(r"arn:aws[a-z-]*:iam::(\d{12}|\*):(role|user)/\S+")
 
 
 @click.command(short_help="Print the IAM policies Tidemill needs, and no more.")
@@ -37,6 +41,7 @@ def iam(which: str | None, files: tuple[str, ...], purchaser_role: str, as_json:
     from tidemill.aws.permissions import Role
     from tidemill.aws.policies import policy, scp
 
+    _check_purchaser(which, purchaser_role)
     place = _place(files)
     documents: dict[str, Any] = {role.value: policy(role, place) for role in Role}
     documents["scp"] = scp(place, purchaser_role)
@@ -48,14 +53,22 @@ def iam(which: str | None, files: tuple[str, ...], purchaser_role: str, as_json:
     click.echo(json.dumps(documents if which is None else documents[which], indent=2))
 
 
+def _check_purchaser(which: str | None, role: str) -> None:
+    """A policy that lets nobody buy, because of a word that is no role, is noticed on the day of the purchase."""
+    if role and which not in (None, "scp"):
+        raise SpecError(f"--purchaser-role is for scp: {which} does not name who buys")
+    if role and not _ROLE.fullmatch(role):
+        raise SpecError(f"--purchaser-role: '{role}' is no ARN; write arn:aws:iam::ACCOUNT:role/NAME")
+
+
 def _place(files: tuple[str, ...]) -> Place:
     from tidemill.aws.policies import Place
 
     if not files:
         return Place()
-    from tidemill.cli.loading import documents_in, load_spec
+    from tidemill.cli.loading import load_spec
 
-    spec, _ = load_spec(documents_in(files))
+    spec, _ = load_spec(files)
     platform, blank = spec.platform.spec, Place()
     check_roles(spec)
     roles = {platform.node_role, *(one.spec.role for one in spec.node_classes.values())} - {""}
@@ -70,8 +83,6 @@ def _place(files: tuple[str, ...]) -> Place:
 
 def check_roles(spec: Spec) -> None:
     """SpecError: an instance profile, of which nobody can tell the role that must be passed."""
-    from tidemill.errors import SpecError
-
     for role in {spec.platform.spec.node_role, *(one.spec.role for one in spec.node_classes.values())}:
         if ":instance-profile/" in role:
             raise SpecError(

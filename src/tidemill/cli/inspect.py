@@ -70,8 +70,9 @@ def inspect(
     documents = _read(files, more_files)
     if aws or profile or region:
         if sim is not None and sim.name:
+            named = "--aws" if aws else "--region" if region else "--profile"
             raise SpecError(
-                f"--sim {sim} and --aws name two accounts: leave one out (TIDEMILL_SIM may be set)"
+                f"--sim {sim} and {named} name two accounts, the other at AWS: leave one out (TIDEMILL_SIM may be set)"
             )
         found = _of_aws(documents, where(documents.region(region), profile), profile)
     elif sim is not None and sim.name:
@@ -87,9 +88,9 @@ def inspect(
 def _read(files: tuple[str, ...], more_files: tuple[str, ...]) -> _Documents:
     if not files and not more_files:
         return _Documents(None, ())
-    from tidemill.cli.loading import documents_in, load_checked
+    from tidemill.cli.loading import load_checked
 
-    spec, _, warnings = load_checked(documents_in((*files, *more_files)))
+    spec, _, warnings = load_checked((*files, *more_files))
     return _Documents(spec, warnings)
 
 

@@ -77,6 +77,8 @@ def plan(files: tuple[str, ...], at: str | None, seed: int, as_json: bool, aws: 
 
         if at is not None:
             raise SpecError("--at is for scenarios: an account is looked at as it is now")
+        if not files:
+            raise SpecError("name the documents that the account is compared with: tidemill plan --aws FILE…")
         plan_account(files, as_json=as_json)
         return
     look = _look(files, at, seed)

@@ -37,7 +37,7 @@ def load_spec(files: Sequence[str]) -> tuple[Spec, Scenario | None]:
 
 def load_checked(files: Sequence[str]) -> tuple[Spec, Scenario | None, tuple[Problem, ...]]:
     """With the warnings, for a verb that shows them among its results."""
-    loaded = load([_path(name) for name in files], catalog_of=catalog_of)
+    loaded = load([_path(name) for name in documents_in(files)], catalog_of=catalog_of)
     if loaded.errors:
         count = len(loaded.errors)
         listed = "\n".join(f"  {problem}" for problem in loaded.errors)
@@ -62,7 +62,10 @@ def documents_in(paths: Sequence[str]) -> list[str]:
         if not path.is_dir():
             found.append(name)
             continue
-        inside = sorted(str(one) for one in path.iterdir() if one.suffix in (".yaml", ".yml"))
+        try:
+            inside = sorted(str(one) for one in path.iterdir() if one.suffix in (".yaml", ".yml"))
+        except OSError as error:
+            raise SpecError(f"{name}: the folder cannot be read: {error.strerror}") from None
         if not inside:
             raise SpecError(f"{name}: there is no .yaml file in this folder")
         found += inside

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ _TYPE = click.option(
     "--type", "instance_type", metavar="TYPE", default="", help="Where the pool allows several."
 )
 _ZONE = click.option("--zone", metavar="ZONE", default="", help="Where the platform has subnets in several.")
+_ID = re.compile("cr-[0-9a-f]+")
 _JSON = click.option("--json", "as_json", is_flag=True, help="JSON instead of YAML.")
 
 
@@ -33,6 +35,13 @@ def _instant(ctx: click.Context, param: click.Parameter, value: str | None) -> d
         return parse_instant(value)
     except ValueError as error:
         raise click.BadParameter(str(error), ctx, param) from None
+
+
+def _reservation(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+    for one in value if isinstance(value, tuple) else (value,):
+        if one and not _ID.fullmatch(one):
+            raise click.BadParameter(f"'{one}' is no reservation; write its id, cr-…", ctx, param)
+    return value
 
 
 @click.group()
@@ -49,10 +58,10 @@ def aws_auth(files: tuple[str, ...], as_json: bool) -> None:
     Only for clusters whose authenticationMode is CONFIG_MAP: everywhere else the engine makes an access entry itself.
     Do not apply it as it is over one that has other entries.
     """
-    from tidemill.cli.loading import documents_in, load_spec
+    from tidemill.cli.loading import load_spec
     from tidemill.render.aws_auth import config_map
 
-    spec, _ = load_spec(documents_in(files))
+    spec, _ = load_spec(files)
     _show([config_map(spec)], as_json)
 
 
@@ -61,7 +70,9 @@ def aws_auth(files: tuple[str, ...], as_json: bool) -> None:
 @_POOL
 @_TYPE
 @_ZONE
-@click.option("--reservation", metavar="ID", default="", help="The block or reservation, cr-….")
+@click.option(
+    "--reservation", callback=_reservation, metavar="ID", default="", help="The block or reservation, cr-…."
+)
 @click.option("--start", callback=_instant, metavar="TIME", help="When the block starts.")
 @click.option("--end", callback=_instant, metavar="TIME", help="When it ends.")
 @click.option("--count", type=click.IntRange(min=1), help="How many instances it holds.")
@@ -94,7 +105,7 @@ def cloudformation(
 @_FILES
 @_POOL
 @click.option(
-    "--reservation", "ids", metavar="ID", multiple=True,
+    "--reservation", "ids", callback=_reservation, metavar="ID", multiple=True,
     help="Select this reservation by its id instead of by tag. May be given several times.",
 )  # fmt: skip
 @_JSON
@@ -118,8 +129,9 @@ def karpenter(files: tuple[str, ...], pool: str | None, ids: tuple[str, ...], as
 @_TYPE
 @_ZONE
 @click.option(
-    "--reservation", metavar="ID", default="", help="The block or reservation the node runs on, cr-…."
-)
+    "--reservation", callback=_reservation, metavar="ID", default="",
+    help="The block or reservation the node runs on, cr-….",
+)  # fmt: skip
 @click.option("--end", callback=_instant, metavar="TIME", help="When it ends: installs the deadline agent.")
 def user_data(
     files: tuple[str, ...],
@@ -151,10 +163,10 @@ def user_data(
 def _pool_of(
     files: tuple[str, ...], name: str | None, provisioners: tuple[str, ...]
 ) -> tuple[Spec, ComputePool]:
-    from tidemill.cli.loading import documents_in, load_spec
+    from tidemill.cli.loading import load_spec
     from tidemill.spec.problem import suggestion
 
-    spec, _ = load_spec(documents_in(files))
+    spec, _ = load_spec(files)
     if name is not None:
         if name not in spec.pools:
             raise SpecError(f"there is no pool '{name}'; {suggestion(name, spec.pools)}")

@@ -49,13 +49,13 @@ def new(file: Path, files: tuple[str, ...], at: str | None, seed: int, market: s
     With --at its time stands still until `tidemill sim advance` moves it; else it runs with this machine's.
     """
     from tidemill.cli.desk import new_story
-    from tidemill.cli.loading import documents_in, load_spec
+    from tidemill.cli.loading import load_spec
     from tidemill.sim.account_file import AccountFile
     from tidemill.spec.scenario import Market
     from tidemill.spec.units import parse_instant
     from tidemill.store.opening import WallClock
 
-    spec, _ = load_spec(documents_in(files))
+    spec, _ = load_spec(files)
     try:
         begins = None if at is None else parse_instant(at).replace(microsecond=0)
     except ValueError as error:
@@ -65,7 +65,7 @@ def new(file: Path, files: tuple[str, ...], at: str | None, seed: int, market: s
         stands_at=begins,
     )  # fmt: skip
     if not AccountFile(file).make(story):
-        raise SpecError(f"there is a simulated account in {file} already; remove the file first")
+        raise SpecError(f"{file} is there already, and stays as it is; name a file that is not")
     click.echo(f"made account {story.account} in {story.region} ({', '.join(story.zones)}) in {file}")
 
 
@@ -133,7 +133,8 @@ def buy_elsewhere(
         owned = OwnedReservation.model_validate(written)
     except ValidationError as error:
         wrong = error.errors(include_url=False)[0]
-        raise SpecError(f"{wrong['loc'][0]}: {wrong['msg'].removeprefix('Value error, ')}") from None
+        option = "--in" if wrong["loc"][0] == "from" else f"--{wrong['loc'][0]}"
+        raise SpecError(f"{option}: {wrong['msg'].removeprefix('Value error, ')}") from None
     account = open_account(file)
     if zone not in account.story().zones:
         raise SpecError(f"the account has no zone '{zone}'; it has {', '.join(account.story().zones)}")

@@ -110,10 +110,23 @@ def _kube(url: str | None, token_file: Path | None, ca: str | None) -> KubeApi |
     from tidemill.sim.wire.boot import KubeApi
 
     if url is None:
+        if token_file or ca:
+            raise SpecError(
+                "--kube-token-file and --kube-ca are for a --kube-api: name it, or leave them out"
+            )
         return None
     if not url.startswith(("http://", "https://")):
         raise SpecError(f"--kube-api: '{url}' is no address; write all of https://…")
-    return KubeApi(url, token_file.read_text().strip() if token_file else "", ca or "")
+    return KubeApi(url, _token(token_file) if token_file else "", ca or "")
+
+
+def _token(file: Path) -> str:
+    try:
+        return file.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeError):
+        raise SpecError(
+            f"--kube-token-file: {file} does not hold a token; name a file with nothing else in it"
+        ) from None
 
 
 # --- which account ------------------------------------------------------------------------------------
@@ -143,10 +156,10 @@ def _empty(seed: int, start: str | None, market: str | None) -> _Served:
 
 
 def _from_documents(files: tuple[str, ...], seed: int, start: str | None, market: str | None) -> _Served:
-    from tidemill.cli.loading import documents_in, load_spec
+    from tidemill.cli.loading import load_spec
     from tidemill.sim.account_file import NOBODYS_ACCOUNT
 
-    spec, scenario = load_spec(documents_in(files))
+    spec, scenario = load_spec(files)
     platform = spec.platform.spec
     begins = _instant(start) if start or scenario is None else scenario.spec.start
     sold = scenario.spec.market.model_dump() if scenario is not None else {}

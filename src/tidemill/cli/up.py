@@ -6,6 +6,7 @@ end: the terminal is restored, the summary is printed and the exit code is 0.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
@@ -51,13 +52,24 @@ def duration_s(ctx: click.Context, parameter: click.Parameter, value: str | None
     return seconds
 
 
+def _a_number(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    """`nan` is in every range, as far as comparing tells."""
+    if value is not None and math.isnan(value):
+        raise click.BadParameter("nan is no number", ctx, parameter)
+    return value
+
+
 @click.command(short_help="Watch the engine run a simulated day.")
 @click.argument("scenario", nargs=-1, metavar="[SCENARIO…]")
 @click.option(
     "--for", "for_s", callback=duration_s, metavar="TIME", help="End after this much time, such as 60s."
 )
 @click.option(
-    "--speed", type=click.FloatRange(min=1), metavar="N", help="Virtual seconds per second, constant."
+    "--speed",
+    type=click.FloatRange(1, 1e9),
+    callback=_a_number,
+    metavar="N",
+    help="Virtual seconds per second, constant.",
 )
 @click.option(
     "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Draws everything random."

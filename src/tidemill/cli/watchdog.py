@@ -53,7 +53,9 @@ def watchdog(
 
     spec, _ = load_spec(documents)
     platform, clock = spec.platform, WallClock()
-    ledger = open_durable(address, Whose.of(platform), clock=clock, writer="tidemill-watchdog")
+    ledger = open_durable(
+        address, Whose.of(platform), clock=clock, writer="tidemill-watchdog", must_exist=True
+    )
     try:
         dog = Watchdog(platform, senders(platform), ledger.alerts, MemoryAlerts(), clock)
         if every_s is None:

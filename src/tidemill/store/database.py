@@ -89,12 +89,15 @@ def _sentence(error: Exception) -> str:
     return str(getattr(error, "orig", None) or error).strip().splitlines()[0]
 
 
-def sqlite(path: Path, *, read_only: bool = False) -> Database:
-    """A file, which may be new. Read-only: it must be there, and it stays as it is."""
+def sqlite(path: Path, *, read_only: bool = False, must_exist: bool = False) -> Database:
+    """A file, which may be new unless it must exist. Read-only: it stays as it is."""
     if not path.parent.is_dir():
         raise SpecError(f"the ledger cannot be at {path}: there is no folder {path.parent}")
-    if read_only and not path.is_file():
+    if path.is_dir():
+        raise SpecError(f"the ledger cannot be at {path}: it is a folder; name a file in it")
+    if (read_only or must_exist) and not path.is_file():
         raise SpecError(f"there is no ledger at {path}")
+    _check_it_is_sqlite(path)
     address = f"{path.resolve().as_uri()}?mode={'ro' if read_only else 'rwc'}"
 
     def connect() -> sqlite3.Connection:
@@ -107,6 +110,17 @@ def sqlite(path: Path, *, read_only: bool = False) -> Database:
     event.listen(engine, "connect", _set_up_sqlite_read_only if read_only else _set_up_sqlite)
     event.listen(engine, "begin", _begin)
     return Database(engine)
+
+
+def _check_it_is_sqlite(path: Path) -> None:
+    """A file of another kind is a typing error, and no ledger that cannot be reached just now."""
+    try:
+        with path.open("rb") as file:
+            begins = file.read(16)
+    except OSError:
+        return  # not there yet, or the database says why not
+    if begins and begins != b"SQLite format 3\0":
+        raise SpecError(f"{path} is no ledger: it is a file of another kind; name another")
 
 
 def _set_up_sqlite(connection: Any, _record: object) -> None:

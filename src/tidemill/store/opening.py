@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tidemill.store.sql import SqlLedger
 
 MEMORY = "memory:"
-_KNOWN = "sqlite:///PATH, postgresql://USER@HOST/NAME or memory:"
+_KNOWN = "sqlite:///PATH or postgresql://USER@HOST/NAME"
 
 
 class WallClock:
@@ -41,11 +41,12 @@ def open_ledger(
     return open_durable(url, whose, clock=clock, writer=writer)
 
 
-def open_durable(url: str, whose: Whose, *, clock: Clock, writer: str) -> SqlLedger:
+def open_durable(url: str, whose: Whose, *, clock: Clock, writer: str, must_exist: bool = False) -> SqlLedger:
+    """`must_exist`: for whoever looks after somebody else's ledger, where a new file would hide a typing error."""
     from tidemill.store.migrate import migrate
     from tidemill.store.sql import SqlLedger
 
-    database = _database(url)
+    database = _database(url, must_exist=must_exist)
     try:
         migrate(database)
         ledger = SqlLedger(database, clock, writer=writer)
@@ -63,7 +64,7 @@ def read_ledger(url: str) -> SqlLedger:
 
     if url == MEMORY:
         raise SpecError("a ledger in memory cannot be looked into from outside; name one in a database")
-    database = _database(url, read_only=True)
+    database = _database(url, read_only=True, must_exist=True)
     try:
         with database.read() as connection:
             version = version_of(connection)
@@ -86,7 +87,7 @@ def redacted(url: str) -> str:
     return make_url(url).render_as_string(hide_password=True)
 
 
-def _database(url: str, *, read_only: bool = False) -> Database:
+def _database(url: str, *, read_only: bool = False, must_exist: bool = False) -> Database:
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
 
@@ -95,11 +96,12 @@ def _database(url: str, *, read_only: bool = False) -> Database:
     try:
         parsed = make_url(url)
     except ArgumentError:
-        raise SpecError(f"'{url}' is no address of a ledger; write {_KNOWN}") from None
+        meant = f"sqlite:///{url}" if Path(url).is_file() else _KNOWN
+        raise SpecError(f"'{url}' is no address of a ledger; write {meant}") from None
     if parsed.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
         return database.postgresql(parsed, read_only=read_only)
     if parsed.drivername != "sqlite":
         raise SpecError(f"a ledger cannot be kept in {parsed.drivername}; write {_KNOWN}")
     if parsed.database in (None, "", ":memory:"):
         raise SpecError("this ledger has no file; write sqlite:///PATH, or memory: to have none")
-    return database.sqlite(Path(str(parsed.database)), read_only=read_only)
+    return database.sqlite(Path(str(parsed.database)), read_only=read_only, must_exist=must_exist)

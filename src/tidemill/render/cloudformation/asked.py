@@ -10,6 +10,7 @@ from tidemill.source import SourceKind
 from tidemill.spec import Spec
 from tidemill.spec.match import matching
 from tidemill.spec.models import ComputePool
+from tidemill.spec.units import format_instant
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,8 @@ def asked_of(
     count: int | None = None,
 ) -> Asked:
     """With what the documents leave no choice about. SpecError: where they do leave one, and nobody chose."""
+    if start is not None and end is not None and end <= start:
+        raise SpecError(f"--end {format_instant(end)} is not after --start {format_instant(start)}")
     return Asked(
         kind=SourceKind(pool.spec.sources[0].type),
         instance_type=_one_of(

@@ -6,6 +6,7 @@ follow each other. Stopping one leaves nothing behind.
 
 from __future__ import annotations
 
+import errno
 import socket
 import threading
 from collections.abc import Mapping, Sequence
@@ -30,7 +31,8 @@ def _listening(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port))
     except OSError as error:
         why = (error.strerror or str(error)).split(" (", 1)[0]
-        raise SpecError(f"cannot listen on {host}:{port}: {why}; name another --port") from None
+        other = "--port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "--host"
+        raise SpecError(f"cannot listen on {host}:{port}: {why}; name another {other}") from None
 
 
 class WireServer:

@@ -1,0 +1,126 @@
+"""What a clumsy hand types: one sentence that says what to do, the exit code of wrong input, and nothing half done."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tidemill.cli import main
+
+ROOT = Path(__file__).parents[2]
+GROUPS = str(ROOT / "examples" / "groups.yaml")
+KARPENTER = str(ROOT / "examples" / "karpenter.yaml")
+A_STACK = ["render", "cloudformation", GROUPS, "--pool", "train", "--zone", "us-east-1a"]
+A_BLOCK_ENDS = ["--start", "2026-11-20T11:30:00Z", "--end", "2026-11-20T11:30:00Z"]
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def _a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith(("AWS_", "TIDEMILL_"))]:
+        monkeypatch.delenv(name)
+    (tmp_path / "other.json").write_text("{}")
+    (tmp_path / "token").write_bytes(b"\xff\xfe")
+    (tmp_path / "text.db").write_text("these are words, and no database")
+    (tmp_path / "folder").mkdir()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["up", "--speed", "nan"], "nan is no number"),
+        (["up", "--speed", "inf"], "is not in the range"),
+        (["plan", "--aws"], "name the documents that the account is compared with"),
+        (["sim", "aws", "--kube-token-file", "token"], "are for a --kube-api"),
+        (
+            ["sim", "aws", "--kube-api", "https://api", "--kube-token-file", "token"],
+            "token does not hold a token",
+        ),
+        (["sim", "aws", "--host", "no.such.host.invalid", "--port", "0"], "name another --host"),
+        (["sim", "new", "other.json", "-f", GROUPS], "other.json is there already, and stays as it is"),
+        ([*A_STACK, "--reservation", "the-big-one"], "'the-big-one' is no reservation; write its id, cr-…"),
+        ([*A_STACK, *A_BLOCK_ENDS], "--end 2026-11-20T11:30:00Z is not after --start 2026-11-20T11:30:00Z"),
+        (
+            ["render", "karpenter", KARPENTER, "--pool", "train", "--reservation", "x"],
+            "'x' is no reservation",
+        ),
+        (["iam", "scp", "--purchaser-role", "buyer"], "'buyer' is no ARN; write arn:aws:iam::ACCOUNT:role/"),
+        (
+            ["iam", "observer", "--purchaser-role", "arn:aws:iam::123456789012:role/buyer"],
+            "--purchaser-role is for scp",
+        ),
+        (
+            ["inspect", "--sim", "other.json", "--region", "us-west-2"],
+            "other.json and --region name two accounts",
+        ),
+        (["ledger", "sqlite:///folder"], "the ledger cannot be at folder: it is a folder"),
+        (["ledger", "sqlite:///text.db"], "text.db is no ledger: it is a file of another kind"),
+        (["ledger", "text.db"], "'text.db' is no address of a ledger; write sqlite:///text.db"),
+        (["rehearse", "folder"], "folder: there is no .yaml file in this folder"),
+        (["validate", "folder"], "folder: there is no .yaml file in this folder"),
+    ],
+    ids=lambda value: " ".join(value[:3]).replace(str(ROOT), "") if isinstance(value, list) else "",
+)
+def test_it_is_a_sentence_and_wrong_input(words: list[str], says: str, capsys: Captured, tmp_path: Path):
+    before = sorted(one.name for one in tmp_path.iterdir())
+    assert main(words) == 2
+    told = capsys.readouterr()
+    assert says in told.err
+    assert told.out == ""
+    left = {one.name for one in tmp_path.iterdir() if not one.name.endswith(".lock")}
+    assert left == set(before)
+
+
+def test_a_pool_that_is_bought_for_cannot_have_its_ledger_in_a_folder(capsys: Captured):
+    sim = ["-f", GROUPS, "--sim", "account.json"]
+    assert main(["blocks", *sim, "--ledger", "sqlite:///folder"]) == 2
+    assert "the ledger cannot be at folder: it is a folder" in capsys.readouterr().err
+
+
+def test_a_refusal_of_nothing_is_not_a_list(capsys: Captured):
+    assert main(["approve", "-f", GROUPS, "--sim", "account.json", "--refuse"]) == 2
+    assert "say which INTENT to refuse" in capsys.readouterr().err
+
+
+def test_nothing_to_import_is_said(tmp_path: Path, capsys: Captured):
+    (tmp_path / "web.yaml").write_text("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n")
+    assert main(["import", "karpenter", "web.yaml"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == "error: there is nothing to import in it"
+
+
+def test_a_hand_over_that_is_only_told_of_is_json_where_json_was_asked_for(capsys: Captured):
+    assert main(["handover", "block-a", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["dry_run"] is False
+
+
+def test_prices_of_a_region_that_was_not_refreshed_are_said_to_be_others(capsys: Captured):
+    assert main(["catalog", "--region", "nowhere-1", "--type", "p5.48xlarge"]) == 0
+    assert "nothing newer was refreshed for 'nowhere-1'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["validate", "rehearse", "advise", "plan", "plan-blocks"])
+def test_a_folder_stands_for_its_files(verb: str, tmp_path: Path, capsys: Captured):
+    whole = (ROOT / "examples" / "first-block.yaml").read_text()
+    first, rest = whole.split("\n---\n", 1)
+    (tmp_path / "folder" / "a.yaml").write_text(first)
+    (tmp_path / "folder" / "b.yml").write_text(rest)
+    (tmp_path / "folder" / "notes.txt").write_text("not a document")
+    assert main([verb, "folder"]) == 0, capsys.readouterr().err
+
+
+def test_a_folder_that_may_not_be_read_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+):
+    def forbidden(folder: Path) -> Iterator[Path]:
+        raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+
+    monkeypatch.setattr(Path, "iterdir", forbidden)
+    assert main(["advise", "folder"]) == 2
+    assert "folder: the folder cannot be read: Permission denied" in capsys.readouterr().err
