@@ -96,9 +96,10 @@ def _document(result: Packing) -> dict[str, Any]:
 def _print_table(results: Iterable[Packing]) -> None:
     from rich import box
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    from tidemill.render.fitting_table import FittingTable
+
+    table = FittingTable(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in COLUMNS:
         table.add_column(
             heading, justify="left" if heading in ("mix", "solver", "checked") else "right", no_wrap=True

@@ -162,9 +162,10 @@ def _print_dates(console: Console, price_list: PriceList) -> None:
 
 def _table(types: Sequence[InstanceType]) -> Table:
     from rich import box
-    from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    from tidemill.render.fitting_table import FittingTable
+
+    table = FittingTable(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in ("type", "accelerators"):
         table.add_column(heading, no_wrap=True)
     for heading in ("GPU GiB", "vCPU", "GiB", "EFA", "NVMe GB", "block $/h", "on-demand $/h"):

@@ -120,10 +120,9 @@ def fits_document(types: Sequence[InstanceType], requests: Amounts) -> dict[str,
 
 
 def fits_table(fits: Sequence[Fit], width: int) -> Table:
-    from rich import box
-    from rich.table import Table
+    from tidemill.render.fitting_table import ruled
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
+    table = ruled()
     table.add_column("", no_wrap=True)
     table.add_column("type", no_wrap=True)
     table.add_column("accelerators", no_wrap=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tidemill.cli.desk import AWS, FILES, JSON, SIM, YES
+from tidemill.cli.tables import console, table
 from tidemill.errors import Refused
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from tidemill.store.sql import AuditLine, SqlLedger
     from tidemill.world import PurchaseIntent
 
-WIDTH_WITHOUT_TERMINAL = 140  # a pipe must not cut what a person greps for
 LATEST = 20
 
 
@@ -195,37 +195,37 @@ def _document(ledger: SqlLedger, subject: str | None, now: datetime) -> dict[str
 
 
 def _print(ledger: SqlLedger, subject: str | None, now: datetime) -> None:
-    console = _console()
+    shown_on = console()
     trail = ledger.audit(subject)
     if subject is None:
-        _print_summary(console, ledger, now)
+        _print_summary(shown_on, ledger, now)
     elif not trail:
-        console.print(f"this ledger knows nothing of {subject}")
+        shown_on.print(f"this ledger knows nothing of {subject}")
     purchases = [one for one in ledger.purchases() if subject in (None, one.id)]
     if purchases:
-        console.print(_purchases(purchases))
+        shown_on.print(_purchases(purchases))
     shown = trail if subject is not None else trail[-LATEST:]
     if shown:
         left_out = len(trail) - len(shown)
-        console.print(
+        shown_on.print(
             _trail(shown, f"Audit trail, {left_out} earlier left out" if left_out else "Audit trail")
         )
 
 
-def _print_summary(console: Console, ledger: SqlLedger, now: datetime) -> None:
+def _print_summary(shown_on: Console, ledger: SqlLedger, now: datetime) -> None:
     whose, spending = ledger.whose(), ledger.spending(now)
     place = ", ".join(one for one in (whose.account, whose.region, whose.cluster) if one)
-    console.print(f"Ledger of {whose.deployment} ({place})")
+    shown_on.print(f"Ledger of {whose.deployment} ({place})")
     hourly_usd = spending.total_usd - spending.fees_usd
-    console.print(f"{now:%B %Y} so far: ${spending.fees_usd:,} in fees, ${hourly_usd:,.2f} by the hour")
+    shown_on.print(f"{now:%B %Y} so far: ${spending.fees_usd:,} in fees, ${hourly_usd:,.2f} by the hour")
     launches, running = ledger.launches(), ledger.metered()
-    console.print(
+    shown_on.print(
         f"{len(launches)} launches open or lately failed, {len(running)} instances paid by the hour"
     )
 
 
 def _purchases(purchases: list[PurchaseIntent]) -> Table:
-    table = _table("Purchases", "id", "state", "since", "for", "what", "fee", "said", "came of it")
+    made = table("id", "state", "since", "for", "what", "fee", "said", "came of it", title="Purchases")
     for one in purchases:
         envelope = one.envelope
         days = envelope.duration.total_seconds() / 86_400
@@ -235,19 +235,19 @@ def _purchases(purchases: list[PurchaseIntent]) -> Table:
         came = ", ".join(one.reservation_ids)
         what = f"extend {one.extends}: {what}" if one.extends else what
         what = what if envelope.count else "spent besides"
-        table.add_row(
+        made.add_row(
             one.id, one.state.value, _at(one.state_at or one.proposed_at),
             f"{one.plan}/{one.window}" if one.plan else "by hand", what,
             fee, said, came,
         )  # fmt: skip
-    return table
+    return made
 
 
 def _trail(lines: tuple[AuditLine, ...], title: str) -> Table:
-    table = _table(title, "at", "who", "what", "id", "changed")
+    made = table("at", "who", "what", "id", "changed", title=title)
     for one in lines:
-        table.add_row(_at(one.at), one.who, one.what, one.subject, _changes(one))
-    return table
+        made.add_row(_at(one.at), one.who, one.what, one.subject, _changes(one))
+    return made
 
 
 def _changes(line: AuditLine) -> str:
@@ -261,24 +261,3 @@ def _changes(line: AuditLine) -> str:
 
 def _at(instant: datetime) -> str:
     return f"{instant:%Y-%m-%d %H:%M:%S}"
-
-
-def _table(title: str, *columns: str) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    console = Console(highlight=False, markup=False)
-    return (
-        console
-        if console.is_terminal
-        else Console(highlight=False, markup=False, width=WIDTH_WITHOUT_TERMINAL)
-    )

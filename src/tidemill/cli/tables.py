@@ -1,4 +1,4 @@
-"""Tables as the command line prints them: folded on a terminal, never cut in a pipe."""
+"""Tables as the command line prints them: fitted to a terminal, never cut in a pipe."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ def console() -> Console:
 
 def table(*columns: str, right: tuple[str, ...] = (), title: str | None = None) -> Table:
     from rich import box
-    from rich.table import Table
 
-    made = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    from tidemill.render.fitting_table import FittingTable
+
+    made = FittingTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         made.add_column(column, overflow="fold", justify="right" if column in right else "left")
     return made

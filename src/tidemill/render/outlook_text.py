@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from tidemill.render.figures import NOTHING, counted, hours, percent, short_instant, span, usd
+from tidemill.render.fitting_table import ruled
 from tidemill.render.names import Names
 from tidemill.report.outlook import HandOverRow, Outlook, PurchaseChoice
 
@@ -57,9 +57,7 @@ def outlook_text(told: Outlook, names: Names) -> RenderableType:
 
 def _choices(told: Outlook, names: Names) -> Table:
     heads = ("#", "what", "zone", "start", "end", ">fee", ">GPU-hour", ">saves", "proposed")
-    table = Table(
-        box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style=_SOFT, show_edge=False
-    )
+    table = ruled(_SOFT)
     for head in heads:
         table.add_column(head.lstrip(">"), justify="right" if head[0] == ">" else "left", no_wrap=True)
     for number, one in enumerate(told.choices, 1):

@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Literal
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from tidemill.render.figures import counted, exact_instant, hours, percent, share, short_instant, span, usd
+from tidemill.render.fitting_table import ruled
 from tidemill.render.price_words import on_demand_words
 from tidemill.render.rehearsal_costs import cost_rows, left_out
 from tidemill.render.rehearsal_facts import Ending, Facts, facts, replay_command
@@ -79,9 +79,7 @@ def _verdict(outcome: Outcome, found: Facts, style: _Style) -> Iterable[Text]:
 
 def _table(style: _Style, *heads: str) -> Table:
     """A plain table with a rule under its head; `>` before a head puts its column to the right."""
-    table = Table(
-        box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style=style.soft, show_edge=False
-    )
+    table = ruled(style.soft)
     for number, head in enumerate(heads):
         side: Literal["left", "right"] = "right" if head.startswith(">") else "left"
         table.add_column(head.lstrip(">"), justify=side, style="" if number else style.title, no_wrap=True)
@@ -120,7 +118,8 @@ def _strips(outcome: Outcome, width: int, style: _Style) -> Iterable[Text]:
     lead = max(len(name) for name in [*names, "GPUs used"]) + 2
     columns = max(20, min(width, 120) - lead - 1)
     begin, end = short_instant(outcome.start), f"{short_instant(outcome.end)} UTC"
-    yield Text(" " * lead + begin + " " * (columns - len(begin) - len(end)) + end, style.soft)
+    between = columns - len(begin) - len(end)
+    yield Text(" " * lead + begin + (" " * between + end if between > 0 else ""), style.soft)
     for name, block in zip(names, outcome.blocks, strict=False):
         line = Text(name.ljust(lead))
         for piece, kind in block_strip(block, outcome, columns):

@@ -9,12 +9,12 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from itertools import groupby
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from tidemill.render.figures import NOTHING, counted, exact_instant, short_instant, span, usd
+from tidemill.render.fitting_table import ruled
 from tidemill.render.live_rows import countdown
 from tidemill.render.names import Names
 from tidemill.render.price_words import on_demand_words
@@ -91,9 +91,7 @@ def _next_look(wake_at: datetime | None, now: datetime) -> str:
 
 def _table(*heads: str) -> Table:
     """A plain table with a rule under its head; `>` puts a column to the right, the last one may fold."""
-    table = Table(
-        box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style=_SOFT, show_edge=False
-    )
+    table = ruled(_SOFT)
     for number, head in enumerate(heads):
         table.add_column(
             head.lstrip(">"),
