@@ -17,6 +17,7 @@ from tidemill.decide.solver import attempt, solve
 from tidemill.decide.solver.audit import everybody_is_content, passed_over
 from tidemill.decide.solver.floor import Floor
 from tidemill.decide.solver.narrow import narrowed
+from tidemill.decide.solver.parts import parts
 from tidemill.decide.solver.ruin import Ruin
 from tidemill.decide.solver.search import _OTHERS, search
 from tidemill.decide.solver.strategy import USUAL, Strategy
@@ -69,7 +70,9 @@ def test_no_answer_is_below_the_floor_and_fewer_flavours_are_as_good():
         stated = random_case(seed)
         optimum = exact_optimum(stated, most_slots=120)
         assert optimum is not None
-        assert Floor(stated).price <= optimum + 1e-6
+        floor = Floor(stated)
+        floor.look_closer()
+        assert floor.price <= optimum + 1e-6
         assert exact_optimum(narrowed(stated), most_slots=120) == pytest.approx(optimum)
 
 
@@ -125,3 +128,36 @@ def test_who_asks_alone_has_the_best_place_at_the_first_attempt(stated, number):
     others = [attempt(alone, strategy) for strategy in _OTHERS]
     assert all(one.price >= found.price for one in others if not one.unplaced)
     assert not found.unplaced or all(one.unplaced for one in others)
+
+
+@pytest.mark.requirement("PE-4")
+def test_what_pools_of_their_own_need_adds_up_and_nobody_looks_for_less():
+    """Pods that can never share a node: the sum of what each pool needs at least is reached at the first attempt."""
+    offered = [
+        gpus("large", 8, 22.0, labels={"pool": "train"}),
+        gpus("small", 1, 0.8, labels={"pool": "small"}),
+    ]
+    pods = [ask("a", gpus=8, selector={"pool": "train"})]
+    pods += [ask(f"b{n}", gpus=1, selector={"pool": "small"}) for n in range(3)]
+    stated, tried = problem(pods, [], offered), []
+
+    def count(of: Problem, strategy: Strategy) -> Solution:
+        tried.append(strategy)
+        return attempt(of, strategy)
+
+    assert search(stated, count).price == pytest.approx(22.0 + 3 * 0.8)
+    assert tried == [USUAL]
+
+
+@settings(max_examples=100, deadline=None)
+@given(clusters(*EVERY))
+def test_parts_of_a_problem_share_nobody_and_no_answer_crosses_them(stated):
+    found = parts(stated)
+    assert sorted(one.id for part in found for one in part.asks) == sorted(one.id for one in stated.asks)
+    part_of = {one.id: number for number, part in enumerate(found) for one in part.asks}
+    solution = solve(stated)
+    for node in (*solution.existing.values(), *(one.asks for one in solution.opened)):
+        assert len({part_of[stated.asks[number].id] for number in node}) == 1
+    floor = Floor(stated, solution.unplaced)
+    floor.look_closer()
+    assert floor.price <= solution.price + 1e-6

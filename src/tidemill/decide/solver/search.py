@@ -66,6 +66,8 @@ def _second(problem: Problem, best: Solution, attempt: Attempt) -> Solution:
 
 def _cheapest(problem: Problem, best: Solution, attempt: Attempt) -> Solution:
     floor, purse = Floor(problem, best.unplaced), _Purse(_WORK)
+    if not _is_done(best, floor) and best.price > 0:
+        floor.look_closer()
     if _is_done(best, floor) or (best.price <= 0 and not _has_hope(problem, best, attempt)):
         return best
     problem = narrowed(problem)
