@@ -22,6 +22,7 @@ from tidemill.world import Envelope, Pairs, Pod, PurchaseIntent, PurchaseState, 
 NAMED = 10
 # A failed payment that nobody made good is not told for ever: by then the demand has gone another way.
 FAILED_FOR = timedelta(days=7)
+_MAY_BE_TOLD = (PurchaseState.PROPOSED, PurchaseState.APPROVED, PurchaseState.UNKNOWN, PurchaseState.FAILED)
 # What the ledger notes on an approved purchase that found nothing to buy.
 _NOTHING_TO_BUY = ("no offer", "not bought")
 
@@ -44,6 +45,9 @@ def alerts(spec: Spec, world: World, plan: Plan, outcomes: Iterable[Outcome]) ->
 
 
 def _about_purchases(spec: Spec, world: World, plan: Plan, done: tuple[Outcome, ...]) -> Iterator[Alert]:
+    open_ = [one for one in world.purchases if one.state in _MAY_BE_TOLD]
+    if not open_:
+        return
     moving = {one.intent.id for one in plan.actions if isinstance(one, SubmitPurchase | SettlePurchase)}
     gone = {
         one.action.intent.id
@@ -51,7 +55,7 @@ def _about_purchases(spec: Spec, world: World, plan: Plan, done: tuple[Outcome, 
         if isinstance(one.action, SubmitPurchase) and one.error == "no-capacity"
     }
     why_not = {one.about: one.sentence for one in plan.warnings}
-    for intent in world.purchases:
+    for intent in open_:
         match intent.state:
             case PurchaseState.PROPOSED if intent.id not in moving:
                 yield _approval_waiting(spec.platform.spec.approval, intent, why_not.get(intent.id, ""))

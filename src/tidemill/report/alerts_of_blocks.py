@@ -91,9 +91,9 @@ def _closing(spec: Spec, world: World) -> Iterator[Alert]:
 
 def _is_near(spec: Spec, world: World, block: Reservation) -> bool:
     """The last moment to extend it is less than the platform's lead away, and nobody has asked for it."""
-    if block.kind is not SourceKind.BLOCK or block.end is None or block.extension_pending_to is not None:
+    if block.state not in _TO_COME or block.end is None or block.extension_pending_to is not None:
         return False
-    if block.owner != spec.platform.spec.deployment or block.state not in _TO_COME:
+    if block.owner != spec.platform.spec.deployment or block.kind is not SourceKind.BLOCK:
         return False
     lead = spec.platform.spec.alerts.extension_lead
     return block.end - EXTENDABLE_UNTIL - lead <= world.now < block.end

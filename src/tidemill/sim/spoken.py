@@ -70,6 +70,8 @@ class Spoken:
 
     def listen(self, world: World, plan: Plan) -> list[Warning]:
         """Returns what was never warned of before."""
+        if not (plan.unmet or plan.warnings or self._waits):
+            return []
         now, standing = world.now, _something_stands(world)
         before, self._waits = self._waits, {}
         for unmet in plan.unmet:
