@@ -162,6 +162,14 @@ def test_a_warning_is_shown_unless_it_is_about_a_proposal(outcome: Outcome) -> N
     assert "warning november/week-48" not in text
 
 
+def test_a_warning_names_blocks_and_instants_as_the_rest_of_the_report_does(outcome: Outcome) -> None:
+    named = sample.block(id="cr-0a1b2c3d4e5f60718")
+    sentence = f"{named.id} must be empty by 2026-11-20T10:50:00Z"
+    warned = WarningRow("Deployment/chat", sentence, outcome.start, outcome.end)
+    text = words(replace(outcome, blocks=(named,), warnings=(warned,)))
+    assert "warning Deployment/chat block alpha must be empty by 20 Nov 10:50 UTC" in text
+
+
 def test_pods_that_died_without_their_grace_are_counted_and_named(outcome: Outcome) -> None:
     kills = (
         KillRow(sample.hour(9), "training/a-0", "ip-1", 300, 0, False),

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, timedelta
 
 from tidemill.render.figures import counted, exact_instant, short_instant, span, usd
+from tidemill.render.names import Names
 from tidemill.sim.outcome import KillRow, Outcome, PurchaseRow, ServiceRow
 
 _BOUGHT = "confirmed"
@@ -91,9 +92,10 @@ def _killed(row: KillRow) -> Notice:
 def _warnings(outcome: Outcome) -> Iterator[Notice]:
     """Not those about a window that has proposals: they are the reason there, or are settled by now."""
     proposed = {name for row in outcome.purchases for name in (row.window, f"{row.plan}/{row.window}")}
+    names = Names({block.id: block.name for block in outcome.blocks}, UTC)
     for row in outcome.warnings:
         if row.about not in proposed:
-            yield Notice("warning", row.about, row.sentence)
+            yield Notice("warning", row.about, names.spoken(row.sentence))
 
 
 def deaths_in_words(outcome: Outcome) -> str:
