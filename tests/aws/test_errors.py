@@ -113,6 +113,12 @@ def test_a_launch_that_is_refused_made_nothing(code: str, expected: type[Tidemil
     assert type(answered(code, Nature.LAUNCH)) is expected
 
 
+def test_an_address_that_is_none_is_said_with_where_it_comes_from():
+    error = failed(ValueError("Invalid endpoint: nonsense"), Nature.READ)
+    assert type(error) is NotAllowed
+    assert "write all of https://… in AWS_ENDPOINT_URL" in str(error)
+
+
 def test_a_launch_that_was_not_answered_is_asked_about_again_with_its_token():
     assert type(answered("InternalError", Nature.LAUNCH, status=500)) is OutcomeUnknown
     assert type(failed(boto.ReadTimeoutError(endpoint_url="https://x"), Nature.LAUNCH)) is OutcomeUnknown

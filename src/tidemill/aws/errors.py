@@ -179,6 +179,8 @@ def _not_answered(error: Exception, call: Call) -> TidemillError:
             f"there are no usable AWS credentials for {call.action}: {words}. Set AWS_PROFILE or the AWS_* "
             "variables, or give the pod a role; `aws sts get-caller-identity` must work"
         )
+    if kind == "ValueError" and words.startswith("Invalid endpoint"):
+        return NotAllowed(f"{call.action}: {words}: write all of https://… in AWS_ENDPOINT_URL, or unset it")
     if kind in _NOWHERE or (kind == "EndpointConnectionError" and _no_such_host(error)):
         return NotAllowed(
             f"{call.action}: there is no {call.service} in region '{call.region}', or its name cannot be resolved: "

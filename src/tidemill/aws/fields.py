@@ -75,18 +75,16 @@ def fee_usd(record: Mapping[str, Any], key: str = "UpfrontFee") -> int:
 
 
 def tags(record: Mapping[str, Any]) -> Pairs:
-    found = record.get("Tags")
-    if found is None:
-        return ()
-    if not isinstance(found, list):
-        raise Unreadable(f"Tags is {found!r}")
     pairs = []
-    for one in found:
-        if not isinstance(one, dict) or not isinstance(one.get("Key"), str):
+    for one in records(record, "Tags"):
+        if not isinstance(one.get("Key"), str):
             raise Unreadable(f"a tag is {one!r}")
         value = one.get("Value")
         pairs.append((one["Key"], value if isinstance(value, str) else ""))
     return tuple(sorted(pairs))
+
+
+# --- records within: what may be left out, and what must be whole -------------------------------------
 
 
 def part(record: Any, *keys: str) -> Mapping[str, Any]:
@@ -97,19 +95,9 @@ def part(record: Any, *keys: str) -> Mapping[str, Any]:
 
 
 def parts(record: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    """The records in a list that may be left out."""
+    """As `part`, of a list: what is no record in it is passed over."""
     found = record.get(key)
     return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
-
-
-def listed(answer: Any, key: str) -> list[Mapping[str, Any]]:
-    """The records under a key, where all of them are needed. Retryable: something else is there."""
-    found = answer.get(key) if isinstance(answer, Mapping) else answer
-    if found is None:
-        return []
-    if not isinstance(found, list | tuple) or not all(isinstance(one, Mapping) for one in found):
-        raise Retryable(f"AWS answered with something that is not a list of {key}")
-    return list(found)
 
 
 def inner(record: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -123,13 +111,21 @@ def inner(record: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 def records(record: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    """Records within; absent: none."""
+    """As `inner`, of a list; absent: none."""
     value = record.get(key)
     if value is None:
         return []
-    if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
+    if not isinstance(value, list | tuple) or not all(isinstance(one, Mapping) for one in value):
         raise Unreadable(f"{key} is {value!r}")
-    return value
+    return list(value)
+
+
+def listed(answer: Any, key: str) -> list[Mapping[str, Any]]:
+    """As `records`, of a whole answer, or of its list where that was taken out already. Retryable: ask again."""
+    try:
+        return records(answer if isinstance(answer, Mapping) else {key: answer}, key)
+    except Unreadable:
+        raise Retryable(f"AWS answered with something that is not a list of {key}") from None
 
 
 def words(record: Mapping[str, Any], key: str) -> tuple[str, ...]:
