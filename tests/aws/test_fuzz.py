@@ -8,7 +8,7 @@ import copy
 import logging
 from collections import Counter
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from random import Random
 from typing import Any
@@ -26,13 +26,11 @@ from tests.aws.answers import (
     spot_record,
     status_record,
 )
+from tests.aws.mangling import MangledAws, mangle, places
 from tests.sim.account import OWNER, P5, START, ZONES, tags
 from tidemill import catalog
 from tidemill.aws.account import AwsAccount
-from tidemill.aws.buckets import Buckets
-from tidemill.aws.errors import Nature
 from tidemill.aws.machines import AwsMachines
-from tidemill.aws.session import Aws
 from tidemill.aws.templates import digest
 from tidemill.errors import NoCapacity, OutcomeUnknown, Retryable, TidemillError
 from tidemill.machines import Order, Template, TemplateVersion
@@ -51,13 +49,6 @@ from tidemill.world import (
 )
 
 NOW = START + timedelta(hours=1)
-HOSTILE: tuple[Any, ...] = (
-    None, "", " ", "\x00", "a\nb", "' OR 1=1 --", "../../etc/passwd", "<script>", "${jndi:ldap://x}", "💥" * 50,
-    "x" * 100_000, 0, -1, 2**63, 1.5, float("nan"), float("inf"), True, False, [], {}, [None], {"Key": None},
-    b"bytes", "NaN", "1e999",
-    "cr-", "i-", "active ", "ACTIVE", "next-year", datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC),
-    datetime(2026, 11, 16),  # noqa: DTZ001
-)  # fmt: skip
 
 
 class Clock:
@@ -65,21 +56,9 @@ class Clock:
         return NOW
 
 
-class MangledAws(Aws):
-    """Answers from a table instead of the network."""
-
-    def __init__(self, answers: dict[str, Any]) -> None:
-        super().__init__("us-east-1", buckets=Buckets(sleep=lambda _: None))
-        self.answers = answers
-        self.changes: list[str] = []
-
-    def call(self, service: str, operation: str, nature: Nature, **given: Any) -> dict[str, Any]:
-        if nature not in (Nature.READ, Nature.QUESTION):
-            self.changes.append(operation)
-        filters = [one["Name"] for one in given.get("Filters", ())]
-        by_tag = operation == "DescribeInstances" and any(one.startswith("tag:") for one in filters)
-        answer: dict[str, Any] = self.answers[f"{operation} of ours" if by_tag else operation]
-        return answer
+def by_tag(operation: str, filters: list[str]) -> str:
+    asks_by_tag = operation == "DescribeInstances" and any(one.startswith("tag:") for one in filters)
+    return f"{operation} of ours" if asks_by_tag else operation
 
 
 def answers() -> dict[str, Any]:
@@ -103,35 +82,11 @@ def answers() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def places(value: Any) -> list[tuple[Any, Any]]:
-    """Every (container, key) inside a value."""
-    found: list[tuple[Any, Any]] = []
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            found += [(value, key), *places(inner)]
-    elif isinstance(value, list):
-        for index, inner in enumerate(value):
-            found += [(value, index), *places(inner)]
-    return found
-
-
 def mangled(draw: Random, operation: str) -> dict[str, Any]:
     """The healthy answers, with one to three things wrong in one of them."""
     table = copy.deepcopy(answers())
     mangle(draw, table[operation])
     return table
-
-
-def mangle(draw: Random, answer: Any) -> None:
-    for _ in range(draw.randint(1, 3)):
-        there = places(answer)
-        if not there:
-            break
-        container, key = draw.choice(there)
-        if isinstance(container, dict) and draw.random() < 0.3:
-            del container[key]
-        else:
-            container[key] = copy.deepcopy(draw.choice(HOSTILE))
 
 
 def asked(account: AwsAccount) -> dict[str, Callable[[], Any]]:
@@ -151,7 +106,7 @@ def test_a_thousand_mangled_answers_are_survived_and_nothing_is_guessed(caplog: 
     came: Counter[str] = Counter()
     for number in range(1000):
         draw = Random(number)
-        aws = MangledAws(mangled(draw, draw.choice(reads)))
+        aws = MangledAws(mangled(draw, draw.choice(reads)), by_tag)
         account = AwsAccount(aws, Clock(), catalog.load(), owner=OWNER)
         caplog.clear()
         with caplog.at_level(logging.WARNING):
@@ -205,7 +160,9 @@ def test_a_purchase_whose_answer_is_mangled_is_never_taken_for_a_no():
     for number in range(500):
         draw = Random(number)
         operation = draw.choice(["PurchaseCapacityBlock", "PurchaseCapacityBlockExtension"])
-        account = AwsAccount(MangledAws(mangled(draw, operation)), Clock(), catalog.load(), owner=OWNER)
+        account = AwsAccount(
+            MangledAws(mangled(draw, operation), by_tag), Clock(), catalog.load(), owner=OWNER
+        )
         try:
             for block in account.purchase("cb-1", tags(intent="p-1")):
                 assert block.id.startswith("cr-"), number
@@ -218,7 +175,7 @@ def test_a_purchase_whose_answer_is_mangled_is_never_taken_for_a_no():
 def test_a_list_that_never_ends_is_not_read_for_ever(token: Any):
     table = answers()
     table["DescribeCapacityReservations"]["NextToken"] = token
-    account = AwsAccount(MangledAws(table), Clock(), catalog.load(), owner=OWNER)
+    account = AwsAccount(MangledAws(table, by_tag), Clock(), catalog.load(), owner=OWNER)
     with pytest.raises(Retryable, match="does not end"):
         account.reservations()
 
@@ -228,7 +185,7 @@ def test_an_instance_of_ours_that_cannot_be_read_stops_the_look_and_a_strangers_
     _, theirs = table["DescribeInstances"]["Reservations"][0]["Instances"]
     (ours,) = table["DescribeInstances of ours"]["Reservations"][0]["Instances"]
     theirs["State"] = {"Name": "dreaming"}
-    account = AwsAccount(MangledAws(table), Clock(), catalog.load(), owner=OWNER)
+    account = AwsAccount(MangledAws(table, by_tag), Clock(), catalog.load(), owner=OWNER)
     assert [one.id for one in account.instances()] == [INSTANCE]
     ours["State"] = {"Name": "dreaming"}
     with pytest.raises(Retryable, match="1 instances of ours cannot be understood"):
@@ -278,7 +235,7 @@ def test_a_thousand_mangled_answers_to_launches_launch_nothing_twice_and_end_not
         draw = Random(number)
         table = copy.deepcopy(machine_answers())
         mangle(draw, table[draw.choice(list(table))])
-        aws = MangledAws(table)
+        aws = MangledAws(table, by_tag)
         machines = AwsMachines(aws, OWNER, "mill")
         for name, ask in {
             "templates": machines.templates,

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests.aws.answers import CR, INSTANCE, extension_record, instance_record, reservation_record
-from tests.aws.test_fuzz import HOSTILE, NOW, Clock, places
+from tests.aws.mangling import mangle
+from tests.aws.test_fuzz import NOW, Clock
 from tests.aws.test_types import listed, record
 from tests.sim.account import ZONES
 from tidemill.aws.buckets import Buckets
@@ -90,15 +91,7 @@ def answers() -> dict[str, Any]:
 
 def mangled(draw: Random, operation: str) -> dict[str, Any]:
     table = copy.deepcopy(answers())
-    for _ in range(draw.randint(1, 3)):
-        there = places(table[operation])
-        if not there:
-            break
-        container, key = draw.choice(there)
-        if isinstance(container, dict) and draw.random() < 0.3:
-            del container[key]
-        else:
-            container[key] = copy.deepcopy(draw.choice(HOSTILE))
+    mangle(draw, table[operation])
     return table
 
 

@@ -11,35 +11,19 @@ from typing import Any
 
 import pytest
 
-from tests.aws.test_fuzz import HOSTILE, NOW, places
+from tests.aws.mangling import MangledAws, mangle
+from tests.aws.test_fuzz import NOW
 from tests.sim.account import OWNER
-from tidemill.aws.buckets import Buckets
-from tidemill.aws.errors import Nature
 from tidemill.aws.group_records import EKS_SCALE_DOWN
 from tidemill.aws.machines import AwsMachines
-from tidemill.aws.session import Aws
 from tidemill.errors import TidemillError
 from tidemill.machines import Group, NodeGroup
 
 BEHIND = "eks-n-1"
 
 
-class MangledAws(Aws):
-    """Answers from a table instead of the network."""
-
-    def __init__(self, answers: dict[str, Any]) -> None:
-        super().__init__("us-east-1", buckets=Buckets(sleep=lambda _: None))
-        self._answers = answers
-        self.changes: list[str] = []
-
-    def call(self, service: str, operation: str, nature: Nature, **given: Any) -> dict[str, Any]:
-        if nature is not Nature.READ:
-            self.changes.append(operation)
-        filters = [one["Name"] for one in given.get("Filters", ())]
-        answer: dict[str, Any] = self._answers[
-            f"{operation} of EKS" if "tag:eks:cluster-name" in filters else operation
-        ]
-        return answer
+def of_eks(operation: str, filters: list[str]) -> str:
+    return f"{operation} of EKS" if "tag:eks:cluster-name" in filters else operation
 
 
 def tags(**given: str) -> list[dict[str, Any]]:
@@ -89,15 +73,7 @@ def answers() -> dict[str, Any]:
 def mangled(draw: Random) -> dict[str, Any]:
     table = copy.deepcopy(answers())
     operation = draw.choice(sorted(table))
-    for _ in range(draw.randint(1, 3)):
-        there = places(table[operation])
-        if not there:
-            break
-        container, key = draw.choice(there)
-        if isinstance(container, dict) and draw.random() < 0.3:
-            del container[key]
-        else:
-            container[key] = copy.deepcopy(draw.choice(HOSTILE))
+    mangle(draw, table[operation])
     return table
 
 
@@ -122,7 +98,7 @@ def sane_node_group(one: NodeGroup) -> None:
 
 
 def test_the_healthy_answers_are_read_whole():
-    machines = AwsMachines(MangledAws(answers()), OWNER, "ml")
+    machines = AwsMachines(MangledAws(answers(), of_eks), OWNER, "ml")
     ours, behind = machines.groups()
     assert (ours.trouble, ours.members[0].waits_since) == (
         "ReservationCapacityExceeded",
@@ -140,7 +116,7 @@ def test_a_hundred_mangled_answers_crash_nothing_and_change_nothing(
 ):
     for number in range(100 * tens, 100 * tens + 100):
         caplog.clear()
-        aws = MangledAws(mangled(Random(number)))
+        aws = MangledAws(mangled(Random(number)), of_eks)
         machines = AwsMachines(aws, OWNER, "ml")
         for _ in range(2):
             try:
@@ -162,7 +138,7 @@ def test_a_member_is_not_ended_on_a_mangled_answer():
     ended = 0
     for number in range(300):
         table = mangled(Random(f"end/{number}"))
-        aws = MangledAws(table | {"TerminateInstanceInAutoScalingGroup": {}})
+        aws = MangledAws(table | {"TerminateInstanceInAutoScalingGroup": {}}, of_eks)
         try:
             AwsMachines(aws, OWNER, "ml").terminate_in_group("i-1")
         except TidemillError:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.sim.scene import Scene, after, block, fault, job, pool, scene
 from tests.wire.rehearsing import on_the_wire
-from tidemill.cli.loading import documents_in, load_spec
+from tidemill.cli.loading import load_spec
 from tidemill.sim.rehearsal import Rehearsal
 from tidemill.sim.wire.faults import WireFault
 
@@ -91,6 +91,6 @@ def test_pools_of_blocks_reservations_spot_and_on_demand_work_side_by_side(monke
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["first-block", "two-blocks", "mixed-sources", "handover"])
 def test_the_examples_play_alike(name: str, monkeypatch: pytest.MonkeyPatch):
-    spec, scenario = load_spec(documents_in([str(EXAMPLES / f"{name}.yaml")]))
+    spec, scenario = load_spec([str(EXAMPLES / f"{name}.yaml")])
     assert scenario is not None
     same(Scene(spec, scenario), monkeypatch)

@@ -88,6 +88,14 @@ class Stand:
         self.ledger.write_launch(replace(intent, state=LaunchState.ASKED))
         return intent
 
+    def with_two(self, count: int = 2) -> Reservation:
+        """A block of `count` on which two nodes were asked for, and have come."""
+        block = self.account.block(count=count)
+        self.look()
+        self.ask(block, count=2)
+        self.account.wait("3m")
+        return block
+
     @property
     def group(self) -> Any:
         (one,) = self.account.cloud.groups.all()
@@ -280,11 +288,8 @@ def test_eks_is_asked_again_soon_only_while_it_is_at_work(
 def test_an_action_of_others_that_ends_nodes_early_is_drained_for_and_warned_of(size: int, said: bool):
     """Such as that of a stack, whose block was extended since."""
     stand = Stand()
-    block = stand.account.block(count=2)
+    block = stand.with_two()
     assert block.end is not None
-    stand.look()
-    stand.ask(block, count=2)
-    stand.account.wait("3m")
     at = block.end - timedelta(hours=3)
     stand.account.cloud.groups.put_schedule(stand.group.name, ScheduledAction("stack-Down-1ABC", at, size))
     stand.account.wait("6m")
@@ -298,11 +303,8 @@ def test_an_action_of_others_that_ends_nodes_early_is_drained_for_and_warned_of(
 @pytest.mark.requirement("SM-4")
 def test_a_stack_s_action_just_before_the_deadline_is_as_it_should_be():
     stand = Stand()
-    block = stand.account.block(count=2)
+    block = stand.with_two()
     assert block.end is not None
-    stand.look()
-    stand.ask(block, count=2)
-    stand.account.wait("3m")
     at = block.end - timedelta(minutes=40)
     stand.account.cloud.groups.put_schedule(stand.group.name, ScheduledAction("stack-Down-1ABC", at, 0))
     stand.account.wait("6m")
@@ -400,10 +402,7 @@ def test_an_access_entry_that_could_not_be_made_is_made_at_the_next_look(monkeyp
 
 def test_a_member_that_died_is_replaced_by_whoever_asks_and_not_by_its_group():
     stand = Stand()
-    block = stand.account.block(count=3)
-    stand.look()
-    stand.ask(block, count=2)
-    stand.account.wait("3m")
+    block = stand.with_two(count=3)
     stand.look()
     died = stand.account.cloud.kill_instance()
     stand.account.wait("10m")
@@ -419,10 +418,7 @@ def test_a_member_that_died_is_replaced_by_whoever_asks_and_not_by_its_group():
 
 def test_who_died_is_taken_off_before_a_health_check_notices(monkeypatch: pytest.MonkeyPatch):
     stand = Stand()
-    block = stand.account.block(count=2)
-    stand.look()
-    stand.ask(block, count=2)
-    stand.account.wait("3m")
+    stand.with_two()
     stand.look()
     died, seen = stand.account.cloud.kill_instance(), stand.machines.groups
 
@@ -441,10 +437,7 @@ def test_who_died_is_taken_off_before_a_health_check_notices(monkeypatch: pytest
 def test_the_dead_do_not_stand_for_what_is_asked_for_again():
     """A group counts them as members: until they are off its list it would launch nobody."""
     stand = Stand()
-    block = stand.account.block(count=3)
-    stand.look()
-    stand.ask(block, count=2)
-    stand.account.wait("3m")
+    block = stand.with_two(count=3)
     stand.look()
     died = stand.account.cloud.kill_instance()
     stand.account.wait("2m")
@@ -458,10 +451,7 @@ def test_the_dead_do_not_stand_for_what_is_asked_for_again():
 def test_a_group_with_a_member_in_standby_still_gets_what_is_asked_for(monkeypatch: pytest.MonkeyPatch):
     """It wants fewer than it has, and nobody scales it in."""
     stand = Stand()
-    block = stand.account.block(count=3)
-    stand.look()
-    stand.ask(block, count=2)
-    stand.account.wait("3m")
+    block = stand.with_two(count=3)
     stand.look()
     seen = stand.machines.groups
     aside = next(iter(stand.group.members))

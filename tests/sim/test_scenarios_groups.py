@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,17 +17,17 @@ from tests.sim.scene import (
     last_pod_left_at,
     pool,
     scene,
-    service,
     told,
 )
-from tidemill.cli.loading import documents_in, load_spec
+from tests.sim.ways import delivered, extended, running, two_blocks
+from tidemill.cli.loading import load_spec
 from tidemill.cli.playback import glimpse
 from tidemill.plan import Launch, RemoveNode, Terminate
 from tidemill.provision.asg import DOWN, UP
 from tidemill.sim.machines import SimMachines
 from tidemill.sim.rehearsal import Rehearsal
 from tidemill.sim.scaling import AutoScalingGroup
-from tidemill.world import InstanceState, LaunchState
+from tidemill.world import LaunchState
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "groups.yaml"
 WAYS = ("native", "asg", "managed")
@@ -40,10 +39,6 @@ DEADLINE = {"native": after("3h30m"), "asg": after("3h30m"), "managed": after("3
 def group(rehearsal: Rehearsal) -> AutoScalingGroup:
     (one,) = rehearsal.cloud.groups.all()
     return one
-
-
-def running(rehearsal: Rehearsal) -> int:
-    return sum(life.now.state is InstanceState.RUNNING for life in rehearsal.cloud.alive())
 
 
 def ended_by(rehearsal: Rehearsal) -> set[str]:
@@ -64,14 +59,7 @@ def by_hand(rehearsal: Rehearsal, at: str, desired: int) -> None:
 @pytest.mark.requirement("MG-4")
 @pytest.mark.parametrize("way", WAYS)
 def test_nodes_come_at_delivery_jobs_run_and_nothing_lives_at_the_kill_time(way: str):
-    rehearsal = scene(
-        pool(provisioner=way),
-        reservations=[block(**{"from": "30m"}, duration="3h30m")],
-        jobs=[
-            job(at=["0s", "1h", "2h"], lasts="40m"),
-            job("long", at=["90m"], lasts="9h", checkpointEvery="10m"),
-        ],
-    ).rehearse()
+    rehearsal = delivered(way).rehearse()
     rehearsal.run_until(after("29m"))
     assert not rehearsal.cloud.lives  # nothing before the block is there, and no launch that failed
     assert not rehearsal.cloud.refused_launches
@@ -152,10 +140,7 @@ def test_with_an_engine_the_schedule_of_a_block_that_is_there_takes_no_node_away
 @pytest.mark.requirement("SM-4")
 @pytest.mark.requirement("CB-7")
 def test_an_extension_moves_the_schedule_and_the_drain():
-    rehearsal = scene(
-        pool(provisioner="asg"), reservations=[block()], jobs=[job(lasts="20h", checkpointEvery="10m")],
-        extensions=[{"at": "1h", "block": "a", "by": "1d"}], duration="29h",
-    ).rehearse()  # fmt: skip
+    rehearsal = extended("asg").rehearse()
     rehearsal.run_until(after("1h9m"))
     assert group(rehearsal).schedules[DOWN].at == after("3h29m")  # not before it is paid
     rehearsal.run_until(after("1h11m"))
@@ -182,10 +167,7 @@ def test_who_only_looks_sees_what_the_engine_sees(way: str):
 
 @pytest.mark.requirement("MG-2")
 def test_an_action_of_eks_that_stayed_behind_is_warned_of_and_survived():
-    rehearsal = scene(
-        pool(provisioner="managed"), reservations=[block()], jobs=[job(lasts="20h", checkpointEvery="10m")],
-        extensions=[{"at": "1h", "block": "a", "by": "1d"}], duration="29h",
-    ).rehearse()  # fmt: skip
+    rehearsal = extended("managed").rehearse()
     rehearsal.run_until(after("1h15m"))
     assert any("EKS still scales node group" in line.sentence for line in told(rehearsal, "warned"))
     rehearsal.run_until(after("3h20m"))  # when EKS acts
@@ -199,10 +181,7 @@ def test_an_action_of_eks_that_stayed_behind_is_warned_of_and_survived():
 
 @pytest.mark.requirement("MG-2")
 def test_an_action_that_eks_moves_with_the_end_costs_nothing():
-    played = scene(
-        pool(provisioner="managed"), reservations=[block()], jobs=[job(lasts="20h", checkpointEvery="10m")],
-        extensions=[{"at": "1h", "block": "a", "by": "1d"}], duration="29h",
-    ).rehearse()  # fmt: skip
+    played = extended("managed").rehearse()
     played.cloud.node_groups.follows_extensions = True
     played.run()
     assert len(played.cloud.lives) == 2
@@ -212,28 +191,11 @@ def test_an_action_that_eks_moves_with_the_end_costs_nothing():
 # --- hand-over ----------------------------------------------------------------------------------------
 
 
-def two_blocks(way: str, **fields: Any) -> Scene:
-    chat: dict[str, Any] = {
-        "replicas": 4, "minAvailable": 3, "gpus": 4, "cpu": "40", "memory": "400Gi", "load": "8m",
-        "zeroDowntime": True, "handover": {"method": "rollout", "maxSurge": 2, "maxUnavailable": 0},
-    }  # fmt: skip
-    return scene(
-        pool(provisioner=way),
-        reservations=[
-            block("a", pool="train"),
-            block("b", pool="train", zone="us-east-1b", duration="28h", **{"from": "1h"}),
-        ],
-        services=[service(**chat)],
-        duration="5h",
-        **fields,
-    )
-
-
 @pytest.mark.requirement("CB-9")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_two_blocks_hand_a_service_over_without_downtime(way: str, seed: int):
-    rehearsal = two_blocks(way).played(seed)
+    rehearsal = two_blocks(pool(provisioner=way)).played(seed)
     assert rehearsal.cluster.services["chat"].downtime_s(rehearsal.end) == 0
     a = rehearsal.cloud.names["a"]
     lives = [life for life in rehearsal.cloud.lives.values() if life.now.source.id == a]
@@ -242,7 +204,7 @@ def test_two_blocks_hand_a_service_over_without_downtime(way: str, seed: int):
 
 
 def test_the_example_plays_as_it_says():
-    spec, scenario = load_spec(documents_in([str(EXAMPLE)]))
+    spec, scenario = load_spec([str(EXAMPLE)])
     assert scenario is not None
     rehearsal = Scene(spec, scenario).played()
     assert rehearsal.cluster.services["chat"].downtime_s(rehearsal.end) == 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from tests.sim.scene import (
@@ -16,20 +14,15 @@ from tests.sim.scene import (
     platform,
     pool,
     scene,
-    service,
     told,
 )
+from tests.sim.ways import delivered, extended, running, two_blocks
 from tidemill.plan import Launch
 from tidemill.sim.rehearsal import Rehearsal
-from tidemill.world import InstanceState
 
 # A block of a scene ends at 11:30: Karpenter acts at 10:50.
 DEADLINE = after("3h20m")
 STATIC = platform(karpenter={"version": "1.11.0", "staticCapacity": True})
-
-
-def running(rehearsal: Rehearsal) -> int:
-    return sum(life.now.state is InstanceState.RUNNING for life in rehearsal.cloud.alive())
 
 
 def node_pools(rehearsal: Rehearsal) -> set[str]:
@@ -40,14 +33,7 @@ def node_pools(rehearsal: Rehearsal) -> set[str]:
 @pytest.mark.requirement("CB-10")
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_karpenter_launches_jobs_run_and_the_engine_drains_before_karpenter_would(seed: int):
-    rehearsal = scene(
-        pool(provisioner="karpenter"),
-        reservations=[block(**{"from": "30m"}, duration="3h30m")],
-        jobs=[
-            job(at=["0s", "1h", "2h"], lasts="40m"),
-            job("long", at=["90m"], lasts="9h", checkpointEvery="10m"),
-        ],
-    ).rehearse(seed)
+    rehearsal = delivered("karpenter").rehearse(seed)
     rehearsal.run_until(after("29m"))
     assert not rehearsal.cloud.lives
     rehearsal.run_until(DEADLINE)
@@ -89,22 +75,8 @@ def test_a_warm_pool_has_its_nodes_before_anybody_asks():
 @pytest.mark.requirement("CB-9")
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_two_blocks_hand_a_service_over_and_the_objects_move_with_them(seed: int):
-    chat: dict[str, Any] = {
-        "replicas": 4, "minAvailable": 3, "gpus": 4, "cpu": "40", "memory": "400Gi", "load": "8m",
-        "zeroDowntime": True, "handover": {"method": "rollout", "maxSurge": 2, "maxUnavailable": 0},
-    }  # fmt: skip
-    rehearsal = scene(
-        pool(
-            provisioner="karpenter", warm=True
-        ),  # who boots nodes for pods alone is minutes late for a hand-over
-        on=STATIC,
-        reservations=[
-            block("a", pool="train"),
-            block("b", pool="train", zone="us-east-1b", duration="28h", **{"from": "1h"}),
-        ],
-        services=[service(**chat)],
-        duration="5h",
-    ).rehearse(seed)
+    # Warm: who boots nodes for pods alone is minutes late for a hand-over.
+    rehearsal = two_blocks(pool(provisioner="karpenter", warm=True), on=STATIC).rehearse(seed)
     a, b = rehearsal.cloud.names["a"], rehearsal.cloud.names["b"]
     rehearsal.run_until(after("2h"))
     assert node_pools(rehearsal) == {f"train-{a}-warm", f"train-{b}-warm"}
@@ -116,10 +88,7 @@ def test_two_blocks_hand_a_service_over_and_the_objects_move_with_them(seed: int
 
 @pytest.mark.requirement("CB-7")
 def test_an_extension_keeps_the_nodes_and_no_object_changes():
-    rehearsal = scene(
-        pool(provisioner="karpenter"), reservations=[block()], jobs=[job(lasts="20h", checkpointEvery="10m")],
-        extensions=[{"at": "1h", "block": "a", "by": "1d"}], duration="29h",
-    ).rehearse()  # fmt: skip
+    rehearsal = extended("karpenter").rehearse()
     rehearsal.run_until(after("50m"))
     before = told(rehearsal, "object-applied")
     rehearsal.run_until(after("5h"))
