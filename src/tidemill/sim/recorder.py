@@ -21,20 +21,22 @@ class Recorder:
         self._at = start
         self._paid, self._ready, self._used = 0, 0, 0
         self._used_by_source: dict[str, int] = {}
-        self._seen: object = None
+        self._seen: tuple[object, object] = (None, None)  # changes of GPUs, and of money
         self._points: list[tuple[datetime, int, int, int]] = []
         self._hours = {"paid": 0.0, "ready": 0.0, "used": 0.0}
         self._used_hours: dict[str, float] = {}  # by source
 
     def sample(self, now: datetime) -> None:
-        seen = self._cluster.changes, self._cloud.changes
-        if seen == self._seen:
+        gpus, money = self._cluster.changes, self._cloud.changes
+        if (gpus, money) == self._seen:
             return
         self._integrate(now)
-        self._seen = seen
-        self._ready, self._used = self._cluster.gpus_ready(), self._cluster.gpus_used()
-        self._used_by_source = self._cluster.gpus_used_by_source()
-        self._paid = self._count_paid()
+        if gpus != self._seen[0]:
+            self._ready, self._used = self._cluster.gpus_ready(), self._cluster.gpus_used()
+            self._used_by_source = self._cluster.gpus_used_by_source()
+        if money != self._seen[1]:
+            self._paid = self._count_paid()
+        self._seen = gpus, money
         point = (now, self._paid, self._ready, self._used)
         if not self._points or point[1:] != self._points[-1][1:]:
             self._points.append(point)
