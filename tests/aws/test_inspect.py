@@ -277,6 +277,15 @@ def test_where_blocks_may_not_be_read_the_rest_is_shown_and_the_exit_code_is_3(t
     assert found["traps"] == [] or "block-is-gone" not in {one["code"] for one in found["traps"]}
 
 
+def test_where_blocks_may_not_be_read_nobody_is_told_that_there_is_no_trap(there: Troubled, capsys):
+    for one in ("DescribeCapacityReservations", "DescribeAutoScalingGroups"):
+        deny(there, one)
+    assert main(["inspect", "--aws"]) == 3
+    told = capsys.readouterr().out
+    assert "No trap" not in told
+    assert "Blocks could not be read, so nothing is said of traps." in told
+
+
 def test_where_aws_lets_nothing_be_read_it_is_one_sentence_and_exit_code_3(there: Troubled, capsys):
     deny(there, "GetCallerIdentity", code="InvalidClientTokenId")
     assert main(["inspect", "--aws"]) == 3

@@ -116,12 +116,11 @@ def test_a_verb_chooses_its_own_exit_code(verb_that):
     assert main(["probe"]) == 3
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["catalog"], ["catalog", "--json"]])
-def test_a_reader_that_goes_away_is_no_error(arguments):
+def run_without_a_reader(*arguments: str) -> subprocess.CompletedProcess[str]:
     reader, writer = os.pipe()
     os.close(reader)
     try:
-        done = subprocess.run(
+        return subprocess.run(
             [sys.executable, "-m", "tidemill", *arguments],
             stdout=writer,
             stderr=subprocess.PIPE,
@@ -130,6 +129,11 @@ def test_a_reader_that_goes_away_is_no_error(arguments):
         )
     finally:
         os.close(writer)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["catalog"], ["catalog", "--json"]])
+def test_a_reader_that_goes_away_is_no_error(arguments):
+    done = run_without_a_reader(*arguments)
     assert (done.returncode, done.stderr) == (1, "")
 
 
@@ -191,17 +195,6 @@ def test_wrong_use_is_an_object_too_where_json_was_asked_for(capsys):
 
 
 def test_the_exit_code_of_a_failure_outlives_the_reader_of_its_object():
-    reader, writer = os.pipe()
-    os.close(reader)
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "tidemill", "sim", "show", "--sim", "/no/such/file", "--json"],
-            stdout=writer,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-    finally:
-        os.close(writer)
+    done = run_without_a_reader("sim", "show", "--sim", "/no/such/file", "--json")
     assert done.returncode == 2
     assert done.stderr.startswith("error: there is no simulated account in /no/such/file")

@@ -60,9 +60,11 @@ def test_nobody_is_answered_in_html(stand: Stand):
         connection.close()
 
 
-def test_a_call_to_another_region_says_where_the_account_is(stand: Stand):
-    with pytest.raises(ClientError, match="is in us-east-1, not in eu-west-1") as raised:
-        stand.client("ec2", region_name="eu-west-1").describe_capacity_reservations()
+@pytest.mark.parametrize("region", ["eu-west-1", "nowhere-1"])
+@pytest.mark.parametrize("operation", ["describe_capacity_reservations", "describe_instance_types"])
+def test_a_call_to_another_region_says_where_the_account_is(stand: Stand, operation: str, region: str):
+    with pytest.raises(ClientError, match=f"is in us-east-1, not in {region}") as raised:
+        getattr(stand.client("ec2", region_name=region), operation)()
     assert code(raised) == ("OptInRequired", 403)
 
 

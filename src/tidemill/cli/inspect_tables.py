@@ -25,7 +25,7 @@ def show(found: Inspection, problems: tuple[Problem, ...]) -> None:
         _groups(found)
     if found.untracked:
         click.echo(f"Untracked, without any owner tag: {', '.join(found.untracked)}\n")
-    _traps(found.traps)
+    _traps(found.traps, looked=found.blocks is not None)
     _documents(found, problems)
     for line in _limits(found):
         click.echo(line)
@@ -135,8 +135,11 @@ def _hook(one: GroupSeen) -> str:
     return "none" if one.hook_s is None else f"{one.hook_s} s"
 
 
-def _traps(found: tuple[Trap, ...]) -> None:
-    click.echo(f"{counted(len(found), 'trap')} found" if found else "No trap found.")
+def _traps(found: tuple[Trap, ...], *, looked: bool) -> None:
+    if not found:
+        click.echo("No trap found." if looked else "Blocks could not be read, so nothing is said of traps.")
+    else:
+        click.echo(f"{counted(len(found), 'trap')} found")
     for number, one in enumerate(found, 1):
         click.echo(f"{number:3}. [{one.code}] {one.what}")
         click.echo(f"     do: {one.fix}")

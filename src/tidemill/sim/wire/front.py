@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 App = Callable[[dict[str, Any], Any], Iterable[bytes]]
 # A long poll holds no turn: time must go on while somebody waits for a message.
 _WAITING = {("sqs", "ReceiveMessage")}
-_EVERYWHERE = ("sts", "pricing")  # served from regions of their own
+_EVERYWHERE = ("sts", "pricing", "iam", "s3")  # served from regions of their own
 
 
 class Front:
@@ -86,21 +86,26 @@ class Front:
     def _served(self, target: Target | None, environ: dict[str, Any]) -> Reply:
         if target is None and not _needs_no_signature(environ):
             raise AwsError("MissingAuthenticationToken", "Request is missing Authentication Token", 403)
-        ours = operations.find(target.service, target.action) if target is not None else None
-        if target is None or ours is None:
+        if target is None:
+            return self._ask_moto(target, environ)
+        self._check_region(target)
+        ours = operations.find(target.service, target.action)
+        if ours is None:
             return self._ask_moto(target, environ)
         try:
             return self._ask_the_body(ours, target, environ)
         except NotOurs:
             return self._ask_moto(target, environ)
 
-    def _ask_the_body(self, ours: Operation, target: Target, environ: dict[str, Any]) -> Reply:
+    def _check_region(self, target: Target) -> None:
         if target.region != self._wire.region and target.service not in _EVERYWHERE:
             raise AwsError(
                 "OptInRequired",
                 f"the simulated account is in {self._wire.region}, not in {target.region}",
                 403,
             )
+
+    def _ask_the_body(self, ours: Operation, target: Target, environ: dict[str, Any]) -> Reply:
         params = protocol.parameters(target, environ)
         try:
             asked = Asked(self._wire, target.service, target.action, target.region, params, target.key)
