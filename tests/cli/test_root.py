@@ -179,6 +179,19 @@ def test_what_the_shell_closed_is_no_traceback_and_no_failure(arguments, closed)
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("arguments", ["rehearse demo", "status demo --at 3h", "up --for 1s --plain"])
+def test_letters_that_the_terminal_does_not_know_fail_nothing(arguments):
+    done = subprocess.run(
+        [sys.executable, "-m", "tidemill", *arguments.split()],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "?" in done.stdout
+
+
 def test_a_failure_is_an_object_on_stdout_where_json_was_asked_for(capsys, verb_that):
     verb_that(
         raising(OutcomeUnknown("bad words")), click.Option(["--json"], is_flag=True, expose_value=False)

@@ -37,6 +37,8 @@ def _a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     [
         (["up", "--speed", "nan"], "nan is no number"),
         (["up", "--speed", "inf"], "is not in the range"),
+        (["why", "other.json"], "other.json is a file: name the pod before it, tidemill why POD other.json"),
+        (["import", "karpenter", "kept.yaml", "-o", "kept.yaml"], "kept.yaml is what is read: name another"),
         (["plan", "--aws"], "name the documents that the account is compared with"),
         (["sim", "aws", "--kube-token-file", "token"], "are for a --kube-api"),
         (

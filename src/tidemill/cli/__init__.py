@@ -13,6 +13,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from typing import Any, NamedTuple
 
 import click
@@ -146,7 +147,7 @@ def root() -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; never a traceback for what is not a bug."""
-    _open_what_the_shell_closed()
+    _make_stdout_bearable()
     given = sys.argv[1:] if argv is None else list(argv)
     try:
         code = root.main(args=given, prog_name="tidemill", standalone_mode=False)
@@ -172,12 +173,17 @@ def _told(failure: click.ClickException, *, as_json: bool) -> int:
     return failure.exit_code  # whatever became of the output: 4 must not be told as 1
 
 
-def _open_what_the_shell_closed() -> None:
-    """After `>&-` or `2>&-` Python has None there, and the next file that is opened would be stdout to everybody."""
+def _make_stdout_bearable() -> None:
+    """A letter that its encoding lacks is a question mark, and no reason to fail.
+
+    After `>&-` or `2>&-` Python has None there, and the next file that is opened would be stdout to everybody.
+    """
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _lost_output(error: OSError) -> int:

@@ -77,6 +77,7 @@ def ryvn(ctx: click.Context, files: tuple[Path, ...], output: Path | None) -> No
     """Ryvn blueprints: maps from names to node class or pool settings."""
     from tidemill.spec.ryvn import import_ryvn
 
+    _check_output(files, output)
     _write(ctx, import_ryvn(files), output)
 
 
@@ -91,7 +92,13 @@ def karpenter(ctx: click.Context, files: tuple[Path, ...], output: Path | None) 
     """
     from tidemill.spec.from_karpenter import import_karpenter
 
+    _check_output(files, output)
     _write(ctx, import_karpenter(files), output)
+
+
+def _check_output(files: Sequence[Path], output: Path | None) -> None:
+    if output is not None and output.resolve() in {path.resolve() for path in files}:
+        raise SpecError(f"{output} is what is read: name another file to write to")
 
 
 def _write(ctx: click.Context, imported: Imported, output: Path | None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -104,6 +105,8 @@ def why(pod: str, files: tuple[str, ...], at: str | None, seed: int, as_json: bo
     from tidemill.render.status_text import why_text
     from tidemill.report.rows import plain
 
+    if not files and Path(pod).is_file():
+        raise SpecError(f"{pod} is a file: name the pod before it, tidemill why POD {pod}")
     look = _look(files, at, seed)
     found, others_wait = find(pod, look.pods)
     if as_json:
