@@ -15,11 +15,11 @@ from tidemill.world import Offer
 SEEDS = range(60)
 
 
-def drawn(seed: int) -> Asked:
-    """A week or so, up to five offers in two zones, perhaps a block that can be extended, perhaps two pools."""
+def drawn(seed: int, zones: str = "ab", *, together: bool = False) -> Asked:
+    """A week or so, up to five offers in some zones, perhaps a block that can be extended, perhaps two pools."""
     chance = random.Random(seed)
     pools = chance.choice([1, 1, 2])
-    one_zone = chance.random() < 0.4
+    one_zone = chance.random() < 0.4 or together
     demand = [
         needs(
             *((start, start + chance.choice([1, 2, 3.5]), chance.randrange(1, 4)) for start in (0, 2, 5)),
@@ -30,7 +30,7 @@ def drawn(seed: int) -> Asked:
         )
         for pool in ("serve", "train")[:pools]
     ]
-    offers = _offers(chance, 5 if pools == 1 else 4)
+    offers = _offers(chance, 5 if pools == 1 else 4, zones)
     held = (block("cr-1", -3, 2, count=chance.randrange(1, 3)),) if chance.random() < 0.5 else ()
     rate = 24 * 37.76 * (held[0].count if held else 0)
     extensions = tuple(
@@ -49,12 +49,12 @@ def drawn(seed: int) -> Asked:
     )
 
 
-def _offers(chance: random.Random, most: int) -> tuple[Offer, ...]:
+def _offers(chance: random.Random, most: int, zones: str) -> tuple[Offer, ...]:
     found = []
     for number in range(chance.randrange(2, most + 1)):
         start, days, count = chance.randrange(0, 6), chance.randrange(1, 6), chance.randrange(1, 4)
         fee_usd = round(37.76 * 24 * days * count * chance.uniform(0.6, 1.5))
-        found.append(offer(f"cb-{number}", start, days, fee_usd, count=count, zone=chance.choice("ab")))
+        found.append(offer(f"cb-{number}", start, days, fee_usd, count=count, zone=chance.choice(zones)))
     return tuple(found)
 
 
@@ -80,3 +80,20 @@ def test_the_cases_are_not_all_of_one_kind():
     assert sum(bool(one.cover.on_demand) for one in plans) > 10
     assert sum(bool(one.cover.uncovered) for one in plans) > 10
     assert sum(one.sensitivity.budget_binds for one in plans) > 5
+
+
+@pytest.mark.parametrize("seed", range(100, 130))
+def test_in_one_zone_of_three_the_bound_holds_and_the_plan_is_within_the_promise(seed):
+    question = drawn(seed, "abc", together=True).but(gap=0.005)
+    covers, found = cheapest(question), question.plan()
+    by_ids = {ids: cost for cost, ids in covers}
+    assert found.bound_usd <= covers[0][0] + 0.02
+    assert found.cover.cost.total_usd == pytest.approx(by_ids[found.cover.ids], rel=6e-4)
+    assert found.cover.cost.total_usd <= covers[0][0] * 1.0101
+    assert found.gap <= 0.01
+    assert (found.runner_up is None) == (len(covers) == 1)
+    if found.runner_up is not None:
+        second = found.runner_up.cover
+        assert second.ids != found.cover.ids
+        assert second.cost.total_usd == pytest.approx(by_ids[second.ids], rel=6e-4)
+        assert second.cost.total_usd * (1 - 2 * 0.0101) <= covers[1][0]

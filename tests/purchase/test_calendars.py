@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -78,3 +79,14 @@ def test_one_zone_questions_are_answered_within_the_promise_and_alike_every_time
     assert first.gap <= 0.01
     assert first.runner_up is not None
     assert first.runner_up.cover.ids != first.cover.ids
+
+
+def test_pools_that_share_nothing_cost_together_what_each_costs_alone():
+    both = question(draw(104, offers=60, weeks=3, pools=2, one_zone=True))
+    found = both.plan()
+    alone = [replace(both, demand=(pool,)).plan() for pool in both.demand]
+    assert found.gap <= 0.01
+    assert found.cover.cost.total_usd == pytest.approx(
+        sum(one.cover.cost.total_usd for one in alone), rel=0.01
+    )
+    assert found.bound_usd <= sum(one.cover.cost.total_usd for one in alone)

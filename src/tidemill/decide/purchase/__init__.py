@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from tidemill.decide.purchase.answer import Cover, PurchasePlan, RunnerUp
 from tidemill.decide.purchase.handover import hand_overs
+from tidemill.decide.purchase.nearby import Nearby
 from tidemill.decide.purchase.problem import Problem, cut
 from tidemill.decide.purchase.program import CoverProgram
 from tidemill.decide.purchase.question import ExtensionOffer, Policy, PoolDemand, Prices, SeenOffer
@@ -22,6 +23,7 @@ from tidemill.world import Reservation
 __all__ = ["plan", "priced"]
 
 _CENT = 0.01  # two covers this close cost the same
+_LIKELY = 5  # neighbours of each kind that are priced: the estimate is seldom further off
 
 
 def plan(
@@ -82,17 +84,17 @@ def priced(
 
 
 def _cheapest(
-    program: CoverProgram, unlike: tuple[frozenset[str], ...] = (), near: frozenset[str] | None = None
+    program: CoverProgram, unlike: tuple[frozenset[str], ...] = ()
 ) -> tuple[Cover, float, Cover | None] | None:
     """The cover, a bound on what any could cost, and what would be done without ceilings if that differs."""
-    found = program.solve(free=True, unlike=unlike, near=near)
+    found = program.solve(free=True, unlike=unlike)
     if found is None:
         return None
     ids = program.chosen(found)
     free, limited = _priced(program, ids, free=True), _priced(program, ids)
     if free is None or (limited is not None and limited.cost.total_usd <= free.cost.total_usd + _CENT):
         return (limited, found.bound, None) if limited is not None else None
-    best = program.solve(unlike=unlike, near=near)
+    best = program.solve(unlike=unlike)
     cover = _priced(program, program.chosen(best)) if best is not None else None
     return (cover, best.bound, free) if best is not None and cover is not None else None
 
@@ -100,15 +102,28 @@ def _cheapest(
 def _with_second(program: CoverProgram, best: Cover, bound_usd: float) -> tuple[Cover, RunnerUp | None]:
     """The second is usually a neighbour of the first. Nothing costs less than the bound: for a neighbour near it
     no further search is made. It is told and not bought, so twice the gap of the first will do."""
-    found = _cheapest(program, (best.ids,), near=best.ids) if program.gap else None
-    if found is None or found[0].cost.total_usd * (1 - 2 * program.gap) > bound_usd:
+    second = _next_door(program, best) if program.gap else None
+    if second is None or second.cost.total_usd * (1 - 2 * program.gap) > bound_usd:
         found = _cheapest(program, (best.ids,))
-    if found is None:
+        second = found[0] if found is not None else second
+    if second is None:
         return best, None
-    second = found[0]
     if second.cost.total_usd < best.cost.total_usd - _CENT:
         best, second = second, best
     return best, runner_up(best, second)
+
+
+def _next_door(program: CoverProgram, best: Cover) -> Cover | None:
+    """The cheapest of the likeliest: one purchase less, one more, one for another."""
+    nearby = Nearby(program, program.program.cost, program.money)
+    priced = program.price(best.ids)
+    assert priced is not None
+    nearby.begin(program.columns_of(priced))
+    purchases = [*program.take.values(), *program.extend]
+    kinds = (nearby.leave(), nearby.add(purchases), nearby.swap(purchases))
+    likely = [changed for moves in kinds for _, changed in sorted(moves)[:_LIKELY]]
+    found = [_priced(program, program.ids_of(nearby.chosen ^ set(changed))) for changed in likely]
+    return min((one for one in found if one), key=lambda one: one.cost.total_usd, default=None)
 
 
 def _priced(program: CoverProgram, ids: frozenset[str], *, free: bool = False) -> Cover | None:

@@ -14,9 +14,13 @@ from tidemill.errors import SpecError
 
 INFINITE = float("inf")
 Row = tuple[float, float, Mapping[int, float]]  # low, high, columns
-# What is left is to prove it: no more guessing, and few cuts kept, because each one makes every step slower. Measured
-# on one-zone questions of 8 weeks and 200 offers: a third less time than with what HiGHS does by itself.
-_FROM_A_GOOD_START = (("mip_heuristic_effort", 0.0), ("mip_lp_age_limit", 5), ("mip_pool_soft_limit", 2000))
+_ALWAYS_ALIKE = (("output_flag", False), ("threads", 1), ("parallel", "off"), ("random_seed", 0))
+# What is left is to prove it: no more guessing. Measured on one-zone questions of 8 weeks and 200 offers: a third less
+# time than with what HiGHS does by itself.
+_FROM_A_GOOD_START = (
+    ("mip_heuristic_effort", 0.0), ("mip_heuristic_run_rins", False), ("mip_heuristic_run_rens", False),
+    ("mip_heuristic_run_root_reduced_cost", False), ("mip_heuristic_run_feasibility_jump", False),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,16 @@ class Solution:
     values: tuple[float, ...]
     objective: float
     bound: float  # no solution can cost less
+
+
+@dataclass(frozen=True, slots=True)
+class Relaxed:
+    """A solution that need not be whole."""
+
+    values: Sequence[float]
+    bound: float  # what it costs: no whole one costs less
+    reduced: Sequence[float]  # by column: what takes one of it costs at least so much more than the bound
+    duals: Sequence[float]  # by row, those that were added for this time after the program's own
 
 
 class Program:
@@ -45,6 +59,22 @@ class Program:
         """low <= Σ value · column <= high."""
         self._rows.append((low, high, terms))
 
+    @property
+    def cost(self) -> Sequence[float]:
+        return self._cost
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        return self._rows
+
+    def relaxation(self, more: Sequence[Row]) -> Relaxation:
+        highspy = _highspy()
+        solver = highspy.Highs()
+        for option, value in _ALWAYS_ALIKE:
+            solver.setOptionValue(option, value)
+        solver.passModel(self._model(highspy, [*self._rows, *more], {}, [False] * len(self._cost)))
+        return Relaxation(solver)
+
     def solve(
         self,
         *,
@@ -62,7 +92,7 @@ class Program:
             return None if any(low > 0 for low, _, _ in more) else Solution((), 0.0, 0.0)
         solver = highspy.Highs()
         for option, value in (
-            ("output_flag", False), ("threads", 1), ("parallel", "off"), ("random_seed", 0),
+            *_ALWAYS_ALIKE,
             # Restarts pay on long searches; these end at the root or soon after, and take half as long without.
             ("mip_allow_restart", False),
             ("mip_rel_gap", gap), ("mip_abs_gap", 1e-6), ("mip_max_nodes", most_nodes),
@@ -110,6 +140,28 @@ class Program:
             kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
             model.integrality_ = [kinds[one] for one in whole]
         return model
+
+
+def holds(row: Row, values: Sequence[float]) -> bool:
+    low, high, terms = row
+    return low - 1e-6 <= sum(value * values[column] for column, value in terms.items()) <= high + 1e-6
+
+
+class Relaxation:
+    """The program without whole numbers, solved again from where it stood as rows are added."""
+
+    def __init__(self, solver: Any) -> None:
+        self._solver = solver
+
+    def add(self, rows: Iterable[Row]) -> None:
+        for low, high, terms in rows:
+            self._solver.addRow(low, high, len(terms), list(terms), list(terms.values()))
+
+    def solve(self) -> Relaxed:
+        self._solver.run()
+        found = self._solver.getSolution()
+        cost = float(self._solver.getInfo().objective_function_value)
+        return Relaxed(list(found.col_value), cost, list(found.col_dual), list(found.row_dual))
 
 
 def without_solver() -> str:

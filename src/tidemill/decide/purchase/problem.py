@@ -127,6 +127,26 @@ def cut(
     )
 
 
+def apart(problem: Problem) -> list[Problem]:
+    """Pools that could use nothing in common are questions of their own, while money and EC2's caps are no limit."""
+    groups: list[list[PoolDemand]] = []
+    for pool in problem.demand:
+        joined = [group for group in groups if any(set(one.types) & set(pool.types) for one in group)]
+        groups = [group for group in groups if group not in joined]
+        groups.append([*(one for group in joined for one in group), pool])
+    return [_of(problem, group) for group in groups] if len(groups) > 1 else [problem]
+
+
+def _of(problem: Problem, pools: Sequence[PoolDemand]) -> Problem:
+    types = {name for pool in pools for name in pool.types}
+    held = [one for one in problem.held if one.instance_type in types]
+    ids = {one.id for one in held}
+    return cut(
+        pools, held, [one for one in problem.offers if one.instance_type in types],
+        [one for one in problem.extensions if one.block in ids], problem.prices, problem.policy,
+    )  # fmt: skip
+
+
 def _check(demand: Sequence[PoolDemand], prices: Prices) -> None:
     names = [pool.pool for pool in demand]
     if len(set(names)) < len(names):

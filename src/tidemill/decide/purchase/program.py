@@ -7,22 +7,24 @@ legality (screened before) nor how the answer is told (read after).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 
-from tidemill.decide.purchase.highs import INFINITE, Program, Row, Solution
+from tidemill.decide.purchase.highs import INFINITE, Program, Row, Solution, holds
 from tidemill.decide.purchase.money import ceilings
-from tidemill.decide.purchase.problem import Problem, dates, serving, serving_longer
+from tidemill.decide.purchase.one_zone import search
+from tidemill.decide.purchase.problem import Problem, apart, dates, serving, serving_longer
 from tidemill.decide.purchase.question import HOUR, PoolDemand
+from tidemill.decide.purchase.tighten import InZone, Served
 from tidemill.spec.durations import MAX_INSTANCES_ON_A_DATE
 from tidemill.world import Reservation, SourceKind
 
 # Where one zone must be chosen at every instant the last half percent takes longer than all the rest; 1 % is promised.
-ONE_ZONE_GAP = 0.009
-ROUGH_GAP = 0.01
-STEADY = timedelta(days=7)
-FEW = 2  # offers more or less: enough to take one for another
+ONE_ZONE_GAP = 0.008
+PROMISED_GAP = 0.01
+# Hand-overs are shorter (30 to 60 minutes of wind-down and the warm-up), the hours between them longer.
+SHORT = timedelta(minutes=90)
 
 
 @dataclass(slots=True)
@@ -34,17 +36,20 @@ class Zone:
 
 
 class CoverProgram:
-    def __init__(self, problem: Problem) -> None:
+    """`rough`: as if several zones could serve a short stretch. It never costs more, and is far easier."""
+
+    def __init__(self, problem: Problem, *, rough: bool = False) -> None:
         self.problem = problem
+        self.rough = rough
         self.take: dict[tuple[int, int], int] = {}  # offer, pool -> column
         self.extend: list[int] = []
         self.on_demand: dict[tuple[int, str, int], int] = {}  # pool, type, slot -> column
         self.launch: dict[tuple[int, str, int], int] = {}  # ... and how many of them are new in the slot
         self.short: dict[tuple[int, int], int] = {}  # pool, slot -> column
-        self._program = Program()
-        self._picked: dict[object, dict[str, int]] = {}
-        self._zone_choices: list[tuple[int, int, Mapping[str, int]]] = []  # pool, first slot, zone -> column
-        self._zones: dict[tuple[int, int], dict[str, Zone]] = defaultdict(lambda: defaultdict(Zone))
+        self.program = Program()
+        self._picked: dict[object, dict[str, int]] = {}  # zone -> column
+        self.served: list[Served] = []
+        self.zones: dict[tuple[int, int], dict[str, Zone]] = defaultdict(lambda: defaultdict(Zone))
         self._whole = [self._needs_whole_instances(number) for number in range(len(problem.demand))]
         self._choices()
         self._holdings()
@@ -55,34 +60,52 @@ class CoverProgram:
                     self._meet(pool, slot, need)
         self._shelves()
         self._daily_cap()
-        self._money = tuple(ceilings(self))
+        self.money = tuple(ceilings(self))
+
+    @property
+    def one_zone(self) -> bool:
+        return any(pool.one_zone for pool in self.problem.demand)
 
     @property
     def gap(self) -> float:
         """What share of the cost may be left on the table; where a zone must be chosen, nearly all that is promised."""
         gap = self.problem.policy.gap
-        return max(gap, ONE_ZONE_GAP) if gap and self._zone_choices else gap
+        return max(gap, ONE_ZONE_GAP) if gap and self.one_zone else gap
 
     def solve(
         self,
         *,
         free: bool = False,
         unlike: Iterable[frozenset[str]] = (),
-        near: frozenset[str] | None = None,
     ) -> Solution | None:
-        """The best; `free`: as if there were no ceilings; `unlike`: other than these sets of offers; `near`: with few
-        offers more, less or other than these."""
-        more = [*(() if free else self._money), *(self._other_than(ids) for ids in unlike)]
-        if near is not None:
-            more.append(self._few_changes(near))
-        whole, nodes = tuple(self._split_by_money(free)), self.problem.policy.most_nodes
+        """The best; `free`: as if there were no ceilings; `unlike`: other than these sets of offers."""
+        unlike = tuple(unlike)
         start = None
-        if near is None and self.gap and self._zone_choices:
-            steady = [*more, *self._steady_zones()]
-            rough = self._program.solve(more=steady, whole=whole, gap=ROUGH_GAP, most_nodes=nodes)
-            start = rough.values if rough is not None else None
-        gap = self.gap if near is None else self.problem.policy.gap
-        return self._program.solve(more=more, whole=whole, gap=gap, most_nodes=nodes, start=start)
+        if self.gap and self.one_zone:
+            start = self._from_rough(free, unlike)
+            if start is not None and start.objective * (1 - PROMISED_GAP) <= start.bound:
+                return start
+        more = [*(() if free else self.money), *(self.other_than(ids) for ids in unlike)]
+        return self.program.solve(
+            more=more,
+            whole=self._split_by_money(free),
+            gap=self.gap,
+            most_nodes=self.problem.policy.most_nodes,
+            start=start.values if start is not None else None,
+        )
+
+    def _from_rough(self, free: bool, unlike: Sequence[frozenset[str]]) -> Solution | None:
+        """Of the rough question, pools that share nothing each for themselves, priced in full. None: no such luck."""
+        ids: frozenset[str] = frozenset()
+        bound = 0.0
+        for problem in apart(self.problem) if free and not unlike else (self.problem,):
+            rough = CoverProgram(problem, rough=True)
+            found = search(rough, () if free else rough.money, unlike)
+            if found is None:
+                return None
+            ids, bound = ids | found.ids, bound + found.bound
+        priced = self.price(ids, free=free) if ids not in unlike else None
+        return replace(priced, bound=min(bound, priced.objective)) if priced is not None else None
 
     def _split_by_money(self, free: bool) -> Iterable[int]:
         """A ceiling could buy half an instance; without one, instances come out whole by themselves."""
@@ -90,6 +113,12 @@ class CoverProgram:
 
     def price(self, ids: frozenset[str], *, free: bool = False, blocks_only: bool = False) -> Solution | None:
         """What it costs to take exactly these offers, for the pools they serve best. None: against a rule."""
+        found = self._price(ids, blocks_only=blocks_only, money=())
+        if free or found is None or all(holds(row, found.values) for row in self.money):
+            return found
+        return self._price(ids, blocks_only=blocks_only, money=self.money)
+
+    def _price(self, ids: frozenset[str], *, blocks_only: bool, money: Sequence[Row]) -> Solution | None:
         fixed: dict[int, float] = {}
         wanted: list[Row] = []
         for id_, columns in self._by_id().items():
@@ -100,10 +129,10 @@ class CoverProgram:
         if blocks_only:
             fixed |= dict.fromkeys(self.on_demand.values(), 0.0)
         policy = self.problem.policy
-        return self._program.solve(
-            more=[*wanted, *(() if free else self._money)],
+        return self.program.solve(
+            more=[*wanted, *money],
             fixed=fixed,
-            whole=self._split_by_money(free),
+            whole=self._split_by_money(not money),
             gap=policy.gap / 10,  # to the last cent it can take minutes where a ceiling binds
             most_nodes=policy.most_nodes,
         )
@@ -115,6 +144,19 @@ class CoverProgram:
             if sum(solution.values[column] for column in columns) > 0.5
         )
 
+    def ids_of(self, columns: Collection[int]) -> frozenset[str]:
+        return frozenset(id_ for id_, own in self._by_id().items() if any(one in columns for one in own))
+
+    def columns_of(self, solution: Solution) -> frozenset[int]:
+        """Of its purchases."""
+        purchases = [*self.take.values(), *self.extend]
+        return frozenset(column for column in purchases if solution.values[column] > 0.5)
+
+    def choices(self) -> list[int]:
+        """Purchases and zones: what is taken or not."""
+        picks = [column for by_zone in self._picked.values() for column in by_zone.values()]
+        return [*self.take.values(), *self.extend, *picks]
+
     def _by_id(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {one.id: [] for one in self.problem.offers}
         for (offer, _), column in self.take.items():
@@ -123,28 +165,13 @@ class CoverProgram:
             one.id: [column] for one, column in zip(self.problem.extensions, self.extend, strict=True)
         }
 
-    def _other_than(self, ids: frozenset[str]) -> Row:
+    def other_than(self, ids: frozenset[str]) -> Row:
         terms = {
             column: -1.0 if id_ in ids else 1.0
             for id_, columns in self._by_id().items()
             for column in columns
         }
         return 1.0 - len(ids), INFINITE, terms
-
-    def _few_changes(self, ids: frozenset[str]) -> Row:
-        _, _, terms = self._other_than(ids)
-        return -INFINITE, FEW - len(ids), terms
-
-    def _steady_zones(self) -> Iterable[Row]:
-        """As if work changed its zone only once a week: a much easier question, whose answer is a good start."""
-        first: dict[tuple[int, int, str], int] = {}
-        begin = self.problem.policy.now
-        for pool, slot, picks in self._zone_choices:
-            spell = (self.problem.slots[slot].start - begin) // STEADY
-            for zone, column in picks.items():
-                lead = first.setdefault((pool, spell, zone), column)
-                if lead != column:
-                    yield 0.0, 0.0, {column: 1.0, lead: -1.0}
 
     def _needs_whole_instances(self, pool: int) -> bool:
         """Whether on-demand instances could come out in fractions unless told otherwise. With one size that
@@ -161,15 +188,15 @@ class CoverProgram:
                 pool for pool in problem.users(offer) if _affordable(problem.demand[pool], offer.fee_usd)
             ]
             for pool in pools:
-                column = self._program.column(offer.fee_usd, upper=1, whole=True)
+                column = self.program.column(offer.fee_usd, upper=1, whole=True)
                 self.take[number, pool] = column
                 for slot in problem.span(serving(problem.demand[pool], offer, problem.policy.until)):
-                    self._zones[pool, slot][offer.zone].terms[column] = problem.gpus(offer)
+                    self.zones[pool, slot][offer.zone].terms[column] = problem.gpus(offer)
             if len(pools) > 1:
-                self._program.row(0, 1, {self.take[number, pool]: 1.0 for pool in pools})
-        self.extend = [self._program.column(one.fee_usd, upper=1, whole=True) for one in problem.extensions]
+                self.program.row(0, 1, {self.take[number, pool]: 1.0 for pool in pools})
+        self.extend = [self.program.column(one.fee_usd, upper=1, whole=True) for one in problem.extensions]
         for block in {one.block for one in problem.extensions}:
-            self._program.row(0, 1, {column: 1.0 for _, column in self._extensions_of(block)})
+            self.program.row(0, 1, {column: 1.0 for _, column in self._extensions_of(block)})
 
     def _extensions_of(self, block: str) -> list[tuple[int, int]]:
         return [
@@ -192,9 +219,9 @@ class CoverProgram:
                     for number, column in self._extensions_of(block.id)
                 }
                 for slot in sorted(sure.union(*longer.values())):
-                    zone = self._zones[pool, slot][block.zone]
+                    zone = self.zones[pool, slot][block.zone]
                     if len(pools) > 1:
-                        share = self._program.column(upper=block.count, whole=self._whole[pool])
+                        share = self.program.column(upper=block.count, whole=self._whole[pool])
                         shared[slot][pool] = share
                         zone.terms[share] = problem.prices[block.instance_type].gpus
                         self._share_while(block, slot in sure, share, longer, slot)
@@ -203,7 +230,7 @@ class CoverProgram:
                     else:
                         zone.terms |= {c: problem.gpus(block) for c, slots in longer.items() if slot in slots}
             for by_pool in shared.values():
-                self._program.row(0, block.count, dict.fromkeys(by_pool.values(), 1.0))
+                self.program.row(0, block.count, dict.fromkeys(by_pool.values(), 1.0))
 
     def _share_while(
         self, block: Reservation, sure: bool, share: int, longer: Mapping[int, set[int]], slot: int
@@ -211,7 +238,7 @@ class CoverProgram:
         """A share after the paid end exists only with an extension that reaches so far."""
         if not sure:
             reaching = {column: -float(block.count) for column, slots in longer.items() if slot in slots}
-            self._program.row(-INFINITE, 0, {share: 1.0, **reaching})
+            self.program.row(-INFINITE, 0, {share: 1.0, **reaching})
 
     def _hours(self) -> None:
         """On demand by the hour. A node that is launched costs its warm-up too, so short bridges are not free."""
@@ -225,12 +252,12 @@ class CoverProgram:
                 launch_usd = price.on_demand_usd_h * (demand.warm_up / HOUR)
                 for slot, when in enumerate(problem.slots):
                     usd = price.on_demand_usd_h * when.hours
-                    up = self._program.column(usd, upper=most, whole=self._whole[pool])
+                    up = self.program.column(usd, upper=most, whole=self._whole[pool])
                     self.on_demand[pool, name, slot] = up
                     if launch_usd:
-                        new = self.launch[pool, name, slot] = self._program.column(launch_usd)
+                        new = self.launch[pool, name, slot] = self.program.column(launch_usd)
                         before = self.on_demand.get((pool, name, slot - 1))
-                        self._program.row(
+                        self.program.row(
                             -INFINITE, 0, {up: 1.0, new: -1.0, **({} if before is None else {before: -1.0})}
                         )
         self._quota()
@@ -243,7 +270,7 @@ class CoverProgram:
         for (name, _), terms in together.items():
             most = self.problem.prices[name].on_demand_most
             if most is not None and len(terms) > 1:
-                self._program.row(0, most, terms)
+                self.program.row(0, most, terms)
 
     # --- what must hold ---------------------------------------------------------------------------------
 
@@ -254,48 +281,51 @@ class CoverProgram:
         fractions of blocks look worse, which is what makes the search quick.
         """
         problem = self.problem
-        zones = {name: zone for name, zone in self._zones[pool, slot].items() if zone.fixed or zone.terms}
+        zones = {name: zone for name, zone in self.zones[pool, slot].items() if zone.fixed or zone.terms}
         penalty_usd = problem.demand[pool].penalty_usd_gpu_h * problem.slots[slot].hours
-        together = problem.demand[pool].one_zone and len(zones) > 1
+        together = problem.demand[pool].one_zone and len(zones) > 1 and not self._is_short(slot)
         fixed = max((z.fixed for z in zones.values()), default=0) if together else sum(
             z.fixed for z in zones.values()
         )  # fmt: skip
         if fixed >= need:
             return
         missing = need if together else need - fixed
-        self.short[pool, slot] = self._program.column(penalty_usd, upper=missing)
-        terms = {self.short[pool, slot]: 1.0}
+        self.short[pool, slot] = self.program.column(penalty_usd, upper=missing)
+        amounts = {self.short[pool, slot]: 1.0}
         for name in problem.demand[pool].types:
             if (pool, name, slot) in self.on_demand:
-                terms[self.on_demand[pool, name, slot]] = min(problem.prices[name].gpus, missing)
-        if together:
-            terms |= self._in_one_zone(pool, slot, need, zones)
-        else:
-            for zone in zones.values():
-                terms |= {column: min(gpus, missing) for column, gpus in zone.terms.items()}
-        self._program.row(missing, INFINITE, terms)
+                amounts[self.on_demand[pool, name, slot]] = min(problem.prices[name].gpus, missing)
+        in_zones = self._in_one_zone(pool, slot, need, zones) if together else []
+        blocks: dict[int, float] = {}
+        for zone in () if together else zones.values():
+            blocks |= {column: min(gpus, missing) for column, gpus in zone.terms.items()}
+        self.program.row(missing, INFINITE, amounts | blocks | {one.amount: 1.0 for one in in_zones})
+        self.served.append(Served(missing, amounts, blocks, in_zones))
 
-    def _in_one_zone(self, pool: int, slot: int, need: int, zones: Mapping[str, Zone]) -> dict[int, float]:
+    def _is_short(self, slot: int) -> bool:
+        return self.rough and self.problem.slots[slot].hours < SHORT / HOUR
+
+    def _in_one_zone(self, pool: int, slot: int, need: int, zones: Mapping[str, Zone]) -> list[InZone]:
         """Columns for what each zone serves, of which only one is more than 0."""
-        serves: dict[int, float] = {}
+        found: list[InZone] = []
         for name, pick in self._picks(pool, slot, zones).items():
-            zone, amount = zones[name], self._program.column(upper=need)
-            self._program.row(-INFINITE, 0, {amount: 1.0, pick: -float(need)})
+            zone, amount = zones[name], self.program.column(upper=need)
+            self.program.row(-INFINITE, 0, {amount: 1.0, pick: -float(need)})
             missing = need - zone.fixed
-            limits = {column: -float(min(gpus, missing)) for column, gpus in zone.terms.items()}
-            self._program.row(-INFINITE, 0, {amount: 1.0, pick: -float(zone.fixed), **limits})
-            serves[amount] = 1.0
-        return serves
+            terms = {column: float(min(gpus, missing)) for column, gpus in zone.terms.items()}
+            limits = {column: -gpus for column, gpus in terms.items()}
+            self.program.row(-INFINITE, 0, {amount: 1.0, pick: -float(zone.fixed), **limits})
+            found.append(InZone(amount, pick, zone.fixed, terms))
+        return found
 
     def _picks(self, pool: int, slot: int, zones: Mapping[str, Zone]) -> Mapping[str, int]:
         """Which zone serves. Where the same blocks could serve the zone that has most is best whatever the need, so
         slots that differ only in need share their picks: fewer choices, and none lost."""
         key = (pool, tuple((name, zone.fixed, tuple(zone.terms)) for name, zone in sorted(zones.items())))
         if key not in self._picked:
-            columns = {name: self._program.column(upper=1, whole=True) for name in sorted(zones)}
-            self._program.row(0, 1, dict.fromkeys(columns.values(), 1.0))
+            columns = {name: self.program.column(upper=1, whole=True) for name in sorted(zones)}
+            self.program.row(0, 1, dict.fromkeys(columns.values(), 1.0))
             self._picked[key] = columns
-            self._zone_choices.append((pool, slot, columns))
         return self._picked[key]
 
     def _shelves(self) -> None:
@@ -307,7 +337,7 @@ class CoverProgram:
             if len(offers) > 1:
                 count = {number: self.problem.offers[number].count for number in offers}
                 terms = {c: float(count[o]) for (o, _), c in self.take.items() if o in count}
-                self._program.row(0, max(count.values()), terms)
+                self.program.row(0, max(count.values()), terms)
 
     def _daily_cap(self) -> None:
         held: dict[date, int] = defaultdict(int)
@@ -331,7 +361,7 @@ class CoverProgram:
         }
         for left, terms in sorted(rows):
             if sum(count for _, count in terms) > left:
-                self._program.row(-INFINITE, max(0, left), dict(terms))
+                self.program.row(-INFINITE, max(0, left), dict(terms))
 
 
 def _affordable(pool: PoolDemand, fee_usd: int) -> bool:

@@ -44,7 +44,10 @@ def _because(best: Cost, second: Cost) -> str:
 
 
 def sensitivity(program: CoverProgram, cover: Cover, unlimited: Cover | None) -> Sensitivity:
-    worths = tuple(_worth(program, cover, id_) for id_ in sorted(cover.ids))
+    full = program.price(cover.ids, free=True, blocks_only=True)
+    assert full is not None
+    short_h = short_gpu_hours(program, full)
+    worths = tuple(_worth(program, cover, id_, short_h) for id_ in sorted(cover.ids))
     words = [
         *(_of_budget(cover, unlimited) if unlimited is not None else ()),
         *(words for worth in worths for words in _of_purchase(worth)),
@@ -53,15 +56,14 @@ def sensitivity(program: CoverProgram, cover: Cover, unlimited: Cover | None) ->
     return Sensitivity(worths, unlimited is not None, unlimited, tuple(words))
 
 
-def _worth(program: CoverProgram, cover: Cover, id_: str) -> Worth:
+def _worth(program: CoverProgram, cover: Cover, id_: str, short_h: float) -> Worth:
     """All else fixed: leave this one out and see what on-demand and penalties would cost instead."""
     others = cover.ids - {id_}
     without = program.price(others, free=True)
-    bare, full = program.price(others, free=True, blocks_only=True), program.price(
-        cover.ids, free=True, blocks_only=True
-    )  # fmt: skip
-    assert without is not None and bare is not None and full is not None
-    hours = short_gpu_hours(program, bare) - short_gpu_hours(program, full)
+    bare = program.price(others, free=True, blocks_only=True)
+    assert without is not None
+    assert bare is not None
+    hours = short_gpu_hours(program, bare) - short_h
     fee_usd, price = _fee_and_price(program.problem, id_)
     saves_usd = without.objective - cover.cost.total_usd
     if hours < 1e-6:
