@@ -162,6 +162,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _told(failure: click.ClickException, *, as_json: bool) -> int:
+    """A verb that has printed its own object ends with an exit code, and does not come here: one object is enough."""
     failure.show()
     if as_json:
         told = {"error": failure.format_message(), "exit_code": failure.exit_code}

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidemill.errors import TidemillError
-
 if TYPE_CHECKING:
     from tidemill.bench.run import Packing
 
@@ -38,8 +36,16 @@ def bench() -> None:
 @click.option("--solver", type=click.Choice(["tidemill", "first-fit"]), default="tidemill", show_default=True)
 @click.option("--reference", is_flag=True, help="Run plain first-fit beside it. Slow: it tries every node.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
 def pack(
-    pods: int, mixes: tuple[str, ...], seed: int, repeat: int, solver: str, reference: bool, as_json: bool
+    ctx: click.Context,
+    pods: int,
+    mixes: tuple[str, ...],
+    seed: int,
+    repeat: int,
+    solver: str,
+    reference: bool,
+    as_json: bool,
 ) -> None:
     """Pack the pods of a mix into nodes; time it, check every rule, compare the price with a lower bound.
 
@@ -60,7 +66,8 @@ def pack(
     broken = [fault for result in results for fault in result.faults]
     if broken:
         sentences = "; ".join(fault.sentence for fault in broken[:FAULTS_SHOWN])
-        raise TidemillError(f"{len(broken)} rules are broken: {sentences}")
+        click.echo(f"error: {len(broken)} rules are broken: {sentences}", err=True)
+        ctx.exit(1)
 
 
 @bench.command()
@@ -94,22 +101,13 @@ def _document(result: Packing) -> dict[str, Any]:
 
 
 def _print_table(results: Iterable[Packing]) -> None:
-    from rich import box
-    from rich.console import Console
+    from tidemill.cli.tables import console, table
 
-    from tidemill.render.fitting_table import FittingTable
-
-    table = FittingTable(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in COLUMNS:
-        table.add_column(
-            heading, justify="left" if heading in ("mix", "solver", "checked") else "right", no_wrap=True
-        )
+    words = ("mix", "solver", "checked")
+    made = table(*COLUMNS, right=tuple(heading for heading in COLUMNS if heading not in words))
     for result in results:
-        table.add_row(*_cells(result))
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=120)
-    console.print(table)
+        made.add_row(*_cells(result))
+    console().print(made)
 
 
 def _cells(result: Packing) -> tuple[str, ...]:

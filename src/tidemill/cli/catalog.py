@@ -16,14 +16,13 @@ from tidemill.catalog.sizing import GIB, whole_node_request
 from tidemill.cli.catalog_cache import catalog_of, regions
 from tidemill.cli.catalog_refresh import refresh
 from tidemill.cli.fits import fits_document, fits_table, in_words, parse_requests, suggestion, usd_h, why_none
+from tidemill.cli.tables import console, table
 from tidemill.errors import SpecError
 from tidemill.world import Amounts, amount
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
-
-WIDTH_WITHOUT_TERMINAL = 140  # wide enough for every column: a pipe must not cut what a person greps for
 
 
 @click.group(invoke_without_command=True)
@@ -117,64 +116,49 @@ def _types(types: Sequence[InstanceType]) -> dict[str, Any]:
 
 
 def _print_table(known: Catalog, types: Sequence[InstanceType]) -> None:
-    console = _console()
-    console.print(_table(types))
+    shown_on = console()
+    shown_on.print(_table(types))
     if any(t.ultraserver for t in types):
-        console.print("* sold only in UltraServers; the share of one instance", style="dim")
-    _print_source(console, known)
+        shown_on.print("* sold only in UltraServers; the share of one instance", style="dim")
+    _print_source(shown_on, known)
     for price_list in known.price_lists:
-        _print_dates(console, price_list)
+        _print_dates(shown_on, price_list)
 
 
 def _print_fits(known: Catalog, types: Sequence[InstanceType], wanted: Amounts) -> None:
-    console = _console()
+    shown_on = console()
     fits = fitting(types, wanted)
-    console.print(f"A pod of {in_words(wanted)}:", end="\n\n" if fits else " ")
+    shown_on.print(f"A pod of {in_words(wanted)}:", end="\n\n" if fits else " ")
     if not fits:
-        console.print(f"{why_none(types, wanted)}.")
+        shown_on.print(f"{why_none(types, wanted)}.")
         return
-    console.print(fits_table(fits, console.width))
-    console.print(f"\n{suggestion(fits)}", soft_wrap=True)
+    shown_on.print(fits_table(fits, shown_on.width))
+    shown_on.print(f"\n{suggestion(fits)}", soft_wrap=True)
     for price_list in known.price_lists:
         if price_list.kind == "on-demand":
-            _print_dates(console, price_list)
+            _print_dates(shown_on, price_list)
 
 
-def _console() -> Console:
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=WIDTH_WITHOUT_TERMINAL)
-
-
-def _print_source(console: Console, known: Catalog) -> None:
+def _print_source(shown_on: Console, known: Catalog) -> None:
     where = f" in {known.region}, refreshed" if known.region else ", as shipped"
-    console.print(f"types of {known.types_as_of}{where}: {known.types_source}", style="dim")
+    shown_on.print(f"types of {known.types_as_of}{where}: {known.types_source}", style="dim")
     if not known.region and (others := regions()):
-        console.print(f"refreshed for {', '.join(others)}: --region shows it", style="dim")
+        shown_on.print(f"refreshed for {', '.join(others)}: --region shows it", style="dim")
 
 
-def _print_dates(console: Console, price_list: PriceList) -> None:
+def _print_dates(shown_on: Console, price_list: PriceList) -> None:
     where = "" if price_list.region == "not stated" else f" in {price_list.region}"
     said = f"{price_list.kind} prices of {price_list.as_of}{where}: {price_list.source}"
-    console.print(said, style="dim")
+    shown_on.print(said, style="dim")
 
 
 def _table(types: Sequence[InstanceType]) -> Table:
-    from rich import box
-
-    from tidemill.render.fitting_table import FittingTable
-
-    table = FittingTable(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("type", "accelerators"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("GPU GiB", "vCPU", "GiB", "EFA", "NVMe GB", "block $/h", "on-demand $/h"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("whole-node request", no_wrap=True)
+    figures = ("GPU GiB", "vCPU", "GiB", "EFA", "NVMe GB", "block $/h", "on-demand $/h")
+    made = table("type", "accelerators", *figures, "whole-node request", right=figures)
     for t, following in zip(types, [*types[1:], None], strict=True):
         generation_ends = following is None or t.generation != following.generation
-        table.add_row(*_cells(t), end_section=generation_ends)
-    return table
+        made.add_row(*_cells(t), end_section=generation_ends)
+    return made
 
 
 def _cells(t: InstanceType) -> tuple[str, ...]:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-WIDTH_WITHOUT_TERMINAL = 160  # rows stay on one line for grep
-
 
 def instant_options(verb: F) -> F:
     """What says which instant is meant."""
@@ -182,13 +180,11 @@ def _print(look: Look, body: RenderableType) -> None:
 
 
 def print_text(scenario: str, seed: int, at: str, body: RenderableType) -> None:
-    from rich.console import Console
+    from tidemill.cli.tables import console
 
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=WIDTH_WITHOUT_TERMINAL)
-    console.print(f"SIMULATED  {scenario}, seed {seed}, {at}\n", style="bright_black")
-    console.print(body)
+    shown_on = console()
+    shown_on.print(f"SIMULATED  {scenario}, seed {seed}, {at}\n", style="bright_black")
+    shown_on.print(body)
 
 
 def _print_json(look: Look, body: dict[str, Any]) -> None:

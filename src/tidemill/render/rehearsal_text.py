@@ -63,8 +63,9 @@ def summary(outcome: Outcome, width: int, color: bool) -> RenderableType:
 
 def _verdict(outcome: Outcome, found: Facts, style: _Style) -> Iterable[Text]:
     mark, tone = ("✓", style.good) if found.good else ("✗", style.bad)
+    replayed_by = f"  seed {outcome.seed}, commit {outcome.commit or 'unknown'}"
     yield Text.assemble(
-        (f"{mark} {found.headline}", tone), f"  {outcome.scenario}", (f"  seed {outcome.seed}", style.soft)
+        (f"{mark} {found.headline}", tone), f"  {outcome.scenario}", (replayed_by, style.soft)
     )
     for violation in outcome.invariant_violations[:_LISTED]:
         where = f"  invariant {violation.invariant} at {exact_instant(violation.at)} UTC: "
@@ -74,7 +75,7 @@ def _verdict(outcome: Outcome, found: Facts, style: _Style) -> Iterable[Text]:
     period = f"{short_instant(outcome.start)} to {short_instant(outcome.end)} UTC"
     speed = f" ({outcome.simulated_hours * 3600 / outcome.wall_s:,.0f}x)" if outcome.wall_s > 0 else ""
     ran = f"{hours(outcome.simulated_hours)} h in {outcome.wall_s:.1f} s{speed}"
-    yield Text(f"  {period}, {ran}, commit {outcome.commit or 'unknown'}", style.soft)
+    yield Text(f"  {period}, {ran}", style.soft)
 
 
 def _table(style: _Style, *heads: str) -> Table:
