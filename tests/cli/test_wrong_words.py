@@ -39,6 +39,10 @@ def _a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         (["up", "--speed", "inf"], "is not in the range"),
         (["why", "other.json"], "other.json is a file: name the pod before it, tidemill why POD other.json"),
         (["import", "karpenter", "kept.yaml", "-o", "kept.yaml"], "kept.yaml is what is read: name another"),
+        (
+            ["rehearse", "kept.yaml", "--html", "kept.yaml"],
+            "kept.yaml is what is rehearsed: name another file",
+        ),
         (["plan", "--aws"], "name the documents that the account is compared with"),
         (["sim", "aws", "--kube-token-file", "token"], "are for a --kube-api"),
         (

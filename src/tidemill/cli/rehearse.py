@@ -31,6 +31,8 @@ def rehearse(scenario: tuple[str, ...], seed: int, as_json: bool, html: Path | N
     """
     if html is not None and not html.parent.is_dir():  # before the work, not after it
         raise SpecError(f"cannot write {html}: there is no folder {html.parent}")
+    if html is not None and html.resolve() in {Path(name).resolve() for name in scenario}:
+        raise SpecError(f"{html} is what is rehearsed: name another file for the page")
     spec, document = load_scenario(scenario)
     rehearsal = Rehearsal(spec, document, seed)
     outcome = run(rehearsal, " ".join(scenario))
