@@ -174,6 +174,7 @@ def test_a_file_of_something_else_is_refused(path: Path, wall: Wall):
     path.write_text("{}")
     with pytest.raises(SpecError, match="not a simulated account"):
         SimAccount(path, catalog.load(), wall).now()
+    assert [one.name for one in path.parent.iterdir()] == [path.name]
 
 
 def test_an_account_that_is_there_is_not_made_anew(path: Path, process: Open):

@@ -74,6 +74,7 @@ class AccountFile:
     @contextmanager
     def open(self) -> Iterator[Story]:
         """Nobody else reads or writes it meanwhile. The same object as long as nobody else changed the file."""
+        self._read()  # what is no account is refused before a lock is laid beside it
         with self._locked():
             yield self._read()
 
