@@ -217,3 +217,11 @@ def test_a_fee_counts_in_the_month_in_which_the_purchase_is_due():
     money = {"offers": offers, "ceilings": Ceilings(30_000, 25_000), "until": day(50)}
     assert len(asked(at_once, **money).plan().cover.buys) == 1
     assert len(asked(ahead, **money).plan().cover.buys) == 2
+
+
+@pytest.mark.parametrize("instances", [0, 2])
+def test_where_nothing_is_offered_in_any_zone_there_is_a_plan_and_no_runner_up(instances):
+    found = asked(needs((0, 3, instances), one_zone=True), gap=0.005).plan()
+    assert found.cover.ids == frozenset()
+    assert found.gap == 0
+    assert found.runner_up is None

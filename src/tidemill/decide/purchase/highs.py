@@ -73,7 +73,7 @@ class Program:
         for option, value in _ALWAYS_ALIKE:
             solver.setOptionValue(option, value)
         solver.passModel(self._model(highspy, [*self._rows, *more], {}, [False] * len(self._cost)))
-        return Relaxation(solver)
+        return Relaxation(solver, len(self._cost), highspy.HighsModelStatus.kOptimal)
 
     def solve(
         self,
@@ -150,15 +150,19 @@ def holds(row: Row, values: Sequence[float]) -> bool:
 class Relaxation:
     """The program without whole numbers, solved again from where it stood as rows are added."""
 
-    def __init__(self, solver: Any) -> None:
-        self._solver = solver
+    def __init__(self, solver: Any, columns: int, optimal: Any) -> None:
+        self._solver, self._columns, self._optimal = solver, columns, optimal
 
     def add(self, rows: Iterable[Row]) -> None:
         for low, high, terms in rows:
             self._solver.addRow(low, high, len(terms), list(terms), list(terms.values()))
 
     def solve(self) -> Relaxed:
+        """Without an optimum nothing is known: a bound of minus infinity."""
         self._solver.run()
+        if self._solver.getModelStatus() != self._optimal:
+            nothing = [0.0] * self._columns
+            return Relaxed(nothing, -INFINITE, nothing, [0.0] * self._solver.getNumRow())
         found = self._solver.getSolution()
         cost = float(self._solver.getInfo().objective_function_value)
         return Relaxed(list(found.col_value), cost, list(found.col_dual), list(found.row_dual))

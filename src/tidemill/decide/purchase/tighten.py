@@ -51,6 +51,8 @@ def tighten(program: Program, slots: Sequence[Served], more: Sequence[Row]) -> R
     bounds: list[float] = []
     relaxed = relaxation.solve()
     for _ in range(MOST_ROUNDS):
+        if relaxed.bound == -INFINITE:
+            break
         bounds.append(relaxed.bound)
         if len(bounds) > 3 and bounds[-1] - bounds[-4] < _STALLED * abs(bounds[-1]):
             break
