@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from tidemill.decide.blocks.cover import intent_id, on_grid
-from tidemill.decide.blocks.extend import EXTENDABLE_UNTIL
+from tidemill.decide.blocks.extend import extension_envelope
 from tidemill.decide.blocks.granted import fee_to_approve_usd
 from tidemill.decide.blocks.life import OPEN
 from tidemill.spec.models import Platform
@@ -84,22 +84,13 @@ def extension_intent(
     now: datetime,
     attempt: int = 0,
 ) -> PurchaseIntent:
+    fee_usd = fee_to_approve_usd(platform, None, None, offer.fee_usd)
     return PurchaseIntent(
         id=by_hand_id(platform, offer.id, attempt),
         plan="",
         pool=block.pool,
         window="",
-        envelope=Envelope(
-            instance_type=block.instance_type,
-            count=block.count,
-            duration=offer.end - offer.start,
-            earliest_start=offer.start,
-            latest_start=offer.start,
-            earliest_end=offer.end,
-            zones=(block.zone,),
-            max_fee_usd=fee_to_approve_usd(platform, None, None, offer.fee_usd),
-            expires_at=min(now + platform.spec.approval.expires_after, offer.start - EXTENDABLE_UNTIL),
-        ),
+        envelope=extension_envelope(platform, block, offer, fee_usd, now),
         proposer=proposer,
         proposed_at=now,
         extends=block.id,

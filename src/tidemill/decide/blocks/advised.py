@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from tidemill.decide.blocks.cover import ENGINE, cover, intent_id
-from tidemill.decide.blocks.extend import EXTENDABLE_UNTIL
+from tidemill.decide.blocks.extend import extension_envelope
 from tidemill.decide.blocks.granted import fee_to_approve_usd
 from tidemill.decide.blocks.inquiry import FRESH, answer
 from tidemill.decide.blocks.learned import learned_gpus
@@ -134,7 +134,7 @@ def _intent(draft: Draft, plan: CapacityPlan, choice: Choice, attempt: int) -> P
         plan=plan.name,
         pool=plan.spec.pool,
         window=window,
-        envelope=_longer(draft, plan, choice, offer)
+        envelope=_longer(draft, plan, offer)
         if isinstance(offer, ExtensionOffer)
         else _new(draft, plan, choice, offer),
         proposer=ENGINE,
@@ -163,19 +163,10 @@ def _new(draft: Draft, plan: CapacityPlan, choice: Choice, offer: Offer) -> Enve
     )
 
 
-def _longer(draft: Draft, plan: CapacityPlan, choice: Choice, offer: ExtensionOffer) -> Envelope:
+def _longer(draft: Draft, plan: CapacityPlan, offer: ExtensionOffer) -> Envelope:
     block = draft.reservations[offer.reservation_id]
-    return Envelope(
-        instance_type=block.instance_type,
-        count=block.count,
-        duration=choice.duration,
-        earliest_start=offer.start,
-        latest_start=offer.start,
-        earliest_end=offer.end,
-        zones=(block.zone,),
-        max_fee_usd=fee_to_approve_usd(draft.spec.platform, plan, None, offer.fee_usd),
-        expires_at=min(_expires_at(draft), offer.start - EXTENDABLE_UNTIL),
-    )
+    fee_usd = fee_to_approve_usd(draft.spec.platform, plan, None, offer.fee_usd)
+    return extension_envelope(draft.spec.platform, block, offer, fee_usd, draft.now)
 
 
 def _expires_at(draft: Draft) -> datetime:

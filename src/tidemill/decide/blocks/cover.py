@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from hashlib import blake2b
 
 from tidemill.decide.blocks.demand import MOST_HELD, Gap, first_gap, lacking_h, with_offer
-from tidemill.decide.blocks.extend import EXTENDABLE_UNTIL, extendable, offer_to_extend
+from tidemill.decide.blocks.extend import extendable, extension_envelope, offer_to_extend
 from tidemill.decide.blocks.granted import fee_to_approve_usd, highest_fee_usd
 from tidemill.decide.blocks.life import OPEN
 from tidemill.decide.blocks.patience import ASK_AGAIN, asked_again_at
@@ -161,24 +161,13 @@ def extension_intent(
     offer: ExtensionOffer,
     attempt: int,
 ) -> PurchaseIntent:
+    fee_usd = fee_to_approve_usd(draft.spec.platform, plan, window, offer.fee_usd)
     return PurchaseIntent(
         id=intent_id(draft.owner, plan.name, window.name, str(attempt)),
         plan=plan.name,
         pool=plan.spec.pool,
         window=window.name,
-        envelope=Envelope(
-            instance_type=block.instance_type,
-            count=block.count,
-            duration=offer.end - offer.start,
-            earliest_start=offer.start,
-            latest_start=offer.start,
-            earliest_end=offer.end,
-            zones=(block.zone,),
-            max_fee_usd=fee_to_approve_usd(draft.spec.platform, plan, window, offer.fee_usd),
-            expires_at=min(
-                draft.now + draft.spec.platform.spec.approval.expires_after, offer.start - EXTENDABLE_UNTIL
-            ),
-        ),
+        envelope=extension_envelope(draft.spec.platform, block, offer, fee_usd, draft.now),
         proposer=ENGINE,
         proposed_at=draft.now,
         extends=block.id,

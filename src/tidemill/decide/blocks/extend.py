@@ -6,14 +6,15 @@ has the capacity; the end moves when it is paid.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from tidemill.decide.blocks.demand import LIVE, Gap, held_for
 from tidemill.decide.draft import Draft
 from tidemill.plan import SearchExtensions
 from tidemill.spec.durations import LONGEST, round_up
-from tidemill.spec.models import CapacityPlan, DemandWindow
+from tidemill.spec.models import CapacityPlan, DemandWindow, Platform
 from tidemill.world import (
+    Envelope,
     ExtensionOffer,
     ExtensionQuery,
     ExtensionSearch,
@@ -52,6 +53,23 @@ def extendable(
         if _may_extend(draft, block, by):
             found.append((block, by))
     return sorted(found, key=lambda pair: (pair[1], pair[0].end, pair[0].id))
+
+
+def extension_envelope(
+    platform: Platform, block: Reservation, offer: ExtensionOffer, max_fee_usd: int, now: datetime
+) -> Envelope:
+    """What somebody says yes to: this block, so much longer, and no later than EC2 sells it."""
+    return Envelope(
+        instance_type=block.instance_type,
+        count=block.count,
+        duration=offer.end - offer.start,
+        earliest_start=offer.start,
+        latest_start=offer.start,
+        earliest_end=offer.end,
+        zones=(block.zone,),
+        max_fee_usd=max_fee_usd,
+        expires_at=min(now + platform.spec.approval.expires_after, offer.start - EXTENDABLE_UNTIL),
+    )
 
 
 def _may_extend(draft: Draft, block: Reservation, by: timedelta) -> bool:
