@@ -85,6 +85,11 @@ def sound(stated: Problem) -> Solution:
     return solution
 
 
+def faults(stated: Problem) -> list[str]:
+    """What the checker finds wrong with the solver's answer."""
+    return [str(one) for one in check(stated, solve(stated))]
+
+
 def words(stated: Problem, solution: Solution) -> list[str]:
     """An answer, one word an ask: the place's name, `type@zone:number` of an opened node, or `-`."""
     said = ["-"] * len(stated.asks)

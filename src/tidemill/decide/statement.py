@@ -10,9 +10,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from tidemill.decide.admit import POD_START, Item, expected_run, lasts, useful_until
+from tidemill.decide.chance import Chance
 from tidemill.decide.draft import Draft, End
 from tidemill.decide.facts import residents_of
 from tidemill.decide.line import levels as levels_of
@@ -20,6 +21,7 @@ from tidemill.decide.openings import Opening, Purse, Till, end_of_opening, money
 from tidemill.decide.overflow import PREPAID
 from tidemill.decide.permits import barred, stranger_to, worth_launching
 from tidemill.decide.problem import Ask, Flavour, Place, Problem, Resident
+from tidemill.decide.promises import Promise, promises
 from tidemill.decide.room import BOOT, Group, Room, Rooms, Stage
 from tidemill.spec import names
 from tidemill.world import Gang, Pod, PodShape
@@ -36,17 +38,6 @@ class Statement:
     waiting: list[tuple[Item, Pod]]  # by ask
 
 
-@dataclass(slots=True)
-class Promise:
-    """Room promised from an instant on, in one pool. Whoever is still there then must fit beside it."""
-
-    since: datetime
-    group: Group  # one of those with such room: its pool says how long a pod is assumed to run
-    beyond: Item | None = (
-        None  # whom it is promised to, and everyone before it in line is not held back by it
-    )
-
-
 def state(
     draft: Draft,
     items: Sequence[Item],
@@ -57,7 +48,7 @@ def state(
 ) -> Statement:
     """`added_usd_h`: what new overflow nodes are assumed to cost an hour (money ends sooner then), by pool and kind;
     `capped`: and may cost at most, all of them together counted against the platform's budget."""
-    words = _Words(draft, found, _promises(found), added_usd_h, capped)
+    words = _Words(draft, found, promises(found), added_usd_h, capped)
     flavours, openings = words.flavours()
     stocks = {opening.source.id: int(opening.left) for opening, _ in openings.values() if opening.source.id}
     budgets = {name: _limits(found, name, added_usd_h if capped else {}) for name in draft.templates}
@@ -66,7 +57,7 @@ def state(
 
 def state_what_is_there(draft: Draft, items: Sequence[Item], found: Rooms) -> Statement:
     """The same question with nothing to open: what could be launched need not even be looked for."""
-    return _state(_Words(draft, found, _promises(found), {}, False), items, [], {}, {}, {})
+    return _state(_Words(draft, found, promises(found), {}, False), items, [], {}, {}, {})
 
 
 def _state(
@@ -88,68 +79,6 @@ def _state(
         draft.now, tuple(asks), tuple(places), tuple(flavours), stocks=stocks, budgets=budgets, boot=BOOT
     )
     return Statement(problem, rooms, openings, waiting)
-
-
-class _Chance:
-    """A long queue mostly waits for what nobody has: who wants more than there is need not be asked about.
-
-    For those who refuse the same groups and must leave room beside the same promises; rules between pods aside.
-    """
-
-    def __init__(self, groups: Iterable[Group], flavours: Iterable[Flavour], held: Sequence[Promise]) -> None:
-        self._by_source: dict[tuple[object, str], list[Mapping[str, int]]] = {}
-        for group in groups:
-            if group.rooms:
-                rooms = self._by_source.setdefault((group.source, group.zone), [])
-                rooms += [_unclaimed(room, held) for room in group.rooms]
-        self._new = [flavour.capacity for flavour in flavours]
-        self._largest: dict[str, int] = {}
-        for free in (*(free for rooms in self._by_source.values() for free in rooms), *self._new):
-            for name, amount in free.items():
-                if amount > self._largest.get(name, 0):
-                    self._largest[name] = amount
-        self._fitting: dict[int, tuple[int, int]] = {}
-        self._ahead: dict[
-            tuple[int, int], int
-        ] = {}  # of one shape and number of pods: how many were let through
-
-    def has(self, item: Item) -> bool:
-        """Called in the order of the line: behind as many of the same as could fit there is no chance either."""
-        largest = self._largest
-        for pod in item.pods if item.gang is not None else item.pods[:1]:
-            for name, amount in pod.shape.requests:
-                if amount and largest.get(name, 0) < amount:
-                    return False
-        if self._new or item.shape.sociable or not item.alike:
-            return True
-        together, at_once = self._holds(item.shape)
-        like = (id(item.shape), len(item.pods))
-        ahead = self._ahead.get(like, 0)
-        if len(item.pods) > at_once or (ahead + 1) * len(item.pods) > together:
-            return False
-        self._ahead[like] = ahead + 1
-        return True
-
-    def _holds(self, shape: PodShape) -> tuple[int, int]:
-        """At most how many of a shape all the rooms hold, and how many those of one source in one zone."""
-        known = self._fitting.get(id(shape))
-        if known is None:
-            asked = [(name, amount) for name, amount in shape.requests if amount]
-            held = [sum(_count(asked, free) for free in rooms) for rooms in self._by_source.values()]
-            known = self._fitting[id(shape)] = (sum(held), max(held, default=0))
-        return known
-
-
-def _unclaimed(room: Room, held: Sequence[Promise]) -> Mapping[str, int]:
-    if any(room.claimed_from == one.since and room.claimed_by is one.beyond for one in held):
-        return room.unclaimed()
-    return room.free
-
-
-def _count(asked: Sequence[tuple[str, int]], free: Mapping[str, int]) -> int:
-    return max(
-        0, min((free.get(name, 0) // amount for name, amount in asked), default=free.get(names.PODS, 0))
-    )
 
 
 def _closed(draft: Draft, rooms: Iterable[Room], found: Rooms) -> list[Place]:
@@ -178,17 +107,6 @@ def _limits(found: Rooms, pool: str, caps: Mapping[Till, float]) -> dict[str, in
 
 def _money(purse: Purse) -> str:
     return f"usd-{purse.kind.value}"
-
-
-def _promises(found: Rooms) -> list[Promise]:
-    """One for each instant from which room is promised, in order."""
-    by_instant: dict[tuple[datetime, int], Promise] = {}
-    for group in found.groups.values():
-        for room in group.rooms:
-            if room.claimed_from is not None:
-                key = (room.claimed_from, id(room.claimed_by))
-                by_instant.setdefault(key, Promise(room.claimed_from, group, room.claimed_by))
-    return sorted(by_instant.values(), key=lambda one: one.since)
 
 
 @dataclass(slots=True)
@@ -307,7 +225,7 @@ class _Words:
         levels = levels_of(self.draft, items)
         asks: list[Ask] = []
         waiting: list[tuple[Item, Pod]] = []
-        chances: dict[tuple[frozenset[str], tuple[int, ...]], _Chance] = {}
+        chances: dict[tuple[frozenset[str], tuple[int, ...]], Chance] = {}
         for number, item in enumerate(items):
             refuses = self._refuses(item)
             promised = self._held_by(item) if self.promises else ()
@@ -316,7 +234,7 @@ class _Words:
                 open_to = [group for group in self.groups if self._names[id(group)] not in refuses]
                 new = [flavour for flavour in flavours if flavour.group not in refuses]
                 held = [self.promises[number] for number in promised]
-                chance = chances[refuses, promised] = _Chance(open_to, new, held)
+                chance = chances[refuses, promised] = Chance(open_to, new, held)
             if not chance.has(item):
                 continue
             gang = Gang(f"{number}", len(item.pods)) if len(item.pods) > 1 else None
