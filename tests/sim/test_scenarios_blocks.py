@@ -74,6 +74,10 @@ def test_a_payment_that_fails_is_followed_by_a_new_proposal_and_not_by_a_second_
     assert states[:2] == [ReservationState.PAYMENT_PENDING, ReservationState.PAYMENT_FAILED]
     intents = [one.intent_id for one in rehearsal.cloud.purchases]
     assert len(intents) == len(set(intents)) == 2
+    first, second = rehearsal.ledger.purchases()
+    assert (first.state, second.state) == (PurchaseState.FAILED, PurchaseState.CONFIRMED)
+    # What was never paid is not counted as spent.
+    assert rehearsal.ledger.spending(rehearsal.timeline.now()).fees_usd == second.fee_usd
 
 
 @pytest.mark.requirement("CB-11")
