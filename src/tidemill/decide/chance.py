@@ -11,7 +11,7 @@ from tidemill.decide.admit import Item
 from tidemill.decide.problem import Flavour
 from tidemill.decide.promises import Promise, unclaimed
 from tidemill.decide.room import Group
-from tidemill.spec import names
+from tidemill.decide.rules import how_often
 from tidemill.world import PodShape
 
 
@@ -58,13 +58,8 @@ class Chance:
         """At most how many of a shape all the rooms hold, and how many those of one source in one zone."""
         known = self._fitting.get(id(shape))
         if known is None:
-            asked = [(name, amount) for name, amount in shape.requests if amount]
-            held = [sum(_count(asked, free) for free in rooms) for rooms in self._by_source.values()]
+            held = [
+                sum(how_often(shape.requests, free) for free in rooms) for rooms in self._by_source.values()
+            ]
             known = self._fitting[id(shape)] = (sum(held), max(held, default=0))
         return known
-
-
-def _count(asked: Sequence[tuple[str, int]], free: Mapping[str, int]) -> int:
-    return max(
-        0, min((free.get(name, 0) // amount for name, amount in asked), default=free.get(names.PODS, 0))
-    )

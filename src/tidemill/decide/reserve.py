@@ -16,7 +16,7 @@ from tidemill.decide.draft import Draft, End, Life
 from tidemill.decide.line import birthday_from, last_birthday
 from tidemill.decide.nodes import Phase
 from tidemill.decide.room import Group, Room, Rooms
-from tidemill.decide.rules import admits, fits
+from tidemill.decide.rules import admits, fits, how_often
 from tidemill.spec import names
 from tidemill.world import Amounts, Source
 
@@ -130,7 +130,7 @@ def _free_at(draft: Draft, life: Life, requests: Amounts) -> tuple[datetime | No
     """From when this node could take such pods (None: now), how many (0: nobody can say), how long that stands."""
     free = dict(life.facts.free)
     if fits(requests, free):
-        return None, _count(requests, free), None
+        return None, how_often(requests, free), None
     leaving = sorted(
         ((end, pod) for pod in life.pods if (end := done_at(pod, life.pool, draft.now)) is not None),
         key=lambda one: (one[0], one[1].name),
@@ -140,12 +140,8 @@ def _free_at(draft: Draft, life: Life, requests: Amounts) -> tuple[datetime | No
             free[name] = free.get(name, 0) + amount
         free[names.PODS] = free.get(names.PODS, 0) + 1
         if fits(requests, free):
-            return end, _count(requests, free), leaving[0][0]
+            return end, how_often(requests, free), leaving[0][0]
     return None, 0, leaving[0][0] if leaving else None
-
-
-def _count(requests: Amounts, free: dict[str, int]) -> int:
-    return min(free.get(name, 0) // amount for name, amount in (*requests, (names.PODS, 1)) if amount)
 
 
 def _promise(item: Item, since: datetime, lives: list[Life], found: Rooms) -> None:
@@ -157,7 +153,7 @@ def _promise(item: Item, since: datetime, lives: list[Life], found: Rooms) -> No
 
 
 def _claim_whole(room: Room, item: Item, since: datetime) -> None:
-    for _ in range(max(0, _count(item.shape.requests, dict(room.free)))):
+    for _ in range(how_often(item.shape.requests, room.free)):
         room.claim(item.shape.requests, since)
     if room.claimed:
         room.claimed_by = item

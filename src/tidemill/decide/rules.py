@@ -117,6 +117,11 @@ def fits(requests: Amounts, free: Mapping[str, int]) -> bool:
     return True
 
 
+def how_often(requests: Amounts, free: Mapping[str, int]) -> int:
+    """How many pods of these requests find room beside each other."""
+    return max(0, min(free.get(name, 0) // wanted for name, wanted in (*requests, (names.PODS, 1)) if wanted))
+
+
 def left_over(allocatable: Amounts, pods: tuple[Pod, ...]) -> dict[str, int]:
     """What a node has left beside the pods bound to it."""
     free = dict(allocatable)

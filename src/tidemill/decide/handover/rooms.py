@@ -11,7 +11,7 @@ from tidemill.decide.nodes import Phase
 from tidemill.decide.openings import usable_reservations
 from tidemill.decide.pools import PoolTemplate
 from tidemill.decide.room import BOOT
-from tidemill.decide.rules import admits, fits
+from tidemill.decide.rules import admits, fits, how_often
 from tidemill.spec import names
 from tidemill.world import PodShape, Reservation, ReservationState, Source, SourceKind, Workload
 
@@ -68,7 +68,7 @@ def how_many(shape: PodShape, free: Mapping[str, int]) -> int:
         return 0
     if any(term.topology_key == names.LABEL_HOSTNAME for term in shape.anti_affinity):
         return 1
-    return min(free.get(name, 0) // asked for name, asked in (*shape.requests, (names.PODS, 1)) if asked)
+    return how_often(shape.requests, free)
 
 
 def may_launch(draft: Draft, workload: Workload) -> bool:
