@@ -11,7 +11,7 @@ PYTEST_FLAGS ?=
 BENCH_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help up test lint format bench bench-karpenter chaos-money chaos-money-wire two-months conformance slow clean
+.PHONY: help up test lint format bench bench-karpenter chaos-money chaos-money-wire two-months goldens conformance slow clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ chaos-money-wire: $(VENV)/.dev ## The same with AWS's protocol in between (RUNS=
 
 two-months: $(VENV)/.runtime ## Two months of blocks, hand-overs and trouble under SEEDS=1000 seeds
 	@$(BIN)/python benchmarks/two_months.py --seeds $(or $(SEEDS),1000)
+
+goldens: $(VENV)/.dev ## Freeze what the engine, the packer and the planner answer (GOLDENS="demo pools")
+	@$(BIN)/python -m tests.goldens.freeze $(GOLDENS)
 
 conformance: $(VENV)/.dev ## Which requirement is proved by which test
 	@$(BIN)/pytest -n auto -q --conformance $(PYTEST_FLAGS)
