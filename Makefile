@@ -9,6 +9,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 UP_FLAGS ?=
 PYTEST_FLAGS ?=
 BENCH_FLAGS ?=
+BENCHMARKS := startup packing rehearsal purchase dying_day calendars seeds
 
 .DEFAULT_GOAL := help
 .PHONY: help up test lint format bench bench-karpenter chaos-money chaos-money-wire two-months goldens conformance slow clean
@@ -33,20 +34,20 @@ format: $(VENV)/.dev ## Format the code
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.dev ## Print the benchmarks (ratios, not timed tests)
-	@for b in $(filter-out benchmarks/karpenter.py benchmarks/two_months.py benchmarks/chaos_money.py benchmarks/chaos_wire.py,$(wildcard benchmarks/*.py)); do echo "== $$b"; $(BIN)/python $$b || exit 1; done
+	@for b in $(BENCHMARKS); do echo "== $$b"; $(BIN)/python -m benchmarks.$$b || exit 1; done
 
 # Apart from `bench`: it needs Go, builds for minutes the first time and solves for minutes every time.
 bench-karpenter: $(VENV)/.runtime ## Karpenter's own scheduling benchmark beside ours (BENCH_FLAGS="--pods 1000")
-	@$(BIN)/python benchmarks/karpenter.py $(BENCH_FLAGS)
+	@$(BIN)/python -m benchmarks.karpenter $(BENCH_FLAGS)
 
 chaos-money: $(VENV)/.runtime ## The engine buys while everything fails (RUNS=10000): nothing double, unasked, over budget, lost
-	@$(BIN)/python benchmarks/chaos_money.py --runs $(or $(RUNS),1000)
+	@$(BIN)/python -m benchmarks.chaos_money --runs $(or $(RUNS),1000)
 
 chaos-money-wire: $(VENV)/.dev ## The same with AWS's protocol in between (RUNS=500)
 	@$(BIN)/python -m benchmarks.chaos_wire --runs $(or $(RUNS),500)
 
 two-months: $(VENV)/.runtime ## Two months of blocks, hand-overs and trouble under SEEDS=1000 seeds
-	@$(BIN)/python benchmarks/two_months.py --seeds $(or $(SEEDS),1000)
+	@$(BIN)/python -m benchmarks.two_months --seeds $(or $(SEEDS),1000)
 
 goldens: $(VENV)/.dev ## Freeze what the engine, the packer and the planner answer (GOLDENS="demo pools")
 	@$(BIN)/python -m tests.goldens.freeze $(GOLDENS)

@@ -1,6 +1,6 @@
 """What does planning a calendar save over simple rules, when everything is played through for eight weeks?
 
-    python benchmarks/calendars.py [--seeds 10] [--markdown]
+    python -m benchmarks.calendars [--seeds 10] [--markdown]
 
 The example `weekly-calendar.yaml` is rehearsed three times on each seed, on the same market: with the planner; with a
 block for each week as high as its peak (what is done without the solver); and with windows as a person would write
@@ -18,14 +18,14 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from tidemill.decide.blocks.lacking import lacking
-from tidemill.decide.purchase.wanted import demand_of
-from tidemill.sim.rehearsal import Rehearsal
+from tidemill.decide.purchasing.calendar_gaps import lacking
+from tidemill.decide.purchasing.planner.demand import demand_of
+from tidemill.model.world import SourceKind
+from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.spec import Spec
 from tidemill.spec.models import CapacityPlan
 from tidemill.spec.read import load
 from tidemill.spec.scenario import Scenario
-from tidemill.world import SourceKind
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "weekly-calendar.yaml"
 PLAN = "rolling"

@@ -1,6 +1,6 @@
 """Chaos on money, many runs of it: one line, and exit code 1 if anything is bought twice, unasked, over budget or lost.
 
-Run with `python benchmarks/chaos_money.py [--runs 1000] [--from SEED] [--json]`. Every fiftieth run keeps its ledger
+Run with `python -m benchmarks.chaos_money [--runs 1000] [--from SEED] [--json]`. Every fiftieth run keeps its ledger
 in SQLite, the others in memory: the same rules, and many times the runs.
 """
 
@@ -19,14 +19,14 @@ from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks.chaos.judge import KINDS, Count
+from benchmarks.chaos.play import Books, Restless, Run, in_memory, play
 from tidemill.ports import Clock
-from tidemill.sim.chaos.judge import KINDS, Count
-from tidemill.sim.chaos.play import Books, Restless, Run, in_memory, play
 from tidemill.spec.models import Platform
 from tidemill.store.database import sqlite
-from tidemill.store.opening import open_durable
+from tidemill.store.deployment_guard import Whose
+from tidemill.store.open_ledger import open_durable
 from tidemill.store.sql import SqlLedger
-from tidemill.store.whose import Whose
 
 _SQLITE_EVERY = 50
 

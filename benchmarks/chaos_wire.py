@@ -18,16 +18,16 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any, cast
 
+from benchmarks.chaos.fault_injector import InOurWords, Shaken, Sky
+from benchmarks.chaos.judge import Count
+from benchmarks.chaos.play import Restless, Run, play
 from benchmarks.chaos_money import sweep
 from tidemill.aws import session
 from tidemill.aws.account import AwsAccount
-from tidemill.aws.buckets import Buckets
+from tidemill.aws.rate_limits import Buckets
 from tidemill.aws.session import Aws
 from tidemill.ports import Cloud
-from tidemill.sim.chaos.judge import Count
-from tidemill.sim.chaos.play import Restless, Run, play
-from tidemill.sim.chaos.weather import InOurWords, Shaken, Sky
-from tidemill.sim.cloud import SimCloud
+from tidemill.sim.cloud.cloud import SimCloud
 from tidemill.sim.timeline import Timeline
 from tidemill.sim.wire import WireServer
 from tidemill.sim.wire.faults import Kind, WireFault

@@ -1,6 +1,6 @@
 """The last day of a block: GPU-hours that count out of those paid, by our rule and by Karpenter's.
 
-    python benchmarks/dying_day.py [--seeds 5] [--json]
+    python -m benchmarks.dying_day [--seeds 5] [--json]
 
 Two blocks of eight p5.48xlarge run side by side, one of which ends; more work comes than there is room for. The day is
 the 24 hours before EC2 takes the dying block's nodes, 30 minutes before its end. An hour counts if its work did
@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.karpenter_rule import karpenter
 from tidemill.catalog import load
 from tidemill.decide import decide
-from tidemill.engine import Decide
-from tidemill.sim.rehearsal import Rehearsal
+from tidemill.engine.loop import Decide
+from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.spec import Spec
 from tidemill.spec.models import ComputePool, Platform
 from tidemill.spec.scenario import Scenario

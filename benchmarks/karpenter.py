@@ -1,6 +1,6 @@
 """How fast does Karpenter pack the same workload on the same machine, and at what price?
 
-    python benchmarks/karpenter.py [--pods 1000 5000 …] [--rounds 1] [--limit 900] [--version v1.N.N] [--json]
+    python -m benchmarks.karpenter [--pods 1000 5000 …] [--rounds 1] [--limit 900] [--version v1.N.N] [--json]
 
 Runs Karpenter's own scheduling benchmark, fetched as a Go module and built outside this repository, and
 `tidemill bench pack --mix karpenter` right after it at each size. Needs Go; the first build takes minutes,

@@ -12,9 +12,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 from tidemill.decide import decide
-from tidemill.plan import Action, Evict, Plan, RequestCheckpoint
+from tidemill.model.plan import Action, Evict, Plan, RequestCheckpoint
+from tidemill.model.world import Reservation, SourceKind, World
 from tidemill.spec import Spec
-from tidemill.world import Reservation, SourceKind, World
 
 ACTS = timedelta(minutes=40)
 

@@ -1,6 +1,6 @@
 """How fast and how well are pods packed? Every mix at several sizes, with ratios that travel between machines.
 
-    python benchmarks/packing.py [--mix NAME ...] [--pods 1000 5000 20000] [--reference 1000] [--json]
+    python -m benchmarks.packing [--mix NAME ...] [--pods 1000 5000 20000] [--reference 1000] [--json]
 
 `linear` is the pods/s over those of the mix's 5,000 (or its smallest size): near 1 is linear growth. `nodes` and
 `price` of plain first-fit, which tries every node in turn, are printed beside ours at the sizes of --reference.
@@ -14,8 +14,8 @@ import json
 import sys
 from dataclasses import dataclass
 
-from tidemill.bench.mixes import MIXES
-from tidemill.bench.run import Packing, measure
+from benchmarks.mixes import MIXES
+from benchmarks.packing_run import Packing, measure
 
 SIZES = (1_000, 5_000, 20_000)
 LARGEST = 100_000  # of the first mix, which is the one others publish figures of

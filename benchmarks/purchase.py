@@ -1,6 +1,6 @@
 """How long does a purchase plan take, how near the optimum is it, and what does it save over a plain rule?
 
-    python benchmarks/purchase.py [--seeds 5] [--offers 200] [--weeks 8] [--markdown]
+    python -m benchmarks.purchase [--seeds 5] [--offers 200] [--weeks 8] [--markdown]
 
 First, plans of 8 weeks and 200 offers: seconds of processor time for the whole answer (the plan, its runner-up and what
 would change it), and the gap to the proved bound. Then the ten recorded calendars beside the rule "the first offer, the
@@ -22,9 +22,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tidemill.decide.purchase import plan, priced
-from tidemill.decide.purchase.answer import Cover, PurchasePlan
-from tidemill.decide.purchase.calendar import (
+from tidemill.decide.purchasing.planner import plan, priced
+from tidemill.decide.purchasing.planner.calendar import (
     Calendar,
     Constant,
     Step,
@@ -34,7 +33,7 @@ from tidemill.decide.purchase.calendar import (
     Windows,
     levels,
 )
-from tidemill.decide.purchase.question import (
+from tidemill.decide.purchasing.planner.inputs import (
     Ceilings,
     ExtensionOffer,
     Policy,
@@ -42,7 +41,8 @@ from tidemill.decide.purchase.question import (
     SeenOffer,
     TypePrice,
 )
-from tidemill.world import Offer, Reservation, ReservationState, SourceKind
+from tidemill.decide.purchasing.planner.result import Cover, PurchasePlan
+from tidemill.model.world import Offer, Reservation, ReservationState, SourceKind
 
 RECORDED = Path(__file__).parents[1] / "tests" / "purchase" / "calendars" / "ten.json"
 NOW = datetime(2026, 11, 16, 9, 0, tzinfo=UTC)

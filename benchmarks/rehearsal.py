@@ -1,6 +1,6 @@
 """How fast is a rehearsal? 30 days, 200 nodes, 5,000 jobs; printed as simulated seconds per wall second.
 
-    python benchmarks/rehearsal.py [--days 30] [--nodes 200] [--jobs 5000] [--seed 1] [--json]
+    python -m benchmarks.rehearsal [--days 30] [--nodes 200] [--jobs 5000] [--seed 1] [--json]
 
 Four blocks of 28 days end one after the other, so that drains and hand-overs are part of it; a fifth of the
 jobs are gangs. The wall time includes the invariants, which are checked at every tick.
@@ -17,8 +17,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tidemill.catalog import load
-from tidemill.sim.rehearsal import Rehearsal
-from tidemill.sim.tally import tally
+from tidemill.sim.scenario.rehearsal import Rehearsal
+from tidemill.sim.scenario.tally import tally
 from tidemill.spec import Spec
 from tidemill.spec.models import ComputePool, NodeClass, Platform
 from tidemill.spec.scenario import Scenario

@@ -1,7 +1,7 @@
 """Many seeds of one scenario: how many end without a violation, and how fast virtual time runs.
 
 Every violation is printed with its seed, so that `tidemill rehearse SCENARIO --seed N` shows it again.
-Run with `python benchmarks/seeds.py [SCENARIO] [--seeds 200] [--first 0]`; exits 1 if any seed failed.
+Run with `python -m benchmarks.seeds [SCENARIO] [--seeds 200] [--first 0]`; exits 1 if any seed failed.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from functools import cache, partial
 from multiprocessing import Pool
 from pathlib import Path
 
-from tidemill.errors import InvariantViolated
-from tidemill.sim.rehearsal import Rehearsal
+from tidemill.model.errors import InvariantViolated
+from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.spec import Spec
 from tidemill.spec.read import load
 from tidemill.spec.scenario import Scenario

@@ -1,7 +1,7 @@
 """How long `tidemill --help` takes, as a multiple of a bare interpreter's start. The promise is under 6x.
 
 The two are measured in turn, so that a busy machine slows both; the median of the ratios is what counts.
-Run with the interpreter Tidemill is installed in: `python benchmarks/startup.py [ROUNDS]`.
+Run with the interpreter Tidemill is installed in: `python -m benchmarks.startup [ROUNDS]`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Two months of examples/two-months.yaml under many seeds: what must never happen, counted over all of them.
 
-Run with `python benchmarks/two_months.py [--seeds 1000] [--first 0]`; exits 1 if anything did. For each seed no
+Run with `python -m benchmarks.two_months [--seeds 1000] [--first 0]`; exits 1 if anything did. For each seed no
 invariant is broken: among them that a promised service with somewhere to go in time is never short (9), and that no
 pod is on a node at its deadline (4). Beyond them no pod is made to go with less than its grace while the engine was
 there. Downtime that bad luck made (a short delivery, a dead node) is counted and told, not hidden.
@@ -17,8 +17,8 @@ from functools import cache
 from multiprocessing import Pool
 from pathlib import Path
 
-from tidemill.errors import InvariantViolated
-from tidemill.sim.rehearsal import Rehearsal
+from tidemill.model.errors import InvariantViolated
+from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.spec import Spec
 from tidemill.spec.read import load
 from tidemill.spec.scenario import Scenario

@@ -17,8 +17,8 @@ from tests.decide.builders import (
     spec,
     world,
 )
-from tidemill.plan import Plan
-from tidemill.render.price_words import price_words
+from tidemill.model.plan import Plan
+from tidemill.render.price_text import price_words
 from tidemill.report import pods
 from tidemill.spec import names
 

@@ -25,12 +25,12 @@ from tests.decide.builders import (
     world,
 )
 from tidemill.decide import decide
-from tidemill.plan import Plan
+from tidemill.model.plan import Plan
+from tidemill.model.world import DisruptionBudget, PodPhase, Source, SourceKind, Spending
 from tidemill.render.names import Names
 from tidemill.render.status_text import status_text
 from tidemill.report import Status, next_steps, pods, status
 from tidemill.spec.units import parse_duration
-from tidemill.world import DisruptionBudget, PodPhase, Source, SourceKind, Spending
 
 
 def shown(spec_, world_, plan=None, **names):

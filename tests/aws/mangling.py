@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
-from tidemill.aws.buckets import Buckets
 from tidemill.aws.errors import Nature
+from tidemill.aws.rate_limits import Buckets
 from tidemill.aws.session import Aws
 
 HOSTILE: tuple[Any, ...] = (

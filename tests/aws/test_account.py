@@ -9,9 +9,9 @@ import pytest
 
 from tests.aws.wired import Wired
 from tests.sim.account import GB200, ON_DEMAND, OWNER, P5, SPOT, ZONES, tags
-from tidemill.errors import NoCapacity, NotAllowed, OutcomeUnknown, Refused, Retryable, Throttled
+from tidemill.model.errors import NoCapacity, NotAllowed, OutcomeUnknown, Refused, Retryable, Throttled
+from tidemill.model.world import ExtensionQuery, InstanceState, ReservationState
 from tidemill.spec import names
-from tidemill.world import ExtensionQuery, InstanceState, ReservationState
 
 MINUTE = timedelta(minutes=1)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tidemill.aws.aims import aim, templates_of
+from tidemill.aws.group_targets import aim, templates_of
 
 BLOCK = {
     "InstanceType": "p5.48xlarge",

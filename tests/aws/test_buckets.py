@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from tidemill.aws.buckets import LONGEST_WAIT_S, Buckets, rate_of
-from tidemill.errors import Throttled
+from tidemill.aws.rate_limits import LONGEST_WAIT_S, Buckets, rate_of
+from tidemill.model.errors import Throttled
 
 
 class Wall:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.aws.wired import Wired
-from tests.cli.office import Office, Said, pool
+from tests.cli.purchaser import Office, Said, pool
 from tests.sim.account import P5, ZONES
 from tidemill.aws.errors import Nature
 from tidemill.aws.session import Aws

@@ -8,7 +8,7 @@ import botocore.exceptions as boto
 import pytest
 
 from tidemill.aws.errors import Call, Nature, translated
-from tidemill.errors import (
+from tidemill.model.errors import (
     Gone,
     NoCapacity,
     NotAllowed,

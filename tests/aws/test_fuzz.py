@@ -30,12 +30,10 @@ from tests.aws.mangling import MangledAws, mangle, places
 from tests.sim.account import OWNER, P5, START, ZONES, tags
 from tidemill import catalog
 from tidemill.aws.account import AwsAccount
-from tidemill.aws.machines import AwsMachines
+from tidemill.aws.compute import AwsMachines
 from tidemill.aws.templates import digest
-from tidemill.errors import NoCapacity, OutcomeUnknown, Retryable, TidemillError
-from tidemill.machines import Order, Template, TemplateVersion
-from tidemill.spec import names
-from tidemill.world import (
+from tidemill.model.errors import NoCapacity, OutcomeUnknown, Retryable, TidemillError
+from tidemill.model.world import (
     ExtensionQuery,
     ExtensionState,
     Instance,
@@ -47,6 +45,8 @@ from tidemill.world import (
     Source,
     SourceKind,
 )
+from tidemill.ports.compute import Order, Template, TemplateVersion
+from tidemill.spec import names
 
 NOW = START + timedelta(hours=1)
 

@@ -15,15 +15,15 @@ from tests.aws.mangling import mangle
 from tests.aws.test_fuzz import NOW, Clock
 from tests.aws.test_types import listed, record
 from tests.sim.account import ZONES
-from tidemill.aws.buckets import Buckets
+from tidemill.aws.account_survey import Looking, survey
 from tidemill.aws.errors import Nature
 from tidemill.aws.prices import on_demand_prices
+from tidemill.aws.rate_limits import Buckets
 from tidemill.aws.session import Aws
-from tidemill.aws.survey import Looking, survey
 from tidemill.aws.types import accelerated_types
 from tidemill.catalog import load
 from tidemill.catalog.refreshed import Refreshed, applied, read, written
-from tidemill.errors import TidemillError
+from tidemill.model.errors import TidemillError
 from tidemill.report.inspection import inspection
 from tidemill.report.rows import plain
 

@@ -14,10 +14,10 @@ import pytest
 from tests.aws.mangling import MangledAws, mangle
 from tests.aws.test_fuzz import NOW
 from tests.sim.account import OWNER
+from tidemill.aws.compute import AwsMachines
 from tidemill.aws.group_records import EKS_SCALE_DOWN
-from tidemill.aws.machines import AwsMachines
-from tidemill.errors import TidemillError
-from tidemill.machines import Group, NodeGroup
+from tidemill.model.errors import TidemillError
+from tidemill.ports.compute import Group, NodeGroup
 
 BEHIND = "eks-n-1"
 

@@ -12,15 +12,15 @@ import pytest
 from tests.aws.wired import Wired
 from tests.sim.account import OWNER, ZONES, tags
 from tests.sim.scaling import make_group, template_data
+from tidemill.aws.compute import AwsMachines
 from tidemill.aws.group_records import read_group, read_hook, read_schedule
-from tidemill.aws.machines import AwsMachines
 from tidemill.aws.node_groups import read_node_group
-from tidemill.errors import Retryable, Throttled
-from tidemill.machines import GroupShape, Hook, Template
+from tidemill.model.errors import Retryable, Throttled
+from tidemill.model.world import Reservation
+from tidemill.ports.compute import GroupShape, Hook, Template
 from tidemill.provision import Provisioned
 from tidemill.spec.models import ComputePool
 from tidemill.store.memory import MemoryLedger
-from tidemill.world import Reservation
 
 ROLE = "arn:aws:iam::123456789012:role/node"
 MINUTE = timedelta(minutes=1)

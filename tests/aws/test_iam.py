@@ -12,7 +12,7 @@ import pytest
 
 import tidemill.aws
 from tests.aws.wired import Wired
-from tests.cli.office import Office
+from tests.cli.purchaser import Office
 from tests.sim.account import ON_DEMAND, SPOT, tags
 from tidemill.aws.permissions import PERMISSIONS, Guard, Role, calls, policy_with
 from tidemill.aws.policies import Place, policy, scp

@@ -12,10 +12,10 @@ import pytest
 from tests.aws.wired import Wired, spec
 from tests.sim.account import P5, tags
 from tidemill.aws.images import AwsImages
-from tidemill.errors import NoCapacity, SpecError
+from tidemill.model.errors import NoCapacity, SpecError
+from tidemill.model.world import Source, SourceKind
 from tidemill.provision import Provisioned
 from tidemill.spec.models import NodeClass
-from tidemill.world import Source, SourceKind
 
 ALIAS = "al2023@v20261101"
 

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from tests.aws.troubled import Troubled
-from tests.cli.office import P5, Office, pool
+from tests.cli.purchaser import P5, Office, pool
 from tests.sim.account import GB200, ZONES
-from tests.wire.stand import Stand
+from tests.wire.server_builder import Stand
+from tidemill.aws.account_survey import Looking
 from tidemill.aws.errors import Nature
 from tidemill.aws.permissions import PERMISSIONS, Role
-from tidemill.aws.survey import Looking
 from tidemill.cli import main
-from tidemill.errors import Refused
+from tidemill.model.errors import Refused
 from tidemill.sim.wire import protocol
 
 DENIED = {"code": "UnauthorizedOperation", "status": 403, "message": "no", "times": 99}

@@ -9,9 +9,9 @@ import pytest
 
 from tests.aws.wired import Wired, spec
 from tests.sim.account import ON_DEMAND, OWNER, P5, ZONES, tags
-from tidemill.aws.machines import AwsMachines
-from tidemill.errors import Gone, Refused, Retryable
-from tidemill.machines import Order, Template
+from tidemill.aws.compute import AwsMachines
+from tidemill.model.errors import Gone, Refused, Retryable
+from tidemill.ports.compute import Order, Template
 from tidemill.provision.template import launch_template
 from tidemill.spec import names
 

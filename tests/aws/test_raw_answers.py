@@ -16,10 +16,10 @@ import pytest
 from tests.sim.account import OWNER, P5, START, tags
 from tidemill import catalog
 from tidemill.aws.account import AwsAccount
-from tidemill.aws.buckets import Buckets
+from tidemill.aws.rate_limits import Buckets
 from tidemill.aws.session import Aws
-from tidemill.errors import OutcomeUnknown, PortError, Refused
-from tidemill.world import OfferQuery
+from tidemill.model.errors import OutcomeUnknown, PortError, Refused
+from tidemill.model.world import OfferQuery
 
 _EC2 = b'<?xml version="1.0"?><R xmlns="http://ec2.amazonaws.com/doc/2016-11-15/">%s</R>'
 ANSWERS: dict[str, tuple[int, bytes]] = {

@@ -27,8 +27,8 @@ from tidemill.aws.fields import Reader, Unreadable
 from tidemill.aws.instances import carries, event_ending, instance, spot_ending
 from tidemill.aws.offers import asked, blocks_of, extension, extension_offer, offer
 from tidemill.aws.reservations import reservation, still_told, with_extensions
-from tidemill.errors import SpecError
-from tidemill.world import (
+from tidemill.model.errors import SpecError
+from tidemill.model.world import (
     ExtensionState,
     InstanceState,
     OfferQuery,

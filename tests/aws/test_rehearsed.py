@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.scene import Scene, after, block, fault, job, pool, scene
+from tests.sim.scenario_builder import Scene, after, block, fault, job, pool, scene
 from tests.wire.rehearsing import on_the_wire
 from tidemill.cli.loading import load_spec
-from tidemill.sim.rehearsal import Rehearsal
+from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.sim.wire.faults import WireFault
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

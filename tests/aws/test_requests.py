@@ -9,9 +9,9 @@ import pytest
 from tests.sim.account import P5, ZONES, tags
 from tidemill.aws.launches import request
 from tidemill.aws.templates import digest
-from tidemill.errors import Refused
-from tidemill.machines import Order, TemplateVersion
-from tidemill.world import Source, SourceKind
+from tidemill.model.errors import Refused
+from tidemill.model.world import Source, SourceKind
+from tidemill.ports.compute import Order, TemplateVersion
 
 
 def order(kind: SourceKind = SourceKind.BLOCK, **given: Any) -> Order:

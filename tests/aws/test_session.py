@@ -10,7 +10,7 @@ import pytest
 
 from tests.aws.wired import REGION, Wired
 from tidemill.aws.session import ATTEMPTS, CONNECT_TIMEOUT_S, READ_TIMEOUT_S, Aws
-from tidemill.errors import NotAllowed
+from tidemill.model.errors import NotAllowed
 
 
 def test_a_client_states_its_time_outs_and_tries_and_says_who_it_is(wired: Wired):
@@ -42,7 +42,7 @@ def test_a_client_is_made_once_and_shared_by_threads(wired: Wired):
 
 def test_boto3_is_imported_when_the_first_call_is_made_and_not_before():
     code = (
-        "import sys, tidemill.aws.account, tidemill.aws.machines, tidemill.aws.images, tidemill.cli.desk; "
+        "import sys, tidemill.aws.account, tidemill.aws.compute, tidemill.aws.images, tidemill.cli.session; "
         "sys.exit(any(name.split('.')[0] in ('boto3', 'botocore') for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

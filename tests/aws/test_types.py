@@ -15,8 +15,8 @@ from tidemill.aws.prices import price
 from tidemill.aws.types import accelerated_types, facts
 from tidemill.catalog import load
 from tidemill.catalog.refreshed import Refreshed, applied, not_told
-from tidemill.errors import Retryable
-from tidemill.store.opening import WallClock
+from tidemill.model.errors import Retryable
+from tidemill.store.open_ledger import WallClock
 
 # moto's table is older than UltraServers. Everything else that ships is in it.
 NOT_IN_THE_TABLE = ("p6e-gb200.36xlarge",)

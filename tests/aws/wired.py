@@ -14,10 +14,10 @@ import pytest
 from tests.sim.account import OWNER, P5, Account
 from tidemill import catalog
 from tidemill.aws.account import AwsAccount
-from tidemill.aws.buckets import Buckets
+from tidemill.aws.compute import AwsMachines
 from tidemill.aws.images import AwsImages
-from tidemill.aws.machines import AwsMachines
 from tidemill.aws.permissions import calls
+from tidemill.aws.rate_limits import Buckets
 from tidemill.aws.session import Aws
 from tidemill.provision import Provisioned
 from tidemill.sim.wire import WireServer

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from tidemill.bench.checker import check
-from tidemill.decide.problem import Ask, Flavour, NewNode, Place, Problem, Resident, Solution
-from tidemill.world import Expression, Gang, PodShape, PodTerm, Spread
+from tests.checker.check import check
+from tidemill.decide.packer.problem import Ask, Flavour, NewNode, Place, Problem, Resident, Solution
+from tidemill.model.world import Expression, Gang, PodShape, PodTerm, Spread
 
 NOW = datetime(2026, 8, 3, 12, 0, tzinfo=UTC)
 ZONE = "topology.kubernetes.io/zone"

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from tidemill.bench import run
-from tidemill.bench.mixes import build
-from tidemill.bench.run import measure, stranded_gpus
+from benchmarks import packing_run
+from benchmarks.mixes import build
+from benchmarks.packing_run import measure, stranded_gpus
 from tidemill.cli import main
-from tidemill.decide.problem import NewNode, Solution
+from tidemill.decide.packer.problem import NewNode, Solution
 
 
 def test_prints_the_figures_of_one_mix_as_one_object(capsys):
@@ -41,7 +41,7 @@ def test_fails_when_an_answer_breaks_a_rule(capsys, monkeypatch):
     def careless(problem):
         return Solution(opened=[NewNode(problem.flavours[0], list(range(len(problem.asks))))])
 
-    monkeypatch.setattr(run, "solver", lambda name: careless)
+    monkeypatch.setattr(packing_run, "solver", lambda name: careless)
     assert main(["bench", "pack", "--pods", "20", "--mix", "karpenter", "--json"]) == 1
     captured = capsys.readouterr()
     assert json.loads(captured.out)["checked"] is False
@@ -53,9 +53,9 @@ def test_compares_solvers_on_the_same_problem(monkeypatch):
 
     def spy(problem):
         asked.append(problem)
-        return run.first_fit(problem)
+        return packing_run.first_fit(problem)
 
-    monkeypatch.setattr(run, "solver", lambda name: spy)
+    monkeypatch.setattr(packing_run, "solver", lambda name: spy)
     one, other = measure("karpenter", 30, repeat=2, solvers=("this", "that"))
     assert len(asked) == 4
     assert len({id(problem) for problem in asked}) == 1

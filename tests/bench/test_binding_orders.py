@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.bench.problems import HOST, ZONE, ask, place, problem, resident, term
-from tidemill.bench.checker import check
-from tidemill.decide.problem import Solution
+from tests.checker.check import check
+from tidemill.decide.packer.problem import Solution
 
 HOSTS = (("n0", "a"), ("n1", "a"), ("n2", "b"))
 LABELS = st.sampled_from([{"app": "x"}, {"app": "y"}, {"app": "x", "tier": "t"}])

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.bounds import lower_bound, volumetric
+from benchmarks.exact_optimum import exact_optimum
+from benchmarks.first_fit import first_fit
+from benchmarks.mixes import build
+from benchmarks.relaxation import relaxed
 from tests.bench.problems import HOST, SOURCE, ZONE, answer, ask, flavour, place, problem, spread, term
 from tests.bench.random_problems import problems
-from tidemill.bench.bounds import lower_bound, volumetric
-from tidemill.bench.checker import check
-from tidemill.bench.exact import exact_optimum
-from tidemill.bench.first_fit import first_fit
-from tidemill.bench.mixes import build
-from tidemill.bench.relaxation import relaxed
+from tests.checker.check import check
 
 
 def sized(name, cpu, price, zone="a", **rest):

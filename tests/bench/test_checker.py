@@ -18,9 +18,9 @@ from tests.bench.problems import (
     problem,
     resident,
 )
-from tidemill.bench.checker import check
-from tidemill.decide.problem import NewNode, Solution
-from tidemill.world import Expression, Taint, Toleration
+from tests.checker.check import check
+from tidemill.decide.packer.problem import NewNode, Solution
+from tidemill.model.world import Expression, Taint, Toleration
 
 # --- everybody is answered once ---------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from tests.bench.problems import (
     spread,
     term,
 )
-from tidemill.world import PodTerm, Spread, Taint, Toleration
+from tidemill.model.world import PodTerm, Spread, Taint, Toleration
 
 ZONES = [place("a1", "a"), place("b1", "b"), place("c1", "c")]
 

@@ -1,8 +1,8 @@
 """The large cluster that decisions are timed on is one the engine can really decide about."""
 
-from tidemill.bench.decision import a_little_later, measure, spec, world
+from benchmarks.decision import a_little_later, measure, spec, world
 from tidemill.decide import decide
-from tidemill.plan import Admit
+from tidemill.model.plan import Admit
 
 
 def test_every_pod_of_the_queue_finds_room_or_a_reason():

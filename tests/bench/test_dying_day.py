@@ -9,8 +9,8 @@ import pytest
 from benchmarks.dying_day import RULES, WORK, play
 from benchmarks.karpenter_rule import karpenter
 from tests.decide.builders import ahead, block, node, of, pod, spec, world
-from tidemill.plan import Admit, Evict, RequestCheckpoint, StartDrain
-from tidemill.sim.workloads import Stint
+from tidemill.model.plan import Admit, Evict, RequestCheckpoint, StartDrain
+from tidemill.sim.cluster.workloads import Stint
 
 HOUR = timedelta(hours=1)
 NOON = datetime(2026, 11, 3, 12, tzinfo=UTC)

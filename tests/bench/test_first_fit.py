@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
+from benchmarks.first_fit import first_fit, overlooked
+from benchmarks.mixes import MIXES, build
 from tests.bench.problems import SOURCE, ZONE, answer, ask, flavour, place, problem, spread
 from tests.bench.random_problems import problems
-from tidemill.bench.checker import check
-from tidemill.bench.first_fit import first_fit, overlooked
-from tidemill.bench.mixes import MIXES, build
+from tests.checker.check import check
 
 
 @settings(max_examples=200)

@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 
+from benchmarks.first_fit import first_fit
+from benchmarks.mixes import MIXES, build
 from tests.bench.problems import HOST, ZONE
-from tidemill.bench.first_fit import first_fit
-from tidemill.bench.mixes import MIXES, build
-from tidemill.errors import SpecError
-from tidemill.world import amount
+from tidemill.model.errors import SpecError
+from tidemill.model.world import amount
 
 GPU = "nvidia.com/gpu"
 

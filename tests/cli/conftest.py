@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.office import Office
+from tests.cli.purchaser import Office
 
 
 @pytest.fixture

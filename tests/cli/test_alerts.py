@@ -24,14 +24,14 @@ from tests.engine.ports import Hands
 from tests.notify.alarms import GONE, message
 from tests.notify.receiver import Receiver, receiving
 from tests.store.ledgers import Opener
-from tidemill.alerts import AlertKind
 from tidemill.cli import main
 from tidemill.cli.loading import load_spec
-from tidemill.notify.courier import Postman
+from tidemill.model.alerts import AlertKind
+from tidemill.notify.delivery import Postman
 from tidemill.notify.targets import sender, senders
 from tidemill.spec.notifications import Notification
-from tidemill.store.opening import WallClock
-from tidemill.store.whose import Whose
+from tidemill.store.deployment_guard import Whose
+from tidemill.store.open_ledger import WallClock
 
 PLATFORM = """
 kind: Platform

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.cli.office import P5, Office, pool
+from tests.cli.purchaser import P5, Office, pool
 from tidemill import catalog
-from tidemill.sim.account import SimAccount
-from tidemill.world import LaunchIntent, Source, SourceKind
+from tidemill.model.world import LaunchIntent, Source, SourceKind
+from tidemill.sim.cloud.account import SimAccount
 
 CHEAP: dict[str, Any] = {"mode": "auto", "approval": {"autoMaxFeeUsd": 50_000}}
 START = datetime(2026, 11, 16, 8, tzinfo=UTC)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.office import P5, Office, pool
+from tests.cli.purchaser import P5, Office, pool
 from tidemill.catalog import load
 
 pytestmark = pytest.mark.requirement("CB-3")

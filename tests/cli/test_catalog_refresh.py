@@ -15,7 +15,7 @@ from tidemill.aws.session import Aws
 from tidemill.catalog import load, shipped_types
 from tidemill.catalog.refreshed import Refreshed, TypeFacts, read, written
 from tidemill.cli import catalog_cache, main
-from tidemill.errors import SpecError
+from tidemill.model.errors import SpecError
 
 TODAY = date(2026, 11, 15)
 

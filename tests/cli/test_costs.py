@@ -12,7 +12,7 @@ from tests.decide.builders import NOW
 from tests.decide.purchases import intent
 from tests.store.ledgers import Opener
 from tidemill.cli import main
-from tidemill.world import BlockHours, CostLine, SourceKind
+from tidemill.model.world import BlockHours, CostLine, SourceKind
 
 pytestmark = pytest.mark.requirement("PE-16")
 Captured = pytest.CaptureFixture[str]

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.cli.office import P5, Office
-from tidemill.sim.account import SimAccount
-from tidemill.world import OfferQuery, Pairs
+from tests.cli.purchaser import P5, Office
+from tidemill.model.world import OfferQuery, Pairs
+from tidemill.sim.cloud.account import SimAccount
 
 pytestmark = pytest.mark.requirement("CB-4")
 CHEAP: dict[str, Any] = {"mode": "auto", "approval": {"autoMaxFeeUsd": 50_000}}
@@ -263,7 +263,7 @@ def test_killed_around_the_call_it_stays_submitted_and_the_next_command_says_wha
     office: Office, moment
 ):
     intent = office.open().approved()
-    with start(office, "tests.cli.dying", moment, "buy", intent, "--yes") as dying:
+    with start(office, "tests.cli.ending_block", moment, "buy", intent, "--yes") as dying:
         dying.communicate()
     assert (dying.returncode, office.state(intent)) == (-signal.SIGKILL, "submitted")
     assert f"tidemill settle {intent}" in office("blocks").out

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.office import P5, Office
+from tests.cli.purchaser import P5, Office
 from tidemill.report import block_traps, group_traps
-from tidemill.report.fates import Ending
 from tidemill.report.inspection import BlockSeen, Claim, GroupSeen, Inspection
+from tidemill.report.instance_endings import Ending
 from tidemill.report.survey import Missed
 from tidemill.report.trap import Trap
 

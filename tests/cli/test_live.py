@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tidemill.cli import main
-from tidemill.cli.current import Current, path, read
 from tidemill.cli.loading import load_scenario
 from tidemill.cli.pace import Pace
 from tidemill.cli.playback import Playback
+from tidemill.cli.snapshot_file import Current, path, read
 from tidemill.cli.up import demo_path
-from tidemill.sim.rehearsal import Rehearsal
+from tidemill.sim.scenario.rehearsal import Rehearsal
 
 DRAIN = ("demo", "--at", "12h24m")
 

@@ -11,10 +11,10 @@ from itertools import pairwise
 
 import pytest
 
-from tests.cli.office import P5, Office, pool
-from tidemill.errors import Retryable
-from tidemill.sim.account import SimAccount
-from tidemill.world import Offer, OfferQuery
+from tests.cli.purchaser import P5, Office, pool
+from tidemill.model.errors import Retryable
+from tidemill.model.world import Offer, OfferQuery
+from tidemill.sim.cloud.account import SimAccount
 
 pytestmark = pytest.mark.requirement("CB-1")
 WEEK = ("--from", "2026-11-18", "--to", "2026-11-25")

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from tests.cli.office import P5, Office, pool
+from tests.cli.purchaser import P5, Office, pool
 from tests.engine.ports import TinyCluster
 from tidemill import catalog
 from tidemill.cli.loading import load_spec
-from tidemill.decide.blocks.cover import intent_id
-from tidemill.engine import Engine
-from tidemill.plan import ProposePurchase, SubmitPurchase
-from tidemill.sim.account import SimAccount
-from tidemill.store.opening import open_durable
+from tidemill.decide.purchasing.window_cover import intent_id
+from tidemill.engine.loop import Engine
+from tidemill.model.plan import ProposePurchase, SubmitPurchase
+from tidemill.sim.cloud.account import SimAccount
+from tidemill.store.deployment_guard import Whose
+from tidemill.store.open_ledger import open_durable
 from tidemill.store.sql import SqlLedger
-from tidemill.store.whose import Whose
 
 pytestmark = pytest.mark.requirement("CB-4")
 CHEAP: dict[str, Any] = {"mode": "auto", "approval": {"autoMaxFeeUsd": 50_000}}

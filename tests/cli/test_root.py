@@ -13,7 +13,7 @@ import pytest
 
 from tidemill import __version__, cli
 from tidemill.cli import VERBS, Verb, main
-from tidemill.errors import NoCapacity, NotAllowed, OutcomeUnknown, Refused, SpecError
+from tidemill.model.errors import NoCapacity, NotAllowed, OutcomeUnknown, Refused, SpecError
 
 
 def run_python(code: str) -> subprocess.CompletedProcess[str]:
@@ -59,7 +59,7 @@ def test_help_imports_no_verb_and_nothing_heavy():
     done = run_python(
         "import sys; from tidemill.cli import main; main(['--help'])\n"
         "heavy = {'pydantic', 'yaml', 'rich', 'jinja2', 'difflib', 'asyncio',"
-        " 'tidemill.spec', 'tidemill.sim', 'tidemill.catalog', 'tidemill.engine'}\n"
+        " 'tidemill.spec', 'tidemill.sim', 'tidemill.catalog', 'tidemill.engine.loop'}\n"
         "heavy |= {m for m in sys.modules if m.startswith('tidemill.cli.')}\n"
         "sys.exit(', '.join(sorted(heavy & set(sys.modules))) or 0)"
     )

@@ -22,7 +22,7 @@ from tidemill.cli.loading import load_scenario
 from tidemill.cli.pace import LINGER, Pace
 from tidemill.cli.playback import Playback
 from tidemill.render.live_view import screen
-from tidemill.sim.rehearsal import Rehearsal
+from tidemill.sim.scenario.rehearsal import Rehearsal
 
 FAST = ("--speed", "200000")  # 25 hours in less than a second, if the machine can
 UP = [sys.executable, "-m", "tidemill", "up"]

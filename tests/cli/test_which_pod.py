@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tidemill.cli.which_pod import find
-from tidemill.errors import SpecError
+from tidemill.cli.find_pod import find
+from tidemill.model.errors import SpecError
 from tidemill.report import PodRow
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.decide.builders import NOW
 from tests.store.ledgers import DURABLE, Opener, new_url
-from tidemill.alerts import Alert, AlertKind, Delivery, Raised, Severity, Word
+from tidemill.model.alerts import Alert, AlertKind, Delivery, Raised, Severity, Word
 from tidemill.ports import AlertBook
 from tidemill.store.memory_alerts import FLICKERS, MemoryAlerts
 

@@ -18,13 +18,8 @@ import pytest
 from tests.aws.wired import Wired, wired
 from tests.sim.account import OWNER, P5, START, ZONES, Account, tags
 from tidemill import catalog
-from tidemill.errors import Gone, NoCapacity, Refused
-from tidemill.ports import Cloud
-from tidemill.sim.account import SimAccount
-from tidemill.sim.account_file import AccountFile, Story
-from tidemill.spec import names
-from tidemill.spec.scenario import OwnedReservation
-from tidemill.world import (
+from tidemill.model.errors import Gone, NoCapacity, Refused
+from tidemill.model.world import (
     ExtensionQuery,
     ExtensionState,
     Instance,
@@ -36,6 +31,11 @@ from tidemill.world import (
     Source,
     SourceKind,
 )
+from tidemill.ports import Cloud
+from tidemill.sim.cloud.account import SimAccount
+from tidemill.sim.cloud.account_file import AccountFile, Story
+from tidemill.spec import names
+from tidemill.spec.scenario import OwnedReservation
 
 LAG = timedelta(seconds=90)  # the longest a read may be behind a purchase or a launch
 

@@ -12,11 +12,11 @@ from typing import Protocol
 
 import pytest
 
-from tests.sim.stage import BLOCK, Stage
-from tidemill.errors import Gone
+from tests.sim.rehearsal_builder import BLOCK, Stage
+from tidemill.model.errors import Gone
+from tidemill.model.world import KubeNode, Pod, Workload
 from tidemill.ports import Cluster
 from tidemill.spec import names
-from tidemill.world import KubeNode, Pod, Workload
 
 
 class Bench(Protocol):

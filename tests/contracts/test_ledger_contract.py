@@ -10,10 +10,19 @@ import pytest
 from tests.decide.builders import NOW, failed_launch, launch_intent
 from tests.decide.purchases import envelope, intent, yes
 from tests.engine.ports import Hands
-from tidemill.errors import Refused
+from tidemill.model.errors import Refused
+from tidemill.model.world import (
+    Adoption,
+    BlockHours,
+    Caps,
+    CostLine,
+    LaunchState,
+    PurchaseState,
+    Shown,
+    SourceKind,
+)
 from tidemill.ports import Ledger
 from tidemill.store.memory import MemoryLedger
-from tidemill.world import Adoption, BlockHours, Caps, CostLine, LaunchState, PurchaseState, Shown, SourceKind
 
 KEY = ("g6", SourceKind.ON_DEMAND)
 

@@ -17,9 +17,10 @@ import pytest
 from tests.aws.wired import Wired, wired
 from tests.sim.account import OWNER, P5, ZONES, Account, tags
 from tests.sim.scaling import template_data
-from tidemill.aws.machines import AwsMachines
-from tidemill.errors import Gone, NoCapacity, Refused
-from tidemill.machines import (
+from tidemill.aws.compute import AwsMachines
+from tidemill.model.errors import Gone, NoCapacity, Refused
+from tidemill.model.world import InstanceState, Reservation
+from tidemill.ports.compute import (
     Group,
     GroupShape,
     Hook,
@@ -31,10 +32,9 @@ from tidemill.machines import (
     Template,
     TemplateVersion,
 )
-from tidemill.sim.machines import SimMachines
-from tidemill.sim.node_groups import SCALE_DOWN
+from tidemill.sim.cloud.compute import SimMachines
+from tidemill.sim.cloud.node_groups import SCALE_DOWN
 from tidemill.spec.units import parse_duration
-from tidemill.world import InstanceState, Reservation
 
 ROLE = "arn:aws:iam::123456789012:role/node"
 HOOK = Hook("drain", 1800)

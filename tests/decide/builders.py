@@ -11,11 +11,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypeVar
 
 from tidemill.catalog import load
-from tidemill.plan import Action, Plan, Unmet
-from tidemill.spec import Spec, names
-from tidemill.spec.models import CapacityPlan, ComputePool, Platform
-from tidemill.spec.units import parse_cpu, parse_duration, parse_memory
-from tidemill.world import (
+from tidemill.model.plan import Action, Plan, Unmet
+from tidemill.model.world import (
     DisruptionBudget,
     ExtensionSearch,
     Gang,
@@ -41,6 +38,9 @@ from tidemill.world import (
     Workload,
     World,
 )
+from tidemill.spec import Spec, names
+from tidemill.spec.models import CapacityPlan, ComputePool, Platform
+from tidemill.spec.units import parse_cpu, parse_duration, parse_memory
 
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
 OWNER = "tides"

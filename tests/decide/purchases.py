@@ -6,9 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tests.decide.builders import NOW, ZONE, ago, ahead, plan, pool, spec
-from tidemill.spec import Spec
-from tidemill.spec.models import CapacityPlan
-from tidemill.world import (
+from tidemill.model.world import (
     Envelope,
     Offer,
     OfferQuery,
@@ -17,6 +15,8 @@ from tidemill.world import (
     PurchaseState,
     Verdict,
 )
+from tidemill.spec import Spec
+from tidemill.spec.models import CapacityPlan
 
 GENEROUS = {"perPurchaseUsd": 100_000, "monthlyUsd": 500_000}
 # The default window opens in two days at noon: the block starts on the grid half an hour before.

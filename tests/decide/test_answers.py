@@ -8,10 +8,10 @@ from datetime import timedelta
 import pytest
 
 from tests.decide.builders import NOW, ahead
-from tidemill.decide.answers import Answers
-from tidemill.decide.problem import Ask, Flavour, Problem, Solution
-from tidemill.decide.solver import solve
-from tidemill.world import PodShape
+from tidemill.decide.packer import solve
+from tidemill.decide.packer.problem import Ask, Flavour, Problem, Solution
+from tidemill.decide.placement.solve_cache import Answers
+from tidemill.model.world import PodShape
 
 SHAPE = PodShape(requests=(("cpu", 4000),))
 LATER = timedelta(minutes=10)
@@ -32,7 +32,7 @@ def solved(monkeypatch: pytest.MonkeyPatch) -> list[Problem]:
         asked.append(stated)
         return solve(stated, thorough=thorough)
 
-    monkeypatch.setattr("tidemill.decide.answers.solve", counting)
+    monkeypatch.setattr("tidemill.decide.placement.solve_cache.solve", counting)
     return asked
 
 

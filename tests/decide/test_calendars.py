@@ -12,17 +12,15 @@ import pytest
 from tests.decide.builders import NOW, OWNER, ZONE, ahead, block, node, of, pod, pool, spec
 from tests.decide.builders import world as a_world
 from tests.decide.purchases import GENEROUS, intent
-from tidemill.advising import Advisor, advise
 from tidemill.decide import decide
-from tidemill.decide.blocks.advised import SEARCHES_A_TICK, window_name
-from tidemill.decide.blocks.inquiry import FRESH, MOST_SEARCHES, stretches
-from tidemill.decide.blocks.learned import learned_gpus
-from tidemill.decide.blocks.rounds import basis, next_round_at, questions
-from tidemill.decide.purchase.calendar import Step
-from tidemill.plan import ProposePurchase, SearchOffers, SettlePurchase
-from tidemill.spec import Spec
-from tidemill.spec.models import CapacityPlan, Extending
-from tidemill.world import (
+from tidemill.decide.purchasing.learned_demand import learned_gpus
+from tidemill.decide.purchasing.offer_queries import FRESH, MOST_SEARCHES, stretches
+from tidemill.decide.purchasing.planner.calendar import Step
+from tidemill.decide.purchasing.proposals import SEARCHES_A_TICK, window_name
+from tidemill.decide.purchasing.replan_schedule import basis, next_round_at, questions
+from tidemill.engine.planner_runner import Advisor, advise
+from tidemill.model.plan import ProposePurchase, SearchOffers, SettlePurchase
+from tidemill.model.world import (
     Advice,
     BlockUse,
     Choice,
@@ -35,6 +33,8 @@ from tidemill.world import (
     PurchaseState,
     World,
 )
+from tidemill.spec import Spec
+from tidemill.spec.models import CapacityPlan, Extending
 
 P5, DAY = "p5.48xlarge", timedelta(days=1)
 GRID = NOW.replace(hour=11, minute=30) + DAY  # tomorrow's

@@ -22,9 +22,9 @@ from tests.decide.builders import (
     world,
 )
 from tidemill.decide import decide
-from tidemill.plan import Launch, Plan, StartDrain
+from tidemill.model.plan import Launch, Plan, StartDrain
+from tidemill.model.world import DisruptionBudget, Expression, Node, Pod, PodTerm
 from tidemill.spec import Spec, names
-from tidemill.world import DisruptionBudget, Expression, Node, Pod, PodTerm
 
 pytestmark = pytest.mark.requirement("PE-7")
 UNDERUSED = {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "5m"}

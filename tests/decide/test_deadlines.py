@@ -10,10 +10,10 @@ import pytest
 from tests.decide.builders import NOW, ahead, block, daemon, node, of, pod, pool, replica, spec, world
 from tidemill.decide import decide
 from tidemill.decide.nodes import deadline_of, kill_at
-from tidemill.plan import AnnounceEnd, AnnounceNodeEnd, StartDrain
+from tidemill.model.plan import AnnounceEnd, AnnounceNodeEnd, StartDrain
+from tidemill.model.world import DisruptionBudget, Pod
 from tidemill.spec.models import Provisioner
 from tidemill.spec.units import parse_duration
-from tidemill.world import DisruptionBudget, Pod
 
 DEADLINES = [
     ("native", False, "30m"),

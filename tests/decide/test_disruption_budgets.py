@@ -9,9 +9,9 @@ import pytest
 
 from tests.decide.builders import NOW, ON_DEMAND, ago, hourly_pool, node, of, pod, spec, world
 from tidemill.decide import decide
-from tidemill.plan import StartDrain
+from tidemill.model.plan import StartDrain
+from tidemill.model.world import Node
 from tidemill.spec import Spec
-from tidemill.world import Node
 
 pytestmark = pytest.mark.requirement("PE-7")
 # NOW is a Monday, 12:00 UTC.

@@ -24,7 +24,7 @@ from tests.decide.builders import (
     world,
 )
 from tidemill.decide import decide
-from tidemill.plan import (
+from tidemill.model.plan import (
     Admit,
     Evict,
     ForceDelete,
@@ -34,7 +34,7 @@ from tidemill.plan import (
     StartDrain,
     Terminate,
 )
-from tidemill.world import DisruptionBudget, Pod
+from tidemill.model.world import DisruptionBudget, Pod
 
 pytestmark = pytest.mark.requirement("CB-10")
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.decide.builders import NOW, block, node, of, pod, spec, world
 from tidemill.decide import decide
-from tidemill.plan import CancelDrain, Evict, Terminate
+from tidemill.model.plan import CancelDrain, Evict, Terminate
 
 
 def draining(reason: str):

@@ -10,9 +10,14 @@ import pytest
 from tests.decide.builders import NOW, ago, ahead, block, of, plan, world
 from tests.decide.purchases import buying, intent, offer
 from tidemill.decide import decide
-from tidemill.plan import ProposePurchase, SearchExtensions, SearchOffers, SettlePurchase, SubmitPurchase
-from tidemill.spec import Spec
-from tidemill.world import (
+from tidemill.model.plan import (
+    ProposePurchase,
+    SearchExtensions,
+    SearchOffers,
+    SettlePurchase,
+    SubmitPurchase,
+)
+from tidemill.model.world import (
     BlockUse,
     Extension,
     ExtensionOffer,
@@ -25,6 +30,7 @@ from tidemill.world import (
     Reservation,
     ReservationState,
 )
+from tidemill.spec import Spec
 
 pytestmark = pytest.mark.requirement("CB-6")
 

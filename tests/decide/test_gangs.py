@@ -23,8 +23,8 @@ from tests.decide.builders import (
     world,
 )
 from tidemill.decide import decide
-from tidemill.plan import Admit, Evict, Launch, Recreate, StartDrain
-from tidemill.world import Node, Pod, PodPhase, Source, SourceKind
+from tidemill.model.plan import Admit, Evict, Launch, Recreate, StartDrain
+from tidemill.model.world import Node, Pod, PodPhase, Source, SourceKind
 
 pytestmark = pytest.mark.requirement("PE-17")
 

@@ -10,18 +10,25 @@ import pytest
 
 from tests.decide.builders import NOW, ago, ahead, block, node, of, pod, pool, replica, spec, world
 from tidemill.decide import decide
-from tidemill.decide.draft import Draft
-from tidemill.decide.handover.method import in_effect, lacking
-from tidemill.decide.handover.outlook import Outlook, outlooks
-from tidemill.decide.handover.pace import high, loading, nth_of
-from tidemill.decide.handover.rooms import boot_of
-from tidemill.decide.handover.ways import ways_out
-from tidemill.decide.purchase.answer import Way
-from tidemill.observe import budgets
-from tidemill.plan import Admit, Evict, ForceDelete, Launch, Plan, RestartWorkload, ScaleWorkload, StartDrain
-from tidemill.spec import Spec
-from tidemill.spec.usual import BOOT, LOAD
-from tidemill.world import (
+from tidemill.decide.context import Draft
+from tidemill.decide.handover.destinations import boot_of
+from tidemill.decide.handover.durations import high, loading, nth_of
+from tidemill.decide.handover.forecast import Outlook, outlooks
+from tidemill.decide.handover.methods import in_effect, lacking
+from tidemill.decide.handover.mitigations import ways_out
+from tidemill.decide.purchasing.planner.result import Way
+from tidemill.engine.observe import budgets
+from tidemill.model.plan import (
+    Admit,
+    Evict,
+    ForceDelete,
+    Launch,
+    Plan,
+    RestartWorkload,
+    ScaleWorkload,
+    StartDrain,
+)
+from tidemill.model.world import (
     DisruptionBudget,
     ExtensionOffer,
     ExtensionQuery,
@@ -35,6 +42,8 @@ from tidemill.world import (
     Workload,
     World,
 )
+from tidemill.spec import Spec
+from tidemill.spec.default_durations import BOOT, LOAD
 
 CHAT = "Deployment/chat"
 B = Source(SourceKind.BLOCK, "cr-2")

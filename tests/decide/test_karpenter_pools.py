@@ -6,7 +6,7 @@ import pytest
 
 from tests.decide.builders import ahead, block, gang, node, of, pod, pool, replica, spec, why, world
 from tidemill.decide import decide
-from tidemill.plan import Admit, Launch, StartDrain
+from tidemill.model.plan import Admit, Launch, StartDrain
 
 KARPENTER = pool(provisioner="karpenter")
 

@@ -24,9 +24,9 @@ from tests.decide.builders import (
 )
 from tidemill.catalog import load
 from tidemill.decide import decide
-from tidemill.plan import Launch
+from tidemill.model.plan import Launch
+from tidemill.model.world import InstanceState, LaunchState
 from tidemill.spec.units import parse_memory
-from tidemill.world import InstanceState, LaunchState
 
 TYPES = ("g6.xlarge", "g6.12xlarge", "g6.48xlarge")
 GIB = 2**30

@@ -24,8 +24,8 @@ from tests.decide.builders import (
 )
 from tidemill.catalog import load
 from tidemill.decide import decide
-from tidemill.plan import Admit, AnnounceEnd, Launch, Plan, StartDrain
-from tidemill.world import SourceKind, Spending
+from tidemill.model.plan import Admit, AnnounceEnd, Launch, Plan, StartDrain
+from tidemill.model.world import SourceKind, Spending
 
 pytestmark = pytest.mark.requirement("PE-18")
 

@@ -23,8 +23,8 @@ from tests.decide.builders import (
     world,
 )
 from tidemill.decide import decide
-from tidemill.plan import Admit, Launch, StartDrain
-from tidemill.world import Pod
+from tidemill.model.plan import Admit, Launch, StartDrain
+from tidemill.model.world import Pod
 
 
 def launched(documents, *things):

@@ -9,9 +9,9 @@ import pytest
 
 from tests.decide.builders import ON_DEMAND, hourly_pool, node, of, pod, replica, spec, why, world
 from tidemill.decide import decide
-from tidemill.plan import Admit, Launch, Plan
+from tidemill.model.plan import Admit, Launch, Plan
+from tidemill.model.world import Expression, Node, Pod, PodTerm, Spread
 from tidemill.spec import names
-from tidemill.world import Expression, Node, Pod, PodTerm, Spread
 
 pytestmark = pytest.mark.requirement("PE-3")
 CHAT = (Expression("app", "In", ("chat",)),)

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from tests.decide.builders import of
 from tests.decide.worlds import SPEC, worlds
 from tidemill.decide import decide
-from tidemill.plan import (
+from tidemill.model.plan import (
     Action,
     Admit,
     Launch,
     Plan,
     Terminate,
 )
-from tidemill.world import Pod, PodPhase, World
+from tidemill.model.world import Pod, PodPhase, World
 
 
 def essence(action: Action) -> object:

@@ -9,8 +9,8 @@ import pytest
 from tests.decide.builders import NOW, ago, ahead, block, of, world
 from tests.decide.purchases import buying, intent, offer, search
 from tidemill.decide import decide
-from tidemill.plan import ProposePurchase, SearchOffers, SettlePurchase, SubmitPurchase
-from tidemill.world import OfferQuery, ReservationState
+from tidemill.model.plan import ProposePurchase, SearchOffers, SettlePurchase, SubmitPurchase
+from tidemill.model.world import OfferQuery, ReservationState
 
 pytestmark = pytest.mark.requirement("CB-4")
 

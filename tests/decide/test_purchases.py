@@ -11,10 +11,10 @@ import pytest
 from tests.decide.builders import NOW, ago, ahead, block, of, plan, world
 from tests.decide.purchases import GENEROUS, GRID, buying, intent, offer, search
 from tidemill.decide import decide
-from tidemill.decide.blocks.follow import FAR_TOO_MUCH
-from tidemill.plan import ProposePurchase, SearchOffers, SettlePurchase, SubmitPurchase
+from tidemill.decide.purchasing.reconcile import FAR_TOO_MUCH
+from tidemill.model.plan import ProposePurchase, SearchOffers, SettlePurchase, SubmitPurchase
+from tidemill.model.world import OfferQuery, PurchaseIntent, ReservationState, Spending, Verdict
 from tidemill.spec.units import format_duration, parse_duration
-from tidemill.world import OfferQuery, PurchaseIntent, ReservationState, Spending, Verdict
 
 pytestmark = pytest.mark.requirement("CB-3")
 

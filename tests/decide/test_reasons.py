@@ -24,7 +24,7 @@ from tests.decide.builders import (
     world,
 )
 from tidemill.decide import decide
-from tidemill.plan import Launch
+from tidemill.model.plan import Launch
 
 pytestmark = pytest.mark.requirement("PE-13")
 

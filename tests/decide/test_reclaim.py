@@ -21,9 +21,9 @@ from tests.decide.builders import (
     world,
 )
 from tidemill.decide import decide
-from tidemill.plan import Evict, Plan, StartDrain
+from tidemill.model.plan import Evict, Plan, StartDrain
+from tidemill.model.world import Node
 from tidemill.spec.units import parse_duration
-from tidemill.world import Node
 
 
 def g6(id: str = "i-1", **fields: Any) -> Node:

@@ -22,11 +22,11 @@ from tests.decide.builders import (
     world,
 )
 from tidemill.decide import decide
-from tidemill.plan import Evict, Plan, RequestCheckpoint, StartDrain, Terminate
+from tidemill.model.plan import Evict, Plan, RequestCheckpoint, StartDrain, Terminate
+from tidemill.model.world import DisruptionBudget, Node, Pod, PodPhase
 from tidemill.spec import Spec, names
 from tidemill.spec.fingerprint import fingerprint
 from tidemill.spec.models import ComputePool, NodeClass
-from tidemill.world import DisruptionBudget, Node, Pod, PodPhase
 
 pytestmark = pytest.mark.requirement("PE-8")
 

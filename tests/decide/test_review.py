@@ -10,9 +10,16 @@ import pytest
 from tests.decide.builders import NOW, ahead, block, node, of, pool, replica, spec, world
 from tests.decide.purchases import buying, intent, offer, search
 from tidemill.decide import decide
-from tidemill.plan import CancelDrain, ForceDelete, ProposePurchase, SearchOffers, StartDrain, SubmitPurchase
+from tidemill.model.plan import (
+    CancelDrain,
+    ForceDelete,
+    ProposePurchase,
+    SearchOffers,
+    StartDrain,
+    SubmitPurchase,
+)
+from tidemill.model.world import DisruptionBudget
 from tidemill.spec.models import CapacityPlan
-from tidemill.world import DisruptionBudget
 
 
 def plan_of(**window: object) -> CapacityPlan:

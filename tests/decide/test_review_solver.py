@@ -25,8 +25,8 @@ from tests.decide.builders import (
     world,
 )
 from tidemill.decide import decide
-from tidemill.plan import Admit, Evict, Launch, Plan, StartDrain
-from tidemill.world import DisruptionBudget, Node, Pod
+from tidemill.model.plan import Admit, Evict, Launch, Plan, StartDrain
+from tidemill.model.world import DisruptionBudget, Node, Pod
 
 UNDERUSED = {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "5m"}
 

@@ -26,8 +26,8 @@ from tests.decide.builders import (
     world,
 )
 from tidemill.decide import decide
-from tidemill.plan import Launch, Plan, SettleLaunch
-from tidemill.world import LaunchState, Source, SourceKind
+from tidemill.model.plan import Launch, Plan, SettleLaunch
+from tidemill.model.world import LaunchState, Source, SourceKind
 
 pytestmark = pytest.mark.requirement("CB-14")
 

@@ -6,8 +6,8 @@ import pytest
 
 from tests.decide.builders import ahead, block, failed_launch, launch_intent, node, of, pod, pool, spec, world
 from tidemill.decide import decide
-from tidemill.plan import Launch, Plan
-from tidemill.world import LaunchState, ReservationState
+from tidemill.model.plan import Launch, Plan
+from tidemill.model.world import LaunchState, ReservationState
 
 pytestmark = pytest.mark.requirement("CB-11")
 

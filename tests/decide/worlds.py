@@ -24,9 +24,7 @@ from tests.decide.builders import (
     spec,
     world,
 )
-from tidemill.spec import names
-from tidemill.spec.models import NodeClass
-from tidemill.world import (
+from tidemill.model.world import (
     DisruptionBudget,
     Expression,
     Method,
@@ -39,6 +37,8 @@ from tidemill.world import (
     Workload,
     World,
 )
+from tidemill.spec import names
+from tidemill.spec.models import NodeClass
 
 CAPS = {"maxHourlyUsd": 300, "maxMonthlyUsd": 40_000}
 IMAGE = {"metadata": {"name": "gpu"}, "spec": {"amiSelectorTerms": [{"alias": "al2023@v20261201"}]}}

@@ -9,15 +9,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tests.decide.builders import NOW
-from tidemill.act import Actor
-from tidemill.engine import Engine
-from tidemill.errors import Gone, NoCapacity, Retryable
-from tidemill.plan import Action, Outcome, Plan
-from tidemill.ports import ClusterView
-from tidemill.sim.crash import Crashing, CrashPoints
-from tidemill.spec import Spec, names
-from tidemill.store.memory import MemoryLedger
-from tidemill.world import (
+from tidemill.engine.act import Actor
+from tidemill.engine.loop import Engine
+from tidemill.model.errors import Gone, NoCapacity, Retryable
+from tidemill.model.plan import Action, Outcome, Plan
+from tidemill.model.world import (
     Caps,
     CostLine,
     Extension,
@@ -37,6 +33,10 @@ from tidemill.world import (
     ReservationState,
     SourceKind,
 )
+from tidemill.ports import ClusterView
+from tidemill.sim.scenario.crash import Crashing, CrashPoints
+from tidemill.spec import Spec, names
+from tidemill.store.memory import MemoryLedger
 
 
 class Hands:

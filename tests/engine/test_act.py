@@ -6,8 +6,8 @@ import pytest
 
 from tests.decide.builders import ahead, hourly_pool, launch_intent, spec
 from tests.engine.ports import Outside
-from tidemill.errors import Gone, NoCapacity, OutcomeUnknown, Retryable
-from tidemill.plan import (
+from tidemill.model.errors import Gone, NoCapacity, OutcomeUnknown, Retryable
+from tidemill.model.plan import (
     Admit,
     AnnounceEnd,
     AnnounceNodeEnd,
@@ -23,9 +23,9 @@ from tidemill.plan import (
     StartDrain,
     Terminate,
 )
-from tidemill.sim.crash import EngineCrashed
+from tidemill.model.world import LaunchState, OfferQuery
+from tidemill.sim.scenario.crash import EngineCrashed
 from tidemill.spec import names
-from tidemill.world import LaunchState, OfferQuery
 
 INTENT = launch_intent(count=2)
 

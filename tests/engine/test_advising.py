@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from tests.decide.builders import NOW
-from tidemill.advising import AtOnce
-from tidemill.cli.beside import InThread
 from tidemill.cli.pace import Pace
+from tidemill.cli.planner_thread import InThread
 from tidemill.cli.playback import Playback
-from tidemill.plan import ProposePurchase, SearchOffers
-from tidemill.sim.rehearsal import Rehearsal
+from tidemill.engine.planner_runner import AtOnce
+from tidemill.model.plan import ProposePurchase, SearchOffers
+from tidemill.model.world import Advice, PurchaseState
+from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.spec import Spec
 from tidemill.spec.read import load
 from tidemill.spec.scenario import Scenario
-from tidemill.world import Advice, PurchaseState
 
 FAILED = Advice(NOW, (), unable="it failed")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "weekly-calendar.yaml"

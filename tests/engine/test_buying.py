@@ -10,13 +10,13 @@ import pytest
 from tests.decide.builders import ago, ahead, block
 from tests.decide.purchases import buying, intent, offer
 from tests.engine.ports import Outside
-from tidemill.buying import Buyer
-from tidemill.errors import NoCapacity, NotAllowed, OutcomeUnknown, Refused, Retryable, Throttled
-from tidemill.plan import Outcome, ProposePurchase, SettlePurchase, SubmitPurchase
-from tidemill.sim.crash import EngineCrashed
+from tidemill.engine.buyer import Buyer
+from tidemill.model.errors import NoCapacity, NotAllowed, OutcomeUnknown, Refused, Retryable, Throttled
+from tidemill.model.plan import Outcome, ProposePurchase, SettlePurchase, SubmitPurchase
+from tidemill.model.world import Adoption, ExtensionQuery, OfferQuery, PurchaseIntent, PurchaseState, Verdict
+from tidemill.sim.scenario.crash import EngineCrashed
 from tidemill.spec.models import CapacityPlan
-from tidemill.store.verdicts import give_verdict
-from tidemill.world import Adoption, ExtensionQuery, OfferQuery, PurchaseIntent, PurchaseState, Verdict
+from tidemill.store.decisions import give_verdict
 
 pytestmark = pytest.mark.requirement("CB-4")
 

@@ -8,10 +8,10 @@ import pytest
 
 from tests.decide.builders import ON_DEMAND, ahead, block, hourly_pool, node, pod, pool, spec
 from tests.engine.ports import Outside
-from tidemill.errors import Retryable
-from tidemill.plan import Evict, Launch, StartDrain
-from tidemill.sim.crash import EngineCrashed
-from tidemill.world import InstanceState, LaunchState, SourceKind
+from tidemill.model.errors import Retryable
+from tidemill.model.plan import Evict, Launch, StartDrain
+from tidemill.model.world import InstanceState, LaunchState, SourceKind
+from tidemill.sim.scenario.crash import EngineCrashed
 
 
 def kinds(tick) -> set[type]:

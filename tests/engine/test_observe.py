@@ -9,9 +9,9 @@ import pytest
 
 from tests.decide.builders import NOW, block, daemon, node, pod, spec
 from tests.engine.ports import Outside
-from tidemill.errors import Retryable
-from tidemill.observe import Observer
-from tidemill.world import Adoption, Node, ReservationState
+from tidemill.engine.observe import Observer
+from tidemill.model.errors import Retryable
+from tidemill.model.world import Adoption, Node, ReservationState
 
 
 @pytest.fixture

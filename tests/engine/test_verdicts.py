@@ -9,12 +9,12 @@ import pytest
 from tests.decide.builders import NOW
 from tests.decide.purchases import buying, intent
 from tests.engine.ports import Hands
-from tidemill.decide.blocks.granted import not_granted
-from tidemill.errors import Refused
+from tidemill.decide.purchasing.approval import not_granted
+from tidemill.model.errors import Refused
+from tidemill.model.world import PurchaseIntent, PurchaseState, Verdict
 from tidemill.spec.principal import principal
+from tidemill.store.decisions import give_verdict
 from tidemill.store.memory import MemoryLedger
-from tidemill.store.verdicts import give_verdict
-from tidemill.world import PurchaseIntent, PurchaseState, Verdict
 
 pytestmark = pytest.mark.requirement("CB-4")
 

@@ -1,6 +1,6 @@
 """What the engine, the packer and the planner answer today, in small compressed files that a test compares with.
 
-`make goldens` writes them anew. Each answer is kept twice: `full` with its reasons, and `bare` without a sentence in it.
+`make goldens` writes them anew. Each answer is kept twice: `full` with its reasons, `bare` without any sentence.
 A change of words alters `full` only. A change of `bare` is a change of behaviour, and its commit says why.
 """
 
@@ -39,7 +39,7 @@ def scenarios() -> dict[str, Path]:
 
 def cases() -> dict[str, Callable[[], Lines]]:
     """Every golden by its name. Nothing runs until it is called."""
-    from tidemill.bench.mixes import MIXES
+    from benchmarks.mixes import MIXES
 
     found: dict[str, Callable[[], Lines]] = {}
     for name, path in scenarios().items():
@@ -81,8 +81,8 @@ def _plans(path: Path) -> Lines:
 
 def _packing(mix: str) -> Lines:
     """Who goes where, and at which price."""
-    from tidemill.bench.mixes import build
-    from tidemill.decide.solver import solve
+    from benchmarks.mixes import build
+    from tidemill.decide.packer import solve
 
     problem = build(mix, PODS)
     solution = solve(problem)
@@ -100,7 +100,7 @@ def _packing(mix: str) -> Lines:
 
 
 def _rehearsal(path: Path, seed: int) -> Any:
-    from tidemill.sim.rehearsal import Rehearsal
+    from tidemill.sim.scenario.rehearsal import Rehearsal
     from tidemill.spec.read import load
 
     loaded = load([path])

@@ -7,9 +7,9 @@ from typing import Any
 
 from tests.decide.builders import NOW, spec
 from tests.engine.ports import Hands
-from tidemill.alerts import Alert, AlertKind, Delivery, Raised, Severity, Word
+from tidemill.model.alerts import Alert, AlertKind, Delivery, Raised, Severity, Word
 from tidemill.notify.bodies import Message
-from tidemill.notify.courier import Postman
+from tidemill.notify.delivery import Postman
 from tidemill.notify.targets import senders
 from tidemill.ports import AlertBook
 from tidemill.spec import Spec

@@ -10,7 +10,7 @@ import pytest
 
 from tests.decide.builders import NOW
 from tests.notify.alarms import GONE, message
-from tidemill.alerts import Severity
+from tidemill.model.alerts import Severity
 from tidemill.notify import bodies
 
 OVER = NOW + timedelta(hours=1)

@@ -15,12 +15,12 @@ from tests.decide.builders import NOW
 from tests.engine.ports import Hands
 from tests.notify.alarms import GONE, hook, platform, postman
 from tests.notify.receiver import Receiver, receiving
-from tidemill.errors import Retryable
-from tidemill.notify.courier import CLAIMED_FOR, Courier, abandon_unknown
+from tidemill.model.errors import Retryable
+from tidemill.notify.delivery import CLAIMED_FOR, Courier, abandon_unknown
 from tidemill.notify.targets import senders
 from tidemill.spec import Spec
 from tidemill.store.memory_alerts import MemoryAlerts
-from tidemill.store.opening import WallClock
+from tidemill.store.open_ledger import WallClock
 
 QUICK = timedelta(seconds=20)
 
@@ -234,7 +234,7 @@ def test_a_book_that_is_away_is_waited_for(
     trouble: Exception,
     says: str,
 ):
-    monkeypatch.setattr("tidemill.notify.courier.AFTER_FAILING_S", 0.05)
+    monkeypatch.setattr("tidemill.notify.delivery.AFTER_FAILING_S", 0.05)
 
     class Away(MemoryAlerts):
         tries = 0

@@ -11,9 +11,9 @@ from tests.decide.builders import NOW
 from tests.engine.ports import Hands
 from tests.notify.alarms import hook, platform
 from tests.notify.receiver import Receiver
-from tidemill.errors import Retryable
-from tidemill.notify.silence import Watchdog
+from tidemill.model.errors import Retryable
 from tidemill.notify.targets import senders
+from tidemill.notify.watchdog import Watchdog
 from tidemill.store.memory_alerts import MemoryAlerts
 
 

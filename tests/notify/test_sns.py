@@ -12,7 +12,7 @@ from tests.decide.builders import NOW
 from tests.notify.alarms import message, platform
 from tests.notify.receiver import Receiver
 from tidemill.notify import bodies, sns
-from tidemill.notify.answer import Answer
+from tidemill.notify.delivery_result import Answer
 from tidemill.notify.targets import senders
 
 boto3 = pytest.importorskip("boto3")

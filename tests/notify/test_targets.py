@@ -16,7 +16,7 @@ from tests.decide.builders import NOW
 from tests.notify.alarms import hook, message, platform
 from tests.notify.receiver import Receiver
 from tidemill.notify import bodies, http
-from tidemill.notify.answer import FIRST, LONGEST, Answer, next_try, of_status, patience
+from tidemill.notify.delivery_result import FIRST, LONGEST, Answer, next_try, of_status, patience
 from tidemill.notify.targets import senders
 
 

@@ -15,16 +15,16 @@ from tests.engine.ports import Hands, Outside
 from tests.notify.alarms import hook, postman
 from tests.notify.receiver import Receiver
 from tests.store.ledgers import Opener
-from tidemill.engine import Tick
-from tidemill.errors import Retryable
+from tidemill.engine.loop import Tick
+from tidemill.model.errors import Retryable
+from tidemill.model.plan import Plan
+from tidemill.model.world import PurchaseState, World
 from tidemill.notify.alerting import Alerting
 from tidemill.notify.watch import BEAT_EVERY, Watch
-from tidemill.plan import Plan
 from tidemill.spec import Spec
 from tidemill.store.memory_alerts import FLICKERS, MemoryAlerts
-from tidemill.store.opening import WallClock
+from tidemill.store.open_ledger import WallClock
 from tidemill.store.sql import SqlLedger
-from tidemill.world import PurchaseState, World
 
 
 def tick(seen: World) -> Tick:

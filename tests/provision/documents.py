@@ -6,9 +6,9 @@ from base64 import b64decode
 from typing import Any
 
 from tidemill.catalog import load
-from tidemill.machines import Template
+from tidemill.model.source import Source, SourceKind
+from tidemill.ports.compute import Template
 from tidemill.provision.template import launch_template
-from tidemill.source import Source, SourceKind
 from tidemill.spec import Spec
 from tidemill.spec.models import ComputePool, NodeClass, Platform
 

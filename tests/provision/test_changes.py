@@ -10,7 +10,9 @@ import pytest
 
 from tests.provision.documents import documents
 from tests.provision.test_groups import CR, END, NOW, block, one, version_of
-from tidemill.machines import Group, Member, NodeGroup, Schedule, TemplateVersion
+from tidemill.model.source import SourceKind
+from tidemill.model.world import ReservationState
+from tidemill.ports.compute import Group, Member, NodeGroup, Schedule, TemplateVersion
 from tidemill.provision import asg, managed
 from tidemill.provision.changes import (
     Changes,
@@ -23,10 +25,8 @@ from tidemill.provision.changes import (
     There,
     changes,
 )
-from tidemill.provision.sizes import largest
-from tidemill.provision.wanted import Wanted
-from tidemill.source import SourceKind
-from tidemill.world import ReservationState
+from tidemill.provision.group_sizes import largest
+from tidemill.provision.group_spec import Wanted
 
 ASG = one(documents(provisioner="asg"))
 MANAGED = one(documents(provisioner="managed"))

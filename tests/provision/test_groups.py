@@ -8,16 +8,8 @@ from typing import Any
 import pytest
 
 from tests.provision.documents import IMAGE, documents
-from tidemill.machines import TemplateVersion
-from tidemill.provision import asg, managed
-from tidemill.provision.asg import DOWN, UP
-from tidemill.provision.groups import by_the_hour, room_left, wanted
-from tidemill.provision.native import PretendImages
-from tidemill.provision.template import template_name
-from tidemill.provision.wanted import Makings, Place, Wanted, group_name, makings_of, names_a_reservation
-from tidemill.source import Source, SourceKind
-from tidemill.spec import Spec
-from tidemill.world import (
+from tidemill.model.source import Source, SourceKind
+from tidemill.model.world import (
     Instance,
     InstanceState,
     LaunchIntent,
@@ -25,6 +17,14 @@ from tidemill.world import (
     Reservation,
     ReservationState,
 )
+from tidemill.ports.compute import TemplateVersion
+from tidemill.provision import asg, managed
+from tidemill.provision.asg import DOWN, UP
+from tidemill.provision.group_spec import Makings, Place, Wanted, group_name, makings_of, names_a_reservation
+from tidemill.provision.native_launcher import PretendImages
+from tidemill.provision.template import template_name
+from tidemill.provision.wanted_groups import by_the_hour, room_left, wanted
+from tidemill.spec import Spec
 
 NOW = datetime(2026, 11, 16, 9, 0, tzinfo=UTC)
 START = datetime(2026, 11, 17, 11, 30, tzinfo=UTC)

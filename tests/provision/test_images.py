@@ -10,7 +10,7 @@ import pytest
 from tests.provision.documents import documents
 from tidemill.catalog import load
 from tidemill.catalog.image_drivers import OLDEST_DRIVER, driver_of, too_old
-from tidemill.errors import SpecError
+from tidemill.model.errors import SpecError
 from tidemill.provision.images import ami_type, image_of
 from tidemill.provision.user_data import Family
 

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.provision.documents import documents
-from tidemill.errors import SpecError
+from tidemill.model.errors import SpecError
+from tidemill.model.world import Reservation, ReservationState, SourceKind
 from tidemill.provision.karpenter import objects
-from tidemill.world import Reservation, ReservationState, SourceKind
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 OURS = (("deployment", "tides"), ("tidemill.dev/pool", "train"))

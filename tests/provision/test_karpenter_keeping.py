@@ -9,9 +9,8 @@ import pytest
 
 from tests.provision.documents import documents
 from tests.provision.test_karpenter import NOW, block, pool
-from tidemill.errors import Gone, PortError
-from tidemill.provision.karpenter.keeping import KarpenterKeeper
-from tidemill.world import (
+from tidemill.model.errors import Gone, PortError
+from tidemill.model.world import (
     Instance,
     InstanceState,
     KubeNode,
@@ -21,6 +20,7 @@ from tidemill.world import (
     SourceKind,
     World,
 )
+from tidemill.provision.karpenter.reconciler import KarpenterKeeper
 
 A = Source(SourceKind.BLOCK, "cr-a")
 LATER = timedelta(minutes=5)

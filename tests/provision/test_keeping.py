@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from tests.sim.account import OWNER, ZONES, Account
-from tests.sim.scene import platform, pool, scene
-from tidemill.errors import Refused, Retryable, Throttled
+from tests.sim.scenario_builder import platform, pool, scene
+from tidemill.model.errors import Refused, Retryable, Throttled
+from tidemill.model.source import Source, SourceKind
+from tidemill.model.world import LaunchIntent, LaunchState, Node, Reservation, World
 from tidemill.provision import Provisioned
 from tidemill.provision.asg import DOWN, HOOK, SUSPENDED
-from tidemill.provision.native import PretendImages
-from tidemill.sim.machines import SimMachines
-from tidemill.sim.scaling import LifecycleHook, ScheduledAction
-from tidemill.source import Source, SourceKind
+from tidemill.provision.native_launcher import PretendImages
+from tidemill.sim.cloud.compute import SimMachines
+from tidemill.sim.cloud.scaling import LifecycleHook, ScheduledAction
 from tidemill.spec import Spec
 from tidemill.spec.models import ComputePool, NodeClass
 from tidemill.store.memory import MemoryLedger
-from tidemill.world import LaunchIntent, LaunchState, Node, Reservation, World
 
 ROLE = "arn:aws:iam::123456789012:role/node"
 SUBNETS = {zone: [f"subnet-0{zone[-1]}1"] for zone in ZONES}

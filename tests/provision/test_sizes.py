@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tidemill.machines import Group, GroupShape, Member, TemplateVersion
-from tidemill.provision.sizes import UNSEEN_FOR, attribute, missing, size
-from tidemill.provision.wanted import Place
-from tidemill.source import Source, SourceKind
-from tidemill.world import Instance, InstanceState, LaunchIntent, LaunchState
+from tidemill.model.source import Source, SourceKind
+from tidemill.model.world import Instance, InstanceState, LaunchIntent, LaunchState
+from tidemill.ports.compute import Group, GroupShape, Member, TemplateVersion
+from tidemill.provision.group_sizes import UNSEEN_FOR, attribute, missing, size
+from tidemill.provision.group_spec import Place
 
 NOW = datetime(2026, 11, 16, 9, 0, tzinfo=UTC)
 BLOCK = Source(SourceKind.BLOCK, "cr-1")

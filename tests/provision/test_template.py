@@ -9,7 +9,7 @@ import pytest
 from botocore.validate import ParamValidator
 
 from tests.provision.documents import BLOCK, IMAGE, ODCR, ON_DEMAND, SPOT, booted, documents, template
-from tidemill.errors import SpecError
+from tidemill.model.errors import SpecError
 from tidemill.provision.template import lacking, template_name
 
 FULL = {

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.provision.documents import BLOCK, SPOT, booted, documents, template
-from tidemill.errors import SpecError
+from tidemill.model.errors import SpecError
 from tidemill.provision.user_data import mime
 from tidemill.spec.fingerprint import fingerprint
 

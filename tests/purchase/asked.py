@@ -6,10 +6,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tidemill.decide.purchase import plan
-from tidemill.decide.purchase.answer import PurchasePlan
-from tidemill.decide.purchase.calendar import Step, Windows
-from tidemill.decide.purchase.question import (
+from tidemill.decide.purchasing.planner import plan
+from tidemill.decide.purchasing.planner.calendar import Step, Windows
+from tidemill.decide.purchasing.planner.inputs import (
     Ceilings,
     ExtensionOffer,
     Policy,
@@ -17,7 +16,8 @@ from tidemill.decide.purchase.question import (
     SeenOffer,
     TypePrice,
 )
-from tidemill.world import Offer, Reservation, ReservationState, SourceKind
+from tidemill.decide.purchasing.planner.result import PurchasePlan
+from tidemill.model.world import Offer, Reservation, ReservationState, SourceKind
 
 NOW = datetime(2026, 11, 2, 9, 0, tzinfo=UTC)
 GRID = NOW.replace(hour=11, minute=30)

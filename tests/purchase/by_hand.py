@@ -11,8 +11,8 @@ from datetime import datetime
 from itertools import combinations, pairwise, product
 
 from tests.purchase.asked import Asked
-from tidemill.decide.purchase.question import PoolDemand
-from tidemill.world import Offer
+from tidemill.decide.purchasing.planner.inputs import PoolDemand
+from tidemill.model.world import Offer
 
 UNLIMITED = 1_000_000  # no case comes near it
 Taken = dict[str, str]  # offer -> pool

@@ -9,8 +9,8 @@ import pytest
 
 from tests.purchase.asked import Asked, asked, block, extension, needs, offer
 from tests.purchase.by_hand import cheapest
-from tidemill.decide.purchase.question import Ceilings
-from tidemill.world import Offer
+from tidemill.decide.purchasing.planner.inputs import Ceilings
+from tidemill.model.world import Offer
 
 SEEDS = range(60)
 

@@ -9,9 +9,17 @@ from itertools import pairwise
 import pytest
 
 from benchmarks.purchase import RULE_LENGTHS, Question, compare, draw, first_offer, question, recorded
-from tidemill.decide.purchase.answer import PurchasePlan
-from tidemill.decide.purchase.calendar import Constant, Step, Together, Weekly, WeekSpan, Windows, levels
-from tidemill.errors import SpecError
+from tidemill.decide.purchasing.planner.calendar import (
+    Constant,
+    Step,
+    Together,
+    Weekly,
+    WeekSpan,
+    Windows,
+    levels,
+)
+from tidemill.decide.purchasing.planner.result import PurchasePlan
+from tidemill.model.errors import SpecError
 
 MONDAY = datetime(2026, 11, 16, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.decide.builders import block, pool, spec
-from tidemill.decide.blocks.lacking import lacking
-from tidemill.decide.purchase.calendar import levels
-from tidemill.decide.purchase.wanted import demand_of
+from tidemill.decide.purchasing.calendar_gaps import lacking
+from tidemill.decide.purchasing.planner.calendar import levels
+from tidemill.decide.purchasing.planner.demand import demand_of
+from tidemill.model.world import Reservation
 from tidemill.spec import Spec
 from tidemill.spec.demand_calendar import DAYS
 from tidemill.spec.models import CapacityPlan
-from tidemill.world import Reservation
 
 START = datetime(2026, 11, 16, tzinfo=UTC)  # a Monday
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

@@ -8,10 +8,10 @@ from datetime import timedelta
 import pytest
 
 from tests.purchase.asked import GRID, NOW, P5, Asked, asked, block, day, extension, needs, offer
-from tidemill.decide.purchase import plan
-from tidemill.decide.purchase.question import Ceilings, SeenOffer, TypePrice, newest
-from tidemill.errors import SpecError
-from tidemill.world import OfferQuery, OfferSearch, ReservationState
+from tidemill.decide.purchasing.planner import plan
+from tidemill.decide.purchasing.planner.inputs import Ceilings, SeenOffer, TypePrice, newest
+from tidemill.model.errors import SpecError
+from tidemill.model.world import OfferQuery, OfferSearch, ReservationState
 
 WEEK = needs((0, 7, 4))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.render import sample
-from tidemill.sim.outcome import Outcome
+from tidemill.sim.scenario.outcome import Outcome
 
 
 @pytest.fixture

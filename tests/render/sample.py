@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from tidemill.sim.outcome import (
+from tidemill.sim.scenario.outcome import (
     BlockRow,
     EvictionRow,
     JobRow,

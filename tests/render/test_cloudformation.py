@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from tests.provision.documents import documents
 from tidemill.cli import main, root
-from tidemill.errors import SpecError
+from tidemill.model.errors import SpecError
 from tidemill.render.cloudformation import asked_of, stack
 
 BLOCK = {

@@ -10,7 +10,7 @@ import pytest
 from tidemill.cli.up import demo_path
 from tidemill.render.names import Names
 from tidemill.render.narrative import Narrator
-from tidemill.sim.rehearsal import Rehearsal
+from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.spec.read import load
 
 # Asked for in time, paid two minutes into the drain.

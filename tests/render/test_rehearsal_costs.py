@@ -10,7 +10,7 @@ from tests.render.test_rehearsal_text import shown
 from tidemill.render.rehearsal_costs import JOBS_SHOWN, TEAMS_SHOWN, cost_rows, left_out
 from tidemill.render.rehearsal_page import page
 from tidemill.report.costs import Costs, PoolCost, TeamCost, WorkloadCost
-from tidemill.sim.outcome import AlertRow, Outcome
+from tidemill.sim.scenario.outcome import AlertRow, Outcome
 
 COSTS = Costs(
     (

@@ -16,7 +16,7 @@ from tidemill.render.rehearsal_facts import ending, facts, troubles
 from tidemill.render.rehearsal_lanes import Axis, curves, groups, short_spans, step_area, step_line, ticks
 from tidemill.render.rehearsal_rows import cut_journal, script_json
 from tidemill.render.rehearsal_strips import block_strip, gpu_strip
-from tidemill.sim.outcome import Outcome, Series
+from tidemill.sim.scenario.outcome import Outcome, Series
 
 AXIS = Axis(sample.START, sample.END)
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.render import sample
 from tidemill.render.rehearsal_page import page
-from tidemill.sim.outcome import EvictionRow, KillRow, Outcome, Series, Violation, WarningRow
+from tidemill.sim.scenario.outcome import EvictionRow, KillRow, Outcome, Series, Violation, WarningRow
 
 _VOID = {"meta", "br", "input", "link", "img", "hr"}
 HOSTILE = "<img src=x onerror=alert(1)>\"'&</script><!--"

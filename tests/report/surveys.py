@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tidemill.machines import Hook, Schedule
+from tidemill.model.world import Instance, InstanceState, Reservation, ReservationState, Source, SourceKind
+from tidemill.ports.compute import Hook, Schedule
 from tidemill.report.survey import Aim, Machine, ScalingGroup, Survey
 from tidemill.spec.units import parse_duration
-from tidemill.world import Instance, InstanceState, Reservation, ReservationState, Source, SourceKind
 
 NOW = datetime(2026, 11, 16, 11, 30, tzinfo=UTC)
 P5 = "p5.48xlarge"

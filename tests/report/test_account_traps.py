@@ -8,11 +8,11 @@ import pytest
 
 from tests.report.surveys import P5, action, at, block, group, machine, node_group, survey, tagged
 from tidemill.catalog import load
-from tidemill.machines import Hook
+from tidemill.model.world import ReservationState, SourceKind
+from tidemill.ports.compute import Hook
 from tidemill.report.account_traps import traps
 from tidemill.report.survey import Aim, Survey
 from tidemill.report.trap import Trap
-from tidemill.world import ReservationState, SourceKind
 
 CALM = action("47h")  # an hour before the end of the usual block
 EKS = "Amazon EKS Node Group Capacity Scaledown Before Reservation End"

@@ -10,12 +10,12 @@ import pytest
 
 from tests.decide.builders import BLOCK, NOW, ago, ahead, block, node, plan, pod, spec, world
 from tests.decide.purchases import buying, intent
-from tidemill.alerts import Alert, AlertKind, Severity
 from tidemill.decide import decide
-from tidemill.plan import ForceDelete, Outcome, Plan, SubmitPurchase, Warning
+from tidemill.model.alerts import Alert, AlertKind, Severity
+from tidemill.model.plan import ForceDelete, Outcome, Plan, SubmitPurchase, Warning
+from tidemill.model.world import ReservationState, World
 from tidemill.report.alerts import NAMED, alerts
 from tidemill.spec import Spec
-from tidemill.world import ReservationState, World
 
 FORCE = "cr-1 must be empty by 12:30"
 

@@ -8,9 +8,9 @@ import pytest
 
 from tests.report.surveys import MINUTE, NOW, action, at, block, group, machine, node_group, survey, tagged
 from tidemill.catalog import load
+from tidemill.model.world import InstanceState, SourceKind
 from tidemill.report.account_traps import traps
-from tidemill.report.fates import endings, size_at
-from tidemill.world import InstanceState, SourceKind
+from tidemill.report.instance_endings import endings, size_at
 
 KARPENTER = {"karpenter.sh/nodepool": "gpu"}
 

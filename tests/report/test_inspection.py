@@ -9,11 +9,11 @@ import pytest
 
 from tests.report.surveys import action, at, block, group, machine, survey
 from tidemill.catalog import load
+from tidemill.model.world import ReservationState, SourceKind
 from tidemill.report.inspection import Inspection, inspection
 from tidemill.report.survey import Survey
 from tidemill.spec import Spec
 from tidemill.spec.models import ComputePool, Platform
-from tidemill.world import ReservationState, SourceKind
 
 
 def documents(**platform: object) -> Spec:

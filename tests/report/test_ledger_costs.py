@@ -10,9 +10,9 @@ import pytest
 from tests.decide.builders import NOW
 from tests.decide.purchases import intent
 from tidemill.catalog import load
+from tidemill.model.world import BlockHours, CostLine, PurchaseIntent, SourceKind
 from tidemill.report.costs import Costs
 from tidemill.report.ledger_costs import ledger_costs
-from tidemill.world import BlockHours, CostLine, PurchaseIntent, SourceKind
 
 pytestmark = pytest.mark.requirement("PE-16")
 # Four p5.48xlarge for ten days: 4 x 8 x 240 = 7,680 GPU-hours for $15,360, $2 each.

@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.sim.account import GB200, P5, Account
-from tests.sim.scene import platform
+from tests.sim.scenario_builder import platform
 from tidemill import catalog
-from tidemill.shopping.nearby import Surroundings, look_around
-from tidemill.shopping.proposal import block_intent, lapsed, same_block, stands_in_the_way
-from tidemill.shopping.search import Shopper, TokenBucket
-from tidemill.shopping.wish import Question, StartWindow, Wish, crowded, held_by_date, never_fits
-from tidemill.world import Offer, PurchaseState
+from tidemill.model.world import Offer, PurchaseState
+from tidemill.offer_search.alternatives import Surroundings, look_around
+from tidemill.offer_search.proposal import block_intent, lapsed, same_block, stands_in_the_way
+from tidemill.offer_search.request import Question, StartWindow, Wish, crowded, held_by_date, never_fits
+from tidemill.offer_search.search import Shopper, TokenBucket
 
 NOW = datetime(2026, 11, 16, 8, tzinfo=UTC)
 DAY = timedelta(days=1)

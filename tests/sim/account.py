@@ -7,13 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tidemill import catalog
-from tidemill.sim.cloud import SimCloud
-from tidemill.sim.journal import Journal
-from tidemill.sim.timeline import Timeline
-from tidemill.spec import names
-from tidemill.spec.scenario import Market, OwnedReservation
-from tidemill.spec.units import parse_duration
-from tidemill.world import (
+from tidemill.model.world import (
     Instance,
     InstanceState,
     LaunchIntent,
@@ -24,6 +18,12 @@ from tidemill.world import (
     Source,
     SourceKind,
 )
+from tidemill.sim.cloud.cloud import SimCloud
+from tidemill.sim.journal import Journal
+from tidemill.sim.timeline import Timeline
+from tidemill.spec import names
+from tidemill.spec.scenario import Market, OwnedReservation
+from tidemill.spec.units import parse_duration
 
 START = datetime(2026, 11, 16, 11, 30, tzinfo=UTC)  # a Monday, on the grid
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")

@@ -7,11 +7,11 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from tests.sim.scene import mutant, with_pool
+from tests.sim.scenario_builder import mutant, with_pool
 from tidemill.decide import decide
-from tidemill.engine import Decide
-from tidemill.errors import NoCapacity
-from tidemill.plan import (
+from tidemill.engine.loop import Decide
+from tidemill.model.errors import NoCapacity
+from tidemill.model.plan import (
     Action,
     Admit,
     Evict,
@@ -25,10 +25,7 @@ from tidemill.plan import (
     StartDrain,
     Terminate,
 )
-from tidemill.sim.cloud import SimCloud
-from tidemill.spec import Spec, names
-from tidemill.spec.models import Limits
-from tidemill.world import (
+from tidemill.model.world import (
     Instance,
     InstanceState,
     LaunchIntent,
@@ -39,6 +36,9 @@ from tidemill.world import (
     SourceKind,
     World,
 )
+from tidemill.sim.cloud.cloud import SimCloud
+from tidemill.spec import Spec, names
+from tidemill.spec.models import Limits
 
 
 class LeakyCloud(SimCloud):

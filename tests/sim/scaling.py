@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tests.sim.account import P5, ZONES, Account, tags
-from tidemill.sim.launch_data import recipe_of
-from tidemill.sim.node_groups import Asked
-from tidemill.sim.scaling import AutoScalingGroup
-from tidemill.world import Pairs, Reservation
+from tidemill.model.world import Pairs, Reservation
+from tidemill.sim.cloud.launch_data import recipe_of
+from tidemill.sim.cloud.node_groups import Asked
+from tidemill.sim.cloud.scaling import AutoScalingGroup
 
 
 def template_data(block: Reservation | None = None, **given: Any) -> dict[str, Any]:

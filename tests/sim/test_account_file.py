@@ -12,11 +12,11 @@ import pytest
 
 from tests.sim.account import P5, START, ZONES, tags
 from tidemill import catalog
-from tidemill.errors import NoCapacity, OutcomeUnknown, Refused, SpecError
-from tidemill.sim.account import SimAccount
-from tidemill.sim.account_file import AccountFile, Story
+from tidemill.model.errors import NoCapacity, OutcomeUnknown, Refused, SpecError
+from tidemill.model.world import ExtensionQuery, ExtensionState, OfferQuery, ReservationState
+from tidemill.sim.cloud.account import SimAccount
+from tidemill.sim.cloud.account_file import AccountFile, Story
 from tidemill.spec.scenario import Market, OwnedReservation
-from tidemill.world import ExtensionQuery, ExtensionState, OfferQuery, ReservationState
 
 DAY = timedelta(days=1)
 Open = Callable[[], SimAccount]

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.sim.scene import block, scene, service
-from tidemill.sim.rehearsal import Rehearsal
-from tidemill.sim.tally import tally
+from tests.sim.scenario_builder import block, scene, service
+from tidemill.sim.scenario.rehearsal import Rehearsal
+from tidemill.sim.scenario.tally import tally
 from tidemill.spec.read import load
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "first-block.yaml"

@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
+from benchmarks.chaos.judge import KINDS, Count
+from benchmarks.chaos.play import Books, in_memory, play
+from benchmarks.chaos.story import START, Story, draw
 from benchmarks.chaos_money import in_a_file
-from tidemill.buying import Buyer
 from tidemill.decide import decide
-from tidemill.engine import Engine
-from tidemill.errors import NoCapacity, OutcomeUnknown, Refused
-from tidemill.plan import Plan, ProposePurchase, SettlePurchase, SubmitPurchase
-from tidemill.sim.chaos.judge import KINDS, Count
-from tidemill.sim.chaos.play import Books, in_memory, play
-from tidemill.sim.chaos.story import START, Story, draw
+from tidemill.engine.buyer import Buyer
+from tidemill.engine.loop import Engine
+from tidemill.model.errors import NoCapacity, OutcomeUnknown, Refused
+from tidemill.model.plan import Plan, ProposePurchase, SettlePurchase, SubmitPurchase
+from tidemill.model.world import Adoption, PurchaseIntent, PurchaseState, World
 from tidemill.sim.timeline import Timeline
 from tidemill.spec import Spec
 from tidemill.spec.durations import LONGEST, round_up
-from tidemill.world import Adoption, PurchaseIntent, PurchaseState, World
 
 HOUR = timedelta(hours=1)
 pytestmark = pytest.mark.requirement("CB-4")
@@ -214,6 +214,6 @@ def _eager(spec: Spec, world: World) -> Plan:
 )
 def test_a_wrong_engine_is_caught(kind: str, engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     # What an engine would refuse itself must not hide what the judge would not see.
-    for module in ("tidemill.decide.blocks.follow", "tidemill.buying"):
+    for module in ("tidemill.decide.purchasing.reconcile", "tidemill.engine.buyer"):
         monkeypatch.setattr(sys.modules[module], "is_far_too_much", lambda *_: False)
     assert any(wrong(play(seed, makes_engine=engine).count)[kind] for seed in range(1, 61))

@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 
 from tests.sim.account import GB200, OWNER, START, Account, tags
-from tidemill.errors import NoCapacity, Refused
+from tidemill.model.errors import NoCapacity, Refused
+from tidemill.model.world import InstanceState, ReservationState
 from tidemill.spec.units import parse_duration
-from tidemill.world import InstanceState, ReservationState
 
 DAY = timedelta(days=1)
 HOUR = timedelta(hours=1)

@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from tests.sim.account import ON_DEMAND, OWNER, SPOT, START, ZONES, Account, tags
-from tidemill.errors import Gone, NoCapacity
-from tidemill.world import InstanceState, Source, SourceKind
+from tidemill.model.errors import Gone, NoCapacity
+from tidemill.model.world import InstanceState, Source, SourceKind
 
 SECOND = timedelta(seconds=1)
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.sim.account import GB200, START, ZONES, Account
-from tidemill.errors import NoCapacity, SpecError
+from tidemill.model.errors import NoCapacity, SpecError
 from tidemill.spec.durations import LEGAL_DURATIONS
 
 DAY = timedelta(days=1)

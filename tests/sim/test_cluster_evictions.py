@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.sim.stage import Stage, seconds
-from tidemill.world import DisruptionBudget
+from tests.sim.rehearsal_builder import Stage, seconds
+from tidemill.model.world import DisruptionBudget
 
 
 def serving(**fields: Any) -> Stage:

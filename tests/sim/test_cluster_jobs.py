@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.sim.stage import BLOCK, Stage, seconds
+from tests.sim.rehearsal_builder import BLOCK, Stage, seconds
+from tidemill.model.world import Gang, InstanceState
 from tidemill.spec.units import parse_duration
-from tidemill.world import Gang, InstanceState
 
 
 def test_a_job_is_one_gated_pod_with_its_terms() -> None:

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from tests.sim.stage import BLOCK, Stage, seconds
+from tests.sim.rehearsal_builder import BLOCK, Stage, seconds
+from tidemill.model.world import InstanceState, PodShape, Source, SourceKind, amount
 from tidemill.spec import names
-from tidemill.world import InstanceState, PodShape, Source, SourceKind, amount
 
 GPU_POD = PodShape(((names.CPU, 100), (names.NVIDIA_GPU, 1)))
 

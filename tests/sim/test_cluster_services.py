@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.sim.stage import Stage
-from tidemill.errors import Gone
-from tidemill.sim.workloads import resolved
-from tidemill.world import Method, Workload
+from tests.sim.rehearsal_builder import Stage
+from tidemill.model.errors import Gone
+from tidemill.model.world import Method, Workload
+from tidemill.sim.cluster.workloads import resolved
 
 CHAT = "Deployment/chat"
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.scene import Scene, block, fault, job, pool, scene, service, without
-from tidemill.plan import Evict, ForceDelete, StartDrain, Terminate
-from tidemill.sim.rehearsal import Rehearsal
-from tidemill.sim.spent import spent
-from tidemill.sim.tally import tally
+from tests.sim.scenario_builder import Scene, block, fault, job, pool, scene, service, without
+from tidemill.model.plan import Evict, ForceDelete, StartDrain, Terminate
+from tidemill.model.world import ReservationState, SourceKind
+from tidemill.sim.scenario.rehearsal import Rehearsal
+from tidemill.sim.scenario.spent import spent
+from tidemill.sim.scenario.tally import tally
 from tidemill.spec import names
 from tidemill.spec.read import load as read
-from tidemill.world import ReservationState, SourceKind
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 HOURLY = pool(sources=[{"type": "on-demand"}], disruption={"consolidateAfter": "20m"})

@@ -8,9 +8,9 @@ import pytest
 
 from tests.sim.account import OWNER, ZONES, Account
 from tests.sim.scaling import make_group, states
-from tidemill.errors import Gone, Refused
-from tidemill.sim.scaling import LifecycleHook, ScheduledAction
-from tidemill.world import InstanceState
+from tidemill.model.errors import Gone, Refused
+from tidemill.model.world import InstanceState
+from tidemill.sim.cloud.scaling import LifecycleHook, ScheduledAction
 
 
 @pytest.fixture

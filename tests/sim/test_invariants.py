@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.sim.mutants import ignores_budgets, without_limits
-from tests.sim.scene import (
+from tests.sim.scenario_builder import (
     after,
     believing,
     block,
@@ -22,12 +22,12 @@ from tests.sim.scene import (
     service,
     without,
 )
-from tidemill.errors import InvariantViolated
-from tidemill.plan import Evict, ForceDelete, Launch, Plan, StartDrain, Terminate
+from tidemill.model.errors import InvariantViolated
+from tidemill.model.plan import Evict, ForceDelete, Launch, Plan, StartDrain, Terminate
+from tidemill.model.world import World
 from tidemill.sim.invariants import SENTENCES
 from tidemill.sim.invariants.truth import covered
 from tidemill.spec import Spec
-from tidemill.world import World
 
 NEVER_DRAINS = without(StartDrain, Evict, ForceDelete)
 

@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from tests.sim.stage import START, job_stream
+from tests.sim.rehearsal_builder import START, job_stream
 from tidemill.catalog import load
-from tidemill.errors import Gone, Refused
-from tidemill.provision.karpenter.keeping import KarpenterKeeper
-from tidemill.sim.cloud import SimCloud
-from tidemill.sim.cluster import SimCluster
+from tidemill.model.errors import Gone, Refused
+from tidemill.model.world import Node, World
+from tidemill.provision.karpenter.reconciler import KarpenterKeeper
+from tidemill.sim.cloud.cloud import SimCloud
+from tidemill.sim.cluster.cluster import SimCluster
+from tidemill.sim.cluster.karpenter import SimKarpenter
 from tidemill.sim.journal import Journal
-from tidemill.sim.karpenter import SimKarpenter
 from tidemill.sim.timeline import Timeline
 from tidemill.spec import Spec
 from tidemill.spec.models import ComputePool, NodeClass, Platform
 from tidemill.spec.scenario import Market, OwnedReservation
 from tidemill.spec.units import parse_duration
-from tidemill.world import Node, World
 
 ZONE = "us-west-2a"
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.sim import mutants
-from tests.sim.scene import (
+from tests.sim.scenario_builder import (
     Scene,
     believing,
     block,
@@ -27,11 +27,11 @@ from tests.sim.scene import (
     service,
     without,
 )
-from tidemill.errors import InvariantViolated
-from tidemill.plan import Evict, ForceDelete, StartDrain, Terminate
-from tidemill.sim.rehearsal import Rehearsal
+from tidemill.model.errors import InvariantViolated
+from tidemill.model.plan import Evict, ForceDelete, StartDrain, Terminate
+from tidemill.model.world import InstanceState
+from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.spec import Spec
-from tidemill.world import InstanceState
 
 # --- the scenes they play in --------------------------------------------------------------------------
 

@@ -8,10 +8,10 @@ import pytest
 
 from tests.sim.account import OWNER, ZONES, Account
 from tests.sim.scaling import asked, states, tagged, template_data
-from tidemill.errors import Gone, Refused
-from tidemill.sim.node_groups import SCALE_DOWN
-from tidemill.sim.scaling import AutoScalingGroup
-from tidemill.world import InstanceState
+from tidemill.model.errors import Gone, Refused
+from tidemill.model.world import InstanceState
+from tidemill.sim.cloud.node_groups import SCALE_DOWN
+from tidemill.sim.cloud.scaling import AutoScalingGroup
 
 
 @pytest.fixture

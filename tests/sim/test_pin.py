@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.sim.scene import job, pool, scene
+from tests.sim.scenario_builder import job, pool, scene
 from tidemill.spec import names
 
 pytestmark = pytest.mark.requirement("PE-18")

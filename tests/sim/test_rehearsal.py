@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.scene import Scene, block, fault, job, plan, platform, pool, scene, service
-from tidemill.sim.rehearsal import Rehearsal
+from tests.sim.scenario_builder import Scene, block, fault, job, plan, platform, pool, scene, service
+from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.spec.read import load
 
 ROOT = Path(__file__).parents[2]
@@ -119,7 +119,7 @@ def test_stepping_to_an_instant_and_on_is_the_same_as_running_through() -> None:
 _DIGEST = """
 import sys
 from hashlib import sha256
-from tidemill.sim.rehearsal import Rehearsal
+from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.spec.read import load
 loaded = load([sys.argv[1]])
 rehearsal = Rehearsal(loaded.checked_spec(), loaded.checked_scenario(), 5)

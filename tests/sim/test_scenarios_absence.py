@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.sim.mutants import ten_minutes_late
-from tests.sim.scene import (
+from tests.sim.scenario_builder import (
     BLOCK_END,
     START,
     Scene,
@@ -23,9 +23,9 @@ from tests.sim.scene import (
     told,
     without,
 )
-from tidemill.errors import InvariantViolated
-from tidemill.plan import AnnounceNodeEnd, CancelDrain, Evict, ForceDelete, StartDrain
-from tidemill.sim.rehearsal import Rehearsal
+from tidemill.model.errors import InvariantViolated
+from tidemill.model.plan import AnnounceNodeEnd, CancelDrain, Evict, ForceDelete, StartDrain
+from tidemill.sim.scenario.rehearsal import Rehearsal
 
 pytestmark = pytest.mark.requirement("CB-16")
 

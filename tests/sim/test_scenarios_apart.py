@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.sim.scene import block, job, platform, pool, scene, service
-from tidemill.sim.rehearsal import Rehearsal
+from tests.sim.scenario_builder import block, job, platform, pool, scene, service
+from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.spec import names
 from tidemill.spec.read import load
 

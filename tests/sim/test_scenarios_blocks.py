@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.sim.scene import (
+from tests.sim.scenario_builder import (
     BLOCK_END,
     P5,
     after,
@@ -23,9 +23,9 @@ from tests.sim.scene import (
     service,
     told,
 )
-from tidemill.plan import Launch, StartDrain, Terminate
-from tidemill.sim.rehearsal import Rehearsal
-from tidemill.world import PurchaseState, ReservationState, SourceKind
+from tidemill.model.plan import Launch, StartDrain, Terminate
+from tidemill.model.world import PurchaseState, ReservationState, SourceKind
+from tidemill.sim.scenario.rehearsal import Rehearsal
 
 BUYER = platform(budget={"perPurchaseUsd": 9000, "monthlyUsd": 20000}, approval={"mode": "one"})
 APPROVAL = {"at": "1h", "window": "sprint", "verdict": "approve", "by": "finance"}

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.sim.outcome import Outcome
-from tidemill.sim.rehearsal import Rehearsal
-from tidemill.sim.tally import tally
+from tidemill.sim.scenario.outcome import Outcome
+from tidemill.sim.scenario.rehearsal import Rehearsal
+from tidemill.sim.scenario.tally import tally
 from tidemill.spec.read import load
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "consolidation.yaml"

@@ -7,12 +7,25 @@ from typing import Any
 
 import pytest
 
-from tests.sim.scene import P5, after, block, done, fault, job, plan, platform, pool, scene, service, told
-from tidemill.plan import SubmitPurchase
+from tests.sim.scenario_builder import (
+    P5,
+    after,
+    block,
+    done,
+    fault,
+    job,
+    plan,
+    platform,
+    pool,
+    scene,
+    service,
+    told,
+)
+from tidemill.model.plan import SubmitPurchase
+from tidemill.model.world import PurchaseState, ReservationState
 from tidemill.sim.invariants import still_unknown
-from tidemill.sim.rehearsal import Rehearsal
-from tidemill.sim.script import CRASH_STEPS
-from tidemill.world import PurchaseState, ReservationState
+from tidemill.sim.scenario.rehearsal import Rehearsal
+from tidemill.sim.scenario.script import CRASH_STEPS
 
 BUYER = platform(budget={"perPurchaseUsd": 9000, "monthlyUsd": 20000}, approval={"mode": "one"})
 APPROVAL = {"at": "1h", "window": "sprint", "verdict": "approve", "by": "finance"}

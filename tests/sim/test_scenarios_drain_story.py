@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from tests.sim.scene import BLOCK_END, block, job, scene, service, told
-from tidemill.sim.rehearsal import Rehearsal
+from tests.sim.scenario_builder import BLOCK_END, block, job, scene, service, told
+from tidemill.sim.scenario.rehearsal import Rehearsal
 
 pytestmark = pytest.mark.requirement("CB-10")
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.scene import (
+from tests.sim.provisioner_builder import delivered, extended, running, two_blocks
+from tests.sim.scenario_builder import (
     Scene,
     after,
     block,
@@ -19,15 +20,14 @@ from tests.sim.scene import (
     scene,
     told,
 )
-from tests.sim.ways import delivered, extended, running, two_blocks
 from tidemill.cli.loading import load_spec
 from tidemill.cli.playback import glimpse
-from tidemill.plan import Launch, RemoveNode, Terminate
+from tidemill.model.plan import Launch, RemoveNode, Terminate
+from tidemill.model.world import LaunchState
 from tidemill.provision.asg import DOWN, UP
-from tidemill.sim.machines import SimMachines
-from tidemill.sim.rehearsal import Rehearsal
-from tidemill.sim.scaling import AutoScalingGroup
-from tidemill.world import LaunchState
+from tidemill.sim.cloud.compute import SimMachines
+from tidemill.sim.cloud.scaling import AutoScalingGroup
+from tidemill.sim.scenario.rehearsal import Rehearsal
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "groups.yaml"
 WAYS = ("native", "asg", "managed")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.sim.scene import (
+from tests.sim.scenario_builder import (
     P5,
     Scene,
     after,
@@ -24,10 +24,10 @@ from tests.sim.scene import (
     told,
 )
 from tidemill.cli.playback import glimpse
-from tidemill.decide.draft import Draft
-from tidemill.decide.handover.outlook import outlooks
-from tidemill.plan import Evict, RestartWorkload, ScaleWorkload, StartDrain
-from tidemill.sim.rehearsal import Rehearsal
+from tidemill.decide.context import Draft
+from tidemill.decide.handover.forecast import outlooks
+from tidemill.model.plan import Evict, RestartWorkload, ScaleWorkload, StartDrain
+from tidemill.sim.scenario.rehearsal import Rehearsal
 
 ROLLOUT = {"method": "rollout", "maxSurge": 2, "maxUnavailable": 0}
 SCALE = {"method": "scale", "mayScale": True}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.scene import (
+from tests.sim.provisioner_builder import delivered, extended, running, two_blocks
+from tests.sim.scenario_builder import (
     after,
     block,
     done,
@@ -16,9 +17,8 @@ from tests.sim.scene import (
     scene,
     told,
 )
-from tests.sim.ways import delivered, extended, running, two_blocks
-from tidemill.plan import Launch
-from tidemill.sim.rehearsal import Rehearsal
+from tidemill.model.plan import Launch
+from tidemill.sim.scenario.rehearsal import Rehearsal
 
 # A block of a scene ends at 11:30: Karpenter acts at 10:50.
 DEADLINE = after("3h20m")

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.sim.scene import done, fault, job, pool, scene
-from tidemill.plan import Launch
-from tidemill.sim.rehearsal import Rehearsal
+from tests.sim.scenario_builder import done, fault, job, pool, scene
+from tidemill.model.plan import Launch
+from tidemill.sim.scenario.rehearsal import Rehearsal
 
 HEAVY = (("cpu", 1000), ("memory", 1 << 30))  # the guess is 250m and 256 MiB
 SNUG = {"gpus": 1, "cpu": "3.5", "memory": "4Gi"}  # g6.xlarge has 4 vCPUs

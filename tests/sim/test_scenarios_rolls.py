@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.sim.scene import after, block, done, fault, job, pool, scene, service, told
-from tidemill.plan import StartDrain, Terminate
-from tidemill.sim.rehearsal import Rehearsal
+from tests.sim.scenario_builder import after, block, done, fault, job, pool, scene, service, told
+from tidemill.model.plan import StartDrain, Terminate
+from tidemill.sim.scenario.rehearsal import Rehearsal
 
 ROLL = {"at": "1h", "nodeClass": "gpu", "ami": {"alias": "al2023@v20261201"}}
 

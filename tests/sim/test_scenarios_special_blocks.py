@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from tests.sim.scene import after, block, job, plan, platform, pool, scene
+from tests.sim.scenario_builder import after, block, job, plan, platform, pool, scene
+from tidemill.model.world import PurchaseState, SourceKind
 from tidemill.spec.models import CapacityPlan
-from tidemill.world import PurchaseState, SourceKind
 
 pytestmark = pytest.mark.requirement("CB-15")
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.sim.scene import BLOCK_END, after, block, done, fault, job, pool, scene, told
-from tidemill.plan import Launch, Recreate, StartDrain
-from tidemill.sim.rehearsal import Rehearsal
+from tests.sim.scenario_builder import BLOCK_END, after, block, done, fault, job, pool, scene, told
+from tidemill.model.plan import Launch, Recreate, StartDrain
+from tidemill.sim.scenario.rehearsal import Rehearsal
 
 pytestmark = pytest.mark.requirement("PE-17")
 

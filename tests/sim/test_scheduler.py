@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from tests.sim.stage import BLOCK, START, Stage
-from tidemill.decide.rules import holds, tolerates
-from tidemill.sim.room import Room, needs
-from tidemill.sim.scheduler import choose, explain, obstacle
+from tests.sim.rehearsal_builder import BLOCK, START, Stage
+from tidemill.decide.scheduler_rules import holds, tolerates
+from tidemill.model.world import Expression, KubeNode, PodShape, Taint, Terms, Toleration
+from tidemill.sim.cluster.free_resources import Room, needs
+from tidemill.sim.cluster.scheduler import choose, explain, obstacle
 from tidemill.spec import names
-from tidemill.world import Expression, KubeNode, PodShape, Taint, Terms, Toleration
 
 NODE = KubeNode(
     "n1", "i-1", START, True, (),

@@ -12,11 +12,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.sim.town import HOST, ZONE, Town, having, shape, spread, term
-from tidemill.bench.checker import check
-from tidemill.decide.problem import Ask, Place, Problem, Resident, Solution
+from tests.checker.check import check
+from tests.sim.cluster_builder import HOST, ZONE, Town, having, shape, spread, term
+from tidemill.decide.packer.problem import Ask, Place, Problem, Resident, Solution
+from tidemill.model.world import Pod, PodShape
 from tidemill.spec import names
-from tidemill.world import Pod, PodShape
 
 APPS = "xyz"
 KEYS = st.sampled_from([ZONE, HOST])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.stage import BLOCK
-from tests.sim.town import HOST, ZONE, Town, shape, spread, term
-from tidemill.world import Expression, PodTerm, Source, SourceKind, Toleration
+from tests.sim.cluster_builder import HOST, ZONE, Town, shape, spread, term
+from tests.sim.rehearsal_builder import BLOCK
+from tidemill.model.world import Expression, PodTerm, Source, SourceKind, Toleration
 
 APART = shape(anti_affinity=(term(HOST, app="x"),))
 APART_BY_ZONE = shape(anti_affinity=(term(ZONE, app="x"),))

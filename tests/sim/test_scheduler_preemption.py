@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.sim.town import HOST, Town, shape, term
+from tests.sim.cluster_builder import HOST, Town, shape, term
 
 HALF, WHOLE = shape(gpus=4), shape(gpus=8)
 

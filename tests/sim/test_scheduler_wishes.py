@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.sim.town import HOST, ZONE, Town, having, shape, spread, term
-from tidemill.world import Toleration
+from tests.sim.cluster_builder import HOST, ZONE, Town, having, shape, spread, term
+from tidemill.model.world import Toleration
 
 ZONE_B = (having(**{ZONE: "us-west-2b"}),)
 OTHER = shape(labels={"app": "y"})

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.sim.scene import (
+from tests.sim.scenario_builder import (
     BLOCK_END,
     Scene,
     after,
@@ -23,12 +23,12 @@ from tests.sim.scene import (
     service,
 )
 from tidemill.catalog import load
-from tidemill.plan import Plan, StartDrain, Unmet, UnmetCode
-from tidemill.sim.equivalent import equivalent
-from tidemill.sim.outcome import Outcome
-from tidemill.sim.spoken import Spoken
-from tidemill.sim.tally import tally
-from tidemill.world import OfferQuery, Reservation, ReservationState, SourceKind, World
+from tidemill.model.plan import Plan, StartDrain, Unmet, UnmetCode
+from tidemill.model.world import OfferQuery, Reservation, ReservationState, SourceKind, World
+from tidemill.sim.scenario.on_demand_equivalent import equivalent
+from tidemill.sim.scenario.outcome import Outcome
+from tidemill.sim.scenario.reason_history import Spoken
+from tidemill.sim.scenario.tally import tally
 
 NOW = datetime(2026, 11, 17, 8, 0, tzinfo=UTC)
 DAY_BEFORE = datetime(2026, 11, 17, 12, 0, tzinfo=UTC)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.sim.stage import START, job_stream, seconds
-from tidemill.sim.workloads import Progress, ServiceTruth, shape_of, terms_of
+from tests.sim.rehearsal_builder import START, job_stream, seconds
+from tidemill.sim.cluster.workloads import Progress, ServiceTruth, shape_of, terms_of
 from tidemill.spec import names
 from tidemill.spec.scenario import Service
 

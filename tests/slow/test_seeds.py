@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.errors import InvariantViolated
-from tidemill.sim.rehearsal import Rehearsal
+from tidemill.model.errors import InvariantViolated
+from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.spec.read import load
 
 MIXED_SOURCES = Path(__file__).parents[2] / "examples" / "mixed-sources.yaml"

@@ -17,11 +17,11 @@ from tests.bench.problems import (
     spread,
     term,
 )
-from tidemill.bench.checker import check
-from tidemill.decide.problem import Ask, Flavour, Problem, Solution
-from tidemill.decide.solver import solve
+from tests.checker.check import check
+from tidemill.decide.packer import solve
+from tidemill.decide.packer.problem import Ask, Flavour, Problem, Solution
+from tidemill.model.world import Gang
 from tidemill.spec.names import EFA, NVIDIA_GPU
-from tidemill.world import Gang
 
 __all__ = [
     "HOST", "NOW", "SOURCE", "ZONE", "after", "ask", "asks", "flavour", "gpus", "having", "kind_of", "left_out",

@@ -12,8 +12,8 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from tests.solver.problems import HOST, SOURCE, ZONE, ask, flavour, having, place, problem, spread, term
-from tidemill.decide.problem import Resident
-from tidemill.world import Expression, Gang, Taint, Toleration
+from tidemill.decide.packer.problem import Resident
+from tidemill.model.world import Expression, Gang, Taint, Toleration
 
 RACK = "example.com/rack"
 RULES = (

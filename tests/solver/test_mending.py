@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.checker.check import check
 from tests.solver.problems import (
     HOST,
     ZONE,
@@ -22,10 +23,9 @@ from tests.solver.problems import (
     where,
     zones_of,
 )
-from tidemill.bench.checker import check
-from tidemill.decide.solver import attempt, solve
-from tidemill.decide.solver.strategy import USUAL
-from tidemill.world import Taint
+from tidemill.decide.packer import attempt, solve
+from tidemill.decide.packer.strategy import USUAL
+from tidemill.model.world import Taint
 
 TAINTED = (Taint("team", "red"),)
 

@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 
+from benchmarks.exact_optimum import exact_optimum
+from tests.checker.check import check
 from tests.solver.problems import HOST, SOURCE, ask, asks, gpus, place, problem, term
-from tidemill.bench.checker import check
-from tidemill.bench.exact import exact_optimum
-from tidemill.decide.problem import Flavour, Problem
-from tidemill.decide.solver import solve
+from tidemill.decide.packer import solve
+from tidemill.decide.packer.problem import Flavour, Problem
 
 # Accelerators and dollars an hour on demand, us-east-1, rounded: single, quad and eight-way types.
 TYPES = (

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.checker.check import check
 from tests.solver.problems import flavour, problem, words
 from tests.solver.random_clusters import RULES, clusters, crowds
-from tidemill.bench.checker import check
-from tidemill.decide.problem import Ask, NewNode, Problem, Solution
-from tidemill.decide.solver import solve
+from tidemill.decide.packer import solve
+from tidemill.decide.packer.problem import Ask, NewNode, Problem, Solution
 
 FEW, DEFAULT, MANY = 30, 300, 3000
 CALM = settings(database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow])

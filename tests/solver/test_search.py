@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.exact_optimum import exact_optimum
 from tests.solver.problems import HOST, ask, asks, flavour, gpus, kind_of, left_out, problem, sound, term
 from tests.solver.random_clusters import EVERY, clusters
 from tests.solver.test_optimum import random_case
-from tidemill.bench.exact import exact_optimum
-from tidemill.decide.problem import Problem, Solution
-from tidemill.decide.solver import attempt, solve
-from tidemill.decide.solver.audit import everybody_is_content, passed_over
-from tidemill.decide.solver.floor import Floor
-from tidemill.decide.solver.narrow import narrowed
-from tidemill.decide.solver.parts import parts
-from tidemill.decide.solver.ruin import Ruin
-from tidemill.decide.solver.search import _OTHERS, search
-from tidemill.decide.solver.strategy import USUAL, Strategy
+from tidemill.decide.packer import attempt, solve
+from tidemill.decide.packer.decompose import parts
+from tidemill.decide.packer.dominance import narrowed
+from tidemill.decide.packer.lower_bound import Floor
+from tidemill.decide.packer.problem import Problem, Solution
+from tidemill.decide.packer.restarts import _OTHERS, search
+from tidemill.decide.packer.ruin_and_recreate import Ruin
+from tidemill.decide.packer.strategy import USUAL, Strategy
+from tidemill.decide.packer.verify import everybody_is_content, passed_over
 
 
 @pytest.mark.requirement("PE-4")

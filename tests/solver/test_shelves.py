@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.mixes import build
 from tests.solver.problems import HOST, ask, asks, faults, flavour, place, problem, sound, spread, term
-from tidemill.bench.mixes import build
-from tidemill.decide.solver.bins import Bin, refused_by
-from tidemill.decide.solver.crowd import gather
-from tidemill.decide.solver.fill import Filler
-from tidemill.decide.solver.ground import Ground
-from tidemill.decide.solver.shelves import Shelf
+from tidemill.decide.packer.bin_index import Shelf
+from tidemill.decide.packer.bins import Bin, refused_by
+from tidemill.decide.packer.filler import Filler
+from tidemill.decide.packer.pod_groups import gather
+from tidemill.decide.packer.supply import Ground
 
 SITE = ((), ("a",))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.scene import platform
-from tidemill.errors import SpecError
+from tests.sim.scenario_builder import platform
+from tidemill.model.errors import SpecError
 from tidemill.spec.ceilings import Ceilings, lowered, read_ceilings
 from tidemill.spec.models import Approval, Budget
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.sim.scene import block, job, scene
+from tests.sim.scenario_builder import block, job, scene
 from tests.spec.conftest import Reader
 from tests.spec.writing import scenario
 

@@ -7,8 +7,8 @@ import pytest
 from tests.spec.conftest import Reader
 from tests.spec.writing import NODE_CLASS, block, plan, pool, scenario, together, told, window
 from tidemill.ports import Account, Cloud, Cluster, Ledger
-from tidemill.sim.script import CRASH_STEPS
-from tidemill.spec.check.playing import CALLS, STEPS
+from tidemill.sim.scenario.script import CRASH_STEPS
+from tidemill.spec.check.workloads import CALLS, STEPS
 
 BLOCK_POOL = pool("sources: [{type: block}]")
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tidemill.alerts import AlertKind, Severity
+from tidemill.model.alerts import AlertKind, Severity
 from tidemill.spec.models import PlatformSpec
 from tidemill.spec.notifications import Notification
 
@@ -81,7 +81,7 @@ def test_a_target_hears_what_is_grave_enough_and_of_its_kinds():
 
 @pytest.mark.requirement("CB-16")
 def test_an_engine_that_sleeps_is_not_called_silent():
-    from tidemill.engine import RESYNC
+    from tidemill.engine.loop import RESYNC
     from tidemill.spec.notifications import LONGEST_SLEEP, AlertRules
 
     assert LONGEST_SLEEP == RESYNC

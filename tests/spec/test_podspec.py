@@ -8,10 +8,10 @@ import pytest
 
 from tests.spec.conftest import Reader
 from tests.spec.writing import scenario, told
-from tidemill.errors import SpecError
+from tidemill.model.errors import SpecError
+from tidemill.model.world import Expression, PodShape, PodTerm, Spread, Toleration
 from tidemill.spec import names
 from tidemill.spec.podspec import NOBODY, shape_of_pod
-from tidemill.world import Expression, PodShape, PodTerm, Spread, Toleration
 
 ZONE, HOST = names.LABEL_ZONE, names.LABEL_HOSTNAME
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

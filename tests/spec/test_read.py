@@ -10,7 +10,7 @@ import pytest
 from tests.spec.conftest import Reader
 from tests.spec.writing import NODE_CLASS, PLATFORM, plan, pool, scenario, together, told, window
 from tidemill.catalog import Catalog
-from tidemill.errors import SpecError
+from tidemill.model.errors import SpecError
 from tidemill.spec.models import ComputePool
 from tidemill.spec.read import load
 

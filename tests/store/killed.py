@@ -21,9 +21,9 @@ from tests.decide.purchases import intent, yes
 from tests.engine.ports import Hands
 from tests.store.ledgers import OURS
 from tests.store.probes import engine_of
-from tidemill.store.opening import open_durable
+from tidemill.model.world import CostLine, LaunchState, PurchaseState, SourceKind
+from tidemill.store.open_ledger import open_durable
 from tidemill.store.sql import SqlLedger
-from tidemill.world import CostLine, LaunchState, PurchaseState, SourceKind
 
 
 class Work:

@@ -11,9 +11,9 @@ import pytest
 from tests.engine.ports import Hands
 from tests.store.postgres import HOW_TO_GET_IT, Server, programs
 from tidemill.ports import Ledger
-from tidemill.store.opening import open_durable
+from tidemill.store.deployment_guard import Whose
+from tidemill.store.open_ledger import open_durable
 from tidemill.store.sql import SqlLedger
-from tidemill.store.whose import Whose
 
 OURS = Whose("tidemill-test", "123456789012", "us-west-2", "research")
 DURABLE = ("sqlite", "postgresql")

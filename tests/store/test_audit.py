@@ -15,11 +15,11 @@ from tests.engine.ports import Hands
 from tests.store.ledgers import Opener
 from tests.store.postgres import Server
 from tests.store.probes import inside
-from tidemill.errors import Refused
+from tidemill.model.errors import Refused
+from tidemill.model.world import CostLine, LaunchState, SourceKind
 from tidemill.store import schema
 from tidemill.store.rows import document
 from tidemill.store.sql import SqlLedger
-from tidemill.world import CostLine, LaunchState, SourceKind
 
 LINE = CostLine("i-1", "g6", SourceKind.ON_DEMAND, 2.0, NOW, team="vision", gpus=4)
 

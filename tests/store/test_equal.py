@@ -18,11 +18,8 @@ from tests.decide.builders import launch_intent
 from tests.decide.purchases import intent
 from tests.engine.ports import Hands
 from tests.store.ledgers import Opener
-from tidemill.errors import Refused
-from tidemill.ports import Ledger
-from tidemill.store.memory import MemoryLedger
-from tidemill.store.sql import SqlLedger
-from tidemill.world import (
+from tidemill.model.errors import Refused
+from tidemill.model.world import (
     CostLine,
     LaunchIntent,
     LaunchState,
@@ -32,6 +29,9 @@ from tidemill.world import (
     Spending,
     Verdict,
 )
+from tidemill.ports import Ledger
+from tidemill.store.memory import MemoryLedger
+from tidemill.store.sql import SqlLedger
 
 OPERATIONS = 1000
 REOPEN_EVERY = 100

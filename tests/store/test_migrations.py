@@ -14,9 +14,9 @@ from tests.decide.purchases import intent
 from tests.engine.ports import Hands
 from tests.store.ledgers import OURS, Opener
 from tests.store.probes import inside
-from tidemill.store import migrate, opening, schema
+from tidemill.model.world import CostLine, SourceKind
+from tidemill.store import migrate, open_ledger, schema
 from tidemill.store.rows import document, launch_row, purchase_row
-from tidemill.world import CostLine, SourceKind
 
 
 def test_the_versions_named_are_those_there_are():
@@ -36,7 +36,7 @@ def test_the_migrations_make_the_tables_that_the_code_names(url: str, opened: Op
 
 @pytest.mark.requirement("CB-4")
 def test_a_ledger_of_the_first_version_is_brought_up_to_date(url: str, opened: Opener, clock: Hands):
-    database = opening._database(url)
+    database = open_ledger._database(url)
     migrate.migrate(database, to="0001")
     bought = intent("confirmed", approved_by=("ana",), state_at=NOW, fee_usd=25_000)
     said = {"approval_round": 0, "envelope": document(bought.envelope), "purchase_id": bought.id}
@@ -65,7 +65,7 @@ def test_a_migration_that_dies_halfway_leaves_the_version_there_was(
 ):
     from alembic import op
 
-    database = opening._database(url)
+    database = open_ledger._database(url)
     migrate.migrate(database, to="0001")
 
     def power_cut(*_: object, **__: object) -> None:

@@ -15,13 +15,13 @@ from tests.decide.purchases import intent
 from tests.engine.ports import Hands
 from tests.store.ledgers import OURS, Opener
 from tests.store.probes import inside
-from tidemill.errors import Refused, Retryable, SpecError
+from tidemill.model.errors import Refused, Retryable, SpecError
 from tidemill.spec.models import Platform
 from tidemill.store import database
+from tidemill.store.deployment_guard import Whose
 from tidemill.store.memory import MemoryLedger
-from tidemill.store.opening import open_ledger, read_ledger
+from tidemill.store.open_ledger import open_ledger, read_ledger
 from tidemill.store.sql import SqlLedger
-from tidemill.store.whose import Whose
 
 
 @pytest.mark.requirement("CB-4")
@@ -148,7 +148,7 @@ def test_sqlite_has_a_commit_on_the_disk_before_it_returns(tmp_path: Path, opene
 
 def test_no_database_is_imported_before_one_is_opened():
     asked = (
-        "import sys, tidemill.cli, tidemill.store.opening, tidemill.sim.rehearsal\n"
+        "import sys, tidemill.cli, tidemill.store.open_ledger, tidemill.sim.scenario.rehearsal\n"
         "print([name for name in ('sqlalchemy', 'alembic', 'psycopg') if name in sys.modules])"
     )
     assert subprocess.check_output([sys.executable, "-c", asked], text=True) == "[]\n"

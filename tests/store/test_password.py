@@ -9,7 +9,7 @@ import pytest
 from tests.decide.purchases import intent
 from tests.store.ledgers import Opener
 from tests.store.postgres import Server
-from tidemill.errors import Retryable
+from tidemill.model.errors import Retryable
 
 
 @pytest.fixture

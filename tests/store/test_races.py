@@ -14,10 +14,10 @@ from tests.decide.purchases import intent, yes
 from tests.store.ledgers import Opener
 from tests.store.postgres import Server
 from tests.store.probes import engine_of
-from tidemill.errors import OutcomeUnknown, Refused, Retryable
+from tidemill.model.errors import OutcomeUnknown, Refused, Retryable
+from tidemill.model.world import PurchaseState
 from tidemill.store import database
 from tidemill.store.sql import SqlLedger
-from tidemill.world import PurchaseState
 
 ENGINES = 4
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.wire.stand import Stand
+from tests.wire.server_builder import Stand
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Any
 
 from tests.sim.account import P5, ZONES
-from tests.wire.stand import OURS, Stand, on_block, specs
-from tidemill.world import Reservation
+from tests.wire.server_builder import OURS, Stand, on_block, specs
+from tidemill.model.world import Reservation
 
 ROLE = "arn:aws:iam::123456789012:role/node"
 

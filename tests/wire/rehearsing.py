@@ -10,14 +10,14 @@ from typing import Any
 import boto3
 import pytest
 
-from tests.sim.scene import Scene
+from tests.sim.scenario_builder import Scene
 from tests.wire.groups import ROLE
 from tidemill.aws.account import AwsAccount
-from tidemill.aws.buckets import Buckets
-from tidemill.aws.machines import AwsMachines
+from tidemill.aws.compute import AwsMachines
+from tidemill.aws.rate_limits import Buckets
 from tidemill.aws.session import Aws
 from tidemill.provision import Provisioned
-from tidemill.sim.rehearsal import Rehearsal
+from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.sim.wire import WireServer
 
 

@@ -10,10 +10,10 @@ import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
 from tests.sim.account import P5, SPOT, ZONES
-from tests.wire.stand import OURS, Stand, specs, tags_of
-from tidemill.errors import TidemillError
+from tests.wire.server_builder import OURS, Stand, specs, tags_of
+from tidemill.model.errors import TidemillError
+from tidemill.model.world import Instance, Reservation, SourceKind
 from tidemill.spec import names
-from tidemill.world import Instance, Reservation, SourceKind
 
 G6 = "g6.xlarge"
 

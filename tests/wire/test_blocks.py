@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.sim.account import GB200, P5, START, ZONES
-from tests.wire.stand import OURS, Stand, specs, tags_of
+from tests.wire.server_builder import OURS, Stand, specs, tags_of
 
 
 def code(raised: pytest.ExceptionInfo[ClientError]) -> tuple[str, int]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.wire.stand import Stand, on_block
+from tests.wire.server_builder import Stand, on_block
 from tidemill.sim.wire import WireServer
 from tidemill.sim.wire.boot import KubeApi
 from tidemill.sim.wire.first_boot import read_user_data

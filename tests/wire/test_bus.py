@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.wire.groups import group, make_group
-from tests.wire.stand import Stand
+from tests.wire.server_builder import Stand
 from tidemill.aws.events import Kind, read_event
 
 pytestmark = pytest.mark.requirement("SM-7")

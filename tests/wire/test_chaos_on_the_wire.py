@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.chaos.play import play
 from benchmarks.chaos_wire import on_the_wire
 from tidemill.aws import session
-from tidemill.sim.chaos.play import play
 
 
 @pytest.mark.requirement("CB-4")

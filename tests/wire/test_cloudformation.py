@@ -11,9 +11,9 @@ from botocore.exceptions import ClientError
 
 from tests.provision.documents import documents
 from tests.wire.groups import subnet
-from tests.wire.stand import Stand, tags_of
+from tests.wire.server_builder import Stand, tags_of
+from tidemill.model.world import Reservation
 from tidemill.render.cloudformation import asked_of, stack
-from tidemill.world import Reservation
 
 
 class Deployed:

@@ -6,10 +6,22 @@ from typing import Any
 
 import pytest
 
-from tests.sim.scene import Scene, after, block, fault, job, plan, platform, pool, scene, service, told
+from tests.sim.scenario_builder import (
+    Scene,
+    after,
+    block,
+    fault,
+    job,
+    plan,
+    platform,
+    pool,
+    scene,
+    service,
+    told,
+)
 from tests.wire.rehearsing import on_the_wire
-from tidemill.sim.rehearsal import Rehearsal
-from tidemill.world import PurchaseState
+from tidemill.model.world import PurchaseState
+from tidemill.sim.scenario.rehearsal import Rehearsal
 
 WAYS = ("native", "asg", "managed")
 ROLE = "arn:aws:iam::123456789012:role/node"

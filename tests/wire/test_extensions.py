@@ -7,7 +7,7 @@ from datetime import UTC, timedelta
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.wire.stand import Stand
+from tests.wire.server_builder import Stand
 from tests.wire.test_blocks import code
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError
 
-from tests.wire.stand import OURS, Stand, specs
+from tests.wire.server_builder import OURS, Stand, specs
 from tests.wire.test_blocks import code
 from tidemill.sim.wire import fault_kinds
 

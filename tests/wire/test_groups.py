@@ -10,8 +10,8 @@ from botocore.exceptions import ClientError
 
 from tests.sim.account import OWNER, ZONES
 from tests.wire.groups import group, make_group, schedule, second_version, subnet, template
-from tests.wire.stand import Stand, tags_of
-from tidemill.world import InstanceState
+from tests.wire.server_builder import Stand, tags_of
+from tidemill.model.world import InstanceState
 
 
 @pytest.fixture

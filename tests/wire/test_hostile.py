@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.wire.stand import Stand
+from tests.wire.server_builder import Stand
 from tidemill.sim.wire import operations
 
 _SIGNED = "AWS4-HMAC-SHA256 Credential=AK/20261116/us-east-1/ec2/aws4_request, SignedHeaders=x, Signature=y"

@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.sim.account import P5, ZONES
-from tests.wire.stand import OURS, Stand, specs, tags_of
+from tests.wire.server_builder import OURS, Stand, specs, tags_of
 from tests.wire.test_blocks import code
 from tidemill.spec import names
 

@@ -6,10 +6,20 @@ from typing import Any
 
 import pytest
 
-from tests.sim.scene import Scene, after, block, job, last_pod_left_at, platform, pool, scene, service
+from tests.sim.scenario_builder import (
+    Scene,
+    after,
+    block,
+    job,
+    last_pod_left_at,
+    platform,
+    pool,
+    scene,
+    service,
+)
 from tests.wire.rehearsing import on_the_wire
-from tidemill.plan import Launch
-from tidemill.sim.rehearsal import Rehearsal
+from tidemill.model.plan import Launch
+from tidemill.sim.scenario.rehearsal import Rehearsal
 
 ON = platform(nodeRole="node", karpenter={"version": "1.11.0", "staticCapacity": True})
 

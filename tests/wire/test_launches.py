@@ -9,10 +9,10 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.sim.account import P5, ZONES
-from tests.wire.stand import OURS, Stand, on_block, specs, tags_of
+from tests.wire.server_builder import OURS, Stand, on_block, specs, tags_of
 from tests.wire.test_blocks import code
+from tidemill.model.world import SourceKind
 from tidemill.spec import names
-from tidemill.world import SourceKind
 
 G6 = "g6.xlarge"
 

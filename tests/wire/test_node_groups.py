@@ -19,8 +19,8 @@ from tests.wire.groups import (
     subnet,
     template,
 )
-from tests.wire.stand import Stand, tags_of
-from tidemill.sim.node_groups import SCALE_DOWN
+from tests.wire.server_builder import Stand, tags_of
+from tidemill.sim.cloud.node_groups import SCALE_DOWN
 
 THIS = {"clusterName": "ml", "nodegroupName": "train-a"}
 

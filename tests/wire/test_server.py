@@ -13,10 +13,10 @@ import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError, EndpointConnectionError
 
 from tests.sim.account import START, Account
-from tests.wire.stand import OURS, Stand, specs, tags_of
+from tests.wire.server_builder import OURS, Stand, specs, tags_of
 from tests.wire.test_blocks import code
-from tidemill.errors import SpecError
-from tidemill.sim.cloud import SIM_ENGINE
+from tidemill.model.errors import SpecError
+from tidemill.sim.cloud.cloud import SIM_ENGINE
 from tidemill.sim.timeline import Timeline
 from tidemill.sim.wire import WireServer, interfaces
 from tidemill.sim.wire.clock import WireClock

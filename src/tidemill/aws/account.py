@@ -22,15 +22,13 @@ from tidemill.aws.instances import (
     spot_ending,
     understood,
 )
-from tidemill.aws.kept import Once, Same
 from tidemill.aws.offers import asked, blocks_of, extension, extension_offer, offer
+from tidemill.aws.read_cache import Once, Same
 from tidemill.aws.reservations import reservation, still_told, tagged, with_extensions
 from tidemill.aws.session import Aws
 from tidemill.catalog import Catalog
-from tidemill.errors import NotAllowed, OutcomeUnknown, Refused, Retryable
-from tidemill.ports import Clock
-from tidemill.spec import names
-from tidemill.world import (
+from tidemill.model.errors import NotAllowed, OutcomeUnknown, Refused, Retryable
+from tidemill.model.world import (
     Extension,
     ExtensionOffer,
     ExtensionQuery,
@@ -42,6 +40,8 @@ from tidemill.world import (
     Reservation,
     SourceKind,
 )
+from tidemill.ports import Clock
+from tidemill.spec import names
 
 # The most EC2 gives in one page, and the most values it takes in one filter.
 PAGE = 1000

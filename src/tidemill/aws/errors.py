@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tidemill.aws.permissions import policy_with
-from tidemill.errors import (
+from tidemill.model.errors import (
     Gone,
     NoCapacity,
     NotAllowed,

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any, TypeVar
 
-from tidemill.errors import Retryable
-from tidemill.world import Pairs
+from tidemill.model.errors import Retryable
+from tidemill.model.world import Pairs
 
 log = logging.getLogger("tidemill.aws")
 

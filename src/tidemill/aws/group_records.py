@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from tidemill.aws.fields import Unreadable, id_of, inner, instant, records, tags, whole, word, words
-from tidemill.machines import Group, GroupShape, Hook, Member, Schedule, TemplateVersion
+from tidemill.model.world import Pairs
+from tidemill.ports.compute import Group, GroupShape, Hook, Member, Schedule, TemplateVersion
 from tidemill.spec import names
-from tidemill.world import Pairs
 
 EKS_GROUP = "eks:nodegroup-name"
 # EKS's own scheduled action, by its name as AWS documents it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tidemill.aws.group_records import TERMINATING
-from tidemill.machines import GroupShape, Hook
+from tidemill.ports.compute import GroupShape, Hook
 
 
 def group_request(shape: GroupShape) -> dict[str, Any]:

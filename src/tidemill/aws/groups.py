@@ -25,8 +25,8 @@ from tidemill.aws.group_records import (
 from tidemill.aws.group_requests import group_request, hook_request, tags_request
 from tidemill.aws.launches import AwsLaunches
 from tidemill.aws.session import Aws
-from tidemill.errors import Gone, Refused, Retryable
-from tidemill.machines import Group, GroupShape, Hook, Schedule
+from tidemill.model.errors import Gone, Refused, Retryable
+from tidemill.ports.compute import Group, GroupShape, Hook, Schedule
 from tidemill.spec import names
 
 _PAGE = 100

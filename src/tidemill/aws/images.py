@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tidemill.aws.session import Aws
-from tidemill.errors import Gone, Retryable, SpecError
+from tidemill.model.errors import Gone, Retryable, SpecError
 from tidemill.ports import Clock
 from tidemill.provision.images import image_of
 from tidemill.spec import Spec

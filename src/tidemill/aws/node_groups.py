@@ -14,8 +14,8 @@ from tidemill.aws.fields import Unreadable, inner, pairs, records, tags, whole, 
 from tidemill.aws.group_records import EKS_GROUP, version_of
 from tidemill.aws.groups import AwsGroups
 from tidemill.aws.session import MOST_PAGES, Aws
-from tidemill.errors import Gone, Refused, Retryable
-from tidemill.machines import NodeGroup, NodeGroupShape, TemplateVersion
+from tidemill.model.errors import Gone, Refused, Retryable
+from tidemill.ports.compute import NodeGroup, NodeGroupShape, TemplateVersion
 from tidemill.spec import names
 
 CapacityType = Literal["CAPACITY_BLOCK", "ON_DEMAND", "SPOT"]

@@ -11,10 +11,10 @@ from typing import Any
 
 from tidemill.aws.fields import Unreadable, fee_usd, id_of, instant, whole, word
 from tidemill.catalog import Catalog
-from tidemill.errors import SpecError
+from tidemill.model.errors import SpecError
+from tidemill.model.world import Extension, ExtensionOffer, ExtensionState, Offer, OfferQuery
 from tidemill.spec.durations import MAX_INSTANCES_PER_BLOCK, is_legal, nearest_legal
 from tidemill.spec.units import format_duration
-from tidemill.world import Extension, ExtensionOffer, ExtensionState, Offer, OfferQuery
 
 _STATUSES = {one.value: one for one in ExtensionState}
 # Instances in an UltraServer, by how its type's name ends; the larger is asked for first.

@@ -15,7 +15,7 @@ from typing import Any
 from tidemill.aws.fields import Reader, Unreadable
 from tidemill.aws.session import Aws
 from tidemill.catalog.refreshed import Prices
-from tidemill.errors import Retryable
+from tidemill.model.errors import Retryable
 
 SERVED_FROM = "us-east-1"  # also eu-central-1 and ap-south-1; all of them have every region's
 SOURCE = "AWS Price List (GetProducts), Linux, shared tenancy"

@@ -17,7 +17,7 @@ from typing import Any
 from tidemill.aws.errors import Nature
 from tidemill.aws.events import Event, Kind, Unreadable, read_event
 from tidemill.aws.session import Aws
-from tidemill.errors import TidemillError
+from tidemill.model.errors import TidemillError
 
 log = logging.getLogger("tidemill.aws.queue")
 

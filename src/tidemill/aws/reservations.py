@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from tidemill.aws.fields import Unreadable, id_of, instant, tags, whole, word
 from tidemill.catalog import Catalog
+from tidemill.model.world import Extension, ExtensionState, Pairs, Reservation, ReservationState, SourceKind
 from tidemill.spec import names
-from tidemill.world import Extension, ExtensionState, Pairs, Reservation, ReservationState, SourceKind
 
 # The count to come of one that has not started.
 _COUNT_TO_COME = "aws:ec2capacityreservation:incrementalRequestedQuantity"

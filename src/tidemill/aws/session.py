@@ -12,9 +12,9 @@ from contextlib import closing, nullcontext
 from typing import Any
 
 from tidemill import __version__
-from tidemill.aws.buckets import Buckets
 from tidemill.aws.errors import Call, Nature, in_doubt, translated
-from tidemill.errors import Retryable, SpecError, TidemillError
+from tidemill.aws.rate_limits import Buckets
+from tidemill.model.errors import Retryable, SpecError, TidemillError
 
 # A connection that is not there after some seconds will not come; EC2 answers within seconds, and a launch or a
 # purchase that is cut off too early is worse than one that is waited for.

@@ -14,8 +14,8 @@ from tidemill.aws.errors import Nature
 from tidemill.aws.fields import Unreadable, id_of, listed, tags, whole, word
 from tidemill.aws.reservations import tagged
 from tidemill.aws.session import Aws
-from tidemill.errors import Gone, Refused, Retryable
-from tidemill.machines import Template, TemplateVersion
+from tidemill.model.errors import Gone, Refused, Retryable
+from tidemill.ports.compute import Template, TemplateVersion
 from tidemill.spec import names
 
 _PAGE = 200

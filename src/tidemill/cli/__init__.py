@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import click
 
 from tidemill import __version__
-from tidemill.errors import NotAllowed, OutcomeUnknown, SpecError, TidemillError
+from tidemill.model.errors import NotAllowed, OutcomeUnknown, SpecError, TidemillError
 
 EXIT_FAILED, EXIT_USER, EXIT_NOT_ALLOWED, EXIT_UNKNOWN, EXIT_INTERRUPTED = 1, 2, 3, 4, 130
 
@@ -35,10 +35,10 @@ VERBS = {
     "up": Verb("up", "up", "Watch the engine run a simulated day in this terminal."),
     "rehearse": Verb("rehearse", "rehearse", "Run a scenario in virtual time and report what would happen."),
     "validate": Verb("documents", "validate", "Check documents and say, line by line, what is wrong."),
-    "plan": Verb("live", "plan", "Show what the engine would do next, and why."),
-    "status": Verb("live", "status", "Show pools, nodes, blocks and what is waiting."),
+    "plan": Verb("status", "plan", "Show what the engine would do next, and why."),
+    "status": Verb("status", "status", "Show pools, nodes, blocks and what is waiting."),
     "plan-blocks": Verb("plan_blocks", "plan_blocks", "Show which blocks the planner would buy, and why."),
-    "why": Verb("live", "why", "Say in one sentence why a pod is pending."),
+    "why": Verb("status", "why", "Say in one sentence why a pod is pending."),
     "inspect": Verb("inspect", "inspect", "Look at an AWS account: blocks, what ends when, traps."),
     "offers": Verb("offers", "offers", "Search for Capacity Blocks; the cheapest per GPU-hour first."),
     "buy": Verb("buy", "buy", "Buy an offer, or an intent that is approved."),
@@ -55,7 +55,6 @@ VERBS = {
     "iam": Verb("iam", "iam", "Print the IAM policies it needs, and no more."),
     "sim": Verb("sim", "sim", "A simulated AWS account in a file, to try all of this on."),
     "catalog": Verb("catalog", "catalog", "List instance types, what pods get of them, and prices."),
-    "bench": Verb("bench", "bench", "Measure the packing of pods, and check what comes out."),
     "advise": Verb("advise", "advise", "Say which provisioner fits each pool, and why."),
     "render": Verb("render", "render", "Write CloudFormation, Karpenter objects or user data."),
     "schema": Verb("documents", "schema", "Print the JSON Schema of the documents."),

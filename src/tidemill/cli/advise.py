@@ -22,7 +22,7 @@ def advise(files: tuple[str, ...], pool: str | None, as_json: bool) -> None:
     Scenario if there is one. Nothing is changed: a pool changes its provisioner by one line.
     """
     from tidemill.cli.loading import load_spec
-    from tidemill.errors import SpecError
+    from tidemill.model.errors import SpecError
     from tidemill.report.advice_on_provisioners import advise as advice_on
     from tidemill.spec.problem import suggestion
 

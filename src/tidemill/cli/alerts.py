@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from tidemill.alerts import Delivery, Raised
+    from tidemill.model.alerts import Delivery, Raised
     from tidemill.spec.notifications import Notification
 
 
@@ -37,7 +37,7 @@ def list_(address: str, open_only: bool, as_json: bool) -> None:
     ADDRESS is that of the engine's ledger, such as sqlite:////var/lib/tidemill/ledger.db; it may be in the environment
     as TIDEMILL_LEDGER. Nothing is changed.
     """
-    from tidemill.store.opening import read_ledger
+    from tidemill.store.open_ledger import read_ledger
 
     ledger = read_ledger(address)
     try:
@@ -118,10 +118,10 @@ def test(ctx: click.Context, name: str, documents: tuple[str, ...], as_json: boo
 
     PagerDuty is told at once that it is over, so that nobody is called. Exits 1 when it did not arrive.
     """
-    from tidemill.alerts import Word
     from tidemill.cli.loading import load_spec
+    from tidemill.model.alerts import Word
     from tidemill.notify.targets import sender
-    from tidemill.store.opening import WallClock
+    from tidemill.store.open_ledger import WallClock
 
     spec, _ = load_spec(documents)
     target = _target(spec.platform.spec.notifications, name)
@@ -141,7 +141,7 @@ def test(ctx: click.Context, name: str, documents: tuple[str, ...], as_json: boo
 
 
 def _target(targets: tuple[Notification, ...], name: str) -> Notification:
-    from tidemill.errors import SpecError
+    from tidemill.model.errors import SpecError
 
     for one in targets:
         if one.name == name:
@@ -151,7 +151,7 @@ def _target(targets: tuple[Notification, ...], name: str) -> Notification:
 
 
 def _message(platform: Any, word: Any, now: datetime) -> Any:
-    from tidemill.alerts import Alert, AlertKind, Delivery, Raised, Severity
+    from tidemill.model.alerts import Alert, AlertKind, Delivery, Raised, Severity
     from tidemill.notify.bodies import Message
 
     alert = Alert(

@@ -7,16 +7,16 @@ from typing import Any
 
 import click
 
-from tidemill.cli.asking import confirmed
-from tidemill.cli.deal import lines
-from tidemill.cli.desk import JSON, YES, Desk, at_the_desk
+from tidemill.cli.confirm import confirmed
+from tidemill.cli.purchase_summary import lines
+from tidemill.cli.session import JSON, YES, Desk, at_the_desk
 from tidemill.cli.tables import console, table
-from tidemill.decide.blocks.granted import not_granted
-from tidemill.errors import Refused, SpecError
-from tidemill.shopping.proposal import expired
+from tidemill.decide.purchasing.approval import not_granted
+from tidemill.model.errors import Refused, SpecError
+from tidemill.model.world import PurchaseIntent, PurchaseState, Verdict
+from tidemill.offer_search.proposal import expired
+from tidemill.store.decisions import decided, give_verdict
 from tidemill.store.rows import document
-from tidemill.store.verdicts import decided, give_verdict
-from tidemill.world import PurchaseIntent, PurchaseState, Verdict
 
 
 @click.command(short_help="Approve or refuse proposed purchases.")

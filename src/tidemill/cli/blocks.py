@@ -8,18 +8,18 @@ from datetime import datetime
 
 import click
 
-from tidemill.cli.asking import confirmed
-from tidemill.cli.desk import JSON, YES, Desk, at_the_desk
+from tidemill.cli.confirm import confirmed
+from tidemill.cli.offer_options import pool_named
+from tidemill.cli.session import JSON, YES, Desk, at_the_desk
 from tidemill.cli.settle import NOT_BEFORE
 from tidemill.cli.tables import console, table
-from tidemill.cli.wishing import pool_named
-from tidemill.errors import PortError, Refused, SpecError
-from tidemill.ownership import as_shown
+from tidemill.engine.ownership import as_shown
+from tidemill.model.errors import PortError, Refused, SpecError
+from tidemill.model.world import Adoption, PurchaseIntent, PurchaseState
 from tidemill.report.holdings import Books, Holding, holdings
 from tidemill.report.rows import plain
 from tidemill.spec import names
 from tidemill.spec.match import matches
-from tidemill.world import Adoption, PurchaseIntent, PurchaseState
 
 
 @click.command(short_help="List every block and what is to be done.")

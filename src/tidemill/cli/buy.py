@@ -10,26 +10,26 @@ from datetime import timedelta
 
 import click
 
-from tidemill.cli.asking import confirmed
-from tidemill.cli.desk import JSON, YES, Desk, at_the_desk
-from tidemill.cli.noted import Noted, recall
-from tidemill.cli.once import Wanted, first_time, shown, void
-from tidemill.cli.pool_room import more_than_limits, pool_for
+from tidemill.cli.confirm import confirmed
+from tidemill.cli.duplicate_check import Wanted, first_time, shown, void
+from tidemill.cli.offer_cache import Noted, recall
+from tidemill.cli.pool_capacity import more_than_limits, pool_for
+from tidemill.cli.session import JSON, YES, Desk, at_the_desk
 from tidemill.cli.settle import look_again
 from tidemill.cli.submit import show, submit, tell
-from tidemill.decide.blocks.granted import not_granted, over_budget
-from tidemill.errors import NoCapacity, Refused, SpecError
-from tidemill.shopping.proposal import (
+from tidemill.decide.purchasing.approval import not_granted, over_budget
+from tidemill.model.errors import NoCapacity, Refused, SpecError
+from tidemill.model.world import ExtensionQuery, Offer, PurchaseIntent, PurchaseState, Reservation
+from tidemill.offer_search.proposal import (
     block_intent,
     expired,
     extension_intent,
     lapsed,
     same_block,
 )
-from tidemill.shopping.wish import crowded, held_by_date
+from tidemill.offer_search.request import crowded, held_by_date
 from tidemill.spec.durations import is_legal, nearest_legal
 from tidemill.spec.units import format_duration, parse_duration
-from tidemill.world import ExtensionQuery, Offer, PurchaseIntent, PurchaseState, Reservation
 
 
 @click.command(short_help="Buy an offer, or an intent that is approved.")

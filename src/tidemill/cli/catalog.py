@@ -17,8 +17,8 @@ from tidemill.cli.catalog_cache import catalog_of, regions
 from tidemill.cli.catalog_refresh import refresh
 from tidemill.cli.fits import fits_document, fits_table, in_words, parse_requests, suggestion, usd_h, why_none
 from tidemill.cli.tables import console, table
-from tidemill.errors import SpecError
-from tidemill.world import Amounts, amount
+from tidemill.model.errors import SpecError
+from tidemill.model.world import Amounts, amount
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidemill.catalog import Catalog, load
-from tidemill.errors import SpecError
+from tidemill.model.errors import SpecError
 
 if TYPE_CHECKING:
     from tidemill.catalog.refreshed import Refreshed

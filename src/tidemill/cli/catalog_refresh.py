@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidemill.errors import PortError, SpecError
+from tidemill.model.errors import PortError, SpecError
 
 if TYPE_CHECKING:
     from tidemill.aws.session import Aws
@@ -69,8 +69,8 @@ def _asked(aws: Aws, profile: str) -> tuple[Refreshed, str]:
     """What AWS told, and why it told no prices."""
     from tidemill.aws.types import accelerated_types
     from tidemill.catalog.refreshed import Refreshed
-    from tidemill.errors import Retryable
-    from tidemill.store.opening import WallClock
+    from tidemill.model.errors import Retryable
+    from tidemill.store.open_ledger import WallClock
 
     types = accelerated_types(aws)
     if not types:

@@ -25,7 +25,7 @@ def costs(address: str, as_json: bool) -> None:
     from tidemill.cli.catalog_cache import catalog_of
     from tidemill.report.costs import rounded
     from tidemill.report.ledger_costs import ledger_costs
-    from tidemill.store.opening import WallClock, read_ledger
+    from tidemill.store.open_ledger import WallClock, read_ledger
 
     ledger, now = read_ledger(address), WallClock().now()
     try:

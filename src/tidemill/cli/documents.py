@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidemill.errors import SpecError
+from tidemill.model.errors import SpecError
 from tidemill.spec.problem import Problem, suggestion
 
 if TYPE_CHECKING:

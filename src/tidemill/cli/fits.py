@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from tidemill.catalog import InstanceType
 from tidemill.catalog.fitting import Fit, cheapest, cheapest_when_full, fitting, room
 from tidemill.catalog.sizing import GIB, USUAL_DAEMONS
-from tidemill.errors import SpecError
+from tidemill.model.errors import SpecError
+from tidemill.model.world import Amounts, amount
 from tidemill.spec import names
 from tidemill.spec.units import format_cpu, format_memory, parse_cpu, parse_memory
-from tidemill.world import Amounts, amount
 
 if TYPE_CHECKING:
     from rich.table import Table

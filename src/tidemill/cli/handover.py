@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidemill.errors import SpecError
+from tidemill.model.errors import SpecError
 
 if TYPE_CHECKING:
-    from tidemill.sim.rehearsal import Rehearsal
+    from tidemill.sim.scenario.rehearsal import Rehearsal
 
 BY_ITSELF = (
     "The engine hands over by itself: it starts early enough for the method of each service, and nothing has to be"
@@ -74,10 +74,10 @@ def handover(
 
 
 def _played(files: tuple[str, ...], before: str, at: str | None, seed: int) -> Rehearsal:
-    from tidemill.cli.live import instant
     from tidemill.cli.loading import load_scenario
     from tidemill.cli.playback import run_until
-    from tidemill.sim.rehearsal import Rehearsal
+    from tidemill.cli.status import instant
+    from tidemill.sim.scenario.rehearsal import Rehearsal
 
     spec, document = load_scenario(files)
     rehearsal = Rehearsal(spec, document, seed)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidemill.errors import SpecError
+from tidemill.model.errors import SpecError
 
 if TYPE_CHECKING:
     from tidemill.aws.policies import Place

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from tidemill.cli.catalog_refresh import PROFILE, where
-from tidemill.cli.desk import AWS, JSON, NO_AWS, check_the_account, open_account, reached
-from tidemill.errors import SpecError
+from tidemill.cli.session import AWS, JSON, NO_AWS, check_the_account, open_account, reached
+from tidemill.model.errors import SpecError
 
 if TYPE_CHECKING:
     from tidemill.catalog import Catalog
@@ -98,7 +98,7 @@ def _read(files: tuple[str, ...], more_files: tuple[str, ...]) -> _Documents:
 
 
 def _of_aws(documents: _Documents, region: str, profile: str) -> Inspection:
-    from tidemill.aws.survey import Looking, survey
+    from tidemill.aws.account_survey import Looking, survey
     from tidemill.cli.real_aws import ROLE, clock_and_name
 
     clock, name = clock_and_name()

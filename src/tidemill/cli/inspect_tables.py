@@ -9,8 +9,8 @@ import click
 
 from tidemill.cli.tables import console, table
 from tidemill.render.figures import counted, span, usd
-from tidemill.report.fates import Ending
 from tidemill.report.inspection import BlockSeen, GroupSeen, Inspection
+from tidemill.report.instance_endings import Ending
 from tidemill.report.trap import Trap
 from tidemill.spec.problem import Problem
 

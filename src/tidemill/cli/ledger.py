@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidemill.cli.desk import AWS, FILES, JSON, SIM, YES
+from tidemill.cli.session import AWS, FILES, JSON, SIM, YES
 from tidemill.cli.tables import console, table
-from tidemill.errors import Refused
+from tidemill.model.errors import Refused
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from tidemill.model.world import PurchaseIntent
     from tidemill.store.rebuild import Rebuilt
     from tidemill.store.sql import AuditLine, SqlLedger
-    from tidemill.world import PurchaseIntent
 
 LATEST = 20
 
@@ -52,7 +52,7 @@ def show(address: str, subject: str | None, as_json: bool) -> None:
     ADDRESS is that of the engine's ledger, such as sqlite:////var/lib/tidemill/ledger.db or
     postgresql://tidemill@db/ledger; it may be in the environment as TIDEMILL_LEDGER. Nothing is changed.
     """
-    from tidemill.store.opening import WallClock, read_ledger
+    from tidemill.store.open_ledger import WallClock, read_ledger
 
     now = WallClock().now()
     opened = read_ledger(address)
@@ -89,11 +89,11 @@ def rebuild(
     --spent-usd, or the budget of the month has as much more room. A ledger that holds purchases is not lost, and is
     refused.
     """
-    from tidemill.cli.asking import confirmed
-    from tidemill.cli.desk import open_desk
+    from tidemill.cli.confirm import confirmed
+    from tidemill.cli.session import open_desk
+    from tidemill.model.world import Adoption
     from tidemill.store.rebuild import rebuild as rebuilt_from
     from tidemill.store.rebuild import spent_besides
-    from tidemill.world import Adoption
 
     desk = open_desk(files, sim, address, aws=aws)
     try:

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from tidemill.cli.catalog_cache import catalog_of
-from tidemill.errors import SpecError
+from tidemill.model.errors import SpecError
 from tidemill.spec import Spec
 from tidemill.spec.ceilings import lowered, read_ceilings
 from tidemill.spec.problem import Problem

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidemill.catalog.block_price import BlockPrice, block_price
-from tidemill.cli.desk import Desk
+from tidemill.cli.session import Desk
 from tidemill.cli.tables import table
 from tidemill.spec.units import format_duration, format_instant
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tidemill.shopping.search import Found
+    from tidemill.offer_search.search import Found
 
 
 def price_of(desk: Desk, one: Found) -> BlockPrice:

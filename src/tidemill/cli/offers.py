@@ -10,17 +10,17 @@ from typing import Any
 
 import click
 
-from tidemill.cli.desk import JSON, Desk, at_the_desk
-from tidemill.cli.noted import remember
+from tidemill.cli.offer_cache import remember
+from tidemill.cli.offer_options import check_zones, lengths, numbers, starts, too_many, types_of, with_room
 from tidemill.cli.offer_rows import offer_json, offer_table, price_of
-from tidemill.cli.pool_room import unheld
+from tidemill.cli.pool_capacity import unheld
 from tidemill.cli.progress import progress
+from tidemill.cli.session import JSON, Desk, at_the_desk
 from tidemill.cli.tables import console
-from tidemill.cli.wishing import check_zones, lengths, numbers, starts, too_many, types_of, with_room
-from tidemill.errors import Retryable, SpecError
-from tidemill.shopping.nearby import Alternative, Surroundings, look_around
-from tidemill.shopping.search import BURST, REQUESTS_PER_S, Found, Shopper, TokenBucket
-from tidemill.shopping.wish import Question, Wish, check
+from tidemill.model.errors import Retryable, SpecError
+from tidemill.offer_search.alternatives import Alternative, Surroundings, look_around
+from tidemill.offer_search.request import Question, Wish, check
+from tidemill.offer_search.search import BURST, REQUESTS_PER_S, Found, Shopper, TokenBucket
 from tidemill.spec.units import format_instant
 
 EXIT_FAILED, EXIT_INTERRUPTED = 1, 130

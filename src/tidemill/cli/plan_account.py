@@ -13,14 +13,14 @@ from typing import cast
 
 import click
 
-from tidemill.cli.current import change_rows
-from tidemill.cli.desk import DEFAULT_LEDGER, Desk, open_desk
+from tidemill.cli.session import DEFAULT_LEDGER, Desk, open_desk
+from tidemill.cli.snapshot_file import change_rows
 from tidemill.cli.tables import console
-from tidemill.ownership import ours
+from tidemill.engine.ownership import ours
+from tidemill.model.world import Node, World
 from tidemill.provision import Provisioned
 from tidemill.render.status_text import changes_table
 from tidemill.report.rows import plain
-from tidemill.world import Node, World
 
 _IN_A_FILE = "sqlite:///"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tidemill.cli.live import instant_options
+from tidemill.cli.status import instant_options
 
 
 @click.command(short_help="Show which blocks the planner would buy, and why.")
@@ -17,16 +17,16 @@ def plan_blocks(files: tuple[str, ...], at: str | None, seed: int, as_json: bool
     that instant. Each place where one block ends and is still needed is told with the four ways to zero downtime and
     their prices. Needs the extra `plan`: pip install 'tidemill[plan]'.
     """
-    from tidemill.cli.live import instant, print_json_of, print_text
     from tidemill.cli.loading import load_scenario
     from tidemill.cli.playback import called, glimpse, run_until
     from tidemill.cli.progress import progress
-    from tidemill.decide.purchase.highs import without_solver
-    from tidemill.errors import SpecError
+    from tidemill.cli.status import instant, print_json_of, print_text
+    from tidemill.decide.purchasing.planner.mip_solver import without_solver
+    from tidemill.model.errors import SpecError
     from tidemill.render.names import Names
     from tidemill.render.outlook_text import outlook_text
-    from tidemill.report.outlook import outlook
-    from tidemill.sim.rehearsal import Rehearsal
+    from tidemill.report.purchase_outlook import outlook
+    from tidemill.sim.scenario.rehearsal import Rehearsal
 
     if missing := without_solver():
         raise SpecError(missing)

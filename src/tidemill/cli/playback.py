@@ -8,16 +8,16 @@ from datetime import datetime, timedelta
 
 from tidemill.cli.pace import Pace
 from tidemill.decide import decide
-from tidemill.errors import PortError
-from tidemill.observe import Observer
-from tidemill.plan import Plan
-from tidemill.render.decision_words import Weight
+from tidemill.engine.observe import Observer
+from tidemill.model.errors import PortError
+from tidemill.model.plan import Plan
+from tidemill.model.world import ReservationState, SourceKind, World
+from tidemill.render.actions_text import Weight
 from tidemill.render.live_view import Frame, Purse
 from tidemill.render.names import Names
 from tidemill.render.narrative import Narrator, Told
 from tidemill.report import Status, status
-from tidemill.sim.rehearsal import Rehearsal
-from tidemill.world import ReservationState, SourceKind, World
+from tidemill.sim.scenario.rehearsal import Rehearsal
 
 _KEPT = 60  # told lines a screen could show
 _NOT_PAID = (ReservationState.PAYMENT_PENDING, ReservationState.PAYMENT_FAILED, ReservationState.CANCELLED)

@@ -14,7 +14,7 @@ from urllib.error import URLError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
-from tidemill.errors import Retryable
+from tidemill.model.errors import Retryable
 
 if TYPE_CHECKING:
     from tidemill.ports import Clock, Cloud
@@ -28,8 +28,8 @@ _WAIT_S = 5
 def open_aws(spec: Spec) -> tuple[Cloud, Clock, str]:
     """The account through boto3, its clock, and what to call it."""
     from tidemill.aws.account import AwsAccount
+    from tidemill.aws.compute import AwsMachines
     from tidemill.aws.images import AwsImages
-    from tidemill.aws.machines import AwsMachines
     from tidemill.aws.session import Aws
     from tidemill.provision import Provisioned
 
@@ -44,7 +44,7 @@ def open_aws(spec: Spec) -> tuple[Cloud, Clock, str]:
 
 def clock_and_name() -> tuple[Clock, str]:
     """What time it is there, and what to call it."""
-    from tidemill.store.opening import WallClock
+    from tidemill.store.open_ledger import WallClock
 
     endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
     if simulated := _simulated(endpoint):

@@ -10,10 +10,10 @@ from pathlib import Path
 import click
 
 from tidemill.cli.loading import load_scenario
-from tidemill.errors import InvariantViolated, SpecError
-from tidemill.sim.outcome import Outcome
-from tidemill.sim.rehearsal import Rehearsal
-from tidemill.sim.tally import tally
+from tidemill.model.errors import InvariantViolated, SpecError
+from tidemill.sim.scenario.outcome import Outcome
+from tidemill.sim.scenario.rehearsal import Rehearsal
+from tidemill.sim.scenario.tally import tally
 
 
 @click.command(short_help="Play a scenario out in virtual time.")

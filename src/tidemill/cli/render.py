@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidemill.errors import SpecError
+from tidemill.model.errors import SpecError
 
 if TYPE_CHECKING:
     from tidemill.spec import Spec
@@ -144,10 +144,10 @@ def user_data(
     """What a node of a pool is told at its first boot, as it reads it."""
     from base64 import b64decode
 
+    from tidemill.model.source import Source
     from tidemill.provision.template import lacking, launch_template
     from tidemill.render.cloudformation import asked_of
     from tidemill.render.cloudformation.parameters import moments
-    from tidemill.source import Source
 
     spec, own = _pool_of(files, pool, ("native", "asg", "managed"))
     asked = asked_of(spec, own, instance_type=instance_type, zone=zone, reservation=reservation, end=end)

@@ -13,12 +13,10 @@ from typing import Any, Literal
 
 import click
 
-from tidemill.cli.asking import confirmed
-from tidemill.cli.desk import JSON, YES, Desk, at_the_desk
-from tidemill.errors import OutcomeUnknown, PortError, Refused, SpecError
-from tidemill.spec import names
-from tidemill.store.rows import document
-from tidemill.world import (
+from tidemill.cli.confirm import confirmed
+from tidemill.cli.session import JSON, YES, Desk, at_the_desk
+from tidemill.model.errors import OutcomeUnknown, PortError, Refused, SpecError
+from tidemill.model.world import (
     Adoption,
     Extension,
     ExtensionState,
@@ -27,6 +25,8 @@ from tidemill.world import (
     Reservation,
     ReservationState,
 )
+from tidemill.spec import names
+from tidemill.store.rows import document
 
 # EC2 has been seen to list a purchase up to 45 minutes late. This errs on the long side: waiting costs little, and a
 # no that comes too early buys the same a second time.

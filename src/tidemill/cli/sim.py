@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
-from tidemill.cli.desk import FILES, JSON, open_account
+from tidemill.cli.session import FILES, JSON, open_account
 from tidemill.cli.sim_aws import aws
-from tidemill.errors import SpecError
+from tidemill.model.errors import SpecError
 
 _FILE = click.argument(
     "file", envvar="TIDEMILL_SIM", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE"
@@ -48,12 +48,12 @@ def new(file: Path, files: tuple[str, ...], at: str | None, seed: int, market: s
 
     With --at its time stands still until `tidemill sim advance` moves it; else it runs with this machine's.
     """
-    from tidemill.cli.desk import new_story
     from tidemill.cli.loading import load_spec
-    from tidemill.sim.account_file import AccountFile
+    from tidemill.cli.session import new_story
+    from tidemill.sim.cloud.account_file import AccountFile
     from tidemill.spec.scenario import Market
     from tidemill.spec.units import parse_instant
-    from tidemill.store.opening import WallClock
+    from tidemill.store.open_ledger import WallClock
 
     spec, _ = load_spec(files)
     try:
@@ -155,7 +155,7 @@ def fault(what: str, call: str, up_to: str, file: Path) -> None:
     lost-answer: the next call is made and not answered. lost-request: it never arrives, which looks the same.
     payment-fails: what is bought next is not paid. shown-late: what is bought shows in lists only later.
     """
-    from tidemill.sim.trouble import Call
+    from tidemill.sim.cloud.faults import Call
 
     account = open_account(file)
     failing: Call = "extension" if call == "extension" else "purchase"

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from tidemill.cli.desk import JSON
-from tidemill.errors import SpecError
+from tidemill.cli.session import JSON
+from tidemill.model.errors import SpecError
 
 if TYPE_CHECKING:
-    from tidemill.sim.cloud import SimCloud
+    from tidemill.sim.cloud.cloud import SimCloud
     from tidemill.sim.timeline import Timeline
     from tidemill.sim.wire import WireServer
     from tidemill.sim.wire.boot import KubeApi
@@ -140,7 +140,7 @@ def _served(files: tuple[str, ...], seed: int, start: str | None, market: str | 
         raise SpecError(
             f"{accounts[0]} says its start and its market itself: leave --start, --market and others out"
         )
-    from tidemill.cli.desk import open_account
+    from tidemill.cli.session import open_account
 
     account = open_account(Path(accounts[0]))
     timeline, cloud = account.apart()
@@ -157,7 +157,7 @@ def _empty(seed: int, start: str | None, market: str | None) -> _Served:
 
 def _from_documents(files: tuple[str, ...], seed: int, start: str | None, market: str | None) -> _Served:
     from tidemill.cli.loading import load_spec
-    from tidemill.sim.account_file import NOBODYS_ACCOUNT
+    from tidemill.sim.cloud.account_file import NOBODYS_ACCOUNT
 
     spec, scenario = load_spec(files)
     platform = spec.platform.spec
@@ -181,8 +181,8 @@ def _account(
     market: dict[str, Any],
     account: str = "",
 ) -> tuple[Timeline, SimCloud]:
-    from tidemill.sim.account_file import NOBODYS_ACCOUNT
-    from tidemill.sim.cloud import SimCloud
+    from tidemill.sim.cloud.account_file import NOBODYS_ACCOUNT
+    from tidemill.sim.cloud.cloud import SimCloud
     from tidemill.sim.journal import Journal
     from tidemill.sim.timeline import Timeline
     from tidemill.spec.scenario import Market
@@ -197,7 +197,7 @@ def _account(
 
 def _instant(written: str | None) -> datetime:
     from tidemill.spec.units import parse_instant
-    from tidemill.store.opening import WallClock
+    from tidemill.store.open_ledger import WallClock
 
     try:
         return WallClock().now() if written is None else parse_instant(written)

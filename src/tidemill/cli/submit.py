@@ -9,10 +9,10 @@ import json
 
 import click
 
-from tidemill.cli.deal import document, lines
-from tidemill.cli.desk import Desk
-from tidemill.errors import NoCapacity, OutcomeUnknown, PortError
-from tidemill.world import PurchaseIntent, PurchaseState
+from tidemill.cli.purchase_summary import document, lines
+from tidemill.cli.session import Desk
+from tidemill.model.errors import NoCapacity, OutcomeUnknown, PortError
+from tidemill.model.world import PurchaseIntent, PurchaseState
 
 
 def show(desk: Desk, intent: PurchaseIntent, fee_usd: int | None) -> None:

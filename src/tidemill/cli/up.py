@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidemill.errors import InvariantViolated, SpecError
+from tidemill.model.errors import InvariantViolated, SpecError
 
 if TYPE_CHECKING:
+    from tidemill.cli.displays import Show
     from tidemill.cli.playback import Playback
-    from tidemill.cli.shows import Show
 
 # Frames a second: enough for a clock that runs smoothly, few enough to leave the processor alone.
 _FRAME_S = 0.12
@@ -93,12 +93,12 @@ def up(
     it with the same summary as its own end. While it runs, `tidemill status`, `plan` and `why POD` in another
     terminal look at the same instant.
     """
-    from tidemill.cli.beside import InThread
+    from tidemill.cli.displays import LineShow, ScreenShow
     from tidemill.cli.loading import DEMO, load_scenario
     from tidemill.cli.pace import Pace
+    from tidemill.cli.planner_thread import InThread
     from tidemill.cli.playback import Playback
-    from tidemill.cli.shows import LineShow, ScreenShow
-    from tidemill.sim.rehearsal import Rehearsal
+    from tidemill.sim.scenario.rehearsal import Rehearsal
 
     files = scenario or (DEMO,)
     spec, document = load_scenario(files)
@@ -126,7 +126,7 @@ def _draws() -> bool:
 
 def play(playback: Playback, show: Show, for_s: float | None) -> None:
     """Frame by frame until the scenario is over or the time is up. Sleeps between frames, never spins."""
-    from tidemill.cli.current import Current
+    from tidemill.cli.snapshot_file import Current
 
     began = last = time.monotonic()
     with Current(playback) as current:
@@ -157,7 +157,7 @@ def _summary(playback: Playback, name: str, wall_s: float, violation: InvariantV
     from rich.console import Console
 
     from tidemill.render.rehearsal_text import summary
-    from tidemill.sim.tally import tally
+    from tidemill.sim.scenario.tally import tally
 
     outcome = tally(playback.rehearsal, scenario=name, wall_s=wall_s, violation=violation)
     console = Console()

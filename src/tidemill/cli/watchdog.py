@@ -12,8 +12,8 @@ import click
 from tidemill.cli.up import duration_s, terminated_like_ctrl_c
 
 if TYPE_CHECKING:
-    from tidemill.notify.silence import Watchdog
-    from tidemill.report.silence import Heard
+    from tidemill.notify.watchdog import Watchdog
+    from tidemill.report.engine_heartbeat import Heard
 
 
 @click.command(short_help="Alert when the engine is silent.")
@@ -45,11 +45,11 @@ def watchdog(
     ledger cannot be read); with --every it goes on until it is stopped, and tells also when the ledger stays away.
     """
     from tidemill.cli.loading import load_spec
-    from tidemill.notify.silence import Watchdog
     from tidemill.notify.targets import senders
+    from tidemill.notify.watchdog import Watchdog
+    from tidemill.store.deployment_guard import Whose
     from tidemill.store.memory_alerts import MemoryAlerts
-    from tidemill.store.opening import WallClock, open_durable
-    from tidemill.store.whose import Whose
+    from tidemill.store.open_ledger import WallClock, open_durable
 
     spec, _ = load_spec(documents)
     platform, clock = spec.platform, WallClock()

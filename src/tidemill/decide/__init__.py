@@ -6,18 +6,18 @@ in the controller, in `tidemill plan`, in a rehearsal, in the web preview.
 
 from __future__ import annotations
 
-from tidemill.decide.blocks import follow_purchases
-from tidemill.decide.draft import Draft
+from tidemill.decide.context import Draft
+from tidemill.decide.disruption.reclaim import reclaim
 from tidemill.decide.drain import drain
-from tidemill.decide.handover.forewarn import forewarn
 from tidemill.decide.handover.steps import hand_over
+from tidemill.decide.handover.warnings import forewarn
 from tidemill.decide.launches import follow_launches
 from tidemill.decide.nodes import follow_nodes
-from tidemill.decide.reclaim import reclaim
-from tidemill.decide.serve import serve
-from tidemill.plan import Plan
+from tidemill.decide.placement.place_pending import serve
+from tidemill.decide.purchasing import follow_purchases
+from tidemill.model.plan import Plan
+from tidemill.model.world import World
 from tidemill.spec import Spec
-from tidemill.world import World
 
 __all__ = ["decide"]
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from tidemill.decide.disruption import finishes_first, is_protected
-from tidemill.decide.draft import Draft, Life
+from tidemill.decide.context import Draft, Life
+from tidemill.decide.disruption.budgets import finishes_first, is_protected
 from tidemill.decide.nodes import MARGIN, NODE_FAILED, SIGNAL_LAG, Phase, pod_lead
 from tidemill.decide.overflow import PREPAID
-from tidemill.plan import (
+from tidemill.model.plan import (
     AnnounceEnd,
     AnnounceNodeEnd,
     CancelDrain,
@@ -22,8 +22,8 @@ from tidemill.plan import (
     StartDrain,
     Terminate,
 )
+from tidemill.model.world import Pod
 from tidemill.spec.units import format_instant, parse_instant
-from tidemill.world import Pod
 
 MUST_BE_EMPTY = "must be empty by"  # in the reason of every drain that a source's end is the cause of
 # An end that moved by less is not worth a patch on every pod.

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from tidemill.decide.draft import Draft
+from tidemill.decide.context import Draft
 from tidemill.decide.nodes import REQUESTED_LIMIT
-from tidemill.plan import Launch, SettleLaunch
-from tidemill.world import LaunchIntent, LaunchState, Source
+from tidemill.model.plan import Launch, SettleLaunch
+from tidemill.model.world import LaunchIntent, LaunchState, Source
 
 # A launch call answers within seconds; after this long its answer is taken to be lost.
 REPEAT_AFTER = timedelta(seconds=30)

@@ -12,14 +12,14 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from tidemill.plan import MarkReady, RemoveNode, StartDrain, Terminate
+from tidemill.model.plan import MarkReady, RemoveNode, StartDrain, Terminate
+from tidemill.model.world import InstanceState, Node, Pod, Reservation
 from tidemill.spec import names
 from tidemill.spec.models import Provisioner
 from tidemill.spec.units import format_duration
-from tidemill.world import InstanceState, Node, Pod, Reservation
 
 if TYPE_CHECKING:
-    from tidemill.decide.draft import Draft, Life
+    from tidemill.decide.context import Draft, Life
 
 
 class Phase(StrEnum):

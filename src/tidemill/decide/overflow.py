@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from tidemill.model.world import InstanceState, SourceKind, World
 from tidemill.spec import Spec
 from tidemill.spec.models import ComputePool, SourceSpec
-from tidemill.world import InstanceState, SourceKind, World
 
 PREPAID = (SourceKind.BLOCK, SourceKind.ODCR)
 _FAR = timedelta(days=365)

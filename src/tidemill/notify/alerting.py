@@ -9,8 +9,8 @@ import logging
 from datetime import timedelta
 from types import TracebackType
 
-from tidemill.engine import Tick
-from tidemill.notify.courier import Courier
+from tidemill.engine.loop import Tick
+from tidemill.notify.delivery import Courier
 from tidemill.notify.targets import senders
 from tidemill.notify.watch import Watch
 from tidemill.ports import AlertBook, Clock

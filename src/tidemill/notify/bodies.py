@@ -11,7 +11,7 @@ from datetime import datetime
 from hashlib import blake2b
 from typing import Any
 
-from tidemill.alerts import Alert, Delivery, Raised, Severity, Word
+from tidemill.model.alerts import Alert, Delivery, Raised, Severity, Word
 from tidemill.spec.models import Platform
 from tidemill.spec.units import format_instant
 

@@ -13,7 +13,7 @@ from typing import IO
 from urllib.parse import urlsplit
 
 from tidemill import __version__
-from tidemill.notify.answer import Answer, of_status
+from tidemill.notify.delivery_result import Answer, of_status
 
 TIMEOUT_S = 10.0  # to connect, and again for each read
 _READ_BYTES = 2048  # of an answer; what it says after that helps nobody

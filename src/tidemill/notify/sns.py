@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from tidemill.errors import SpecError
-from tidemill.notify.answer import Answer
+from tidemill.model.errors import SpecError
+from tidemill.notify.delivery_result import Answer
 
 _TIMEOUT_S = 10
 # SNS takes 256 KiB; ours have a few. The same body in two forms must fit.

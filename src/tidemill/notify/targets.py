@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from tidemill.errors import SpecError
-from tidemill.notify import bodies, secret, sns
-from tidemill.notify.answer import Answer
+from tidemill.model.errors import SpecError
+from tidemill.notify import bodies, secret_ref, sns
 from tidemill.notify.bodies import Message
+from tidemill.notify.delivery_result import Answer
 from tidemill.notify.http import post
 from tidemill.spec.models import Platform
 from tidemill.spec.notifications import Notification
@@ -45,7 +45,7 @@ def _webhook(target: Notification, message: Message, now: datetime) -> Answer:
     body = encoded(bodies.webhook(message))
     headers = {"Idempotency-Key": message.id}
     if target.secret_from is not None:
-        headers[SIGNATURE] = signature(secret.read(target.secret_from, "secretFrom"), body, now)
+        headers[SIGNATURE] = signature(secret_ref.read(target.secret_from, "secretFrom"), body, now)
     return post(_address(target), body, headers, now)
 
 
@@ -55,7 +55,7 @@ def _slack(target: Notification, message: Message, now: datetime) -> Answer:
 
 def _pagerduty(target: Notification, message: Message, now: datetime) -> Answer:
     assert target.routing_key_from is not None
-    key = secret.read(target.routing_key_from, "routingKeyFrom")
+    key = secret_ref.read(target.routing_key_from, "routingKeyFrom")
     return post(_address(target, PAGERDUTY), encoded(bodies.pagerduty(message, key)), {}, now)
 
 
@@ -74,13 +74,13 @@ def _formatted(target: Notification, message: Message) -> dict[str, Any]:
         return bodies.slack(message)
     if target.format == "pagerduty":
         ref = target.routing_key_from
-        return bodies.pagerduty(message, "" if ref is None else secret.read(ref, "routingKeyFrom"))
+        return bodies.pagerduty(message, "" if ref is None else secret_ref.read(ref, "routingKeyFrom"))
     return bodies.webhook(message)
 
 
 def _address(target: Notification, usual: str = "") -> str:
     if target.url_from is not None:
-        return secret.read(target.url_from, "urlFrom")
+        return secret_ref.read(target.url_from, "urlFrom")
     return target.url or usual
 
 

@@ -10,9 +10,9 @@ import logging
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from tidemill.alerts import Alert
-from tidemill.engine import Tick
-from tidemill.errors import PortError, Refused
+from tidemill.engine.loop import Tick
+from tidemill.model.alerts import Alert
+from tidemill.model.errors import PortError, Refused
 from tidemill.ports import AlertBook
 from tidemill.report.alerts import alerts
 from tidemill.spec import Spec

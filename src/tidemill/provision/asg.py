@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from tidemill.decide.openings import Allowance
-from tidemill.machines import GroupShape, Hook, Schedule, TemplateVersion
+from tidemill.decide.placement.launch_options import Allowance
+from tidemill.model.source import SourceKind
+from tidemill.model.world import Reservation, ReservationState
+from tidemill.ports.compute import GroupShape, Hook, Schedule, TemplateVersion
+from tidemill.provision.group_spec import Wanted, content
 from tidemill.provision.template import node_tags
-from tidemill.provision.wanted import Wanted, content
-from tidemill.source import SourceKind
 from tidemill.spec import Spec, names
 from tidemill.spec.models import ComputePool
-from tidemill.world import Reservation, ReservationState
 
 UP, DOWN = "tidemill-up", "tidemill-down"
 # A node whose pods need longer than this to go loses them: their lead is counted against it. Nobody is held longer

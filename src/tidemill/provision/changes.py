@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from tidemill.machines import Group, NodeGroup, Schedule, TemplateVersion
+from tidemill.model.world import Pairs
+from tidemill.ports.compute import Group, NodeGroup, Schedule, TemplateVersion
 from tidemill.provision import asg, managed
-from tidemill.provision.sizes import largest
-from tidemill.provision.wanted import Wanted, names_a_reservation
+from tidemill.provision.group_sizes import largest
+from tidemill.provision.group_spec import Wanted, names_a_reservation
 from tidemill.spec import names
 from tidemill.spec.units import format_instant
-from tidemill.world import Pairs
 
 Verb = Literal["create", "change", "remove"]
 _NOTHING_LEFT = "nothing launches from it any more, and nothing is left in it"

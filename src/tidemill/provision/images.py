@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tidemill.catalog import InstanceType
 from tidemill.catalog.image_drivers import driver_of
-from tidemill.errors import SpecError
+from tidemill.model.errors import SpecError
 from tidemill.provision.user_data import Family
 from tidemill.spec.models import NodeClass
 from tidemill.spec.names import NEURON, NVIDIA_GPU

@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import Literal
 
 from tidemill.catalog import InstanceType
-from tidemill.machines import NodeGroup, NodeGroupShape, TemplateVersion
+from tidemill.model.source import Source, SourceKind
+from tidemill.ports.compute import NodeGroup, NodeGroupShape, TemplateVersion
+from tidemill.provision.group_spec import Wanted, content
 from tidemill.provision.images import ami_type
 from tidemill.provision.template import node_labels, node_taints, owned
 from tidemill.provision.user_data import Family
-from tidemill.provision.wanted import Wanted, content
-from tidemill.source import Source, SourceKind
 from tidemill.spec import Spec, names
 from tidemill.spec.models import ComputePool, NodeClass
 

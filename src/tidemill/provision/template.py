@@ -13,16 +13,16 @@ from hashlib import blake2b
 from typing import Any
 
 from tidemill.catalog import InstanceType
-from tidemill.errors import SpecError
-from tidemill.machines import Template
+from tidemill.model.errors import SpecError
+from tidemill.model.source import Source, SourceKind
+from tidemill.model.world import Pairs
+from tidemill.ports.compute import Template
+from tidemill.provision.base_template import laid_on
 from tidemill.provision.efa import network_interfaces
-from tidemill.provision.existing import laid_on
 from tidemill.provision.user_data import Bootstrap, Family, user_data
-from tidemill.source import Source, SourceKind
 from tidemill.spec import Spec, names
 from tidemill.spec.fingerprint import fingerprint
 from tidemill.spec.models import BlockDevice, ComputePool, NodeClass, Provisioner
-from tidemill.world import Pairs
 
 # EC2's limits: a template's name, and user data before it is encoded.
 _LONGEST_NAME = 128

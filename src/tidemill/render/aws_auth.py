@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from tidemill.errors import SpecError
+from tidemill.model.errors import SpecError
 from tidemill.spec import Spec
 
 _GROUPS = ["system:bootstrappers", "system:nodes"]

@@ -13,7 +13,7 @@ from textwrap import wrap
 from rich.console import Group
 from rich.text import Text
 
-from tidemill.render.decision_words import Weight
+from tidemill.render.actions_text import Weight
 from tidemill.render.figures import day, percent, usd
 from tidemill.render.live_rows import (
     ACCENT,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tidemill.decide.nodes import deadline_of
-from tidemill.plan import (
+from tidemill.model.plan import (
     Action,
     Admit,
     CancelDrain,
@@ -23,13 +23,13 @@ from tidemill.plan import (
     StartDrain,
     SubmitPurchase,
 )
-from tidemill.render.decision_words import Weight, alike, in_words
+from tidemill.model.world import Gang, Pod
+from tidemill.render.actions_text import Weight, alike, in_words
 from tidemill.render.figures import counted, span
 from tidemill.render.names import Names
 from tidemill.sim.journal import Line
-from tidemill.sim.rehearsal import Done, Rehearsal
+from tidemill.sim.scenario.rehearsal import Done, Rehearsal
 from tidemill.spec.models import Provisioner
-from tidemill.world import Gang, Pod
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from rich.text import Text
 from tidemill.render.figures import NOTHING, counted, hours, percent, short_instant, span, usd
 from tidemill.render.fitting_table import ruled
 from tidemill.render.names import Names
-from tidemill.report.outlook import HandOverRow, Outlook, PurchaseChoice
+from tidemill.report.purchase_outlook import HandOverRow, Outlook, PurchaseChoice
 
 _SOFT = "bright_black"
 _LISTED = 12

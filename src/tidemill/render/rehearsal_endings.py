@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from tidemill.render.figures import span
 from tidemill.render.rehearsal_facts import Ending
 from tidemill.render.rehearsal_lanes import Axis, Life, life
-from tidemill.sim.outcome import BlockRow, NodeSpan, Outcome
+from tidemill.sim.scenario.outcome import BlockRow, NodeSpan, Outcome
 
 CLOSE_UPS = 24  # blocks shown enlarged; the table below them has all
 _NODES_SHOWN = 16

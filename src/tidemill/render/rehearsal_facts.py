@@ -13,7 +13,7 @@ from typing import Literal
 
 from tidemill.render.figures import counted, span
 from tidemill.render.rehearsal_notices import Notice, notices
-from tidemill.sim.outcome import BlockRow, EvictionRow, JobRow, Outcome
+from tidemill.sim.scenario.outcome import BlockRow, EvictionRow, JobRow, Outcome
 
 # A block in one of these states never gave a node.
 _NEVER_DELIVERED = frozenset({"payment-pending", "payment-failed", "failed", "cancelled", "unavailable"})

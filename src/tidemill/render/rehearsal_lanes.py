@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import accumulate, pairwise
 
 from tidemill.render.figures import day
-from tidemill.sim.outcome import BlockRow, NodeSpan, Outcome, Series, ServiceRow
+from tidemill.sim.scenario.outcome import BlockRow, NodeSpan, Outcome, Series, ServiceRow
 
 # About 450 bytes of page each; a month of churning spot nodes must not make the page unreadable.
 MAX_NODES_DRAWN = 1_200

@@ -12,7 +12,7 @@ from datetime import UTC, timedelta
 
 from tidemill.render.figures import counted, exact_instant, short_instant, span, usd
 from tidemill.render.names import Names
-from tidemill.sim.outcome import KillRow, Outcome, PurchaseRow, ServiceRow
+from tidemill.sim.scenario.outcome import KillRow, Outcome, PurchaseRow, ServiceRow
 
 _BOUGHT = "confirmed"
 _CAME_TO_NOTHING = {

@@ -18,7 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from tidemill.render import figures
-from tidemill.render.price_words import on_demand_words
+from tidemill.render.price_text import on_demand_words
 from tidemill.render.rehearsal_costs import cost_rows, left_out
 from tidemill.render.rehearsal_endings import close_ups, marks
 from tidemill.render.rehearsal_facts import facts, replay_command
@@ -34,7 +34,7 @@ from tidemill.render.rehearsal_lanes import (
 )
 from tidemill.render.rehearsal_notices import deaths_in_words
 from tidemill.render.rehearsal_rows import JOBS_SHOWN, cut_journal, job_table, script_json
-from tidemill.sim.outcome import Outcome, ServiceRow
+from tidemill.sim.scenario.outcome import Outcome, ServiceRow
 from tidemill.spec.units import format_instant
 
 EVICTIONS_DRAWN = 2_000

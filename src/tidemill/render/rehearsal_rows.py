@@ -15,7 +15,7 @@ from markupsafe import Markup
 from tidemill.render.rehearsal_facts import JOB_STATES
 from tidemill.render.rehearsal_lanes import Axis
 from tidemill.sim.journal import Line
-from tidemill.sim.outcome import JobRow
+from tidemill.sim.scenario.outcome import JobRow
 
 JOBS_SHOWN = 500
 JOURNAL_SHOWN = 2_000

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from itertools import groupby
 
-from tidemill.sim.outcome import BlockRow, Outcome
+from tidemill.sim.scenario.outcome import BlockRow, Outcome
 
 _LEVELS = " ▁▂▃▄▅▆▇█"
 _GLYPHS = {"none": "·", "held": "━", "drain": "╍"}

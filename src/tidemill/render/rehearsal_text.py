@@ -17,12 +17,12 @@ from rich.text import Text
 
 from tidemill.render.figures import counted, exact_instant, hours, percent, share, short_instant, span, usd
 from tidemill.render.fitting_table import ruled
-from tidemill.render.price_words import on_demand_words
+from tidemill.render.price_text import on_demand_words
 from tidemill.render.rehearsal_costs import cost_rows, left_out
 from tidemill.render.rehearsal_facts import Ending, Facts, facts, replay_command
 from tidemill.render.rehearsal_notices import deaths_in_words, purchases_in_words
 from tidemill.render.rehearsal_strips import block_strip, gpu_strip
-from tidemill.sim.outcome import Outcome
+from tidemill.sim.scenario.outcome import Outcome
 
 _LISTED = 10
 _NAME = 28  # letters of a name in the table of costs, so that it fits into 80 columns

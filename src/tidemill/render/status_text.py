@@ -17,7 +17,7 @@ from tidemill.render.figures import NOTHING, counted, exact_instant, short_insta
 from tidemill.render.fitting_table import ruled
 from tidemill.render.live_rows import countdown
 from tidemill.render.names import Names
-from tidemill.render.price_words import on_demand_words
+from tidemill.render.price_text import on_demand_words
 from tidemill.report import BlockRow, NextSteps, NodeRow, PodRow, PoolRow, PurchaseRow, Status
 from tidemill.report.rows import ChangeRow
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
-from tidemill.alerts import Alert, AlertKind, Severity
-from tidemill.plan import ForceDelete, Outcome, Plan, SettlePurchase, SubmitPurchase
+from tidemill.model.alerts import Alert, AlertKind, Severity
+from tidemill.model.plan import ForceDelete, Outcome, Plan, SettlePurchase, SubmitPurchase
+from tidemill.model.world import Envelope, Pairs, Pod, PurchaseIntent, PurchaseState, World
 from tidemill.report.alerts_of_blocks import about_blocks
 from tidemill.spec import Spec
 from tidemill.spec.models import Approval
 from tidemill.spec.units import format_duration, format_instant
-from tidemill.world import Envelope, Pairs, Pod, PurchaseIntent, PurchaseState, World
 
 # Pods named in one alert; of more, the number.
 NAMED = 10

@@ -9,16 +9,23 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 
-from tidemill.alerts import Alert, AlertKind, Severity
-from tidemill.decide.blocks.demand import held_for, missing
-from tidemill.decide.blocks.extend import EXTENDABLE_UNTIL
-from tidemill.decide.blocks.lacking import lacking
-from tidemill.decide.purchase.wanted import demand_of
+from tidemill.decide.purchasing.calendar_gaps import lacking
+from tidemill.decide.purchasing.demand import held_for, missing
+from tidemill.decide.purchasing.extensions import EXTENDABLE_UNTIL
+from tidemill.decide.purchasing.planner.demand import demand_of
+from tidemill.model.alerts import Alert, AlertKind, Severity
+from tidemill.model.world import (
+    PurchaseIntent,
+    PurchaseState,
+    Reservation,
+    ReservationState,
+    SourceKind,
+    World,
+)
 from tidemill.spec import Spec
 from tidemill.spec.durations import LEGAL_DURATIONS
 from tidemill.spec.models import CapacityPlan, DemandWindow
 from tidemill.spec.units import format_instant
-from tidemill.world import PurchaseIntent, PurchaseState, Reservation, ReservationState, SourceKind, World
 
 SHORTEST = LEGAL_DURATIONS[0]  # no extension is shorter
 _TO_COME = (ReservationState.SCHEDULED, ReservationState.ACTIVE)

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from tidemill.catalog import Catalog
-from tidemill.decide.blocks.extend import EXTENDABLE_UNTIL
-from tidemill.report.fates import KARPENTER_BEFORE_END, killed_at, whose
+from tidemill.decide.purchasing.extensions import EXTENDABLE_UNTIL
+from tidemill.model.world import InstanceState, Reservation, ReservationState, SourceKind
+from tidemill.report.instance_endings import KARPENTER_BEFORE_END, killed_at, whose
 from tidemill.report.trap import COMING, Scene, Trap
 from tidemill.report.trap import written as _at
-from tidemill.world import InstanceState, Reservation, ReservationState, SourceKind
 
 # By then somebody should know what comes next: blocks are sold for a later day more readily than for now.
 _SOON = timedelta(days=1)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from tidemill.report.fates import killed_at, size_at
+from tidemill.model.world import SourceKind
+from tidemill.report.instance_endings import killed_at, size_at
 from tidemill.report.survey import ScalingGroup
 from tidemill.report.trap import COMING, Scene, Trap
 from tidemill.report.trap import written as _at
 from tidemill.spec.units import format_duration
-from tidemill.world import SourceKind
 
 EKS_BEFORE_END = timedelta(minutes=40)
 # EKS's action is made some seconds beside the whole minute.

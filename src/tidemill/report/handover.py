@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from tidemill.decide.draft import Draft
-from tidemill.decide.handover.forewarn import pins_that_must_move
-from tidemill.decide.handover.outlook import Outlook, outlooks
-from tidemill.decide.handover.pace import at_once
-from tidemill.decide.handover.ways import ways_out
+from tidemill.decide.context import Draft
+from tidemill.decide.handover.durations import at_once
+from tidemill.decide.handover.forecast import Outlook, outlooks
+from tidemill.decide.handover.mitigations import ways_out
+from tidemill.decide.handover.warnings import pins_that_must_move
 from tidemill.decide.nodes import deadline_of
+from tidemill.model.world import Method, World
 from tidemill.report.rows import plain
 from tidemill.spec import Spec
 from tidemill.spec.models import Provisioner
-from tidemill.world import Method, World
 
 
 @dataclass(frozen=True, slots=True)

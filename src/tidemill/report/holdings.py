@@ -11,13 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from tidemill.decide.blocks.extend import EXTENDABLE_FROM, EXTENDABLE_UNTIL
 from tidemill.decide.nodes import deadline_of
-from tidemill.ownership import ours
-from tidemill.spec import Spec
-from tidemill.spec.durations import LONGEST
-from tidemill.spec.models import Provisioner
-from tidemill.world import (
+from tidemill.decide.purchasing.extensions import EXTENDABLE_FROM, EXTENDABLE_UNTIL
+from tidemill.engine.ownership import ours
+from tidemill.model.world import (
     Adoption,
     Instance,
     InstanceState,
@@ -26,6 +23,9 @@ from tidemill.world import (
     ReservationState,
     SourceKind,
 )
+from tidemill.spec import Spec
+from tidemill.spec.durations import LONGEST
+from tidemill.spec.models import Provisioner
 
 Held = Literal["bought", "adopted", "untracked", "another's"]
 

@@ -12,15 +12,15 @@ from datetime import datetime
 from typing import Literal
 
 from tidemill.catalog import Catalog
-from tidemill.decide.blocks.extend import EXTENDABLE_UNTIL
+from tidemill.decide.purchasing.extensions import EXTENDABLE_UNTIL
+from tidemill.model.world import Reservation, ReservationState, SourceKind
 from tidemill.report.account_traps import traps
 from tidemill.report.block_traps import idle_usd_h
-from tidemill.report.fates import Ending, by_reservation, endings, killed_at, size_at
+from tidemill.report.instance_endings import Ending, by_reservation, endings, killed_at, size_at
 from tidemill.report.survey import Missed, ScalingGroup, Survey
 from tidemill.report.trap import COMING, Trap
 from tidemill.spec import Spec
 from tidemill.spec.match import matches
-from tidemill.world import Reservation, ReservationState, SourceKind
 
 _EXTENDABLE = (ReservationState.SCHEDULED, ReservationState.ACTIVE)
 

@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 
 from tidemill.catalog import Catalog
 from tidemill.catalog.equivalent import on_demand_usd
+from tidemill.model.world import BlockHours, CostLine, PurchaseIntent, PurchaseState, SourceKind
 from tidemill.report.costs import Books, Costs
-from tidemill.world import BlockHours, CostLine, PurchaseIntent, PurchaseState, SourceKind
 
 _HOUR = timedelta(hours=1)
 

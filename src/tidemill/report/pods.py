@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidemill.catalog import InstanceType
-from tidemill.plan import Action, Plan
+from tidemill.model.plan import Action, Plan
+from tidemill.model.world import Pod, PodPhase, PodShape, PurchaseIntent, World, amount
 from tidemill.report.quotes import Quotes
 from tidemill.report.rows import ChangeRow, NextSteps, PodRow, StepRow, WarningRow
 from tidemill.spec import Spec, names
 from tidemill.spec.match import matching
 from tidemill.spec.models import ComputePool
-from tidemill.world import Pod, PodPhase, PodShape, PurchaseIntent, World, amount
 
 
 def next_steps(spec: Spec, world: World, plan: Plan, changes: tuple[ChangeRow, ...] = ()) -> NextSteps:

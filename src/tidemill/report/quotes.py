@@ -16,11 +16,11 @@ from tidemill.catalog import InstanceType
 from tidemill.catalog.fitting import cheapest, fitting
 from tidemill.catalog.sizing import USUAL_DAEMONS
 from tidemill.decide.overflow import PREPAID
-from tidemill.decide.pools import PoolTemplate, templates
-from tidemill.decide.rules import admits
+from tidemill.decide.pool_templates import PoolTemplate, templates
+from tidemill.decide.scheduler_rules import admits
+from tidemill.model.world import Amounts, Instance, Pod, PodShape, Source, SourceKind, World
 from tidemill.report.rows import PodPrice, TypePrice
 from tidemill.spec import Spec, names
-from tidemill.world import Amounts, Instance, Pod, PodShape, Source, SourceKind, World
 
 
 class Quotes:

@@ -7,17 +7,17 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from tidemill.catalog.equivalent import on_demand_usd
-from tidemill.decide.draft import Draft, Life
+from tidemill.decide.context import Draft, Life
 from tidemill.decide.nodes import Phase, kill_at
 from tidemill.decide.overflow import hourly_rate
-from tidemill.plan import Plan
-from tidemill.report.leads import slowest
+from tidemill.model.plan import Plan
+from tidemill.model.world import PurchaseIntent, Reservation, ReservationState, SourceKind, World
+from tidemill.report.drain_leads import slowest
 from tidemill.report.pods import gpus, pods, warnings
 from tidemill.report.rows import BlockRow, Money, NodeRow, PodRow, PoolRow, PurchaseRow, Status
 from tidemill.spec import Spec
 from tidemill.spec.match import matching
 from tidemill.spec.models import ComputePool, Provisioner
-from tidemill.world import PurchaseIntent, Reservation, ReservationState, SourceKind, World
 
 
 def status(

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from tidemill.machines import Hook, Schedule
+from tidemill.model.world import Instance, InstanceState, Pairs, Reservation
+from tidemill.ports.compute import Hook, Schedule
 from tidemill.spec import names
-from tidemill.world import Instance, InstanceState, Pairs, Reservation
 
 TAG_GROUP = "aws:autoscaling:groupName"
 TAG_NODE_GROUP = "eks:nodegroup-name"

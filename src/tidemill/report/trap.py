@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tidemill.catalog import Catalog
-from tidemill.report.fates import by_reservation
+from tidemill.model.world import Reservation, ReservationState
+from tidemill.report.instance_endings import by_reservation
 from tidemill.report.survey import ScalingGroup, Survey
-from tidemill.world import Reservation, ReservationState
 
 # Not over, and not failed.
 COMING = (ReservationState.PAYMENT_PENDING, ReservationState.SCHEDULED, ReservationState.ACTIVE)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from tidemill.errors import SpecError
+from tidemill.model.errors import SpecError
 from tidemill.spec.models import Approval, Budget, Platform
 from tidemill.spec.problem import quoted
 

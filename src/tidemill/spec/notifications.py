@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from tidemill.alerts import AlertKind, Severity
+from tidemill.model.alerts import AlertKind, Severity
 from tidemill.spec.model import Model, Name
 from tidemill.spec.units import Length
 

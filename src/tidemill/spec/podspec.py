@@ -12,12 +12,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from tidemill.errors import SpecError
+from tidemill.model.errors import SpecError
+from tidemill.model.world import Amounts, Expression, Pairs, PodShape, PodTerm, Selector, Spread, Toleration
 from tidemill.spec import names
 from tidemill.spec.document import place
 from tidemill.spec.models import Model
 from tidemill.spec.units import Count
-from tidemill.world import Amounts, Expression, Pairs, PodShape, PodTerm, Selector, Spread, Toleration
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 

@@ -16,16 +16,16 @@ from pydantic import ValidationError
 
 from tidemill import catalog as shipped
 from tidemill.catalog import Catalog
-from tidemill.errors import SpecError
+from tidemill.model.errors import SpecError
 from tidemill.spec import Spec
 from tidemill.spec.check import check
 from tidemill.spec.document import Parsed, Path, parse
 from tidemill.spec.explain import explain
+from tidemill.spec.located import Heading, M, Written, of_kind
 from tidemill.spec.models import CapacityPlan, ComputePool, Document, NodeClass, Platform
 from tidemill.spec.names import API_VERSION
 from tidemill.spec.problem import Problem, quoted, suggestion
 from tidemill.spec.scenario import Scenario
-from tidemill.spec.written import Heading, M, Written, of_kind
 
 KINDS: dict[str, type[Document]] = {
     "Platform": Platform,

@@ -18,11 +18,11 @@ from tidemill import catalog as shipped
 from tidemill.catalog import Catalog
 from tidemill.spec.check import check
 from tidemill.spec.document import Parsed, Path
+from tidemill.spec.located import Heading, Written
 from tidemill.spec.models import ComputePoolSpec, Document, NodeClassSpec
 from tidemill.spec.names import API_VERSION
 from tidemill.spec.problem import Position, Problem, quoted
 from tidemill.spec.read import heading, modelled, read_file, untold
-from tidemill.spec.written import Heading, Written
 
 Kind = Literal["NodeClass", "ComputePool"]
 _KEYS: dict[Kind, frozenset[str]] = {

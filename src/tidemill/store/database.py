@@ -23,7 +23,7 @@ from sqlalchemy.exc import (
 from sqlalchemy.exc import TimeoutError as NoConnectionFree
 from sqlalchemy.pool import QueuePool
 
-from tidemill.errors import OutcomeUnknown, Retryable, SpecError
+from tidemill.model.errors import OutcomeUnknown, Retryable, SpecError
 
 # How long one waits for another's write. Ours take milliseconds; longer means that somebody hangs.
 WAIT_S = 10

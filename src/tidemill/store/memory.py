@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from tidemill.decide.blocks.life import MAY_COST, may_follow
-from tidemill.errors import Refused
-from tidemill.ports import Clock
-from tidemill.store.memory_alerts import MemoryAlerts
-from tidemill.store.months import Month, bounds, by_month, month_of, usd_between
-from tidemill.world import (
+from tidemill.decide.purchasing.purchase_states import MAY_COST, may_follow
+from tidemill.model.errors import Refused
+from tidemill.model.world import (
     Adoption,
     BlockHours,
     Caps,
@@ -22,6 +19,9 @@ from tidemill.world import (
     SourceKind,
     Spending,
 )
+from tidemill.ports import Clock
+from tidemill.store.memory_alerts import MemoryAlerts
+from tidemill.store.months import Month, bounds, by_month, month_of, usd_between
 
 FAILURES_KEPT = timedelta(hours=1)
 

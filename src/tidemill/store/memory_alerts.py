@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from tidemill.alerts import Alert, Delivery, Raised, Word
+from tidemill.model.alerts import Alert, Delivery, Raised, Word
 
 # Trouble that is back sooner than this after it was over is the same trouble: it flickers, and is told once.
 FLICKERS = timedelta(minutes=30)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, inspect, text
 
-from tidemill.errors import Refused
+from tidemill.model.errors import Refused
 from tidemill.store.database import Database
 from tidemill.store.schema import REVISIONS
 

@@ -11,13 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from tidemill.advice import Choice
-from tidemill.decide.blocks.advised import window_name
-from tidemill.decide.blocks.cover import intent_id
-from tidemill.spec import Spec
-from tidemill.spec.models import CapacityPlan
-from tidemill.store.months import bounds
-from tidemill.world import (
+from tidemill.decide.purchasing.proposals import window_name
+from tidemill.decide.purchasing.window_cover import intent_id
+from tidemill.model.planner_result import Choice
+from tidemill.model.world import (
     Envelope,
     Extension,
     ExtensionState,
@@ -27,6 +24,9 @@ from tidemill.world import (
     Reservation,
     ReservationState,
 )
+from tidemill.spec import Spec
+from tidemill.spec.models import CapacityPlan
+from tidemill.store.months import bounds
 
 # More attempts than a window sees: one a refusal, and those are hours apart.
 _ATTEMPTS = 200

@@ -9,8 +9,7 @@ from typing import Any
 
 from sqlalchemy import RowMapping
 
-from tidemill.store.months import by_month
-from tidemill.world import (
+from tidemill.model.world import (
     Adoption,
     BlockHours,
     CostLine,
@@ -21,6 +20,7 @@ from tidemill.world import (
     Source,
     Verdict,
 )
+from tidemill.store.months import by_month
 
 
 def launch_row(intent: LaunchIntent) -> dict[str, Any]:

@@ -22,9 +22,9 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from tidemill.alerts import AlertKind, Severity, Word
+from tidemill.model.alerts import AlertKind, Severity, Word
+from tidemill.model.world import LaunchState, PurchaseState, SourceKind
 from tidemill.store.columns import Document, Instant, Names, OneOf, RowNumber, Span
-from tidemill.world import LaunchState, PurchaseState, SourceKind
 
 # Every version there was, oldest first. The last is what this code reads and writes.
 REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")

@@ -15,11 +15,25 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, and_, func, insert, not_, or_, select, update
 
-from tidemill.decide.blocks.life import MAY_COST
-from tidemill.errors import Refused
+from tidemill.decide.purchasing.purchase_states import MAY_COST
+from tidemill.model.errors import Refused
+from tidemill.model.world import (
+    Adoption,
+    BlockHours,
+    Caps,
+    CostLine,
+    LaunchIntent,
+    LaunchState,
+    PurchaseIntent,
+    Shown,
+    SourceKind,
+    Spending,
+    Verdict,
+)
 from tidemill.ports import Clock
 from tidemill.store import schema
 from tidemill.store.database import Database
+from tidemill.store.deployment_guard import Whose
 from tidemill.store.memory import FAILURES_KEPT, refuse_a_wrong_move, refuse_too_much
 from tidemill.store.months import bounds, by_month, month_of
 from tidemill.store.rows import (
@@ -36,20 +50,6 @@ from tidemill.store.rows import (
     verdict_of,
 )
 from tidemill.store.sql_alerts import SqlAlerts
-from tidemill.store.whose import Whose
-from tidemill.world import (
-    Adoption,
-    BlockHours,
-    Caps,
-    CostLine,
-    LaunchIntent,
-    LaunchState,
-    PurchaseIntent,
-    Shown,
-    SourceKind,
-    Spending,
-    Verdict,
-)
 
 _OPEN = (LaunchState.WRITTEN, LaunchState.ASKED, LaunchState.LAUNCHED)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, insert, select, update
 
-from tidemill.alerts import Alert, Delivery, Raised, Word
+from tidemill.model.alerts import Alert, Delivery, Raised, Word
 from tidemill.store import schema
 from tidemill.store.database import Database
 from tidemill.store.memory_alerts import NEVER_TOLD, follows, may_rise_again

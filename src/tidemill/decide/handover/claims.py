@@ -5,11 +5,11 @@ A claim is dated: a job that is done before the move may still use the room unti
 
 from __future__ import annotations
 
-from tidemill.decide.draft import Draft, Life
+from tidemill.decide.context import Draft, Life
 from tidemill.decide.overflow import PREPAID
-from tidemill.decide.room import Room, Rooms
-from tidemill.decide.rules import admits, fits
-from tidemill.world import Pod, PodShape
+from tidemill.decide.placement.candidates import Room, Rooms
+from tidemill.decide.scheduler_rules import admits, fits
+from tidemill.model.world import Pod, PodShape
 
 
 def claim(draft: Draft, found: Rooms) -> None:

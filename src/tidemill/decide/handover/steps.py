@@ -10,15 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from tidemill.decide.draft import Draft, Life
+from tidemill.decide.context import Draft, Life
 from tidemill.decide.drain import MUST_BE_EMPTY
-from tidemill.decide.handover.method import in_effect
-from tidemill.decide.handover.rooms import boot_of, may_launch, ready_room, successors
+from tidemill.decide.handover.destinations import boot_of, may_launch, ready_room, successors
+from tidemill.decide.handover.methods import in_effect
 from tidemill.decide.nodes import Phase, pod_lead
 from tidemill.decide.overflow import PREPAID
-from tidemill.plan import RestartWorkload, ScaleWorkload
+from tidemill.model.plan import RestartWorkload, ScaleWorkload
+from tidemill.model.world import Method, Pod, Source, Workload
 from tidemill.spec.units import format_instant
-from tidemill.world import Method, Pod, Source, Workload
 
 
 @dataclass(frozen=True, slots=True)

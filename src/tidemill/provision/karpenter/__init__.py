@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tidemill.decide.openings import Allowance
-from tidemill.errors import SpecError
-from tidemill.provision.groups import reservations_of
+from tidemill.decide.placement.launch_options import Allowance
+from tidemill.model.errors import SpecError
+from tidemill.model.source import Source, SourceKind
+from tidemill.model.world import Reservation
 from tidemill.provision.karpenter import node_class, node_pool, warnings
 from tidemill.provision.karpenter.flavour import Flavour
-from tidemill.provision.karpenter.leaving import is_over
-from tidemill.source import Source, SourceKind
+from tidemill.provision.karpenter.removal import is_over
+from tidemill.provision.wanted_groups import reservations_of
 from tidemill.spec import Spec
 from tidemill.spec.karpenter import BLOCKS, SEVERAL_BLOCKS, KarpenterRef
 from tidemill.spec.models import ComputePool, Provisioner, SourceSpec
-from tidemill.world import Reservation
 
 RESERVED = (SourceKind.BLOCK, SourceKind.ODCR)
 Object = Mapping[str, Any]

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tidemill.errors import SpecError
+from tidemill.model.errors import SpecError
+from tidemill.model.world import Reservation
 from tidemill.provision.efa import separate_layout
 from tidemill.provision.karpenter.flavour import Flavour
 from tidemill.provision.template import owned
@@ -19,7 +20,6 @@ from tidemill.spec.karpenter import NETWORK_INTERFACES, STATIC_CAPACITY
 from tidemill.spec.match import matching
 from tidemill.spec.models import BlockDevice, ComputePool, NodeClass, NodeClassSpec, SourceSpec
 from tidemill.spec.units import format_memory
-from tidemill.world import Reservation
 
 Term = dict[str, Any]
 

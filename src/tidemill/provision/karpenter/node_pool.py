@@ -11,18 +11,18 @@ from hashlib import blake2b
 from typing import Any, Literal
 
 from tidemill.catalog import InstanceType
-from tidemill.decide.openings import Allowance
+from tidemill.decide.placement.launch_options import Allowance
+from tidemill.model.source import Source, SourceKind
+from tidemill.model.world import Reservation, ReservationState
 from tidemill.provision.karpenter.flavour import Flavour
-from tidemill.provision.karpenter.leaving import without_drift
 from tidemill.provision.karpenter.node_class import is_static
+from tidemill.provision.karpenter.removal import without_drift
 from tidemill.provision.template import owned
-from tidemill.source import Source, SourceKind
 from tidemill.spec import Spec, names
 from tidemill.spec.fingerprint import fingerprint
 from tidemill.spec.match import matching
 from tidemill.spec.models import ComputePool, DisruptionBudgetSpec, SourceSpec
 from tidemill.spec.units import format_cpu, format_duration, format_memory, parse_cpu
-from tidemill.world import Reservation, ReservationState
 
 CAPACITY_TYPE = "karpenter.sh/capacity-type"
 RESERVATION_TYPE, RESERVATION_ID = "capacity-reservation-type", "capacity-reservation-id"

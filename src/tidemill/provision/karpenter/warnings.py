@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
+from tidemill.model.source import SourceKind
+from tidemill.model.world import Reservation
 from tidemill.provision.karpenter.flavour import Flavour
 from tidemill.provision.karpenter.node_class import is_static
-from tidemill.source import SourceKind
 from tidemill.spec import Spec
 from tidemill.spec.karpenter import NETWORK_INTERFACES, SEVERAL_BLOCKS, STATIC_CAPACITY
 from tidemill.spec.match import matching
 from tidemill.spec.models import ComputePool
-from tidemill.world import Reservation
 
 _AUTO_MODE_LIFE = timedelta(days=21)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from tidemill.errors import SpecError
+from tidemill.model.errors import SpecError
 from tidemill.spec.models import ClusterRef, NodeClass, NodeClassSpec
 from tidemill.spec.node_labels import may_set
 

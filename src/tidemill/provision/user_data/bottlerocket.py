@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tidemill.errors import SpecError
+from tidemill.model.errors import SpecError
 from tidemill.provision.user_data.bootstrap import (
     CRITICAL_GRACE,
     SHUTDOWN_GRACE,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from email import message_from_string
 from email.message import Message
 
-from tidemill.errors import SpecError
+from tidemill.model.errors import SpecError
 
 NODE_CONFIG = "application/node.eks.aws"
 SHELL = 'text/x-shellscript; charset="us-ascii"'

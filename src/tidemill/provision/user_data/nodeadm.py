@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from tidemill.errors import SpecError
+from tidemill.model.errors import SpecError
 from tidemill.provision.user_data import deadline_agent, mime
 from tidemill.provision.user_data.bootstrap import (
     CRITICAL_GRACE,

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidemill.errors import SpecError
+from tidemill.model.errors import SpecError
 from tidemill.render.cloudformation import groups, network, node_groups
-from tidemill.render.cloudformation.asked import Asked as Asked
-from tidemill.render.cloudformation.asked import asked_of as asked_of
 from tidemill.render.cloudformation.intrinsics import filled_in
 from tidemill.render.cloudformation.parameters import opened, parameters
+from tidemill.render.cloudformation.stack_input import Asked as Asked
+from tidemill.render.cloudformation.stack_input import asked_of as asked_of
 from tidemill.render.cloudformation.template import launch_template_resource
 from tidemill.spec import Spec
 from tidemill.spec.models import ComputePool, Provisioner

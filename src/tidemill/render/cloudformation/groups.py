@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidemill.errors import SpecError
+from tidemill.model.errors import SpecError
+from tidemill.model.source import Source, SourceKind
 from tidemill.provision.asg import ENDS_FIRST, HOOK
+from tidemill.provision.group_spec import Place, group_name
 from tidemill.provision.template import node_tags
-from tidemill.provision.wanted import Place, group_name
-from tidemill.render.cloudformation.asked import Asked
 from tidemill.render.cloudformation.intrinsics import hole
 from tidemill.render.cloudformation.network import tag_list
+from tidemill.render.cloudformation.stack_input import Asked
 from tidemill.render.cloudformation.template import version
-from tidemill.source import Source, SourceKind
 from tidemill.spec import Spec
 from tidemill.spec.models import ComputePool
 

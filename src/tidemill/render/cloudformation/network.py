@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tidemill.provision.template import has_efa, owned
-from tidemill.render.cloudformation.asked import Asked
+from tidemill.render.cloudformation.stack_input import Asked
 from tidemill.spec import Spec
 from tidemill.spec.models import ComputePool
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from tidemill.model.source import Source
 from tidemill.provision.managed import capacity_type
 from tidemill.provision.template import owned
-from tidemill.render.cloudformation.asked import Asked
 from tidemill.render.cloudformation.groups import name_of, role_arn
-from tidemill.source import Source
+from tidemill.render.cloudformation.stack_input import Asked
 from tidemill.spec import Spec
 from tidemill.spec.models import ComputePool
 

@@ -10,11 +10,11 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from tidemill.model.source import SourceKind
 from tidemill.provision.images import image_of
 from tidemill.provision.template import has_efa
-from tidemill.render.cloudformation.asked import Asked
 from tidemill.render.cloudformation.intrinsics import hole
-from tidemill.source import SourceKind
+from tidemill.render.cloudformation.stack_input import Asked
 from tidemill.spec import Spec
 from tidemill.spec.models import ComputePool, Provisioner
 from tidemill.spec.units import format_instant

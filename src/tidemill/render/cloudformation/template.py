@@ -6,10 +6,10 @@ from base64 import b64decode
 from datetime import UTC, datetime
 from typing import Any
 
+from tidemill.model.source import Source, SourceKind
 from tidemill.provision.template import launch_template
-from tidemill.render.cloudformation.asked import Asked
 from tidemill.render.cloudformation.intrinsics import hole, sub
-from tidemill.source import Source, SourceKind
+from tidemill.render.cloudformation.stack_input import Asked
 from tidemill.spec import Spec
 from tidemill.spec.models import ComputePool, Provisioner
 from tidemill.spec.units import format_instant

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from tidemill.engine import Tick
+from tidemill.engine.loop import Tick
+from tidemill.model.world import PurchaseState
 from tidemill.sim.invariants.capacity import Strangers, blocks_hold, limits_hold
 from tidemill.sim.invariants.endings import Endings
 from tidemill.sim.invariants.money import Overflow, purchases_held
 from tidemill.sim.invariants.plans import Plans
 from tidemill.sim.invariants.truth import Findings, Truth
 from tidemill.sim.invariants.wholeness import Gangs, Orphans, services_up
-from tidemill.sim.outcome import Violation
+from tidemill.sim.scenario.outcome import Violation
 from tidemill.store.memory import MemoryLedger
-from tidemill.world import PurchaseState
 
 __all__ = ["Invariants", "SENTENCES", "Truth", "still_unknown"]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tidemill.sim.instances import InstanceLife
+from tidemill.model.world import ReservationState
+from tidemill.sim.cloud.instances import InstanceLife
 from tidemill.sim.invariants.truth import Findings, Truth
 from tidemill.spec.models import Limits
-from tidemill.world import ReservationState
 
 NO_LIMITS_GIVEN = Limits(cpu=0, memory=0, gpus=0, nodes=0)  # such a pool launches nothing at all
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from tidemill.sim.instances import InstanceLife
+from tidemill.model.world import SourceKind
+from tidemill.sim.cloud.instances import InstanceLife
+from tidemill.sim.cluster.kubelet import Kill
 from tidemill.sim.invariants.truth import Findings, Truth
-from tidemill.sim.kubelet import Kill
-from tidemill.sim.outcome import EvictionRow
-from tidemill.world import SourceKind
+from tidemill.sim.scenario.outcome import EvictionRow
 
 # The engine forces a pod out a minute before its grace would no longer fit: an engine that was there at any
 # moment of that minute could have done it. One that was away for all of it is reported, not blamed.

@@ -9,12 +9,12 @@ from collections import Counter
 from datetime import datetime, timedelta
 from itertools import islice
 
-from tidemill.sim.instances import InstanceLife
+from tidemill.model.world import PurchaseIntent, SourceKind
+from tidemill.sim.cloud.instances import InstanceLife
+from tidemill.sim.cloud.purchases import Purchase
 from tidemill.sim.invariants.truth import Findings, Truth
-from tidemill.sim.purchases import Purchase
 from tidemill.spec.models import SourceSpec
 from tidemill.store.months import bounds
-from tidemill.world import PurchaseIntent, SourceKind
 
 HOURLY = (SourceKind.SPOT, SourceKind.ON_DEMAND)
 CENT = 0.01  # sums of floats

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from tidemill.engine import Tick
-from tidemill.plan import Action, Launch, Plan, SearchExtensions, SearchOffers, StartDrain
+from tidemill.engine.loop import Tick
+from tidemill.model.plan import Action, Launch, Plan, SearchExtensions, SearchOffers, StartDrain
+from tidemill.model.world import Pod
 from tidemill.sim.invariants.truth import Findings, Truth
-from tidemill.world import Pod
 
 # 6: deciding twice at every tick would double the run. Plans with several actions, whose order could differ,
 # are always decided twice; of the others a sample, by a prime that follows no rhythm.

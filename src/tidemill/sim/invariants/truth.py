@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from tidemill.engine import Decide
-from tidemill.sim.block_end import SCALE_DOWN_LEAD
-from tidemill.sim.cloud import SimCloud
-from tidemill.sim.cluster import SimCluster
-from tidemill.sim.instances import InstanceLife
+from tidemill.engine.loop import Decide
+from tidemill.model.world import SourceKind
+from tidemill.sim.cloud.block_end import SCALE_DOWN_LEAD
+from tidemill.sim.cloud.cloud import SimCloud
+from tidemill.sim.cloud.instances import InstanceLife
+from tidemill.sim.cloud.reservations import kill_at
+from tidemill.sim.cluster.cluster import SimCluster
 from tidemill.sim.journal import Journal
-from tidemill.sim.reservations import kill_at
 from tidemill.spec import Spec
 from tidemill.spec.models import Provisioner
 from tidemill.store.memory import MemoryLedger
-from tidemill.world import SourceKind
 
 Finding = tuple[int, tuple[str, ...]]  # the invariant's number, the objects involved
 Findings = Iterator[Finding]

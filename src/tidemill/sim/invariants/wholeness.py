@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from tidemill.sim.instances import InstanceLife
+from tidemill.model.world import amount
+from tidemill.sim.cloud.instances import InstanceLife
+from tidemill.sim.cluster.workloads import JobTruth, ServiceTruth
 from tidemill.sim.invariants.truth import Findings, Truth
-from tidemill.sim.workloads import JobTruth, ServiceTruth
 from tidemill.spec.units import format_instant
-from tidemill.world import amount
 
 # 7: a node may take 15 minutes to join, 20 more to become ready; ten for the call and the termination.
 JOIN_BOUND = timedelta(minutes=25)

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tidemill.errors import SpecError, TidemillError
+from tidemill.model.errors import SpecError, TidemillError
 from tidemill.sim.wire import operations
 from tidemill.sim.wire.fault_kinds import arm
 from tidemill.sim.wire.state import Wire

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tidemill.sim.scaling import AutoScalingGroup, LifecycleHook
-from tidemill.sim.wire import group_words as words
+from tidemill.sim.cloud.scaling import AutoScalingGroup, LifecycleHook
+from tidemill.sim.wire import group_format as words
 from tidemill.sim.wire.operations import Asked, Result, operation
 from tidemill.sim.wire.paging import Facets, chosen
 from tidemill.sim.wire.refusals import AwsError

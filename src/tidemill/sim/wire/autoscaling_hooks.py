@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidemill.sim.scaling import AutoScalingGroup, LifecycleHook, ScheduledAction
-from tidemill.sim.wire import group_words as words
+from tidemill.sim.cloud.scaling import AutoScalingGroup, LifecycleHook, ScheduledAction
+from tidemill.sim.wire import group_format as words
 from tidemill.sim.wire.autoscaling import hook_of
 from tidemill.sim.wire.operations import Asked, Result, operation
 from tidemill.sim.wire.refusals import AwsError

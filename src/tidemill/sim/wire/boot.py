@@ -19,12 +19,12 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from tidemill.catalog import InstanceType
-from tidemill.sim.node_life import JOIN_S, REGISTER_S
+from tidemill.model.world import Instance, InstanceState
+from tidemill.sim.cluster.node_life import JOIN_S, REGISTER_S
 from tidemill.sim.timeline import Timeline, stream
 from tidemill.sim.wire.first_boot import FirstBoot, read_user_data
 from tidemill.spec import names
 from tidemill.spec.units import format_instant
-from tidemill.world import Instance, InstanceState
 
 if TYPE_CHECKING:
     from tidemill.sim.wire.state import Wire

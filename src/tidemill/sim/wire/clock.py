@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
-from tidemill.errors import SpecError
+from tidemill.model.errors import SpecError
 from tidemill.sim.timeline import Timeline
 
 log = logging.getLogger(__name__)

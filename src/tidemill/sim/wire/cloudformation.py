@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, ClassVar
 
-from tidemill.errors import TidemillError
+from tidemill.model.errors import TidemillError
 from tidemill.sim.wire import operations
 from tidemill.sim.wire.operations import Asked, Result, operation
 from tidemill.sim.wire.refusals import AwsError, NotOurs

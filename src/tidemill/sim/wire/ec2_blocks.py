@@ -8,16 +8,16 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from tidemill.errors import NoCapacity
-from tidemill.sim.market import FARTHEST, ULTRASERVER_SIZES
+from tidemill.model.errors import NoCapacity
+from tidemill.model.world import Offer, OfferQuery, Reservation, ReservationState, SourceKind
+from tidemill.sim.cloud.market import FARTHEST, ULTRASERVER_SIZES
 from tidemill.sim.wire.ec2_reservations import as_aws, block_id, tags_of
 from tidemill.sim.wire.operations import Asked, Result, operation
 from tidemill.sim.wire.paging import Facets, chosen
 from tidemill.sim.wire.refusals import AwsError
 from tidemill.sim.wire.state import Wire
-from tidemill.sim.wire.tag_words import as_tags, specified
+from tidemill.sim.wire.tag_format import as_tags, specified
 from tidemill.spec.units import format_instant
-from tidemill.world import Offer, OfferQuery, Reservation, ReservationState, SourceKind
 
 _HOUR = timedelta(hours=1)
 # What a block can be bought for; see the list in EC2's page on Capacity Blocks.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from tidemill.errors import NoCapacity
+from tidemill.model.errors import NoCapacity
+from tidemill.model.world import Extension, ExtensionOffer, ExtensionQuery
 from tidemill.sim.wire.ec2_reservations import by_id
 from tidemill.sim.wire.operations import Asked, Result, operation
 from tidemill.sim.wire.paging import Facets, chosen
 from tidemill.sim.wire.refusals import AwsError
 from tidemill.sim.wire.state import Wire
-from tidemill.world import Extension, ExtensionOffer, ExtensionQuery
 
 _HOUR = timedelta(hours=1)
 

@@ -9,15 +9,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tidemill.errors import NoCapacity
-from tidemill.sim.ids import seeded_id
-from tidemill.sim.prices import spot_usd_h
+from tidemill.model.errors import NoCapacity
+from tidemill.model.world import SourceKind
+from tidemill.sim.cloud.ids import seeded_id
+from tidemill.sim.cloud.prices import spot_usd_h
 from tidemill.sim.wire.ec2_launches import launch
 from tidemill.sim.wire.launch_request import LaunchRequest, launch_request
 from tidemill.sim.wire.operations import Asked, Result, operation
 from tidemill.sim.wire.refusals import AwsError, as_aws_error
 from tidemill.sim.wire.state import Wire
-from tidemill.world import SourceKind
 
 Params = Mapping[str, Any]
 _KINDS = {

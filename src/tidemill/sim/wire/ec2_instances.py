@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tidemill.sim.instances import InstanceLife
-from tidemill.sim.wire import instance_words as words
+from tidemill.model.world import InstanceState
+from tidemill.sim.cloud.instances import InstanceLife
+from tidemill.sim.wire import instance_format as words
 from tidemill.sim.wire.ec2_spot import INTERRUPTED
 from tidemill.sim.wire.operations import Asked, Result, operation
 from tidemill.sim.wire.paging import Facets, chosen
 from tidemill.sim.wire.refusals import AwsError
 from tidemill.sim.wire.state import Wire
 from tidemill.spec.units import format_instant
-from tidemill.world import InstanceState
 
 
 @operation("ec2", "DescribeInstances")

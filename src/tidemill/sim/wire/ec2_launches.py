@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tidemill.errors import OutcomeUnknown, TidemillError
-from tidemill.sim.wire.instance_words import as_reservation
+from tidemill.model.errors import OutcomeUnknown, TidemillError
+from tidemill.model.world import LaunchIntent
+from tidemill.sim.wire.instance_format import as_reservation
 from tidemill.sim.wire.launch_request import LaunchRequest, launch_request
 from tidemill.sim.wire.operations import Asked, Result, operation
 from tidemill.sim.wire.refusals import AwsError
 from tidemill.sim.wire.state import Wire
 from tidemill.spec import names
-from tidemill.world import LaunchIntent
 
 
 @operation("ec2", "RunInstances")

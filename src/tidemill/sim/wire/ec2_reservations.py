@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from tidemill.model.world import Pairs, Reservation, ReservationState, SourceKind
 from tidemill.sim.wire.operations import Asked, Result, operation
 from tidemill.sim.wire.paging import Facets, chosen
 from tidemill.sim.wire.refusals import AwsError
 from tidemill.sim.wire.state import Wire
-from tidemill.sim.wire.tag_words import as_tags
+from tidemill.sim.wire.tag_format import as_tags
 from tidemill.spec.units import format_instant
-from tidemill.world import Pairs, Reservation, ReservationState, SourceKind
 
 _AWS = "aws:ec2capacityreservation:"
 _BEFORE = (ReservationState.PAYMENT_PENDING, ReservationState.SCHEDULED, ReservationState.PAYMENT_FAILED)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from tidemill.sim.instances import InstanceLife
-from tidemill.sim.wire import instance_words as words
+from tidemill.model.world import InstanceState, SourceKind
+from tidemill.sim.cloud.instances import InstanceLife
+from tidemill.sim.wire import instance_format as words
 from tidemill.sim.wire.operations import Asked, Result, operation
 from tidemill.sim.wire.paging import Facets, chosen
 from tidemill.sim.wire.state import Wire
-from tidemill.world import InstanceState, SourceKind
 
 INTERRUPTED = "spot interruption"  # as the body words it
 _NOTICE = timedelta(minutes=2)

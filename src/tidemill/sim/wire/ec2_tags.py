@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tidemill.model.world import Pairs
 from tidemill.sim.wire.ec2_reservations import by_id, tags_of
 from tidemill.sim.wire.operations import Asked, Result, operation
 from tidemill.sim.wire.paging import Facets, chosen
 from tidemill.sim.wire.refusals import AwsError
 from tidemill.sim.wire.state import Wire
-from tidemill.sim.wire.tag_words import from_tags
-from tidemill.world import Pairs
+from tidemill.sim.wire.tag_format import from_tags
 
 
 @operation("ec2", "CreateTags")

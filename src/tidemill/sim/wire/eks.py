@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tidemill.sim.ids import seeded_id
-from tidemill.sim.node_groups import Asked as Made
-from tidemill.sim.node_groups import EksNodeGroup
-from tidemill.sim.wire import group_words as words
+from tidemill.model.world import Pairs
+from tidemill.sim.cloud.ids import seeded_id
+from tidemill.sim.cloud.node_groups import Asked as Made
+from tidemill.sim.cloud.node_groups import EksNodeGroup
+from tidemill.sim.wire import group_format as words
 from tidemill.sim.wire.launch_request import template_data
 from tidemill.sim.wire.network import subnet
 from tidemill.sim.wire.operations import Asked, Result, operation
 from tidemill.sim.wire.refusals import AwsError, NotOurs
 from tidemill.sim.wire.state import Wire
-from tidemill.world import Pairs
 
 _EFFECTS = {
     "NO_SCHEDULE": "NoSchedule",

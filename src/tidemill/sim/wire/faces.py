@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tidemill.sim.cloud import SimCloud
+from tidemill.sim.cloud.cloud import SimCloud
 
 # Imported for what they add to the table of operations.
 from tidemill.sim.wire import autoscaling as autoscaling
@@ -26,7 +26,7 @@ from tidemill.sim.wire import ssm as ssm
 from tidemill.sim.wire import sts as sts
 from tidemill.sim.wire.clock import WireClock
 from tidemill.sim.wire.front import Front
-from tidemill.sim.wire.group_words import remember_launches
+from tidemill.sim.wire.group_format import remember_launches
 from tidemill.sim.wire.network import lay_out
 from tidemill.sim.wire.state import Wire
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, cast
 
-from tidemill.errors import SpecError
-from tidemill.sim.trouble import Call
+from tidemill.model.errors import SpecError
+from tidemill.sim.cloud.faults import Call
 from tidemill.sim.wakes import Wakes
 from tidemill.sim.wire.faults import Kind, WireFault
 from tidemill.sim.wire.state import Wire

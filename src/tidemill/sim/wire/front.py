@@ -15,7 +15,7 @@ from typing import Any
 
 from moto.core.exceptions import ServiceException
 
-from tidemill.errors import TidemillError
+from tidemill.model.errors import TidemillError
 from tidemill.sim.wire import admin, operations, protocol
 from tidemill.sim.wire.operations import Asked, Operation
 from tidemill.sim.wire.protocol import Reply, Target

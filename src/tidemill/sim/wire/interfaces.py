@@ -10,7 +10,7 @@ import importlib
 import importlib.metadata
 from typing import Any
 
-from tidemill.errors import SpecError
+from tidemill.model.errors import SpecError
 
 MOTO = "5.2.5"
 _INSTALL = "pip install 'tidemill[wire]'"

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tidemill.model.world import Pairs, Source, SourceKind
 from tidemill.sim.wire.network import Subnet, subnet
 from tidemill.sim.wire.refusals import AwsError
 from tidemill.sim.wire.state import LaunchRecord, Wire
-from tidemill.sim.wire.tag_words import specified
-from tidemill.world import Pairs, Source, SourceKind
+from tidemill.sim.wire.tag_format import specified
 
 Params = Mapping[str, Any]
 _TAGGED = ("instance", "volume", "network-interface", "spot-instances-request", "elastic-gpu", "fleet")

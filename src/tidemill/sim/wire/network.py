@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tidemill.errors import SpecError
+from tidemill.model.errors import SpecError
 from tidemill.sim.wire.refusals import AwsError
 
 _CIDR = "10.0.0.0/16"

@@ -10,8 +10,8 @@ import fnmatch
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from tidemill.model.world import Pairs
 from tidemill.sim.wire.refusals import AwsError
-from tidemill.world import Pairs
 
 T = TypeVar("T")
 Facets = Mapping[str, Callable[[T], "str | Iterable[str]"]]

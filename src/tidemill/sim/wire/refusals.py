@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tidemill.errors import (
+from tidemill.model.errors import (
     Gone,
     NoCapacity,
     OutcomeUnknown,

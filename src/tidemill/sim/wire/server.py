@@ -14,8 +14,8 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any, Self
 
-from tidemill.errors import SpecError
-from tidemill.sim.cloud import SimCloud
+from tidemill.model.errors import SpecError
+from tidemill.sim.cloud.cloud import SimCloud
 from tidemill.sim.timeline import Timeline
 from tidemill.sim.wire import cloudformation, interfaces
 from tidemill.sim.wire.boot import KubeApi

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidemill.sim.cloud import SimCloud
-from tidemill.sim.instances import InstanceLife
+from tidemill.sim.cloud.cloud import SimCloud
+from tidemill.sim.cloud.instances import InstanceLife
 from tidemill.sim.wire.bus import Bus
 from tidemill.sim.wire.clock import WireClock
 from tidemill.sim.wire.faults import WireFaults

@@ -18,15 +18,15 @@ from tidemill.spec.check import (
     naming,
     node_classes,
     overlap,
-    playing,
     pools,
     scenario,
+    workloads,
     zones,
 )
-from tidemill.spec.check.shelf import Shelf
+from tidemill.spec.check.market import Shelf
+from tidemill.spec.located import Heading, Written
 from tidemill.spec.models import Document
 from tidemill.spec.problem import Problem
-from tidemill.spec.written import Heading, Written
 
 RULES = (
     naming.names_are_unique,
@@ -64,10 +64,10 @@ RULES = (
     scenario.services_can_keep_their_minimum,
     overlap.hand_overs_have_time,
     scenario.faults_hit_something,
-    playing.lines_are_reached,
-    playing.windows_are_not_over,
-    playing.blocks_outlast_their_drain,
-    playing.crashes_have_a_step,
+    workloads.lines_are_reached,
+    workloads.windows_are_not_over,
+    workloads.blocks_outlast_their_drain,
+    workloads.crashes_have_a_step,
     zones.platform_has_subnets,
     zones.subnets_are_in_one_zone,
     zones.capacity_is_where_subnets_are,

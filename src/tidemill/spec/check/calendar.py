@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from tidemill.spec.check.shelf import Shelf
+from tidemill.spec.check.market import Shelf
 from tidemill.spec.document import Path
 from tidemill.spec.durations import LONGEST, MAX_INSTANCES_ON_A_DATE, MAX_INSTANCES_PER_BLOCK
+from tidemill.spec.located import Written
 from tidemill.spec.match import matching
 from tidemill.spec.models import CapacityPlan, Document
 from tidemill.spec.problem import Problem, quoted
 from tidemill.spec.scenario import Scenario
 from tidemill.spec.units import format_duration
-from tidemill.spec.written import Written
 
 Booking = tuple[datetime, datetime, int]
 

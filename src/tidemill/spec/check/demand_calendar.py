@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tidemill.spec.check.shelf import Shelf
+from tidemill.spec.check.market import Shelf
 from tidemill.spec.demand_calendar import DemandCalendar, LearnedDemand
 from tidemill.spec.document import Path
 from tidemill.spec.durations import MAX_INSTANCES_ON_A_DATE
+from tidemill.spec.located import Written
 from tidemill.spec.match import matching
 from tidemill.spec.models import CapacityPlan, Platform
 from tidemill.spec.problem import Problem, quoted
-from tidemill.spec.written import Written
 
 
 def calendars_can_be_bought(shelf: Shelf) -> Iterator[Problem]:

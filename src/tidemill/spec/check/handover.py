@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from tidemill.spec.check.shelf import Shelf
+from tidemill.spec.check.market import Shelf
+from tidemill.spec.default_durations import BOOT, LOAD
+from tidemill.spec.located import Written
 from tidemill.spec.models import CapacityPlan, DemandWindow
 from tidemill.spec.problem import Problem, quoted
 from tidemill.spec.scenario import Scenario
 from tidemill.spec.units import format_duration
-from tidemill.spec.usual import BOOT, LOAD
-from tidemill.spec.written import Written
 
 _DAY = timedelta(days=1)
 # EC2 takes a block's nodes then. Errs on the short side: some provisioners, and UltraServers, act earlier.

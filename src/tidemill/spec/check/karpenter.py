@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from datetime import datetime
 from itertools import combinations
 
-from tidemill.spec.check.shelf import Shelf
+from tidemill.spec.check.market import Shelf
 from tidemill.spec.karpenter import BLOCKS, SEVERAL_BLOCKS, KarpenterRef
+from tidemill.spec.located import Written
 from tidemill.spec.match import matching
 from tidemill.spec.models import ComputePool, Platform, Provisioner
 from tidemill.spec.problem import Problem, quoted
 from tidemill.spec.scenario import Scenario
-from tidemill.spec.written import Written
 
 
 def karpenter_knows_blocks(shelf: Shelf) -> Iterator[Problem]:

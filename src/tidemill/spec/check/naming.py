@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tidemill.spec.check.shelf import Shelf
+from tidemill.spec.check.market import Shelf
+from tidemill.spec.located import Heading
 from tidemill.spec.problem import Problem, quoted
-from tidemill.spec.written import Heading
 
 
 def names_are_unique(shelf: Shelf) -> Iterator[Problem]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidemill.catalog.image_drivers import CUDA, OLDEST_DRIVER, driver_of, too_old
-from tidemill.spec.check.shelf import Shelf
+from tidemill.spec.check.market import Shelf
 from tidemill.spec.match import matching
 from tidemill.spec.models import ComputePool, NodeClass, Platform
 from tidemill.spec.names import NVIDIA_GPU

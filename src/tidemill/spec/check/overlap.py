@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from tidemill.spec.check.shelf import Shelf
+from tidemill.spec.check.market import Shelf
 from tidemill.spec.grid import DAY, block_window
+from tidemill.spec.located import Written
 from tidemill.spec.models import ComputePool
 from tidemill.spec.problem import Problem, quoted
 from tidemill.spec.scenario import OwnedReservation, Scenario, ScenarioSpec, Service
 from tidemill.spec.units import format_duration
-from tidemill.spec.written import Written
 
 CODE = "TR-11"
 # Boot, registration and the node check of a large GPU node, as the engine reckons before it has measured any.

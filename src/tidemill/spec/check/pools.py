@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
-from tidemill.spec.check.shelf import Shelf
+from tidemill.spec.check.market import Shelf
+from tidemill.spec.located import Written
 from tidemill.spec.match import matching
 from tidemill.spec.models import ComputePool, SourceSpec
 from tidemill.spec.node_labels import may_set
 from tidemill.spec.problem import Problem, quoted, suggestion
 from tidemill.spec.units import format_cpu
-from tidemill.spec.written import Written
 
 RESERVED = ("block", "odcr")  # capacity that is reserved; the other sources are paid by the hour
 

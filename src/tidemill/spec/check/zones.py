@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tidemill.spec.check.shelf import Shelf
+from tidemill.spec.check.market import Shelf
 from tidemill.spec.document import Path
+from tidemill.spec.located import Written
 from tidemill.spec.models import ComputePool, Document, Platform
 from tidemill.spec.problem import Problem, quoted
 from tidemill.spec.scenario import Scenario
-from tidemill.spec.written import Written
 
 CODE = "zone"
 

@@ -19,12 +19,12 @@ from tidemill.spec.document import Parsed
 from tidemill.spec.from_karpenter.node_class import node_class_spec
 from tidemill.spec.from_karpenter.node_pool import pool_spec
 from tidemill.spec.from_karpenter.origin import Origin
+from tidemill.spec.located import Heading, Written
 from tidemill.spec.models import Document
 from tidemill.spec.names import API_VERSION
 from tidemill.spec.problem import Problem, quoted
 from tidemill.spec.read import heading, modelled, read_file
 from tidemill.spec.ryvn import Imported
-from tidemill.spec.written import Heading, Written
 
 _NODE_CLASSES = ("EC2NodeClass", "NodeClass")
 _KINDS = (*_NODE_CLASSES, "NodePool")

@@ -1,0 +1,77 @@
+"""Whether a sale was needed, and how much of it: what all windows of its type lacked at that moment, hour by hour.
+
+Errs on the engine's side: windows are not told apart, so what any of them lacks counts for whichever was bought for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+from benchmarks.chaos.sales import Held, Sale
+from benchmarks.chaos.story import ULTRASERVER, Story
+from tidemill.spec.durations import LONGEST, round_up
+from tidemill.spec.models import CapacityPlan, DemandWindow
+
+# Blocks begin and end on a grid of one day, so each end may lie that far beyond what is needed.
+_GRID = timedelta(days=1)
+_ULTRASERVER_OF = 9  # instances: the smaller of the two that EC2 sells
+
+
+def was_covered(story: Story, sale: Sale, held: list[Held]) -> bool:
+    """Nothing was missing from this sale's start to the end of the window it was for; without one, to its own end."""
+    window = _window(story, sale)
+    start = sale.start if window is None else max(window.start, sale.start)
+    end = sale.end if window is None else window.end
+    return not any(lacks for _, _, lacks in _lacking(story, sale, held, start, end))
+
+
+def was_wasteful(story: Story, sale: Sale, held: list[Held]) -> bool:
+    """Less than half of it, in time and count, was missing; and it was more than EC2's lengths and grid force."""
+    bought = (sale.end - sale.start) * sale.count
+    useful = timedelta(0)
+    for here, there, lacks in _lacking(story, sale, held, sale.start, sale.end):
+        useful += (there - here) * min(lacks, sale.count)
+    return useful * 2 < bought and bought > _forced(story, sale, held)
+
+
+def _forced(story: Story, sale: Sale, held: list[Held]) -> timedelta:
+    """The smallest block that covers, in one piece, all that its window lacked; a day at each end for the grid."""
+    window, plan = _window(story, sale), _plan(story)
+    first, last = (sale.start, sale.end) if window is None else (window.start, window.end)
+    gaps = [gap for gap in _lacking(story, sale, held, max(first, sale.at), last) if gap[2]]
+    if not gaps:
+        return timedelta(0)
+    span = gaps[-1][1] - gaps[0][0] + plan.spec.overlap + _GRID
+    count = max(lacks for _, _, lacks in gaps)
+    if sale.extends:  # EC2 extends a block as a whole; twice what is missing may be all that is sold
+        count = min(sale.count, 2 * count)
+    if sale.type_ == ULTRASERVER:
+        count = -(-count // _ULTRASERVER_OF) * _ULTRASERVER_OF
+    return ((round_up(span) or LONGEST) + _GRID) * count
+
+
+def _lacking(
+    story: Story, sale: Sale, held: list[Held], start: datetime, end: datetime
+) -> Iterator[tuple[datetime, datetime, int]]:
+    """From instant to instant, how many instances of the type were missing as far as was known at the sale."""
+    windows = [one for one in _plan(story).spec.demand if one.instance_type == sale.type_]
+    there = [one for one in held if one.type_ == sale.type_ and one.counts_at(sale)]
+    turns = {start, end, *(at for one in there for at in (one.start, one.end))}
+    turns |= {at for one in windows for at in (one.start, one.end)}
+    for here, then in pairwise(sorted(at for at in turns if start <= at <= end)):
+        wanted = sum(one.instances for one in windows if one.start <= here < one.end)
+        counted = sum(one.count for one in there if one.start <= here < one.end)
+        yield here, then, max(0, wanted - counted)
+
+
+def _plan(story: Story) -> CapacityPlan:
+    (plan,) = story.spec.plans.values()
+    return plan
+
+
+def _window(story: Story, sale: Sale) -> DemandWindow | None:
+    if sale.intent is None:
+        return None
+    return next(one for one in _plan(story).spec.demand if one.name == sale.intent.window)

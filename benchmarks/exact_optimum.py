@@ -1,0 +1,179 @@
+"""The cheapest way to place everybody, exactly, for problems of a handful of pods and flavours.
+
+An integer program over single nodes: resources, who suits which node, stocks, limits, gangs in one zone and on
+one source, host anti-affinity of a pod to its own kind, and spread over zones. Anything else, and any problem
+that is not tiny, gets None rather than an answer to another question.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from benchmarks.linear_program import INFINITE, Program
+from benchmarks.pod_kinds import AskKind, apart, ask_kinds
+from tests.checker.hosts import Host, host_of_flavour, host_of_place
+from tests.checker.pod_counts import means
+from tests.checker.spread import Rule, flavour_domains, rules_of
+from tidemill.decide.packer.problem import Flavour, Problem
+from tidemill.spec.names import LABEL_SOURCE, LABEL_ZONE
+
+
+@dataclass(slots=True)
+class Slot:
+    """One node, there or to be opened."""
+
+    host: Host
+    flavour: Flavour | None = None
+    opened: int | None = None  # 0 or 1: is it opened? None: it is there
+    columns: dict[int, int] = field(default_factory=dict)  # number of a kind -> how many of it are here
+
+
+def exact_optimum(problem: Problem, most_slots: int = 60) -> float | None:
+    """The least price of a sound answer with everybody placed. None: there is none, or it cannot be told."""
+    kinds = ask_kinds(problem)
+    if not _told(problem, kinds):
+        return None
+    slots = _slots(problem, kinds)
+    if len(slots) > most_slots:
+        return None
+    program = Program()
+    for slot in slots:
+        if slot.flavour is not None:
+            slot.opened = program.column(slot.flavour.price, upper=1, whole=True)
+        for number, kind in enumerate(kinds):
+            most = min(kind.most_on(slot.host), kind.count)
+            if most:
+                slot.columns[number] = program.column(upper=most, whole=True)
+    for number, kind in enumerate(kinds):
+        program.row(kind.count, kind.count, {s.columns[number]: 1.0 for s in slots if number in s.columns})
+    _fill(program, slots, kinds)
+    _order(program, slots)
+    _share(program, problem, slots)
+    _keep_gangs(program, slots, kinds)
+    for rule in dict.fromkeys(r for kind in kinds for r in rules_of(kind.ask.shape, kind.ask.namespace)):
+        _deal(program, problem, slots, kinds, rule)
+    return program.minimum()
+
+
+def _told(problem: Problem, kinds: list[AskKind]) -> bool:
+    """Whether the program below states the whole problem."""
+    for kind in kinds:
+        shape = kind.ask.shape
+        if shape.affinity or shape.host_ports or (shape.anti_affinity and not kind.loner):
+            return False
+        if len(shape.anti_affinity) > 1:
+            return False
+        for rule in rules_of(shape, kind.ask.namespace):
+            if rule.topology_key != LABEL_ZONE:
+                return False
+    loners = [kind for kind in kinds if kind.loner]
+    # A pod that a loner means and that is no loner itself would need a rule of its own.
+    for meaning in apart(kind.ask for kind in loners):
+        for kind in kinds:
+            if not kind.loner and means(meaning, kind.ask.namespace, dict(kind.ask.shape.labels)):
+                return False
+    ruled = any(kind.loner or kind.ask.shape.spread for kind in kinds)
+    anti = any(r.shape.anti_affinity for place in problem.places for r in place.residents)
+    return not anti and not (ruled and any(place.residents for place in problem.places))
+
+
+def _slots(problem: Problem, kinds: list[AskKind]) -> list[Slot]:
+    """Every existing node, and of each flavour as many as could be of use."""
+    slots = [Slot(host_of_place(problem, index)) for index in range(len(problem.places))]
+    for index, flavour in enumerate(problem.flavours):
+        host = host_of_flavour(problem, index, 0)
+        useful = sum(kind.count for kind in kinds if kind.most_on(host))
+        if flavour.stock:
+            useful = min(useful, problem.stocks.get(flavour.stock, 0))
+        slots += [Slot(host_of_flavour(problem, index, number), flavour) for number in range(useful)]
+    return slots
+
+
+def _fill(program: Program, slots: list[Slot], kinds: list[AskKind]) -> None:
+    cliques = [{id(ask) for ask in asks} for asks in apart(kind.ask for kind in kinds).values()]
+    for slot in slots:
+        for name in {name for number in slot.columns for name in kinds[number].requests}:
+            taken = {c: float(kinds[n].requests.get(name, 0)) for n, c in slot.columns.items()}
+            _at_most(program, slot, slot.host.room.get(name, 0), taken)
+        for clique in cliques:
+            members = {c: 1.0 for n, c in slot.columns.items() if id(kinds[n].ask) in clique}
+            _at_most(program, slot, 1, members)
+
+
+def _at_most(program: Program, slot: Slot, room: int, taken: dict[int, float]) -> None:
+    scale = float(max(room, 1))  # bytes beside counts would be hard on the arithmetic
+    taken = {column: amount / scale for column, amount in taken.items() if amount}
+    if slot.opened is None:
+        program.row(-INFINITE, max(room, 0) / scale, taken)
+    else:
+        program.row(-INFINITE, 0.0, {**taken, slot.opened: -max(room, 0) / scale})
+
+
+def _order(program: Program, slots: list[Slot]) -> None:
+    """The second node of a flavour only after the first: the same answer once and not many times over."""
+    for one, other in pairwise(slots):
+        if one.opened is not None and other.opened is not None and one.host.kind == other.host.kind:
+            program.row(0.0, INFINITE, {one.opened: 1.0, other.opened: -1.0})
+
+
+def _share(program: Program, problem: Problem, slots: list[Slot]) -> None:
+    opened = [(slot.flavour, slot.opened) for slot in slots if slot.flavour and slot.opened is not None]
+    for stock, count in problem.stocks.items():
+        program.row(-INFINITE, count, {c: 1.0 for flavour, c in opened if flavour.stock == stock})
+    for budget, limits in problem.budgets.items():
+        for name, limit in limits.items():
+            scale = max(limit, 1)
+            used = {c: f.consumes.get(name, 0) / scale for f, c in opened if f.budget == budget}
+            program.row(-INFINITE, limit / scale, {c: share for c, share in used.items() if share})
+
+
+def _keep_gangs(program: Program, slots: list[Slot], kinds: list[AskKind]) -> None:
+    """Each gang chooses one zone and source, and is nowhere else."""
+    gangs: dict[tuple[str, str], list[int]] = {}
+    for number, kind in enumerate(kinds):
+        if kind.ask.gang is not None:
+            gangs.setdefault((kind.ask.namespace, kind.ask.gang.name), []).append(number)
+    homes = sorted({_home(slot.host) for slot in slots})
+    for numbers in gangs.values():
+        chosen = {home: program.column(upper=1, whole=True) for home in homes}
+        program.row(1, 1, dict.fromkeys(chosen.values(), 1.0))
+        for home, choice in chosen.items():
+            for number in numbers:
+                here = {
+                    s.columns[number]: 1.0 for s in slots if number in s.columns and _home(s.host) == home
+                }
+                program.row(-INFINITE, 0.0, {**here, choice: -float(kinds[number].count)})
+
+
+def _home(host: Host) -> tuple[str, str]:
+    return host.labels.get(LABEL_ZONE, ""), host.labels.get(LABEL_SOURCE, "")
+
+
+def _deal(program: Program, problem: Problem, slots: list[Slot], kinds: list[AskKind], rule: Rule) -> None:
+    """In a zone where anybody carries the rule, the count is at most the skew above every other zone's."""
+    counting = [slot for slot in slots if rule.counted.includes(slot.host.labels, slot.host.taints)]
+    zones = {s.host.labels[LABEL_ZONE] for s in counting if s.flavour is None} | flavour_domains(
+        problem, rule
+    )
+    meant = {n for n, k in enumerate(kinds) if means(rule.meaning, k.ask.namespace, dict(k.ask.shape.labels))}
+    carriers = [n for n, k in enumerate(kinds) if rule in rules_of(k.ask.shape, k.ask.namespace)]
+    everybody = float(sum(kind.count for kind in kinds))
+
+    def count(zone: str, sign: float) -> dict[int, float]:
+        inside = (slot for slot in counting if slot.host.labels[LABEL_ZONE] == zone)
+        return {c: sign for slot in inside for n, c in slot.columns.items() if n in meant}
+
+    for zone in zones:
+        carried = program.column(upper=1, whole=True)
+        for slot in slots:
+            if slot.host.labels.get(LABEL_ZONE) == zone:
+                for number in carriers:
+                    if number in slot.columns:
+                        program.row(-INFINITE, 0.0, {slot.columns[number]: 1.0, carried: -everybody})
+        others = [count(other, -1.0) for other in zones if other != zone]
+        if len(zones) < rule.min_domains:
+            others.append({})
+        for other in others:
+            skew = {**count(zone, 1.0), **other, carried: everybody}
+            program.row(-INFINITE, rule.max_skew + everybody, skew)

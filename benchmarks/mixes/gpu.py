@@ -1,0 +1,143 @@
+"""GPU pods over the catalog: single GPUs to gangs of sixteen whole nodes, two blocks that end, and on-demand.
+
+1/2/4/8 GPUs at 50/20/15/15 %; half of the 8s are in gangs of 2, 4, 8 and 16 that talk over EFA. Prices are the
+catalog's; a type whose on-demand price is not known is not offered. Two blocks are paid and end at different
+times, so who gets them decides the bill.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from datetime import timedelta
+from itertools import cycle
+
+from benchmarks.mixes.diverse import NOW
+from tidemill.catalog import InstanceType, load
+from tidemill.catalog.sizing import GIB
+from tidemill.decide.packer.problem import Ask, Flavour, Problem
+from tidemill.model.world import Amounts, Expression, Gang, PodShape
+from tidemill.spec.names import EFA, LABEL_ARCH, LABEL_SOURCE, LABEL_TYPE, LABEL_ZONE, NVIDIA_GPU
+
+ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
+FAMILIES = frozenset({"g5", "g6", "g6e", "p4d", "p5", "p5en", "p6-b200"})
+GPU_MEMORY = "karpenter.k8s.aws/instance-gpu-memory"  # MiB of one GPU, the label users already select on
+FAMILY = "karpenter.k8s.aws/instance-family"
+KILL_EARLY = timedelta(minutes=30)  # EC2 begins to terminate a block's instances half an hour before its end
+
+GPUS = ((1, 0.50), (2, 0.20), (4, 0.15), (8, 0.15))
+GANGS = (2, 4, 8, 16)
+CPU_A_GPU = (2, 3, 6)
+GIB_A_GPU = (8, 12, 28)
+WHOLE_NODE = (("cpu", 80_000), ("memory", 512 * GIB), (NVIDIA_GPU, 8))
+GANG_EFA = 4
+BIG_GPU_SHARE, BIG_GPU_MIB = 0.3, 40_000  # pods that need more memory than an A10G or an L4 has
+NEEDS = {timedelta(hours=2): 0.4, timedelta(hours=12): 0.4, timedelta(hours=48): 0.2}
+LEAD = timedelta(minutes=15)
+
+
+def build(pods: int, seed: int) -> Problem:
+    chance = random.Random(seed)
+    short, long = max(2, pods // 125), max(2, pods // 250)
+    types = load().types
+    blocks = (
+        _block("cr-short", types["p5.48xlarge"], ZONES[0], timedelta(hours=24)),
+        _block("cr-long", types["p5en.48xlarge"], ZONES[1], timedelta(hours=72)),
+    )
+    return Problem(
+        NOW,
+        tuple(_asks(pods, chance)),
+        flavours=(*blocks, *_on_demand()),
+        stocks={"cr-short": short, "cr-long": long},
+    )
+
+
+def _labels(offered: InstanceType, zone: str, source: str) -> dict[str, str]:
+    assert offered.accelerator is not None
+    return {
+        LABEL_ARCH: offered.arch,
+        LABEL_TYPE: offered.name,
+        LABEL_ZONE: zone,
+        LABEL_SOURCE: source,
+        FAMILY: offered.family,
+        GPU_MEMORY: str(offered.accelerator.memory_mib),
+    }
+
+
+def _block(name: str, offered: InstanceType, zone: str, lasts: timedelta) -> Flavour:
+    return Flavour(
+        offered.name,
+        _labels(offered, zone, name),
+        dict(offered.allocatable),
+        price=0.0,  # paid already
+        stock=name,
+        deadline=NOW + lasts - KILL_EARLY,
+        rank=(0,),
+    )
+
+
+def _on_demand() -> Iterator[Flavour]:
+    for offered in load().types.values():
+        if offered.family not in FAMILIES or offered.on_demand_usd_h is None:
+            continue
+        for zone in ZONES:
+            labels = _labels(offered, zone, "on-demand")
+            yield Flavour(
+                offered.name,
+                labels,
+                dict(offered.allocatable),
+                offered.on_demand_usd_h,
+                rank=(1,),
+                overflow=True,
+            )
+
+
+def _asks(pods: int, chance: random.Random) -> Iterator[Ask]:
+    known: dict[PodShape, PodShape] = {}
+    counts = {gpus: int(pods * share) for gpus, share in GPUS}
+    counts[1] += pods - sum(counts.values())
+    ganged = list(_gangs(counts[8] // 2, chance, known))
+    yield from ganged
+    counts[8] -= len(ganged)
+    for gpus, count in counts.items():
+        yield from _singles(gpus, count, chance, known)
+
+
+def _singles(gpus: int, count: int, chance: random.Random, known: dict[PodShape, PodShape]) -> Iterator[Ask]:
+    for number in range(count):
+        shape = _shape(_single_requests(gpus, chance), big=chance.random() < BIG_GPU_SHARE)
+        yield Ask(f"gpu{gpus}-{number}", known.setdefault(shape, shape), need=_need(chance), lead=LEAD)
+
+
+def _gangs(members: int, chance: random.Random, known: dict[PodShape, PodShape]) -> Iterator[Ask]:
+    """Gangs of 2, 4, 8, 16, 2, … while they fit in so many pods."""
+    for number, size in enumerate(cycle(GANGS)):
+        if size > members:
+            return
+        members -= size
+        shape = _shape(tuple(sorted((*WHOLE_NODE, (EFA, GANG_EFA)))), big=False)
+        need = _need(chance)
+        for rank in range(size):
+            yield Ask(
+                f"gang{number}-{rank}",
+                known.setdefault(shape, shape),
+                gang=Gang(f"gang{number}", size),
+                need=need,
+                lead=LEAD,
+            )
+
+
+def _single_requests(gpus: int, chance: random.Random) -> Amounts:
+    if gpus == GPUS[-1][0]:
+        return tuple(sorted(WHOLE_NODE))
+    cpu, memory = chance.choice(CPU_A_GPU) * gpus, chance.choice(GIB_A_GPU) * gpus
+    return ("cpu", cpu * 1000), ("memory", memory * GIB), (NVIDIA_GPU, gpus)
+
+
+def _shape(requests: Amounts, *, big: bool) -> PodShape:
+    term = (Expression(GPU_MEMORY, "Gt", (str(BIG_GPU_MIB),)),)
+    return PodShape(requests, node_terms=(term,) if big else ())
+
+
+def _need(chance: random.Random) -> timedelta:
+    return chance.choices(list(NEEDS), list(NEEDS.values()))[0]

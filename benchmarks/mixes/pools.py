@@ -1,0 +1,119 @@
+"""Eight pools with weights, taints, zones and limits, three sources each with counts and end times.
+
+Two of the pools reach their limits in the middle of the batch, so the rest must go on elsewhere; the last
+pool takes everybody in every zone, so that nobody has to stay out. Pods are those of the first mix.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+from benchmarks.mixes import diverse
+from benchmarks.mixes.diverse import FAR_AWAY, NOW, TYPES, ZONES, FakeType
+from tidemill.decide.packer.problem import Ask, Flavour, Problem
+from tidemill.model.world import PodShape, Taint, Toleration, amount
+from tidemill.spec.names import LABEL_POOL, LABEL_SOURCE
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    weight: int
+    zones: tuple[str, ...]
+    team: str = ""  # its taint
+    limit: float = 0.0  # of the batch's CPU demand; 0: far away
+
+
+POOLS = (
+    Pool(80, ZONES[:2], limit=0.10),
+    Pool(70, ZONES, team="red"),
+    Pool(60, ZONES[1:], limit=0.15),
+    Pool(50, ZONES[:1], team="blue"),
+    Pool(40, ZONES, team="green"),
+    Pool(30, ZONES[2:], team="red"),
+    Pool(20, ZONES[:2]),
+    Pool(10, ZONES),
+)
+TOLERATIONS: dict[tuple[Toleration, ...], float] = {
+    (): 0.4,
+    (Toleration("team", "Equal", "red"),): 0.2,
+    (Toleration("team", "Equal", "blue", "NoSchedule"),): 0.2,
+    (Toleration("team", "Exists"),): 0.2,
+}
+# The two blocks of a pool: which type, how many for so many pods, and how long they last.
+BLOCKS = (("short", 31, 400, timedelta(hours=12)), ("long", 63, 800, timedelta(hours=60)))
+EXPIRY = timedelta(days=30)  # on-demand nodes are replaced after that
+TYPE_STEP = 10  # every tenth type, so that pools offer different ones
+NEEDS = {timedelta(hours=1): 0.5, timedelta(hours=24): 0.3, timedelta(hours=100): 0.2}
+LEAD = timedelta(minutes=10)
+
+
+def build(pods: int, seed: int) -> Problem:
+    chance = random.Random(seed)
+    asks = tuple(_asks(pods, chance))
+    demand = sum(amount(ask.shape.requests, "cpu") for ask in asks)
+    flavours: list[Flavour] = []
+    stocks: dict[str, int] = {}
+    budgets: dict[str, dict[str, int]] = {}
+    for rank, pool in enumerate(sorted(POOLS, key=lambda pool: -pool.weight)):
+        name = f"pool-{rank}"
+        flavours.extend(_flavours(rank, name, pool))
+        stocks |= {f"{name}/{block}": 1 + pods // each for block, _, each, _ in BLOCKS}
+        stocks[f"{name}/on-demand"] = pods
+        limit = int(demand * pool.limit) if pool.limit else FAR_AWAY
+        budgets[name] = {"cpu": limit, "memory": FAR_AWAY, "nodes": FAR_AWAY}
+    return Problem(NOW, asks, flavours=tuple(flavours), stocks=stocks, budgets=budgets)
+
+
+def _flavours(rank: int, name: str, pool: Pool) -> Iterator[Flavour]:
+    for order, (block, index, _, lasts) in enumerate(BLOCKS):
+        yield _flavour(FakeType(index), pool, name, block, pool.zones[-1], 0.0, lasts, (rank, order))
+    for index in range(rank, TYPES, TYPE_STEP):
+        fake = FakeType(index)
+        for zone in pool.zones:
+            order = len(BLOCKS)
+            yield _flavour(fake, pool, name, "on-demand", zone, fake.price, EXPIRY, (rank, order))
+
+
+def _flavour(
+    fake: FakeType,
+    pool: Pool,
+    name: str,
+    source: str,
+    zone: str,
+    price: float,
+    lasts: timedelta,
+    rank: tuple[int, ...],
+) -> Flavour:
+    hourly = source == "on-demand"
+    labels = fake.labels(zone, "on-demand" if hourly else "reserved")
+    return Flavour(
+        fake.name,
+        {**labels, LABEL_POOL: name, LABEL_SOURCE: source if hourly else f"{name}-{source}"},
+        fake.capacity,
+        price,
+        taints=(Taint("team", pool.team),) if pool.team else (),
+        stock=f"{name}/{source}",
+        budget=name,
+        consumes=fake.consumes,
+        deadline=NOW + lasts,
+        rank=rank,
+        overflow=hourly,
+    )
+
+
+def _asks(pods: int, chance: random.Random) -> Iterator[Ask]:
+    known: dict[PodShape, PodShape] = {}
+    for number, drawn in enumerate(diverse.shapes(pods, chance)):
+        shape = PodShape(
+            drawn.requests,
+            tolerations=chance.choices(list(TOLERATIONS), list(TOLERATIONS.values()))[0],
+            labels=drawn.labels,
+            affinity=drawn.affinity,
+            anti_affinity=drawn.anti_affinity,
+            spread=drawn.spread,
+        )
+        need = chance.choices(list(NEEDS), list(NEEDS.values()))[0]
+        yield Ask(f"pod-{number}", known.setdefault(shape, shape), need=need, lead=LEAD)

@@ -1,0 +1,99 @@
+"""One run of the packing benchmark: state a mix, time the solve and nothing else, check the answer, weigh it.
+
+Figures are of this machine and this moment; what travels is the ratio between two solvers run one after the
+other. The price bound assumes that everybody is placed, so `unplaced` is part of every result.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+
+from benchmarks.bounds import lower_bound
+from benchmarks.first_fit import first_fit, overlooked
+from benchmarks.mixes import build
+from tests.checker.check import Fault, check
+from tidemill.decide.packer.problem import Problem, Solution
+from tidemill.model.world import amount
+from tidemill.spec.names import ACCELERATORS
+
+Solve = Callable[[Problem], Solution]
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """What one solver made of one mix."""
+
+    solver: str
+    mix: str
+    pods: int
+    seed: int
+    seconds: float  # the best of the repeats: everything else is the machine's noise
+    pods_per_s: float
+    nodes: int  # opened
+    price: float  # dollars an hour
+    lower_bound: float
+    placed: int
+    unplaced: int
+    overlooked: int  # of the unplaced: there is still a place for them
+    stranded_gpus: int  # on opened nodes, asked for by nobody
+    checked: bool
+    faults: tuple[Fault, ...]
+
+
+def solver(name: str) -> Solve:
+    if name == "first-fit":
+        return first_fit
+    from tidemill.decide.packer import solve
+
+    return solve
+
+
+def measure(
+    mix: str, pods: int, *, seed: int = 1, repeat: int = 1, solvers: tuple[str, ...]
+) -> list[Packing]:
+    """The same problem for each solver, one after the other."""
+    problem = build(mix, pods, seed)
+    bound = lower_bound(problem)
+    return [_measure(problem, bound, mix, seed, repeat, name) for name in solvers]
+
+
+def _measure(problem: Problem, bound: float, mix: str, seed: int, repeat: int, name: str) -> Packing:
+    solve = solver(name)
+    seconds = float("inf")
+    for _ in range(repeat):
+        gc.collect()  # garbage of the run before is not this one's to pay for
+        started = perf_counter()
+        solution = solve(problem)
+        seconds = min(seconds, perf_counter() - started)
+    faults = tuple(check(problem, solution))
+    return Packing(
+        solver=name,
+        mix=mix,
+        pods=len(problem.asks),
+        seed=seed,
+        seconds=seconds,
+        pods_per_s=len(problem.asks) / seconds,
+        nodes=len(solution.opened),
+        price=solution.price,
+        lower_bound=bound,
+        placed=len(problem.asks) - len(solution.unplaced),
+        unplaced=len(solution.unplaced),
+        overlooked=0 if faults or not solution.unplaced else len(overlooked(problem, solution)),
+        stranded_gpus=stranded_gpus(problem, solution),
+        checked=not faults,
+        faults=faults,
+    )
+
+
+def stranded_gpus(problem: Problem, solution: Solution) -> int:
+    offered = sum(node.flavour.capacity.get(name, 0) for node in solution.opened for name in ACCELERATORS)
+    used = (
+        amount(problem.asks[index].shape.requests, name)
+        for node in solution.opened
+        for index in node.asks
+        for name in ACCELERATORS
+    )
+    return offered - sum(used)

@@ -1,0 +1,58 @@
+"""Pods that want the same are one kind: what bounds and exact programs count instead of pods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tests.checker.hosts import Host
+from tests.checker.pod_counts import Meaning, meaning_of_term, means
+from tests.checker.pod_fits_node import misfits, suitability
+from tidemill.decide.packer.problem import Ask, Problem
+from tidemill.spec.names import LABEL_HOSTNAME, PODS
+
+
+@dataclass(slots=True)
+class AskKind:
+    """`count` asks that no rule tells apart."""
+
+    ask: Ask
+    requests: Mapping[str, int]  # one of `pods` included
+    loner: bool  # two of it may not share a host
+    count: int = 0
+
+    def most_on(self, host: Host) -> int:
+        """How many of it one such node holds; 0 where it does not suit."""
+        wanted = ((name, amount) for name, amount in self.requests.items() if amount > 0)
+        most = min(max(host.room.get(name, 0), 0) // amount for name, amount in wanted)
+        if most == 0 or next(misfits(self.ask, host), None) is not None:
+            return 0
+        return 1 if self.loner else most
+
+
+def ask_kinds(problem: Problem, *, gangs: bool = True) -> list[AskKind]:
+    """The kinds of a problem; with `gangs`, pods of different gangs are of different kinds."""
+    kinds: dict[tuple[object, ...], AskKind] = {}
+    for ask in problem.asks:
+        shape = ask.shape
+        gang = ask.gang.name if gangs and ask.gang is not None else None
+        rules = (shape.affinity, shape.anti_affinity, shape.spread, shape.host_ports)
+        key = (shape.requests, ask.namespace, shape.labels, rules, gang, suitability(ask))
+        kind = kinds.get(key)
+        if kind is None:
+            requests = {**dict(shape.requests), PODS: 1}
+            kind = kinds[key] = AskKind(ask, requests, loner=bool(apart((ask,))))
+        kind.count += 1
+    return list(kinds.values())
+
+
+def apart(asks: Iterable[Ask]) -> dict[Meaning, list[Ask]]:
+    """Pods that carry a host anti-affinity which means themselves: no two of a list may share a host."""
+    found: dict[Meaning, list[Ask]] = {}
+    for ask in asks:
+        for term in ask.shape.anti_affinity:
+            if term.topology_key == LABEL_HOSTNAME:
+                meaning = meaning_of_term(term, ask.namespace)
+                if means(meaning, ask.namespace, dict(ask.shape.labels)):
+                    found.setdefault(meaning, []).append(ask)
+    return found

@@ -1,0 +1,256 @@
+"""Everything in an account that has to do with reservations, whoever made it, in calls that only read.
+
+Each list is read by itself: what may not be read is one line, and the rest is there all the same. Nothing but Describe,
+Get and List leaves here: any other call is refused before it is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+from tidemill.aws.account import PAGE
+from tidemill.aws.errors import Nature
+from tidemill.aws.fields import Reader, part, parts, tags, whole, word
+from tidemill.aws.group_records import read_hook, read_schedule
+from tidemill.aws.group_targets import TemplateKey, aim, templates_of
+from tidemill.aws.instances import instance
+from tidemill.aws.offers import extension
+from tidemill.aws.reservations import reservation, still_told, with_extensions
+from tidemill.aws.session import Aws
+from tidemill.catalog import Catalog
+from tidemill.model.errors import Gone, NotAllowed, PortError, Refused, Retryable
+from tidemill.model.world import Reservation
+from tidemill.ports import Clock
+from tidemill.ports.compute import Hook, Schedule
+from tidemill.report.survey import Aim, Machine, Missed, ScalingGroup, Survey, holds_a_slot
+
+T = TypeVar("T")
+_READS = ("Describe", "Get", "List")
+_MOST_VALUES = 200
+_GROUPS_PAGE = 100
+# A template is a call. An account with more of them is read in part, and says so.
+_MOST_TEMPLATES = 300
+_LONGEST_WAIT_S = 48 * 3600  # whatever a hook says, Auto Scaling lets it wait no longer
+
+
+class Looking(Aws):
+    """A session that cannot change anything."""
+
+    def call(self, service: str, operation: str, nature: Nature, **given: Any) -> dict[str, Any]:
+        if nature not in (Nature.READ, Nature.QUESTION) or not operation.startswith(_READS):
+            raise Refused(f"{service}:{operation} changes something, and this only looks")
+        return super().call(service, operation, nature, **given)
+
+
+def survey(aws: Looking, clock: Clock, catalog: Catalog) -> Survey:
+    """NotAllowed: not even who is asking can be told, so nothing else would be."""
+    who = str(aws.read("sts", "GetCallerIdentity").get("Arn") or "")
+    return _Round(aws, clock, catalog).made(who)
+
+
+class _Round:
+    """One reading of the account, and what it could not read."""
+
+    def __init__(self, aws: Looking, clock: Clock, catalog: Catalog) -> None:
+        self._aws, self._clock, self._catalog = aws, clock, catalog
+        self._reader = Reader()
+        self._templates = 0
+        self._missed: list[Missed] = []
+        self._denied: dict[str, NotAllowed] = {}  # what -> why: asked for once, and then no more
+        self._parts: dict[tuple[str, str], list[str]] = {}  # what is not known, and why -> of which groups
+
+    def made(self, who: str) -> Survey:
+        reservations = self._tried("Capacity Blocks and reservations", self._reservations)
+        machines = self._tried("instances", lambda: self._machines(reservations or ())) or ()
+        groups, others = self._tried("Auto Scaling groups", lambda: self._groups(machines)) or ((), 0)
+        zones = self._tried("subnets of the groups", lambda: self._zones(groups)) or {}
+        for (what, why), names in self._parts.items():
+            told = f"{what} of {', '.join(sorted(dict.fromkeys(names)))}"
+            self._missed.append(Missed(told, why, what in self._denied))
+        return Survey(
+            self._clock.now(), self._aws.region, who, reservations, machines, groups, others, zones,
+            tuple(self._missed),
+        )  # fmt: skip
+
+    def _tried(self, what: str, read: Callable[[], T]) -> T | None:
+        try:
+            return read()
+        except PortError as error:
+            self._missed.append(Missed(what, str(error), isinstance(error, NotAllowed)))
+            return None
+
+    def _of_each(self, what: str, group: str, read: Callable[[], T]) -> T | None:
+        """What takes a call for each group. A missing permission is asked for once, and told in one line."""
+        try:
+            if what in self._denied:
+                raise self._denied[what]
+            return read()
+        except PortError as error:
+            if isinstance(error, NotAllowed):
+                self._denied.setdefault(what, error)
+            self._parts.setdefault((what, str(error)), []).append(group)
+            return None
+
+    # --- reservations and what runs on them -----------------------------------------------------------
+
+    def _reservations(self) -> tuple[Reservation, ...]:
+        records = self._ec2("DescribeCapacityReservations", "CapacityReservations", MaxResults=PAGE)
+        found = self._reader.each(
+            "reservation", list(records), lambda one: reservation(one, self._catalog, self._reader.say)
+        )
+        history = self._tried("extensions of blocks", self._history) or ()
+        return still_told(with_extensions(found, history), self._clock.now())
+
+    def _history(self) -> list[Any]:
+        records = self._ec2(
+            "DescribeCapacityBlockExtensionHistory", "CapacityBlockExtensions", MaxResults=PAGE
+        )
+        return self._reader.each("extension", records, extension)
+
+    def _machines(self, reservations: Iterable[Reservation]) -> tuple[Machine, ...]:
+        ids = [one.id for one in reservations]
+        found: list[Machine] = []
+        for first in range(0, len(ids), _MOST_VALUES):
+            filters = [{"Name": "capacity-reservation-id", "Values": ids[first : first + _MOST_VALUES]}]
+            for group in self._ec2("DescribeInstances", "Reservations", MaxResults=PAGE, Filters=filters):
+                found += self._reader.each("instance", parts(part(group), "Instances"), _machine)
+        return tuple(one for one in found if holds_a_slot(one.instance))
+
+    # --- groups ---------------------------------------------------------------------------------------
+
+    def _groups(self, machines: Iterable[Machine]) -> tuple[tuple[ScalingGroup, ...], int]:
+        """Those that have to do with a reservation, and how many have not."""
+        listed = self._scaling("DescribeAutoScalingGroups", "AutoScalingGroups", MaxRecords=_GROUPS_PAGE)
+        records = [one for one in listed if isinstance(one, Mapping)]
+        on_reservations = {one.instance.id for one in machines}
+        aims = self._aims(records)
+        near = [
+            one
+            for one in records
+            if aims[_name(one)].reservations or on_reservations & set(_members(one, staying=False))
+        ]
+        schedules = self._tried("scheduled actions", self._schedules) if near else {}
+        read = self._reader.each(
+            "the Auto Scaling group", near, lambda one: self._group(one, aims[_name(one)], schedules)
+        )
+        return tuple(sorted(read, key=lambda one: one.name)), len(records) - len(near)
+
+    def _group(
+        self, record: Mapping[str, Any], aims_at: Aim, schedules: Mapping[str, list[Schedule]] | None
+    ) -> ScalingGroup:
+        name = word(record, "AutoScalingGroupName")
+        own = tags(record)
+        made = ScalingGroup(
+            name=name,
+            minimum=whole(record, "MinSize"),
+            maximum=whole(record, "MaxSize"),
+            desired=whole(record, "DesiredCapacity"),
+            aim=aims_at,
+            members=_members(record),
+            subnets=tuple(
+                sorted(one for one in str(record.get("VPCZoneIdentifier") or "").split(",") if one)
+            ),
+            schedules=None
+            if schedules is None
+            else tuple(sorted(schedules.get(name, ()), key=lambda one: one.at)),
+            hooks=self._of_each("lifecycle hooks", name, lambda: self._hooks(name)),
+            tags=own,
+        )
+        trouble = self._of_each("health of node groups", made.node_group, lambda: self._trouble(made))
+        return replace(made, trouble=trouble or "")
+
+    def _schedules(self) -> dict[str, list[Schedule]]:
+        records = self._scaling(
+            "DescribeScheduledActions", "ScheduledUpdateGroupActions", MaxRecords=_GROUPS_PAGE
+        )
+        found: dict[str, list[Schedule]] = {}
+        for group, action in self._reader.each("a scheduled action", records, read_schedule):
+            found.setdefault(group, []).append(action)
+        return found
+
+    def _hooks(self, group: str) -> tuple[Hook, ...]:
+        answer = self._aws.read("autoscaling", "DescribeLifecycleHooks", AutoScalingGroupName=group)
+        found = self._reader.each("a hook", parts(answer, "LifecycleHooks"), read_hook)
+        return tuple(
+            replace(one, heartbeat_s=min(one.heartbeat_s, _LONGEST_WAIT_S))
+            for one in found
+            if one is not None
+        )
+
+    def _trouble(self, group: ScalingGroup) -> str:
+        """What EKS says of the node group in front of it."""
+        if not group.node_group or not group.cluster:
+            return ""
+        try:
+            answer = self._aws.read(
+                "eks", "DescribeNodegroup", clusterName=group.cluster, nodegroupName=group.node_group
+            )
+        except Gone:
+            return "its node group is gone"
+        found = part(answer, "nodegroup")
+        issues = parts(part(found, "health"), "issues")
+        said = [f"{one.get('code')}: {one.get('message')}" for one in issues]
+        status = str(found.get("status") or "")
+        return "; ".join(said) or ("" if status in ("ACTIVE", "CREATING", "UPDATING") else f"it is {status}")
+
+    # --- templates ------------------------------------------------------------------------------------
+
+    def _aims(self, records: list[Mapping[str, Any]]) -> dict[str, Aim]:
+        """What each group launches into. Of a template that cannot be read nothing is known."""
+        known: dict[TemplateKey, Mapping[str, Any]] = {}
+        for record in records:
+            for key in templates_of(record):
+                if key not in known:
+                    found = self._of_each("launch templates", _name(record), partial(self._template, *key))
+                    known |= {} if found is None else {key: found}
+        return {
+            _name(one): aim(one, [known[key] for key in templates_of(one) if key in known]) for one in records
+        }
+
+    def _template(self, id_: str, version: str) -> Mapping[str, Any]:
+        self._templates += 1
+        if self._templates > _MOST_TEMPLATES:
+            raise Retryable(f"the account has more than {_MOST_TEMPLATES}, and each is a call")
+        answer = self._aws.read(
+            "ec2", "DescribeLaunchTemplateVersions", LaunchTemplateId=id_, Versions=[version]
+        )
+        found = parts(answer, "LaunchTemplateVersions")
+        data = part(found[0], "LaunchTemplateData") if found else {}
+        if not data:
+            raise Gone(f"EC2 shows no version {version} of launch template {id_}")
+        return data
+
+    def _zones(self, groups: Iterable[ScalingGroup]) -> dict[str, str]:
+        ids = sorted({id_ for group in groups for id_ in group.subnets})
+        found: dict[str, str] = {}
+        for first in range(0, len(ids), _MOST_VALUES):
+            # A filter, and not SubnetIds: one that was deleted must not hide the others.
+            filters = [{"Name": "subnet-id", "Values": ids[first : first + _MOST_VALUES]}]
+            for one in self._ec2("DescribeSubnets", "Subnets", Filters=filters):
+                found[str(part(one).get("SubnetId"))] = str(part(one).get("AvailabilityZone"))
+        return found
+
+    def _ec2(self, operation: str, key: str, **given: Any) -> Iterator[Any]:
+        return self._aws.pages("ec2", operation, key, **given)
+
+    def _scaling(self, operation: str, key: str, **given: Any) -> Iterator[Any]:
+        return self._aws.pages("autoscaling", operation, key, **given)
+
+
+def _machine(record: Mapping[str, Any]) -> Machine:
+    return Machine(instance(record), tags(record))
+
+
+def _name(record: Mapping[str, Any]) -> str:
+    return str(record.get("AutoScalingGroupName"))
+
+
+def _members(record: Mapping[str, Any], *, staying: bool = True) -> tuple[str, ...]:
+    return tuple(
+        str(one.get("InstanceId"))
+        for one in parts(record, "Instances")
+        if not (staying and str(one.get("LifecycleState")).startswith(("Terminat", "Detach")))
+    )

@@ -1,0 +1,65 @@
+"""The offers that were shown lately, so that `tidemill buy cb-…` knows what the id stands for.
+
+EC2 cannot be asked about one offer. A note is a hint and never more: before anything is bought the offer is searched
+for again, and what EC2 says then is what counts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from pydantic import AwareDatetime, TypeAdapter, ValidationError
+
+from tidemill.model.world import Offer
+from tidemill.offer_search.request import Question
+from tidemill.offer_search.search import Found
+
+_KEPT = 500  # the latest; offers live for minutes or hours
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    offer: Offer
+    question: Question
+    at: AwareDatetime
+
+
+_FORMAT = TypeAdapter(dict[str, Noted])
+
+
+def path() -> Path:
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(state).expanduser() / "tidemill" / "offers.json"
+
+
+def recall(offer_id: str) -> Noted | None:
+    return _read().get(offer_id)
+
+
+def remember(found: Iterable[Found], at: AwareDatetime) -> None:
+    notes = _read()
+    for one in found:
+        notes.pop(one.offer.id, None)  # back in at the end: the latest are kept
+        notes[one.offer.id] = Noted(one.offer, one.question, at)
+    latest = dict(list(notes.items())[-_KEPT:])
+    target = path()
+    fresh = target.with_name(f"{target.name}.{os.getpid()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        fresh.write_bytes(_FORMAT.dump_json(latest))
+        fresh.replace(target)
+    except OSError as error:
+        click.echo(
+            f"warning: cannot write {target}, so `tidemill buy` will not know these offers: {error}", err=True
+        )
+
+
+def _read() -> dict[str, Noted]:
+    try:
+        return _FORMAT.validate_json(path().read_bytes())
+    except (OSError, ValidationError):
+        return {}

@@ -1,0 +1,263 @@
+"""The working paper of one decision: the world joined up per node, and the plan so far.
+
+Everything here lives for a single call of `decide`. The steps read it, add actions and reasons to it, and
+take room from it, so that a later step sees what an earlier one has already promised.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from tidemill.decide.handover.durations import services_lead
+from tidemill.decide.node_cache import NodeFacts, recall
+from tidemill.decide.nodes import Phase, deadline_of
+from tidemill.decide.overflow import money_runs_out_at
+from tidemill.decide.pool_templates import templates
+from tidemill.model.plan import Action, Plan, Unmet, UnmetCode, Warning, WarningCode
+from tidemill.model.world import Method, Node, Pod, Reservation, Source, SourceKind, Workload, World
+from tidemill.spec import Spec
+from tidemill.spec.models import ComputePool, Provisioner
+
+if TYPE_CHECKING:
+    from tidemill.decide.placement.queue import Item
+
+
+@dataclass(slots=True, eq=False)
+class Life:
+    """One node of ours, as this decision sees it. Strangers' nodes are in `Draft.strangers`."""
+
+    facts: NodeFacts
+    node: Node
+    phase: Phase
+    pods: tuple[Pod, ...]  # bound here, daemons left out
+    deadline: datetime | None = None
+    drain_from: datetime | None = None
+    reserved: bool = False  # a waiting pod counts on it
+    ending: bool = False  # this plan drains or terminates it
+
+    @property
+    def pool(self) -> ComputePool | None:
+        """None: the pool was removed; its nodes run on and still end well."""
+        return self.facts.template.pool if self.facts.template is not None else None
+
+    @property
+    def source(self) -> Source:
+        return self.facts.source
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """When a source ends for a pool, and when draining it starts."""
+
+    deadline: datetime | None
+    drain_from: datetime | None
+
+
+NO_END = End(None, None)
+# Sources that end so close to each other are emptied at the same time.
+TOGETHER = timedelta(hours=2)
+Ending = tuple[str, Provisioner, Source]  # a pool's nodes of one source end together
+
+
+@dataclass(slots=True)
+class _Group:
+    lives: list[Life] = field(default_factory=list)
+    end: End | None = None
+
+
+class Draft:
+    def __init__(self, spec: Spec, world: World) -> None:
+        self.spec = spec
+        self.world = world
+        self.now = world.now
+        self.owner = spec.platform.spec.deployment
+        self.templates = templates(spec)
+        self.memory = recall(spec)
+        self.reservations: dict[str, Reservation] = {r.id: r for r in world.reservations}
+        self.workloads: dict[str, Workload] = {one.name: one for one in world.workloads}
+        # Services with a minimum, or a method of their own: they need time of their own to leave what ends.
+        self._somebody_moves_slowly = bool(world.budgets) or any(
+            one.method not in (None, Method.EVICT) for one in world.workloads
+        )
+        self.kept: set[str] = set()  # pods that a hand-over leaves where they are until the next of its steps
+        self.actions: list[Action] = []
+        self.unmet: dict[str, Unmet] = {}
+        self.warnings: list[Warning] = []
+        self.wake_at: datetime | None = None
+        self.usable: dict[tuple[str, int], list[Reservation]] = {}  # by pool and source, worked out once
+        self.keeps_away = False  # some pod that runs has rules that others must respect
+        self.waiting: list[Item] = []  # in the order it is served
+        self.placed: set[str] = set()  # pools in which something that waits was given room in this plan
+        self.lives: list[Life] = []  # those that are not gone
+        self.gone: list[Life] = []
+        self.strangers: list[Node] = []
+        self._groups: dict[Ending, _Group] = {}
+        self._deadlines: dict[Ending, datetime | None] = {}
+        self._ending: list[tuple[datetime, list[Life]]] = []  # where there are budgets: what ends when
+        self._disruptions_at_once: dict[str, int] | None = None
+        self._shared: dict[tuple[SourceKind, str], bool] = {}
+        self._join()
+
+    def shared(self, reservation: Reservation) -> bool:
+        """Several pools may use it: then none of them keeps its nodes up without work."""
+        if reservation.pool:
+            return False
+        known = self._shared.get((reservation.kind, reservation.instance_type))
+        if known is not None:
+            return known
+        users = [one for one in self.templates.values() if reservation.instance_type in one.kinds]
+        kind = reservation.kind.value
+        several = sum(any(source.type == kind for source in one.pool.spec.sources) for one in users) > 1
+        self._shared[(reservation.kind, reservation.instance_type)] = several
+        return several
+
+    # --- the plan so far ---
+
+    def do(self, action: Action) -> None:
+        self.actions.append(action)
+
+    def hold(self, pod: Pod, code: UnmetCode, reason: str, earliest: datetime | None = None) -> None:
+        told = self.memory.unmet.get(pod.uid)
+        if told is None or told.reason != reason or told.code != code or told.earliest != earliest:
+            if len(self.memory.unmet) > 2 * len(self.world.pods) + 1000:
+                self.memory.unmet.clear()
+            told = self.memory.unmet[pod.uid] = Unmet(pod.uid, pod.full_name, code, reason, earliest)
+        self.unmet[pod.uid] = told
+
+    def warn(
+        self, about: str, sentence: str, code: WarningCode = "", ends_at: datetime | None = None
+    ) -> None:
+        self.warnings.append(Warning(about, sentence, code, ends_at))
+
+    def wake(self, at: datetime | None) -> None:
+        """Something may be decided differently at `at`. An instant that has passed is nothing to wait for."""
+        if at is not None and at > self.now and (self.wake_at is None or at < self.wake_at):
+            self.wake_at = at
+
+    def plan(self) -> Plan:
+        return Plan(tuple(self.actions), tuple(self.unmet.values()), tuple(self.warnings), self.wake_at)
+
+    # --- the world joined up ---
+
+    def _join(self) -> None:
+        """Runs over every node at every tick, so it is written to cost little: facts are recalled, and what is
+        shared is worked out once per group."""
+        owner, pods_by_node = self.owner, self.world.pods_by_node
+        memory = self.memory
+        known = memory.known
+        by_ending: dict[int, list[Life]] = {}
+        for node in self.world.nodes:
+            instance, kube = node.instance, node.kube
+            # Without a pool nobody could say what it is for: it is counted, and never touched.
+            if instance is None or instance.owner != owner or not instance.pool:
+                self.strangers.append(node)
+                continue
+            bound = pods_by_node.get(kube.name, ()) if kube is not None else ()
+            facts = known.get(instance.id)
+            if facts is None or facts.node is not node or facts.bound is not bound:
+                facts = memory.facts_of(node, bound)
+            if facts.keeps_away:
+                self.keeps_away = True
+            life = Life(facts, node, facts.phase, facts.pods)
+            if facts.phase is Phase.GONE:
+                self.gone.append(life)
+                continue
+            self.lives.append(life)
+            together = by_ending.get(id(facts.ending))
+            if together is None:
+                by_ending[id(facts.ending)] = [life]
+            else:
+                together.append(life)
+        if self._somebody_moves_slowly:
+            for lives in by_ending.values():
+                deadline = self._deadline(lives[0].facts.ending)
+                if deadline is not None:
+                    self._ending.append((deadline, lives))
+        for lives in by_ending.values():
+            self._set_ends(lives)
+
+    def _set_ends(self, lives: list[Life]) -> None:
+        ending = lives[0].facts.ending
+        end = self._compute_end(ending, lives)
+        self._groups[ending] = _Group(lives, end)
+        for life in lives:
+            life.deadline, life.drain_from = end.deadline, end.drain_from
+            instance = life.node.instance
+            if instance is not None and instance.ends_at is not None:
+                self._end_alone(life, instance.ends_at)
+                if instance.leaves:
+                    life.drain_from = instance.launched_at  # long ago: at once, and the same at every look
+
+    def _end_alone(self, life: Life, at: datetime) -> None:
+        """AWS has announced that it takes this one: an interruption, a retirement."""
+        life.deadline = min(at, life.deadline or at)
+        lead = self._lead([life], life.pool, life.deadline)
+        life.drain_from = min(life.deadline - lead, life.drain_from or life.deadline)
+
+    def end_of(self, source: Source, pool_name: str, provisioner: Provisioner) -> End:
+        """One lead for all nodes of a source in a pool: they end together, so they drain together."""
+        ending = (pool_name, provisioner, source)
+        group = self._groups.get(ending)
+        if group is None:
+            group = self._groups[ending] = _Group()
+        if group.end is None:
+            group.end = self._compute_end(ending, group.lives)
+        return group.end
+
+    def _compute_end(self, ending: Ending, lives: list[Life]) -> End:
+        deadline = self._deadline(ending)
+        if deadline is None:
+            return NO_END
+        return End(deadline, deadline - self._lead(lives, self.spec.pools.get(ending[0]), deadline))
+
+    def _deadline(self, ending: Ending) -> datetime | None:
+        if ending not in self._deadlines:
+            self._deadlines[ending] = self._find_deadline(ending)
+        return self._deadlines[ending]
+
+    def _find_deadline(self, ending: Ending) -> datetime | None:
+        pool_name, provisioner, source = ending
+        if source.kind in (SourceKind.BLOCK, SourceKind.ODCR):
+            reservation = self.reservations.get(source.id)
+            # A reservation we can no longer see has been gone for a day: whatever is left on it is overdue.
+            return deadline_of(reservation, provisioner) if reservation else self.now
+        return money_runs_out_at(self.spec, self.world, pool_name, source.kind)
+
+    def _lead(self, lives: list[Life], pool: ComputePool | None, deadline: datetime) -> timedelta:
+        """The longest any pod needs, any service under a budget needs, and the pool asks for.
+
+        A service moves in waves over all sources that end at about the same time, not over each of them.
+        """
+        longest = max((life.facts.lead for life in lives), default=timedelta(0))
+        if pool is not None and pool.spec.drain.lead is not None:
+            longest = max(longest, pool.spec.drain.lead)
+        pods = self.moving_together(lives, deadline)
+        return services_lead(longest, pods, self.workloads, self.disruptions_at_once)
+
+    def moving_together(self, lives: list[Life], deadline: datetime) -> list[Pod]:
+        """The pods of their workloads on all sources that end at about that time; none where nobody has a budget."""
+        if not self._somebody_moves_slowly:
+            return []
+        mine = {pod.workload for life in lives for pod in life.pods}
+        if not mine:
+            return []
+        together = [
+            life for at, others in self._ending if abs(at - deadline) <= TOGETHER for life in others
+        ] or lives
+        return [pod for life in together for pod in life.pods if pod.workload in mine]
+
+    @property
+    def disruptions_at_once(self) -> dict[str, int]:
+        """For each workload under a budget: how many replicas may be away at one time, when all are healthy."""
+        if self._disruptions_at_once is None:
+            replicas: dict[str, int] = {}
+            for pod in self.world.pods if self.world.budgets else ():
+                if pod.deleting_until is None:
+                    replicas[pod.workload] = replicas.get(pod.workload, 0) + 1
+            self._disruptions_at_once = {
+                budget.workload: max(1, replicas.get(budget.workload, 0) - budget.min_available)
+                for budget in self.world.budgets
+            }
+        return self._disruptions_at_once

@@ -1,0 +1,96 @@
+"""How many nodes of a pool may be taken away on purpose right now, and for which reason.
+
+As in Karpenter: of the budgets that are in force the strictest counts, nodes that are going already are counted, and a
+percentage is rounded up. Ends that nobody can hold back (a block's, an interruption's) are no disruption in
+this sense and never ask.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from functools import lru_cache
+from math import ceil
+from typing import Literal
+
+from cronsim import CronSim
+
+from tidemill.decide.context import Draft, Life
+from tidemill.decide.nodes import Phase
+from tidemill.decide.placement.queue import done_at
+from tidemill.model.world import Pod
+from tidemill.spec.models import ComputePool, DisruptionBudgetSpec
+
+Reason = Literal["Empty", "Underutilized", "Drifted"]
+_MINUTE = timedelta(minutes=1)
+
+
+class Disruptions:
+    """The budgets of one decision: nodes that this plan takes away are marked as ending and counted."""
+
+    def __init__(self, draft: Draft) -> None:
+        self._draft = draft
+
+    def left(self, pool: ComputePool, reason: Reason) -> float:
+        """How many more may go. Budgets with a schedule wake the engine when they begin and end to hold."""
+        if not pool.spec.disruption.budgets:
+            return float("inf")
+        lives = [life for life in self._draft.lives if life.facts.pool_name == pool.name]
+        going = sum(life.ending or life.phase is Phase.DRAINING for life in lives)
+        most = float("inf")
+        for budget in pool.spec.disruption.budgets:
+            if budget.reasons and reason not in budget.reasons:
+                continue
+            holds, until = in_force(budget, self._draft.now)
+            self._draft.wake(until)
+            if holds:
+                most = min(most, most_at_once(budget.nodes, len(lives)))
+        return max(0.0, most - going)
+
+
+def most_at_once(nodes: str, there: int) -> int:
+    return ceil(there * int(nodes[:-1]) / 100) if nodes.endswith("%") else int(nodes)
+
+
+def in_force(budget: DisruptionBudgetSpec, now: datetime) -> tuple[bool, datetime | None]:
+    """Whether it holds now, and the instant at which that changes; None: never."""
+    if budget.schedule is None or budget.duration is None:
+        return True, None
+    began, next_begins = _around(budget.schedule, now.replace(second=0, microsecond=0))
+    ends = began + budget.duration
+    return (True, ends) if now < ends else (False, next_begins)
+
+
+@lru_cache(maxsize=256)
+def _around(schedule: str, minute: datetime) -> tuple[datetime, datetime]:
+    """The last instant up to this minute at which the schedule fires, and the next after it."""
+    return next(CronSim(schedule, minute + _MINUTE, reverse=True)), next(CronSim(schedule, minute))
+
+
+def idle_since(life: Life) -> datetime:
+    kube = life.node.kube
+    assert kube is not None
+    began = kube.accelerators_registered_at or kube.joined_at
+    return max(began, kube.last_pod_event_at or began)
+
+
+def is_protected(draft: Draft, pod: Pod) -> bool:
+    """do-not-disrupt: true, or for a while after the pod started."""
+    mark = pod.terms.do_not_disrupt
+    if isinstance(mark, timedelta):
+        until = (pod.started_at or pod.created_at) + mark
+        draft.wake(until)
+        return draft.now < until
+    return mark
+
+
+def finishes_first(draft: Draft, pod: Pod, pool: ComputePool | None) -> bool:
+    """Work that would be lost is let finish: a gang, which would stop as a whole, and a job that would begin again.
+
+    A gang is waited for whatever it says; a single job only until its word is spent.
+    """
+    done = done_at(pod, pool, draft.now)
+    draft.wake(done)
+    if pod.gang is not None:
+        return True
+    job = pod.workload.startswith("Job/") and pod.terms.checkpoint_every is None
+    return job and pod.started_at is not None and done is not None

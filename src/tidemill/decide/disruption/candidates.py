@@ -1,0 +1,214 @@
+"""What moving the pods of some nodes elsewhere would gain, and whether it may be done at all.
+
+The solver is asked to place the pods as if their nodes were gone. A move counts only if everybody has a place, at most
+one node is new, services stay up, no node is kept that would have gone by itself, and the money saved pays for
+the move before the pods or their new places would have ended anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from tidemill.decide.context import Draft, Life
+from tidemill.decide.handover.claims import claim
+from tidemill.decide.launches import InFlight
+from tidemill.decide.nodes import Phase
+from tidemill.decide.overflow import PREPAID, usd_per_hour
+from tidemill.decide.placement.backfill import reserve
+from tidemill.decide.placement.candidates import BOOT, Room, Stage, survey
+from tidemill.decide.placement.packing import Packing, pack
+from tidemill.decide.placement.queue import POD_START, Item
+from tidemill.decide.scheduler_rules import fits
+from tidemill.model.world import Pod
+
+# How many rooms are looked at in all questions to the solver together: one costs about as much as there are rooms.
+_MOST_ROOMS = 60_000
+_CENT = 0.01
+_HOUR = timedelta(hours=1)
+_SOON = timedelta(minutes=10)
+# Estimates of run times are rough, and whoever moved once may have to move again: a move must pay twice.
+_MARGIN = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A node all of whose pods may move."""
+
+    life: Life
+    items: tuple[Item, ...]
+    usd_h: float
+    redone: timedelta  # work that is done twice if it moves, at worst
+    ends: datetime | None  # when its last pod is done anyway; None: not known, or never
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    leaving: tuple[Candidate, ...]
+    packing: Packing
+    new: Room | None
+    saves_usd_h: float
+
+    def is_better(self, other: Move | None) -> bool:
+        """It saves more, or for the same money it launches nothing."""
+        if other is None or self.saves_usd_h > other.saves_usd_h + _CENT:
+            return True
+        same = self.saves_usd_h > other.saves_usd_h - _CENT
+        return same and (self.new is None or other.new is not None)
+
+
+class Moves:
+    """The questions of one pool in one decision."""
+
+    def __init__(self, draft: Draft, in_flight: InFlight) -> None:
+        self._draft, self._in_flight = draft, in_flight
+        self._looks = max(2, _MOST_ROOMS // max(1, len(draft.lives)))
+        everything = survey(draft, in_flight, accelerated=False, gangs=False, between_pods=False)
+        self._rooms = [
+            (id(room.life), room.free) for group in everything.groups.values() for room in group.rooms
+        ]
+        self._openings = [(opening.usd_h, opening.free) for opening in everything.openings]
+
+    def best(self, candidates: Sequence[Candidate], most: int) -> Move | None:
+        """As many nodes at once as pays, found by bisection; else the first single one that pays."""
+        best: Move | None = None
+        low, high = 2, most
+        while low <= high:
+            middle = (low + high) // 2
+            move = self._of(candidates[:middle])
+            if move is None:
+                high = middle - 1
+                continue
+            best = move if move.is_better(best) else best
+            low = middle + 1
+        if best is not None and best.new is not None and len(best.leaving) > 2:
+            fewer = self._of(best.leaving[:-1])  # may do without a new node, for the same money
+            best = fewer if fewer is not None and fewer.is_better(best) else best
+        if best is not None:
+            return best
+        single = (self._of((candidate,)) for candidate in candidates)
+        return next((move for move in single if move is not None), None)
+
+    def _of(self, leaving: Sequence[Candidate]) -> Move | None:
+        draft = self._draft
+        if self._looks <= 0 or not self._might_do(leaving) or not _keeps_services_up(draft, leaving):
+            return None
+        self._looks -= 1
+        packing = self._packing(leaving)
+        if packing.unplaced:
+            return None
+        rooms = {id(room): room for placement in packing.placements for room in placement.rooms}
+        new = [room for room in rooms.values() if room.group.stage is Stage.NEW]
+        price = sum(_extra_usd_h(draft, room) for room in rooms.values())
+        saves = sum(candidate.usd_h for candidate in leaving) - price
+        if len(new) > 1 or saves < _CENT or not _pays(draft, leaving, rooms.values(), price, saves):
+            return None
+        return Move(tuple(leaving), packing, new[0] if new else None, saves)
+
+    def _packing(self, leaving: Sequence[Candidate]) -> Packing:
+        draft = self._draft
+        items = [item for candidate in leaving for item in candidate.items]
+        accelerated = all(item.wants_accelerator for item in items)
+        minds = draft.keeps_away or any(item.shape.sociable for item in items)
+        found = survey(draft, self._in_flight, accelerated=accelerated, gangs=False, between_pods=minds)
+        found.leave_out(candidate.life for candidate in leaving)
+        found.shut(_going_sooner(draft, leaving))
+        claim(draft, found)
+        reserve(draft, draft.waiting, found)  # who moves comes again as the last in line
+        return pack(draft, items, found, thorough=False)
+
+    def _might_do(self, leaving: Sequence[Candidate]) -> bool:
+        """Sums and single fits, before the solver is asked: most nodes have no chance."""
+        gone = {id(candidate.life) for candidate in leaving}
+        usd_h = sum(candidate.usd_h for candidate in leaving)
+        rooms = [free for life, free in self._rooms if life not in gone]
+        new = [free for price, free in self._openings if price <= usd_h - _CENT]
+        wanted: dict[str, int] = {}
+        for candidate in leaving:
+            for item in candidate.items:
+                if not any(fits(item.shape.requests, free) for free in (*rooms, *new)):
+                    return False
+                for name, amount in item.shape.requests:
+                    wanted[name] = wanted.get(name, 0) + amount
+        for name, amount in wanted.items():
+            there = sum(max(0, free.get(name, 0)) for free in rooms)
+            if amount > there + max((free.get(name, 0) for free in new), default=0):
+                return False
+        return True
+
+
+def _going_sooner(draft: Draft, leaving: Sequence[Candidate]) -> Iterator[Life]:
+    """Nodes paid by the hour that would be empty before those who move are done: nothing is saved by keeping them."""
+    ends = [candidate.ends for candidate in leaving]
+    last = None if None in ends else max(end for end in ends if end is not None)
+    for life in draft.lives:
+        if life.pods and life.source.kind not in PREPAID:
+            free_at = last_end(draft, life.pods)
+            if free_at is not None and (last is None or free_at < last - _SOON):
+                yield life
+
+
+def last_end(draft: Draft, pods: Iterable[Pod]) -> datetime | None:
+    """When the last of them is done; None: one of them says nothing about its end."""
+    last = draft.now
+    for pod in pods:
+        if pod.terms.expected is None:
+            return None
+        last = max(last, (pod.started_at or draft.now) + pod.terms.load + pod.terms.expected)
+    return last
+
+
+def is_replica(pod: Pod) -> bool:
+    """Of something that runs on: a job without checkpoints would begin again."""
+    return pod.terms.expected is None and not pod.workload.startswith("Job/")
+
+
+def _keeps_services_up(draft: Draft, leaving: Sequence[Candidate]) -> bool:
+    """Every disruption budget allows it, and of every service some replica is ready on a node that stays."""
+    moving: dict[str, int] = {}
+    for candidate in leaving:
+        for pod in candidate.life.pods:
+            moving[pod.workload] = moving.get(pod.workload, 0) + 1
+    for budget in draft.world.budgets:
+        if moving.get(budget.workload, 0) > budget.allowed:
+            return False
+    services = {pod.workload for one in leaving for pod in one.life.pods if is_replica(pod)}
+    if not services:
+        return True
+    nodes = {candidate.life.node.name for candidate in leaving}
+    nodes |= {life.node.name for life in draft.lives if life.ending or life.phase is Phase.DRAINING}
+    staying = {
+        pod.workload
+        for pod in draft.world.pods
+        if pod.workload in services
+        and pod.ready
+        and pod.deleting_until is None
+        and pod.node
+        and pod.node not in nodes
+    }
+    return services == staying
+
+
+def _extra_usd_h(draft: Draft, room: Room) -> float:
+    """What an hour of this room costs only because of the move: one that is empty would have gone by itself."""
+    if room.opening is not None:
+        return room.opening.usd_h
+    life = room.life
+    return usd_h(draft, life) if life is not None and not life.pods else 0.0
+
+
+def usd_h(draft: Draft, life: Life) -> float:
+    kind = life.facts.kind
+    return usd_per_hour(draft.spec, kind.name, life.source.kind) if kind is not None else 0.0
+
+
+def _pays(
+    draft: Draft, leaving: Sequence[Candidate], rooms: Iterable[Room], price: float, saves: float
+) -> bool:
+    """Is the move paid for before any of the pods would be done, and before any of their new places ends?"""
+    hours = (BOOT + POD_START) / _HOUR
+    cost = price * hours + sum(one.usd_h * ((one.redone + POD_START) / _HOUR) for one in leaving)
+    ends = [one.ends for one in leaving if one.ends is not None]
+    ends += [room.group.end.drain_from for room in rooms if room.group.end.drain_from is not None]
+    return not ends or draft.now + _MARGIN * timedelta(hours=cost / saves) <= min(ends)

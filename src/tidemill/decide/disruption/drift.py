@@ -1,0 +1,139 @@
+"""Nodes their pool would not make any more (another image, type or label), replaced one at a time.
+
+A full block has no slot to put the new node into first: the old one goes, EC2 cleans the slot for minutes, and only
+then the new one boots. So its pods must allow it, the one before must be up again, and enough of the block must be
+left for the new node to be of use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from tidemill.decide.context import Draft, Life
+from tidemill.decide.disruption.budgets import Disruptions, finishes_first, is_protected
+from tidemill.decide.launches import InFlight
+from tidemill.decide.nodes import Phase
+from tidemill.decide.overflow import PREPAID
+from tidemill.decide.placement.candidates import BOOT
+from tidemill.decide.placement.queue import done_at
+from tidemill.model.plan import Launch, StartDrain
+from tidemill.model.world import Pod, Source
+
+# From the terminate call to a slot that can be launched into: 1-2 minutes to stop, 3-8 to clean. Errs on the long side.
+SLOT_RETURNS = timedelta(minutes=11)
+# A node is gone for a quarter of an hour while it is replaced: for less use than this that is no gain.
+LEAST_USE = timedelta(hours=1)
+# So long before the last of its jobs is done a node is closed to new work, and no longer: else there is always another.
+CLOSED_AHEAD = timedelta(hours=2)
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """A node that could go, from when on, and how many pods that disturbs."""
+
+    life: Life
+    why: str
+    free_at: datetime
+
+    @property
+    def rank(self) -> tuple[object, ...]:
+        return (self.free_at, len(self.life.pods), self.life.node.name)
+
+
+def replace_drifted(draft: Draft, in_flight: InFlight, disruptions: Disruptions) -> None:
+    """Of each pool the node that is free soonest, if none of the pool is on its way out or back."""
+    by_pool: dict[str, list[Life]] = {}
+    for life in draft.lives:
+        template = life.facts.template
+        if template is None or template.by_karpenter:
+            continue  # Karpenter sees to drift itself; on prepaid nodes its NodePool forbids it
+        if life.facts.drift is not None and life.phase is Phase.READY and not life.ending:
+            by_pool.setdefault(life.facts.pool_name, []).append(life)
+    for name, lives in by_pool.items():
+        if any(
+            life.ending or life.phase is Phase.DRAINING
+            for life in draft.lives
+            if life.facts.pool_name == name
+        ):
+            continue
+        pool = lives[0].pool
+        if pool is None or disruptions.left(pool, "Drifted") < 1:
+            continue
+        first = min(_could_go(draft, in_flight, lives), key=lambda one: one.rank, default=None)
+        if first is None:
+            continue
+        closes = first.free_at - CLOSED_AHEAD
+        if draft.now < closes:
+            draft.wake(closes)
+            continue
+        first.life.ending = True
+        draft.do(StartDrain(first.life.node.name, f"drifted: {first.why}"))
+
+
+def _could_go(draft: Draft, in_flight: InFlight, lives: list[Life]) -> Iterator[Leaving]:
+    gaps: dict[Source, bool] = {}
+    for life in lives:
+        why = life.facts.drift
+        assert why is not None
+        if life.source not in gaps:
+            gaps[life.source] = _has_gap(draft, in_flight, life.source)
+        if gaps[life.source]:
+            continue  # the one before is not back yet
+        free_at = _free_at(draft, life, why)
+        if free_at is not None and _worth_it(draft, life, free_at):
+            yield Leaving(life, why, free_at)
+
+
+def _has_gap(draft: Draft, in_flight: InFlight, source: Source) -> bool:
+    """A slot of this reservation holds no Ready node although one was there, or is coming."""
+    if source.kind not in PREPAID:
+        return False
+    there = [life for life in draft.lives if life.source == source]
+    coming = any(life.phase not in (Phase.READY, Phase.DRAINING) for life in there) or in_flight.on(source)
+    asked = any(isinstance(one, Launch) and one.intent.source == source for one in draft.actions)
+    reservation = draft.reservations.get(source.id)
+    if coming or asked or reservation is None:
+        return True
+    strangers = sum(node.instance is not None and node.instance.source == source for node in draft.strangers)
+    return reservation.count - reservation.available > len(there) + strangers
+
+
+def _worth_it(draft: Draft, life: Life, free_at: datetime) -> bool:
+    """In a reservation that ends, a node booted into the cleaned slot must still be of use."""
+    if life.source.kind not in PREPAID or life.drain_from is None:
+        return True
+    return max(free_at, draft.now) + SLOT_RETURNS + BOOT + LEAST_USE <= life.drain_from
+
+
+def _free_at(draft: Draft, life: Life, why: str) -> datetime | None:
+    """When all its pods may be asked to go; None: one of them does not allow it, and that is said.
+
+    A disruption budget that is used up passes: its next ready replica wakes us.
+    """
+    free_at = draft.now
+    used_up = {budget.workload for budget in draft.world.budgets if budget.allowed < 1}
+    if any(pod.workload in used_up for pod in life.pods):
+        return None
+    for pod in sorted(life.pods, key=lambda pod: pod.full_name):
+        stays = _stays(draft, life, pod)
+        if stays:
+            draft.warn(life.node.name, f"{why}, but {pod.full_name} {stays}")
+            return None
+        if finishes_first(draft, pod, life.pool):
+            done = done_at(pod, life.pool, draft.now)
+            assert done is not None
+            free_at = max(free_at, done)
+    return free_at
+
+
+def _stays(draft: Draft, life: Life, pod: Pod) -> str:
+    """Why it cannot be asked to go, now or at a time it told us; empty: it can."""
+    if is_protected(draft, pod):
+        return "is marked do-not-disrupt"
+    if not pod.workload:
+        return "would not be made again"
+    if pod.gang is not None and done_at(pod, life.pool, draft.now) is None:
+        return f"is part of gang {pod.gang.name}, which does not say when it is done"
+    return ""

@@ -1,0 +1,110 @@
+"""Where replicas of a service could go when their source ends: nodes that are up, and blocks that will be there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime, timedelta
+
+from tidemill.decide.context import Draft, Life
+from tidemill.decide.handover.durations import Span, boots, high
+from tidemill.decide.nodes import Phase
+from tidemill.decide.placement.candidates import BOOT
+from tidemill.decide.placement.launch_options import usable_reservations
+from tidemill.decide.pool_templates import PoolTemplate
+from tidemill.decide.scheduler_rules import admits, fits, how_often
+from tidemill.model.world import PodShape, Reservation, ReservationState, Source, SourceKind, Workload
+from tidemill.spec import names
+
+# Paid for. One whose payment is pending may still fail: nothing is kept waiting for it.
+SURE = (ReservationState.SCHEDULED, ReservationState.ACTIVE)
+
+
+def boot_of(draft: Draft, template: PoolTemplate) -> Span:
+    """How long nodes of a pool take from launch to work. Nine of ten are quicker."""
+    taken = boots_of(draft, template)
+    return Span(high(taken), "measured", len(taken)) if taken else Span(BOOT, "default")
+
+
+def boots_of(draft: Draft, template: PoolTemplate) -> list[timedelta]:
+    """As its own nodes took, or else those of the same types elsewhere."""
+    own = boots(life.node for life in draft.lives if life.facts.template is template)
+    kinds = template.kinds
+    return own or boots(
+        life.node for life in draft.lives if life.facts.kind and life.facts.kind.name in kinds
+    )
+
+
+def outlives(until: datetime | None, leave_by: datetime) -> bool:
+    return until is None or until > leave_by
+
+
+def ready_room(draft: Draft, workload: Workload, leave_by: datetime, avoid: Collection[Source]) -> int:
+    """How many replicas the nodes that are Ready, and stay, could take now."""
+    count = 0
+    for life in draft.lives:
+        facts, kube = life.facts, life.node.kube
+        if life.phase is not Phase.READY or life.ending or facts.cordoned or life.source in avoid:
+            continue
+        if kube is None or not outlives(life.drain_from, leave_by) or not may_use(life, workload):
+            continue
+        if admits(workload.shape, facts.labels, kube.taints):
+            count += how_many(workload.shape, facts.free)
+    return count
+
+
+def may_use(life: Life, workload: Workload) -> bool:
+    template = life.facts.template
+    if template is None:
+        return False
+    allowed = template.pool.spec.allowed_namespaces
+    if allowed and workload.namespace not in allowed:
+        return False
+    return template.overflow[life.source.kind] is None or workload.terms.overflow
+
+
+def how_many(shape: PodShape, free: Mapping[str, int]) -> int:
+    """Replicas beside each other on one node; of those that keep apart from their like, one."""
+    if not fits(shape.requests, free):
+        return 0
+    if any(term.topology_key == names.LABEL_HOSTNAME for term in shape.anti_affinity):
+        return 1
+    return how_often(shape.requests, free)
+
+
+def may_launch(draft: Draft, workload: Workload) -> bool:
+    """Nodes paid by the hour may be launched for it: as overflow if it opts in, or because its pool has nothing else.
+
+    Whether EC2 has them, and the caps leave money for them, shows when they are asked for.
+    """
+    for template in draft.templates.values():
+        for kind in (SourceKind.ON_DEMAND, SourceKind.SPOT):
+            if not any(source.type == kind.value for source in template.pool.spec.sources):
+                continue
+            if template.overflow[kind] is not None and not workload.terms.overflow:
+                continue
+            source, zones = Source(kind), sorted(draft.spec.platform.spec.subnets)
+            for node in template.kinds.values():
+                for zone in zones:
+                    if admits(workload.shape, template.labels(source, node, zone), template.taints):
+                        return True
+    return False
+
+
+def successors(
+    draft: Draft, workload: Workload, leave_by: datetime, avoid: Collection[Source]
+) -> Iterator[tuple[PoolTemplate, Reservation]]:
+    """Prepaid capacity, there or to come, that outlives the source and whose nodes the service may use."""
+    for name, template in draft.templates.items():
+        for wanted in template.pool.spec.sources:
+            if wanted.type not in ("block", "odcr"):
+                continue
+            for one in usable_reservations(draft, template.pool, wanted):
+                kind = template.kinds.get(one.instance_type)
+                if kind is None or one.state not in SURE or one.source in avoid:
+                    continue
+                end = draft.end_of(one.source, name, template.pool.spec.provisioner)
+                if not outlives(end.drain_from, leave_by):
+                    continue
+                labels = template.labels(one.source, kind, one.zone)
+                if admits(workload.shape, labels, template.taints):
+                    yield template, one

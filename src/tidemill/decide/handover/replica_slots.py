@@ -1,0 +1,137 @@
+"""Places that replicas could take when their source ends, each with the instant from which it can.
+
+What jobs use of a node counts as free: room is kept for services from the start of the drain on. What other services
+use does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from tidemill.catalog import InstanceType
+from tidemill.decide.context import Draft, Life
+from tidemill.decide.handover.destinations import SURE, boots_of, how_many, outlives
+from tidemill.decide.handover.durations import high, nth_of
+from tidemill.decide.nodes import Phase
+from tidemill.decide.overflow import PREPAID
+from tidemill.decide.placement.candidates import BOOT
+from tidemill.decide.placement.launch_options import usable_reservations
+from tidemill.decide.pool_templates import PoolTemplate
+from tidemill.decide.scheduler_rules import admits
+from tidemill.model.world import Amounts, Reservation, Source, Taint, Workload
+from tidemill.spec import names
+
+# Blocks are launched into within seconds of their start; what is not there yet is looked at anew this often, so
+# that what is said about it does not change with every second.
+LOOK_AGAIN = timedelta(minutes=15)
+
+
+@dataclass(slots=True, eq=False)
+class Seat:
+    """A node, there or to come."""
+
+    at: datetime
+    source: Source
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    template: PoolTemplate
+    free: dict[str, int]
+    apart: set[str]  # workloads that keep apart from their like, and are here
+
+
+def seats_for(draft: Draft, leaving: Source, leave_by: datetime, onto: Collection[str]) -> list[Seat]:
+    """On prepaid capacity that outlives the source, the earliest first. `onto`: only these reservations; empty: any."""
+    found: list[Seat] = []
+    held: dict[str, int] = {}
+    boots = {name: boots_of(draft, one) or [BOOT] for name, one in draft.templates.items()}
+    for life in draft.lives:
+        held[life.source.id] = held.get(life.source.id, 0) + 1
+        if life.source != leaving and (not onto or life.source.id in onto):
+            seat = _of_life(draft, life, leave_by, boots)
+            found += [seat] if seat is not None else []
+    for template in draft.templates.values():
+        for wanted in template.pool.spec.sources:
+            for one in usable_reservations(draft, template.pool, wanted) if wanted.type in _PREPAID else ():
+                kind = template.kinds.get(one.instance_type)
+                if (
+                    kind is None
+                    or one.state not in SURE
+                    or one.source == leaving
+                    or (onto and one.id not in onto)
+                ):
+                    continue
+                end = draft.end_of(one.source, template.pool.name, template.pool.spec.provisioner)
+                if outlives(end.drain_from, leave_by):
+                    at, taken = launched_at(draft, one), boots[template.pool.name]
+                    count = one.count - held.get(one.id, 0)
+                    held[one.id] = one.count
+                    found += [
+                        _to_come(template, kind, one, at + nth_of(taken, n, count)) for n in range(count)
+                    ]
+    return sorted(found, key=lambda seat: (seat.at, seat.source))
+
+
+_PREPAID = tuple(kind.value for kind in PREPAID)
+
+
+def take(seats: list[Seat], workload: Workload) -> Seat | None:
+    """The first seat that one replica could have; it is taken from then on."""
+    for seat in seats:
+        allowed = seat.template.pool.spec.allowed_namespaces
+        if (allowed and workload.namespace not in allowed) or workload.name in seat.apart:
+            continue
+        if how_many(workload.shape, seat.free) and admits(workload.shape, seat.labels, seat.taints):
+            _use(seat.free, workload.shape.requests)
+            if any(term.topology_key == names.LABEL_HOSTNAME for term in workload.shape.anti_affinity):
+                seat.apart.add(workload.name)
+            return seat
+    return None
+
+
+def launched_at(draft: Draft, one: Reservation) -> datetime:
+    """When a slot of it that holds no node yet gets one. Where EC2 still cleans up after the last, within minutes."""
+    if one.start >= draft.now or not one.available:
+        return one.start
+    return one.start + (draft.now - one.start) // LOOK_AGAIN * LOOK_AGAIN
+
+
+def _of_life(
+    draft: Draft, life: Life, leave_by: datetime, boots: Mapping[str, list[timedelta]]
+) -> Seat | None:
+    facts, kube, instance = life.facts, life.node.kube, life.node.instance
+    if facts.template is None or facts.kind is None or instance is None or life.source.kind not in PREPAID:
+        return None
+    if (
+        life.ending
+        or facts.cordoned
+        or life.phase is Phase.DRAINING
+        or not outlives(life.drain_from, leave_by)
+    ):
+        return None
+    free = _fresh(facts.kind, facts.daemons)
+    for pod in facts.movers:
+        _use(free, pod.shape.requests)
+    apart = {pod.workload for pod in facts.movers if pod.shape.anti_affinity}
+    if life.phase is Phase.READY and kube is not None:
+        at = kube.opened_at or kube.joined_at
+        return Seat(at, life.source, facts.labels, kube.taints, facts.template, free, apart)
+    labels = facts.template.labels(life.source, facts.kind, instance.zone)
+    at = instance.launched_at + high(boots[facts.template.pool.name])
+    return Seat(at, life.source, labels, facts.template.taints, facts.template, free, apart)
+
+
+def _to_come(template: PoolTemplate, kind: InstanceType, one: Reservation, at: datetime) -> Seat:
+    labels = template.labels(one.source, kind, one.zone)
+    return Seat(at, one.source, labels, template.taints, template, _fresh(kind, {}), set())
+
+
+def _fresh(kind: InstanceType, daemons: Mapping[str, int]) -> dict[str, int]:
+    return {name: count - daemons.get(name, 0) for name, count in kind.allocatable}
+
+
+def _use(free: dict[str, int], requests: Amounts) -> None:
+    for name, count in requests:
+        free[name] = free.get(name, 0) - count
+    free[names.PODS] = free.get(names.PODS, 0) - 1

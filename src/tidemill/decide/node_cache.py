@@ -1,0 +1,225 @@
+"""What can be said of one node from its own facts alone, worked out once and kept while they last.
+
+Most nodes do not change from one tick to the next, and the world keeps unchanged objects identical: so a
+node whose object and pods are the same ones as before need not be looked into again. The memory changes
+how fast an answer comes, never the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from tidemill.catalog import InstanceType
+from tidemill.decide.nodes import SHORTEST_LEAD, Phase, phase_of, pod_lead
+from tidemill.decide.packer.problem import Resident
+from tidemill.decide.placement.solve_cache import Answers
+from tidemill.decide.pool_templates import PoolTemplate, templates
+from tidemill.decide.scheduler_rules import left_over
+from tidemill.model.world import Node, Pod, PodShape, Source
+from tidemill.spec import Spec, names
+from tidemill.spec.models import Provisioner
+
+if TYPE_CHECKING:
+    from tidemill.decide.explain import Answer
+    from tidemill.decide.handover.forecast import Outlook
+    from tidemill.decide.placement.queue import Item
+    from tidemill.model.plan import Unmet
+
+_PROVISIONERS = {one.value: one for one in Provisioner}
+
+
+# From when a node could take pods of a shape (None: now), how many (0: nobody can say), until when that is the best
+# guess (None: while nothing changes), since when, and the shape.
+FreeAt = tuple[datetime | None, int, datetime | None, datetime, PodShape]
+
+
+@dataclass(slots=True, eq=False)
+class NodeFacts:
+    node: Node
+    bound: tuple[Pod, ...]
+    phase: Phase
+    template: PoolTemplate | None  # None: the pool was removed
+    kind: InstanceType | None
+    source: Source
+    pool_name: str
+    provisioner: Provisioner  # how it was launched, which decides who else will end it
+    pods: tuple[Pod, ...]  # bound here, daemons left out
+    movers: tuple[Pod, ...]  # replicas that must find another place when its source ends
+    standing: tuple[object, ...]  # what a hand-over reckons with; equal: nothing of that has changed
+    lead: timedelta  # the longest its pods need, at least the shortest there is
+    told: datetime | None  # the end its pods were told, where all were told the same
+    all_told: bool  # none of them was told nothing, or something else than the others
+    cordoned: bool  # by somebody: nothing new can start there
+    labels: Mapping[str, str]
+    free: Mapping[str, int]  # empty unless Ready
+    free_accelerators: int
+    daemons: Mapping[str, int]  # what daemon pods take here
+    drift: str | None
+    order: tuple[int, int]
+    ending: tuple[str, Provisioner, Source]  # what it shares its end with
+    group: int  # nodes of one group differ only in what is free on them, and in their host name
+    counted: tuple[str, str]  # pool and type, for limits
+    keeps_away: bool  # a pod here has rules that others must respect: anti-affinity, a port of the host
+    _residents: tuple[Resident, ...] | None = None
+    free_at: dict[int, FreeAt] = field(default_factory=dict)  # by identity of a shape (kept alive with it)
+
+    @property
+    def residents(self) -> tuple[Resident, ...]:
+        if self._residents is None:
+            self._residents = residents_of(self.bound)
+        return self._residents
+
+
+class Recall:
+    """The memory of one Spec, by instance id."""
+
+    def __init__(self, spec: Spec) -> None:
+        self._spec = spec
+        self.known: dict[str, NodeFacts] = {}
+        self._groups: dict[object, int] = {}  # lives as long as the facts that carry its numbers
+        self.items: dict[str, Item] = {}  # by pod uid: pods that wait by themselves
+        self.gangs: dict[tuple[str, str], tuple[tuple[Pod, ...], Item]] = {}
+        self.misfits: dict[
+            tuple[str, int, str], tuple[Answer | None, PodShape]
+        ] = {}  # by pool, shape, namespace
+        self.settled: dict[str, tuple[object, ...]] = {}  # by pool: what was looked at and left as it is
+        self.answers = Answers()
+        self.unmet: dict[str, Unmet] = {}  # by pod uid: what each was told last
+        self.outlooks: tuple[tuple[object, ...], list[Outlook]] | None = None  # beside what they follow from
+
+    def facts_of(self, node: Node, bound: tuple[Pod, ...]) -> NodeFacts:
+        known = self.known.get(node.key)
+        if known is not None and known.node is node and known.bound is bound:
+            return known
+        if len(self.known) > 20_000:  # nodes that are gone; the living come back at once
+            self.known.clear()
+        fresh = self.known[node.key] = _work_out(self._spec, self._groups, node, bound)
+        return fresh
+
+
+@lru_cache(maxsize=8)
+def recall(spec: Spec) -> Recall:
+    return Recall(spec)
+
+
+def _work_out(spec: Spec, groups: dict[object, int], node: Node, bound: tuple[Pod, ...]) -> NodeFacts:
+    instance, kube = node.instance, node.kube
+    assert instance is not None
+    template = templates(spec).get(instance.pool)
+    phase = phase_of(node)
+    pods = tuple(pod for pod in bound if not pod.daemon)
+    movers = tuple(pod for pod in pods if moves(pod))
+    checkpoint = template.pool.spec.drain.checkpoint if template else True
+    provisioner = _PROVISIONERS.get(instance.provisioner, Provisioner.NATIVE)
+    announced = {pod.ends_at for pod in pods if pod.deleting_until is None}
+    free = left_over(kube.allocatable, bound) if phase is Phase.READY and kube is not None else {}
+    return NodeFacts(
+        node=node,
+        bound=bound,
+        phase=phase,
+        template=template,
+        kind=spec.catalog.types.get(instance.instance_type),
+        source=instance.source,
+        pool_name=instance.pool,
+        provisioner=provisioner,
+        pods=pods,
+        movers=movers,
+        standing=(
+            instance.id,
+            phase,
+            kube.opened_at if kube else None,
+            *((one.uid, one.ready, one.started_at) for one in movers),
+        ),
+        lead=max((pod_lead(pod, checkpoint=checkpoint) for pod in pods), default=SHORTEST_LEAD),
+        told=next(iter(announced), None),
+        all_told=not announced or (len(announced) == 1 and None not in announced),
+        cordoned=kube is not None and kube.unschedulable,
+        labels=dict(kube.labels) if kube is not None else {},
+        free=free,
+        free_accelerators=sum(free.get(name, 0) for name in names.ACCELERATORS),
+        daemons=daemon_requests(bound),
+        drift=_drift(node, template),
+        order=template.order(instance.source) if template else (0, 0),
+        ending=_shared((instance.pool, provisioner, instance.source)),
+        group=_group(groups, node),
+        counted=(instance.pool, instance.instance_type),
+        keeps_away=any(pod.shape.anti_affinity or pod.shape.host_ports for pod in bound),
+    )
+
+
+def residents_of(pods: Iterable[Pod]) -> tuple[Resident, ...]:
+    """Pods on one node, those of one shape together."""
+    counts: dict[tuple[int, str], tuple[PodShape, int]] = {}
+    for pod in pods:
+        key = (id(pod.shape), pod.namespace)
+        shape, count = counts.get(key, (pod.shape, 0))
+        counts[key] = (shape, count + 1)
+    return tuple(Resident(shape, namespace, count) for (_, namespace), (shape, count) in counts.items())
+
+
+@lru_cache(maxsize=4096)
+def _shared(ending: tuple[str, Provisioner, Source]) -> tuple[str, Provisioner, Source]:
+    """One object for equal keys, so that grouping by it can compare by identity."""
+    return ending
+
+
+def _group(known: dict[object, int], node: Node) -> int:
+    """A small number for everything a pod could ask of a node besides room and its host name."""
+    instance, kube = node.instance, node.kube
+    assert instance is not None
+    labels = (
+        frozenset(pair for pair in kube.labels if pair[0] != names.LABEL_HOSTNAME) if kube else frozenset()
+    )
+    key = (
+        instance.pool,
+        instance.source,
+        instance.instance_type,
+        instance.zone,
+        labels,
+        kube.taints if kube else (),
+    )
+    return known.setdefault(key, len(known))
+
+
+def moves(pod: Pod) -> bool:
+    """A replica of something that runs on: its controller makes it again, and it has no end of its own."""
+    return (
+        bool(pod.workload) and not pod.pinned_to and pod.terms.expected is None and pod.deleting_until is None
+    )
+
+
+def daemon_requests(bound: Iterable[Pod]) -> dict[str, int]:
+    """What daemon pods take of a node."""
+    taken: dict[str, int] = {}
+    for pod in bound:
+        if pod.daemon:
+            taken[names.PODS] = taken.get(names.PODS, 0) + 1
+            for name, wanted in pod.shape.requests:
+                taken[name] = taken.get(name, 0) + wanted
+    return taken
+
+
+def _drift(node: Node, template: PoolTemplate | None) -> str | None:
+    """What about this node its pool would not launch today."""
+    instance, kube = node.instance, node.kube
+    if template is None or instance is None or kube is None:
+        return None
+    pool = template.pool
+    if instance.instance_type not in template.kinds:
+        return f"pool {pool.name} no longer allows {instance.instance_type}"
+    if instance.provisioner == Provisioner.MANAGED:
+        return None  # a node group takes a new template only while it is empty: another of its nodes is no newer (MG-4)
+    labels = dict(kube.labels)
+    for key, value in pool.spec.labels.items():
+        if labels.get(key) != value:
+            return f"it lacks the label {key}={value} of pool {pool.name}"
+    made_from = labels.get(
+        names.LABEL_NODE_CLASS, ""
+    )  # a node that does not say was made by somebody else's rules
+    if made_from and template.made_from and made_from != template.made_from:
+        return f"node class {pool.spec.node_class_name} has changed since it was made"
+    return None

@@ -1,0 +1,159 @@
+"""A gang that has waited long gets the next nodes that come free together, without anybody being stopped for it.
+
+Left alone, a gang of eight waits behind single pods for ever: whenever one node is free, somebody small takes it. So
+once a gang is old enough, the nodes of one source that will be free soonest are promised to it from the instant the
+last of them is. Work that is done by then may still use them (it fills the gap and delays nobody), and only
+nodes whose pods say when they end are waited for: a promise is always for a finite time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from tidemill.decide.context import Draft, End, Life
+from tidemill.decide.nodes import Phase
+from tidemill.decide.placement.candidates import Group, Room, Rooms
+from tidemill.decide.placement.queue import Item, done_at, lasts
+from tidemill.decide.placement.queue_order import birthday_from, last_birthday
+from tidemill.decide.scheduler_rules import admits, fits, how_often
+from tidemill.model.world import Amounts, Source
+from tidemill.spec import names
+
+OLD = timedelta(minutes=10)
+
+
+@dataclass(slots=True)
+class _Coming:
+    """The nodes of one source in one zone, and when each could take a pod of the gang."""
+
+    where: tuple[Source, str]
+    free: list[tuple[datetime, str, int, Life]] = field(
+        default_factory=list
+    )  # from when, name, how many pods
+
+
+def reserve(draft: Draft, items: list[Item], found: Rooms) -> None:
+    """At most one gang is waited for on each source: the first in line."""
+    free = {
+        (group.source, group.zone)
+        for group in found.groups.values()
+        if any(room.life is not None for room in group.rooms)
+    }
+    if not free:
+        return  # nothing is free now, so there is nothing to keep
+    born_before = last_birthday(draft.now) - OLD
+    taken: set[tuple[Source, str]] = set()
+    coming: dict[tuple[object, ...], list[_Coming]] = {}
+    for item in items:
+        if len(item.pods) < 2 or not item.gated or item.pinned_to or not item.alike:
+            continue
+        if item.pods[0].created_at > born_before:
+            draft.wake(birthday_from(item.pods[0].created_at + OLD))
+            continue
+        key = (id(item.shape), item.standing)
+        sources = coming.get(key)
+        if sources is None:
+            sources = coming[key] = _sources(draft, item, found, free)
+        left = [one for one in sources if one.where not in taken]
+        promise = _soonest(draft, item, left) if left else None
+        if promise is None:
+            continue
+        since, one, lives = promise
+        taken.add(one.where)
+        if since > draft.now:  # else it fits now, and is placed before whoever is smaller
+            draft.wake(since)  # if it is not whole then, there is another instant to wait for
+            for life in lives:
+                draft.wake(life.facts.free_at[id(item.shape)][2])  # and when a guess turns out wrong
+            _promise(item, since, lives, found)
+
+
+def _soonest(draft: Draft, item: Item, sources: list[_Coming]) -> tuple[datetime, _Coming, list[Life]] | None:
+    best: tuple[datetime, _Coming, list[Life]] | None = None
+    for one in sources:
+        missing, chosen, since = len(item.pods), [], draft.now
+        for when, _, count, life in one.free:
+            if missing <= 0:
+                break
+            missing -= count
+            chosen.append(life)
+            since = max(since, when)
+        if missing > 0 or (best is not None and since >= best[0]):
+            continue
+        pool, end = chosen[0].pool, End(chosen[0].deadline, chosen[0].drain_from)
+        if pool is not None and lasts(item, end, pool, since):
+            best = (since, one, chosen)
+    return best
+
+
+def _sources(draft: Draft, item: Item, found: Rooms, free: set[tuple[Source, str]]) -> list[_Coming]:
+    """Where something is free and it may run by everything but time; the nodes in the order they come free."""
+    suits: dict[int, _Coming | None] = {}
+    by_source: dict[tuple[Source, str], _Coming] = {}
+    shape, key = item.shape, id(item.shape)
+    for life in draft.lives:
+        facts = life.facts
+        if life.phase is not Phase.READY or life.ending or facts.cordoned:
+            continue
+        if facts.group not in suits:
+            group = found.groups.get((facts.group, life.drain_from))
+            where = (group.source, group.zone) if group is not None else None
+            if group is None or where not in free or group.template is None or not _may_run(item, group):
+                suits[facts.group] = None
+            else:
+                assert where is not None
+                suits[facts.group] = by_source.setdefault(where, _Coming(where))
+        here = suits[facts.group]
+        if here is None:
+            continue
+        known = facts.free_at.get(key)
+        if known is None or draft.now < known[3] or (known[2] is not None and known[2] <= draft.now):
+            known = facts.free_at[key] = (*_free_at(draft, life, shape.requests), draft.now, shape)
+        if known[1] > 0:
+            here.free.append((known[0] or draft.now, life.node.name, known[1], life))
+    for one in by_source.values():
+        one.free.sort()
+    return list(by_source.values())
+
+
+def _may_run(item: Item, group: Group) -> bool:
+    assert group.template is not None
+    allowed = group.template.pool.spec.allowed_namespaces
+    if allowed and item.pods[0].namespace not in allowed:
+        return False
+    if group.overflow and not item.terms.overflow:
+        return False
+    return admits(item.shape, group.labels, group.taints)
+
+
+def _free_at(draft: Draft, life: Life, requests: Amounts) -> tuple[datetime | None, int, datetime | None]:
+    """From when this node could take such pods (None: now), how many (0: nobody can say), how long that stands."""
+    free = dict(life.facts.free)
+    if fits(requests, free):
+        return None, how_often(requests, free), None
+    leaving = sorted(
+        ((end, pod) for pod in life.pods if (end := done_at(pod, life.pool, draft.now)) is not None),
+        key=lambda one: (one[0], one[1].name),
+    )
+    for end, pod in leaving:
+        for name, amount in pod.shape.requests:
+            free[name] = free.get(name, 0) + amount
+        free[names.PODS] = free.get(names.PODS, 0) + 1
+        if fits(requests, free):
+            return end, how_often(requests, free), leaving[0][0]
+    return None, 0, leaving[0][0] if leaving else None
+
+
+def _promise(item: Item, since: datetime, lives: list[Life], found: Rooms) -> None:
+    found.promised[id(item)] = (since, lives[0].source.label)
+    wanted = {id(life) for life in lives}
+    for room in found.all_rooms():
+        if room.life is not None and id(room.life) in wanted and not room.claimed:
+            _claim_whole(room, item, since)
+
+
+def _claim_whole(room: Room, item: Item, since: datetime) -> None:
+    for _ in range(how_often(item.shape.requests, room.free)):
+        room.claim(item.shape.requests, since)
+    if room.claimed:
+        room.claimed_by = item

@@ -1,0 +1,314 @@
+"""Where pods could run now or soon: nodes that are up and nodes on their way, in groups of equals.
+
+Nodes of one group differ in nothing a pod could ask for but what is free on them, so whether a pod may use
+them is asked once per group. Rooms are scratch space: `pack` takes from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from tidemill.catalog import InstanceType
+from tidemill.catalog.sizing import USUAL_DAEMONS
+from tidemill.decide.context import NO_END, Draft, End, Life
+from tidemill.decide.launches import InFlight
+from tidemill.decide.nodes import Phase
+from tidemill.decide.placement.launch_options import Allowance, Opening, find_openings, fresh
+from tidemill.decide.pool_templates import PoolTemplate
+from tidemill.decide.scheduler_rules import left_over
+from tidemill.model.world import Amounts, Reservation, ReservationState, Source, SourceKind, Taint
+from tidemill.spec import names
+from tidemill.spec.default_durations import BOOT as BOOT
+
+if TYPE_CHECKING:
+    from tidemill.decide.placement.queue import Item
+
+# So long a guess that turned out wrong is not made again. Then one launch finds out whether it still is.
+REMEMBERED = timedelta(days=1)
+
+
+class Stage(IntEnum):
+    READY = 0
+    COMING = 1
+    NEW = 2
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """Rooms that are alike but for what is free."""
+
+    stage: Stage
+    template: PoolTemplate | None  # None: a stranger's node
+    source: Source
+    zone: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    end: End
+    order: tuple[int, int]  # pool weight (negated), place of the source in the pool's list
+    overflow: bool = False
+    returning: bool = False  # slots of a reservation that EC2 is cleaning up: they will hold nodes again
+    rooms: list[Room] = field(default_factory=list)
+    rank: tuple[object, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Ready before coming; then the pool's own order; then the least time left: whoever lasts is kept free."""
+        ends = self.end.deadline.timestamp() if self.end.deadline is not None else float("inf")
+        self.rank = (self.stage, self.order, ends, self.source.label, self.zone)
+
+
+@dataclass(slots=True, eq=False)
+class Room:
+    group: Group
+    name: str
+    free: Mapping[str, int]
+    life: Life | None = None
+    opening: Opening | None = None
+    claimed: dict[str, int] = field(
+        default_factory=dict
+    )  # by services that will move in, or a gang that waits
+    claimed_from: datetime | None = None
+    claimed_by: Item | None = None  # the gang
+    _own: dict[str, int] | None = None  # `free` is shared with the facts until something is taken
+
+    def take(self, requests: Amounts) -> None:
+        if self._own is None:
+            self._own = dict(self.free)
+            self.free = self._own
+        for name, wanted in requests:
+            self._own[name] = self._own.get(name, 0) - wanted
+        self._own[names.PODS] = self._own.get(names.PODS, 0) - 1
+
+    def claim(self, requests: Amounts, since: datetime) -> None:
+        for name, wanted in requests:
+            self.claimed[name] = self.claimed.get(name, 0) + wanted
+        self.claimed[names.PODS] = self.claimed.get(names.PODS, 0) + 1
+        self.claimed_from = min(since, self.claimed_from or since)
+
+    def unclaimed(self) -> dict[str, int]:
+        return {name: free - self.claimed.get(name, 0) for name, free in self.free.items()}
+
+
+class Rooms:
+    """All groups, in order of preference, and what could be opened beside them."""
+
+    def __init__(self, draft: Draft, in_flight: InFlight) -> None:
+        self._draft = draft
+        self._in_flight = in_flight
+        self._openings: list[Opening] | None = None
+        self.groups: dict[object, Group] = {}
+        self.returning: list[Group] = []
+        self.allowances = {name: Allowance.of(one.pool.spec.limits) for name, one in draft.templates.items()}
+        self.daemons: Mapping[str, Mapping[str, int]] = {}  # by pool
+        self.gone: set[int] = set()  # lives that are left out, by identity: what if they were not there?
+        self.promised: dict[
+            int, tuple[datetime, str]
+        ] = {}  # by identity of a gang: from when, on which source
+        self.between_pods = False  # somebody has rules about other pods: who stands where matters
+
+    @property
+    def openings(self) -> list[Opening]:
+        """Looked for only when somebody needs one: most ticks place everything on nodes that are there."""
+        if self._openings is None:
+            self._openings = find_openings(self._draft, self._in_flight, self.allowances, self.daemons)
+        return self._openings
+
+    @property
+    def opened(self) -> list[Opening]:
+        """Those that something was given room on."""
+        return [one for one in self._openings or () if one.opened > 0]
+
+    def ordered(self) -> list[Group]:
+        return sorted(self.groups.values(), key=lambda group: group.rank)
+
+    def all_rooms(self) -> Iterable[Room]:
+        return (room for group in self.ordered() for room in group.rooms)
+
+    def leave_out(self, lives: Iterable[Life]) -> None:
+        """As if they, and all who are there, were gone."""
+        self.gone = {id(life) for life in lives}
+        self._close(self.gone)
+
+    def shut(self, lives: Iterable[Life]) -> None:
+        """Nobody may go there; who is there stays and counts."""
+        self._close({id(life) for life in lives})
+
+    def _close(self, lives: set[int]) -> None:
+        for group in self.groups.values() if lives else ():
+            group.rooms = [room for room in group.rooms if id(room.life) not in lives]
+
+    def coming(
+        self, template: PoolTemplate, source: Source, kind: InstanceType, zone: str, end: End
+    ) -> Group:
+        """The group of nodes of this kind that are on their way, ending so."""
+        key = (template.pool.name, source, kind.name, zone, end)
+        group = self.groups.get(key)
+        if group is None:
+            group = self.groups[key] = Group(
+                Stage.COMING, template, source, zone, template.labels(source, kind, zone), template.taints,
+                end, template.order(source), overflow=template.overflow[source.kind] is not None,
+            )  # fmt: skip
+        return group
+
+
+def survey(draft: Draft, in_flight: InFlight, *, accelerated: bool, gangs: bool, between_pods: bool) -> Rooms:
+    """Every room there is. `accelerated`: all that waits wants an accelerator, so full nodes need not be listed;
+    `gangs`: some of it comes in gangs; `between_pods`: some of it, or of what runs, has rules about other pods."""
+    found = Rooms(draft, in_flight)
+    found.between_pods = between_pods
+    found.daemons = _daemon_overhead(draft)
+    everything = not accelerated or between_pods
+    counts: dict[tuple[str, str], int] = {}
+    last: tuple[int, datetime | None] = (-1, None)  # neighbours are mostly of one group
+    ready: Group | None = None
+    for life in draft.lives:
+        facts = life.facts
+        if facts.template is None or facts.kind is None:
+            continue
+        counts[facts.counted] = counts.get(facts.counted, 0) + 1
+        if life.ending or facts.cordoned:
+            continue
+        if life.phase is Phase.READY:
+            if ready is None or facts.group != last[0] or life.drain_from is not last[1]:
+                ready, last = _ready_group(found, life), (facts.group, life.drain_from)
+            if facts.free_accelerators > 0 or everything:
+                ready.rooms.append(Room(ready, life.node.name, facts.free, life))
+        elif life.phase is not Phase.DRAINING:
+            assert life.node.instance is not None
+            end = End(life.deadline, life.drain_from)
+            group = found.coming(facts.template, facts.source, facts.kind, life.node.instance.zone, end)
+            group.rooms.append(
+                Room(group, life.node.name, fresh(facts.kind, found.daemons[facts.pool_name]), life)
+            )
+    types = draft.spec.catalog.types
+    for (pool_name, kind_name), count in counts.items():
+        found.allowances[pool_name].take(types[kind_name], count)
+    _add_in_flight(draft, found, in_flight)
+    if gangs:
+        _add_returning(draft, found, in_flight)
+    _add_strangers(draft, found)
+    return found
+
+
+def _ready_group(found: Rooms, life: Life) -> Group:
+    facts = life.facts
+    key = (facts.group, life.drain_from)
+    group = found.groups.get(key)
+    if group is None:
+        kube, instance = life.node.kube, life.node.instance
+        assert kube is not None and instance is not None and facts.template is not None
+        group = found.groups[key] = Group(
+            Stage.READY, facts.template, facts.source, instance.zone, _without_host(facts.labels), kube.taints,
+            End(life.deadline, life.drain_from), facts.order,
+            overflow=facts.template.overflow[facts.source.kind] is not None,
+        )  # fmt: skip
+    return group
+
+
+def _without_host(labels: Mapping[str, str]) -> Mapping[str, str]:
+    return {key: value for key, value in labels.items() if key != names.LABEL_HOSTNAME}
+
+
+def _add_in_flight(draft: Draft, found: Rooms, in_flight: InFlight) -> None:
+    for intent, count in in_flight.unseen:
+        kind, template = draft.spec.catalog.types.get(intent.instance_type), draft.templates.get(intent.pool)
+        if kind is None or template is None:
+            continue
+        found.allowances[intent.pool].take(kind, count)
+        end = draft.end_of(intent.source, intent.pool, template.pool.spec.provisioner)
+        group = found.coming(template, intent.source, kind, intent.zone, end)
+        for number in range(count):
+            group.rooms.append(Room(group, f"{intent.id}/{number}", fresh(kind, found.daemons[intent.pool])))
+
+
+def _add_returning(draft: Draft, found: Rooms, in_flight: InFlight) -> None:
+    """Slots of a warm block that hold no node and cannot be launched into yet: minutes after one was lost.
+
+    Only gangs count on them: so a broken gang's other nodes are kept for it (PE-17) and not filled in between.
+    """
+    lives: dict[str, int] = {}
+    for life in draft.lives:
+        lives[life.facts.source.id] = lives.get(life.facts.source.id, 0) + 1
+    for one in draft.world.reservations:
+        if one.kind is not SourceKind.BLOCK or one.state is not ReservationState.ACTIVE:
+            continue
+        template = _warm_template(draft, one)
+        if template is None:
+            continue
+        taken = lives.get(one.id, 0) + in_flight.on(one.source)
+        taken += sum(
+            node.instance is not None and node.instance.source == one.source for node in draft.strangers
+        )
+        if one.count - one.available - taken > 0:
+            kind = template.kinds[one.instance_type]
+            end = draft.end_of(one.source, template.pool.name, template.pool.spec.provisioner)
+            group = Group(
+                Stage.COMING, template, one.source, one.zone, template.labels(one.source, kind, one.zone),
+                template.taints, end, template.order(one.source), returning=True,
+            )  # fmt: skip
+            for number in range(one.count - one.available - taken):
+                name = f"{one.id}/returning/{number}"
+                group.rooms.append(Room(group, name, fresh(kind, found.daemons[template.pool.name])))
+            found.returning.append(group)
+
+
+def _warm_template(draft: Draft, reservation: Reservation) -> PoolTemplate | None:
+    """The pool that keeps all of this block's slots filled."""
+    if reservation.owner != draft.owner:
+        return None
+    alone = len(draft.templates) == 1
+    for name, template in draft.templates.items():
+        mine = reservation.pool == name or (not reservation.pool and alone)
+        if mine and template.pool.spec.kept_warm is True and reservation.instance_type in template.kinds:
+            return template
+    return None
+
+
+def _add_strangers(draft: Draft, found: Rooms) -> None:
+    for node in draft.strangers:
+        kube = node.kube
+        if kube is not None and kube.ready and not kube.unschedulable:
+            free = left_over(kube.allocatable, draft.world.pods_by_node.get(kube.name, ()))
+            group = found.groups[kube.name] = Group(
+                Stage.READY,
+                None,
+                Source(SourceKind.ON_DEMAND),
+                "",
+                dict(kube.labels),
+                kube.taints,
+                NO_END,
+                (0, 0),
+            )
+            group.rooms.append(Room(group, kube.name, free))
+
+
+def _daemon_overhead(draft: Draft) -> Mapping[str, Mapping[str, int]]:
+    """What daemon pods take on a node of each pool: the most seen there, or a cautious guess before there is one."""
+    worst: dict[str, dict[str, int]] = {}
+    last: tuple[str, Mapping[str, int]] | None = None
+    for life in draft.lives:
+        taken = life.facts.daemons
+        if not taken or (last is not None and taken == last[1] and life.facts.pool_name == last[0]):
+            continue
+        last = (life.facts.pool_name, taken)
+        most = worst.setdefault(life.facts.pool_name, {})
+        for name, used in taken.items():
+            most[name] = max(most.get(name, 0), used)
+    return {
+        name: worst.get(name) or _remembered(draft, name) or dict(USUAL_DAEMONS) for name in draft.templates
+    }
+
+
+def _remembered(draft: Draft, pool: str) -> dict[str, int]:
+    """The most that was seen on the last nodes of the pool, for a while: what runs on nodes may have changed."""
+    worst: dict[str, int] = {}
+    for one in draft.world.overheads:
+        forgotten_at = one.seen_at + REMEMBERED
+        if one.pool == pool and draft.now < forgotten_at:
+            draft.wake(forgotten_at)
+            for name, used in one.taken:
+                worst[name] = max(worst.get(name, 0), used)
+    return worst

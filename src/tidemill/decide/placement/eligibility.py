@@ -1,0 +1,82 @@
+"""Whether an item may use a room or an opening by our own rules: time, money, pins, namespaces, opt-ins.
+
+What Kubernetes itself would say (labels, taints, resources, other pods) is in `rules` and the solver. `barred` and
+`refusal` give the solver its groups to leave out and `why` its words, so that a reason is never made up.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from tidemill.decide.context import Draft, End
+from tidemill.decide.placement.candidates import BOOT, Group, Stage
+from tidemill.decide.placement.launch_options import Opening, end_of_opening, money_allows
+from tidemill.decide.placement.queue import Item, lasts
+from tidemill.decide.scheduler_rules import admits, fits, wants_host
+
+# A node that would be drained sooner than this after booting is not worth launching.
+SHORTEST_USE = timedelta(minutes=15)
+
+
+def may_use(draft: Draft, item: Item, group: Group) -> bool:
+    """Everything but resources and other pods."""
+    return not barred(draft, item, group) and admits(item.shape, group.labels, group.taints)
+
+
+def barred(draft: Draft, item: Item, group: Group) -> bool:
+    """Ungated pods go where the scheduler sends them; we only count on room for them."""
+    if item.pinned_to and item.pinned_to != group.source.label:
+        return True
+    if group.returning and item.gang is None:
+        return True  # only a broken gang waits for a slot that EC2 is cleaning
+    if not item.gated:
+        return False
+    if group.template is None:
+        return True  # a gated pod is pinned to a source, and a stranger's node has none
+    pool = group.template.pool
+    if pool.spec.allowed_namespaces and item.pods[0].namespace not in pool.spec.allowed_namespaces:
+        return True
+    if group.overflow and not item.terms.overflow:
+        return True
+    from_ = draft.now if group.stage is Stage.READY else draft.now + BOOT
+    return not lasts(item, group.end, pool, from_)
+
+
+def refusal(draft: Draft, item: Item, opening: Opening) -> str | None:
+    """Why this opening will not do, as a word `why` understands; None: it will."""
+    unfit = stranger_to(item, opening)
+    if unfit is not None:
+        return unfit
+    if not admits(item.shape, opening.labels, opening.template.taints) or wants_host(item.shape):
+        return "selector"
+    if not fits(item.shape.requests, opening.free):
+        return "size"
+    if opening.purse is not None and not item.terms.overflow:
+        return "opt-in"
+    if not money_allows(draft, opening):
+        return "money"
+    if not outlasts(draft, item, end_of_opening(draft, opening), opening):
+        return "time"
+    if opening.left < 1:
+        return "full"  # before limits: raising them would not help
+    if not opening.allowance.allows(opening.kind):
+        return "limit"
+    return "resting" if opening.rests(draft.now) else None
+
+
+def stranger_to(item: Item, opening: Opening) -> str | None:
+    """The pool does not serve its namespace, or it was promised to another source."""
+    allowed = opening.pool.spec.allowed_namespaces
+    if allowed and item.pods[0].namespace not in allowed:
+        return "namespace"
+    if item.pinned_to and item.pinned_to != opening.source.label:
+        return "pinned"
+    return None
+
+
+def outlasts(draft: Draft, item: Item, end: End, opening: Opening) -> bool:
+    return worth_launching(draft, end) and lasts(item, end, opening.pool, draft.now + BOOT)
+
+
+def worth_launching(draft: Draft, end: End) -> bool:
+    return end.drain_from is None or draft.now + BOOT + SHORTEST_USE <= end.drain_from

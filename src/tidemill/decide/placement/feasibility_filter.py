@@ -1,0 +1,65 @@
+"""Who has a chance of a place at all, by amounts alone: the rest of a long queue need not be asked about.
+
+Errs on the side of hope: whoever it turns away no solver could place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from tidemill.decide.packer.problem import Flavour
+from tidemill.decide.placement.candidates import Group
+from tidemill.decide.placement.capacity_holds import Promise, unclaimed
+from tidemill.decide.placement.queue import Item
+from tidemill.decide.scheduler_rules import how_often
+from tidemill.model.world import PodShape
+
+
+class Chance:
+    """A long queue mostly waits for what nobody has: who wants more than there is need not be asked about.
+
+    For those who refuse the same groups and must leave room beside the same promises; rules between pods aside.
+    """
+
+    def __init__(self, groups: Iterable[Group], flavours: Iterable[Flavour], held: Sequence[Promise]) -> None:
+        self._by_source: dict[tuple[object, str], list[Mapping[str, int]]] = {}
+        for group in groups:
+            if group.rooms:
+                rooms = self._by_source.setdefault((group.source, group.zone), [])
+                rooms += [unclaimed(room, held) for room in group.rooms]
+        self._new = [flavour.capacity for flavour in flavours]
+        self._largest: dict[str, int] = {}
+        for free in (*(free for rooms in self._by_source.values() for free in rooms), *self._new):
+            for name, amount in free.items():
+                if amount > self._largest.get(name, 0):
+                    self._largest[name] = amount
+        self._fitting: dict[int, tuple[int, int]] = {}
+        # Of one shape and number of pods: how many were let through.
+        self._ahead: dict[tuple[int, int], int] = {}
+
+    def has(self, item: Item) -> bool:
+        """Called in the order of the line: behind as many of the same as could fit there is no chance either."""
+        largest = self._largest
+        for pod in item.pods if item.gang is not None else item.pods[:1]:
+            for name, amount in pod.shape.requests:
+                if amount and largest.get(name, 0) < amount:
+                    return False
+        if self._new or item.shape.sociable or not item.alike:
+            return True
+        together, at_once = self._holds(item.shape)
+        like = (id(item.shape), len(item.pods))
+        ahead = self._ahead.get(like, 0)
+        if len(item.pods) > at_once or (ahead + 1) * len(item.pods) > together:
+            return False
+        self._ahead[like] = ahead + 1
+        return True
+
+    def _holds(self, shape: PodShape) -> tuple[int, int]:
+        """At most how many of a shape all the rooms hold, and how many those of one source in one zone."""
+        known = self._fitting.get(id(shape))
+        if known is None:
+            held = [
+                sum(how_often(shape.requests, free) for free in rooms) for rooms in self._by_source.values()
+            ]
+            known = self._fitting[id(shape)] = (sum(held), max(held, default=0))
+        return known

@@ -1,0 +1,120 @@
+"""Whether the money for what would be launched lasts until everybody on it is done.
+
+Money by the hour ends sooner the more is launched: a source's own cap, and the platform's budget, which all share.
+So an answer is judged as a whole: those on new nodes, those given room on nodes that run, and those who run there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+from tidemill.decide.context import Draft, End
+from tidemill.decide.nodes import SHORTEST_LEAD, pod_lead
+from tidemill.decide.packer.problem import Solution
+from tidemill.decide.placement.candidates import BOOT, Rooms, Stage
+from tidemill.decide.placement.launch_options import Opening, Till, end_of_opening, money_end
+from tidemill.decide.placement.problem_builder import Statement
+from tidemill.decide.placement.queue import lasts
+from tidemill.model.world import Pod
+
+Rates = Mapping[Till, float]  # dollars an hour that would be added
+
+
+def one_more(found: Rooms) -> dict[Till, float]:
+    """The least that is added to each source of overflow, if anything is."""
+    least: dict[Till, float] = {}
+    for opening in found.openings:
+        if opening.purse is not None:
+            least[opening.till] = min(opening.usd_h, least.get(opening.till, opening.usd_h))
+    return least
+
+
+def rates(statement: Statement, solution: Solution) -> dict[Till, float]:
+    added: dict[Till, float] = {}
+    for node in solution.opened:
+        opening, _ = statement.openings[id(node.flavour)]
+        if opening.usd_h:
+            added[opening.till] = added.get(opening.till, 0.0) + opening.usd_h
+    return added
+
+
+def overflow_nodes(statement: Statement, solution: Solution) -> int:
+    openings = (statement.openings[id(node.flavour)][0] for node in solution.opened)
+    return sum(opening.purse is not None for opening in openings)
+
+
+def money_lasts(draft: Draft, statement: Statement, solution: Solution) -> bool:
+    added = rates(statement, solution)
+    total = sum(added.values())
+    if not total:
+        return True
+    return (
+        all(
+            _lasts_on_new(draft, statement, solution, opening, added, total)
+            for opening in _new(statement, solution)
+        )
+        and _lasts_where_it_runs(draft, statement, solution, added, total)
+        and all(_lets_finish(draft, till, pods, added, total) for till, pods in _running(draft))
+    )
+
+
+def _new(statement: Statement, solution: Solution) -> list[Opening]:
+    openings = {id(node.flavour): statement.openings[id(node.flavour)][0] for node in solution.opened}
+    return [opening for opening in openings.values() if opening.purse is not None]
+
+
+def _lasts_on_new(
+    draft: Draft, statement: Statement, solution: Solution, opening: Opening, added: Rates, total: float
+) -> bool:
+    end = end_of_opening(draft, opening, added.get(opening.till, 0.0), total)
+    return all(
+        lasts(statement.waiting[ask][0], end, opening.pool, draft.now + BOOT)
+        for node in solution.opened
+        if statement.openings[id(node.flavour)][0] is opening
+        for ask in node.asks
+    )
+
+
+def _lasts_where_it_runs(
+    draft: Draft, statement: Statement, solution: Solution, added: Rates, total: float
+) -> bool:
+    for place, asks in solution.existing.items():
+        if place >= len(statement.rooms):
+            continue
+        group = statement.rooms[place].group
+        if group.template is None or not group.overflow:
+            continue
+        pool = group.template.pool
+        till = (pool.name, group.source.kind)
+        end = money_end(draft, pool.name, group.source.kind, added.get(till, 0.0), total)
+        start = draft.now if group.stage is Stage.READY else draft.now + BOOT
+        for ask in asks:
+            item = statement.waiting[ask][0]
+            if item.gated and not lasts(item, end, pool, start):
+                return False
+    return True
+
+
+def _running(draft: Draft) -> Iterator[tuple[Till, list[tuple[Pod, datetime]]]]:
+    """Work on overflow that would be done in time as things are, and could not be resumed."""
+    found: dict[Till, list[tuple[Pod, datetime]]] = {}
+    for life in draft.lives:
+        template = life.facts.template
+        if template is None or template.overflow[life.source.kind] is None or life.deadline is None:
+            continue
+        for pod in life.pods:
+            if pod.terms.expected is None or pod.terms.checkpoint_every is not None:
+                continue
+            done = (pod.started_at or draft.now) + pod.terms.load + pod.terms.expected
+            done += max(SHORTEST_LEAD, pod_lead(pod, checkpoint=False))
+            if done <= life.deadline:
+                found.setdefault((template.pool.name, life.source.kind), []).append((pod, done))
+    yield from found.items()
+
+
+def _lets_finish(
+    draft: Draft, till: Till, pods: list[tuple[Pod, datetime]], added: Rates, total: float
+) -> bool:
+    end: End = money_end(draft, till[0], till[1], added.get(till, 0.0), total)
+    return end.deadline is None or all(done <= end.deadline for _, done in pods)

@@ -1,0 +1,266 @@
+"""Nodes that could still be launched: from which source, of which type, how many, at what price, until when.
+
+Nothing is opened past a pool's limits, an overflow cap or what a reservation holds, in-flight launches
+counted; a source that just failed rests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import blake2b
+
+from tidemill.catalog import InstanceType
+from tidemill.decide.context import NO_END, Draft, End
+from tidemill.decide.launches import InFlight
+from tidemill.decide.nodes import SHORTEST_LEAD
+from tidemill.decide.overflow import hourly_rate, money_left_usd, money_runs_out_at, usd_per_hour
+from tidemill.decide.pool_templates import PoolTemplate
+from tidemill.model.plan import Launch
+from tidemill.model.world import LaunchIntent, Reservation, ReservationState, Source, SourceKind
+from tidemill.spec.models import ComputePool, Limits, SourceSpec
+
+Till = tuple[str, SourceKind]  # where money by the hour is counted: pool and kind of source
+
+
+@dataclass(slots=True)
+class Allowance:
+    """What a pool may still launch, every node that lives or is on its way already counted (PE-5)."""
+
+    cpu_milli: float
+    memory_bytes: float
+    gpus: float
+    nodes: float
+
+    @classmethod
+    def of(cls, limits: Limits | None) -> Allowance:
+        if limits is None:
+            return cls(0, 0, 0, 0)
+        caps = (limits.cpu, limits.memory, limits.gpus, limits.nodes)
+        return cls(*(float("inf") if cap is None else cap for cap in caps))
+
+    def take(self, kind: InstanceType, count: int = 1) -> None:
+        self.cpu_milli -= kind.vcpus * 1000 * count
+        self.memory_bytes -= kind.memory_mib * 2**20 * count
+        self.gpus -= kind.gpus * count
+        self.nodes -= count
+
+    def allows(self, kind: InstanceType, count: int = 1) -> bool:
+        return (
+            self.cpu_milli >= kind.vcpus * 1000 * count
+            and self.memory_bytes >= kind.memory_mib * 2**20 * count
+            and self.gpus >= kind.gpus * count
+            and self.nodes >= count
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Stock:
+    """How many more instances a source can give, shared by every pool that may use it."""
+
+    left: float
+
+
+@dataclass(slots=True, eq=False)
+class Purse:
+    """The hourly money one overflow source of a pool may still commit, shared by all its types and zones."""
+
+    source: SourceSpec
+    pool: str
+    kind: SourceKind
+    hourly_left_usd: float
+    added_usd_h: float = 0.0  # by nodes opened in this plan
+
+
+@dataclass(slots=True, eq=False)
+class Opening:
+    """A kind of node that could be launched: so many more of a type, from a source, in a zone."""
+
+    template: PoolTemplate
+    source: Source
+    kind: InstanceType
+    zone: str
+    stock: Stock
+    usd_h: float
+    order: tuple[int, int]
+    allowance: Allowance
+    free: Mapping[str, int]
+    reservation: Reservation | None = None
+    purse: Purse | None = None  # set: it is overflow
+    resting_until: datetime | None = None
+    opened: int = 0
+
+    @property
+    def pool(self) -> ComputePool:
+        return self.template.pool
+
+    @property
+    def till(self) -> Till:
+        return (self.template.pool.name, self.source.kind)
+
+    @property
+    def left(self) -> float:
+        return self.stock.left
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return self.template.labels(self.source, self.kind, self.zone)
+
+    def rests(self, now: datetime) -> bool:
+        return self.resting_until is not None and self.resting_until > now
+
+    def open(self) -> None:
+        self._count(+1)
+
+    def close(self) -> None:
+        self._count(-1)
+
+    def _count(self, sign: int) -> None:
+        self.opened += sign
+        self.stock.left -= sign
+        self.allowance.take(self.kind, sign)
+        if self.purse is not None:
+            self.purse.added_usd_h += sign * self.usd_h
+
+
+def find_openings(
+    draft: Draft,
+    in_flight: InFlight,
+    allowances: Mapping[str, Allowance],
+    daemons: Mapping[str, Mapping[str, int]],
+) -> list[Opening]:
+    """In no order of preference: `pack` ranks them for each item."""
+    if not (draft.world.ledger_ok and draft.world.cloud_ok):
+        return []
+    found: list[Opening] = []
+    stocks = {one.source: Stock(one.available - in_flight.on(one.source)) for one in draft.world.reservations}
+    for name, template in draft.templates.items():
+        for wanted in template.pool.spec.sources:
+            if wanted.type in ("block", "odcr"):
+                found += _reserved(draft, template, wanted, stocks, allowances[name], daemons[name])
+            else:
+                found += _hourly(draft, template, wanted, allowances[name], daemons[name])
+    for opening in found:
+        opening.resting_until = in_flight.resting.get((opening.source, opening.kind.name, opening.zone))
+        draft.wake(opening.resting_until)
+    return found
+
+
+def _reserved(
+    draft: Draft, template: PoolTemplate, wanted: SourceSpec, stocks: Mapping[Source, Stock],
+    allowance: Allowance, daemons: Mapping[str, int],
+) -> list[Opening]:  # fmt: skip
+    return [
+        Opening(
+            template, one.source, template.kinds[one.instance_type], one.zone, stocks[one.source], 0.0,
+            template.order(one.source), allowance,
+            fresh(template.kinds[one.instance_type], daemons), reservation=one,
+        )
+        for one in usable_reservations(draft, template.pool, wanted)
+        if one.instance_type in template.kinds and one.state is ReservationState.ACTIVE
+    ]  # fmt: skip
+
+
+def _hourly(
+    draft: Draft, template: PoolTemplate, wanted: SourceSpec, allowance: Allowance, daemons: Mapping[str, int]
+) -> list[Opening]:
+    pool = template.pool
+    source = Source(SourceKind(wanted.type))
+    overflow = template.overflow[source.kind]
+    purse = None
+    if overflow is not None:
+        running = hourly_rate(draft.spec, draft.world, pool.name, source.kind)
+        purse = Purse(overflow, pool.name, source.kind, (overflow.max_hourly_usd or 0.0) - running)
+    zones = [zone for zone in sorted(draft.spec.platform.spec.subnets) if _is_allowed(zone, pool, wanted)]
+    return [
+        Opening(
+            template, source, kind, zone, Stock(float("inf")), usd_per_hour(draft.spec, kind.name, source.kind),
+            template.order(source), allowance, fresh(kind, daemons), purse=purse,
+        )
+        for kind in template.kinds.values()
+        if kind.on_demand_usd_h is not None  # a price nobody knows cannot be kept inside a cap
+        for zone in zones
+    ]  # fmt: skip
+
+
+def _is_allowed(zone: str, pool: ComputePool, wanted: SourceSpec) -> bool:
+    return all(not zones or zone in zones for zones in (wanted.zones, pool.spec.requirements.zones))
+
+
+def usable_reservations(draft: Draft, pool: ComputePool, wanted: SourceSpec) -> list[Reservation]:
+    """Reservations of this kind that the pool may use, in an order that does not depend on who listed them.
+
+    Always ours by the owner tag; where the pool names ids or tags, only those of them. A pool tag on a
+    reservation keeps other pools off it.
+    """
+    known = draft.usable.get((pool.name, id(wanted)))
+    if known is not None:
+        return known
+    usable = [one for one in draft.world.reservations if is_usable(one, pool, wanted, draft.owner)]
+    usable.sort(key=lambda one: (one.start, one.id))
+    draft.usable[pool.name, id(wanted)] = usable
+    return usable
+
+
+def is_usable(one: Reservation, pool: ComputePool, wanted: SourceSpec, owner: str) -> bool:
+    return (
+        one.owner == owner
+        and one.kind.value == wanted.type
+        and (not one.pool or one.pool == pool.name)
+        and (not wanted.ids or one.id in wanted.ids)
+        and (not wanted.tags or set(wanted.tags.items()) <= set(one.tags))
+        and _is_allowed(one.zone, pool, wanted)
+    )
+
+
+def end_of_opening(
+    draft: Draft, opening: Opening, added_usd_h: float | None = None, all_added_usd_h: float | None = None
+) -> End:
+    """As `Draft.end_of`, but where money is the limit it counts what would be added: by default this one node."""
+    pool, purse = opening.pool, opening.purse
+    if purse is None:
+        return draft.end_of(opening.source, pool.name, pool.spec.provisioner)
+    extra = purse.added_usd_h + (opening.usd_h if added_usd_h is None else added_usd_h)
+    return money_end(draft, pool.name, purse.kind, extra, all_added_usd_h)
+
+
+def money_end(
+    draft: Draft, pool: str, kind: SourceKind, extra_usd_h: float, all_extra_usd_h: float | None = None
+) -> End:
+    out = money_runs_out_at(draft.spec, draft.world, pool, kind, extra_usd_h, all_extra_usd_h)
+    return End(out, out - SHORTEST_LEAD) if out is not None else NO_END
+
+
+def money_allows(draft: Draft, opening: Opening) -> bool:
+    purse = opening.purse
+    if purse is None:
+        return True
+    if purse.added_usd_h + opening.usd_h > purse.hourly_left_usd + 1e-6:  # sums of prices are not exact
+        return False
+    return min(money_left_usd(draft.spec, draft.world, purse.source, purse.pool, purse.kind)) > 0
+
+
+def fresh(kind: InstanceType, daemons: Mapping[str, int]) -> dict[str, int]:
+    """What a new node of this type has for pods."""
+    free = dict(kind.allocatable)
+    for name, used in daemons.items():
+        free[name] = free.get(name, 0) - used
+    return free
+
+
+def write_launch(draft: Draft, opening: Opening, count: int, reason: str) -> None:
+    pool = opening.pool
+    where = f"{pool.name}|{opening.source.label}|{opening.kind.name}|{opening.zone}"
+    key = f"{draft.owner}|{where}|{draft.now.isoformat()}|{len(draft.actions)}"
+    intent = LaunchIntent(
+        id="ti-" + blake2b(key.encode(), digest_size=9).hexdigest(),
+        pool=pool.name,
+        source=opening.source,
+        instance_type=opening.kind.name,
+        zone=opening.zone,
+        count=count,
+        provisioner=pool.spec.provisioner.value,
+        written_at=draft.now,
+    )
+    draft.do(Launch(intent, reason))

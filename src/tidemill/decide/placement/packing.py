@@ -1,0 +1,124 @@
+"""Which nodes to launch, and who goes where: the world is stated as a packing problem, solved, and read back.
+
+Ready room comes first, then room that is coming, then new room, each in the pools' own order; among prepaid
+sources that last long enough the one that ends first, so that long-lived capacity stays free for long work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tidemill.decide.context import Draft, End
+from tidemill.decide.packer.problem import Solution
+from tidemill.decide.placement.candidates import Group, Room, Rooms, Stage
+from tidemill.decide.placement.hourly_budget import money_lasts, one_more, overflow_nodes, rates
+from tidemill.decide.placement.launch_options import Opening, Till
+from tidemill.decide.placement.problem_builder import Statement, state, state_what_is_there
+from tidemill.decide.placement.queue import Item
+
+# A longer queue is waiting for what is not there.
+_FEW = 20
+
+
+@dataclass(slots=True)
+class Placement:
+    item: Item
+    rooms: list[Room]  # by pod
+
+    @property
+    def stage(self) -> Stage:
+        return max(room.group.stage for room in self.rooms)
+
+
+@dataclass(slots=True)
+class Packing:
+    placements: list[Placement] = field(default_factory=list)
+    unplaced: list[Item] = field(default_factory=list)
+
+
+def pack(draft: Draft, items: Sequence[Item], found: Rooms, *, thorough: bool = True) -> Packing:
+    """`thorough`: small problems are attempted in several ways; a mere question needs one answer."""
+    there = _on_what_is_there(draft, items, found)
+    if there is not None:
+        return there
+    statement = state(draft, items, found, one_more(found))
+    if not statement.waiting:
+        return Packing(unplaced=list(items))
+    solution = draft.memory.answers.solve(statement.problem, thorough=thorough)
+    if not money_lasts(draft, statement, solution):
+        statement, solution = _within_money(draft, items, found, statement, solution)
+    return _read(items, statement, solution)
+
+
+def _on_what_is_there(draft: Draft, items: Sequence[Item], found: Rooms) -> Packing | None:
+    """Everybody on nodes that are up or coming, which go before all others: of few pods this is mostly the answer, and
+    it costs half. None: somebody needs a new node. Rules about other pods count the zones of new nodes too."""
+    if found.between_pods or len(items) > _FEW:
+        return None
+    statement = state_what_is_there(draft, items, found)
+    if len(statement.waiting) < sum(len(item.pods) for item in items):
+        return None
+    solution = draft.memory.answers.solve(statement.problem)
+    return None if solution.unplaced else _read(items, statement, solution)
+
+
+def _within_money(
+    draft: Draft, items: Sequence[Item], found: Rooms, wished: Statement, wish: Solution
+) -> tuple[Statement, Solution]:
+    """As many overflow nodes of those wished for as the money lasts for: of all pools, or else of one of them."""
+    spent, nodes, least = rates(wished, wish), overflow_nodes(wished, wish), one_more(found)
+    shut = dict.fromkeys(least, 0.0)
+
+    def answer(caps: dict[Till, float]) -> tuple[Statement, Solution]:
+        statement = state(draft, items, found, caps, capped=True)
+        return statement, draft.memory.answers.solve(statement.problem, thorough=False)
+
+    best, most = answer(shut), 0  # what pools without a cap launch is theirs to launch
+    for tills in (list(least), *([till] for till in sorted(least) if till in spent)):
+        # The more are allowed, the sooner money ends, and beyond some number nobody would last at all.
+        low, high = 1, nodes
+        while low <= high:
+            middle = (low + high) // 2
+            caps = {till: max(least[till], spent.get(till, 0.0) * middle / nodes) for till in tills}
+            one = answer({**shut, **caps})
+            if overflow_nodes(*one) > most and money_lasts(draft, *one):
+                best, most, low = one, overflow_nodes(*one), middle + 1
+            else:
+                high = middle - 1
+        if most:
+            break
+    return best
+
+
+def _read(items: Sequence[Item], statement: Statement, solution: Solution) -> Packing:
+    """Take the rooms and open the openings as the solution says, and sort its answers by item."""
+    room_of: dict[str, Room] = {}  # by pod
+    asks = statement.problem.asks
+    for place, there in solution.existing.items():
+        for ask in there:
+            room_of[asks[ask].id] = statement.rooms[place]
+    for node in solution.opened:
+        opening, end = statement.openings[id(node.flavour)]
+        opening.open()
+        room = _new_room(opening, end)
+        for ask in node.asks:
+            room_of[asks[ask].id] = room
+    packing = Packing()
+    for item in items:
+        if item.pods[0].uid not in room_of:  # a gang has all its rooms or none
+            packing.unplaced.append(item)
+            continue
+        rooms = [room_of[pod.uid] for pod in item.pods]
+        for pod, room in zip(item.pods, rooms, strict=True):
+            room.take(pod.shape.requests)
+        packing.placements.append(Placement(item, rooms))
+    return packing
+
+
+def _new_room(opening: Opening, end: End) -> Room:
+    group = Group(
+        Stage.NEW, opening.template, opening.source, opening.zone, opening.labels, opening.template.taints, end,
+        opening.order, overflow=opening.purse is not None,
+    )  # fmt: skip
+    return Room(group, f"new {opening.kind.name}", opening.free, opening=opening)

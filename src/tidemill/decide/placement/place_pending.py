@@ -1,0 +1,262 @@
+"""Serve what waits: warm delivered blocks, place every waiting pod, and say what each one gets or waits for."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from tidemill.decide.context import Draft
+from tidemill.decide.explain import Explainer
+from tidemill.decide.handover.claims import claim
+from tidemill.decide.launches import InFlight
+from tidemill.decide.nodes import Phase
+from tidemill.decide.placement.backfill import reserve
+from tidemill.decide.placement.candidates import BOOT, Room, Rooms, Stage, survey
+from tidemill.decide.placement.eligibility import worth_launching
+from tidemill.decide.placement.launch_options import Opening, end_of_opening, write_launch
+from tidemill.decide.placement.packing import Packing, Placement, pack
+from tidemill.decide.placement.queue import Item, stop_gang, time_needed, useful_until, waiting
+from tidemill.model.plan import Admit, Recreate
+from tidemill.model.world import Pod, Source, SourceKind
+from tidemill.spec.units import format_duration
+
+# Pods of one job arrive one by one: wait until none came for a second, at most ten from the first.
+BATCH_IDLE = timedelta(seconds=1)
+BATCH_LONGEST = timedelta(seconds=10)
+
+
+def serve(draft: Draft, in_flight: InFlight) -> None:
+    items = draft.waiting = waiting(draft)
+    if not items and not _could_warm(draft):
+        return
+    accelerated = all(item.wants_accelerator for item in items) and not draft.world.budgets
+    gangs = any(item.gang is not None for item in items)
+    found = survey(
+        draft, in_flight, accelerated=accelerated, gangs=gangs, between_pods=_between_pods(draft, items)
+    )
+    warm(draft, found)
+    claim(draft, found)
+    reserve(draft, items, found)
+    packing = pack(draft, items, found)
+    for placement in packing.placements:
+        for room in placement.rooms:
+            if room.group.template is not None:
+                draft.placed.add(room.group.template.pool.name)
+            if room.life is not None:
+                room.life.reserved = True
+        _start_or_wait(draft, placement)
+    _launch(draft, packing, found)
+    explainer = Explainer(draft, found)
+    for item in packing.unplaced:
+        if item.pinned_to:
+            _take_back(draft, item)
+        else:
+            explainer.explain(item)
+
+
+def _between_pods(draft: Draft, items: list[Item]) -> bool:
+    """Does anybody have rules about other pods? Those who run only through what they keep away."""
+    return draft.keeps_away or any(pod.shape.sociable for item in items for pod in item.pods)
+
+
+def _could_warm(draft: Draft) -> bool:
+    """Only a block with a free slot can be warmed: most looks end here."""
+    return any(
+        one.kind is SourceKind.BLOCK and one.available > 0 and one.owner == draft.owner
+        for one in draft.world.reservations
+    )
+
+
+# --- warm blocks --------------------------------------------------------------------------------------
+
+
+def warm(draft: Draft, found: Rooms) -> None:
+    """A delivered block gets its nodes at once: it is paid for whether they run or not (CB-11)."""
+    started: dict[str, int] = {}
+    for opening in found.openings if _could_warm(draft) else ():
+        if opening.reservation is None or opening.reservation.kind is not SourceKind.BLOCK:
+            continue
+        if draft.shared(opening.reservation) or opening.template.by_karpenter:
+            continue  # Karpenter keeps its own nodes warm: its NodePool says how many
+        wanted = _warm_target(draft, opening) - started.get(opening.pool.name, 0)
+        end = end_of_opening(draft, opening)
+        if not worth_launching(draft, end) or opening.rests(draft.now):
+            continue
+        count = 0
+        while count < wanted and opening.left >= 1 and opening.allowance.allows(opening.kind):
+            opening.open()
+            count += 1
+            group = found.coming(opening.template, opening.source, opening.kind, opening.zone, end)
+            group.rooms.append(Room(group, f"new {opening.kind.name}", opening.free, opening=opening))
+        if count:
+            started[opening.pool.name] = started.get(opening.pool.name, 0) + count
+            nodes = "1 node warms up" if count == 1 else f"{count} nodes warm up"
+            write_launch(draft, opening, count, f"block {opening.source.id} is active: {nodes}")
+            opening.opened = 0
+
+
+def _warm_target(draft: Draft, opening: Opening) -> float:
+    setting = opening.pool.spec.kept_warm
+    if isinstance(setting, bool):
+        return float("inf") if setting else 0
+    alive = sum(
+        life.facts.pool_name == opening.pool.name and _outlives(draft, life.source, opening)
+        for life in draft.lives
+    )
+    coming = sum(
+        intent.in_flight
+        for intent in draft.world.launches
+        if intent.pool == opening.pool.name and _outlives(draft, intent.source, opening)
+    )
+    return max(0, setting - alive - coming)
+
+
+def _outlives(draft: Draft, source: Source, opening: Opening) -> bool:
+    """A warm number is reached by nodes that stay: those of a block that ends sooner are about to go."""
+    own = opening.reservation
+    other = draft.reservations.get(source.id)
+    if source.kind is not SourceKind.BLOCK or own is None or other is None:
+        return False
+    return other.end is None or own.end is None or other.end >= own.end
+
+
+# --- what was placed ----------------------------------------------------------------------------------
+
+
+def _start_or_wait(draft: Draft, placement: Placement) -> None:
+    item, rooms = placement.item, placement.rooms
+    if placement.stage is Stage.READY:
+        if item.gated:
+            room = rooms[0]
+            where = f"{len(rooms)} nodes of {room.group.source.label}" if item.gang else room.name
+            _admit(draft, item, room, f"there is room and time on {where}")
+        return
+    if item.gated and all(_by_karpenter(room) for room in rooms):
+        _let_karpenter_see(draft, item, rooms[0])
+        return
+    for pod, room in zip(item.pods, rooms, strict=True):
+        _wake_when_too_late(draft, item, room)
+        if room.group.stage is Stage.READY:
+            draft.hold(pod, "gang", f"room on {room.name} is held for it until the rest of its gang has room")
+        elif room.group.returning:
+            draft.hold(
+                pod, "starting", f"a node of {room.group.source.label} is gone, and EC2 is cleaning its slot"
+            )
+        elif room.life is not None:
+            draft.hold(pod, "starting", _stage_sentence(room.life.phase, room.name))
+        else:
+            by = " by Karpenter" if _by_karpenter(room) else ""
+            said = f"a {_opening_words(room)} is being launched for it{by}"
+            draft.hold(pod, "launching", said, draft.now + BOOT)
+
+
+def _admit(draft: Draft, item: Item, room: Room, why: str) -> None:
+    uids, end = tuple(pod.uid for pod in item.pods), room.group.end
+    why = f"{why}{_disbelieved(item, room)}"
+    draft.do(Admit(uids, room.group.source.label, end.deadline, why, _pool_of(room)))
+
+
+def _by_karpenter(room: Room) -> bool:
+    return room.group.template is not None and room.group.template.by_karpenter
+
+
+def _let_karpenter_see(draft: Draft, item: Item, room: Room) -> None:
+    """It provisions for unschedulable pods only, one by one: nobody can promise that a gang comes up whole."""
+    label = room.group.source.label
+    if item.gang is not None:
+        draft.warn(
+            item.gang.name,
+            f"pool {_pool_of(room)} is Karpenter's, which knows no gangs: its pods start one by one, as nodes come",
+        )
+    _admit(draft, item, room, f"there is time on {label}, and Karpenter launches for what nothing holds back")
+
+
+def _disbelieved(item: Item, room: Room) -> str:
+    """A word longer than the pool believes: it is drained if it is not done by then, and should know beforehand."""
+    template, said = room.group.template, item.terms.expected
+    if template is None or said is None or said <= template.pool.spec.max_expected_duration:
+        return ""
+    believed = format_duration(template.pool.spec.max_expected_duration)
+    return f"; it says {format_duration(said)}, of which pool {template.pool.name} believes {believed}"
+
+
+def _pool_of(room: Room) -> str:
+    return room.group.template.pool.name if room.group.template is not None else ""
+
+
+def _wake_when_too_late(draft: Draft, item: Item, room: Room) -> None:
+    """Room that is long in coming may not last any more when it is there: then something else must be found."""
+    template = room.group.template
+    if template is not None and item.gated:
+        until = useful_until(item, room.group.end, template.pool)
+        if until is not None:
+            draft.wake(until - time_needed(item.terms, template.pool) - BOOT + timedelta(seconds=1))
+
+
+def _stage_sentence(phase: Phase, name: str) -> str:
+    if phase is Phase.REGISTERING:
+        return (
+            f"{name} is registering its accelerators, usually 60-90 s;"
+            " 'OutOfnvidia.com/gpu' until then is expected and passes"
+        )
+    doing = {
+        Phase.LAUNCHED: "joining the cluster",
+        Phase.JOINED: "not Ready yet",
+        Phase.VERIFYING: "being checked",
+    }
+    return f"waits for {name}, which is {doing.get(phase, phase.value)}"
+
+
+def _opening_words(room: Room) -> str:
+    opening = room.opening
+    return f"{opening.kind.name} on {opening.source.label}" if opening is not None else "node"
+
+
+def _launch(draft: Draft, packing: Packing, found: Rooms) -> None:
+    asked = [one for one in found.opened if not one.template.by_karpenter]
+    if not asked:
+        return
+    wanting = [
+        pod
+        for one in packing.placements
+        if one.stage is Stage.NEW and not all(_by_karpenter(room) for room in one.rooms)
+        for pod in one.item.pods
+    ]
+    closes = _batch_closes(wanting)
+    if draft.now < closes:
+        draft.wake(closes)
+        return
+    for opening in asked:
+        first = next(
+            one.item.pods[0].full_name
+            for one in packing.placements
+            if any(room.opening is opening for room in one.rooms)
+        )
+        others = len(wanting) - 1
+        beside = "" if not others else " and 1 other pod" if others == 1 else f" and {others} other pods"
+        reason = f"{first}{beside} {'wait' if others else 'waits'}"
+        write_launch(draft, opening, opening.opened, reason)
+
+
+def _batch_closes(pods: list[Pod]) -> datetime:
+    newest = max(pod.created_at for pod in pods)
+    oldest = min(pod.created_at for pod in pods)
+    return min(newest + BATCH_IDLE, oldest + BATCH_LONGEST)
+
+
+# --- what was not -------------------------------------------------------------------------------------
+
+
+def _take_back(draft: Draft, item: Item) -> None:
+    """Admitted to a source that has no room any more: made again, gated, it can be admitted elsewhere."""
+    reason = f"{item.pinned_to}, which it was admitted to, has no room for it any more"
+    if item.gang is not None:
+        namespace = item.pods[0].namespace
+        members = [pod for pod in draft.world.pods if pod.gang == item.gang and pod.namespace == namespace]
+        stop_gang(draft, (pod for pod in members if not pod.gated), reason)
+    for pod in item.pods:
+        if item.gang is None and pod.workload:
+            draft.do(Recreate(pod.uid, reason))
+        if not pod.workload:
+            draft.hold(pod, "impossible", f"{reason}, and nothing would create it again")
+        else:
+            draft.hold(pod, "gang" if item.gang is not None else "held", reason)

@@ -1,0 +1,74 @@
+"""What follows from a pool's document alone: its types, and how a node of it would look.
+
+Worked out once per Spec and kept with it: documents do not change while they are being decided on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from tidemill.catalog import InstanceType
+from tidemill.decide.overflow import overflow_source
+from tidemill.model.world import Source, SourceKind, Taint
+from tidemill.spec import Spec, names
+from tidemill.spec.fingerprint import fingerprint
+from tidemill.spec.match import matching
+from tidemill.spec.models import ComputePool, Provisioner, SourceSpec
+
+
+@dataclass(slots=True, eq=False)
+class PoolTemplate:
+    pool: ComputePool
+    kinds: Mapping[str, InstanceType]  # by name, those its requirements allow
+    taints: tuple[Taint, ...]  # those that stay; startup taints go away by themselves
+    overflow: Mapping[SourceKind, SourceSpec | None]
+    made_from: str = ""  # the fingerprint its nodes carry today; empty: its node class is not known
+    # It launches for pods that nothing holds back: they are let go before there is a node, and we launch nothing.
+    by_karpenter: bool = False
+    _labels: dict[tuple[Source, str, str], Mapping[str, str]] = field(default_factory=dict)
+
+    def labels(self, source: Source, kind: InstanceType, zone: str) -> Mapping[str, str]:
+        key = (source, kind.name, zone)
+        found = self._labels.get(key)
+        if found is None:
+            found = self._labels[key] = {
+                **self.pool.spec.labels,
+                names.LABEL_POOL: self.pool.name,
+                names.LABEL_SOURCE: source.label,
+                names.LABEL_TYPE: kind.name,
+                names.LABEL_ARCH: kind.arch,
+                names.LABEL_ZONE: zone,
+            }
+        return found
+
+    def order(self, source: Source) -> tuple[int, int]:
+        """Heavier pools first, then the pool's own order of sources."""
+        spec = self.pool.spec
+        for place, wanted in enumerate(spec.sources):
+            if wanted.type == source.kind.value and (not wanted.ids or source.id in wanted.ids):
+                return (-spec.weight, place)
+        return (-spec.weight, len(spec.sources))
+
+
+@lru_cache(maxsize=8)
+def templates(spec: Spec) -> Mapping[str, PoolTemplate]:
+    """By pool name, heaviest first."""
+    pools = sorted(spec.pools.values(), key=lambda pool: (-pool.spec.weight, pool.name))
+    return {
+        pool.name: PoolTemplate(
+            pool=pool,
+            kinds={kind.name: kind for kind in matching(spec.catalog, pool.spec.requirements)},
+            taints=tuple(Taint(taint.key, taint.value, taint.effect) for taint in pool.spec.taints),
+            overflow={kind: overflow_source(pool, kind) for kind in SourceKind},
+            made_from=_made_from(spec, pool),
+            by_karpenter=pool.spec.provisioner is Provisioner.KARPENTER,
+        )
+        for pool in pools
+    }
+
+
+def _made_from(spec: Spec, pool: ComputePool) -> str:
+    node_class = spec.node_classes.get(pool.spec.node_class_name)
+    return fingerprint(node_class) if node_class is not None else ""

@@ -1,0 +1,40 @@
+"""Time and money: what became of each purchase, what may be bought now, and what the plans still lack.
+
+Fail closed: no approval, no budget, a ledger or an AWS that cannot be read, or any doubt about an earlier call means
+that nothing is bought. An approval binds an envelope, not an offer; the best offer inside it is taken at submit.
+"""
+
+from __future__ import annotations
+
+from tidemill.decide.context import Draft
+from tidemill.decide.purchasing.demand import promised
+from tidemill.decide.purchasing.proposals import follow_calendars
+from tidemill.decide.purchasing.reconcile import follow
+from tidemill.decide.purchasing.window_cover import cover
+from tidemill.model.world import PurchaseIntent
+
+
+def follow_purchases(draft: Draft) -> None:
+    if not (draft.world.ledger_ok and draft.world.cloud_ok):
+        return  # what was bought is found later; what is to be bought waits until we can see
+    by_window: dict[tuple[str, str], list[PurchaseIntent]] = {}
+    for intent in draft.world.purchases:
+        by_window.setdefault((intent.plan, intent.window), []).append(intent)
+        follow(draft, intent)
+    _warn_of_the_left_out(draft)
+    held = promised(draft.world.reservations, draft.world.purchases, draft.owner)
+    for plan in draft.spec.plans.values():
+        for window in plan.spec.demand:
+            cover(draft, plan, window, by_window.get((plan.name, window.name), []), held)
+    follow_calendars(draft, by_window, held)
+
+
+def _warn_of_the_left_out(draft: Draft) -> None:
+    """A purchase that does not show is warned of where it is followed; what was adopted has nobody else to say it."""
+    for one in draft.world.reservations:
+        if not one.listed and one.owner == draft.owner and not one.intent_id:
+            draft.warn(
+                one.id,
+                "AWS's list leaves it out; it is counted on until its end, and nothing is bought in its place. If it is"
+                f" really gone, say `tidemill adopt {one.id} --undo`",
+            )

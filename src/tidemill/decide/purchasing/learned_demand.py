@@ -1,0 +1,94 @@
+"""Demand nobody wrote down: what the pool's blocks were used for so far, and what has been waiting for a while.
+
+The simplest rule that is honest: use that goes on, and a queue that stands, are needed from now on. It sees no trend
+and no week; whoever knows better writes a calendar. Rounded up to whole instances, and never more than is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import ceil
+
+from tidemill.decide.pool_templates import PoolTemplate, templates
+from tidemill.decide.purchasing.planner.demand import (
+    demand_of,
+    gpus_each,
+    learned_of,
+    most_learned_gpus,
+    planned,
+)
+from tidemill.decide.purchasing.planner.offer_filter import suits
+from tidemill.decide.scheduler_rules import admits
+from tidemill.model.world import Pod, PodPhase, Reservation, ReservationState, Source, SourceKind, World
+from tidemill.spec import Spec, names
+from tidemill.spec.models import CapacityPlan
+
+# Shorter use says little about a week: until then what runs there now stands for it.
+_JUDGED_AFTER_H = 24.0
+
+
+def learned_gpus(spec: Spec, world: World) -> Mapping[str, int]:
+    """By plan."""
+    return {plan.name: gpus for plan in planned(spec) if (gpus := _of(spec, world, plan))}
+
+
+def _of(spec: Spec, world: World, plan: CapacityPlan) -> int:
+    calendar = plan.spec.calendar
+    assert calendar is not None
+    if not learned_of(calendar):
+        return 0
+    gpus = sum(_used(spec, world, block) for block in _blocks(spec, world, plan))
+    gpus += sum(accelerators(pod) for pod in _standing(spec, world, plan))
+    each = gpus_each(spec, calendar)
+    return min(ceil(gpus / each - 1e-6) * each, most_learned_gpus(spec, calendar))
+
+
+def _blocks(spec: Spec, world: World, plan: CapacityPlan) -> Iterator[Reservation]:
+    demand = demand_of(spec, plan.name, 0)
+    for one in world.reservations:
+        mine = one.owner == spec.platform.spec.deployment and one.pool in ("", plan.spec.pool)
+        if mine and one.state is ReservationState.ACTIVE and suits(demand, one):
+            yield one
+
+
+def _used(spec: Spec, world: World, block: Reservation) -> float:
+    """GPUs of it with a pod on them, on average since it started."""
+    for use in world.uses:
+        if use.reservation_id == block.id and use.held_h >= _JUDGED_AFTER_H * use.accelerators:
+            return use.accelerators * use.used_h / use.held_h
+    return sum(
+        accelerators(pod)
+        for node in world.nodes
+        if node.instance is not None and node.instance.source == block.source and node.kube is not None
+        for pod in world.pods_by_node.get(node.kube.name, ())
+    )
+
+
+def _standing(spec: Spec, world: World, plan: CapacityPlan) -> Iterator[Pod]:
+    """Pods that could run in the pool and have waited long enough not to be a passing crowd."""
+    assert plan.spec.calendar is not None
+    template = templates(spec).get(plan.spec.pool)
+    if template is None:
+        return
+    long_enough = world.now - max(one.waiting_for for one in learned_of(plan.spec.calendar))
+    for pod in world.pods:
+        waits = pod.phase is PodPhase.PENDING and not (pod.node or pod.pinned_to or pod.held_by_others)
+        if waits and pod.created_at <= long_enough and accelerators(pod) and not pod.daemon:
+            yield from (pod,) if _could_run(spec, plan, template, pod) else ()
+
+
+def _could_run(spec: Spec, plan: CapacityPlan, template: PoolTemplate, pod: Pod) -> bool:
+    allowed = template.pool.spec.allowed_namespaces
+    if allowed and pod.namespace not in allowed:
+        return False
+    demand, source = demand_of(spec, plan.name, 0), Source(SourceKind.BLOCK)
+    return any(
+        admits(pod.shape, template.labels(source, template.kinds[name], zone), template.taints)
+        for name in demand.types
+        if name in template.kinds
+        for zone in demand.zones or ("",)
+    )
+
+
+def accelerators(pod: Pod) -> int:
+    return sum(count for name, count in pod.shape.requests if name in (names.NVIDIA_GPU, names.NEURON))

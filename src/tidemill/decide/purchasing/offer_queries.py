@@ -1,0 +1,176 @@
+"""What EC2 must be asked before anything can be planned: a bounded number of searches, the near ones first.
+
+EC2 answers a search with at most six offers of one length and size, so the questions are cut to what is missing: its
+layers (what is always missing, what is missing by day), each in one piece, and in pieces of some usual lengths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from math import ceil
+
+from tidemill.decide.purchasing.planner.calendar import Step
+from tidemill.decide.purchasing.planner.inputs import DAY, PoolDemand
+from tidemill.decide.purchasing.planner.offer_filter import EXTENSION_CLOSES, EXTENSION_OPENS, suits
+from tidemill.decide.purchasing.purchase_states import OPEN
+from tidemill.decide.purchasing.window_cover import on_grid
+from tidemill.model.world import (
+    ExtensionQuery,
+    ExtensionSearch,
+    OfferQuery,
+    OfferSearch,
+    PurchaseState,
+    Reservation,
+    ReservationState,
+    World,
+)
+from tidemill.spec import Spec
+from tidemill.spec.durations import LONGEST, MAX_INSTANCES_PER_BLOCK, round_up
+from tidemill.spec.models import CapacityPlan
+
+# A round of planning asks at most so many questions, all calendars together: EC2 throttles, and more offers do not
+# make a much cheaper plan.
+MOST_SEARCHES = 48
+MOST_EXTENSION_SEARCHES = 12
+# Lengths worth asking for besides the one that covers a stretch in one piece.
+PIECES = (timedelta(days=7), timedelta(days=14), timedelta(days=28))
+LONGER_BY = (timedelta(days=1), timedelta(days=7), timedelta(days=14), timedelta(days=28))
+MOST_LAYERS = 3
+# First come, first served: an answer older than this is asked for again before anything is planned on it.
+FRESH = timedelta(minutes=30)
+ULTRASERVER = 9  # instances: the smaller of the two
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """So many GPUs missing with breaks of less than a day: no block is shorter than that."""
+
+    start: datetime
+    end: datetime
+    gpus: int
+
+
+def stretches(lacks: Iterable[Step]) -> tuple[Stretch, ...]:
+    """By layers: what is missing most of the time lies below what is missing on top of it now and then."""
+    lacks = tuple(lacks)
+    heights = sorted({step.amount for step in lacks})
+    if len(heights) > MOST_LAYERS:  # the lowest, the highest, and one between
+        heights = [heights[0], heights[len(heights) // 2], heights[-1]]
+    found: list[Stretch] = []
+    below = 0
+    for height in heights:
+        open_: Stretch | None = None
+        for step in (one for one in lacks if one.amount > below):
+            if open_ is not None and step.start - open_.end < DAY:
+                open_ = Stretch(open_.start, step.end, height - below)
+                found[-1] = open_
+            else:
+                open_ = Stretch(step.start, step.end, height - below)
+                found.append(open_)
+        below = height
+    return tuple(found)
+
+
+def offer_queries(
+    spec: Spec, demand: PoolDemand, lacks: Iterable[Step], now: datetime
+) -> tuple[OfferQuery, ...]:
+    """The near ones first, and of those the ones that cover most."""
+    zones = demand.zones if set(demand.zones) != set(spec.platform.spec.subnets) else ()
+    asked: dict[OfferQuery, None] = {}
+    for stretch in stretches(lacks):
+        for name in demand.types:
+            for count in _counts(spec, name, stretch.gpus):
+                for start, duration in _pieces(demand, stretch):
+                    earliest = max(now.replace(second=0, microsecond=0), start - DAY)
+                    # A day of room on either side: for an overlap, and for blocks that start now.
+                    query = OfferQuery(name, count, duration, earliest, start + duration + 2 * DAY, zones)
+                    asked[query] = None
+    return tuple(
+        sorted(asked, key=lambda one: (one.earliest_start, -one.duration, one.instance_type, one.count))
+    )
+
+
+def _counts(spec: Spec, name: str, gpus: int) -> tuple[int, ...]:
+    kind = spec.catalog.types[name]
+    instances = ceil(gpus / max(1, kind.gpus))
+    if kind.ultraserver:
+        instances = ceil(instances / ULTRASERVER) * ULTRASERVER
+        return (min(instances, MAX_INSTANCES_PER_BLOCK // ULTRASERVER * ULTRASERVER),)
+    if instances <= MAX_INSTANCES_PER_BLOCK:
+        return (instances,)
+    rest = instances % MAX_INSTANCES_PER_BLOCK
+    return (MAX_INSTANCES_PER_BLOCK, rest) if rest else (MAX_INSTANCES_PER_BLOCK,)
+
+
+def _pieces(demand: PoolDemand, stretch: Stretch) -> Iterator[tuple[datetime, timedelta]]:
+    """Starts on the grid, the last before it is needed, and legal lengths."""
+    begin, end = on_grid(stretch.start - demand.warm_up), stretch.end + demand.wind_down
+    whole = round_up(end - begin) or LONGEST
+    yield begin, whole
+    for duration in (one for one in PIECES if one < whole):
+        start = begin
+        while start < stretch.end:
+            yield start, duration
+            start += duration
+
+
+# --- more time on what is held --------------------------------------------------------------------------
+
+
+def extension_queries(
+    plan: CapacityPlan, demand: PoolDemand, lacks: Iterable[Step], world: World
+) -> tuple[ExtensionQuery, ...]:
+    """Of blocks that end within the time in which purchases are made, and are missed from then on."""
+    assert plan.spec.calendar is not None
+    if plan.spec.extend.policy == "never":
+        return ()
+    lacks = tuple(lacks)
+    soon = world.now + plan.spec.calendar.buy_ahead + DAY
+    found: list[ExtensionQuery] = []
+    for block in sorted(world.reservations, key=lambda one: (one.end is None, one.end or one.start, one.id)):
+        if not suits(demand, block) or block.pool not in ("", demand.pool) or not _extendable(world, block):
+            continue
+        assert block.end is not None
+        missed = [step for step in lacks if step.end > block.end - demand.wind_down]
+        if block.end > soon or not missed or missed[0].start > block.end + DAY:
+            continue
+        rest = round_up(missed[-1].end + demand.wind_down - block.end)
+        lengths = sorted({*LONGER_BY, *([rest] if rest else [])})
+        found += [ExtensionQuery(block.id, by) for by in lengths if block.end + by - block.start <= LONGEST]
+    return tuple(found)
+
+
+def _extendable(world: World, block: Reservation) -> bool:
+    """EC2 would sell more time on it, nobody is asking for it already, and its payment has not failed before."""
+    if block.end is None or block.extension_pending_to is not None:
+        return False
+    if block.state not in (ReservationState.ACTIVE, ReservationState.SCHEDULED):
+        return False
+    asked = [one for one in world.purchases if one.extends == block.id]
+    if any(one.state in OPEN or one.state is PurchaseState.FAILED for one in asked):
+        return False
+    return block.end - EXTENSION_OPENS <= world.now <= block.end - EXTENSION_CLOSES
+
+
+# --- what was answered --------------------------------------------------------------------------------
+
+
+def answer(world: World, query: OfferQuery) -> OfferSearch | None:
+    """The newest that is fresh. What starts now is asked for from a moving instant: minutes make no difference."""
+    same = [
+        one
+        for one in world.searches
+        if one.query.instance_type == query.instance_type
+        and (one.query.count, one.query.duration) == (query.count, query.duration)
+        and (one.query.latest_end, one.query.zones) == (query.latest_end, query.zones)
+        and abs(one.query.earliest_start - query.earliest_start) <= FRESH
+        and world.now - one.at < FRESH
+    ]
+    return max(same, key=lambda one: one.at, default=None)
+
+
+def extension_answer(world: World, query: ExtensionQuery) -> ExtensionSearch | None:
+    same = [one for one in world.extension_searches if one.query == query and world.now - one.at < FRESH]
+    return max(same, key=lambda one: one.at, default=None)

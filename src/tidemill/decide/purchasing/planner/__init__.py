@@ -1,0 +1,144 @@
+"""The least-cost cover of a demand calendar: which offers to buy, which blocks to extend, what to run on demand.
+
+Pure: the same question gives the same plan, to the cent, on any machine. It proposes; approvals, budgets and the
+purchase itself are checked again by those who buy. It takes seconds, so it runs beside the ticks, and its result is
+dated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tidemill.decide.purchasing.planner.block_transitions import hand_overs
+from tidemill.decide.purchasing.planner.cover_program import CoverProgram
+from tidemill.decide.purchasing.planner.inputs import ExtensionOffer, Policy, PoolDemand, Prices, SeenOffer
+from tidemill.decide.purchasing.planner.neighbourhood import Nearby
+from tidemill.decide.purchasing.planner.offer_filter import holdings, screen_extensions, screen_offers
+from tidemill.decide.purchasing.planner.read_solution import bought_gpu_hours, cover_of, short_gpu_hours
+from tidemill.decide.purchasing.planner.result import Cover, PurchasePlan, RunnerUp
+from tidemill.decide.purchasing.planner.sensitivity import runner_up, sensitivity
+from tidemill.decide.purchasing.planner.slots import Problem, cut
+from tidemill.model.world import Reservation
+
+__all__ = ["plan", "priced"]
+
+_CENT = 0.01  # two covers this close cost the same
+_LIKELY = 5  # neighbours of each kind that are priced: the estimate is seldom further off
+
+
+def plan(
+    demand: Sequence[PoolDemand],
+    owned: Iterable[Reservation],
+    offers: Iterable[SeenOffer],
+    extensions: Iterable[ExtensionOffer],
+    prices: Prices,
+    policy: Policy,
+) -> PurchasePlan:
+    # 1. What may be bought at all.
+    held = holdings(owned, policy.now)
+    kept, left_out = screen_offers(offers, demand, prices, policy)
+    longer, not_longer = screen_extensions(extensions, held, policy)
+    # 2. The cheapest cover, first as if money were no limit: it often is none.
+    program = CoverProgram(cut(demand, held, kept, longer, prices, policy))
+    found = _cheapest(program)
+    assert found is not None  # to buy nothing keeps every rule
+    best, bound_usd, unlimited = found
+    # 3. The next best, which takes the first place if the search had stopped short of it.
+    best, second = _with_second(program, best, bound_usd)
+    # 4. What it costs an hour, what would change it, and where blocks follow each other.
+    problem = program.problem
+    bought, used = bought_gpu_hours(problem, best), _used_gpu_hours(program, best)
+    spent_usd = best.cost.spent_usd
+    return PurchasePlan(
+        at=policy.now,
+        until=policy.until,
+        cover=best,
+        bound_usd=min(bound_usd, best.cost.total_usd),
+        demand_gpu_hours=_demand_gpu_hours(problem),
+        usd_per_gpu_h_bought=spent_usd / bought if bought else None,
+        usd_per_gpu_h_used=spent_usd / used if used > 1e-6 else None,
+        runner_up=second,
+        sensitivity=sensitivity(program, best, unlimited),
+        hand_overs=hand_overs(problem, best),
+        left_out=tuple(sorted((*left_out, *not_longer), key=lambda one: one.id)),
+        extended=tuple(problem.extended(one) for one in best.extends),
+    )
+
+
+def priced(
+    ids: frozenset[str],
+    demand: Sequence[PoolDemand],
+    owned: Iterable[Reservation],
+    offers: Iterable[SeenOffer],
+    extensions: Iterable[ExtensionOffer],
+    prices: Prices,
+    policy: Policy,
+) -> Cover | None:
+    """What somebody else's choice of offers would cost, all else done as well as can be. None: it breaks a rule."""
+    held = holdings(owned, policy.now)
+    kept, _ = screen_offers(offers, demand, prices, policy)
+    longer, _ = screen_extensions(extensions, held, policy)
+    if not ids <= {one.id for one in kept} | {one.id for one in longer}:
+        return None
+    return _priced(CoverProgram(cut(demand, held, kept, longer, prices, policy)), ids)
+
+
+def _cheapest(
+    program: CoverProgram, unlike: tuple[frozenset[str], ...] = ()
+) -> tuple[Cover, float, Cover | None] | None:
+    """The cover, a bound on what any could cost, and what would be done without ceilings if that differs."""
+    found = program.solve(free=True, unlike=unlike)
+    if found is None:
+        return None
+    ids = program.chosen(found)
+    free, limited = _priced(program, ids, free=True), _priced(program, ids)
+    if free is None or (limited is not None and limited.cost.total_usd <= free.cost.total_usd + _CENT):
+        return (limited, found.bound, None) if limited is not None else None
+    best = program.solve(unlike=unlike)
+    cover = _priced(program, program.chosen(best)) if best is not None else None
+    return (cover, best.bound, free) if best is not None and cover is not None else None
+
+
+def _with_second(program: CoverProgram, best: Cover, bound_usd: float) -> tuple[Cover, RunnerUp | None]:
+    """The second is usually a neighbour of the first. Nothing costs less than the bound: for a neighbour near it
+    no further search is made. It is told and not bought, so twice the gap of the first will do."""
+    second = _next_door(program, best) if program.gap else None
+    if second is None or second.cost.total_usd * (1 - 2 * program.gap) > bound_usd:
+        found = _cheapest(program, (best.ids,))
+        second = found[0] if found is not None else second
+    if second is None:
+        return best, None
+    if second.cost.total_usd < best.cost.total_usd - _CENT:
+        best, second = second, best
+    return best, runner_up(best, second)
+
+
+def _next_door(program: CoverProgram, best: Cover) -> Cover | None:
+    """The cheapest of the likeliest: one purchase less, one more, one for another."""
+    nearby = Nearby(program, program.program.cost, program.money)
+    priced = program.price(best.ids)
+    assert priced is not None
+    nearby.begin(program.columns_of(priced))
+    purchases = [*program.take.values(), *program.extend]
+    kinds = (nearby.leave(), nearby.add(purchases), nearby.swap(purchases))
+    likely = [changed for moves in kinds for _, changed in sorted(moves)[:_LIKELY]]
+    found = [_priced(program, program.ids_of(nearby.chosen ^ set(changed))) for changed in likely]
+    return min((one for one in found if one), key=lambda one: one.cost.total_usd, default=None)
+
+
+def _priced(program: CoverProgram, ids: frozenset[str], *, free: bool = False) -> Cover | None:
+    found = program.price(ids, free=free)
+    return cover_of(program, found) if found is not None else None
+
+
+def _demand_gpu_hours(problem: Problem) -> float:
+    return sum(
+        need * slot.hours for needs in problem.needs for need, slot in zip(needs, problem.slots, strict=True)
+    )
+
+
+def _used_gpu_hours(program: CoverProgram, cover: Cover) -> float:
+    """Demand that was short with what is held, less what is short now."""
+    nothing = program.price(frozenset(), free=True, blocks_only=True)
+    assert nothing is not None
+    return short_gpu_hours(program, nothing) - sum(one.gpu_hours for one in cover.uncovered)

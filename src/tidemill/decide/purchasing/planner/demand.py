@@ -1,0 +1,186 @@
+"""From the documents to the planner's question: whose demand, in GPUs, at what price, within which ceilings.
+
+Knows the documents and the catalog; what is held and what is on sale are asked for elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import lru_cache
+
+from tidemill.catalog import Catalog
+from tidemill.decide.nodes import EC2_TERMINATES_BEFORE_END, PROVISIONER_ACTS_BEFORE_END
+from tidemill.decide.purchasing.planner.calendar import (
+    WEEK,
+    Between,
+    Calendar,
+    Constant,
+    Step,
+    Together,
+    Weekly,
+    WeekSpan,
+    Windows,
+)
+from tidemill.decide.purchasing.planner.inputs import PoolDemand, Prices, TypePrice
+from tidemill.spec import Spec
+from tidemill.spec.demand_calendar import (
+    DAY,
+    DAYS,
+    CalendarEntry,
+    ConstantDemand,
+    DemandCalendar,
+    LearnedDemand,
+    WeeklyDemand,
+    WindowDemand,
+)
+from tidemill.spec.models import CapacityPlan, ComputePool, Provisioner
+
+# Where a type is not sold on demand an uncovered hour is taken to be worth this many hours in a block.
+_WORTH_WITHOUT_ON_DEMAND = 2.0
+
+
+def planned(spec: Spec) -> tuple[CapacityPlan, ...]:
+    """Plans with a calendar."""
+    return tuple(plan for plan in spec.plans.values() if plan.spec.calendar is not None)
+
+
+@lru_cache(maxsize=256)
+def demand_of(spec: Spec, plan_name: str, learned_gpus: int) -> PoolDemand:
+    plan = spec.plans[plan_name]
+    calendar = plan.spec.calendar
+    assert calendar is not None
+    pool = spec.pools.get(plan.spec.pool)
+    own = plan.spec.budget
+    return PoolDemand(
+        plan.spec.pool,
+        Together(tuple(_expanded(one, gpus_each(spec, calendar), learned_gpus) for one in calendar.entries)),
+        calendar.instance_types,
+        penalty_usd_gpu_h(spec.catalog, calendar),
+        zones=calendar.zones or tuple(sorted(spec.platform.spec.subnets)),
+        one_zone=calendar.one_zone,
+        warm_up=calendar.warm_up,
+        wind_down=wind_down(pool),
+        buy_ahead=calendar.buy_ahead,
+        per_purchase_usd=own.per_purchase_usd or None if own else None,
+        monthly_usd=own.monthly_usd or None if own else None,
+    )
+
+
+def of_windows(spec: Spec, plan: CapacityPlan) -> PoolDemand:
+    """Of a plan that has windows: what the planner would make of them."""
+    windows = plan.spec.demand
+    kinds = [spec.catalog.types[window.instance_type] for window in windows]
+    steps = tuple(
+        Step(window.start, window.end, window.instances * kind.gpus)
+        for window, kind in zip(windows, kinds, strict=True)
+    )
+    types = tuple(dict.fromkeys(window.instance_type for window in windows))
+    worth = max(_worth(spec.catalog, name) for name in types)
+    zones = tuple(sorted(spec.platform.spec.subnets))
+    pool = spec.pools.get(plan.spec.pool)
+    return PoolDemand(plan.spec.pool, Windows(steps), types, worth, zones=zones, wind_down=wind_down(pool))
+
+
+def wind_down(pool: ComputePool | None) -> timedelta:
+    acts = PROVISIONER_ACTS_BEFORE_END[pool.spec.provisioner if pool else Provisioner.NATIVE]
+    return max(EC2_TERMINATES_BEFORE_END, acts)
+
+
+def gpus_each(spec: Spec, calendar: DemandCalendar) -> int:
+    """Of an instance of the first type; where demand is in instances, of any."""
+    return max(1, spec.catalog.types[calendar.instance_types[0]].gpus)
+
+
+def learned_of(calendar: DemandCalendar) -> tuple[LearnedDemand, ...]:
+    return tuple(one.learned for one in calendar.entries if one.learned is not None)
+
+
+def most_learned_gpus(spec: Spec, calendar: DemandCalendar) -> int:
+    return sum(one.most_instances for one in learned_of(calendar)) * gpus_each(spec, calendar)
+
+
+def penalty_usd_gpu_h(catalog: Catalog, calendar: DemandCalendar) -> float:
+    if calendar.penalty_usd_per_gpu_hour is not None:
+        return calendar.penalty_usd_per_gpu_hour
+    return max(_worth(catalog, name) for name in calendar.instance_types)
+
+
+def _worth(catalog: Catalog, name: str) -> float:
+    kind = catalog.types[name]
+    usd_h = kind.on_demand_usd_h
+    if usd_h is None:
+        usd_h = _WORTH_WITHOUT_ON_DEMAND * (kind.block_usd_h or 0.0)
+    return usd_h / max(1, kind.gpus)
+
+
+def prices(spec: Spec, demand: Mapping[str, PoolDemand]) -> Prices:
+    """Of the types of these plans; with a price on demand only where every plan that uses the type allows it."""
+    users: dict[str, list[str]] = {}
+    for plan, one in demand.items():
+        for name in one.types:
+            users.setdefault(name, []).append(plan)
+    return {
+        name: _price(spec, name, demand, all(_allows_on_demand(spec.plans[plan]) for plan in plans))
+        for name, plans in users.items()
+    }
+
+
+def _allows_on_demand(plan: CapacityPlan) -> bool:
+    return plan.spec.calendar is not None and plan.spec.calendar.on_demand == "allowed"
+
+
+def _price(spec: Spec, name: str, demand: Mapping[str, PoolDemand], allows: bool) -> TypePrice:
+    kind = spec.catalog.types[name]
+    usd_h = kind.on_demand_usd_h if allows else None
+    return TypePrice(max(1, kind.gpus), usd_h, _most_at_once(spec, name, demand, usd_h))
+
+
+def _most_at_once(spec: Spec, name: str, demand: Mapping[str, PoolDemand], usd_h: float | None) -> int | None:
+    """As many as the hourly caps of the pools' on-demand sources pay for."""
+    caps = [
+        source.max_hourly_usd
+        for one in demand.values()
+        if name in one.types and one.pool in spec.pools
+        for source in spec.pools[one.pool].spec.sources
+        if source.type == "on-demand"
+    ]
+    if not usd_h or not caps or None in caps:
+        return None
+    return int(sum(cap for cap in caps if cap is not None) // usd_h)
+
+
+# --- entries ------------------------------------------------------------------------------------------
+
+
+def _expanded(entry: CalendarEntry, each: int, learned_gpus: int) -> Calendar:
+    match entry.demand:
+        case ConstantDemand() as demand:
+            if demand.start is None and demand.end is None:
+                return Constant(_gpus(demand, each))
+            return Between(demand.start, demand.end, _gpus(demand, each))
+        case WeeklyDemand() as demand:
+            return Weekly(_spans(demand, _gpus(demand, each)))
+        case WindowDemand() as demand:
+            return Windows((Step(demand.start, demand.end, _gpus(demand, each)),))
+        case LearnedDemand() as demand:
+            return Constant(min(learned_gpus, demand.most_instances * each))
+
+
+def _gpus(demand: ConstantDemand | WeeklyDemand | WindowDemand, each: int) -> int:
+    return demand.gpus if demand.gpus is not None else (demand.instances or 0) * each
+
+
+def _spans(demand: WeeklyDemand, gpus: int) -> tuple[WeekSpan, ...]:
+    """Hours past midnight belong to the next day; past Sunday midnight, to the beginning of the week."""
+    found: list[WeekSpan] = []
+    for number, name in enumerate(DAYS):
+        if name not in demand.days:
+            continue
+        start, end = number * DAY + demand.start, number * DAY + demand.end
+        end += DAY if demand.end <= demand.start else timedelta(0)
+        if start < WEEK:
+            found.append(WeekSpan(start, min(end, WEEK), gpus))
+        if end > WEEK:
+            found.append(WeekSpan(max(start, WEEK) - WEEK, end - WEEK, gpus))
+    return tuple(found)

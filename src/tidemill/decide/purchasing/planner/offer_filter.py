@@ -1,0 +1,128 @@
+"""Which offers may enter the plan: legal lengths and sizes, on the grid, early enough, fresh, under the ceiling.
+
+EC2 would not sell most of what is refused here; a planner fed by anything else must not believe it either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from tidemill.decide.purchasing.planner.inputs import (
+    DAY,
+    ExtensionOffer,
+    Policy,
+    PoolDemand,
+    Prices,
+    SeenOffer,
+)
+from tidemill.decide.purchasing.planner.result import LeftOut
+from tidemill.model.world import Offer, Reservation, ReservationState, SourceKind
+from tidemill.spec.durations import LONGEST, MAX_INSTANCES_PER_BLOCK, is_legal, nearest_legal
+from tidemill.spec.units import format_duration
+
+FARTHEST = timedelta(weeks=8)
+EXTENSION_OPENS, EXTENSION_CLOSES = timedelta(days=56), timedelta(hours=1)
+_LIVE = (ReservationState.PAYMENT_PENDING, ReservationState.SCHEDULED, ReservationState.ACTIVE)
+_EXTENDABLE = (ReservationState.SCHEDULED, ReservationState.ACTIVE)
+
+
+def holdings(owned: Iterable[Reservation], now: datetime) -> tuple[Reservation, ...]:
+    """What will serve: an unpaid block is counted (it is ours to lose), an unpaid extension is not."""
+    live = (one for one in owned if one.state in _LIVE and (one.end is None or one.end > now))
+    return tuple(sorted(live, key=lambda one: (one.start, one.id)))
+
+
+def screen_offers(
+    offers: Iterable[SeenOffer], demand: Sequence[PoolDemand], prices: Prices, policy: Policy
+) -> tuple[tuple[Offer, ...], list[LeftOut]]:
+    kept: dict[str, SeenOffer] = {}
+    left_out: list[LeftOut] = []
+    for seen in sorted(offers, key=lambda one: (one.at, one.offer.id)):
+        why = _why_not(seen, demand, prices, policy)
+        kept.pop(seen.offer.id, None)  # seen again: the latest sighting is the one that counts
+        if why:
+            left_out.append(LeftOut(seen.offer.id, why))
+        else:
+            kept[seen.offer.id] = seen
+    chosen = sorted((one.offer for one in kept.values()), key=lambda one: (one.start, one.end, one.id))
+    return tuple(chosen), [one for one in left_out if one.id not in kept]
+
+
+def _why_not(seen: SeenOffer, demand: Sequence[PoolDemand], prices: Prices, policy: Policy) -> str:
+    offer = seen.offer
+    if policy.now - seen.at > policy.offers_fresh:
+        return f"seen {format_duration(policy.now - seen.at)} ago: it may be gone"
+    if not 1 <= offer.count <= MAX_INSTANCES_PER_BLOCK:
+        return f"a block has 1 to {MAX_INSTANCES_PER_BLOCK} instances, not {offer.count}"
+    if offer.start < policy.now + policy.lead:
+        return f"it starts sooner than {format_duration(policy.lead)} from now"
+    if offer.start > policy.now + FARTHEST:
+        return "it starts more than 8 weeks ahead"
+    if not _on_grid(offer.end) or not _legal_length(offer.start, offer.end, policy.now):
+        return f"EC2 sells no block of {format_duration(offer.end - offer.start)} like this"
+    if offer.fee_usd > policy.ceilings.per_purchase_usd:
+        return f"${offer.fee_usd:,} is over the ceiling of ${policy.ceilings.per_purchase_usd:,} for one purchase"
+    if offer.start >= policy.until:
+        return "it starts after the calendar ends"
+    if offer.instance_type not in prices or not any(suits(pool, offer) for pool in demand):
+        return "no pool may use its type and zone"
+    return ""
+
+
+def suits(pool: PoolDemand, supply: Offer | Reservation) -> bool:
+    return supply.instance_type in pool.types and (not pool.zones or supply.zone in pool.zones)
+
+
+def screen_extensions(
+    extensions: Iterable[ExtensionOffer], owned: Sequence[Reservation], policy: Policy
+) -> tuple[tuple[ExtensionOffer, ...], list[LeftOut]]:
+    blocks = {one.id: one for one in owned}
+    kept: dict[str, ExtensionOffer] = {}
+    left_out: dict[str, LeftOut] = {}
+    for one in sorted(extensions, key=lambda one: (one.at, one.id)):
+        why = _why_not_extend(one, blocks, policy)
+        kept.pop(one.id, None)
+        if why:
+            left_out[one.id] = LeftOut(one.id, why)
+        else:
+            kept[one.id] = one
+    chosen = sorted(kept.values(), key=lambda one: (one.block, one.end, one.id))
+    return tuple(chosen), [one for one in left_out.values() if one.id not in kept]
+
+
+def _why_not_extend(one: ExtensionOffer, blocks: Mapping[str, Reservation], policy: Policy) -> str:
+    block = blocks.get(one.block)
+    if block is None or block.end is None or block.kind is not SourceKind.BLOCK:
+        return f"{one.block} is no block that is held"
+    if policy.now - one.at > policy.offers_fresh:
+        return f"seen {format_duration(policy.now - one.at)} ago: it may be gone"
+    if block.state not in _EXTENDABLE or block.extension_pending_to is not None:
+        return f"{block.id} is not paid, or has an extension that is not"
+    if not block.end - EXTENSION_OPENS <= policy.now <= block.end - max(EXTENSION_CLOSES, policy.lead):
+        return "extensions are sold from 56 days to 1 hour before the end"
+    if not is_legal(one.end - block.end) or one.end - block.start > LONGEST:
+        return f"EC2 sells no extension by {format_duration(one.end - block.end)} of this block"
+    if one.fee_usd > policy.ceilings.per_purchase_usd:
+        return (
+            f"${one.fee_usd:,} is over the ceiling of ${policy.ceilings.per_purchase_usd:,} for one purchase"
+        )
+    return ""
+
+
+def _on_grid(at: datetime) -> bool:
+    return (at.hour, at.minute, at.second, at.microsecond) == (11, 30, 0, 0)
+
+
+def starts_now(offer: Offer) -> bool:
+    """Off the 11:30 UTC grid: only what starts at once does."""
+    return not _on_grid(offer.start)
+
+
+def _legal_length(start: datetime, end: datetime, now: datetime) -> bool:
+    """On the grid exactly a legal length; one that starts now is a little shorter or longer than one."""
+    length = end - start
+    if _on_grid(start):
+        return is_legal(length)
+    nearest = min((abs(length - legal) for legal in nearest_legal(length)), default=DAY)
+    return start - now < DAY and nearest < DAY and length > timedelta(0)

@@ -1,0 +1,162 @@
+"""What the purchase planner answers: the plan, what it costs, what came second, and what would change it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from tidemill.decide.purchasing.planner.inputs import ExtensionOffer
+from tidemill.model.world import Offer, Reservation
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    fees_usd: int
+    on_demand_usd: float
+    penalty_usd: float  # not money: what the uncovered hours are said to be worth
+
+    @property
+    def spent_usd(self) -> float:
+        return self.fees_usd + self.on_demand_usd
+
+    @property
+    def total_usd(self) -> float:
+        return self.spent_usd + self.penalty_usd
+
+
+@dataclass(frozen=True, slots=True)
+class Buy:
+    """An offer to take, for one pool."""
+
+    offer: Offer
+    pool: str
+
+
+@dataclass(frozen=True, slots=True)
+class OnDemand:
+    """Instances paid by the hour, from an instant to another, and what they cost with their warm-up."""
+
+    pool: str
+    instance_type: str
+    instances: int
+    start: datetime
+    end: datetime
+    usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class Uncovered:
+    pool: str
+    gpus: int
+    start: datetime
+    end: datetime
+    penalty_usd: float
+
+    @property
+    def gpu_hours(self) -> float:
+        return self.gpus * (self.end - self.start) / timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """One way to meet the demand, priced."""
+
+    buys: tuple[Buy, ...]
+    extends: tuple[ExtensionOffer, ...]
+    on_demand: tuple[OnDemand, ...]
+    uncovered: tuple[Uncovered, ...]
+    cost: Cost
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """Of the offers and extension offers it takes."""
+        return frozenset([one.offer.id for one in self.buys] + [one.id for one in self.extends])
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """An offer that was not considered, and why."""
+
+    id: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerUp:
+    """The best cover that takes at least one offer more, less or other."""
+
+    cover: Cover
+    dearer_usd: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What one purchase saves while all others stay, and the prices at which it would no longer be made."""
+
+    id: str
+    saves_usd: float
+    gpu_hours: float  # of demand that only it covers
+    on_demand_below_usd_h: float | None  # per instance; None: it does not stand in for anything
+    penalty_below_usd_gpu_h: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """What would change the answer."""
+
+    worths: tuple[Worth, ...]
+    budget_binds: bool
+    unlimited: Cover | None  # the best cover were there no ceiling on money; None: it is this one
+    words: tuple[str, ...]
+
+
+Means = Literal["a-day-more-of-b", "a-days-extension-of-a", "a-start-now-block", "an-on-demand-bridge"]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to zero downtime. `usd` is None where there is none; `offer` is empty where the price is reckoned
+    from a rate and EC2 has not offered it."""
+
+    means: Means
+    usd: float | None
+    offer: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """Block `before` ends while its pool still needs it, and `after` takes over (empty: nothing does)."""
+
+    pool: str
+    before: str
+    after: str
+    at: datetime  # the end of `before`
+    gpus: int  # that would be missing in the gap
+    gap: timedelta  # with the blocks of this plan alone
+    gap_back_to_back: timedelta  # with no overlap: what the ways below are against
+    ways: tuple[Way, ...]  # cheapest first, those that do not exist last
+
+
+@dataclass(frozen=True, slots=True)
+class PurchasePlan:
+    at: datetime
+    until: datetime
+    cover: Cover
+    bound_usd: float  # nothing can cost less than this
+    demand_gpu_hours: float
+    usd_per_gpu_h_bought: float | None  # money over the GPU-hours it pays for, used or not
+    usd_per_gpu_h_used: float | None  # ... over those that meet demand
+    runner_up: RunnerUp | None
+    sensitivity: Sensitivity
+    hand_overs: tuple[HandOver, ...]
+    left_out: tuple[LeftOut, ...]
+    extended: tuple[Reservation, ...] = ()  # the blocks of `cover.extends`, as they are now
+
+    @property
+    def gap(self) -> float:
+        """What share of the cost could at most still be saved; 0: it is the cheapest for certain."""
+        total = self.cover.cost.total_usd
+        return max(0.0, total - self.bound_usd) / total if total > 0 else 0.0

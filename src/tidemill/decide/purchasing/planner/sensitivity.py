@@ -1,0 +1,119 @@
+"""What came second and why it lost; what each purchase is worth; what would change the answer."""
+
+from __future__ import annotations
+
+from tidemill.decide.purchasing.planner.cover_program import CoverProgram
+from tidemill.decide.purchasing.planner.inputs import TypePrice
+from tidemill.decide.purchasing.planner.read_solution import short_gpu_hours
+from tidemill.decide.purchasing.planner.result import Cost, Cover, RunnerUp, Sensitivity, Worth
+from tidemill.decide.purchasing.planner.slots import Problem
+
+_CENT = 0.005
+
+
+def runner_up(best: Cover, second: Cover) -> RunnerUp:
+    dearer_usd = second.cost.total_usd - best.cost.total_usd
+    more, less = sorted(second.ids - best.ids), sorted(best.ids - second.ids)
+    swap = " and ".join(
+        words
+        for words in (
+            f"takes {_named(more)}" if more else "",
+            f"leaves {_named(less)}" if less else "",
+        )
+        if words
+    )
+    if dearer_usd < _CENT:
+        return RunnerUp(second, dearer_usd, f"it {swap}, and costs as much: either will do")
+    return RunnerUp(second, dearer_usd, f"it {swap}: {_because(best.cost, second.cost)}")
+
+
+def _named(ids: list[str]) -> str:
+    return ", ".join(ids) if len(ids) <= 4 else f"{', '.join(ids[:3])} and {len(ids) - 3} more"
+
+
+def _because(best: Cost, second: Cost) -> str:
+    parts = (
+        ("in fees", second.fees_usd - best.fees_usd),
+        ("on demand", second.on_demand_usd - best.on_demand_usd),
+        ("in penalties", second.penalty_usd - best.penalty_usd),
+    )
+    said = [
+        f"${abs(usd):,.0f} {'more' if usd > 0 else 'less'} {name}" for name, usd in parts if abs(usd) >= 0.5
+    ]
+    return ", ".join(said) or "a few cents more"
+
+
+def sensitivity(program: CoverProgram, cover: Cover, unlimited: Cover | None) -> Sensitivity:
+    full = program.price(cover.ids, free=True, blocks_only=True)
+    assert full is not None
+    short_h = short_gpu_hours(program, full)
+    worths = tuple(_worth(program, cover, id_, short_h) for id_ in sorted(cover.ids))
+    words = [
+        *(_of_budget(cover, unlimited) if unlimited is not None else ()),
+        *(words for worth in worths for words in _of_purchase(worth)),
+        *_of_gaps(program.problem, cover),
+    ]
+    return Sensitivity(worths, unlimited is not None, unlimited, tuple(words))
+
+
+def _worth(program: CoverProgram, cover: Cover, id_: str, short_h: float) -> Worth:
+    """All else fixed: leave this one out and see what on-demand and penalties would cost instead."""
+    others = cover.ids - {id_}
+    without = program.price(others, free=True)
+    bare = program.price(others, free=True, blocks_only=True)
+    assert without is not None
+    assert bare is not None
+    hours = short_gpu_hours(program, bare) - short_h
+    fee_usd, price = _fee_and_price(program.problem, id_)
+    saves_usd = without.objective - cover.cost.total_usd
+    if hours < 1e-6:
+        return Worth(id_, saves_usd, 0.0, None, None)
+    return Worth(id_, saves_usd, hours, fee_usd / hours * price.gpus, fee_usd / hours)
+
+
+def _fee_and_price(problem: Problem, id_: str) -> tuple[int, TypePrice]:
+    for offer in problem.offers:
+        if offer.id == id_:
+            return offer.fee_usd, problem.prices[offer.instance_type]
+    one = next(one for one in problem.extensions if one.id == id_)
+    return one.fee_usd, problem.prices[problem.extended(one).instance_type]
+
+
+def _of_budget(cover: Cover, unlimited: Cover) -> list[str]:
+    more_usd = unlimited.cost.spent_usd - cover.cost.spent_usd
+    saved_usd = cover.cost.total_usd - unlimited.cost.total_usd
+    if more_usd > 0:
+        return [
+            f"the budget binds: ${more_usd:,.0f} more of it would save ${saved_usd:,.0f}, penalties counted"
+        ]
+    return [f"the budget binds this month: without its ceilings the whole would cost ${saved_usd:,.0f} less"]
+
+
+def _of_purchase(worth: Worth) -> list[str]:
+    if worth.on_demand_below_usd_h is None or worth.penalty_below_usd_gpu_h is None:
+        return [f"{worth.id} covers nothing that would be short without it"]
+    hours, gpu_hours = worth.on_demand_below_usd_h, worth.penalty_below_usd_gpu_h
+    words = f"{worth.id} would lose to on-demand below ${hours:,.2f} an instance-hour"
+    return [f"{words}, and to leaving it uncovered below ${gpu_hours:,.2f} a GPU-hour"]
+
+
+def _of_gaps(problem: Problem, cover: Cover) -> list[str]:
+    """For pools that are short: the penalty from which on-demand would fill it, where it may."""
+    said: list[str] = []
+    for pool in problem.demand:
+        short = [one for one in cover.uncovered if one.pool == pool.pool]
+        if not short:
+            continue
+        hours = sum(one.gpu_hours for one in short)
+        offered = [
+            price.on_demand_usd_h / price.gpus
+            for price in (problem.prices[name] for name in pool.types)
+            if price.on_demand_usd_h is not None
+        ]
+        words = f"{hours:,.0f} GPU-hours of {pool.pool} stay uncovered at ${pool.penalty_usd_gpu_h:,.2f} each"
+        if offered and min(offered) > pool.penalty_usd_gpu_h:
+            words += f"; on-demand would take over from about ${min(offered):,.2f}"
+        elif not offered:
+            words += "; it has no on-demand price, so only other offers could fill them"
+        said.append(words)
+    return said

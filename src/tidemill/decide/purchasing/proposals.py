@@ -1,0 +1,188 @@
+"""From the planner's advice to proposals: ask what a round needs, then put forward what must be decided now.
+
+Advice is acted upon only while it is fresh, its ground has not moved and EC2 still shows the offer. Each proposal has
+a name made of what it covers, so that nothing is covered twice. Where nothing can be planned, the simple rule buys a
+block a week.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from tidemill.decide.context import Draft
+from tidemill.decide.purchasing.approval import fee_to_approve_usd
+from tidemill.decide.purchasing.extensions import extension_envelope
+from tidemill.decide.purchasing.learned_demand import learned_gpus
+from tidemill.decide.purchasing.offer_queries import FRESH, answer
+from tidemill.decide.purchasing.planner.demand import planned
+from tidemill.decide.purchasing.planner.offer_filter import starts_now
+from tidemill.decide.purchasing.proposal_backoff import asked_again_at
+from tidemill.decide.purchasing.purchase_states import OPEN
+from tidemill.decide.purchasing.replan_schedule import (
+    basis,
+    missing_from_now,
+    next_round_at,
+    questions,
+    reconsidered_at,
+)
+from tidemill.decide.purchasing.weekly_windows import windows_of
+from tidemill.decide.purchasing.window_cover import ENGINE, cover, intent_id
+from tidemill.model.plan import ProposePurchase, SearchExtensions, SearchOffers
+from tidemill.model.world import (
+    Choice,
+    Envelope,
+    ExtensionOffer,
+    Offer,
+    OfferQuery,
+    PurchaseIntent,
+    PurchaseState,
+    Reservation,
+    World,
+)
+from tidemill.spec.models import CapacityPlan
+from tidemill.spec.units import format_instant
+
+# EC2 throttles, and a tick must stay short; the rest follows a second later.
+SEARCHES_A_TICK = 12
+Intents = Mapping[tuple[str, str], list[PurchaseIntent]]
+
+
+def follow_calendars(draft: Draft, intents: Intents, held: list[Reservation]) -> None:
+    if not planned(draft.spec):
+        return
+    at = next_round_at(draft.spec, draft.world)
+    draft.wake(at)
+    draft.wake(reconsidered_at(draft.spec, draft.world))
+    if at is not None and draft.now >= at:
+        _ask(draft)
+    advice = draft.world.advice
+    if advice is not None and advice.unable:
+        _follow_the_rule(draft, advice.unable, intents, held)
+    elif advice is not None:
+        _propose(draft, intents)
+
+
+def _ask(draft: Draft) -> None:
+    wanted = questions(draft.spec, draft.world, learned_gpus(draft.spec, draft.world))
+    draft.wake(wanted.stale_at(draft.world))
+    for query in wanted.unanswered(draft.world)[:SEARCHES_A_TICK]:
+        if isinstance(query, OfferQuery):
+            draft.do(SearchOffers(query, "the calendars are planned anew"))
+        else:
+            draft.do(SearchExtensions(query, "the calendars are planned anew"))
+
+
+def _follow_the_rule(draft: Draft, why: str, intents: Intents, held: list[Reservation]) -> None:
+    draft.warn("calendars", f"a block is bought for each week, because nothing can be planned: {why}")
+    for plan in planned(draft.spec):
+        assert plan.spec.calendar is not None
+        for window in windows_of(
+            draft.spec, plan, missing_from_now(draft.spec, draft.world, plan), draft.now
+        ):
+            opens = window.start - plan.spec.calendar.buy_ahead
+            if draft.now >= opens:
+                cover(draft, plan, window, intents.get((plan.name, window.name), []), held)
+            draft.wake(opens)
+
+
+# --- proposals ----------------------------------------------------------------------------------------
+
+
+def _propose(draft: Draft, intents: Intents) -> None:
+    world, advice = draft.world, draft.world.advice
+    assert advice is not None
+    if draft.now - advice.at >= FRESH:
+        return
+    if advice.basis != basis(draft.spec, world.reservations, world.purchases, world.now):
+        return
+    for choice in advice.choices:
+        plan = draft.spec.plans.get(choice.plan)
+        if plan is None or not _is_due(draft, choice, intents.get((choice.plan, window_name(choice)), [])):
+            continue
+        attempt = len(intents.get((choice.plan, window_name(choice)), []))
+        draft.do(ProposePurchase(_intent(draft, plan, choice, attempt), _words(choice)))
+
+
+def _is_due(draft: Draft, choice: Choice, before: list[PurchaseIntent]) -> bool:
+    if any(one.state in OPEN or one.state is PurchaseState.CONFIRMED for one in before):
+        return False
+    at = max(choice.propose_from, asked_again_at(before) or choice.propose_from)
+    if draft.now < at:
+        assert draft.world.advice is not None
+        # Later than that there will be newer advice, or none that may be acted upon.
+        draft.wake(at if at < draft.world.advice.at + FRESH else None)
+        return False
+    return is_shown(draft.world, choice.offer)
+
+
+def is_shown(world: World, offer: Offer | ExtensionOffer) -> bool:
+    """By the newest answer to the question it was an answer to."""
+    if isinstance(offer, ExtensionOffer):
+        return any(offer in search.offers for search in world.extension_searches)
+    asked = [search.query for search in world.searches if offer in search.offers]
+    return any((newest := answer(world, query)) is not None and offer in newest.offers for query in asked)
+
+
+def window_name(choice: Choice) -> str:
+    """What it covers: the same purchase has the same name in every round, and another has another."""
+    offer = choice.offer
+    if isinstance(offer, ExtensionOffer):
+        return f"{offer.reservation_id}-until-{offer.end:%y%m%d}"
+    days = f"{offer.start:%y%m%d}-{offer.end:%y%m%d}"
+    return f"{days}-{offer.count}x{offer.instance_type}-{offer.zone}"
+
+
+def _intent(draft: Draft, plan: CapacityPlan, choice: Choice, attempt: int) -> PurchaseIntent:
+    offer, window = choice.offer, window_name(choice)
+    return PurchaseIntent(
+        id=intent_id(draft.owner, plan.name, window, str(attempt)),
+        plan=plan.name,
+        pool=plan.spec.pool,
+        window=window,
+        envelope=_longer(draft, plan, offer)
+        if isinstance(offer, ExtensionOffer)
+        else _new(draft, plan, choice, offer),
+        proposer=ENGINE,
+        proposed_at=draft.now,
+        extends=offer.reservation_id if isinstance(offer, ExtensionOffer) else "",
+    )
+
+
+def _new(draft: Draft, plan: CapacityPlan, choice: Choice, offer: Offer) -> Envelope:
+    assert plan.spec.calendar is not None
+    zones = plan.spec.calendar.zones or tuple(sorted(draft.spec.platform.spec.subnets))
+    lives = draft.spec.platform.spec.approval.expires_after
+    earliest, latest = offer.start, offer.start
+    if starts_now(offer):  # whenever somebody says yes; the sooner the better
+        earliest, latest = draft.now, max(latest, min(latest + lives, offer.end - timedelta(days=1)))
+    return Envelope(
+        instance_type=offer.instance_type,
+        count=offer.count,
+        duration=choice.duration,
+        earliest_start=earliest,
+        latest_start=latest,
+        earliest_end=offer.end,
+        zones=(offer.zone,) if plan.spec.calendar.one_zone else zones,
+        max_fee_usd=fee_to_approve_usd(draft.spec.platform, plan, None, offer.fee_usd),
+        expires_at=_expires_at(draft),
+    )
+
+
+def _longer(draft: Draft, plan: CapacityPlan, offer: ExtensionOffer) -> Envelope:
+    block = draft.reservations[offer.reservation_id]
+    fee_usd = fee_to_approve_usd(draft.spec.platform, plan, None, offer.fee_usd)
+    return extension_envelope(draft.spec.platform, block, offer, fee_usd, draft.now)
+
+
+def _expires_at(draft: Draft) -> datetime:
+    return draft.now + draft.spec.platform.spec.approval.expires_after
+
+
+def _words(choice: Choice) -> str:
+    offer = choice.offer
+    if isinstance(offer, ExtensionOffer):
+        what = f"{offer.reservation_id} until {format_instant(offer.end)}"
+    else:
+        what = f"{offer.count} {offer.instance_type} from {format_instant(offer.start)}"
+    return f"{what}, about ${offer.fee_usd:,}: {choice.why}"

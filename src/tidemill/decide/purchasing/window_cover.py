@@ -1,0 +1,289 @@
+"""What the plans still lack: more time on a block that is there, else a new one, searched for and proposed.
+
+Nothing is bought here: a proposal is an envelope that people, or an explicit policy, say yes to.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from hashlib import blake2b
+
+from tidemill.decide.context import Draft
+from tidemill.decide.purchasing.approval import fee_to_approve_usd, highest_fee_usd
+from tidemill.decide.purchasing.demand import MOST_HELD, Gap, first_gap, lacking_h, with_offer
+from tidemill.decide.purchasing.extensions import extendable, extension_envelope, offer_to_extend
+from tidemill.decide.purchasing.proposal_backoff import ASK_AGAIN, asked_again_at
+from tidemill.decide.purchasing.purchase_states import OPEN
+from tidemill.decide.purchasing.utilization import lapses
+from tidemill.model.plan import ProposePurchase, SearchOffers
+from tidemill.model.world import (
+    Envelope,
+    ExtensionOffer,
+    Offer,
+    OfferQuery,
+    OfferSearch,
+    PurchaseIntent,
+    PurchaseState,
+    Reservation,
+)
+from tidemill.spec.durations import LEGAL_DURATIONS, round_up
+from tidemill.spec.models import CapacityPlan, DemandWindow
+from tidemill.spec.units import format_instant
+
+ENGINE = "tidemill-engine"
+# Offers are first come, first served: an answer older than this is asked for again before it is used.
+SEARCH_FRESH = timedelta(minutes=30)
+# More time keeps the nodes: nothing boots and nothing moves. It may cost a quarter more than a new block.
+EXTENSION_WORTH_PERCENT = 125
+
+
+def cover(
+    draft: Draft,
+    plan: CapacityPlan,
+    window: DemandWindow,
+    intents: list[PurchaseIntent],
+    held: list[Reservation],
+) -> None:
+    """`held` counts what is under way too."""
+    opens = window.start - plan.spec.propose_before
+    if draft.now >= window.end:
+        return
+    if draft.now < opens:
+        draft.wake(opens)
+        return
+    if any(intent.state in OPEN for intent in intents):
+        return
+    gap = first_gap(draft.spec, held, plan.spec.pool, window, draft.now)
+    if gap is None or _just_bought(draft, intents) or lapses(draft, plan, window):
+        return
+    again = asked_again_at(intents)
+    if again is not None and draft.now < again:
+        draft.wake(again)
+        return
+    _propose(draft, plan, window, gap, intents, held)
+
+
+def _propose(
+    draft: Draft,
+    plan: CapacityPlan,
+    window: DemandWindow,
+    gap: Gap,
+    intents: list[PurchaseIntent],
+    held: list[Reservation],
+) -> None:
+    """More time on a block that is there is asked for first; the price of a new one decides whether it is worth it."""
+    longer = _more_time(draft, plan, window, gap, intents)
+    if longer is None:
+        return  # asked, and not answered yet
+    query = query_for(draft, plan, window, gap)
+    found = _new_blocks(draft, plan, window, gap, query, held) if query is not None else []
+    if found is None:
+        return
+    block = min(found, key=lambda offer: (offer.fee_usd, offer.start, offer.id), default=None)
+    if longer and _is_worth(longer[0], gap, block):
+        one, offer = longer[0]
+        beside = "" if block is None else f"; a new block would be ${block.fee_usd:,}"
+        said = f"{one.id} until {format_instant(offer.end)}, about ${offer.fee_usd:,}{beside}"
+        if not _is_too_dear(draft, plan, window, offer.fee_usd):
+            intent = extension_intent(draft, plan, window, one, offer, len(intents))
+            draft.do(ProposePurchase(intent, said))
+            return
+    if block is None:
+        if query is not None:
+            draft.warn(window.name, _nothing_fits(window, gap, longer))
+    elif query is not None and not _is_too_dear(draft, plan, window, block.fee_usd):
+        intent = propose(draft, plan, window, gap, block, query.duration, len(intents))
+        start = format_instant(block.start)
+        said = f"{block.count} {block.instance_type} from {start}, about ${block.fee_usd:,}"
+        draft.do(ProposePurchase(intent, said))
+
+
+def _is_worth(longer: tuple[Reservation, ExtensionOffer], gap: Gap, block: Offer | None) -> bool:
+    one, offer = longer
+    if one.count > gap.count * MOST_HELD:
+        return False
+    return block is None or offer.fee_usd * 100 <= block.fee_usd * EXTENSION_WORTH_PERCENT
+
+
+def _nothing_fits(window: DemandWindow, gap: Gap, longer: list[tuple[Reservation, ExtensionOffer]]) -> str:
+    none = f"EC2 offers no block of {gap.count} {window.instance_type} for it now"
+    if not longer:
+        return none
+    one, offer = longer[0]
+    return f"{none}; more time on {one.id} would be ${offer.fee_usd:,} for all of its {one.count}: `tidemill extend`"
+
+
+def _is_too_dear(draft: Draft, plan: CapacityPlan, window: DemandWindow, fee_usd: int) -> bool:
+    """What nobody may ever buy is not proposed. A platform without any ceiling only proposes."""
+    ceiling_usd = highest_fee_usd(draft.spec.platform, plan, window)
+    if fee_usd <= ceiling_usd or not (ceiling_usd or window.max_fee_usd):
+        return False
+    draft.warn(window.name, f"the cheapest is ${fee_usd:,}, more than the ${ceiling_usd:,} it may cost")
+    return True
+
+
+def _just_bought(draft: Draft, intents: list[PurchaseIntent]) -> bool:
+    """Confirmed, and AWS does not show it yet: lists can be minutes late, and the payment of an extension hours."""
+    for intent in intents:
+        if intent.state is not PurchaseState.CONFIRMED:
+            continue
+        if not set(intent.reservation_ids) <= draft.reservations.keys():
+            return True
+        if intent.extends:
+            end = draft.reservations[intent.extends].end
+            if end is not None and end < intent.envelope.earliest_end:
+                return True
+    return False
+
+
+# --- more time ----------------------------------------------------------------------------------------
+
+
+def _more_time(
+    draft: Draft, plan: CapacityPlan, window: DemandWindow, gap: Gap, intents: list[PurchaseIntent]
+) -> list[tuple[Reservation, ExtensionOffer]] | None:
+    """What EC2 would sell, the cheapest first; None: it has been asked and has not answered."""
+    offers = []
+    for block, by in extendable(draft, plan, window, gap, intents):
+        found = offer_to_extend(draft, block, by, f"window {window.name} of plan {plan.name} outlasts it")
+        if isinstance(found, ExtensionOffer):
+            offers.append((block, found))
+        elif found:
+            return None
+    return sorted(offers, key=lambda pair: (pair[1].fee_usd, pair[0].id))
+
+
+def extension_intent(
+    draft: Draft,
+    plan: CapacityPlan,
+    window: DemandWindow,
+    block: Reservation,
+    offer: ExtensionOffer,
+    attempt: int,
+) -> PurchaseIntent:
+    fee_usd = fee_to_approve_usd(draft.spec.platform, plan, window, offer.fee_usd)
+    return PurchaseIntent(
+        id=intent_id(draft.owner, plan.name, window.name, str(attempt)),
+        plan=plan.name,
+        pool=plan.spec.pool,
+        window=window.name,
+        envelope=extension_envelope(draft.spec.platform, block, offer, fee_usd, draft.now),
+        proposer=ENGINE,
+        proposed_at=draft.now,
+        extends=block.id,
+    )
+
+
+# --- a new block --------------------------------------------------------------------------------------
+
+
+def needed_from(draft: Draft, plan: CapacityPlan, gap: Gap) -> datetime:
+    """A block runs beside the one before it for so long, for services to move without a gap; if there is time."""
+    beside = gap.start - plan.spec.overlap
+    return beside if beside > draft.now else gap.start
+
+
+def query_for(draft: Draft, plan: CapacityPlan, window: DemandWindow, gap: Gap) -> OfferQuery | None:
+    """Blocks lie on the 11:30 UTC grid: take the last grid start before the gap and the first end after."""
+    start = max(on_grid(needed_from(draft, plan, gap)), draft.now) if gap.start > draft.now else draft.now
+    duration = round_up(gap.end - start)
+    if duration is None:
+        draft.warn(window.name, "what it lacks is longer than the longest block, 182 days")
+        return None
+    # A start-now block is rounded to the grid at its end, which can be up to a day later than asked.
+    latest = start + duration + timedelta(days=1)
+    zones = window.zones or tuple(sorted(draft.spec.platform.spec.subnets))
+    return OfferQuery(window.instance_type, gap.count, duration, start.replace(second=0), latest, zones)
+
+
+def on_grid(at: datetime) -> datetime:
+    """The last 11:30 UTC at or before `at`."""
+    grid = at.replace(hour=11, minute=30, second=0, microsecond=0)
+    return grid if grid <= at else grid - timedelta(days=1)
+
+
+def _new_blocks(
+    draft: Draft,
+    plan: CapacityPlan,
+    window: DemandWindow,
+    gap: Gap,
+    query: OfferQuery,
+    held: list[Reservation],
+) -> list[Offer] | None:
+    """Those that would close the gap; None: EC2 has been asked and has not answered."""
+    search = _latest_search(draft, query)
+    fresh = SEARCH_FRESH if search is not None and search.offers else ASK_AGAIN
+    if search is None or draft.now - search.at >= fresh:
+        lacks = f"window {window.name} of plan {plan.name} lacks {query.count} instances"
+        draft.do(SearchOffers(query, lacks))
+        return None
+    draft.wake(search.at + fresh)
+    soon = draft.now + LEGAL_DURATIONS[0]
+    begun = gap.start <= draft.now
+    before = lacking_h(draft.spec, held, plan.spec.pool, window, draft.now)
+    return [
+        offer
+        for offer in search.offers
+        if (offer.start < soon if begun else offer.start <= needed_from(draft, plan, gap))
+        and offer.end >= gap.end
+        and _lacking_with(draft, plan, window, offer, held) < before
+    ]
+
+
+def _lacking_with(
+    draft: Draft, plan: CapacityPlan, window: DemandWindow, offer: Offer, held: list[Reservation]
+) -> float:
+    after = with_offer(held, offer, draft.owner, plan.spec.pool)
+    return lacking_h(draft.spec, after, plan.spec.pool, window, draft.now)
+
+
+def _latest_search(draft: Draft, query: OfferQuery) -> OfferSearch | None:
+    """Start-now searches move with the clock, so the start is not part of what makes two searches the same."""
+    same = [
+        search
+        for search in draft.world.searches
+        if (search.query.instance_type, search.query.count, search.query.zones)
+        == (query.instance_type, query.count, query.zones)
+        and abs(search.query.earliest_start - query.earliest_start) <= ASK_AGAIN
+        and search.query.duration == query.duration
+    ]
+    return max(same, key=lambda search: search.at, default=None)
+
+
+def propose(
+    draft: Draft,
+    plan: CapacityPlan,
+    window: DemandWindow,
+    gap: Gap,
+    best: Offer,
+    duration: timedelta,
+    attempt: int,
+) -> PurchaseIntent:
+    # A gap ahead must be covered from its first minute; one that has begun, as soon as somebody says yes.
+    lives = draft.spec.platform.spec.approval.expires_after
+    ahead = needed_from(draft, plan, gap)
+    latest = ahead if ahead > draft.now else min(best.start + lives, gap.end)
+    return PurchaseIntent(
+        id=intent_id(draft.owner, plan.name, window.name, str(attempt)),
+        plan=plan.name,
+        pool=plan.spec.pool,
+        window=window.name,
+        envelope=Envelope(
+            instance_type=best.instance_type,
+            count=best.count,
+            duration=duration,
+            earliest_start=best.start - timedelta(days=1),
+            latest_start=latest,
+            earliest_end=gap.end,
+            zones=window.zones or tuple(sorted(draft.spec.platform.spec.subnets)),
+            max_fee_usd=fee_to_approve_usd(draft.spec.platform, plan, window, best.fee_usd),
+            expires_at=draft.now + draft.spec.platform.spec.approval.expires_after,
+        ),
+        proposer=ENGINE,
+        proposed_at=draft.now,
+    )
+
+
+def intent_id(*parts: str) -> str:
+    """The same proposal has the same id however often it is decided: proposing it twice writes it once."""
+    return "tp-" + blake2b("|".join(parts).encode(), digest_size=9).hexdigest()

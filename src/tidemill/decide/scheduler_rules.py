@@ -1,0 +1,132 @@
+"""What the Kubernetes scheduler would say of one pod and one node, and nothing of ours.
+
+Selectors, required node affinity, taints, volume zones and resources. Rules about where *other* pods are need
+more than one node and are not here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from tidemill.model.world import Amounts, Expression, Pod, PodShape, Selector, Taint, Toleration
+from tidemill.spec import names
+
+HostPort = tuple[str, int, str]  # protocol, port, host IP
+_EVERY_ADDRESS = ("", "0.0.0.0")
+_INTEGER = re.compile(r"[+-]?[0-9]+")  # what Go's ParseInt reads; Python's int() would also take "1_000"
+
+
+def selects(selector: Selector, labels: Mapping[str, str]) -> bool:
+    return all(holds(one, labels) for one in selector)
+
+
+def holds(one: Expression, labels: Mapping[str, str]) -> bool:
+    value = labels.get(one.key)
+    match one.operator:
+        case "In":
+            return value in one.values
+        case "NotIn":  # true of a label that is not there, as in Kubernetes
+            return value not in one.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt":
+            return _compares(one, value)
+    return False
+
+
+def _compares(one: Expression, value: str | None) -> bool:
+    """Of whole numbers only: what is not one compares as false, as in Kubernetes."""
+    if value is None or len(one.values) != 1:
+        return False
+    if not (_INTEGER.fullmatch(value) and _INTEGER.fullmatch(one.values[0])):
+        return False
+    return int(value) > int(one.values[0]) if one.operator == "Gt" else int(value) < int(one.values[0])
+
+
+def tolerates(tolerations: tuple[Toleration, ...], taint: Taint) -> bool:
+    for one in tolerations:
+        if one.effect and one.effect != taint.effect:
+            continue
+        if one.operator == "Exists" and one.key in ("", taint.key):
+            return True
+        if one.operator == "Equal" and one.key == taint.key and one.value == taint.value:
+            return True
+    return False
+
+
+def tolerated(shape: PodShape, taints: tuple[Taint, ...]) -> bool:
+    for taint in taints:
+        if taint.effect != "PreferNoSchedule" and not tolerates(shape.tolerations, taint):
+            return False
+    return True
+
+
+def wanted(shape: PodShape, labels: Mapping[str, str]) -> bool:
+    """Node selector and required node affinity: what a pod says of nodes."""
+    for key, value in shape.node_selector:
+        if labels.get(key) != value:
+            return False
+    return _affine(shape, labels)
+
+
+def reaches_volumes(shape: PodShape, labels: Mapping[str, str]) -> bool:
+    return not shape.volume_zones or labels.get(names.LABEL_ZONE) in shape.volume_zones
+
+
+def admitted(shape: PodShape, labels: Mapping[str, str]) -> bool:
+    """Node selector, required node affinity and the zones of its volumes."""
+    return wanted(shape, labels) and reaches_volumes(shape, labels)
+
+
+def admits(shape: PodShape, labels: Mapping[str, str], taints: tuple[Taint, ...]) -> bool:
+    """As `admitted`, and taints; a host its selector names is asked for separately (`wants_host`)."""
+    for key, value in shape.node_selector:
+        if labels.get(key) != value and key != names.LABEL_HOSTNAME:
+            return False
+    return _affine(shape, labels) and reaches_volumes(shape, labels) and tolerated(shape, taints)
+
+
+def _affine(shape: PodShape, labels: Mapping[str, str]) -> bool:
+    return not shape.node_terms or any(selects(term, labels) for term in shape.node_terms)
+
+
+def wants_host(shape: PodShape) -> str:
+    """The one host a pod insists on, by its selector; empty: any."""
+    for key, value in shape.node_selector:
+        if key == names.LABEL_HOSTNAME:
+            return value
+    return ""
+
+
+def ports_clash(one: HostPort, other: HostPort) -> bool:
+    """Same protocol and port, on addresses that meet."""
+    if (one[0] or "TCP", one[1]) != (other[0] or "TCP", other[1]):
+        return False
+    return one[2] == other[2] or one[2] in _EVERY_ADDRESS or other[2] in _EVERY_ADDRESS
+
+
+def fits(requests: Amounts, free: Mapping[str, int]) -> bool:
+    if free.get(names.PODS, 0) < 1:
+        return False
+    for name, wanted in requests:
+        if wanted > 0 and free.get(name, 0) < wanted:
+            return False
+    return True
+
+
+def how_often(requests: Amounts, free: Mapping[str, int]) -> int:
+    """How many pods of these requests find room beside each other."""
+    return max(0, min(free.get(name, 0) // wanted for name, wanted in (*requests, (names.PODS, 1)) if wanted))
+
+
+def left_over(allocatable: Amounts, pods: tuple[Pod, ...]) -> dict[str, int]:
+    """What a node has left beside the pods bound to it."""
+    free = dict(allocatable)
+    for pod in pods:
+        for name, wanted in pod.shape.requests:
+            free[name] = free.get(name, 0) - wanted
+    free[names.PODS] = free.get(names.PODS, 0) - len(pods)
+    return free

@@ -1,0 +1,149 @@
+"""Plan -> ports: one Outcome per action, and one failing action never stops the others.
+
+Order matters inside an action, never between actions: an intent is written before its call, and what came
+of the call is written after it. A crash between the two is what the next decision reconciles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+from tidemill.engine.buyer import Buyer
+from tidemill.model.errors import Gone, OutcomeUnknown, PortError, Refused, TidemillError, label
+from tidemill.model.plan import (
+    Action,
+    Admit,
+    AnnounceEnd,
+    AnnounceNodeEnd,
+    CancelDrain,
+    Evict,
+    ForceDelete,
+    Launch,
+    MarkReady,
+    Outcome,
+    Plan,
+    ProposePurchase,
+    Recreate,
+    RemoveNode,
+    RequestCheckpoint,
+    RestartWorkload,
+    ScaleWorkload,
+    SearchExtensions,
+    SearchOffers,
+    SettleLaunch,
+    SettlePurchase,
+    StartDrain,
+    SubmitPurchase,
+    Terminate,
+)
+from tidemill.model.world import LaunchIntent, LaunchState, PurchaseState
+from tidemill.ports import Clock, Cloud, Cluster, Ledger
+from tidemill.spec import Spec, names
+
+
+class Actor:
+    def __init__(self, spec: Spec, clock: Clock, cloud: Cloud, cluster: Cluster, ledger: Ledger) -> None:
+        self._spec = spec
+        self._clock, self._cloud, self._cluster, self._ledger = clock, cloud, cluster, ledger
+        self.buyer = Buyer(spec, clock, cloud, ledger)
+
+    def carry_out(self, plan: Plan) -> tuple[Outcome, ...]:
+        return tuple(self._attempt(action) for action in plan.actions)
+
+    def _attempt(self, action: Action) -> Outcome:
+        try:
+            return Outcome(action, detail=self._do(action))
+        except Gone as gone:
+            return Outcome(action, detail=f"already gone: {gone}")
+        except TidemillError as error:
+            return Outcome(action, label(error), str(error))
+
+    def _do(self, action: Action) -> str:
+        cluster = self._cluster
+        match action:
+            case SearchOffers(query):
+                return self.buyer.search(query)
+            case SearchExtensions(query):
+                return self.buyer.search_extensions(query)
+            case ProposePurchase(intent):
+                self._ledger.propose(intent)
+            case SubmitPurchase(intent):
+                return self.buyer.submit(intent)
+            case SettlePurchase(intent, outcome, ids, fee_usd, reason):
+                settled = replace(
+                    intent, state=(state := PurchaseState(outcome)),
+                    # Found: its money left when it was submitted, which may have been in another month.
+                    state_at=intent.state_at if state is PurchaseState.CONFIRMED else self._clock.now(),
+                    reservation_ids=ids, fee_usd=fee_usd, note=reason,
+                )  # fmt: skip
+                self._ledger.advance(intent, settled)
+            case Launch(intent):
+                return self._launch(intent)
+            case SettleLaunch(intent_id, failure=failure):
+                self._settle(intent_id, failure)
+            case Admit(pods, source_label, ends_at, pool=pool):
+                for pod in pods:
+                    cluster.admit(pod, source_label, ends_at, pool)
+            case MarkReady(node):
+                cluster.mark_ready(node)
+            case StartDrain(node, reason):
+                cluster.start_drain(node, reason)
+            case CancelDrain(node):
+                cluster.cancel_drain(node)
+            case AnnounceEnd(pod, ends_at):
+                cluster.announce_end(pod, ends_at)
+            case AnnounceNodeEnd(node, ends_at):
+                cluster.announce_node_end(node, ends_at)
+            case RequestCheckpoint(pod):
+                cluster.request_checkpoint(pod)
+            case Evict(pod):
+                if not cluster.evict(pod):
+                    raise Refused("a disruption budget forbids it now")
+            case ForceDelete(pod, grace_s):
+                cluster.delete(pod, grace_s, disruption=True)
+            case Recreate(pod):
+                cluster.delete(pod, None, disruption=True)
+            case RestartWorkload(workload, token):
+                cluster.restart(workload, token)
+            case ScaleWorkload(workload, replicas, added, going):
+                cluster.scale(workload, replicas, added, going)
+            case Terminate(instance_id):
+                self._cloud.terminate(instance_id)
+            case RemoveNode(node):
+                cluster.remove_node(node)
+            case _:
+                assert_never(action)
+        return ""
+
+    # --- launches ---
+
+    def _launch(self, intent: LaunchIntent) -> str:
+        now = self._clock.now()
+        intent = replace(intent, state=LaunchState.WRITTEN, state_at=now)
+        self._ledger.write_launch(intent)
+        tags = (
+            (names.TAG_OWNER, self._spec.platform.spec.deployment),
+            (names.TAG_POOL, intent.pool),
+            (names.TAG_INTENT, intent.id),
+            (names.TAG_PROVISIONER, intent.provisioner),
+        )
+        try:
+            ids = tuple(self._cloud.launch(intent, tags))
+        except OutcomeUnknown:
+            raise  # stays written: the same id is tried again, and cannot launch twice
+        except PortError as error:
+            self._ledger.write_launch(replace(intent, state=LaunchState.FAILED, failure=label(error)))
+            raise
+        if not ids:
+            self._ledger.write_launch(replace(intent, state=LaunchState.ASKED))
+            return f"a group was asked for {intent.count}"
+        self._ledger.write_launch(replace(intent, state=LaunchState.LAUNCHED, instance_ids=ids))
+        return f"{len(ids)} of {intent.count}: {', '.join(ids)}"
+
+    def _settle(self, intent_id: str, failure: str) -> None:
+        state = LaunchState.FAILED if failure else LaunchState.SETTLED
+        for intent in self._ledger.launches():
+            if intent.id == intent_id:
+                settled = replace(intent, state=state, state_at=self._clock.now(), failure=failure)
+                self._ledger.write_launch(settled)

@@ -1,0 +1,286 @@
+"""The one place where money leaves: search again, check everything again, write, call, write.
+
+The engine and the command line buy through it alike. Any doubt before the call buys nothing; any doubt after it is
+written down as such, and never resolved by calling again. Neither call of EC2 takes a token, so nothing here retries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from tidemill.decide.purchasing.approval import fee_to_approve_usd, not_granted, over_budget
+from tidemill.decide.purchasing.demand import (
+    LIVE,
+    is_far_too_much,
+    promised,
+    still_missing,
+    window_of,
+    would_help,
+)
+from tidemill.decide.purchasing.reconcile import FAR_TOO_MUCH
+from tidemill.engine.ownership import ours
+from tidemill.model.errors import NoCapacity, NotAllowed, OutcomeUnknown, PortError, Refused, Throttled
+from tidemill.model.world import (
+    Caps,
+    Envelope,
+    ExtensionOffer,
+    ExtensionQuery,
+    ExtensionSearch,
+    Offer,
+    OfferQuery,
+    OfferSearch,
+    Pairs,
+    PurchaseIntent,
+    PurchaseState,
+    Reservation,
+)
+from tidemill.ports import Clock, Cloud, Ledger
+from tidemill.spec import Spec, names
+from tidemill.spec.units import format_instant
+
+# A start-now block begins at an odd minute and ends on the grid, up to a day later than its length says.
+GRID_STEP = timedelta(days=1)
+# Nobody uses an older answer; each question is asked about another date, so they would pile up.
+KEPT = timedelta(hours=12)
+
+
+class Buyer:
+    def __init__(self, spec: Spec, clock: Clock, cloud: Cloud, ledger: Ledger) -> None:
+        self._spec, self._clock, self._cloud, self._ledger = spec, clock, cloud, ledger
+        # Dated answers; lost in a restart, then asked again.
+        self.searches: dict[OfferQuery, OfferSearch] = {}
+        self.extension_searches: dict[ExtensionQuery, ExtensionSearch] = {}
+
+    # --- looking ------------------------------------------------------------------------------------
+
+    def search(self, query: OfferQuery) -> str:
+        """EC2's no is an answer too, and is not asked for again at once; that we may not ask is none."""
+        refused = ""
+        offers: tuple[Offer, ...] = ()
+        try:
+            offers = tuple(self._cloud.search_offers(query))
+        except NotAllowed:
+            raise
+        except Refused as no:
+            refused = str(no)
+        now = self._clock.now()
+        self.searches = {asked: one for asked, one in self.searches.items() if now - one.at < KEPT}
+        self.searches[query] = OfferSearch(query, now, offers)
+        return refused or f"{len(offers)} offers"
+
+    def search_extensions(self, query: ExtensionQuery) -> str:
+        """As `search`. Taken for a no, a missing permission would have a new block bought instead."""
+        refused = ""
+        offers: tuple[ExtensionOffer, ...] = ()
+        try:
+            offers = tuple(self._cloud.search_extensions(query))
+        except NotAllowed:
+            raise
+        except Refused as no:
+            refused = str(no)
+        self.extension_searches[query] = ExtensionSearch(query, self._clock.now(), offers, refused)
+        return refused or f"{len(offers)} offers"
+
+    # --- buying -------------------------------------------------------------------------------------
+
+    def submit(self, intent: PurchaseIntent) -> str:
+        """Buy what was approved. Refused or NoCapacity: nothing was bought; OutcomeUnknown: it may have been.
+
+        A no is written down, so that it is not asked for again at every tick.
+        """
+        try:
+            return self._submit(intent)
+        except (Refused, NoCapacity) as no:
+            self._write_down(intent, str(no))
+            raise
+
+    def _write_down(self, intent: PurchaseIntent, no: str) -> None:
+        held = next((one for one in self._ledger.purchases() if one.id == intent.id), None)
+        waits = (PurchaseState.PROPOSED, PurchaseState.APPROVED)
+        if held is not None and held.state in waits and held == intent:
+            self._move(held, held.state, note=f"not bought: {no}")
+
+    def _submit(self, intent: PurchaseIntent) -> str:
+        self._check_the_ledger()
+        if self._clock.now() >= intent.envelope.expires_at:
+            raise Refused(f"the approval of {intent.id} expired {format_instant(intent.envelope.expires_at)}")
+        self._check_the_money(intent, intent.envelope.max_fee_usd)
+        shown = self._shown(intent)
+        lacks = still_missing(self._spec, shown, intent, self._clock.now())
+        if lacks == 0:
+            self._move(intent, PurchaseState.VOIDED, note="its demand is covered by now")
+            return "not bought: its demand is covered by now"
+        if is_far_too_much(self._spec, shown, intent, self._clock.now()):
+            self._move(intent, PurchaseState.VOIDED, note=FAR_TOO_MUCH)
+            return f"not bought: {FAR_TOO_MUCH}"
+        now = self._clock.now()
+        fitting = [
+            one
+            for one in self._fitting(intent)
+            if not intent.plan or would_help(self._spec, shown, one, intent, now)
+        ]
+        offer = self._best_offer(intent, fitting)
+        self._check_the_money(intent, offer.fee_usd)
+        if intent.state is PurchaseState.PROPOSED:
+            intent = self._move(intent, PurchaseState.APPROVED, note="inside what the policy buys by itself")
+        submitted = replace(
+            intent, state=PurchaseState.SUBMITTED, state_at=self._clock.now(), fee_usd=offer.fee_usd,
+            offer_id=offer.id, start=offer.start, end=offer.end, note=_named(offer),
+        )  # fmt: skip
+        self._ledger.advance(intent, submitted, caps=self._caps(intent))
+        return self._call(submitted, offer)
+
+    def _caps(self, intent: PurchaseIntent) -> Caps:
+        """Checked again by the ledger in the very write: two who buy at once must not each find the budget unspent."""
+        platform, plan = self._spec.platform, self._spec.plans.get(intent.plan)
+        own = plan.spec.budget if plan is not None else None
+        unasked = not_granted(platform, replace(intent, verdicts=())) is None
+        granted = platform.spec.approval.mode != "auto" or not unasked
+        return Caps(
+            platform.spec.budget.monthly_usd,
+            None if granted else platform.spec.approval.auto_monthly_usd,
+            own.monthly_usd or None if own is not None else None,
+        )
+
+    def _check_the_ledger(self) -> None:
+        """What is bought from a ledger that forgets, or that another platform keeps, is bought twice."""
+        if not self._ledger.durable:
+            raise Refused("nothing is bought from a ledger in memory: name one in a database")
+        mine = self._spec.platform.spec.deployment
+        if self._ledger.deployment != mine:
+            raise Refused(f"this ledger belongs to deployment {self._ledger.deployment!r}, not to {mine!r}")
+
+    def _check_the_money(self, intent: PurchaseIntent, fee_usd: int) -> None:
+        spending = self._ledger.spending(self._clock.now())
+        plan = self._spec.plans.get(intent.plan)
+        window = window_of(plan, intent.window)
+        why_not = not_granted(self._spec.platform, intent, spending)
+        why_not = why_not or over_budget(self._spec.platform, plan, window, fee_usd, spending)
+        if why_not is not None:
+            raise Refused(why_not)
+
+    def _shown(self, intent: PurchaseIntent) -> list[Reservation]:
+        """What AWS shows now, and what else is under way: somebody else may have bought meanwhile."""
+        mine, purchases = self._spec.platform.spec.deployment, self._ledger.purchases()
+        listed, adoptions = self._cloud.reservations(), self._ledger.adoptions()
+        known = {one.id for one in purchases} | {one.reservation_id for one in adoptions}
+        strange = sorted(
+            one.id
+            for one in listed
+            if one.owner == mine
+            and one.intent_id
+            and one.state in LIVE
+            # Its own tag is on one already: another ledger gave the same purchase the same name.
+            and (one.intent_id == intent.id or not {one.id, one.intent_id} & known)
+        )
+        if strange:
+            raise Refused(
+                f"{', '.join(strange)} were bought for {mine!r} from another ledger than this one: use that one, or"
+                " make this one whole with `tidemill ledger rebuild`"
+            )
+        shown = ours(listed, purchases, adoptions, mine, self._clock.now())
+        return promised(shown, purchases, mine, but=intent.id, firm=True)
+
+    def _call(self, submitted: PurchaseIntent, offer: Offer | ExtensionOffer) -> str:
+        try:
+            ids, fee_usd = self._purchase(submitted, offer)
+        except (
+            NoCapacity,
+            Refused,
+            Throttled,
+        ) as error:  # a definite no; whatever else is raised may have bought it
+            none = {"fee_usd": 0, "start": None, "end": None}
+            self._move(submitted, PurchaseState.APPROVED, **none, note=f"not bought: {error}")
+            raise
+        except PortError as error:
+            self._move(submitted, PurchaseState.UNKNOWN, note="the call's outcome is unknown")
+            raise OutcomeUnknown(str(error)) from error
+        self._move(submitted, PurchaseState.CONFIRMED, reservation_ids=ids, fee_usd=fee_usd, note="")
+        what = "extended" if submitted.extends else "bought"
+        return f"{what} {', '.join(ids)} for ${fee_usd:,}"
+
+    def _purchase(
+        self, submitted: PurchaseIntent, offer: Offer | ExtensionOffer
+    ) -> tuple[tuple[str, ...], int]:
+        if isinstance(offer, ExtensionOffer):
+            made = self._cloud.purchase_extension(offer.id, offer.reservation_id)
+            return (made.reservation_id,), made.fee_usd
+        tags: Pairs = (
+            (names.TAG_OWNER, self._spec.platform.spec.deployment),
+            (names.TAG_POOL, submitted.pool),
+            (names.TAG_INTENT, submitted.id),
+        )
+        more = self._spec.platform.spec.tags
+        tags = (*tags, *sorted((key, value) for key, value in more.items() if key not in dict(tags)))
+        blocks = self._cloud.purchase(offer.id, tags)
+        return tuple(sorted(one.id for one in blocks)), offer.fee_usd
+
+    # --- the offer ----------------------------------------------------------------------------------
+
+    def _best_offer(
+        self, intent: PurchaseIntent, fitting: Sequence[Offer | ExtensionOffer]
+    ) -> Offer | ExtensionOffer:
+        """Offers vanish, so they are searched again. None inside the envelope, but dearer ones: back to approval."""
+        inside = [offer for offer in fitting if offer.fee_usd <= intent.envelope.max_fee_usd]
+        if inside:
+            # A day's wait may be worth a lower fee; what is needed now is not put off for longer.
+            soonest = min(offer.start for offer in inside)
+            soon = [offer for offer in inside if offer.start <= soonest + GRID_STEP]
+            return min(soon, key=lambda offer: (offer.fee_usd, offer.start, offer.id))
+        note = "no offer inside its envelope"
+        if intent.state is PurchaseState.APPROVED and fitting:
+            cheapest_usd = min(offer.fee_usd for offer in fitting)
+            note = f"only sold from ${cheapest_usd:,} by now, above its envelope: it needs another approval"
+            envelope = self._wider(intent, cheapest_usd)
+            self._move(intent, PurchaseState.PROPOSED, envelope=envelope, verdicts=(), note=note)
+        raise NoCapacity(note)
+
+    def _wider(self, intent: PurchaseIntent, fee_usd: int) -> Envelope:
+        platform, plan = self._spec.platform, self._spec.plans.get(intent.plan)
+        most_usd = fee_to_approve_usd(platform, plan, window_of(plan, intent.window), fee_usd)
+        lives = platform.spec.approval.expires_after
+        expires_at = max(intent.envelope.expires_at, self._clock.now() + lives)
+        return replace(intent.envelope, max_fee_usd=most_usd, expires_at=expires_at)
+
+    def _fitting(self, intent: PurchaseIntent) -> Sequence[Offer | ExtensionOffer]:
+        """Whatever would serve, dear or cheap."""
+        envelope = intent.envelope
+        if intent.extends:
+            query = ExtensionQuery(intent.extends, envelope.duration)
+            more = self._cloud.search_extensions(query)
+            return [
+                one for one in more if one.start == envelope.latest_start and one.end >= envelope.earliest_end
+            ]
+        now = self._clock.now()
+        latest_end = envelope.latest_start + envelope.duration + GRID_STEP
+        asked = OfferQuery(
+            envelope.instance_type,
+            envelope.count,
+            envelope.duration,
+            max(envelope.earliest_start, now),
+            latest_end,
+            envelope.zones,
+        )
+        return [offer for offer in self._cloud.search_offers(asked) if _serves(offer, envelope)]
+
+    def _move(self, intent: PurchaseIntent, state: PurchaseState, **changes: Any) -> PurchaseIntent:
+        after = replace(intent, state=state, state_at=self._clock.now(), **changes)
+        self._ledger.advance(intent, after)
+        return after
+
+
+def _serves(offer: Offer, envelope: Envelope) -> bool:
+    return (
+        offer.instance_type == envelope.instance_type
+        and offer.count == envelope.count
+        and envelope.earliest_start <= offer.start <= envelope.latest_start
+        and offer.end >= envelope.earliest_end
+        and (not envelope.zones or offer.zone in envelope.zones)
+    )
+
+
+def _named(offer: Offer | ExtensionOffer) -> str:
+    return f"offer {offer.id}, ${offer.fee_usd:,}"

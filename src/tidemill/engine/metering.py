@@ -1,0 +1,162 @@
+"""What is used is written down: instances paid by the hour, and the accelerator hours of blocks by pool and team.
+
+Hours of blocks are sampled, not integrated: what is on a node at a sample counts for the time since the last one. It
+errs by minutes, and costs one look at the nodes every ten. Time nobody looked counts as neither used nor held.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from tidemill.decide.overflow import PREPAID, usd_per_hour
+from tidemill.model.errors import PortError
+from tidemill.model.world import (
+    BlockHours,
+    BlockUse,
+    CostLine,
+    InstanceState,
+    Pod,
+    ReservationState,
+    SourceKind,
+    World,
+    amount,
+)
+from tidemill.ports import Ledger
+from tidemill.spec import Spec
+from tidemill.spec.names import ACCELERATORS
+
+log = logging.getLogger("tidemill.engine.metering")
+
+SAMPLE_EVERY = timedelta(minutes=10)
+# A longer silence is an engine that was away: what happened meanwhile is not known.
+KNOWS_FOR = timedelta(minutes=30)
+
+
+class Meter:
+    def __init__(self, spec: Spec, ledger: Ledger) -> None:
+        self._spec, self._ledger = spec, ledger
+        self._metered: dict[str, tuple[bool, str]] = {}  # instance -> whether it ended, and whose it was
+        self._shared: set[str] = set()  # instances that several teams had
+        self._hours: dict[tuple[str, str, str], BlockHours] | None = None
+        self._sampled_at: datetime | None = None
+        self._read: tuple[object, ...] | None = None  # the parts of the world that were read last
+        self._busy: dict[tuple[str, str, str], tuple[int, int]] | None = None  # what they came to
+        self._judged = any(plan.spec.extend.min_utilisation for plan in spec.plans.values())
+
+    def read(self, world: World) -> None:
+        """What nobody moved since the last reading is as it was: looking again because events may be lost is cheap."""
+        of = (world.nodes, world.pods, world.reservations, world.cloud_ok)
+        same = self._read is not None and all(one is other for one, other in zip(of, self._read, strict=True))
+        try:
+            for line in () if same else self._lines(world):
+                self._ledger.meter(line)
+                self._metered[line.instance_id] = (line.until is not None, line.team)
+            if not same:
+                self._busy = None
+            self._sample(world)
+            self._read = of
+        except PortError as error:
+            self._read = None
+            log.warning("cannot meter, next tick again: %s", error)
+
+    def uses(self, world: World | None) -> tuple[BlockUse, ...]:
+        """How well each block was used, for plans that ask; nobody else decides on it."""
+        if not self._judged or world is None or self._hours is None:
+            return ()
+        sums: dict[str, tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
+        for one in self._hours.values():
+            used_h, held_h = sums[one.reservation_id]
+            sums[one.reservation_id] = used_h + one.used_h, held_h + one.held_h
+        return tuple(
+            BlockUse(block.id, self._gpus(block.instance_type) * block.count, *sums[block.id])
+            for block in world.reservations
+            if block.id in sums
+        )
+
+    # --- blocks -------------------------------------------------------------------------------------
+
+    def _sample(self, world: World) -> None:
+        if self._sampled_at is not None and world.now - self._sampled_at < SAMPLE_EVERY:
+            return
+        if self._hours is None:
+            self._hours = {
+                (one.reservation_id, one.pool, one.team): one for one in self._ledger.block_hours()
+            }
+        since, self._sampled_at = self._sampled_at, world.now
+        if since is None or world.now - since > KNOWS_FOR:
+            return
+        lasted_h = (world.now - since) / timedelta(hours=1)
+        changed = {}
+        if self._busy is None:
+            self._busy = self._now(world)
+        for key, (used, held) in self._busy.items():
+            before = self._hours.get(key) or BlockHours(*key)
+            used_h, held_h = before.used_h + used * lasted_h, before.held_h + held * lasted_h
+            changed[key] = self._hours[key] = BlockHours(*key, used_h, held_h)
+        if changed:
+            self._ledger.write_block_hours(tuple(changed.values()))
+
+    def _now(self, world: World) -> dict[tuple[str, str, str], tuple[int, int]]:
+        """Accelerators with a pod on them, by block, pool and team; all a block holds, on the line without a team."""
+        owner = self._spec.platform.spec.deployment
+        found: dict[tuple[str, str, str], tuple[int, int]] = {}
+        for block in world.reservations:
+            if block.owner == owner and block.state is ReservationState.ACTIVE:
+                held = self._gpus(block.instance_type) * block.count
+                found[block.id, block.pool, ""] = 0, held
+        for node in world.nodes:
+            instance, kube = node.instance, node.kube
+            if instance is None or kube is None or instance.source.kind is not SourceKind.BLOCK:
+                continue
+            for pod in world.pods_by_node.get(kube.name, ()):
+                busy = 0 if pod.daemon else sum(amount(pod.shape.requests, name) for name in ACCELERATORS)
+                if busy:
+                    key = instance.source.id, instance.pool, pod.terms.team
+                    used, held = found.get(key, (0, 0))
+                    found[key] = used + busy, held
+        return found
+
+    def _gpus(self, instance_type: str) -> int:
+        kind = self._spec.catalog.types.get(instance_type)
+        return 0 if kind is None else sum(amount(kind.allocatable, name) for name in ACCELERATORS)
+
+    # --- by the hour --------------------------------------------------------------------------------
+
+    def _lines(self, world: World) -> Iterator[CostLine]:
+        """What is paid by the hour: when it starts, when it becomes a team's, when it ends or AWS knows it no more."""
+        owner = self._spec.platform.spec.deployment
+        running = {line.instance_id: line for line in self._ledger.metered()}
+        for node in world.nodes:
+            instance = node.instance
+            if instance is None or instance.owner != owner or instance.source.kind in PREPAID:
+                continue
+            held = running.pop(instance.id, None)
+            ended = instance.state in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
+            known = self._metered.get(instance.id)
+            before = held.team if held is not None else known[1] if known is not None else ""
+            team = self._team(instance.id, world.pods_by_node.get(node.name, ()), before)
+            if known != (ended, team):
+                price = usd_per_hour(self._spec, instance.instance_type, instance.source.kind)
+                until = world.now if ended else None
+                yield CostLine(
+                    instance.id, instance.pool, instance.source.kind, price, instance.launched_at, until,
+                    team, self._gpus(instance.instance_type),
+                )  # fmt: skip
+        # One that ended while nobody looked: AWS has forgotten it. Counted up to now, which errs on the dear side.
+        for line in running.values() if world.cloud_ok else ():
+            yield replace(line, until=world.now)
+
+    def _team(self, instance_id: str, pods: Iterable[Pod], before: str) -> str:
+        """Whom an instance is charged to: the one team whose pods it ran so far. Of several, nobody: it is the pool's.
+
+        A restarted engine no longer knows of a team that has left; it may then call the instance the next one's.
+        """
+        teams = {pod.terms.team for pod in pods if not pod.daemon}
+        if instance_id in self._shared or len(teams | ({before} if before else set())) > 1:
+            self._shared.add(instance_id)
+            return ""
+        return teams.pop() if teams else before

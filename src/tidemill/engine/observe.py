@@ -1,0 +1,212 @@
+"""Ports -> World: one look at everything, joined up per node.
+
+What cannot be read just now is replaced by what was last read, and said so: drains and terminations go on
+from the last known facts, while nothing new is bought or launched.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from tidemill.decide.purchasing.demand import LIVE
+from tidemill.engine.daemon_overheads import Overheads
+from tidemill.engine.ownership import as_shown, ours
+from tidemill.model.errors import PortError
+from tidemill.model.world import (
+    Adoption,
+    BlockUse,
+    DisruptionBudget,
+    Extension,
+    ExtensionSearch,
+    Instance,
+    LaunchIntent,
+    Node,
+    OfferSearch,
+    PurchaseIntent,
+    Reservation,
+    Spending,
+    Workload,
+    World,
+)
+from tidemill.ports import Clock, Cloud, Cluster, ClusterView, Ledger
+
+log = logging.getLogger("tidemill.engine.observe")
+
+# A list that leaves out a block for longer than this is believed.
+BELIEVED_FOR = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Books:
+    launches: tuple[LaunchIntent, ...]
+    purchases: tuple[PurchaseIntent, ...]
+    adoptions: tuple[Adoption, ...]
+    spending: Spending
+
+
+def budgets(
+    written: tuple[DisruptionBudget, ...], workloads: Iterable[Workload]
+) -> tuple[DisruptionBudget, ...]:
+    """Disruption budgets, and the minimum of services that only their annotation gives one."""
+    guarded = {one.workload for one in written}
+    asked = tuple(
+        DisruptionBudget(one.name, one.min_available, max(0, one.ready - one.min_available))
+        for one in workloads
+        if one.min_available and one.replicas and one.name not in guarded
+    )
+    return written + asked if asked else written
+
+
+class Observer:
+    """Remembers the last reading only to survive a failing call and to keep unchanged objects identical."""
+
+    def __init__(self, clock: Clock, cloud: Cloud, cluster: Cluster, ledger: Ledger, deployment: str) -> None:
+        self._clock, self._cloud, self._cluster, self._ledger = clock, cloud, cluster, ledger
+        self._deployment = deployment
+        self._reservations: Sequence[Reservation] | None = None
+        self._extensions: Sequence[Extension] = ()
+        self._instances: Sequence[Instance] | None = None
+        self._books: _Books | None = None
+        self._ours_from: tuple[Sequence[Reservation], tuple[PurchaseIntent, ...], tuple[Adoption, ...]] | None
+        self._ours_from = None
+        self._ours: tuple[Reservation, ...] = ()
+        self._lives: dict[str, tuple[datetime, Reservation]] = {}  # when each was last shown
+        self._joined_from: tuple[object, object] = (None, None)
+        self._guarded_from: tuple[object, object] = (None, None)
+        self._budgets: tuple[DisruptionBudget, ...] = ()
+        self._nodes: tuple[Node, ...] = ()
+        self._overheads = Overheads()
+
+    def look(
+        self,
+        searches: Iterable[OfferSearch] = (),
+        extension_searches: Iterable[ExtensionSearch] = (),
+        uses: tuple[BlockUse, ...] = (),
+    ) -> World:
+        """Raises Retryable only if the cluster, or at the very first look AWS or the ledger, cannot be read."""
+        view = self._cluster.view()
+        cloud_ok = self._read_cloud()
+        ledger_ok = self._read_ledger()
+        assert self._instances is not None and self._books is not None
+        books = self._books
+        return World(
+            now=self._clock.now(),
+            reservations=self._claim(),
+            nodes=self._join(self._instances, view),
+            pods=view.pods,
+            budgets=self._guard(view),
+            workloads=view.workloads,
+            launches=books.launches,
+            purchases=books.purchases,
+            searches=tuple(searches),
+            extensions=tuple(self._extensions),
+            extension_searches=tuple(extension_searches),
+            uses=uses,
+            spending=books.spending,
+            overheads=self._overheads.known,
+            ledger_ok=ledger_ok,
+            cloud_ok=cloud_ok,
+            pods_by_node=view.pods_by_node,
+        )
+
+    def _read_cloud(self) -> bool:
+        try:
+            read = self._cloud.reservations(), self._cloud.instances(), self._cloud.extensions()
+            self._instances, self._extensions = read[1:]
+            self._reservations = self._with_missing(read[0])
+        except PortError:
+            if self._instances is None:
+                raise
+            return False
+        return True
+
+    def _read_ledger(self) -> bool:
+        try:
+            ledger = self._ledger
+            self._books = _Books(
+                ledger.launches(), ledger.purchases(), ledger.adoptions(), ledger.spending(self._clock.now())
+            )
+        except PortError:
+            if self._books is None:
+                raise
+            return False
+        return True
+
+    def _with_missing(self, listed: Sequence[Reservation]) -> Sequence[Reservation]:
+        """A block does not vanish: one that lives and is missing from a list is there, and the list is wrong."""
+        now = self._clock.now()
+        for one in listed:
+            if one.state in LIVE and (one.end is None or now < one.end):
+                self._lives[one.id] = now, one
+            else:
+                self._lives.pop(one.id, None)
+        shown = {one.id for one in listed}
+        if self._lives.keys() <= shown:
+            return listed
+        self._lives = {
+            id_: seen
+            for id_, seen in self._lives.items()
+            if now - seen[0] < BELIEVED_FOR and (seen[1].end is None or now < seen[1].end)
+        }
+        left_out = (replace(one, listed=False) for id_, (_, one) in self._lives.items() if id_ not in shown)
+        return (*listed, *left_out)
+
+    def _claim(self) -> tuple[Reservation, ...]:
+        """The same tuple as long as nothing about it changed."""
+        assert self._reservations is not None and self._books is not None
+        of = (self._reservations, self._books.purchases, self._books.adoptions)
+        now = self._clock.now()
+        over = any(not one.listed and one.end is not None and one.end <= now for one in self._ours)
+        if (
+            self._ours_from is None
+            or of[0] is not self._ours_from[0]
+            or of[1:] != self._ours_from[1:]
+            or over
+        ):
+            self._remember(of[0])
+            of = (self._reservations, self._books.purchases, self._books.adoptions)
+            self._ours_from, self._ours = of, ours(*of, self._deployment, now)
+        return self._ours
+
+    def _remember(self, listed: Iterable[Reservation]) -> None:
+        """What AWS shows of adopted blocks is kept, for an engine that starts while a list leaves them out."""
+        assert self._books is not None
+        known = {one.reservation_id: one.shown for one in self._books.adoptions}
+        news = {one.id: as_shown(one, known[one.id]) for one in listed if one.id in known and one.listed}
+        news = {id_: shown for id_, shown in news.items() if shown != known[id_]}
+        if not news:
+            return
+        try:
+            for id_, shown in news.items():
+                self._ledger.remember(id_, shown)
+            self._books = replace(self._books, adoptions=self._ledger.adoptions())
+        except PortError as error:  # nothing is bought without the ledger either
+            log.warning("cannot remember %s, next time again: %s", ", ".join(news), error)
+
+    def _guard(self, view: ClusterView) -> tuple[DisruptionBudget, ...]:
+        """The same tuple as long as nothing about it changed."""
+        of = (view.budgets, view.workloads)
+        if self._guarded_from[0] is not of[0] or self._guarded_from[1] is not of[1]:
+            self._guarded_from, self._budgets = of, budgets(*of)
+        return self._budgets
+
+    def _join(self, instances: Sequence[Instance], view: ClusterView) -> tuple[Node, ...]:
+        if self._joined_from[0] is instances and self._joined_from[1] is view.nodes:
+            return self._nodes
+        kubes = {kube.instance_id: kube for kube in view.nodes}
+        before = {node.key: node for node in self._nodes}
+        nodes, changed = [], []
+        for instance in instances:
+            kube = kubes.pop(instance.id, None)
+            node = before.pop(instance.id, None)
+            if node is None or node.instance is not instance or node.kube is not kube:
+                node = Node(instance, kube)
+                changed.append(node)
+            nodes.append(node)
+        nodes.extend(Node(None, kube) for kube in kubes.values())
+        self._joined_from, self._nodes = (instances, view.nodes), tuple(nodes)
+        self._overheads.note(changed, before, view.pods_by_node, self._clock.now())
+        return self._nodes

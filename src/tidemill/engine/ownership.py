@@ -1,0 +1,66 @@
+"""Which reservations are ours: what the ledger bought or adopted, whether AWS's list shows it just now or not.
+
+A tag alone says nothing: anybody may write one (CB-17). And a list that leaves a block out does not unmake it: what was
+bought is counted by its intent, what was adopted by what AWS showed of it before. Else an engine that starts while a
+list is incomplete would buy it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import datetime
+
+from tidemill.decide.purchasing.demand import LIVE
+from tidemill.decide.purchasing.purchase_states import MAY_COST
+from tidemill.model.world import Adoption, PurchaseIntent, Reservation, ReservationState, Shown
+
+
+def ours(
+    reservations: Iterable[Reservation],
+    purchases: Iterable[PurchaseIntent],
+    adoptions: Iterable[Adoption],
+    deployment: str,
+    now: datetime,
+) -> tuple[Reservation, ...]:
+    """Everything that is listed, each with its true owner, and what was adopted and is left out."""
+    bought = {one.id for one in purchases if one.offer_id or one.state in MAY_COST}  # ever submitted
+    taken_in = {one.reservation_id: one for one in adoptions if not one.given_up}
+    once = {one.id: one for one in reservations}  # a list read in pages can show one twice
+    once |= {one.id: one for one in _left_out(taken_in.values(), once.keys(), now)}
+    return tuple(
+        _claimed(one, taken_in.get(one.id), one.intent_id in bought, deployment) for one in once.values()
+    )
+
+
+def _claimed(one: Reservation, adopted: Adoption | None, bought: bool, deployment: str) -> Reservation:
+    if adopted is not None:
+        owner, pool = deployment, adopted.pool
+    else:
+        owner, pool = one.owner if bought or one.owner != deployment else "", one.pool
+    return one if (one.owner, one.pool) == (owner, pool) else replace(one, owner=owner, pool=pool)
+
+
+def _left_out(adoptions: Iterable[Adoption], listed: Iterable[str], now: datetime) -> Iterator[Reservation]:
+    """Counted on, and nothing is launched into it while nobody sees what is free."""
+    for one in adoptions:
+        shown = one.shown
+        if shown is None or not shown.lives or one.reservation_id in listed:
+            continue
+        if shown.end is None or now < shown.end:
+            state = ReservationState.ACTIVE if shown.start <= now else ReservationState.SCHEDULED
+            yield Reservation(
+                one.reservation_id, shown.kind, shown.instance_type, shown.zone, shown.count, 0, state, shown.start,
+                shown.end, listed=False,
+            )  # fmt: skip
+
+
+def as_shown(reservation: Reservation, before: Shown | None) -> Shown:
+    """What is kept of it. A block's paid end never moves back: a reading that says so is an old one."""
+    end = reservation.end
+    if before is not None and end is not None and before.end is not None:
+        end = max(end, before.end)
+    return Shown(
+        reservation.kind, reservation.instance_type, reservation.zone, reservation.count, reservation.start, end,
+        reservation.state in LIVE,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""What the core speaks of: world, plan, resources, pods, nodes, purchases, alerts, errors. Data, and no rules."""

@@ -1,0 +1,269 @@
+"""What to do: a closed union of actions, each with its reason, and what cannot be done, with its reason.
+
+A Plan is data. `act` carries it out, the rehearsal and `tidemill plan` print it; nobody else decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from tidemill.model.world import ExtensionQuery, LaunchIntent, OfferQuery, PurchaseIntent
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOffers:
+    """Ask EC2 what it would sell. Reads only; the dated answer is part of the next World."""
+
+    query: OfferQuery
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SearchExtensions:
+    """Ask EC2 what more time on a block would cost. Reads only, like SearchOffers."""
+
+    query: ExtensionQuery
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProposePurchase:
+    intent: PurchaseIntent
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitPurchase:
+    """Buy the best offer inside the approved envelope. The one action that spends tens of thousands."""
+
+    intent: PurchaseIntent
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SettlePurchase:
+    """Write down what became of a purchase whose outcome is now certain, or that is no longer wanted."""
+
+    intent: PurchaseIntent  # as it was read: the write is a compare-and-set on its state
+    outcome: Literal["confirmed", "failed", "unknown", "voided"]
+    reservation_ids: tuple[str, ...]
+    fee_usd: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Write the intent, then launch. Repeating it with the same intent is safe: its id is the ClientToken."""
+
+    intent: LaunchIntent
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SettleLaunch:
+    """All an intent made has been seen, or it has expired: it no longer counts as in flight."""
+
+    intent_id: str
+    reason: str
+    failure: str = ""  # the error's label: nothing came of it, and its source rests a while
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """Take the gate off these pods (a gang: all of them) and pin them to a source in a pool: pools may share one."""
+
+    pods: tuple[str, ...]  # uids
+    source_label: str
+    ends_at: datetime | None  # the source's deadline, so that the pod knows from its first moment
+    reason: str
+    pool: str = ""  # empty: any
+
+
+@dataclass(frozen=True, slots=True)
+class MarkReady:
+    """The node check passed: take the startup taint off."""
+
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartDrain:
+    """Taint the node so that nothing new lands, and remember why and since when."""
+
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CancelDrain:
+    """The end moved: an extension was paid after the drain began. Take the taint off again."""
+
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnnounceEnd:
+    """Tell a pod when its node ends (or that the end moved)."""
+
+    pod: str  # uid
+    ends_at: datetime
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnnounceNodeEnd:
+    """Tell a node that its own end moved, so that its deadline agent does not empty it for one that is past."""
+
+    node: str
+    ends_at: datetime
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestCheckpoint:
+    pod: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Ask politely: the eviction API, which respects disruption budgets; the pod keeps its full grace."""
+
+    pod: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForceDelete:
+    """The last safe moment: set DisruptionTarget and delete with the grace that is left, budgets or not."""
+
+    pod: str
+    grace_s: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recreate:
+    """Delete a pod with its full grace so that its controller makes a fresh, gated one.
+
+    For survivors of a broken gang, members of a half-admitted one, and pods pinned to a source that is gone.
+    """
+
+    pod: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RestartWorkload:
+    """Touch the template of a service: its pods are made anew, elsewhere, before the old ones go.
+
+    `token` says what for and is written into the template: the same token again changes nothing.
+    """
+
+    workload: str
+    token: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleWorkload:
+    """Set the replicas of a service. `added` of them are a hand-over's own; `going` are the pods that go first."""
+
+    workload: str
+    replicas: int
+    added: int
+    going: tuple[str, ...]  # uids
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Terminate:
+    """End an instance of ours, by name."""
+
+    instance_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveNode:
+    """Delete a Kubernetes node whose instance is gone, so that its pods are let go."""
+
+    node: str
+    reason: str
+
+
+Action = (
+    SearchOffers
+    | SearchExtensions
+    | ProposePurchase
+    | SubmitPurchase
+    | SettlePurchase
+    | Launch
+    | SettleLaunch
+    | Admit
+    | MarkReady
+    | StartDrain
+    | CancelDrain
+    | AnnounceEnd
+    | AnnounceNodeEnd
+    | RequestCheckpoint
+    | Evict
+    | ForceDelete
+    | Recreate
+    | RestartWorkload
+    | ScaleWorkload
+    | Terminate
+    | RemoveNode
+)
+
+
+UnmetCode = Literal["starting", "launching", "held", "no-capacity", "limit", "impossible", "budget", "gang"]
+
+
+@dataclass(frozen=True, slots=True)
+class Unmet:
+    """A pod that waits, and the one sentence that says why."""
+
+    pod: str  # uid
+    name: str  # namespace/name
+    code: UnmetCode
+    reason: str
+    earliest: datetime | None = None  # the earliest instant at which it could run, where that is known
+
+
+WarningCode = Literal["", "service-short"]
+
+
+@dataclass(frozen=True, slots=True)
+class Warning:
+    """Something a person should know before it happens. `about` names the object.
+
+    With a code it is an alert as well: `service-short` is a workload that will have fewer replicas than its minimum.
+    `ends_at` is the end it is about, and tells one occasion from the next.
+    """
+
+    about: str
+    sentence: str
+    code: WarningCode = ""
+    ends_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    actions: tuple[Action, ...] = ()
+    unmet: tuple[Unmet, ...] = ()
+    warnings: tuple[Warning, ...] = ()
+    wake_at: datetime | None = None  # with no event before, nothing would be decided differently until then
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one action. `error` is empty, or the error's label."""
+
+    action: Action
+    error: str = ""
+    detail: str = ""

@@ -1,0 +1,42 @@
+"""What the purchase planner advised, and when: part of the world, because planning takes longer than a tick may.
+
+Dated, and tied to what it was reckoned from: advice whose ground has moved is not acted upon.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from tidemill.model.offers import ExtensionOffer, Offer
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A purchase that belongs to the cheapest cover: an offer for a pool, or more time on a block."""
+
+    plan: str
+    pool: str
+    offer: Offer | ExtensionOffer
+    duration: timedelta  # as EC2 was asked for it: a block that starts now is a little shorter or longer
+    propose_from: datetime  # until then it waits, and may change
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """The cheapest cover of all calendars together, as of `at`."""
+
+    at: datetime
+    basis: tuple[str, ...]  # the blocks and intents it was reckoned from
+    choices: tuple[Choice, ...] = ()
+    learned_gpus: tuple[tuple[str, int], ...] = ()  # by plan: demand read off use and queue at `at`
+    fees_usd: int = 0
+    on_demand_usd: float = 0.0
+    penalty_usd: float = 0.0  # not money: what the uncovered hours are said to be worth
+    bound_usd: float = 0.0  # no cover can cost less
+    usd_per_gpu_h: float | None = None  # of the demand it covers
+    uncovered_gpu_h: float = 0.0
+    runner_up: str = ""
+    changes: tuple[str, ...] = ()  # what would change the answer
+    unable: str = ""  # why nothing could be planned; the simple rule takes over

@@ -1,0 +1,197 @@
+"""What is written down before it is done, and what it came to: intents, verdicts, money. Part of the world.
+
+The ledger keeps these. Every launch and every purchase is an intent first, so that a crash neither loses nor doubles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Literal
+
+from tidemill.model.source import Source, SourceKind
+
+
+class LaunchState(StrEnum):
+    WRITTEN = "written"  # the call may or may not have been made: repeat it, the id is its ClientToken
+    ASKED = "asked"  # of a group, which launches when it likes: what comes is listed with the intent's id
+    LAUNCHED = "launched"  # the call answered; `instance_ids` came of it
+    FAILED = "failed"
+    SETTLED = "settled"  # all it made has been seen, or it expired
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchIntent:
+    """So many instances of a type, from a source, in a zone, for a pool."""
+
+    id: str
+    pool: str
+    source: Source
+    instance_type: str
+    zone: str
+    count: int
+    provisioner: str
+    written_at: datetime
+    state: LaunchState = LaunchState.WRITTEN
+    state_at: datetime | None = None
+    instance_ids: tuple[str, ...] = ()
+    failure: str = ""  # the error's label: no-capacity, retryable, …
+
+    @property
+    def in_flight(self) -> int:
+        """How many instances it may have made or be making, those already seen included."""
+        if self.state is LaunchState.LAUNCHED:
+            return len(self.instance_ids)
+        return self.count if self.state in (LaunchState.WRITTEN, LaunchState.ASKED) else 0
+
+
+class PurchaseState(StrEnum):
+    PROPOSED = "proposed"
+    APPROVED = "approved"
+    REFUSED = "refused"
+    SUBMITTED = "submitted"  # written before the call: from here on the outcome may be unknown
+    CONFIRMED = "confirmed"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+    VOIDED = "voided"  # no longer needed, or expired; never submitted
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What an approval binds. Offers vanish; the best one inside the envelope is bought at submit."""
+
+    instance_type: str
+    count: int
+    duration: timedelta
+    earliest_start: datetime
+    latest_start: datetime
+    earliest_end: datetime  # a block that ends sooner does not cover what it is bought for
+    zones: tuple[str, ...]
+    max_fee_usd: int
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A person's word on a proposal; `who` is a proved identity."""
+
+    who: str
+    at: datetime
+    approved: bool
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PurchaseIntent:
+    id: str
+    plan: str  # the CapacityPlan it serves
+    pool: str
+    window: str  # which demand window of the plan, so that a window is covered once
+    envelope: Envelope
+    proposer: str
+    proposed_at: datetime
+    state: PurchaseState = PurchaseState.PROPOSED
+    state_at: datetime | None = None
+    verdicts: tuple[Verdict, ...] = ()
+    reservation_ids: tuple[str, ...] = ()
+    fee_usd: int = 0
+    note: str = ""
+    extends: str = ""  # the reservation an extension is for; empty: a new block
+    offer_id: str = ""  # what was submitted: an extension takes no tags and is looked up by it
+    # ... and from when to when it lasts. Until AWS shows it, which may take minutes, nothing else tells.
+    start: datetime | None = None
+    end: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """What a submit may bring this month's money to; the second one binds fees alone, and only what nobody approved.
+    The third binds the fees of one plan."""
+
+    month_usd: int
+    auto_month_usd: int | None = None
+    plan_month_usd: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BlockHours:
+    """Accelerator hours of a block: those a team's pods had, or, on the line without a team, all there were."""
+
+    reservation_id: str
+    pool: str
+    team: str = ""
+    used_h: float = 0.0
+    held_h: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class BlockUse:
+    """Accelerator hours of a block since it started: with a pod on them, and in all."""
+
+    reservation_id: str
+    accelerators: int
+    used_h: float
+    held_h: float
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a purchase says of itself and an adoption does not: enough to count on a block that a list leaves out."""
+
+    kind: Literal[SourceKind.BLOCK, SourceKind.ODCR]
+    instance_type: str
+    zone: str
+    count: int
+    start: datetime
+    end: datetime | None
+    lives: bool = True  # paid or being paid, and not over
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """Somebody's word that a reservation bought elsewhere is the platform's from now on. Its tags alone say nothing:
+    anybody may write those."""
+
+    reservation_id: str
+    pool: str  # empty: any pool whose requirements allow the type
+    who: str
+    at: datetime
+    shown: Shown | None = None  # as AWS last showed it; None: it never did
+    given_up: bool = False  # somebody took their word back
+
+
+@dataclass(frozen=True, slots=True)
+class CostLine:
+    """An instance paid by the hour: from `since` until it ended, or until now."""
+
+    instance_id: str
+    pool: str
+    kind: SourceKind
+    usd_per_hour: float
+    since: datetime
+    until: datetime | None = None
+    team: str = ""  # whom it is charged to, where one team has it alone
+    gpus: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """Money out this calendar month (UTC): confirmed block fees, and hourly money by pool and kind."""
+
+    fees_usd: int = 0
+    hourly_usd: tuple[tuple[tuple[str, SourceKind], float], ...] = ()
+    plan_fees_usd: tuple[tuple[str, int], ...] = ()  # the fees again, by the CapacityPlan they served
+
+    def fees_of(self, plan: str) -> int:
+        return dict(self.plan_fees_usd).get(plan, 0)
+
+    @property
+    def total_usd(self) -> float:
+        return self.fees_usd + sum(usd for _, usd in self.hourly_usd)
+
+    def hourly(self, pool: str, kind: SourceKind) -> float:
+        return dict(self.hourly_usd).get((pool, kind), 0.0)
+
+
+NOTHING_SPENT = Spending()

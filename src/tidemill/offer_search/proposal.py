@@ -1,0 +1,198 @@
+"""What a person asks to buy, as an intent: an envelope around the offer they saw, with nothing of a plan in it.
+
+It lives the life of every other purchase. Asking twice buys once: the same offer gives the same intent, and because
+EC2 sells the same block under ever new ids, one of the same kind at the same time is held against it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from tidemill.decide.purchasing.approval import fee_to_approve_usd
+from tidemill.decide.purchasing.extensions import extension_envelope
+from tidemill.decide.purchasing.purchase_states import OPEN
+from tidemill.decide.purchasing.window_cover import intent_id, on_grid
+from tidemill.model.world import (
+    Envelope,
+    ExtensionOffer,
+    Offer,
+    PurchaseIntent,
+    PurchaseState,
+    Reservation,
+)
+from tidemill.spec.models import Platform
+
+# An offer that starts "now" starts later when it is approved later, and ends at the same time. Longer than this and
+# it is another block.
+NOW_MAY_BE_LATER = timedelta(hours=6)
+
+
+def starts_now(offer: Offer) -> bool:
+    """EC2 starts blocks of a later day on the grid, and others at an odd minute."""
+    return offer.start != on_grid(offer.start)
+
+
+def same_block(seen: Offer, offered: Offer) -> bool:
+    """Whether this is what was seen, under whatever id: an offer may vanish and come back as another."""
+    slack = NOW_MAY_BE_LATER if starts_now(seen) and starts_now(offered) else timedelta(0)
+    return (
+        (seen.instance_type, seen.zone, seen.count, seen.end)
+        == (offered.instance_type, offered.zone, offered.count, offered.end)
+    ) and timedelta(0) <= offered.start - seen.start <= slack
+
+
+def block_intent(
+    platform: Platform,
+    offer: Offer,
+    duration: timedelta,
+    *,
+    pool: str,
+    proposer: str,
+    now: datetime,
+    attempt: int = 0,
+) -> PurchaseIntent:
+    """`duration` is what was asked for: a start-now offer is a little shorter or longer."""
+    slack = NOW_MAY_BE_LATER if starts_now(offer) else timedelta(0)
+    return PurchaseIntent(
+        id=by_hand_id(platform, offer.id, attempt),
+        plan="",
+        pool=pool,
+        window="",
+        envelope=Envelope(
+            instance_type=offer.instance_type,
+            count=offer.count,
+            duration=duration,
+            earliest_start=offer.start,
+            latest_start=offer.start + slack,
+            earliest_end=offer.end,
+            zones=(offer.zone,),
+            max_fee_usd=fee_to_approve_usd(platform, None, None, offer.fee_usd),
+            expires_at=now + platform.spec.approval.expires_after,
+        ),
+        proposer=proposer,
+        proposed_at=now,
+    )
+
+
+def extension_intent(
+    platform: Platform,
+    block: Reservation,
+    offer: ExtensionOffer,
+    *,
+    proposer: str,
+    now: datetime,
+    attempt: int = 0,
+) -> PurchaseIntent:
+    fee_usd = fee_to_approve_usd(platform, None, None, offer.fee_usd)
+    return PurchaseIntent(
+        id=by_hand_id(platform, offer.id, attempt),
+        plan="",
+        pool=block.pool,
+        window="",
+        envelope=extension_envelope(platform, block, offer, fee_usd, now),
+        proposer=proposer,
+        proposed_at=now,
+        extends=block.id,
+    )
+
+
+def by_hand_id(platform: Platform, offer_id: str, attempt: int) -> str:
+    return intent_id(platform.spec.deployment, "by hand", offer_id, str(attempt))
+
+
+def attempts(platform: Platform, purchases: Iterable[PurchaseIntent], offer_id: str) -> list[PurchaseIntent]:
+    """What was asked for with this offer before, the first first."""
+    known = {one.id: one for one in purchases}
+    found: list[PurchaseIntent] = []
+    while (before := known.get(by_hand_id(platform, offer_id, len(found)))) is not None:
+        found.append(before)
+    return found
+
+
+def stands_in_the_way(
+    purchases: Iterable[PurchaseIntent], wanted: PurchaseIntent, now: datetime
+) -> PurchaseIntent | None:
+    """One of its like that was bought, may have been, or is asked for: beside it by mistake costs a block.
+
+    In doubt it need only be of its type; otherwise it is of its type, count and zone. An extension moves no count:
+    there it is one of the same block, and only one in doubt.
+    """
+    for one in purchases:
+        alike = (one.envelope.instance_type, one.extends) == (wanted.envelope.instance_type, wanted.extends)
+        if one.id == wanted.id or not alike or not _overlap(one.envelope, wanted.envelope):
+            continue
+        if one.state in _IN_DOUBT:
+            return one
+        if not wanted.extends and is_live(one, now) and _same_size_and_place(one.envelope, wanted.envelope):
+            return one
+    return None
+
+
+_IN_DOUBT = (PurchaseState.SUBMITTED, PurchaseState.UNKNOWN)
+
+
+def held_already(blocks: Iterable[Reservation], wanted: PurchaseIntent) -> Reservation | None:
+    """A block of ours like the one that is wanted, whoever bought it. An extension is for a block we have."""
+    bound = wanted.envelope
+    for one in () if wanted.extends else blocks:
+        if (
+            (one.instance_type, one.count) == (bound.instance_type, bound.count)
+            and one.zone in bound.zones
+            and one.end is not None
+            and one.start < bound.earliest_end
+            and bound.earliest_start < one.end
+        ):
+            return one
+    return None
+
+
+def asks_for_the_same_time(
+    purchases: Iterable[PurchaseIntent], wanted: PurchaseIntent, now: datetime
+) -> PurchaseIntent | None:
+    """An open intent, the engine's or a person's, for more time on the same block: EC2 sells one at a time."""
+    for one in purchases:
+        same = bool(wanted.extends) and one.extends == wanted.extends and one.id != wanted.id
+        if same and one.state in OPEN and is_live(one, now):
+            return one
+    return None
+
+
+def lapsed(
+    purchases: Iterable[PurchaseIntent], wanted: PurchaseIntent, now: datetime
+) -> list[PurchaseIntent]:
+    """Those by hand that asked for the same and expired unanswered: nothing can come of them any more."""
+    return [
+        one
+        for one in purchases
+        if one.state in _NOT_SUBMITTED
+        and not one.plan
+        and expired(one, now)
+        and (one.envelope.instance_type, one.extends) == (wanted.envelope.instance_type, wanted.extends)
+        and _same_size_and_place(one.envelope, wanted.envelope)
+        and _overlap(one.envelope, wanted.envelope)
+    ]
+
+
+_NOT_SUBMITTED = (PurchaseState.PROPOSED, PurchaseState.APPROVED)
+
+
+def _same_size_and_place(one: Envelope, other: Envelope) -> bool:
+    """An envelope without zones may be bought in any."""
+    anywhere = not one.zones or not other.zones
+    return one.count == other.count and (anywhere or bool(set(one.zones) & set(other.zones)))
+
+
+def _overlap(one: Envelope, other: Envelope) -> bool:
+    return one.earliest_start < other.earliest_end and other.earliest_start < one.earliest_end
+
+
+def is_live(intent: PurchaseIntent, now: datetime) -> bool:
+    """Bought, or may still be. What expired before it was submitted never will be."""
+    if intent.state in _NOT_SUBMITTED:
+        return not expired(intent, now)
+    return intent.state in (*OPEN, PurchaseState.CONFIRMED)
+
+
+def expired(intent: PurchaseIntent, now: datetime) -> bool:
+    return now >= min(intent.envelope.expires_at, intent.envelope.latest_start)

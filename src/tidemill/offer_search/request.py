@@ -1,0 +1,179 @@
+"""A wish for blocks, checked against what EC2 sells at all, and the questions it comes to.
+
+What can never be sold (a length, a size, a type) is refused here with what to ask for instead; asking EC2 would only
+waste a request.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+
+from tidemill.catalog import Catalog, InstanceType
+from tidemill.model.errors import SpecError
+from tidemill.model.world import Offer, OfferQuery, Reservation, ReservationState, SourceKind
+from tidemill.spec.durations import (
+    MAX_INSTANCES_ON_A_DATE,
+    MAX_INSTANCES_PER_BLOCK,
+    is_legal,
+    nearest_legal,
+)
+from tidemill.spec.problem import quoted, suggestion
+from tidemill.spec.units import format_duration, format_instant
+
+FARTHEST = timedelta(weeks=8)
+DAY = timedelta(days=1)
+# u-p6e-gb200x36 and x72, in instances.
+_ULTRASERVERS = (9, 18)
+_HOLDING = (ReservationState.PAYMENT_PENDING, ReservationState.SCHEDULED, ReservationState.ACTIVE)
+
+
+@dataclass(frozen=True, slots=True)
+class StartWindow:
+    earliest: datetime
+    latest: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One request. EC2 bounds the end and not the start, so what starts too late is dropped from the answer."""
+
+    instance_type: str
+    count: int
+    duration: timedelta
+    starts: StartWindow
+    zones: tuple[str, ...]
+
+    @property
+    def query(self) -> OfferQuery:
+        # A start-now block is rounded to the grid at its end, which can be up to a day later than asked.
+        latest_end = self.starts.latest + self.duration + DAY
+        return OfferQuery(
+            self.instance_type, self.count, self.duration, self.starts.earliest, latest_end, self.zones
+        )
+
+    def fits(self, offer: Offer) -> bool:
+        return self.starts.earliest <= offer.start <= self.starts.latest
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    types: tuple[str, ...]
+    counts: tuple[int, ...]
+    durations: tuple[timedelta, ...]
+    starts: tuple[StartWindow, ...]
+    zones: tuple[tuple[str, ...], ...]  # each is asked for apart; one empty: any the account has
+
+    def questions(self) -> tuple[Question, ...]:
+        return tuple(
+            Question(type_, count, duration, starts, zones)
+            for type_ in self.types
+            for count in self.counts
+            for duration in self.durations
+            for starts in self.starts
+            for zones in self.zones
+        )
+
+
+# --- what is never sold -------------------------------------------------------------------------------
+
+
+def check(wish: Wish, catalog: Catalog, now: datetime) -> None:
+    """SpecError with everything about it that EC2 would never sell."""
+    wrong = [*_wrong_types(wish.types, catalog), *_wrong_durations(wish.durations)]
+    wrong += [
+        sentence
+        for name in wish.types
+        if (kind := catalog.types.get(name)) is not None
+        for count in wish.counts
+        if (sentence := wrong_count(kind, count))
+    ]
+    for starts in wish.starts:
+        if starts.latest < now:
+            wrong.append(f"{format_instant(starts.latest)} is past: a block starts from 30 minutes ahead")
+        elif starts.earliest > now + FARTHEST:
+            last = format_instant(now + FARTHEST)
+            wrong.append(f"EC2 sells at most 8 weeks ahead: the latest start is {last}")
+        elif starts.latest < starts.earliest:
+            wrong.append("the latest start is before the earliest")
+    if wrong:
+        raise SpecError("; ".join(dict.fromkeys(wrong)))
+
+
+def _wrong_types(types: Iterable[str], catalog: Catalog) -> Iterator[str]:
+    sold = [one.name for one in catalog.types.values() if is_sold(one)]
+    for name in types:
+        kind = catalog.types.get(name)
+        if kind is None:
+            yield f"unknown instance type {quoted(name)}; {suggestion(name, sold)}"
+        elif not is_sold(kind):
+            yield f"{name} is not sold as Capacity Blocks; these are: {', '.join(sold)}"
+
+
+def is_sold(kind: InstanceType) -> bool:
+    return kind.block or bool(kind.ultraserver)
+
+
+def _wrong_durations(durations: Iterable[timedelta]) -> Iterator[str]:
+    for duration in durations:
+        if not is_legal(duration):
+            nearest = " and ".join(format_duration(one) for one in nearest_legal(duration))
+            yield f"EC2 does not sell {format_duration(duration)}; the nearest it sells: {nearest}"
+
+
+def wrong_count(kind: InstanceType, count: int) -> str:
+    if not 1 <= count <= MAX_INSTANCES_PER_BLOCK:
+        return (
+            f"a block has 1 to {MAX_INSTANCES_PER_BLOCK} instances, not {count}: ask for several smaller ones"
+        )
+    if kind.ultraserver and count % _ULTRASERVERS[0]:
+        below, above = count // 9 * 9, count // 9 * 9 + 9
+        near = " or ".join(str(one) for one in (below, above) if 1 <= one <= MAX_INSTANCES_PER_BLOCK)
+        return f"{kind.name} is sold by the UltraServer, 9 or 18 instances each: ask for {near}, not {count}"
+    return ""
+
+
+# --- 256 on a date ------------------------------------------------------------------------------------
+
+
+def held_by_date(reservations: Iterable[Reservation]) -> Counter[date]:
+    """Instances of blocks on each UTC date they touch. What other accounts of the organisation hold, nobody tells."""
+    held: Counter[date] = Counter()
+    for one in reservations:
+        if one.kind is SourceKind.BLOCK and one.state in _HOLDING and one.end is not None:
+            for day in _dates(one.start, one.end):
+                held[day] += one.count
+    return held
+
+
+def crowded(held: Counter[date], count: int, start: datetime, end: datetime) -> str:
+    """Why these would be too many on one date, or nothing."""
+    for day in _dates(start, end):
+        if held[day] + count > MAX_INSTANCES_ON_A_DATE:
+            return (
+                f"EC2 allows {MAX_INSTANCES_ON_A_DATE} instances in blocks on any one date, and {held[day]} are "
+                f"held on {day.isoformat()}: {count} more are too many"
+            )
+    return ""
+
+
+def never_fits(held: Counter[date], question: Question, now: datetime) -> str:
+    """Why no start in its window leaves room on every date, or nothing."""
+    why = ""
+    start = max(question.starts.earliest, now)
+    while start <= min(question.starts.latest, now + FARTHEST):
+        # The grid may move it by a day either way; the dates in between are touched in any case.
+        why = crowded(held, question.count, start, start + question.duration)
+        if not why:
+            return ""
+        start += DAY
+    return why
+
+
+def _dates(start: datetime, end: datetime) -> Iterator[date]:
+    day = start.date()
+    while day <= end.date():
+        yield day
+        day += DAY

@@ -1,0 +1,128 @@
+"""Keeps Karpenter's objects as the documents and the blocks want them, beside the engine's ticks.
+
+What to do is told by `differences`; here it is done. One change that fails never stops the others and is tried again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from tidemill.decide.nodes import deadline_of
+from tidemill.model.errors import Gone, SpecError, TidemillError
+from tidemill.model.plan import Warning
+from tidemill.model.world import World
+from tidemill.provision.karpenter import Object, Objects, objects
+from tidemill.provision.karpenter.differences import KINDS, ObjectChange, differences
+from tidemill.spec import Spec
+from tidemill.spec.models import ComputePool, Provisioner
+
+log = logging.getLogger("tidemill.provision")
+
+# Somebody may have changed one by hand.
+LOOK_EVERY = timedelta(minutes=5)
+
+
+class KubeObjects(Protocol):
+    """Objects of the API server that are no pods and no nodes. Raises what the ports do."""
+
+    def apply(self, wanted: Mapping[str, Any]) -> None:
+        """Server-side apply: make it, or change the fields that are given; those we gave before and do not give any
+        more go. Refused: it does not take it."""
+        ...
+
+    def remove(self, kind: str, name: str) -> None:
+        """Gone: there is none."""
+        ...
+
+    def listed(self, kind: str) -> Sequence[Mapping[str, Any]]:
+        """All of a kind; none where the cluster does not know the kind."""
+        ...
+
+
+class KarpenterKeeper:
+    def __init__(self, spec: Spec, kube: KubeObjects) -> None:
+        self._spec, self._kube = spec, kube
+        self._seen: object = None
+        self._looked_at: datetime | None = None
+        self._warnings: tuple[Warning, ...] = ()
+        self._told: set[str] = set()
+
+    def keep(self, world: World) -> tuple[Warning, ...]:
+        """What people should know of; the same as before while nothing changed."""
+        if not _is_known(world) or not self._is_due(world):
+            return self._warnings
+        try:
+            wanted = self.wanted(world)
+            found = differences(self._spec, wanted, self._there(), world)
+            for change in found.changes:
+                self._carry_out(change)
+        except TidemillError as error:  # asked again at the next tick
+            self._tell(str(error))
+            return self._warnings
+        sentences = (*wanted.warnings, *found.warnings)
+        self._warnings = tuple(Warning("karpenter", sentence) for sentence in sentences)
+        self._seen, self._looked_at = self._state(world), world.now
+        return self._warnings
+
+    def planned(self, world: World) -> tuple[ObjectChange, ...]:
+        """What it would do, for `tidemill plan`."""
+        if not _is_known(world):
+            return ()
+        return differences(self._spec, self.wanted(world), self._there(), world).changes
+
+    def wanted(self, world: World) -> Objects:
+        """Of all pools. One that cannot be written down keeps what it has and is told about; the others go on."""
+        made: list[Object] = []
+        told: list[str] = []
+        unwritten: set[str] = set()
+        for pool in left_to_karpenter(self._spec):
+            try:
+                found = objects(self._spec, pool, world.reservations, world.now)
+            except SpecError as error:
+                told.append(f"{error}; what is there of pool {pool.name} stays as it is")
+                unwritten.add(pool.name)
+                continue
+            made += found.objects
+            told += found.warnings
+        return Objects(tuple(made), tuple(told), frozenset(unwritten))
+
+    def _there(self) -> list[Object]:
+        return [each for kind in KINDS for each in self._kube.listed(kind)]
+
+    def _carry_out(self, change: ObjectChange) -> None:
+        log.info("%s %s: %s", change.verb, change.about, change.reason)
+        try:
+            if change.verb == "remove":
+                self._kube.remove(change.kind, change.name)
+            else:
+                self._kube.apply(change.wanted)
+        except Gone:
+            pass  # a removal is done
+        except TidemillError as error:
+            self._tell(f"{change.about}: {error}")
+
+    def _is_due(self, world: World) -> bool:
+        late = self._looked_at is None or world.now - self._looked_at >= LOOK_EVERY
+        return late or self._state(world) != self._seen
+
+    def _state(self, world: World) -> object:
+        """A block whose deadline passed changes what is wanted though nothing about it changed."""
+        ends = ((one.id, deadline_of(one, Provisioner.KARPENTER)) for one in world.reservations)
+        return world.reservations, tuple(id_ for id_, end in ends if end is not None and end <= world.now)
+
+    def _tell(self, sentence: str) -> None:
+        if sentence not in self._told:
+            self._told.add(sentence)
+            log.warning("%s", sentence)
+
+
+def _is_known(world: World) -> bool:
+    """A ledger that does not answer makes every block look like somebody else's."""
+    return world.cloud_ok and world.ledger_ok
+
+
+def left_to_karpenter(spec: Spec) -> list[ComputePool]:
+    return [pool for pool in spec.pools.values() if pool.spec.provisioner is Provisioner.KARPENTER]

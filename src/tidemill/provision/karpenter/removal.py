@@ -1,0 +1,141 @@
+"""NodePools that nothing asks for any more: when one may be removed, and what becomes of it until then.
+
+Karpenter ends every node of a NodePool that is removed, whatever runs there. So one goes only when its block is over,
+or when no node of it lives; until then it is closed: it launches nothing and replaces nothing. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from tidemill.decide.nodes import deadline_of
+from tidemill.model.source import SourceKind
+from tidemill.model.world import InstanceState, Node, Reservation, ReservationState, World
+from tidemill.spec import Spec, names
+from tidemill.spec.models import Provisioner
+
+# Never again. What is pending or unavailable may come back, and what nobody lists may only have been left out.
+ENDED = (
+    ReservationState.EXPIRED,
+    ReservationState.CANCELLED,
+    ReservationState.FAILED,
+    ReservationState.PAYMENT_FAILED,
+)
+# With a terminationGracePeriod Karpenter replaces drifted nodes though a pod says do-not-disrupt; a budget holds it.
+NEVER_FOR_DRIFT: Mapping[str, Any] = {"nodes": "0", "reasons": ["Drifted"]}
+# What Karpenter goes by where a NodePool has no budgets. Any budget that is written takes its place.
+KARPENTERS_OWN_BUDGET: Mapping[str, Any] = {"nodes": "10%"}
+_NODE_POOL_LABEL = "karpenter.sh/nodepool"
+_GONE = (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
+_OWNED = (names.TAG_OWNER, names.TAG_POOL, names.TAG_PROVISIONER)
+Object = Mapping[str, Any]
+
+
+def is_over(one: Reservation, now: datetime) -> bool:
+    """Its drain is over: from its deadline on nothing is launched on a block, and Karpenter ends what it has there."""
+    deadline = deadline_of(one, Provisioner.KARPENTER) if one.kind is SourceKind.BLOCK else one.end
+    return one.state in ENDED or (deadline is not None and now >= deadline)
+
+
+def may_go(node_pool: Object, world: World) -> bool:
+    """Closed first, though no node is seen in it: a launch may be under way."""
+    own = _reservation(node_pool, world)
+    if own is not None and is_over(own, world.now):
+        return True
+    return is_closed(node_pool) and not any(lives_in(node, node_pool) for node in world.nodes)
+
+
+def lives_in(node: Node, node_pool: Object) -> bool:
+    """By Karpenter's own label, or else by pool and source. Errs on yes."""
+    instance, kube = node.instance, node.kube
+    if instance is not None and instance.state in _GONE:
+        return False
+    labels = dict(kube.labels) if kube is not None else {}
+    if _NODE_POOL_LABEL in labels:
+        return bool(labels[_NODE_POOL_LABEL] == node_pool["metadata"]["name"])
+    if instance is None:
+        pool, source = labels.get(names.LABEL_POOL, ""), labels.get(names.LABEL_SOURCE, "")
+    elif instance.provisioner in ("", Provisioner.KARPENTER.value):
+        pool, source = instance.pool, instance.source.label
+    else:
+        return False
+    return pool == pool_of(node_pool) and source_of(node_pool) in ("", source)
+
+
+# --- closed -----------------------------------------------------------------------------------------
+
+
+def closed(node_pool: Object) -> Object:
+    """As it is, but that it launches nothing more. Its template stays to the letter: any change would be drift."""
+    spec = node_pool["spec"]
+    disruption = spec.get("disruption", {})
+    # Beside replicas Karpenter takes no other limit. Fewer replicas would end nodes: they stay.
+    limit = "nodes" if "replicas" in spec else "cpu"
+    more = {
+        "limits": {limit: "0"},
+        "disruption": {**disruption, "budgets": without_drift(disruption.get("budgets", ()))},
+    }
+    labels = node_pool["metadata"]["labels"]
+    return {
+        "apiVersion": node_pool.get("apiVersion", "karpenter.sh/v1"),
+        "kind": node_pool["kind"],
+        "metadata": {
+            "name": node_pool["metadata"]["name"],
+            "labels": {key: labels[key] for key in _OWNED if key in labels},
+        },
+        "spec": {**spec, **more},
+    }
+
+
+def is_closed(node_pool: Object) -> bool:
+    return bool(closed(node_pool)["spec"] == node_pool["spec"])
+
+
+def without_drift(budgets: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those there are, or Karpenter's own, and that no node is replaced because it drifted: the strictest counts."""
+    found = list(budgets) or [dict(KARPENTERS_OWN_BUDGET)]
+    return found if NEVER_FOR_DRIFT in found else [*found, dict(NEVER_FOR_DRIFT)]
+
+
+# --- told -------------------------------------------------------------------------------------------
+
+
+def sentence(node_pool: Object, spec: Spec, world: World) -> str:
+    return (
+        f"NodePool {node_pool['metadata']['name']}: {_why(node_pool, spec, world)}. Removing it would end its nodes,"
+        " so it stays, launches nothing more, and is removed when they are gone"
+    )
+
+
+def _why(node_pool: Object, spec: Spec, world: World) -> str:
+    name, source = pool_of(node_pool), source_of(node_pool)
+    pool = spec.pools.get(name)
+    if pool is None:
+        return f"no document has its pool '{name}' any more"
+    if pool.spec.provisioner is not Provisioner.KARPENTER:
+        return f"pool {name} is not left to Karpenter any more; drain its nodes when their work may move"
+    own = _reservation(node_pool, world)
+    if own is not None and own.state not in (ReservationState.ACTIVE, ReservationState.SCHEDULED):
+        return f"{own.id} is {own.state.value}, not active"
+    if own is not None and own.owner != spec.platform.spec.deployment:
+        return f"{own.id} is not known as ours, by its tag and the ledger; adopt it if it is"
+    if own is None and source not in ("", SourceKind.SPOT.value, SourceKind.ON_DEMAND.value):
+        return f"{source} is not among the reservations that AWS lists"
+    return f"the documents of pool {name} do not ask for it any more"
+
+
+def pool_of(one: Object) -> str:
+    return str(one["metadata"].get("labels", {}).get(names.TAG_POOL, ""))
+
+
+def source_of(node_pool: Object) -> str:
+    """Empty: it was written without knowing which reservations there are."""
+    labels = node_pool["spec"].get("template", {}).get("metadata", {}).get("labels", {})
+    return str(labels.get(names.LABEL_SOURCE, ""))
+
+
+def _reservation(node_pool: Object, world: World) -> Reservation | None:
+    source = source_of(node_pool)
+    return next((one for one in world.reservations if one.id == source), None)

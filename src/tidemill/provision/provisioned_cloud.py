@@ -1,0 +1,127 @@
+"""An account and its machines as one `Cloud`: what a launch is, is told by the pool's provisioner.
+
+It decorates: everything of `Account` goes straight through. What it remembers of the account's answers only spares a
+call; it is read again where it is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+
+from tidemill.decide.nodes import deadline_of
+from tidemill.model.errors import NoCapacity, PortError
+from tidemill.model.world import (
+    Extension,
+    ExtensionOffer,
+    ExtensionQuery,
+    Instance,
+    LaunchIntent,
+    Offer,
+    OfferQuery,
+    Pairs,
+    Reservation,
+    Source,
+)
+from tidemill.ports import Account, Clock, Ledger
+from tidemill.ports.compute import Machines
+from tidemill.provision.group_launcher import Grouped
+from tidemill.provision.group_reconciler import Keeper, uses_groups
+from tidemill.provision.group_sizes import is_grouped
+from tidemill.provision.group_spec import makings_of
+from tidemill.provision.group_state import Sight
+from tidemill.provision.native_launcher import Images, Native, PretendImages
+from tidemill.spec import Spec
+from tidemill.spec.models import Provisioner
+
+
+class Provisioned:
+    def __init__(
+        self,
+        account: Account,
+        machines: Machines,
+        spec: Spec,
+        ledger: Ledger | None,
+        clock: Clock,
+        *,
+        images: Images | None = None,
+    ) -> None:
+        """`ledger`: the open intents, which groups are sized by; `images`: needed where nodes really boot."""
+        self._account, self._machines, self._spec = account, machines, spec
+        self._ledger, self._clock = ledger, clock
+        images = images or PretendImages()
+        self._native = Native(spec, machines, images, self._ends_at)
+        self._blocks: Mapping[str, Reservation] = {}
+        self._known_launches: Sequence[LaunchIntent] = ()
+        self._sight = Sight(machines, clock, self._launches)
+        makings = makings_of(spec, images)
+        self._grouped = Grouped(spec, machines, clock, self._sight, self._launches, makings)
+        self.keeper = Keeper(spec, machines, self._sight, self._grouped, self._launches, makings)
+
+    # --- how launches become instances ----------------------------------------------------------------
+
+    def launch(self, intent: LaunchIntent, tags: Pairs) -> Sequence[str]:
+        match intent.provisioner:
+            case Provisioner.NATIVE:
+                return self._native.launch(intent, tags)
+            case Provisioner.ASG | Provisioner.MANAGED:
+                self._grouped.launch(intent)
+                return ()  # the group launches when it likes
+            case other:
+                raise NoCapacity(f"pool {intent.pool}: nothing launches for provisioner '{other}' here")
+
+    def terminate(self, instance_id: str) -> None:
+        if not (self._sight.may_be_grouped(instance_id) and self._grouped.terminate(instance_id)):
+            self._machines.terminate(instance_id)
+
+    def _launches(self) -> Sequence[LaunchIntent]:
+        """Those last known, where the ledger cannot be read: what AWS shows is shown all the same."""
+        if self._ledger is not None:
+            with suppress(PortError):
+                self._known_launches = self._ledger.launches()
+        return self._known_launches
+
+    def _ends_at(self, source: Source, provisioner: Provisioner) -> datetime | None:
+        if not source.id:
+            return None
+        if source.id not in self._blocks:
+            self.reservations()
+        block = self._blocks.get(source.id)
+        return None if block is None else deadline_of(block, provisioner)
+
+    # --- the account, as it is ------------------------------------------------------------------------
+
+    def reservations(self) -> Sequence[Reservation]:
+        found = self._account.reservations()
+        self._blocks = {one.id: one for one in found}
+        self._sight.reservations = tuple(found)
+        return found
+
+    def instances(self) -> Sequence[Instance]:
+        listed = self._account.instances()
+        if not (uses_groups(self._spec) or any(is_grouped(one.provisioner) for one in listed)):
+            return listed  # no group: no call, and no permission needed for one
+        self._sight.look_again()
+        return self._sight.dress(listed)
+
+    def extensions(self) -> Sequence[Extension]:
+        return self._account.extensions()
+
+    def search_offers(self, query: OfferQuery) -> Sequence[Offer]:
+        return self._account.search_offers(query)
+
+    def purchase(self, offer_id: str, tags: Pairs) -> Sequence[Reservation]:
+        return self._account.purchase(offer_id, tags)
+
+    def search_extensions(self, query: ExtensionQuery) -> Sequence[ExtensionOffer]:
+        return self._account.search_extensions(query)
+
+    def purchase_extension(self, offer_id: str, reservation_id: str) -> Extension:
+        return self._account.purchase_extension(offer_id, reservation_id)
+
+    def tag_reservation(self, reservation_id: str, tags: Pairs) -> None:
+        self._account.tag_reservation(reservation_id, tags)
+
+    def identity(self) -> str:
+        return self._account.identity()

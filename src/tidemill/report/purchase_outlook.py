@@ -1,0 +1,236 @@
+"""What the purchase planner would buy at one instant: the choice, the runner-up, the prices, the hand-overs.
+
+Asks what is for sale and buys nothing. Plans with windows are planned too, as if they were calendars.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from tidemill.decide.purchasing.calendar_gaps import lacking
+from tidemill.decide.purchasing.learned_demand import learned_gpus
+from tidemill.decide.purchasing.offer_queries import MOST_SEARCHES, offer_queries
+from tidemill.decide.purchasing.planner import plan as cheapest_cover
+from tidemill.decide.purchasing.planner import priced
+from tidemill.decide.purchasing.planner.calendar import Together
+from tidemill.decide.purchasing.planner.demand import demand_of, of_windows, planned
+from tidemill.decide.purchasing.planner.inputs import PoolDemand
+from tidemill.decide.purchasing.planner.result import Cover, HandOver, OnDemand, PurchasePlan, Uncovered
+from tidemill.decide.purchasing.replan_schedule import Round, held_and_promised, questions
+from tidemill.engine.planner_runner import cover_question
+from tidemill.model.errors import NotAllowed, Refused, SpecError
+from tidemill.model.world import ExtensionQuery, ExtensionSearch, OfferQuery, OfferSearch, World
+from tidemill.ports import Cloud
+from tidemill.report.rows import plain
+from tidemill.spec import Spec
+
+_HOUR = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class PurchaseChoice:
+    """Something to buy. `extends` is the block an extension is for; empty: it is a new one."""
+
+    offer: str
+    pool: str
+    type: str
+    count: int
+    zone: str
+    start: datetime
+    end: datetime
+    fee_usd: int
+    usd_per_gpu_h: float
+    propose_from: datetime  # until then it waits, and may change
+    saves_usd: float  # over going without it, all else as it is
+    extends: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WayRow:
+    means: str
+    usd: float | None
+    offer: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class HandOverRow:
+    pool: str
+    before: str
+    after: str
+    at: datetime
+    gpus: int
+    gap_s: int
+    gap_back_to_back_s: int
+    ways: tuple[WayRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    at: datetime
+    until: datetime
+    plans: tuple[str, ...]
+    searches: int
+    demand_gpu_h: float
+    choices: tuple[PurchaseChoice, ...]
+    on_demand: tuple[OnDemand, ...]
+    uncovered: tuple[Uncovered, ...]
+    fees_usd: int
+    on_demand_usd: float
+    penalty_usd: float
+    total_usd: float
+    bound_usd: float  # nothing can cost less
+    without_usd: float  # with no purchase at all: on demand where that is allowed, else uncovered
+    usd_per_gpu_h_bought: float | None
+    usd_per_gpu_h_used: float | None
+    runner_up: str
+    runner_up_dearer_usd: float | None
+    changes: tuple[str, ...]
+    hand_overs: tuple[HandOverRow, ...]
+    left_out: tuple[tuple[str, int], ...]  # why offers were not considered, and how many
+
+    def as_json(self) -> dict[str, Any]:
+        told: dict[str, Any] = plain(self)
+        return told
+
+
+def outlook(
+    spec: Spec, world: World, cloud: Cloud, progress: Callable[[float], None] | None = None
+) -> Outlook:
+    """Raises SpecError where there is no plan, or no solver."""
+    learned = learned_gpus(spec, world)
+    demand = {plan.name: demand_of(spec, plan.name, learned.get(plan.name, 0)) for plan in planned(spec)}
+    windows = {name: of_windows(spec, plan) for name, plan in spec.plans.items() if plan.spec.demand}
+    if not demand and not windows:
+        raise SpecError("there is no CapacityPlan in the documents, so there is nothing to plan")
+    wanted = _with_windows(spec, world, windows, questions(spec, world, learned))
+    world = _asked(world, wanted, cloud, progress)
+    question = cover_question(spec, world, wanted, _by_pool(demand | windows), _until(world, spec))
+    found, nothing = cheapest_cover(*question), priced(frozenset(), *question)
+    assert nothing is not None
+    return _told(spec, found, nothing, tuple(demand | windows), len(wanted.offers) + len(wanted.extensions))
+
+
+def _until(world: World, spec: Spec) -> datetime:
+    """As far as the calendars look, or as the windows last: what outlasts the horizon is charged in full."""
+    horizons = [world.now + plan.spec.calendar.horizon for plan in planned(spec) if plan.spec.calendar]
+    ends = [window.end for plan in spec.plans.values() for window in plan.spec.demand]
+    return max([*horizons, *ends, world.now + _HOUR])
+
+
+def _by_pool(demand: Mapping[str, PoolDemand]) -> dict[str, PoolDemand]:
+    """Several plans with windows for one pool are one demand."""
+    found: dict[str, tuple[str, PoolDemand]] = {}
+    for name, one in demand.items():
+        if one.pool in found:
+            first, other = found[one.pool]
+            types = tuple(dict.fromkeys((*other.types, *one.types)))
+            both = Together((other.calendar, one.calendar))
+            found[one.pool] = first, replace(other, calendar=both, types=types)
+        else:
+            found[one.pool] = name, one
+    return dict(found.values())
+
+
+def _with_windows(spec: Spec, world: World, windows: Mapping[str, PoolDemand], wanted: Round) -> Round:
+    offers = list(wanted.offers)
+    held = held_and_promised(spec, world.reservations, world.purchases, world.now)
+    for demand in windows.values():
+        ends = [window.end for plan in spec.plans.values() for window in plan.spec.demand]
+        if max(ends) > world.now:
+            short = lacking(spec, demand, held, world.now, max(ends))
+            offers += offer_queries(spec, demand, short, world.now)
+    return replace(wanted, offers=tuple(dict.fromkeys(offers))[:MOST_SEARCHES])
+
+
+def _asked(world: World, wanted: Round, cloud: Cloud, progress: Callable[[float], None] | None) -> World:
+    queries: tuple[OfferQuery | ExtensionQuery, ...] = (*wanted.offers, *wanted.extensions)
+    offers: list[OfferSearch] = []
+    extensions: list[ExtensionSearch] = []
+    for number, query in enumerate(queries):
+        if isinstance(query, OfferQuery):
+            offers.append(OfferSearch(query, world.now, tuple(cloud.search_offers(query))))
+        else:
+            extensions.append(_extension_search(cloud, query, world.now))
+        if progress is not None:
+            progress((number + 1) / len(queries))
+    return replace(world, searches=tuple(offers), extension_searches=tuple(extensions))
+
+
+def _extension_search(cloud: Cloud, query: ExtensionQuery, now: datetime) -> ExtensionSearch:
+    try:
+        return ExtensionSearch(query, now, tuple(cloud.search_extensions(query)))
+    except NotAllowed:
+        raise
+    except Refused as no:
+        return ExtensionSearch(query, now, (), str(no))
+
+
+# --- told ---------------------------------------------------------------------------------------------
+
+
+def _told(spec: Spec, found: PurchasePlan, nothing: Cover, plans: tuple[str, ...], searches: int) -> Outlook:
+    cost, second = found.cover.cost, found.runner_up
+    return Outlook(
+        at=found.at,
+        until=found.until,
+        plans=plans,
+        searches=searches,
+        demand_gpu_h=found.demand_gpu_hours,
+        choices=tuple(sorted(_choices(spec, found), key=lambda one: (one.start, one.offer))),
+        on_demand=found.cover.on_demand,
+        uncovered=found.cover.uncovered,
+        fees_usd=cost.fees_usd,
+        on_demand_usd=cost.on_demand_usd,
+        penalty_usd=cost.penalty_usd,
+        total_usd=cost.total_usd,
+        bound_usd=found.bound_usd,
+        without_usd=nothing.cost.total_usd,
+        usd_per_gpu_h_bought=found.usd_per_gpu_h_bought,
+        usd_per_gpu_h_used=found.usd_per_gpu_h_used,
+        runner_up=second.why if second is not None else "",
+        runner_up_dearer_usd=second.dearer_usd if second is not None else None,
+        changes=found.sensitivity.words,
+        hand_overs=tuple(_hand_over(one) for one in found.hand_overs),
+        left_out=tuple(Counter(one.why for one in found.left_out).most_common()),
+    )
+
+
+def _choices(spec: Spec, found: PurchasePlan) -> Iterable[PurchaseChoice]:
+    saves = {one.id: one.saves_usd for one in found.sensitivity.worths}
+    for buy in found.cover.buys:
+        offer = buy.offer
+        gpu_h = (
+            offer.count * spec.catalog.types[offer.instance_type].gpus * ((offer.end - offer.start) / _HOUR)
+        )
+        yield PurchaseChoice(
+            offer.id, buy.pool, offer.instance_type, offer.count, offer.zone, offer.start, offer.end,
+            offer.fee_usd, offer.fee_usd / gpu_h, max(found.at, offer.start - _ahead(spec, buy.pool)), saves[offer.id],
+        )  # fmt: skip
+    for one, block in zip(found.cover.extends, found.extended, strict=True):
+        assert block.end is not None
+        gpu_h = block.count * spec.catalog.types[block.instance_type].gpus * ((one.end - block.end) / _HOUR)
+        yield PurchaseChoice(
+            one.id, block.pool, block.instance_type, block.count, block.zone, block.end, one.end,
+            one.fee_usd, one.fee_usd / gpu_h, max(found.at, block.end - _ahead(spec, block.pool)), saves[one.id],
+            extends=block.id,
+        )  # fmt: skip
+
+
+def _ahead(spec: Spec, pool: str) -> timedelta:
+    for plan in spec.plans.values():
+        if plan.spec.pool == pool:
+            return plan.spec.calendar.buy_ahead if plan.spec.calendar else plan.spec.propose_before
+    return timedelta(0)
+
+
+def _hand_over(one: HandOver) -> HandOverRow:
+    return HandOverRow(
+        one.pool, one.before, one.after, one.at, one.gpus,
+        int(one.gap.total_seconds()), int(one.gap_back_to_back.total_seconds()),
+        tuple(WayRow(way.means, way.usd, way.offer, way.words) for way in one.ways),
+    )  # fmt: skip

@@ -1,0 +1,253 @@
+"""A simulated AWS account that outlives the command: `ports.Cloud` and `ports.Clock` over a file.
+
+Several processes may use it at once, as they would the real one: each call has the account to itself, sees what the
+others did before, and is in the file before it answers. A process that is killed has made its call or has not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from tidemill.catalog import Catalog
+from tidemill.model.errors import OutcomeUnknown, Refused, SpecError, TidemillError
+from tidemill.model.world import (
+    Extension,
+    ExtensionOffer,
+    ExtensionQuery,
+    Instance,
+    LaunchIntent,
+    Offer,
+    OfferQuery,
+    Pairs,
+    Reservation,
+)
+from tidemill.sim.cloud.account_file import AccountFile, Call, Story
+from tidemill.sim.cloud.cloud import SimCloud
+from tidemill.sim.cloud.faults import Call as Failing
+from tidemill.sim.journal import Journal
+from tidemill.sim.timeline import Timeline
+from tidemill.spec.scenario import OwnedReservation
+
+# What a call is given, as it is kept in the file. Searches are among them because an offer is sold only to somebody
+# who was shown it; those that led to nothing are not kept.
+_GIVEN: dict[str, TypeAdapter[Any]] = {
+    "search_offers": TypeAdapter(tuple[OfferQuery]),
+    "purchase": TypeAdapter(tuple[str, Pairs]),
+    "search_extensions": TypeAdapter(tuple[ExtensionQuery]),
+    "purchase_extension": TypeAdapter(tuple[str, str]),
+    "tag_reservation": TypeAdapter(tuple[str, Pairs]),
+    "launch": TypeAdapter(tuple[LaunchIntent, Pairs]),
+    "terminate": TypeAdapter(tuple[str]),
+    "timeout_after_commit": TypeAdapter(tuple[int, Failing]),
+    "lose_requests": TypeAdapter(tuple[int, Failing]),
+    "fail_next_payment": TypeAdapter(tuple[int]),
+    "show_purchases_late": TypeAdapter(tuple[timedelta]),
+    "buy_elsewhere": TypeAdapter(tuple[OwnedReservation, str, bool]),
+}
+
+
+@dataclass(slots=True)
+class _Live:
+    """The account as this process knows it: so many calls of the file have been made on it."""
+
+    story: Story
+    timeline: Timeline
+    cloud: SimCloud
+    made: int = 0
+    shared: set[str] = field(default_factory=set)  # another account's: seen and used here, not ours to tag
+
+
+class SimAccount:
+    def __init__(
+        self, path: Path, catalog: Catalog, wall: Callable[[], datetime], *, caller: str = ""
+    ) -> None:
+        """`caller` is whom STS would name: an ARN, or the short name of somebody with the operator's role."""
+        self._file = AccountFile(path)
+        self._catalog, self._wall, self._caller = catalog, wall, caller
+        self._live: _Live | None = None
+        self._unkept: list[Call] = []  # searches since the last call that changed something
+
+    # --- the clock, and who and where ---------------------------------------------------------------
+
+    def now(self) -> datetime:
+        with self._turn() as live:
+            return live.timeline.now()
+
+    def identity(self) -> str:
+        with self._file.open() as story:
+            return self._calling(story)
+
+    def apart(self) -> tuple[Timeline, SimCloud]:
+        """The account as it is now, for somebody who goes on with it: nothing of that comes to the file."""
+        with self._turn() as live:
+            self._live = None
+            return live.timeline, live.cloud
+
+    def story(self) -> Story:
+        with self._file.open() as story:
+            return story
+
+    def advance(self, by: timedelta) -> datetime:
+        """Let time pass; the new now."""
+        with self._file.open() as story:
+            if story.stands_at is None:
+                story.ahead += by
+            else:
+                story.stands_at += by
+            self._file.write(story)
+        return self.now()
+
+    # --- the port: reading --------------------------------------------------------------------------
+
+    def reservations(self) -> tuple[Reservation, ...]:
+        with self._turn() as live:
+            return live.cloud.reservations()
+
+    def instances(self) -> tuple[Instance, ...]:
+        with self._turn() as live:
+            return live.cloud.instances()
+
+    def extensions(self) -> tuple[Extension, ...]:
+        with self._turn() as live:
+            return live.cloud.extensions()
+
+    def search_offers(self, query: OfferQuery) -> tuple[Offer, ...]:
+        with self._turn() as live:
+            found = live.cloud.search_offers(query)
+            self._unkept.append(_call(live, "search_offers", query))
+            return found
+
+    def search_extensions(self, query: ExtensionQuery) -> tuple[ExtensionOffer, ...]:
+        with self._turn() as live:
+            found = live.cloud.search_extensions(query)
+            self._unkept.append(_call(live, "search_extensions", query))
+            return found
+
+    # --- the port: changing -------------------------------------------------------------------------
+
+    def purchase(self, offer_id: str, tags: Pairs) -> tuple[Reservation, ...]:
+        return self._change("purchase", offer_id, tags)  # type: ignore[no-any-return]
+
+    def purchase_extension(self, offer_id: str, reservation_id: str) -> Extension:
+        return self._change("purchase_extension", offer_id, reservation_id)  # type: ignore[no-any-return]
+
+    def tag_reservation(self, reservation_id: str, tags: Pairs) -> None:
+        self._change("tag_reservation", reservation_id, tags)
+
+    def launch(self, intent: LaunchIntent, tags: Pairs) -> tuple[str, ...]:
+        return self._change("launch", intent, tags)  # type: ignore[no-any-return]
+
+    def terminate(self, instance_id: str) -> None:
+        self._change("terminate", instance_id)
+
+    # --- what others and bad luck do ----------------------------------------------------------------
+
+    def buy_elsewhere(self, owned: OwnedReservation, *, owner: str = "", shared: bool = False) -> str:
+        """Somebody buys a block in the console; `owner`: and tags it so. Shared: in another account. Its `cr-` id."""
+        return self._change("buy_elsewhere", owned, owner, shared)  # type: ignore[no-any-return]
+
+    def lose_answer(self, of: Failing, *, arrives: bool) -> None:
+        """The next such call is not answered; whether it arrived, its caller cannot tell."""
+        self._change("timeout_after_commit" if arrives else "lose_requests", 1, of)
+
+    def fail_next_payment(self) -> None:
+        self._change("fail_next_payment", 1)
+
+    def show_purchases_late(self, up_to: timedelta) -> None:
+        self._change("show_purchases_late", up_to)
+
+    # --- one call at a time -------------------------------------------------------------------------
+
+    def _change(self, name: str, *given: Any) -> Any:
+        with self._turn() as live:
+            call = _call(live, name, *given)
+            try:
+                answer = _make(live, name, *given)
+            except OutcomeUnknown:
+                self._keep(live, call)  # as far as the account is concerned it may well have been made
+                raise
+            self._keep(live, call)
+            return answer
+
+    def _keep(self, live: _Live, call: Call) -> None:
+        live.story.calls += [*self._unkept, call]
+        self._file.write(live.story)
+        self._unkept.clear()
+        live.made = len(live.story.calls)
+
+    @contextmanager
+    def _turn(self) -> Iterator[_Live]:
+        with self._file.open() as story:
+            live = self._catch_up(story)
+            live.timeline.advance(story.now(self._wall()))
+            yield live
+
+    def _catch_up(self, story: Story) -> _Live:
+        """Make the calls that others made meanwhile. One that is older than what was seen here, a search that led to
+        a purchase later, cannot be made afterwards: then everything is made again, in the order of time."""
+        live = self._live
+        fresh = story.calls[live.made :] if live is not None else story.calls
+        if live is None or any(call.at < live.timeline.now() for call in fresh):
+            live = self._live = self._begin(story)
+            fresh = sorted([*story.calls, *self._unkept], key=lambda call: call.at)
+        for call in fresh:
+            self._replay(live, call)
+        live.story, live.made = story, len(story.calls)
+        return live
+
+    def _calling(self, story: Story) -> str:
+        if self._caller.startswith("arn:"):
+            return self._caller
+        return f"arn:aws:iam::{story.account}:user/{self._caller or 'you'}"
+
+    def _begin(self, story: Story) -> _Live:
+        timeline = Timeline(story.start)
+        cloud = SimCloud(
+            timeline,
+            Journal(timeline.now),
+            self._catalog,
+            seed=story.seed,
+            zones=story.zones,
+            market=story.market,
+            wake=lambda reason: None,
+            identity=self._calling(story),
+        )
+        return _Live(story, timeline, cloud)
+
+    def _replay(self, live: _Live, call: Call) -> None:
+        live.timeline.advance(call.at)
+        try:
+            _make(live, call.name, *_GIVEN[call.name].validate_python(call.given))
+        except OutcomeUnknown:
+            pass  # its caller was told so too
+        except (TidemillError, KeyError, ValueError) as error:
+            raise SpecError(
+                f"{self._file.path} cannot be played again ({error}): another version of Tidemill or of its "
+                "catalog wrote it; make a new account with `tidemill sim new`"
+            ) from error
+
+
+def _call(live: _Live, name: str, *given: Any) -> Call:
+    return Call(live.timeline.now(), name, _GIVEN[name].dump_python(given, mode="json"))
+
+
+def _make(live: _Live, name: str, *given: Any) -> Any:
+    cloud = live.cloud
+    if name == "buy_elsewhere":
+        owned, owner, shared = given
+        if cloud.reservation(owned.name) is not None:
+            raise SpecError(f"there is a block '{owned.name}' already; give it another name")
+        id_ = cloud.add_reservation(owned, owner=owner)
+        if shared:
+            live.shared.add(id_)
+        return id_
+    if name == "tag_reservation" and given[0] in live.shared:
+        raise Refused(f"UnauthorizedOperation: {given[0]} belongs to the account that shares it")
+    return getattr(cloud, name)(*given)

@@ -1,0 +1,123 @@
+"""The file that a simulated account is kept in: how it began, how its time runs, and every call that changed it.
+
+Nothing of the account's state is in it: the calls, made again at their instants, give the same account back. Read and
+written under a lock, whole or not at all. Knows nothing of what a call does.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import AwareDatetime, TypeAdapter, ValidationError
+
+from tidemill.model.errors import SpecError
+from tidemill.spec.scenario import Market
+
+# The account of AWS's own examples: nobody's.
+NOBODYS_ACCOUNT = "123456789012"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    at: AwareDatetime
+    name: str
+    given: list[Any]
+
+
+@dataclass(slots=True)
+class Story:
+    """What the file says. `stands_at` is set where time moves only by command, else it runs `ahead` of the wall's."""
+
+    start: AwareDatetime
+    region: str
+    zones: tuple[str, ...]
+    format: Literal["tidemill-simulated-account/1"] = "tidemill-simulated-account/1"
+    account: str = NOBODYS_ACCOUNT
+    seed: int = 1
+    market: Market = field(default_factory=Market)
+    ahead: timedelta = timedelta(0)
+    stands_at: AwareDatetime | None = None
+    calls: list[Call] = field(default_factory=list)
+
+    def now(self, wall: datetime) -> datetime:
+        """Never before the last call: the wall's clock may be set back, this one not."""
+        at = wall.replace(microsecond=0) + self.ahead if self.stands_at is None else self.stands_at
+        return max(at, self.start, *(call.at for call in self.calls[-1:]))
+
+
+_FORMAT = TypeAdapter(Story)
+
+
+class AccountFile:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._read_as: tuple[int, int, int] | None = None
+        self._story: Story | None = None
+
+    def make(self, story: Story) -> bool:
+        """False: there is one already, and it stays as it is."""
+        if not self.path.parent.is_dir():
+            raise SpecError(f"the simulated account cannot be at {self.path}: no folder {self.path.parent}")
+        with self._locked():
+            if self.path.exists():
+                return False
+            self.write(story)
+            return True
+
+    @contextmanager
+    def open(self) -> Iterator[Story]:
+        """Nobody else reads or writes it meanwhile. The same object as long as nobody else changed the file."""
+        self._read()  # what is no account is refused before a lock is laid beside it
+        with self._locked():
+            yield self._read()
+
+    def write(self, story: Story) -> None:
+        """A crash leaves the old file or the new one. Call it inside `open`."""
+        fresh = self.path.with_name(f".{self.path.name}.new")
+        try:
+            with fresh.open("wb") as file:
+                file.write(_FORMAT.dump_json(story, indent=1))
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(self.path)
+        except OSError as error:
+            raise SpecError(f"cannot write {self.path}: {error.strerror or error}") from error
+        self._story, self._read_as = story, self._stamp()
+
+    def _read(self) -> Story:
+        try:
+            stamp = self._stamp()
+            if self._story is None or stamp != self._read_as:
+                self._story, self._read_as = _FORMAT.validate_json(self.path.read_bytes()), stamp
+        except OSError as error:
+            raise SpecError(f"cannot read {self.path}: {error.strerror or error}") from error
+        except ValidationError:
+            raise SpecError(
+                f"{self.path} is not a simulated account of this version; name another file"
+            ) from None
+        return self._story
+
+    def _stamp(self) -> tuple[int, int, int]:
+        found = self.path.stat()
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        # A file beside it: the account's own is replaced at every write, and a lock on the old one locks nobody out.
+        beside = self.path.with_name(f".{self.path.name}.lock")
+        try:
+            lock = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise SpecError(f"cannot write {beside}: {error.strerror or error}") from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)

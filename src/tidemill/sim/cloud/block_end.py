@@ -1,0 +1,87 @@
+"""The clock at the end of a block: who terminates its instances, and when.
+
+Forty minutes before the end EKS and Karpenter scale down what they made; thirty minutes before it (sixty for
+UltraServers) EC2 takes every instance that is left, lifecycle hooks or not. Both follow the end that is paid
+for at that moment: a mark set for an end that has moved since does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Final
+
+from tidemill.model.world import InstanceState, Reservation, ReservationState, SourceKind
+from tidemill.sim.cloud.groups import Groups
+from tidemill.sim.cloud.instances import Fleet
+from tidemill.sim.cloud.reservations import ReservationBook, kill_at
+from tidemill.sim.journal import Journal
+from tidemill.sim.timeline import Timeline
+
+SCALE_DOWN_LEAD: Final = timedelta(minutes=40)
+# The provisioner tag of an instance -> who scales it down before the end.
+_SCALES_DOWN: Final = {"managed": "EKS", "karpenter": "Karpenter"}
+
+
+class BlockEnd:
+    def __init__(
+        self, timeline: Timeline, journal: Journal, book: ReservationBook, fleet: Fleet, groups: Groups
+    ) -> None:
+        self._timeline = timeline
+        self._groups = groups
+        self._journal = journal
+        self._book = book
+        self._fleet = fleet
+
+    def follow(self, reservation: Reservation) -> None:
+        """Set the marks for the end as it is now."""
+        kill, end = kill_at(reservation), reservation.end
+        if kill is None or end is None:
+            return
+        self._mark(reservation.id, end, end - SCALE_DOWN_LEAD, self._scale_down)
+        self._mark(reservation.id, end, kill, self._reclaim)
+
+    def _mark(
+        self, block_id: str, end: datetime, at: datetime, happen: Callable[[Reservation], None]
+    ) -> None:
+        def if_still_true() -> None:
+            block = self._book.get(block_id)
+            if block is not None and block.end == end and block.state is ReservationState.ACTIVE:
+                happen(block)
+
+        self._timeline.at(at, if_still_true)
+
+    def _scale_down(self, block: Reservation) -> None:
+        for provisioner, who in _SCALES_DOWN.items():
+            theirs = [
+                life.now.id
+                for life in self._fleet.on(block.source)
+                if life.now.provisioner == provisioner
+                and life.now.state is not InstanceState.SHUTTING_DOWN
+                and self._groups.of(life.now.id) is None  # those have a scheduled action of their own
+            ]
+            if theirs:
+                self._journal.add(
+                    "provisioner-scale-down",
+                    block.id,
+                    f"{who} ends {len(theirs)} of its instances on {block.id}",
+                )
+            for instance_id in theirs:
+                self._fleet.shut_down(
+                    instance_id, by=who.lower(), why="40 minutes before the end of the block"
+                )
+
+    def _reclaim(self, block: Reservation) -> None:
+        assert block.kind is SourceKind.BLOCK
+        self._book.close(block.id)
+        left = [
+            life.now.id
+            for life in self._fleet.on(block.source)
+            if life.now.state is not InstanceState.SHUTTING_DOWN
+        ]
+        if left:
+            self._journal.add(
+                "block-reclaim", block.id, f"EC2 takes {len(left)} instances of {block.id} back"
+            )
+        for instance_id in left:
+            self._fleet.reclaim(instance_id)

@@ -1,0 +1,384 @@
+"""The simulated AWS: `ports.Cloud` in memory, in virtual time, seeded.
+
+The first calls make the port; below them are what a scenario does to the account (things that exist beforehand,
+what people and bad luck do) and the truth that reports and invariants read. It knows nothing of Kubernetes:
+a simulated cluster listens through `on_instance`. How each part behaves is told in its own module: market,
+purchases, extensions, reservations, launches, instances, groups, node_groups, block_end, trouble, events, wakes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Literal
+
+from tidemill.catalog import Catalog
+from tidemill.model.errors import Gone, NoCapacity, Refused
+from tidemill.model.world import (
+    Extension,
+    ExtensionOffer,
+    ExtensionQuery,
+    Instance,
+    InstanceState,
+    LaunchIntent,
+    Offer,
+    OfferQuery,
+    Pairs,
+    Reservation,
+    SourceKind,
+)
+from tidemill.sim.cloud.block_end import BlockEnd
+from tidemill.sim.cloud.events import BlockEvents, Events
+from tidemill.sim.cloud.extensions import BlockExtension, ExtensionDesk
+from tidemill.sim.cloud.faults import Call, CloudTrouble, hits
+from tidemill.sim.cloud.groups import Groups
+from tidemill.sim.cloud.instances import Fleet, InstanceLife
+from tidemill.sim.cloud.launches import LaunchDesk, RefusedLaunch
+from tidemill.sim.cloud.market import OfferBoard
+from tidemill.sim.cloud.node_groups import NodeGroups
+from tidemill.sim.cloud.purchases import Purchase, PurchaseDesk
+from tidemill.sim.cloud.reservations import ReservationBook
+from tidemill.sim.cloud.scenario_reservations import owned_reservation
+from tidemill.sim.journal import Journal
+from tidemill.sim.timeline import Timeline
+from tidemill.sim.wakes import Wakes
+from tidemill.spec.scenario import Market, OwnedReservation
+
+# The account of AWS's own examples: nobody's.
+SIM_ENGINE = "arn:aws:sts::123456789012:assumed-role/tidemill-engine/rehearsal"
+_SPOT_NOTICE = timedelta(minutes=2)
+
+
+class SimCloud:
+    def __init__(
+        self,
+        timeline: Timeline,
+        journal: Journal,
+        catalog: Catalog,
+        *,
+        seed: int,
+        zones: Sequence[str],
+        market: Market,
+        wake: Callable[[str], None],
+        identity: str = SIM_ENGINE,
+    ) -> None:
+        self._timeline = timeline
+        self.journal = journal
+        self.catalog = self._catalog = catalog
+        self.seed = self._seed = seed
+        self.zones = tuple(zones)
+        self._identity = identity
+        self._trouble = CloudTrouble()
+        self._wakes = Wakes(timeline, wake)
+        self._book = ReservationBook(timeline, journal, self._wakes, self._trouble)
+        self._fleet = Fleet(timeline, journal, self._wakes, seed=seed)
+        self._board = OfferBoard(
+            catalog, seed=seed, zones=zones, market=market, held=self._book.coming_blocks
+        )
+        self._purchases = PurchaseDesk(
+            timeline, journal, catalog, seed=seed, board=self._board, book=self._book, trouble=self._trouble
+        )
+        self._extensions = ExtensionDesk(
+            timeline, catalog, seed=seed, board=self._board, book=self._book, trouble=self._trouble
+        )
+        self._launches = LaunchDesk(
+            timeline,
+            catalog,
+            seed=seed,
+            zones=zones,
+            market=market,
+            book=self._book,
+            fleet=self._fleet,
+            trouble=self._trouble,
+        )
+        self.events = Events()
+        self.groups = Groups(
+            timeline, journal, self._wakes, self.events, seed=seed, launches=self._launches, fleet=self._fleet
+        )
+        self.node_groups = NodeGroups(
+            timeline, journal, self._wakes, seed=seed, groups=self.groups, book=self._book
+        )
+        self._book.on_end_set.append(BlockEnd(timeline, journal, self._book, self._fleet, self.groups).follow)
+        BlockEvents(timeline, self.events, self._book, self._fleet)
+        self._book.on_active.append(self._bill_odcr)
+        self._book.on_expired.append(self._end_odcr)
+        self._fleet.on_slot_clean.append(self._slot_clean)
+        self._foreign = 0
+
+    # --- the port -----------------------------------------------------------------------------------
+
+    def reservations(self) -> tuple[Reservation, ...]:
+        self._trouble.check_throttle(self._timeline.now())
+        return self._book.listed()
+
+    def instances(self) -> tuple[Instance, ...]:
+        self._trouble.check_throttle(self._timeline.now())
+        return self._fleet.listed()
+
+    def search_offers(self, query: OfferQuery) -> tuple[Offer, ...]:
+        """SpecError: a duration or count that EC2 does not sell."""
+        now = self._timeline.now()
+        self._trouble.check_throttle(now)
+        return self._board.search(query, now)
+
+    def purchase(self, offer_id: str, tags: Pairs) -> tuple[Reservation, ...]:
+        self._trouble.check_throttle(self._timeline.now())
+        self._trouble.check_request("purchase")
+        bought = self._purchases.buy(offer_id, tags)
+        self._trouble.check_timeout("purchase")
+        return bought
+
+    def search_extensions(self, query: ExtensionQuery) -> tuple[ExtensionOffer, ...]:
+        self._trouble.check_throttle(self._timeline.now())
+        return self._extensions.search(query)
+
+    def purchase_extension(self, offer_id: str, reservation_id: str) -> Extension:
+        self._trouble.check_throttle(self._timeline.now())
+        self._trouble.check_request("extension")
+        bought = self._extensions.buy(offer_id, reservation_id)
+        self._trouble.check_timeout("extension")
+        return bought
+
+    def extensions(self) -> tuple[Extension, ...]:
+        self._trouble.check_throttle(self._timeline.now())
+        return self._extensions.history()
+
+    def tag_reservation(self, reservation_id: str, tags: Pairs) -> None:
+        self._trouble.check_throttle(self._timeline.now())
+        self._book.tag(reservation_id, tags)
+
+    def identity(self) -> str:
+        return self._identity
+
+    def launch(self, intent: LaunchIntent, tags: Pairs, minimum: int = 1) -> tuple[str, ...]:
+        """As in the port; and NoCapacity where there are fewer free than the minimum."""
+        self._trouble.check_throttle(self._timeline.now())
+        ids = self._launches.launch(intent, tags, minimum)
+        self._trouble.check_timeout("launch")
+        return ids
+
+    def terminate(self, instance_id: str, *, by: str = "engine", why: str = "terminate call") -> None:
+        self._trouble.check_throttle(self._timeline.now())
+        life = self._fleet.lives.get(instance_id)
+        if life is None or self._fleet.forgotten(life):
+            raise Gone(f"InvalidInstanceID.NotFound: {instance_id}")
+        self._fleet.shut_down(instance_id, by=by, why=why)
+
+    # --- what AWS's own calls can do besides --------------------------------------------------------
+
+    def receive(self) -> None:
+        """A call of Auto Scaling or EKS arrives. Throttled: it is turned away at the door."""
+        self._trouble.check_throttle(self._timeline.now())
+
+    def untag_reservation(self, reservation_id: str, keys: Collection[str]) -> None:
+        self._trouble.check_throttle(self._timeline.now())
+        self._book.untag(reservation_id, keys)
+
+    def tag_instance(self, instance_id: str, tags: Pairs) -> None:
+        """These are its tags from now on. Gone: there is no such instance any more."""
+        self._trouble.check_throttle(self._timeline.now())
+        life = self._fleet.lives.get(instance_id)
+        if life is None or self._fleet.forgotten(life):
+            raise Gone(f"InvalidInstanceID.NotFound: {instance_id}")
+        self._fleet.tag(instance_id, tags)
+
+    # --- what exists beforehand ---------------------------------------------------------------------
+
+    def add_reservation(self, owned: OwnedReservation, *, owner: str) -> str:
+        """A block or on-demand reservation of the scenario, counted from now; returns its `cr-` id."""
+        reservation = owned_reservation(
+            owned, self._catalog, owner=owner, seed=self._seed, now=self._timeline.now()
+        )
+        self._book.open(reservation, name=owned.name, delivered=owned.delivered)
+        return reservation.id
+
+    def add_foreign_instance(self, reservation: str, n: int = 1) -> tuple[str, ...]:
+        """Somebody else launches on a reservation (by id or name): no owner tag, and real slots."""
+        found = self._book.get(reservation)
+        if found is None:
+            raise NoCapacity(f"there is no reservation '{reservation}'")
+        self._foreign += 1
+        intent = LaunchIntent(
+            id=f"foreign-{self._foreign}",
+            pool="",
+            source=found.source,
+            instance_type=found.instance_type,
+            zone=found.zone,
+            count=n,
+            provisioner="",
+            written_at=self._timeline.now(),
+        )
+        return self._launches.launch(intent, ())
+
+    # --- what people do -----------------------------------------------------------------------------
+
+    def extend(
+        self,
+        block: str,
+        by: timedelta,
+        *,
+        payment_succeeds: bool = True,
+        settles_after: timedelta = timedelta(minutes=10),
+    ) -> None:
+        """An operator extends a block, by id or name. Refused: the rule of EC2 that forbids it."""
+        found = self._book.get(block)
+        if found is None:
+            raise Refused(f"there is no block '{block}'")
+        self._extensions.by_hand(found, by, pays=payment_succeeds, settles_after=settles_after)
+
+    # --- what goes wrong: a target is a pool, a block's name or id, a type, a zone, a kind of source --
+
+    def fail_next_launches(
+        self, n: int, error: Literal["retryable", "no-capacity"] = "retryable", target: str = ""
+    ) -> None:
+        self._trouble.fail_launches(n, error, target)
+
+    def no_capacity_for(self, duration: timedelta, target: str = "") -> None:
+        self._trouble.shortage(self._timeline.now() + duration, target)
+
+    def throttle(self, duration: timedelta) -> None:
+        """Every call of the port is Retryable while it lasts."""
+        self._trouble.throttle(self._timeline.now() + duration)
+
+    def timeout_after_commit(self, n: int, call: Call) -> None:
+        self._trouble.time_out_after_commit(n, call)
+
+    def lose_requests(self, n: int, call: Call) -> None:
+        """The call times out and has not taken effect: to the caller it looks like a time-out after commit."""
+        self._trouble.lose_requests(n, call)
+
+    def show_purchases_late(self, up_to: timedelta) -> None:
+        """What is bought from now on shows in reads only after up to so long."""
+        self._purchases.seen_after_max_s = self._extensions.seen_after_max_s = int(up_to.total_seconds())
+
+    def fail_next_payment(self, n: int = 1) -> None:
+        self._trouble.fail_payments(n)
+
+    def short_delivery(self, n: int, target: str = "") -> None:
+        """The next block to start brings `n` fewer instances than bought."""
+        self._trouble.deliver_short(n, target)
+
+    def kill_instance(self, target: str = "") -> str | None:
+        """The first running instance the target names dies; None: there is none."""
+        for life in self._running(target):
+            self._fleet.shut_down(life.now.id, by="hardware", why="the host failed")
+            return life.now.id
+        return None
+
+    def interrupt_spot(self, target: str = "") -> str | None:
+        for life in self._running(target):
+            if life.now.source.kind is SourceKind.SPOT and life.now.ends_at is None:
+                self._fleet.announce_end(
+                    life.now.id, self._timeline.now() + _SPOT_NOTICE, "spot interruption"
+                )
+                return life.now.id
+        return None
+
+    def retire(self, target: str = "", in_: timedelta = timedelta(hours=24)) -> str | None:
+        for life in self._running(target):
+            if life.now.ends_at is None:
+                self._fleet.announce_end(life.now.id, self._timeline.now() + in_, "scheduled retirement")
+                return life.now.id
+        return None
+
+    def lose_events(self, n: int = 1) -> None:
+        self._wakes.lose(n)
+
+    def double_events(self, n: int = 1) -> None:
+        self._wakes.double(n)
+
+    def delay_events(self, n: int = 1, by: timedelta = timedelta(minutes=10)) -> None:
+        self._wakes.delay(n, by)
+
+    # --- the truth ----------------------------------------------------------------------------------
+
+    @property
+    def on_instance(self) -> list[Callable[[Instance], None]]:
+        """Called with the fresh Instance when it is running, shutting down, terminated."""
+        return self._fleet.on_instance
+
+    @property
+    def names(self) -> dict[str, str]:
+        """What the scenario calls a reservation -> its id."""
+        return self._book.names
+
+    @property
+    def purchases(self) -> list[Purchase]:
+        return self._purchases.purchases
+
+    @property
+    def bought_extensions(self) -> list[BlockExtension]:
+        return self._extensions.bought
+
+    @property
+    def lives(self) -> dict[str, InstanceLife]:
+        """Every instance there ever was, by id."""
+        return self._fleet.lives
+
+    def alive(self) -> Iterator[InstanceLife]:
+        """Pending and running, in the order they were launched."""
+        return self._fleet.alive()
+
+    @property
+    def changes(self) -> tuple[int, int]:
+        """Counters of reservation and instance changes: equal means nothing moved."""
+        return self._book.version, self._fleet.version
+
+    @property
+    def refused_launches(self) -> list[RefusedLaunch]:
+        return self._launches.refused
+
+    def all_reservations(self) -> tuple[Reservation, ...]:
+        """Every one there ever was, as it is now: listed or not. The same tuple until something changes."""
+        return self._book.everything()
+
+    def reservation(self, id_or_name: str) -> Reservation | None:
+        return self._book.get(id_or_name)
+
+    def sale(self, reservation_id: str) -> tuple[datetime, int]:
+        """When a reservation came to be, and how many instances were bought."""
+        return self._book.sale(reservation_id)
+
+    def used(self, reservation_id: str) -> int:
+        """Instances on it that are not terminated, strangers included."""
+        found = self._book.get(reservation_id)
+        return 0 if found is None else self._fleet.live_at[found.source, found.instance_type, found.zone]
+
+    def hourly_usd(self) -> dict[SourceKind, float]:
+        """Paid by the second up to now: spot, on-demand, and reservations whether used or not."""
+        now = self._timeline.now()
+        return {kind: meter.usd(now) for kind, meter in self._fleet.meters.items()}
+
+    # --- between the parts --------------------------------------------------------------------------
+
+    def _running(self, target: str) -> Iterator[InstanceLife]:
+        """Strangers only by their id: trouble of theirs is no trouble of the platform's."""
+        for life in self._fleet.alive():
+            if not life.now.owner and target != life.now.id:
+                continue
+            if life.now.state is InstanceState.RUNNING and hits(target, self._answers_to(life.now)):
+                yield life
+
+    def _answers_to(self, instance: Instance) -> tuple[str, ...]:
+        own = (instance.id, instance.pool, instance.instance_type, instance.zone, instance.source.kind.value)
+        return own + (self._book.answers_to(instance.source.id) if instance.source.id else ())
+
+    def _slot_clean(self, instance: Instance) -> None:
+        if instance.source.id:
+            self._book.give_back(instance.source.id)
+
+    def _bill_odcr(self, reservation: Reservation) -> None:
+        if reservation.kind is SourceKind.ODCR:
+            self._fleet.meters[SourceKind.ODCR].start(self._odcr_usd_h(reservation), self._timeline.now())
+
+    def _end_odcr(self, reservation: Reservation) -> None:
+        """Its instances run on and are billed as on-demand ones."""
+        if reservation.kind is not SourceKind.ODCR:
+            return
+        self._fleet.meters[SourceKind.ODCR].stop(self._odcr_usd_h(reservation), self._timeline.now())
+        usd_h = self._catalog.types[reservation.instance_type].on_demand_usd_h or 0.0
+        for life in self._fleet.on(reservation.source):
+            self._fleet.bill_by_the_hour(life, usd_h)
+
+    def _odcr_usd_h(self, reservation: Reservation) -> float:
+        return reservation.count * (self._catalog.types[reservation.instance_type].on_demand_usd_h or 0.0)

@@ -1,0 +1,176 @@
+"""More time on a block: what EC2 would sell, what was bought, and whether it was paid in time.
+
+The call takes neither a token nor tags: called twice, it buys twice, and the history by offer is the only record.
+An end moves only when its extension is paid; whoever planned on it must plan for its failure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from tidemill.catalog import Catalog
+from tidemill.model.errors import NoCapacity, Refused
+from tidemill.model.world import (
+    Extension,
+    ExtensionOffer,
+    ExtensionQuery,
+    ExtensionState,
+    Reservation,
+    ReservationState,
+    SourceKind,
+)
+from tidemill.sim.cloud.faults import CloudTrouble
+from tidemill.sim.cloud.ids import seeded_id
+from tidemill.sim.cloud.market import OfferBoard
+from tidemill.sim.cloud.prices import block_fee_usd
+from tidemill.sim.cloud.reservations import ReservationBook
+from tidemill.sim.timeline import Timeline, stream
+from tidemill.spec.durations import LONGEST, is_legal, nearest_legal
+from tidemill.spec.units import format_duration, format_instant
+
+_FROM = timedelta(days=56)
+_UNTIL = timedelta(hours=1)
+_PAID_BY = timedelta(minutes=35)
+_UNPAID_AFTER = timedelta(hours=12)
+_PAYMENT_TAKES_S = (60, 360)
+_SEEN_AFTER_MAX_S = 90
+
+
+@dataclass(slots=True)
+class BlockExtension:
+    """One call that bought time. `settled_at` is None while the payment is under way."""
+
+    at: datetime
+    reservation_id: str
+    start: datetime  # the end it had
+    to: datetime
+    fee_usd: int
+    offer_id: str = ""  # empty: somebody did it in the console
+    seen_at: datetime | None = None  # from when the history shows it
+    settled_at: datetime | None = None
+    paid: bool = False
+
+    @property
+    def as_told(self) -> Extension:
+        if self.settled_at is None:
+            state = ExtensionState.PAYMENT_PENDING
+        else:
+            state = ExtensionState.PAYMENT_SUCCEEDED if self.paid else ExtensionState.PAYMENT_FAILED
+        return Extension(self.offer_id, self.reservation_id, self.at, self.to, self.fee_usd, state)
+
+
+class ExtensionDesk:
+    def __init__(
+        self,
+        timeline: Timeline,
+        catalog: Catalog,
+        *,
+        seed: int,
+        board: OfferBoard,
+        book: ReservationBook,
+        trouble: CloudTrouble,
+    ) -> None:
+        self._timeline, self._catalog, self._seed = timeline, catalog, seed
+        self._board, self._book, self._trouble = board, book, trouble
+        self._offered: dict[str, tuple[ExtensionOffer, timedelta]] = {}
+        self.bought: list[BlockExtension] = []
+        self.seen_after_max_s = _SEEN_AFTER_MAX_S
+        self._told: tuple[Extension, ...] = ()
+        self._told_of = (0, 0)  # how many of them are shown, and settled: both only grow
+
+    # --- the port -----------------------------------------------------------------------------------
+
+    def search(self, query: ExtensionQuery) -> tuple[ExtensionOffer, ...]:
+        block, by = self._block(query.reservation_id), query.duration
+        end = self._extendable_end(block, by)
+        if not self._board.has_more(block, end, self._timeline.now()):
+            return ()
+        fee_usd = block_fee_usd(self._catalog.types[block.instance_type], block.count, by) or 0
+        before = sum(
+            one.reservation_id == block.id for one in self.bought
+        )  # an offer that was bought is gone
+        id_ = seeded_id("cbe", self._seed, block.id, end.isoformat(), str(by), str(before))
+        offer = ExtensionOffer(id_, block.id, end, end + by, fee_usd)
+        self._offered[id_] = offer, by
+        return (offer,)
+
+    def buy(self, offer_id: str, reservation_id: str) -> Extension:
+        found = self._offered.get(offer_id)
+        if found is None or found[0].reservation_id != reservation_id:
+            raise NoCapacity(f"extension offer {offer_id} is no longer sold")
+        offer, by = found
+        block = self._block(reservation_id)
+        # A second call buys again where EC2's own rules do not stop it: the payment pending, or the end moved.
+        if self._extendable_end(block, by) != offer.start:
+            raise NoCapacity(f"extension offer {offer_id} is no longer sold: the end has moved")
+        takes_s = stream(self._seed, "extension-payment", offer_id, str(len(self.bought))).randint(
+            *_PAYMENT_TAKES_S
+        )
+        pays = self._trouble.takes_payment()
+        return self._sell(block, offer, pays=pays, settles_after=timedelta(seconds=takes_s)).as_told
+
+    def history(self) -> tuple[Extension, ...]:
+        """The same tuple until something changes."""
+        now = self._timeline.now()
+        shown = [one for one in self.bought if one.seen_at is None or one.seen_at <= now]
+        of = (len(shown), sum(one.settled_at is not None for one in shown))
+        if of != self._told_of:
+            self._told_of, self._told = of, tuple(one.as_told for one in shown)
+        return self._told
+
+    # --- what people do -----------------------------------------------------------------------------
+
+    def by_hand(self, block: Reservation, by: timedelta, *, pays: bool, settles_after: timedelta) -> None:
+        """Somebody extends it in the console. Refused with the rule that forbids it."""
+        end = self._extendable_end(block, by)
+        fee_usd = block_fee_usd(self._catalog.types[block.instance_type], block.count, by) or 0
+        id_ = seeded_id("cbe", self._seed, "by-hand", block.id, str(len(self.bought)))
+        offer = ExtensionOffer(id_, block.id, end, end + by, fee_usd)
+        self._sell(block, offer, pays=pays, settles_after=settles_after)
+
+    # --- one sale -----------------------------------------------------------------------------------
+
+    def _sell(
+        self, block: Reservation, offer: ExtensionOffer, *, pays: bool, settles_after: timedelta
+    ) -> BlockExtension:
+        now = self._timeline.now()
+        late_s = stream(self._seed, "extension-seen", offer.id).randint(0, self.seen_after_max_s)
+        seen_at = now + timedelta(seconds=late_s)
+        one = BlockExtension(now, block.id, offer.start, offer.end, offer.fee_usd, offer.id, seen_at)
+        self.bought.append(one)
+        self._book.await_extension(block.id, offer.end)
+        deadline = min(offer.start - _PAID_BY, now + _UNPAID_AFTER)
+        paid = pays and now + settles_after <= deadline
+
+        def settle() -> None:
+            one.settled_at, one.paid = self._timeline.now(), paid
+            self._book.settle_extension(block.id, one.to, one.fee_usd, paid)
+
+        self._timeline.at(min(now + settles_after, deadline), settle)
+        return one
+
+    def _block(self, reservation_id: str) -> Reservation:
+        block = self._book.get(reservation_id)
+        if block is None:
+            raise Refused(f"there is no block '{reservation_id}'")
+        return block
+
+    def _extendable_end(self, block: Reservation, by: timedelta) -> datetime:
+        now, end = self._timeline.now(), block.end
+        if block.kind is not SourceKind.BLOCK or end is None:
+            raise Refused(f"{block.id} is not a Capacity Block and cannot be extended")
+        if block.state not in (ReservationState.ACTIVE, ReservationState.SCHEDULED):
+            raise Refused(f"{block.id} is {block.state.value}: only active and scheduled blocks are extended")
+        if block.extension_pending_to is not None:
+            raise Refused(f"{block.id} already has an extension whose payment is pending")
+        if not end - _FROM <= now <= end - _UNTIL:
+            raise Refused(
+                f"{block.id} is extended from 56 days to 1 hour before its end, {format_instant(end)}"
+            )
+        if not is_legal(by):
+            nearest = " and ".join(format_duration(step) for step in nearest_legal(by))
+            raise Refused(f"{format_duration(by)} is not a duration EC2 sells; the nearest: {nearest}")
+        if end + by - block.start > LONGEST:
+            raise Refused(f"{block.id} would last longer than {format_duration(LONGEST)} in all")
+        return end

@@ -1,0 +1,110 @@
+"""Faults of the simulated AWS that are armed now and strike later.
+
+Each is asked for at the point where it strikes and used up there. A target is any name the struck thing
+answers to (a pool, a block's name or id, an instance type, a zone, a kind of source); empty hits whatever
+comes first. Nothing here is random: when and what is the scenario's to say.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from tidemill.model.errors import NoCapacity, OutcomeUnknown, PortError, Retryable, Throttled
+
+Call = Literal["launch", "purchase", "extension"]
+
+
+def hits(target: str, names: tuple[str, ...]) -> bool:
+    return not target or target in names
+
+
+@dataclass(slots=True)
+class _Armed:
+    left: int
+    target: str
+    error: Literal["retryable", "no-capacity"] = "retryable"
+
+
+class CloudTrouble:
+    def __init__(self) -> None:
+        self._throttled_until: datetime | None = None
+        self._launches: list[_Armed] = []
+        self._shortages: list[tuple[datetime, str]] = []  # until, target
+        self._timeouts: Counter[Call] = Counter()
+        self._lost_requests: Counter[Call] = Counter()
+        self._payments = 0
+        self._short_deliveries: list[_Armed] = []
+
+    # --- arming -------------------------------------------------------------------------------------
+
+    def throttle(self, until: datetime) -> None:
+        self._throttled_until = max(until, self._throttled_until or until)
+
+    def fail_launches(self, n: int, error: Literal["retryable", "no-capacity"], target: str) -> None:
+        self._launches.append(_Armed(n, target, error))
+
+    def shortage(self, until: datetime, target: str) -> None:
+        self._shortages.append((until, target))
+
+    def time_out_after_commit(self, n: int, call: Call) -> None:
+        self._timeouts[call] += n
+
+    def lose_requests(self, n: int, call: Call) -> None:
+        self._lost_requests[call] += n
+
+    def fail_payments(self, n: int) -> None:
+        self._payments += n
+
+    def deliver_short(self, n: int, target: str) -> None:
+        self._short_deliveries.append(_Armed(n, target))
+
+    # --- striking -----------------------------------------------------------------------------------
+
+    def check_throttle(self, now: datetime) -> None:
+        if self._throttled_until is not None and now < self._throttled_until:
+            raise Throttled("RequestLimitExceeded: the account's calls are throttled")
+
+    def check_launch(self, now: datetime, names: tuple[str, ...]) -> None:
+        error = self._launch_error(now, names)
+        if error is not None:
+            raise error
+
+    def _launch_error(self, now: datetime, names: tuple[str, ...]) -> PortError | None:
+        self._shortages = [entry for entry in self._shortages if now < entry[0]]
+        if any(hits(target, names) for _, target in self._shortages):
+            return NoCapacity("InsufficientInstanceCapacity: none to be had for now")
+        for armed in self._launches:
+            if armed.left and hits(armed.target, names):
+                armed.left -= 1
+                if armed.error == "no-capacity":
+                    return NoCapacity("InsufficientInstanceCapacity: none to be had")
+                return Retryable("InternalError: the launch failed, nothing was started")
+        return None
+
+    def check_request(self, call: Call) -> None:
+        """Before any work was done: it never arrives. To the caller it looks like a lost answer."""
+        if self._lost_requests[call]:
+            self._lost_requests[call] -= 1
+            raise OutcomeUnknown(f"the {call} call timed out; it may have taken effect")
+
+    def check_timeout(self, call: Call) -> None:
+        """After the work was done: the answer gets lost on its way back."""
+        if self._timeouts[call]:
+            self._timeouts[call] -= 1
+            raise OutcomeUnknown(f"the {call} call timed out; it may have taken effect")
+
+    def takes_payment(self) -> bool:
+        if self._payments:
+            self._payments -= 1
+            return False
+        return True
+
+    def missing_at_delivery(self, names: tuple[str, ...]) -> int:
+        for armed in self._short_deliveries:
+            if armed.left and hits(armed.target, names):
+                missing, armed.left = armed.left, 0
+                return missing
+        return 0

@@ -1,0 +1,362 @@
+"""Auto Scaling groups of the simulated account: a size that is wanted, and members that come and go to meet it.
+
+A group launches through the same desk as everybody, so that a block that is full, not active yet or over refuses it in
+the same words; it then tries again for ever, less and less often. It replaces what dies, it chooses whom to end when
+it is made smaller, and it knows nothing of what runs there. Templates arrive here as recipes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
+from typing import Any
+
+from tidemill.model.errors import Gone, NoCapacity, Refused, Retryable
+from tidemill.model.world import Instance, InstanceState, LaunchIntent, Pairs
+from tidemill.sim.cloud.activities import Activities
+from tidemill.sim.cloud.events import Events
+from tidemill.sim.cloud.hooks import Hooks
+from tidemill.sim.cloud.instances import Fleet
+from tidemill.sim.cloud.launch_data import Recipe
+from tidemill.sim.cloud.launches import LaunchDesk
+from tidemill.sim.cloud.scaling import AutoScalingGroup, GroupMember, ScheduledAction
+from tidemill.sim.journal import Journal
+from tidemill.sim.timeline import Timeline
+from tidemill.sim.wakes import Wakes
+from tidemill.spec import names
+from tidemill.spec.units import format_instant
+
+# AWS documents none of these; what is seen is some seconds, about a minute, and minutes that grow.
+REACTS = timedelta(seconds=5)
+HEALTH_CHECK = timedelta(seconds=60)
+FIRST_RETRY = timedelta(seconds=30)
+LONGEST_RETRY = timedelta(minutes=10)
+PROCESSES = ("Launch", "Terminate", "AddToLoadBalancer", "AlarmNotification", "AZRebalance", "HealthCheck",
+             "InstanceRefresh", "ReplaceUnhealthy", "ScheduledActions")  # fmt: skip
+_ILL = "an instance was taken out of service in response to an EC2 health check"
+
+
+class Groups:
+    def __init__(
+        self, timeline: Timeline, journal: Journal, wakes: Wakes, events: Events, *,
+        seed: int, launches: LaunchDesk, fleet: Fleet,
+    ) -> None:  # fmt: skip
+        self._timeline, self._journal, self._wakes, self._events = timeline, journal, wakes, events
+        self._seed, self._launches, self._fleet = seed, launches, fleet
+        self._by_name: dict[str, AutoScalingGroup] = {}
+        self._made = 0
+        self.version = 0  # counts changes, so that others can tell cheaply whether to look again
+        self.on_launch: list[Callable[[AutoScalingGroup, str, str], None]] = []  # group, token, zone
+        self._activities = Activities(timeline, events, seed=seed)
+        self.hooks = Hooks(timeline, journal, events, seed=seed, proceed=self._shut_down)
+        fleet.on_instance.append(self._instance_changed)
+
+    # --- reading ------------------------------------------------------------------------------------
+
+    def all(self) -> tuple[AutoScalingGroup, ...]:
+        return tuple(self._by_name.values())
+
+    def get(self, name: str) -> AutoScalingGroup:
+        found = self._by_name.get(name)
+        if found is None:
+            raise Gone(f"ValidationError: AutoScalingGroup name not found - {name}")
+        return found
+
+    def of(self, instance_id: str) -> tuple[AutoScalingGroup, GroupMember] | None:
+        for group in self._by_name.values():
+            if instance_id in group.members:
+                return group, group.members[instance_id]
+        return None
+
+    # --- what people and programs ask for -----------------------------------------------------------
+
+    def create(
+        self, name: str, recipe: Recipe, *, zones: tuple[str, ...], minimum: int = 0, maximum: int = 0,
+        desired: int | None = None, tags: Pairs = (), propagated: Pairs = (), template: Any = None,
+        subnets: tuple[str, ...] = (), node_group: str = "", policies: tuple[str, ...] = ("Default",),
+    ) -> AutoScalingGroup:  # fmt: skip
+        if name in self._by_name:
+            raise Refused(f"AlreadyExists: AutoScalingGroup by this name already exists - {name}")
+        wanted = minimum if desired is None else desired
+        _check_size(minimum, wanted, maximum)
+        self._made += 1
+        group = AutoScalingGroup(
+            name, recipe, zones, minimum, maximum, wanted, self._timeline.now(), tags, propagated, template,
+            subnets, policies, node_group=node_group,
+        )  # fmt: skip
+        self._by_name[name] = group
+        self._journal.add("group-made", name, f"{recipe.instance_type} on {recipe.source.label}")
+        self.look(group, REACTS)
+        return group
+
+    def update(
+        self, name: str, *, minimum: int | None = None, maximum: int | None = None,
+        desired: int | None = None, recipe: Recipe | None = None, template: Any = None,
+        zones: tuple[str, ...] | None = None, subnets: tuple[str, ...] | None = None,
+        policies: tuple[str, ...] | None = None,
+    ) -> None:  # fmt: skip
+        """A size outside the new bounds is moved into them, as Auto Scaling does when none is given."""
+        group = self.get(name)
+        low = group.minimum if minimum is None else minimum
+        high = group.maximum if maximum is None else maximum
+        wanted = max(low, min(group.desired, high)) if desired is None else desired
+        _check_size(low, wanted, high)
+        group.minimum, group.maximum = low, high
+        if recipe is not None:
+            group.recipe, group.template = recipe, template
+        if zones is not None:
+            group.zones, group.subnets = zones, subnets or ()
+        group.policies = group.policies if policies is None else policies
+        self._want(group, wanted, "a user request")
+
+    def set_desired(self, name: str, desired: int) -> None:
+        group = self.get(name)
+        if not group.minimum <= desired <= group.maximum:
+            side, bound = (
+                ("below min", group.minimum) if desired < group.minimum else ("above max", group.maximum)
+            )
+            raise Refused(
+                f"ValidationError: New SetDesiredCapacity value {desired} is {side} value {bound} "
+                f"for the AutoScalingGroup {name}"
+            )
+        self._want(group, desired, "a user request")
+
+    def set_tags(self, name: str, tags: Pairs, propagated: Pairs) -> None:
+        """Of the group and of what it launches from now on; its members keep theirs."""
+        group = self.get(name)
+        group.tags, group.propagated = tags, propagated
+        self.version += 1
+
+    def suspend(self, name: str, processes: Iterable[str] = ()) -> None:
+        """What it does by itself, in AWS's words; none named: everything."""
+        group = self.get(name)
+        for one in _known(processes):
+            group.suspended.setdefault(one, self._timeline.now())
+        self.version += 1
+
+    def resume(self, name: str, processes: Iterable[str] = ()) -> None:
+        group = self.get(name)
+        for one in _known(processes):
+            group.suspended.pop(one, None)
+        if "ReplaceUnhealthy" not in group.suspended:
+            for member in [one for one in group.staying() if not one.healthy]:
+                self._end(group, member, by="group", why=_ILL)
+        self.look(group, REACTS)
+
+    def terminate(self, instance_id: str, *, decrement: bool) -> AutoScalingGroup:
+        """By name. One that is on its way out already stays on its way, and nothing is counted twice."""
+        found = self.of(instance_id)
+        if found is None:
+            raise Gone(
+                f"ValidationError: Instance Id not found - No managed instance found for {instance_id}"
+            )
+        group, member = found
+        if not member.stays:
+            return group
+        if decrement:
+            if group.desired - 1 < group.minimum:
+                raise Refused(
+                    f"ValidationError: Currently, desiredSize equals minSize ({group.minimum}). Terminating "
+                    "instance without replacement will violate group's min size constraint."
+                )
+            group.desired -= 1
+        self._end(group, member, by="engine", why="a call that named it")
+        self.look(group, REACTS)
+        return group
+
+    def delete(self, name: str, *, force: bool = False) -> None:
+        group = self.get(name)
+        if group.members and not force:
+            raise Refused(
+                f"ResourceInUse: You cannot delete an AutoScalingGroup while there are instances or pending "
+                f"Spot instance request(s) still in the group: {name}"
+            )
+        group.cancel_look()
+        group.deleted = True
+        for member in list(group.members.values()):
+            self.hooks.drop(member)
+            self._fleet.shut_down(member.instance_id, by="group", why="its group was deleted")
+        self.version += 1
+        del self._by_name[name]
+        self._journal.add("group-deleted", name, "it is gone")
+
+    # --- scheduled actions --------------------------------------------------------------------------
+
+    def put_schedule(self, name: str, action: ScheduledAction) -> None:
+        """The same name moves it. One that has fired is gone."""
+        group = self.get(name)
+        if action.at <= self._timeline.now():
+            raise Refused("ValidationError: Given start time is in the past")
+        for other in group.schedules.values():
+            if other.name != action.name and other.at == action.at:
+                raise Refused(
+                    f"AlreadyExists: {other.name} is scheduled at {format_instant(action.at)} already"
+                )
+        group.schedules[action.name] = action
+        self.version += 1
+        self._timeline.at(action.at, lambda: self._fire(group, action))
+
+    def delete_schedule(self, name: str, action: str) -> None:
+        if self.get(name).schedules.pop(action, None) is None:
+            raise Gone(f"ValidationError: Scheduled action name not found - {action}")
+        self.version += 1
+
+    def _fire(self, group: AutoScalingGroup, action: ScheduledAction) -> None:
+        if group.deleted or group.schedules.get(action.name) is not action:
+            return  # it was moved or deleted since
+        del group.schedules[action.name]
+        group.minimum = group.minimum if action.minimum is None else action.minimum
+        group.maximum = group.maximum if action.maximum is None else action.maximum
+        wanted = group.desired if action.desired is None else action.desired
+        self._journal.add("schedule-fired", group.name, f"{action.name}: size {wanted}")
+        wanted = max(group.minimum, min(wanted, group.maximum))
+        self._want(group, wanted, f"scheduled action {action.name}", after=timedelta(0))
+
+    # --- meeting the size ---------------------------------------------------------------------------
+
+    def look(self, group: AutoScalingGroup, after: timedelta) -> None:
+        """Compare what is wanted with what is there, that much later; an earlier look that is due stays."""
+        self.version += 1
+        at = self._timeline.now() + after
+        if group.next_look is not None and group.next_look <= at:
+            return
+        group.cancel_look()
+        group.next_look = at
+        group.cancel_look = self._timeline.at(at, lambda: self._meet(group))
+
+    def _want(self, group: AutoScalingGroup, desired: int, cause: str, *, after: timedelta = REACTS) -> None:
+        if desired != group.desired:
+            self._journal.add("group-resized", group.name, f"from {group.desired} to {desired}: {cause}")
+        group.desired = desired
+        group.failures = 0
+        self.look(group, after)
+
+    def _meet(self, group: AutoScalingGroup) -> None:
+        group.next_look = None
+        staying = group.staying()
+        missing = group.desired - len(staying)
+        if missing > 0 and "Launch" not in group.suspended:
+            self._launch(group, missing)
+        for member in _chosen(group, -missing) if "Terminate" not in group.suspended else ():
+            self._end(
+                group, member, by="eks" if group.node_group else "group", why="its group was made smaller"
+            )
+
+    def _launch(self, group: AutoScalingGroup, missing: int) -> None:
+        group.launches += 1
+        own = dict(group.recipe.tags) | dict(group.propagated)
+        where = {zone: sum(one.zone == zone for one in group.members.values()) for zone in group.zones}
+        intent = LaunchIntent(
+            id=f"{group.name}/{group.made_at.isoformat()}/{group.launches}",
+            pool=own.get(names.TAG_POOL, ""),
+            source=group.recipe.source,
+            instance_type=group.recipe.instance_type,
+            zone=min(where, key=where.__getitem__, default=""),
+            count=missing,
+            provisioner=own.get(names.TAG_PROVISIONER, ""),
+            written_at=self._timeline.now(),
+        )
+        try:
+            ids = self._launches.launch(intent, tuple(own.items()))
+        except (NoCapacity, Retryable) as refusal:
+            self._failed(group, str(refusal))
+            return
+        for listener in self.on_launch:
+            listener(group, intent.id, intent.zone)
+        for instance_id in ids:
+            self._joined(group, instance_id, intent.zone)
+        if len(ids) < missing:
+            self._failed(group, f"ReservationCapacityExceeded: {missing - len(ids)} fewer than asked for")
+        else:
+            group.failures = 0
+
+    def _joined(self, group: AutoScalingGroup, instance_id: str, zone: str) -> None:
+        now = self._timeline.now()
+        group.members[instance_id] = GroupMember(instance_id, zone, "Pending", now, group.template)
+        self._activities.begin(group, f"Launching a new EC2 instance: {instance_id}", instance_id)
+        self.version += 1
+
+    def _failed(self, group: AutoScalingGroup, words: str) -> None:
+        """Tried again for ever, less and less often."""
+        self._activities.fail(group, words)
+        retry = min(FIRST_RETRY * 2.0 ** min(group.failures, 10), LONGEST_RETRY)
+        if not group.failures:  # once is news; that it goes on like this is not
+            self._journal.add("group-launch-failed", group.name, words)
+            self._wakes(f"group-launch-failed {group.name}")
+        group.failures += 1
+        self.look(group, retry)
+
+    # --- endings ------------------------------------------------------------------------------------
+
+    def _end(self, group: AutoScalingGroup, member: GroupMember, *, by: str, why: str) -> None:
+        member.ended_by, member.ended_why, member.since = by, why, self._timeline.now()
+        member.state = "Terminating"
+        activity = self._activities.begin(
+            group, f"Terminating EC2 instance: {member.instance_id}", member.instance_id, why
+        )
+        if not member.healthy:  # EC2 has ended it: there is nothing to wait for
+            self._off(group, member)
+        elif self.hooks.hold(group, member):
+            activity.status = "MidTerminatingLifecycleAction"
+            self._wakes(f"lifecycle-action {member.instance_id}")
+        else:
+            self._shut_down(group, member)
+        self.version += 1
+
+    def _shut_down(self, group: AutoScalingGroup, member: GroupMember) -> None:
+        self.version += 1
+        self._fleet.shut_down(member.instance_id, by=member.ended_by, why=member.ended_why)
+
+    def _instance_changed(self, instance: Instance) -> None:
+        found = self.of(instance.id)
+        if found is None:
+            return
+        group, member = found
+        self.version += 1
+        if instance.state is InstanceState.RUNNING and member.state == "Pending":
+            member.state = "InService"
+            self._activities.finish(group, member, "EC2 Instance Launch Successful")
+        elif instance.state is InstanceState.SHUTTING_DOWN:
+            self._dies(group, member)
+        elif instance.state is InstanceState.TERMINATED and not member.stays:
+            self._off(group, member)
+
+    def _off(self, group: AutoScalingGroup, member: GroupMember) -> None:
+        self._activities.finish(group, member, "EC2 Instance Terminate Successful")
+        del group.members[member.instance_id]
+
+    def _dies(self, group: AutoScalingGroup, member: GroupMember) -> None:
+        """Its own ending goes on; what ended without the group is noticed by its health check and replaced, unless
+        that is suspended: then it stays on the list until somebody takes it off."""
+        self.hooks.drop(member)
+        if member.stays:
+            member.healthy = False
+            if "ReplaceUnhealthy" in group.suspended:
+                return
+            self._activities.begin(
+                group, f"Terminating EC2 instance: {member.instance_id}", member.instance_id, _ILL
+            )
+            self.look(group, HEALTH_CHECK)
+        member.state = "Terminating"
+
+
+def _check_size(minimum: int, desired: int, maximum: int) -> None:
+    if not 0 <= minimum <= desired <= maximum:
+        raise Refused(
+            f"ValidationError: Desired capacity:{desired} must be between the specified "
+            f"min size:{minimum} and max size:{maximum}"
+        )
+
+
+def _chosen(group: AutoScalingGroup, surplus: int) -> Iterator[GroupMember]:
+    """Whom a group ends when it is made smaller: the oldest first, or the newest. It asks nobody what runs there."""
+    staying = group.staying()
+    ordered = staying[::-1] if group.policies[:1] == ("NewestInstance",) else staying
+    yield from sorted(ordered, key=lambda one: one.healthy)[: max(0, surplus)]
+
+
+def _known(processes: Iterable[str]) -> tuple[str, ...]:
+    named = tuple(processes) or PROCESSES
+    if strange := [one for one in named if one not in PROCESSES]:
+        raise Refused(f"ValidationError: {', '.join(strange)} is not a valid scaling process")
+    return named

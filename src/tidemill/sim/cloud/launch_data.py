@@ -1,0 +1,60 @@
+"""What a launch template says about a launch: the source, the type, the tags. LaunchTemplateData as EC2 spells it.
+
+In process and on the wire templates are read by this one function, so that both launch the same thing from the
+same text. Everything else a template holds (user data, network, disks) makes no difference to the simulated account.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidemill.model.errors import Refused
+from tidemill.model.source import Source, SourceKind
+from tidemill.model.world import Pairs
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """One launch, whoever makes it."""
+
+    source: Source
+    instance_type: str
+    tags: Pairs = ()  # of the instances
+
+
+def recipe_of(data: Mapping[str, Any]) -> Recipe:
+    """Refused: what EC2 would refuse to launch from."""
+    market = (data.get("InstanceMarketOptions") or {}).get("MarketType", "")
+    reservation = _reservation(data)
+    if market == "capacity-block" and not reservation:
+        raise Refused(
+            "InvalidParameterCombination: the market type capacity-block needs a CapacityReservationId "
+            "in CapacityReservationTarget"
+        )
+    return Recipe(_source(market, reservation), str(data.get("InstanceType", "")), _tags(data))
+
+
+def _reservation(data: Mapping[str, Any]) -> str:
+    specification = data.get("CapacityReservationSpecification") or {}
+    return str((specification.get("CapacityReservationTarget") or {}).get("CapacityReservationId", ""))
+
+
+def _source(market: str, reservation: str) -> Source:
+    match market:
+        case "capacity-block":
+            return Source(SourceKind.BLOCK, reservation)
+        case "spot":
+            return Source(SourceKind.SPOT)
+        case "":
+            return Source(SourceKind.ODCR, reservation) if reservation else Source(SourceKind.ON_DEMAND)
+        case _:
+            raise Refused(f"InvalidParameterValue: there is no market type '{market}'")
+
+
+def _tags(data: Mapping[str, Any]) -> Pairs:
+    for one in data.get("TagSpecifications") or ():
+        if one.get("ResourceType") == "instance":
+            return tuple((str(tag["Key"]), str(tag.get("Value", ""))) for tag in one.get("Tags") or ())
+    return ()

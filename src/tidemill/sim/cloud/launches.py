@@ -1,0 +1,145 @@
+"""Whether a launch call gives instances: its source, the slots that are free, the intent's id as its token.
+
+EC2 never falls back from one source to another by itself, and neither does this. A refusal is written down
+with its reason, so that an engine that asks for more than there is can be told from one that does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from tidemill.catalog import Catalog
+from tidemill.model.errors import NoCapacity
+from tidemill.model.world import Instance, InstanceState, LaunchIntent, Pairs, ReservationState, SourceKind
+from tidemill.sim.cloud.faults import CloudTrouble
+from tidemill.sim.cloud.ids import seeded_id
+from tidemill.sim.cloud.instances import Fleet, marked
+from tidemill.sim.cloud.prices import spot_usd_h
+from tidemill.sim.cloud.reservations import ReservationBook
+from tidemill.sim.timeline import Timeline
+from tidemill.spec.scenario import Market
+
+# EC2's word for a block that has not begun; for one that is over none is documented.
+_NOT_YET = "InvalidCapacityReservationState.PendingActivation"
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedLaunch:
+    at: datetime
+    intent: LaunchIntent
+    why: str
+
+
+class LaunchDesk:
+    def __init__(
+        self,
+        timeline: Timeline,
+        catalog: Catalog,
+        *,
+        seed: int,
+        zones: Sequence[str],
+        market: Market,
+        book: ReservationBook,
+        fleet: Fleet,
+        trouble: CloudTrouble,
+    ) -> None:
+        self._timeline = timeline
+        self._catalog = catalog
+        self._seed = seed
+        self._zones = frozenset(zones)
+        self._market = market
+        self._book = book
+        self._fleet = fleet
+        self._trouble = trouble
+        self._by_token: dict[str, tuple[str, ...]] = {}
+        self.refused: list[RefusedLaunch] = []
+
+    def launch(self, intent: LaunchIntent, tags: Pairs, minimum: int = 1) -> tuple[str, ...]:
+        """The same intent again gives the same ids and starts nothing. Fewer than the minimum are not started."""
+        if intent.id in self._by_token:
+            return self._by_token[intent.id]
+        try:
+            self._trouble.check_launch(self._timeline.now(), self._answers_to(intent))
+            count = min(intent.count, self._free(intent))
+            if count < minimum:
+                raise NoCapacity(self._too_few(intent, count, minimum))
+        except NoCapacity as refusal:
+            self.refused.append(RefusedLaunch(self._timeline.now(), intent, str(refusal)))
+            raise
+        ids = self._start(intent, count, tags)
+        self._by_token[intent.id] = ids
+        return ids
+
+    def _start(self, intent: LaunchIntent, count: int, tags: Pairs) -> tuple[str, ...]:
+        if intent.source.id:
+            self._book.take(intent.source.id, count)
+        usd_h = self.usd_h(intent) or 0.0
+        ids = tuple(seeded_id("i", self._seed, intent.id, str(index)) for index in range(count))
+        for instance_id in ids:
+            instance = Instance(
+                id=instance_id,
+                instance_type=intent.instance_type,
+                zone=intent.zone,
+                source=intent.source,
+                state=InstanceState.PENDING,
+                launched_at=self._timeline.now(),
+            )
+            self._fleet.start(marked(instance, tags), usd_h, token=intent.id, tags=tuple(sorted(tags)))
+        return ids
+
+    def usd_h(self, intent: LaunchIntent) -> float | None:
+        """By the hour, where that is how it is paid; None where the catalog knows no price."""
+        kind = self._catalog.types.get(intent.instance_type)
+        match intent.source.kind:
+            case SourceKind.BLOCK | SourceKind.ODCR:
+                return 0.0
+            case SourceKind.SPOT:
+                return None if kind is None else spot_usd_h(kind)
+            case SourceKind.ON_DEMAND:
+                return None if kind is None else kind.on_demand_usd_h
+
+    def _free(self, intent: LaunchIntent) -> int:
+        """At least one, else NoCapacity."""
+        if intent.zone not in self._zones:
+            raise NoCapacity(f"InvalidParameterValue: there is no zone {intent.zone} in this account")
+        if intent.source.kind in (SourceKind.BLOCK, SourceKind.ODCR):
+            return self._free_in_reservation(intent)
+        if self.usd_h(intent) is None:
+            raise NoCapacity(f"Unsupported: {intent.instance_type} is not sold as {intent.source.kind.value}")
+        spot = intent.source.kind is SourceKind.SPOT
+        ceiling = (self._market.spot if spot else self._market.on_demand).get(intent.instance_type)
+        if ceiling is None:  # plenty
+            return intent.count
+        free = ceiling - self._fleet.live_at[intent.source, intent.instance_type, intent.zone]
+        if free < 1:
+            where = f"{intent.source.kind.value} {intent.instance_type} in {intent.zone}"
+            raise NoCapacity(f"InsufficientInstanceCapacity: no {where}")
+        return free
+
+    def _free_in_reservation(self, intent: LaunchIntent) -> int:
+        found = self._book.get(intent.source.id)
+        if found is None or found.source != intent.source:
+            raise NoCapacity(f"InvalidCapacityReservationId.NotFound: {intent.source.label}")
+        if (found.instance_type, found.zone) != (intent.instance_type, intent.zone):
+            raise NoCapacity(
+                f"CapacityReservationMismatch: {found.id} holds {found.instance_type} in {found.zone}, "
+                f"not {intent.instance_type} in {intent.zone}"
+            )
+        if found.state is not ReservationState.ACTIVE:
+            early = found.state in (ReservationState.PAYMENT_PENDING, ReservationState.SCHEDULED)
+            code = _NOT_YET if early else "ReservationCapacityExceeded"
+            raise NoCapacity(f"{code}: {found.id} is {found.state.value}, not active")
+        if found.available < 1:
+            raise NoCapacity(f"ReservationCapacityExceeded: {found.id} has no free slot")
+        return found.available
+
+    def _too_few(self, intent: LaunchIntent, free: int, minimum: int) -> str:
+        code = "ReservationCapacityExceeded" if intent.source.id else "InsufficientInstanceCapacity"
+        return f"{code}: {intent.source.label} has {free} free of the {minimum} asked for at least"
+
+    def _answers_to(self, intent: LaunchIntent) -> tuple[str, ...]:
+        """Every name a fault may use for this launch."""
+        own = (intent.pool, intent.instance_type, intent.zone, intent.source.label, intent.source.kind.value)
+        return own + (self._book.answers_to(intent.source.id) if intent.source.id else ())

@@ -1,0 +1,273 @@
+"""What EC2 would sell: Capacity Block offers on the 11:30 UTC grid, seeded, cheapest first.
+
+An offer is a view of stock, not a hold on it: it can be bought, even twice by a careless caller, until the
+stock is gone or the offer has vanished. Nothing is remembered but what was sold, so the same query at the
+same instant gives the same answer whoever asked before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+
+from tidemill.catalog import Catalog, InstanceType
+from tidemill.model.errors import NoCapacity, SpecError
+from tidemill.model.world import Offer, OfferQuery, Reservation
+from tidemill.sim.cloud.ids import seeded_id
+from tidemill.sim.cloud.prices import block_fee_usd
+from tidemill.sim.timeline import stream
+from tidemill.spec import grid
+from tidemill.spec.durations import (
+    MAX_INSTANCES_ON_A_DATE,
+    MAX_INSTANCES_PER_BLOCK,
+    is_legal,
+    nearest_legal,
+)
+from tidemill.spec.scenario import Market
+from tidemill.spec.units import format_duration
+
+EARLIEST = timedelta(minutes=30)
+FARTHEST = timedelta(weeks=8)
+MAX_OFFERS = 6
+# A start-now offer this short would be reclaimed almost as soon as its nodes joined; EC2 does not show it.
+_SHORTEST_NOW = timedelta(hours=2)
+# Buying closes this long before the start, so that a payment still has its ten minutes.
+_LAST_ORDERS = timedelta(minutes=15)
+_PRICE_SWING = 0.15
+ULTRASERVER_SIZES = (18, 9)  # u-p6e-gb200x72 and x36, in instances
+
+
+@dataclass(frozen=True, slots=True)
+class _Mood:
+    """How freely EC2 sells: stock per type, zone and start date, and how long an offer stands."""
+
+    stock: tuple[int, int]
+    chance: float  # that a zone has anything to sell for a start date, drawn again every `stands`
+    stands: timedelta
+
+
+_MOODS = {
+    "plenty": _Mood(stock=(128, 256), chance=1.0, stands=timedelta(hours=12)),
+    "scarce": _Mood(stock=(4, 16), chance=0.5, stands=timedelta(minutes=8)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Shelf:
+    """What a zone has of a type for one start date. Time is cut into spells, out of step between shelves:
+    an offer vanishes with the spell it was made in."""
+
+    key: tuple[str, str, str]
+    stock: int
+    price_factor: float
+    spell_s: int
+    phase_s: int
+
+    def spell(self, now: datetime) -> int:
+        return (int(now.timestamp()) + self.phase_s) // self.spell_s
+
+    def until(self, now: datetime) -> datetime:
+        return datetime.fromtimestamp((self.spell(now) + 1) * self.spell_s - self.phase_s, UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class _Issued:
+    offer: Offer
+    until: datetime
+
+
+def blocks_in(count: int, kind: InstanceType) -> tuple[int, ...]:
+    """The instances of each block a purchase of `count` makes: one block, or one per UltraServer."""
+    if not kind.ultraserver:
+        return (count,)
+    size = next((size for size in ULTRASERVER_SIZES if count % size == 0), None)
+    if size is None:
+        raise SpecError(
+            f"{kind.name} is sold by the UltraServer: {count} is no multiple of 9 or 18 instances"
+        )
+    return (size,) * (count // size)
+
+
+class OfferBoard:
+    def __init__(
+        self,
+        catalog: Catalog,
+        *,
+        seed: int,
+        zones: Sequence[str],
+        market: Market,
+        held: Callable[[], Iterable[Reservation]],
+    ) -> None:
+        self._catalog = catalog
+        self._seed = seed
+        self._zones = tuple(zones)
+        self._mood = _MOODS.get(market.offers)
+        self._held = held  # blocks that count against the 256 on a date
+        self._shelves: dict[tuple[str, str, str], _Shelf] = {}
+        self._issued: dict[str, _Issued] = {}
+        self._sold: list[Offer] = []
+        self._sales: Counter[str] = Counter()  # by offer id; a purchase that was never paid counts too
+
+    def search(self, query: OfferQuery, now: datetime) -> tuple[Offer, ...]:
+        kind = self._checked(query)
+        if self._mood is None or kind.block_usd_h is None:
+            return ()
+        load = self._load_by_date()
+        found = [
+            offer
+            for zone in self._zones
+            if not query.zones or zone in query.zones
+            for start, end in self._windows(query, zone, now)
+            if (offer := self._offer(kind, zone, query.count, start, end, now)) is not None
+            and self._sellable(offer, load)
+        ]
+        found.sort(key=lambda offer: (offer.fee_usd, offer.start, offer.zone, offer.end))
+        self._issued = {id_: entry for id_, entry in self._issued.items() if now < entry.until}
+        return tuple(self._issue(offer, now) for offer in found[:MAX_OFFERS])
+
+    def take(self, offer_id: str, now: datetime) -> tuple[Offer, int]:
+        """The offer, now sold, and how often it had been sold before. NoCapacity: it is gone."""
+        entry = self._issued.get(offer_id)
+        if entry is None or now >= entry.until:
+            raise NoCapacity(f"offer {offer_id} is no longer sold")
+        if not self._sellable(entry.offer, self._load_by_date()):
+            raise NoCapacity(f"the capacity of offer {offer_id} is sold out")
+        self._sold.append(entry.offer)
+        self._sales[offer_id] += 1
+        return entry.offer, self._sales[offer_id] - 1
+
+    def give_back(self, offer: Offer) -> None:
+        """Its payment failed: the capacity is for sale again."""
+        self._sold.remove(offer)
+
+    def has_more(self, block: Reservation, end: datetime, now: datetime) -> bool:
+        """Whether EC2 would let this block run on after its end: it has to have the capacity on that day."""
+        if self._mood is None:
+            return False
+        shelf = self._shelf(block.instance_type, block.zone, end.date())
+        if self._mood.chance >= 1:
+            return True
+        return stream(self._seed, "has-more", *shelf.key, str(shelf.spell(now))).random() < self._mood.chance
+
+    # --- what may be asked --------------------------------------------------------------------------
+
+    def _checked(self, query: OfferQuery) -> InstanceType:
+        kind = self._catalog.types.get(query.instance_type)
+        if kind is None:
+            raise SpecError(f"'{query.instance_type}' is not an instance type of the catalog")
+        if not is_legal(query.duration):
+            nearest = " and ".join(format_duration(step) for step in nearest_legal(query.duration))
+            raise SpecError(
+                f"{format_duration(query.duration)} is not a duration EC2 sells; the nearest: {nearest}"
+            )
+        if not 1 <= query.count <= MAX_INSTANCES_PER_BLOCK:
+            raise SpecError(f"a block has 1 to {MAX_INSTANCES_PER_BLOCK} instances, not {query.count}")
+        blocks_in(query.count, kind)
+        return kind
+
+    # --- what could be sold -------------------------------------------------------------------------
+
+    def _windows(self, query: OfferQuery, zone: str, now: datetime) -> Iterator[tuple[datetime, datetime]]:
+        earliest = max(query.earliest_start, now + EARLIEST)
+        for start, end in (*self._now_windows(query, zone, now), *_grid_windows(query, earliest, now)):
+            if end <= query.latest_end:
+                yield start, end
+
+    def _now_windows(
+        self, query: OfferQuery, zone: str, now: datetime
+    ) -> tuple[tuple[datetime, datetime], ...]:
+        """Start-now offers: one slightly shorter and one slightly longer than asked; both end on the grid."""
+        draw = stream(self._seed, "now-start", query.instance_type, zone, now.date().isoformat())
+        start = (now + EARLIEST).replace(second=0) + timedelta(minutes=1 + draw.randrange(4))
+        start = start.replace(minute=start.minute | 1)  # an odd minute, so never on the grid
+        if start < query.earliest_start:
+            return ()
+        shorter = grid.at_or_before(start + query.duration)
+        ends = [end for end in (shorter, shorter + grid.DAY) if end - start >= _SHORTEST_NOW]
+        return tuple((start, end) for end in ends)
+
+    def _offer(
+        self, kind: InstanceType, zone: str, count: int, start: datetime, end: datetime, now: datetime
+    ) -> Offer | None:
+        """What EC2 has for this window, without an id yet: most candidates are never shown."""
+        assert self._mood is not None
+        shelf = self._shelf(kind.name, zone, start.date())
+        if self._mood.chance < 1:
+            has = stream(self._seed, "has", *shelf.key, str(shelf.spell(now))).random()
+            if has >= self._mood.chance:
+                return None
+        fee_usd = block_fee_usd(kind, count, end - start, shelf.price_factor)
+        assert fee_usd is not None
+        return Offer("", kind.name, zone, count, start, end, fee_usd, bool(kind.ultraserver))
+
+    def _issue(self, offer: Offer, now: datetime) -> Offer:
+        """Give it the id it has until it vanishes; the next for the same window has another."""
+        shelf = self._shelf(offer.instance_type, offer.zone, offer.start.date())
+        window = (offer.start.isoformat(), offer.end.isoformat())
+        id_ = seeded_id("cb", self._seed, *shelf.key, str(shelf.spell(now)), str(offer.count), *window)
+        issued = replace(offer, id=id_)
+        self._issued[id_] = _Issued(issued, min(shelf.until(now), offer.start - _LAST_ORDERS))
+        return issued
+
+    def _shelf(self, type_: str, zone: str, day: date) -> _Shelf:
+        assert self._mood is not None
+        key = (type_, zone, day.isoformat())
+        shelf = self._shelves.get(key)
+        if shelf is None:
+            draw = stream(self._seed, "shelf", *key)
+            length_s = int(self._mood.stands.total_seconds())
+            shelf = self._shelves[key] = _Shelf(
+                key=key,
+                stock=draw.randint(*self._mood.stock),
+                price_factor=1 + draw.uniform(-_PRICE_SWING, _PRICE_SWING),
+                spell_s=length_s,
+                phase_s=draw.randrange(length_s),
+            )
+        return shelf
+
+    # --- what is left -------------------------------------------------------------------------------
+
+    def _sellable(self, offer: Offer, load: Counter[date]) -> bool:
+        sold = sum(
+            other.count
+            for other in self._sold
+            if (other.instance_type, other.zone) == (offer.instance_type, offer.zone)
+            and other.start < offer.end
+            and offer.start < other.end
+        )
+        shelf = self._shelf(offer.instance_type, offer.zone, offer.start.date())
+        if sold + offer.count > shelf.stock:
+            return False
+        if not load:
+            return True
+        return all(
+            load[day] + offer.count <= MAX_INSTANCES_ON_A_DATE for day in _dates(offer.start, offer.end)
+        )
+
+    def _load_by_date(self) -> Counter[date]:
+        load: Counter[date] = Counter()
+        for block in self._held():
+            assert block.end is not None
+            for day in _dates(block.start, block.end):
+                load[day] += block.count
+        return load
+
+
+def _grid_windows(
+    query: OfferQuery, earliest: datetime, now: datetime
+) -> Iterator[tuple[datetime, datetime]]:
+    start = grid.at_or_after(earliest)
+    while start <= now + FARTHEST:
+        yield start, start + query.duration
+        start += grid.DAY
+
+
+def _dates(start: datetime, end: datetime) -> Iterator[date]:
+    """Every UTC date the window touches. The day of a hand-over counts both blocks: EC2's page says "on any
+    one date", and the strict reading is the one that cannot surprise later."""
+    day = start.date()
+    while day <= end.date():
+        yield day
+        day += grid.DAY

@@ -1,0 +1,269 @@
+"""EKS managed node groups of the simulated account, each with a real Auto Scaling group behind it.
+
+EKS checks what it is given, adds its own scheduled action to a group on a block (to 0, forty minutes before the end)
+and does not look whether nodes join. It sets that action once: an extension leaves it where it is, unless a scenario
+says that EKS moves it. Nobody documents either, so the engine must survive both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from tidemill.model.errors import Gone, Refused
+from tidemill.model.world import Pairs, Reservation, ReservationState, SourceKind
+from tidemill.sim.cloud.block_end import SCALE_DOWN_LEAD
+from tidemill.sim.cloud.groups import Groups
+from tidemill.sim.cloud.ids import seeded_id
+from tidemill.sim.cloud.launch_data import Recipe, recipe_of
+from tidemill.sim.cloud.reservations import ReservationBook
+from tidemill.sim.cloud.scaling import AutoScalingGroup, ScheduledAction
+from tidemill.sim.journal import Journal
+from tidemill.sim.timeline import Timeline, stream
+from tidemill.sim.wakes import Wakes
+
+SCALE_DOWN = "Amazon EKS Node Group Capacity Scaledown Before Reservation End"
+CAPACITY_TYPES = ("ON_DEMAND", "SPOT", "CAPACITY_BLOCK")
+_NOT_IN_A_TEMPLATE = ("SubnetId", "IamInstanceProfile")
+_TAKES_S = (60, 180)  # from CREATING to ACTIVE, and out of UPDATING and DELETING
+
+
+@dataclass(slots=True, eq=False)
+class EksNodeGroup:
+    name: str
+    capacity_type: str
+    role: str
+    data: Mapping[str, Any]  # of the launch template, as EC2 spells it
+    template: Any  # in whatever words the face that made it has
+    subnets: tuple[str, ...]
+    zones: tuple[str, ...]
+    made_at: datetime
+    group: str  # the Auto Scaling group behind it
+    status: str = "CREATING"
+    instance_types: tuple[str, ...] = ()
+    ami_type: str = ""
+    labels: Pairs = ()
+    taints: tuple[tuple[str, str, str], ...] = ()
+    tags: Pairs = ()
+    repair: bool = False
+    issues: list[tuple[str, str]] = field(default_factory=list)  # code, message: its health
+
+    @property
+    def block_id(self) -> str:
+        return recipe_of(self.data).source.id if self.capacity_type == "CAPACITY_BLOCK" else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What somebody asks EKS to make. The size is min, desired, max."""
+
+    name: str
+    role: str
+    data: Mapping[str, Any]
+    subnets: tuple[str, ...]
+    zones: tuple[str, ...]  # of the subnets
+    size: tuple[int, int, int] = (0, 0, 1)
+    capacity_type: str = "ON_DEMAND"
+    instance_types: tuple[str, ...] = ()
+    ami_type: str = ""
+    labels: Pairs = ()
+    taints: tuple[tuple[str, str, str], ...] = ()
+    tags: Pairs = ()
+    repair: bool = False
+    template: Any = None
+
+
+class NodeGroups:
+    def __init__(
+        self, timeline: Timeline, journal: Journal, wakes: Wakes, *,
+        seed: int, groups: Groups, book: ReservationBook,
+    ) -> None:  # fmt: skip
+        self._timeline, self._journal, self._wakes, self._seed = timeline, journal, wakes, seed
+        self._groups, self._book = groups, book
+        self._by_name: dict[str, EksNodeGroup] = {}
+        self.cluster = ""  # its name, where somebody gave it one
+        self.access_entries: dict[str, str] = {}  # principal ARN -> type
+        self.follows_extensions = False  # True: EKS moves its scheduled action when a block's end moves
+        book.on_end_set.append(self._end_moved)
+
+    def all(self) -> tuple[EksNodeGroup, ...]:
+        return tuple(self._by_name.values())
+
+    def get(self, name: str) -> EksNodeGroup:
+        found = self._by_name.get(name)
+        if found is None:
+            raise Gone(f"ResourceNotFoundException: No node group found for name: {name}.")
+        return found
+
+    # --- verbs --------------------------------------------------------------------------------------
+
+    def create(self, asked: Asked) -> EksNodeGroup:
+        if asked.name in self._by_name:
+            raise Refused(f"ResourceInUseException: NodeGroup already exists with name {asked.name}")
+        block = self._validate(asked)
+        behind = self._make_group(asked)
+        made = EksNodeGroup(
+            asked.name, asked.capacity_type, asked.role, asked.data, asked.template, asked.subnets, asked.zones,
+            self._timeline.now(), behind.name, "CREATING", asked.instance_types, asked.ami_type, asked.labels,
+            asked.taints, asked.tags, asked.repair,
+        )  # fmt: skip
+        self._by_name[asked.name] = made
+        if block is not None:
+            self._schedule(made, block)
+        self._journal.add("node-group-made", asked.name, f"EKS makes it, with {behind.name} behind it")
+        self._settles(made, "ACTIVE")
+        return made
+
+    def resize(
+        self, name: str, *, minimum: int | None = None, desired: int | None = None, maximum: int | None = None
+    ) -> None:
+        found = self._changeable(name)
+        self._groups.update(found.group, minimum=minimum, desired=desired, maximum=maximum)
+
+    def configure(
+        self, name: str, *, labels: Pairs | None = None, taints: tuple[tuple[str, str, str], ...] | None = None,
+        repair: bool | None = None,
+    ) -> None:  # fmt: skip
+        """New nodes get them; EKS puts them on those that are there as well, which nothing here depends on."""
+        found = self._changeable(name)
+        found.labels = found.labels if labels is None else labels
+        found.taints = found.taints if taints is None else taints
+        found.repair = found.repair if repair is None else repair
+
+    def set_template(self, name: str, data: Mapping[str, Any], template: Any) -> None:
+        """UpdateNodegroupVersion: another version of its template. On a block only while it is empty."""
+        found = self._changeable(name)
+        behind = self._groups.get(found.group)
+        if found.capacity_type == "CAPACITY_BLOCK" and behind.desired > 0:
+            raise Refused(
+                f"InvalidRequestException: {name} is on a Capacity Block: scale it to 0 before an upgrade"
+            )
+        recipe = _recipe(data, found.instance_types)
+        if recipe.source != behind.recipe.source:
+            raise Refused("InvalidParameterException: a node group keeps its capacity reservation")
+        found.data, found.template = data, template
+        self._groups.update(found.group, recipe=recipe, template=template)
+        found.status = "UPDATING"
+        self._settles(found, "ACTIVE")
+
+    def delete(self, name: str) -> None:
+        found = self.get(name)
+        found.status = "DELETING"
+        self._groups.update(found.group, minimum=0, desired=0)
+        self._await_empty(found)
+
+    def let_join(self, principal: str, kind: str) -> None:
+        self.access_entries[principal] = kind
+
+    # --- what EKS checks ----------------------------------------------------------------------------
+
+    def _validate(self, asked: Asked) -> Reservation | None:
+        """The block it is on; None: on none. Refused with the rule of EKS."""
+        if asked.capacity_type not in CAPACITY_TYPES:
+            raise Refused(f"InvalidParameterException: capacityType {asked.capacity_type} is unknown")
+        for name in _NOT_IN_A_TEMPLATE:
+            if asked.data.get(name):
+                raise Refused(f"InvalidParameterException: Launch template should not specify {name}")
+        if not asked.subnets:
+            raise Refused("InvalidParameterException: Subnets are required")
+        recipe = _recipe(asked.data, asked.instance_types)
+        if asked.capacity_type != "CAPACITY_BLOCK":
+            if recipe.source.kind is SourceKind.BLOCK:
+                raise Refused(
+                    "InvalidParameterException: a template for a Capacity Block needs CAPACITY_BLOCK"
+                )
+            return None
+        return self._validate_block(asked, recipe)
+
+    def _validate_block(self, asked: Asked, recipe: Recipe) -> Reservation:
+        if recipe.source.kind is not SourceKind.BLOCK:
+            raise Refused(
+                "InvalidParameterException: CAPACITY_BLOCK needs a launch template with MarketType "
+                "capacity-block and a CapacityReservationId"
+            )
+        if asked.instance_types or not asked.data.get("InstanceType"):
+            raise Refused(
+                "InvalidParameterException: CAPACITY_BLOCK takes its InstanceType from the template"
+            )
+        block = self._book.get(recipe.source.id)
+        if block is None or block.state not in (ReservationState.ACTIVE, ReservationState.SCHEDULED):
+            raise Refused(f"InvalidParameterException: {recipe.source.id} is no active or scheduled block")
+        if recipe.instance_type != block.instance_type:
+            raise Refused(f"InvalidParameterException: {block.id} holds {block.instance_type}")
+        if set(asked.zones) != {block.zone}:
+            raise Refused(
+                f"InvalidParameterException: Subnets must be in {block.zone}, where {block.id} is, "
+                f"and not in {', '.join(sorted(set(asked.zones) - {block.zone}))}"
+            )
+        return block
+
+    # --- behind it ----------------------------------------------------------------------------------
+
+    def _make_group(self, asked: Asked) -> AutoScalingGroup:
+        """Its tags are EKS's own: those of a node group reach neither the group nor its instances."""
+        minimum, desired, maximum = asked.size
+        unique = seeded_id("x", self._seed, asked.name, self._timeline.now().isoformat())[2:]
+        tags = (
+            ("eks:cluster-name", self.cluster),
+            ("eks:nodegroup-name", asked.name),
+            (f"kubernetes.io/cluster/{self.cluster}", "owned"),
+        )
+        recipe = _recipe(asked.data, asked.instance_types)
+        if asked.capacity_type == "SPOT":
+            recipe = Recipe(type(recipe.source)(SourceKind.SPOT), recipe.instance_type, recipe.tags)
+        return self._groups.create(
+            f"eks-{asked.name}-{unique}", recipe, zones=asked.zones, minimum=minimum, maximum=maximum,
+            desired=desired, tags=tags, propagated=tags, template=asked.template, subnets=asked.subnets,
+            node_group=asked.name,
+        )  # fmt: skip
+
+    def _schedule(self, node_group: EksNodeGroup, block: Reservation) -> None:
+        at = None if block.end is None else block.end - SCALE_DOWN_LEAD
+        if at is not None and at > self._timeline.now():
+            self._groups.put_schedule(node_group.group, ScheduledAction(SCALE_DOWN, at, 0, 0))
+
+    def _end_moved(self, block: Reservation) -> None:
+        if self.follows_extensions:
+            for one in self._by_name.values():
+                if one.block_id == block.id:
+                    self._schedule(one, block)
+
+    def _changeable(self, name: str) -> EksNodeGroup:
+        found = self.get(name)
+        if found.status not in ("ACTIVE", "DEGRADED"):
+            raise Refused(f"ResourceInUseException: {name} is {found.status} and cannot be changed now")
+        return found
+
+    def _settles(self, node_group: EksNodeGroup, status: str) -> None:
+        takes_s = stream(self._seed, "node-group", node_group.name, node_group.status).randint(*_TAKES_S)
+
+        def settle() -> None:
+            if node_group.status in ("CREATING", "UPDATING"):
+                node_group.status = status
+                self._wakes(f"node-group-{status.lower()} {node_group.name}")
+
+        self._timeline.after(timedelta(seconds=takes_s), settle)
+
+    def _await_empty(self, node_group: EksNodeGroup) -> None:
+        """Its instances end first; then the group behind it goes, and the node group with it."""
+
+        def look() -> None:
+            if self._groups.get(node_group.group).members:
+                self._await_empty(node_group)
+                return
+            self._groups.delete(node_group.group)
+            del self._by_name[node_group.name]
+            self._journal.add("node-group-deleted", node_group.name, "it is gone")
+            self._wakes(f"node-group-deleted {node_group.name}")
+
+        self._timeline.after(timedelta(seconds=_TAKES_S[0]), look)
+
+
+def _recipe(data: Mapping[str, Any], instance_types: tuple[str, ...]) -> Recipe:
+    """A template may leave the type to the node group, which then takes the first it was given."""
+    recipe = recipe_of(data)
+    if recipe.instance_type or not instance_types:
+        return recipe
+    return Recipe(recipe.source, instance_types[0], recipe.tags)

@@ -1,0 +1,114 @@
+"""What Auto Scaling keeps of a group: members, activities, scheduled actions, hooks. Records; `groups` moves them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from tidemill.model.world import Pairs
+from tidemill.sim.cloud.launch_data import Recipe
+
+Result = Literal["CONTINUE", "ABANDON"]
+
+
+@dataclass(slots=True)
+class GroupMember:
+    instance_id: str
+    zone: str
+    state: str  # AWS's word: Pending, InService, Terminating, Terminating:Wait, Terminating:Proceed
+    since: datetime
+    template: Any = None  # what it was launched from, in whatever words the face that asks has
+    ended_by: str = ""
+    ended_why: str = ""
+    wait: Wait | None = None
+    healthy: bool = True  # as EC2's health check has it
+
+    @property
+    def stays(self) -> bool:
+        return not self.state.startswith("Terminating")
+
+
+@dataclass(slots=True)
+class Wait:
+    """An instance held by a hook, until somebody says go on or the time is out."""
+
+    hook: LifecycleHook
+    token: str
+    since: datetime
+    until: datetime
+    cancel: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class LifecycleHook:
+    name: str
+    heartbeat_s: int = 3600
+    result: Result = "ABANDON"
+    transition: str = "autoscaling:EC2_INSTANCE_TERMINATING"
+    target: str = ""  # where its notices go besides EventBridge: an SQS or SNS ARN
+    role: str = ""
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledAction:
+    name: str
+    at: datetime
+    desired: int | None = None
+    minimum: int | None = None
+    maximum: int | None = None
+
+
+@dataclass(slots=True)
+class Activity:
+    """One thing a group did or tried. Failed ones carry EC2's own words."""
+
+    id: str
+    at: datetime
+    description: str
+    cause: str
+    status: str = "InProgress"  # AWS's word: InProgress, MidTerminatingLifecycleAction, Successful, Failed
+    message: str = ""
+    ended_at: datetime | None = None
+    instance_id: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class AutoScalingGroup:
+    name: str
+    recipe: Recipe
+    zones: tuple[str, ...]
+    minimum: int
+    maximum: int
+    desired: int
+    made_at: datetime
+    tags: Pairs = ()  # of the group
+    propagated: Pairs = ()  # those of them its instances get
+    template: Any = None  # in whatever words the face that made it has
+    subnets: tuple[str, ...] = ()
+    policies: tuple[str, ...] = ("Default",)  # whom it ends first, in AWS's words
+    suspended: dict[str, datetime] = field(default_factory=dict)  # process, since when
+    node_group: str = ""  # the EKS node group it stands behind
+    members: dict[str, GroupMember] = field(default_factory=dict)
+    hooks: dict[str, LifecycleHook] = field(default_factory=dict)
+    schedules: dict[str, ScheduledAction] = field(default_factory=dict)
+    activities: list[Activity] = field(default_factory=list)  # oldest first
+    deleted: bool = False
+    launches: int = 0
+    failures: int = 0  # in a row
+    next_look: datetime | None = None
+    cancel_look: Callable[[], None] = lambda: None
+
+    def staying(self) -> list[GroupMember]:
+        """Oldest first."""
+        return [one for one in self.members.values() if one.stays]
+
+    @property
+    def trouble(self) -> str:
+        """What its last launch that is over said, if it failed."""
+        for one in reversed(self.activities):
+            if one.description.startswith("Launching") and one.status in ("Failed", "Successful"):
+                return one.message if one.status == "Failed" else ""
+        return ""

@@ -1,0 +1,1 @@
+"""The simulated Kubernetes cluster: API objects, scheduler, kubelets, controllers and a small Karpenter."""

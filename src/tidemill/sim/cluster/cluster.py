@@ -1,0 +1,348 @@
+"""The Kubernetes cluster of a rehearsal: `ports.Cluster` over the simulated API server, in virtual time.
+
+This is the face: the engine's verbs, what a scenario does to the cluster (jobs, services, faults), and the
+truth that reports and invariants read. The parts behind it are objects, scheduler, kubelet, node_life, jobs
+and services. It knows instances only by what the cloud tells it, and no rule of the engine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import lru_cache
+
+from tidemill.catalog import Catalog
+from tidemill.model.world import Amounts, Instance, Pod, PodPhase, PodShape, Taint, Terms
+from tidemill.ports import ClusterView
+from tidemill.sim.cluster.deadline_agent import DeadlineAgents
+from tidemill.sim.cluster.jobs import Jobs
+from tidemill.sim.cluster.kubelet import Kill, Kubelets, Owner
+from tidemill.sim.cluster.node_life import NodeLives, NodeTruth
+from tidemill.sim.cluster.objects import Objects, Ran
+from tidemill.sim.cluster.scheduler import Scheduler
+from tidemill.sim.cluster.services import Services
+from tidemill.sim.cluster.workloads import JobTruth, ServiceTruth
+from tidemill.sim.journal import Journal
+from tidemill.sim.scenario.outcome import EvictionRow
+from tidemill.sim.timeline import Timeline
+from tidemill.spec import Spec, names
+from tidemill.spec.scenario import JobStream, Service
+from tidemill.spec.units import format_instant
+
+_LABEL_VALUE_MAX = 63  # taint values obey the rules of label values
+
+
+class SimCluster:
+    def __init__(
+        self,
+        timeline: Timeline,
+        journal: Journal,
+        catalog: Catalog,
+        spec: Spec,
+        *,
+        seed: int,
+        wake: Callable[[str], None],
+        verbose: bool = False,
+    ) -> None:
+        self._timeline = timeline
+        self._journal = journal
+        self._objects = Objects(timeline, journal, wake, verbose=verbose)
+        self._jobs = Jobs(self._objects)
+        self._services = Services(self._objects)
+        owners: dict[str, Owner] = {
+            "Job": self._jobs, "Deployment": self._services, "StatefulSet": self._services,
+        }  # fmt: skip
+        self._kubelets = Kubelets(self._objects, seed, owners)
+        self._jobs.attach(self._kubelets)
+        self._services.attach(self._kubelets)
+        self._nodes = NodeLives(self._objects, self._kubelets, catalog, spec, seed)
+        self._scheduler = Scheduler(
+            self._objects, self._kubelets.bind, self._preempt, self._services.allowances
+        )
+        self._objects.stir = self._scheduler.stir
+        self._agents: DeadlineAgents | None = None
+        self._view = ClusterView((), (), (), {})
+        self.evictions: list[EvictionRow] = []
+        self.cut_short: list[EvictionRow] = []  # those with less grace than the pod's own
+
+    # --- ports.Cluster ------------------------------------------------------------------------------
+
+    def view(self) -> ClusterView:
+        nodes, pods = self._objects.all_nodes(), self._objects.all_pods()
+        budgets, workloads = self._services.budgets(), self._services.workloads()
+        last = self._view
+        same = nodes is last.nodes and pods is last.pods and budgets is last.budgets
+        if not same or workloads is not last.workloads:
+            self._view = ClusterView(nodes, pods, budgets, self._objects.pods_by_node(), workloads)
+        return self._view
+
+    def admit(self, pod: str, source_label: str, ends_at: datetime | None, pool: str = "") -> None:
+        """A pin cannot be taken back: for a pod that has no gate any more, nothing changes."""
+        found = self._objects.pod(pod)
+        if found.gated:
+            shape = _in_pool(found.shape, pool) if pool else found.shape
+            self._objects.put_pod(
+                replace(found, gated=False, pinned_to=source_label, ends_at=ends_at, shape=shape)
+            )
+            if ends_at is not None:
+                self._journal.add(
+                    "end-announced", found.full_name, f"told at its start: {format_instant(ends_at)}"
+                )
+
+    def mark_ready(self, node: str) -> None:
+        found = self._objects.node(node)
+        left = tuple(taint for taint in found.taints if taint.key != names.TAINT_STARTUP)
+        if len(left) != len(found.taints):
+            now = self._nodes.by_name[node].ready_at = self._timeline.now()
+            self._objects.put_node(replace(found, taints=left, opened_at=now))
+
+    def start_drain(self, node: str, reason: str) -> None:
+        found = self._objects.node(node)
+        if found.draining_since is not None:
+            return
+        truth = self._nodes.by_name[node]
+        now = truth.draining_since = self._timeline.now()
+        truth.drain_reason = reason
+        value = re.sub(r"[^A-Za-z0-9]+", "-", reason)[:_LABEL_VALUE_MAX].strip("-")
+        taints = (*found.taints, Taint(names.TAINT_DRAINING, value))
+        self._objects.put_node(replace(found, taints=taints, draining_since=now, drain_reason=reason))
+
+    def cancel_drain(self, node: str) -> None:
+        found = self._objects.node(node)
+        if found.draining_since is None:
+            return
+        self._nodes.by_name[node].draining_since = None
+        taints = tuple(taint for taint in found.taints if taint.key != names.TAINT_DRAINING)
+        self._objects.put_node(replace(found, taints=taints, draining_since=None, drain_reason=""))
+
+    def announce_end(self, pod: str, ends_at: datetime) -> None:
+        found = self._objects.pod(pod)
+        if found.ends_at != ends_at:
+            self._objects.put_pod(replace(found, ends_at=ends_at))
+            story = "told" if found.ends_at is None else "told that its end moved"
+            self._journal.add("end-announced", found.full_name, f"{story}: {format_instant(ends_at)}")
+
+    def announce_node_end(self, node: str, ends_at: datetime) -> None:
+        found = self._objects.node(node)
+        if found.ends_at != ends_at:
+            self._objects.put_node(replace(found, ends_at=ends_at))
+            if self._agents is not None:
+                self._agents.look(node)
+
+    def request_checkpoint(self, pod: str) -> None:
+        """A request that is still open stays as it is; after an acknowledgement a new one may be made."""
+        found = self._objects.pod(pod)
+        if found.checkpoint_requested_at is not None and found.checkpoint_done_at is None:
+            return
+        asked = replace(found, checkpoint_requested_at=self._timeline.now(), checkpoint_done_at=None)
+        self._objects.put_pod(asked)
+        self._journal.add("checkpoint-requested", asked.full_name, "asked to write a checkpoint")
+        if asked.workload.startswith("Job/"):
+            self._jobs.checkpoint_requested(asked)
+
+    def evict(self, pod: str) -> bool:
+        found = self._objects.pod(pod)
+        if not self._services.may_evict(found):
+            return False
+        if found.deleting_until is None:
+            self._record_eviction(found, None, forced=False)
+            self._kubelets.delete(found)
+        return True
+
+    def delete(self, pod: str, grace_s: int | None, *, disruption: bool) -> None:
+        found = self._objects.pod(pod)
+        if self._kubelets.changes_anything(found, grace_s):
+            self._record_eviction(found, grace_s, forced=disruption and grace_s is not None)
+        self._kubelets.delete(found, grace_s, disruption=disruption)
+
+    def restart(self, workload: str, token: str) -> None:
+        self._services.restart(workload, token)
+
+    def scale(self, workload: str, replicas: int, added: int, going: Sequence[str]) -> None:
+        self._services.scale(workload, replicas, added, going)
+
+    def remove_node(self, node: str) -> None:
+        self._nodes.remove(node)
+
+    def _record_eviction(self, pod: Pod, grace_s: int | None, *, forced: bool, by: str = "") -> None:
+        """Only of pods on a node: taking a waiting pod back disturbs nobody."""
+        if not pod.node:
+            return
+        own_s = int(pod.terms.grace.total_seconds())
+        given_s = own_s if grace_s is None else grace_s
+        reason = self._objects.node(pod.node).drain_reason or "no drain was announced"
+        row = EvictionRow(self._timeline.now(), pod.full_name, pod.node, forced, given_s, reason)
+        self.evictions.append(row)
+        if given_s < own_s:
+            self.cut_short.append(row)
+        kind = "pod-force-deleted" if forced else "pod-told-by-agent" if by else "pod-evicted"
+        how = f"from {pod.node}{f' by {by}' if by else ''} with {given_s} s of its {own_s} s grace"
+        self._journal.add(kind, pod.full_name, f"{how}: {reason}")
+
+    def _preempt(self, pod: Pod, by: Pod) -> None:
+        """The scheduler's own doing: with the pod's whole grace, and past a budget where nothing else would do."""
+        grace_s, reason = int(pod.terms.grace.total_seconds()), f"preempted by {by.full_name}"
+        self.evictions.append(
+            EvictionRow(self._timeline.now(), pod.full_name, pod.node, False, grace_s, reason)
+        )
+        self._journal.add("pod-preempted", pod.full_name, f"from {pod.node}: {reason}")
+        self._kubelets.delete(pod)
+
+    # --- what a scenario does -----------------------------------------------------------------------
+
+    def instance_changed(self, instance: Instance) -> None:
+        """The cloud says so, at each change of an instance's state."""
+        self._nodes.instance_changed(instance)
+
+    @property
+    def left_waiting(self) -> list[Callable[[], None]]:
+        """Called when the scheduler found no node for somebody: another autoscaler may have one launched."""
+        return self._scheduler.left_waiting
+
+    @property
+    def daemon_requests(self) -> Amounts:
+        """What daemon pods take of every node."""
+        return self._nodes.daemon.requests
+
+    def install_deadline_agents(self, end_at_launch: Callable[[Instance], datetime | None]) -> None:
+        """On every node that joins from now on; it is launched with the end that holds at that moment."""
+        agents = self._agents = DeadlineAgents(self._objects, self._kubelets, self.start_drain)
+        agents.asked = lambda pod: self._record_eviction(pod, None, forced=False, by="its node's own agent")
+        self._nodes.end_at_launch = end_at_launch
+        self._nodes.on_joined = self._kubelets.on_bound = agents.look
+
+    def run_daemons(self, asking: Amounts) -> None:
+        """On every node that joins from now on: what all daemon pods there ask for together."""
+        self._nodes.daemon = replace(self._nodes.daemon, requests=asking)
+
+    def follow(self, spec: Spec) -> None:
+        """The documents changed: nodes that boot from now on are made from the new ones."""
+        self._nodes.spec = spec
+
+    def submit_job(self, stream: JobStream, name: str, duration: timedelta) -> JobTruth:
+        return self._jobs.submit(stream, name, duration)
+
+    def start_service(self, service: Service) -> ServiceTruth:
+        return self._services.start(service)
+
+    def stop_service(self, name: str) -> None:
+        self._services.stop(name)
+
+    def create_pod(
+        self,
+        name: str,
+        shape: PodShape,
+        terms: Terms | None = None,
+        *,
+        namespace: str = "default",
+        gated: bool = False,
+        held_by_others: bool = False,
+        node: str = "",
+    ) -> Pod:
+        """A pod nobody would create again. With `node` it is bound by name, past the scheduler."""
+        pod = Pod(
+            f"uid-{namespace}-{name}", namespace, name, shape, terms or Terms(), PodPhase.PENDING,
+            self._timeline.now(), gated=gated, held_by_others=held_by_others,
+        )  # fmt: skip
+        if node:
+            self._objects.node(node)
+            self._kubelets.bind(pod, node)
+        else:
+            self._objects.put_pod(pod)
+            self._objects.wake(f"{pod.full_name} was created")
+        return pod
+
+    def hold(self, pod: str, *, held: bool = True) -> None:
+        """Another controller (Kueue, say) puts its own gate on a pod, or takes it off."""
+        self._objects.put_pod(replace(self._objects.pod(pod), held_by_others=held))
+        self._objects.wake(f"{pod} is {'held' if held else 'released'} by another controller")
+
+    def late_join(self, count: int, delay: timedelta, target: str = "") -> None:
+        self._nodes.arm("late-join", count, target, delay)
+
+    def never_join(self, count: int, target: str = "") -> None:
+        self._nodes.arm("never-joins", count, target)
+
+    def gpus_never_register(self, count: int, target: str = "") -> None:
+        self._nodes.arm("gpus-never-register", count, target)
+
+    def fail_gpu(self, target: str = "") -> str:
+        """The node it struck; empty: none is Ready, so the next to be checked will fail its check."""
+        return self._nodes.fail_gpu(target)
+
+    # --- the truth ----------------------------------------------------------------------------------
+
+    @property
+    def jobs(self) -> Mapping[str, JobTruth]:
+        return self._jobs.by_name
+
+    def open_gangs(self) -> Iterator[JobTruth]:
+        """Jobs of several pods that are not over."""
+        return self._jobs.open_gangs()
+
+    @property
+    def services(self) -> Mapping[str, ServiceTruth]:
+        return self._services.by_name
+
+    @property
+    def nodes(self) -> Mapping[str, NodeTruth]:
+        """Every node there ever was, by instance id."""
+        return self._nodes.history
+
+    @property
+    def kills(self) -> list[Kill]:
+        """Pods that died with their node."""
+        return self._kubelets.kills
+
+    @property
+    def pods(self) -> Mapping[str, Pod]:
+        """By uid, unfinished ones."""
+        return self._objects.pods
+
+    def pods_on(self, node: str) -> tuple[Pod, ...]:
+        """Bound there, terminating ones and daemons included; by node name or instance id."""
+        return tuple(self._objects.on(self._nodes.node_name(node) if node in self._nodes.history else node))
+
+    def emptied_at(self, source_label: str) -> datetime | None:
+        """When the last non-daemon pod left the nodes of a source; None: some are there, or none ever was."""
+        if self._objects.pods_on_source[source_label]:
+            return None
+        return self._objects.emptied_at.get(source_label)
+
+    @property
+    def changes(self) -> tuple[int, int, int]:
+        """Counters of pod, node and GPU changes: equal means nothing moved."""
+        return self._objects.pod_changes, self._objects.node_changes, self._objects.gpu_changes
+
+    def gpus_used(self) -> int:
+        """Accelerators of running pods, those still terminating included."""
+        return self._objects.gpus_used.total()
+
+    def gpus_ready(self) -> int:
+        """Accelerators on nodes that are open to pods."""
+        return self._objects.gpus_ready.total()
+
+    def ran(self, until: datetime) -> Iterator[Ran]:
+        """The time of every non-daemon pod on its node so far."""
+        yield from self._objects.ran
+        for pod in self._objects.pods.values():
+            if pod.phase is PodPhase.RUNNING and not pod.daemon:
+                yield Ran.of(pod, until)
+
+    def gpus_used_by_source(self) -> dict[str, int]:
+        return dict(+self._objects.gpus_used)
+
+    def gpus_ready_by_source(self) -> dict[str, int]:
+        return dict(+self._objects.gpus_ready)
+
+    def __repr__(self) -> str:
+        held = f"{len(self._objects.nodes)} nodes, {len(self._objects.pods)} pods"
+        return f"<SimCluster at {format_instant(self._timeline.now())}: {held}>"
+
+
+@lru_cache(maxsize=4096)
+def _in_pool(shape: PodShape, pool: str) -> PodShape:
+    """A pin is a node selector; pods of one template stay of one shape."""
+    return replace(shape, node_selector=(*shape.node_selector, (names.LABEL_POOL, pool)))

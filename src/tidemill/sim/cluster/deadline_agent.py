@@ -1,0 +1,63 @@
+"""A small daemon on every node that ends its pods in time, whether or not an engine is there (CB-16).
+
+It knows what a node can know by itself: the end it was launched with, or was told of since, and the pods it runs. It
+asks them as a kubelet that shuts down does: with their whole grace, past every disruption budget, without the
+eviction API. It acts after an engine that is there would have: what the engine does is gentler. All agents of
+the cluster in one object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from tidemill.model.world import KubeNode, Pod
+from tidemill.sim.cluster.kubelet import Kubelets
+from tidemill.sim.cluster.objects import Objects, source_of
+from tidemill.spec.units import format_instant
+
+# Between the end of the last grace and the deadline. Half of the minute that the engine keeps: it comes first.
+SPARE = timedelta(seconds=30)
+# From then on nobody new is let onto the node: what came later could not be given its grace.
+CLOSES = timedelta(minutes=5)
+
+
+class DeadlineAgents:
+    def __init__(self, objects: Objects, kubelets: Kubelets, close: Callable[[str, str], None]) -> None:
+        self._objects, self._kubelets, self._close = objects, kubelets, close
+        self._next: dict[str, Callable[[], None]] = {}  # by node: cancels its next look
+        self.asked: Callable[[Pod], None] = lambda pod: None  # for the record
+
+    def look(self, name: str) -> None:
+        """At the node joining, at a new end, at a pod that comes, and whenever something falls due."""
+        cancel = self._next.pop(name, None)
+        if cancel is not None:
+            cancel()
+        node = self._objects.nodes.get(name)
+        if node is None or node.ends_at is None or not node.ready:
+            return
+        now = self._objects.timeline.now()
+        staying = [pod for pod in self._pods(name) if pod.deleting_until is None]
+        due = [node.ends_at - pod.terms.grace - SPARE for pod in staying]
+        closes = min([node.ends_at - CLOSES, *due])
+        if now >= closes and node.draining_since is None:
+            self._shut(node, node.ends_at)
+        self._ask(name, node.ends_at, now)
+        later = min((at for at in (closes, *due) if at > now), default=None)
+        if later is not None:
+            self._next[name] = self._objects.timeline.at(later, lambda: self.look(name))
+
+    def _shut(self, node: KubeNode, ends_at: datetime) -> None:
+        """With the words an engine would use, so that one that comes back goes on from here, or takes it back."""
+        self._close(node.name, f"{source_of(node)} must be empty by {format_instant(ends_at)}")
+        self._objects.journal.add("node-closed", node.name, "its own agent lets nobody new onto it")
+        self._objects.wake(f"{node.name} closed itself")
+
+    def _ask(self, name: str, ends_at: datetime, now: datetime) -> None:
+        for pod in self._pods(name):
+            if pod.deleting_until is None and now >= ends_at - pod.terms.grace - SPARE:
+                self.asked(pod)
+                self._kubelets.delete(pod)
+
+    def _pods(self, name: str) -> list[Pod]:
+        return [pod for pod in self._objects.on(name) if not pod.daemon]

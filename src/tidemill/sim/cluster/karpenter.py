@@ -1,0 +1,318 @@
+"""A small Karpenter in the simulated cluster: launches nodes for pods that fit nowhere, and lets empty ones go.
+
+It knows what the real one knows: the NodePools and node classes it is given (`KubeObjects`), pods that the scheduler
+could not place, and EC2. It launches through the simulated account, so that a block's slots, states and refusals are
+the same for everybody. What it deletes at a block's end, forty minutes before it, is told in `block_end`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from tidemill.catalog import Catalog, InstanceType
+from tidemill.decide.scheduler_rules import admitted, fits, tolerated
+from tidemill.model.errors import Gone, NoCapacity, PortError, Refused
+from tidemill.model.world import Instance, InstanceState, KubeNode, LaunchIntent, Pairs, Pod, PodShape
+from tidemill.sim.cloud.cloud import SimCloud
+from tidemill.sim.cluster.cluster import SimCluster
+from tidemill.sim.cluster.karpenter_offers import NodePool, Object, Offering, offerings
+from tidemill.sim.journal import Journal
+from tidemill.sim.timeline import Timeline
+from tidemill.spec import Spec, names
+from tidemill.spec.karpenter import KarpenterRef
+
+# Karpenter gathers pods for a second after the last one came, and ten at most.
+_BATCH = timedelta(seconds=1)
+# What had no capacity is not asked for again for so long.
+_UNAVAILABLE = timedelta(minutes=3)
+_NEW_ENOUGH = "1.14.1"  # where the documents do not say which there is
+_LOOKS_FOR_EMPTY_EVERY = timedelta(minutes=1)
+
+
+@dataclass(slots=True)
+class NodeClaim:
+    """One instance it launched, from the call until EC2 takes it down."""
+
+    instance_id: str
+    pool: str
+    offering: Offering
+    deleting: bool = False
+
+
+class SimKarpenter:
+    def __init__(
+        self,
+        timeline: Timeline,
+        journal: Journal,
+        catalog: Catalog,
+        cloud: SimCloud,
+        cluster: SimCluster,
+        zones: Sequence[str],
+    ) -> None:
+        self._timeline, self._journal, self._catalog = timeline, journal, catalog
+        self._cloud, self._cluster, self._zones = cloud, cluster, tuple(zones)
+        self._objects: dict[tuple[str, str], Object] = {}
+        self._rests: dict[tuple[object, ...], datetime] = {}
+        self._due = self._looking = self._retrying = False
+        self._launched = 0
+        self.claims: dict[str, NodeClaim] = {}
+        cluster.left_waiting.append(self._stir)
+        cloud.on_instance.append(self._instance_changed)
+
+    # --- KubeObjects --------------------------------------------------------------------------------
+
+    def apply(self, wanted: Mapping[str, Any]) -> None:
+        """The rules of the API server that a careless caller would break."""
+        key = (wanted["kind"], wanted["metadata"]["name"])
+        old = self._objects.get(key)
+        if wanted["kind"] == "NodePool":
+            static = "replicas" in wanted["spec"]
+            if old is not None and static != ("replicas" in old["spec"]):
+                raise Refused("Cannot transition NodePool between static and dynamic provisioning modes")
+            if static and (set(wanted["spec"].get("limits", {})) - {"nodes"} or "weight" in wanted["spec"]):
+                raise Refused("only 'limits.nodes' is supported on static NodePools, and no weight")
+        self._objects[key] = wanted
+        self._journal.add("object-applied", f"{key[0]} {key[1]}", "changed" if old is not None else "made")
+        self._stir()
+
+    def remove(self, kind: str, name: str) -> None:
+        if self._objects.pop((kind, name), None) is None:
+            raise Gone(f"there is no {kind} {name}")
+        self._journal.add("object-removed", f"{kind} {name}", "removed")
+        if kind == "NodePool":
+            for claim in [each for each in self.claims.values() if each.pool == name]:
+                self._delete(claim, f"its NodePool {name} was removed")
+
+    def listed(self, kind: str) -> Sequence[Object]:
+        return [each for (of, _), each in sorted(self._objects.items()) if of == kind]
+
+    # --- when ---------------------------------------------------------------------------------------
+
+    def _stir(self) -> None:
+        if not self._due and self._objects:
+            self._due = True
+            self._timeline.after(_BATCH, self._reconcile)
+
+    def _instance_changed(self, instance: Instance) -> None:
+        gone = instance.state in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
+        if gone and self.claims.pop(instance.id, None) is not None:
+            self._stir()
+
+    def _reconcile(self) -> None:
+        self._due = False
+        pools = sorted(self._node_pools(), key=lambda pool: (-pool.weight, pool.name))
+        try:
+            self._keep_static([pool for pool in pools if pool.replicas is not None])
+            self._provision([pool for pool in pools if pool.replicas is None])
+        except PortError as trouble:  # throttled: EC2 could not be asked
+            self._journal.add("karpenter-waits", "karpenter", str(trouble))
+            self._stir_again()
+        if any(pool.consolidate_after is not None for pool in pools):
+            self._look_for_empty()
+
+    def _node_pools(self) -> Iterator[NodePool]:
+        """One whose node class is missing is not ready."""
+        for written in self.listed("NodePool"):
+            ref = written["spec"]["template"]["spec"]["nodeClassRef"]
+            node_class = self._objects.get((ref["kind"], ref["name"]))
+            if node_class is not None:
+                yield NodePool.read(written, node_class)
+
+    # --- for pods -----------------------------------------------------------------------------------
+
+    def _provision(self, pools: Sequence[NodePool]) -> None:
+        """Pods onto what is coming, first; then a new node for each that is left, and for whoever fits beside it."""
+        coming = [(claim.offering, self._free(claim.offering.kind)) for claim in self._coming()]
+        hopeless: set[tuple[PodShape, str]] = set()  # one of a kind is enough to know
+        for pod in self._unschedulable():
+            kind = (pod.shape, pod.pinned_to)
+            if kind in hopeless or self._placed(pod, coming):
+                continue
+            made = self._launch_for(pod, pools)
+            if made is None:
+                hopeless.add(kind)
+                continue
+            coming.append((made, self._free(made.kind)))
+            self._placed(pod, coming)
+        if hopeless:
+            self._stir_again()
+
+    def _unschedulable(self) -> list[Pod]:
+        """The scheduler looked and found nothing; a pod behind a gate is nobody's business yet."""
+        waiting = (
+            pod
+            for pod in self._cluster.view().pods
+            if not pod.node and not pod.gated and not pod.held_by_others and pod.deleting_until is None
+        )
+        return [pod for pod in waiting if pod.message]
+
+    def _coming(self) -> list[NodeClaim]:
+        """Launched, and not open to pods yet."""
+        opened = {node.instance_id for node in self._cluster.view().nodes if _is_open(node)}
+        return [claim for claim in self.claims.values() if claim.instance_id not in opened]
+
+    def _placed(self, pod: Pod, coming: list[tuple[Offering, dict[str, int]]]) -> bool:
+        for offering, free in coming:
+            if _suits(pod, offering) and fits(pod.shape.requests, free):
+                for name, count in pod.shape.requests:
+                    free[name] = free.get(name, 0) - count
+                free[names.PODS] -= 1
+                return True
+        return False
+
+    def _launch_for(self, pod: Pod, pools: Sequence[NodePool]) -> Offering | None:
+        for pool in pools:
+            if not tolerated(pod.shape, pool.taints):
+                continue
+            for offering in self._offerings(pool):
+                suits = _suits(pod, offering) and fits(pod.shape.requests, self._free(offering.kind))
+                if suits and self._launch_within(pool, offering):
+                    return offering
+        return None
+
+    # --- launching ----------------------------------------------------------------------------------
+
+    def _keep_static(self, pools: Sequence[NodePool]) -> None:
+        for pool in pools:
+            own = [claim for claim in self.claims.values() if claim.pool == pool.name]
+            assert pool.replicas is not None
+            for claim in own[pool.replicas :]:
+                self._delete(claim, f"NodePool {pool.name} wants {pool.replicas}")
+            missing = pool.replicas - len(own)
+            while missing > 0 and any(self._launch_within(pool, one) for one in self._offerings(pool)[:1]):
+                missing -= 1
+            if missing > 0:
+                self._stir_again()
+
+    def _launch_within(self, pool: NodePool, offering: Offering) -> bool:
+        return pool.allows(offering.kind, self._has(pool)) and self._launch(pool, offering)
+
+    def _offerings(self, pool: NodePool) -> list[Offering]:
+        now = self._timeline.now()
+        found = offerings(pool, self._catalog, self._zones, self._cloud.reservations(), now)
+        return [one for one in found if self._rests.get(_place(one), now) <= now]
+
+    def _launch(self, pool: NodePool, offering: Offering) -> bool:
+        self._launched += 1
+        tags: Pairs = tuple(sorted(pool.node_class.get("tags", {}).items()))
+        intent = LaunchIntent(
+            id=f"karpenter-{self._launched}",
+            pool=dict(tags).get(names.TAG_POOL, ""),
+            source=offering.source,
+            instance_type=offering.kind.name,
+            zone=offering.zone,
+            count=1,
+            provisioner="karpenter",
+            written_at=self._timeline.now(),
+        )
+        try:
+            (instance_id,) = self._cloud.launch(intent, tags)
+        except NoCapacity as no:
+            self._rests[_place(offering)] = self._timeline.now() + _UNAVAILABLE
+            self._journal.add("nodeclaim-failed", pool.name, str(no))
+            return False
+        self.claims[instance_id] = NodeClaim(instance_id, pool.name, offering)
+        self._journal.add(
+            "nodeclaim-launched", instance_id, f"for NodePool {pool.name} on {offering.source.label}"
+        )
+        return True
+
+    def _stir_again(self) -> None:
+        if not self._retrying:
+            self._retrying = True
+            self._timeline.after(_UNAVAILABLE, self._retry)
+
+    def _retry(self) -> None:
+        self._retrying = False
+        self._stir()
+
+    # --- letting go ---------------------------------------------------------------------------------
+
+    def _look_for_empty(self) -> None:
+        if not self._looking and self.claims:
+            self._looking = True
+            self._timeline.after(_LOOKS_FOR_EMPTY_EVERY, self._consolidate)
+
+    def _consolidate(self) -> None:
+        self._looking = False
+        view, now = self._cluster.view(), self._timeline.now()
+        patience = {pool.name: pool.consolidate_after for pool in self._node_pools() if pool.replicas is None}
+        for node in view.nodes:
+            claim = self.claims.get(node.instance_id)
+            wait = patience.get(claim.pool) if claim is not None else None
+            if claim is None or wait is None or not _is_open(node):
+                continue
+            since = max(
+                at for at in (node.last_pod_event_at, node.opened_at, node.joined_at) if at is not None
+            )
+            if all(pod.daemon for pod in view.pods_by_node.get(node.name, ())) and now - since >= wait:
+                self._delete(claim, f"empty for {wait}")
+        if any(wait is not None for wait in patience.values()):
+            self._look_for_empty()
+
+    def _delete(self, claim: NodeClaim, why: str) -> None:
+        """Its pods go with their grace: a NodeClaim is drained before its instance is ended."""
+        if claim.deleting:
+            return
+        claim.deleting = True
+        self._journal.add("nodeclaim-deleted", claim.instance_id, why)
+        view = self._cluster.view()
+        on_it = [
+            pod.uid
+            for node in view.nodes
+            if node.instance_id == claim.instance_id
+            for pod in view.pods_by_node.get(node.name, ())
+            if not pod.daemon
+        ]
+        for uid in on_it:
+            self._cluster.evict(uid)
+        grace = timedelta(minutes=10) if on_it else timedelta(0)
+        self._timeline.after(grace, lambda: self._end(claim, why))
+
+    def _end(self, claim: NodeClaim, why: str) -> None:
+        if claim.instance_id in self.claims:
+            self._cloud.terminate(claim.instance_id, by="karpenter", why=why)
+
+    # --- room ---------------------------------------------------------------------------------------
+
+    def _has(self, pool: NodePool) -> list[InstanceType]:
+        return [claim.offering.kind for claim in self.claims.values() if claim.pool == pool.name]
+
+    def _free(self, kind: InstanceType) -> dict[str, int]:
+        """What pods get of a node of a type, daemons taken off."""
+        free = dict(kind.allocatable)
+        for name, count in self._cluster.daemon_requests:
+            free[name] = free.get(name, 0) - count
+        free[names.PODS] = free.get(names.PODS, 0) - 1
+        return free
+
+
+def bootable(spec: Spec) -> Spec:
+    """The documents with what only a real launch needs made up where they do not say it: a rehearsal boots nothing."""
+    platform = spec.platform.spec
+    zones = platform.subnets or {f"{platform.region}a": ()}
+    said = platform.model_copy(
+        update={
+            "node_role": platform.node_role or "rehearsal",
+            "subnets": {zone: subnets or ("subnet-0",) for zone, subnets in zones.items()},
+            "karpenter": platform.karpenter or KarpenterRef(version=_NEW_ENOUGH),
+        }
+    )
+    return replace(spec, platform=spec.platform.model_copy(update={"spec": said}))
+
+
+def _suits(pod: Pod, offering: Offering) -> bool:
+    """Its selector, affinity, volumes and pin. Startup taints come off; the pool's own are looked at per pool."""
+    pinned = not pod.pinned_to or offering.labels.get(names.LABEL_SOURCE) == pod.pinned_to
+    return pinned and admitted(pod.shape, offering.labels)
+
+
+def _is_open(node: KubeNode) -> bool:
+    return node.ready and all(taint.key != names.TAINT_STARTUP for taint in node.taints)
+
+
+def _place(offering: Offering) -> tuple[object, ...]:
+    return offering.source, offering.kind.name, offering.zone

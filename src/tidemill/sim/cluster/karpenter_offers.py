@@ -1,0 +1,155 @@
+"""What a NodePool could launch this instant: instance types, zones and reservations, as simulated Karpenter sees them.
+
+Reads the objects it is given with Karpenter's own meaning: requirements on labels, selector terms of the node class.
+It knows no pod and launches nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from tidemill.catalog import Catalog, InstanceType
+from tidemill.decide.scheduler_rules import holds
+from tidemill.model.world import Expression, Reservation, ReservationState, Source, SourceKind, Taint
+from tidemill.spec import names
+
+Object = Mapping[str, Any]
+# From here on Karpenter launches nothing on a block and deletes what it has there.
+EXPIRES_BEFORE_END = timedelta(minutes=40)
+_FAMILIES = ("karpenter.k8s.aws", "eks.amazonaws.com")
+_RESERVATION_TYPE = {SourceKind.BLOCK: "capacity-block", SourceKind.ODCR: "default"}
+
+
+@dataclass(frozen=True, slots=True)
+class Offering:
+    kind: InstanceType
+    zone: str
+    source: Source
+    usd_h: float
+    labels: Mapping[str, str]  # of the node it would become
+
+
+@dataclass(frozen=True, slots=True)
+class NodePool:
+    """One object and the node class it names, read."""
+
+    name: str
+    weight: int
+    node_class: Mapping[str, Any]
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    requirements: tuple[Expression, ...]
+    limits: Mapping[str, float]
+    replicas: int | None
+    consolidate_after: timedelta | None  # None: never
+
+    @classmethod
+    def read(cls, written: Object, node_class: Object) -> NodePool:
+        spec, template = written["spec"], written["spec"]["template"]
+        inner = template["spec"]
+        return cls(
+            name=written["metadata"]["name"],
+            weight=spec.get("weight", 0),
+            node_class=node_class["spec"],
+            labels=template.get("metadata", {}).get("labels", {}),
+            taints=tuple(Taint(t["key"], t.get("value", ""), t["effect"]) for t in inner.get("taints", ())),
+            requirements=tuple(
+                Expression(one["key"], one["operator"], tuple(one.get("values", ())))
+                for one in inner["requirements"]
+            ),
+            limits={
+                name: float(value) for name, value in spec.get("limits", {}).items() if str(value).isdigit()
+            },
+            replicas=spec.get("replicas"),
+            consolidate_after=_duration(spec["disruption"].get("consolidateAfter", "0s")),
+        )
+
+    def allows(self, kind: InstanceType, has: Iterable[InstanceType]) -> bool:
+        """Its limits, with what it has already: capacity is counted, not what pods may use of it."""
+        used = list(has)
+        counts = {
+            names.CPU: (kind.vcpus, sum(one.vcpus for one in used)),
+            "nodes": (1, len(used)),
+        }
+        if kind.accelerator is not None:
+            resource = kind.accelerator.resource
+            counts[resource] = (kind.gpus, sum(one.gpus for one in used if one.accelerator is not None))
+        return all(own + taken <= self.limits.get(name, own + taken) for name, (own, taken) in counts.items())
+
+
+def offerings(
+    pool: NodePool, catalog: Catalog, zones: Iterable[str], reservations: Iterable[Reservation], now: datetime
+) -> list[Offering]:
+    """Reserved capacity first, which is paid for, then the cheapest."""
+    found = [*_reserved(pool, catalog, reservations, now), *_by_the_hour(pool, catalog, zones)]
+    allowed = [one for one in found if all(holds(each, one.labels) for each in pool.requirements)]
+    return sorted(allowed, key=lambda one: (one.usd_h, one.kind.name, one.zone, one.source))
+
+
+def _reserved(
+    pool: NodePool, catalog: Catalog, reservations: Iterable[Reservation], now: datetime
+) -> Iterator[Offering]:
+    terms = pool.node_class.get("capacityReservationSelectorTerms", ())
+    for one in reservations:
+        expiring = (
+            one.kind is SourceKind.BLOCK and one.end is not None and now >= one.end - EXPIRES_BEFORE_END
+        )
+        if one.state is not ReservationState.ACTIVE or one.available < 1 or expiring:
+            continue
+        if any(_selects(term, one) for term in terms):
+            kind = catalog.types[one.instance_type]
+            more = {
+                "capacity-reservation-type": _RESERVATION_TYPE[one.kind],
+                "capacity-reservation-id": one.id,
+            }
+            labels = _labels(pool, kind, one.zone, "reserved", more)
+            yield Offering(kind, one.zone, one.source, 0.0, labels)
+
+
+def _by_the_hour(pool: NodePool, catalog: Catalog, zones: Iterable[str]) -> Iterator[Offering]:
+    places = sorted(zones)
+    for kind in catalog.types.values():
+        if kind.on_demand_usd_h is None:
+            continue
+        for zone in places:
+            for source in (Source(SourceKind.ON_DEMAND), Source(SourceKind.SPOT)):
+                # Spot is cheaper by some share; which, does not matter to the order of types.
+                usd_h = kind.on_demand_usd_h * (0.5 if source.kind is SourceKind.SPOT else 1)
+                yield Offering(kind, zone, source, usd_h, _labels(pool, kind, zone, source.kind.value, {}))
+
+
+def _selects(term: Mapping[str, Any], one: Reservation) -> bool:
+    if "id" in term:
+        return bool(term["id"] == one.id)
+    return set(term.get("tags", {}).items()) <= set(one.tags)
+
+
+def _labels(
+    pool: NodePool, kind: InstanceType, zone: str, capacity: str, more: Mapping[str, str]
+) -> dict[str, str]:
+    described = {
+        "instance-category": kind.category,
+        "instance-family": kind.family,
+        "instance-generation": str(kind.generation),
+        "instance-cpu": str(kind.vcpus),
+        "instance-hypervisor": kind.hypervisor,
+        **more,
+    }
+    return {
+        **pool.labels,
+        names.LABEL_TYPE: kind.name,
+        names.LABEL_ZONE: zone,
+        names.LABEL_ARCH: kind.arch,
+        "karpenter.sh/capacity-type": capacity,
+        "karpenter.sh/nodepool": pool.name,
+        **{f"{family}/{key}": value for family in _FAMILIES for key, value in described.items()},
+    }
+
+
+def _duration(text: str) -> timedelta | None:
+    from tidemill.spec.units import parse_duration
+
+    return None if text == "Never" else parse_duration(text)

@@ -1,0 +1,300 @@
+"""How an instance becomes a node and stops being one: join, device registration, node check, death.
+
+Times are drawn per instance from the seed: join 3-5 min after launch, devices 60-90 s after the join, the
+check 20-40 s after that. Faults are armed beforehand and strike the next instances they match. It knows
+pods only as what dies with a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Literal
+
+from tidemill.catalog import Catalog, InstanceType
+from tidemill.model.world import (
+    Amounts,
+    Instance,
+    InstanceState,
+    KubeNode,
+    Pairs,
+    Pod,
+    PodPhase,
+    PodShape,
+    Taint,
+    Terms,
+    Toleration,
+)
+from tidemill.sim.cluster.kubelet import Kubelets, gpu_pods
+from tidemill.sim.cluster.objects import Objects
+from tidemill.sim.timeline import stream
+from tidemill.spec import Spec, names
+from tidemill.spec.fingerprint import fingerprint
+from tidemill.spec.models import TaintSpec
+
+JOIN_S = (180, 300)  # from launch: boot, bootstrap, kubelet registration
+REGISTER_S = (60, 90)  # from join: the device plugin's pod starts and reports its devices
+CHECK_S = (20, 40)  # from registration: every GPU answers, a small collective runs
+FORGET_AFTER = timedelta(minutes=5)  # the cloud controller removes the node of a dead instance by itself
+GPU_FAILURE = "Xid 79: GPU has fallen off the bus"
+
+_DAEMON = PodShape(
+    requests=((names.CPU, 100), (names.MEMORY, 128 * 2**20)), tolerations=(Toleration(operator="Exists"),)
+)
+FaultKind = Literal["late-join", "never-joins", "gpus-never-register", "check-fails"]
+
+
+@dataclass(slots=True)
+class NodeTruth:
+    """The instants of one node's life; None: it has not come to that."""
+
+    instance_id: str
+    name: str
+    pool: str
+    source: str
+    instance_type: str
+    launched_at: datetime
+    made_from: str = ""  # the fingerprint of its node class at launch
+    ends_at: datetime | None = None  # what its deadline agent was launched with
+    joined_at: datetime | None = None
+    registered_at: datetime | None = None
+    checked_at: datetime | None = None
+    ready_at: datetime | None = None  # the startup taint came off
+    draining_since: datetime | None = None
+    drain_reason: str = ""
+    dead_at: datetime | None = None  # the instance went down: NotReady
+    gone_at: datetime | None = None  # the node object was removed, or the instance ended without one
+
+
+@dataclass(slots=True)
+class _Armed:
+    kind: FaultKind
+    left: int
+    target: str
+    delay: timedelta = timedelta(0)
+
+
+class NodeLives:
+    def __init__(self, objects: Objects, kubelets: Kubelets, catalog: Catalog, spec: Spec, seed: int) -> None:
+        self._objects = objects
+        self._kubelets = kubelets
+        self._catalog = catalog
+        self.spec = spec
+        self._seed = seed
+        self._armed: list[_Armed] = []
+        self._forget: dict[str, Callable[[], None]] = {}
+        self.history: dict[str, NodeTruth] = {}  # by instance id
+        self.by_name: dict[str, NodeTruth] = {}
+        # What a deadline agent is given at launch; without agents no node knows its end.
+        self.end_at_launch: Callable[[Instance], datetime | None] = lambda instance: None
+        self.on_joined: Callable[[str], None] = lambda node: None
+        self.daemon = _DAEMON  # what the daemon pods of a node ask for, as one
+
+    def arm(self, kind: FaultKind, count: int, target: str, delay: timedelta = timedelta(0)) -> None:
+        self._armed.append(_Armed(kind, count, target, delay))
+
+    def _struck_by(self, kind: FaultKind, truth: NodeTruth) -> _Armed | None:
+        for fault in self._armed:
+            if fault.kind == kind and fault.left and matches(truth, fault.target):
+                fault.left -= 1
+                return fault
+        return None
+
+    def _draw(self, what: str, instance_id: str, between_s: tuple[int, int]) -> timedelta:
+        return timedelta(seconds=stream(self._seed, what, instance_id).randint(*between_s))
+
+    def node_name(self, instance_id: str) -> str:
+        region = self.spec.platform.spec.region
+        return f"{instance_id}.{'ec2' if region == 'us-east-1' else f'{region}.compute'}.internal"
+
+    # --- up -----------------------------------------------------------------------------------------
+
+    def instance_changed(self, instance: Instance) -> None:
+        """Instances of pools that are not in the spec join somebody else's cluster."""
+        if instance.pool not in self.spec.pools:
+            return
+        truth = self.history.get(instance.id)
+        if instance.state is InstanceState.RUNNING and truth is None:
+            self._boot(instance)
+        elif instance.state in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED) and truth is not None:
+            self._die(truth)
+
+    def _boot(self, instance: Instance) -> None:
+        name = self.node_name(instance.id)
+        truth = NodeTruth(
+            instance.id,
+            name,
+            instance.pool,
+            instance.source.label,
+            instance.instance_type,
+            instance.launched_at,
+            self._made_from(instance.pool),
+            self.end_at_launch(instance),
+        )
+        self.history[instance.id] = truth
+        self.by_name[name] = truth
+        if self._struck_by("never-joins", truth):
+            return
+        late = self._struck_by("late-join", truth)
+        delay = self._draw("join", instance.id, JOIN_S) + (late.delay if late else timedelta(0))
+        self._objects.timeline.at(instance.launched_at + delay, lambda: self._join(instance, truth))
+
+    def _join(self, instance: Instance, truth: NodeTruth) -> None:
+        if truth.dead_at is not None:
+            return
+        now, kind = self._objects.timeline.now(), self._catalog.types[instance.instance_type]
+        truth.joined_at = now
+        bare = kind.accelerator is None
+        pool = self.spec.pools[instance.pool].spec
+        node = KubeNode(
+            name=truth.name,
+            instance_id=instance.id,
+            joined_at=now,
+            ready=True,
+            allocatable=kind.allocatable if bare else _without_devices(kind.allocatable),
+            labels=self._labels(instance, kind, truth),
+            taints=(*_taints(pool.taints), *_taints(pool.startup_taints), Taint(names.TAINT_STARTUP)),
+            ends_at=truth.ends_at,
+        )
+        # The scheduler reckons with the devices from the start, as it does when a kubelet remembers them
+        # from its checkpoint: a pod that gets past the startup taint is bound, and refused by the kubelet.
+        self._objects.add_node(node, kind.allocatable)
+        self._add_daemon(truth.name)
+        self._objects.journal.add("node-joined", truth.name, f"{truth.instance_type} of pool {truth.pool}")
+        self._objects.wake(f"{truth.name} joined")
+        self.on_joined(truth.name)
+        if bare:
+            self._register(truth, kind)
+        elif not self._struck_by("gpus-never-register", truth):
+            delay = self._draw("register", instance.id, REGISTER_S)
+            self._objects.timeline.after(delay, lambda: self._register(truth, kind))
+
+    def _made_from(self, pool: str) -> str:
+        node_class = self.spec.node_classes.get(self.spec.pools[pool].spec.node_class_name)
+        return fingerprint(node_class) if node_class is not None else ""
+
+    def _labels(self, instance: Instance, kind: InstanceType, truth: NodeTruth) -> Pairs:
+        labels = {
+            **self.spec.pools[instance.pool].spec.labels,
+            names.LABEL_POOL: instance.pool,
+            names.LABEL_SOURCE: instance.source.label,
+            names.LABEL_ZONE: instance.zone,
+            names.LABEL_TYPE: instance.instance_type,
+            names.LABEL_ARCH: kind.arch,
+            names.LABEL_HOSTNAME: truth.name,
+            names.LABEL_NODE_CLASS: truth.made_from,
+        }
+        return tuple(sorted(labels.items()))
+
+    def _add_daemon(self, node: str) -> None:
+        name = f"node-agent-{node.partition('.')[0]}"
+        now = self._objects.timeline.now()
+        pod = Pod(
+            f"uid-kube-system-{name}", "kube-system", name, self.daemon, Terms(), PodPhase.PENDING, now,
+            workload="DaemonSet/node-agent", daemon=True, node=node,
+        )  # fmt: skip
+        self._kubelets.start_now(pod)
+
+    def _register(self, truth: NodeTruth, kind: InstanceType) -> None:
+        if truth.dead_at is not None or truth.gone_at is not None:
+            return
+        now = truth.registered_at = self._objects.timeline.now()
+        node = self._objects.node(truth.name)
+        self._objects.put_node(replace(node, allocatable=kind.allocatable, accelerators_registered_at=now))
+        if kind.accelerator is not None:
+            self._objects.journal.add(
+                "gpus-registered", truth.name, f"{kind.accelerator.count} {kind.accelerator.resource}"
+            )
+            self._objects.wake(f"{truth.name} registered its devices")
+        self._objects.timeline.after(
+            self._draw("check", truth.instance_id, CHECK_S), lambda: self._check(truth)
+        )
+
+    def _check(self, truth: NodeTruth) -> None:
+        """startupTaints are their owners' to remove (a network plugin, say): off when the check passes."""
+        if truth.dead_at is not None or truth.gone_at is not None:
+            return
+        if self._struck_by("check-fails", truth):
+            self._fail_check(truth)
+            return
+        truth.checked_at = self._objects.timeline.now()
+        node = self._objects.node(truth.name)
+        theirs = _taints(self.spec.pools[truth.pool].spec.startup_taints)
+        left = tuple(taint for taint in node.taints if taint not in theirs)
+        self._objects.put_node(replace(node, check="passed", taints=left))
+        self._objects.journal.add("node-check-passed", truth.name, "every device answers")
+        self._objects.wake(f"{truth.name} passed its check")
+
+    # --- down ---------------------------------------------------------------------------------------
+
+    def fail_gpu(self, target: str) -> str:
+        """One GPU of the first Ready node that matches breaks; the node's name.
+
+        With none Ready, the next matching node that comes to its check fails it, and the answer is empty.
+        """
+        for name in self._objects.nodes:
+            node, truth = self._objects.nodes[name], self.by_name[name]
+            if (
+                node.ready
+                and node.check == "passed"
+                and truth.ready_at is not None
+                and matches(truth, target)
+            ):
+                self._fail_check(truth)
+                for pod in gpu_pods(self._objects, name)[:1]:
+                    self._kubelets.crash(pod, GPU_FAILURE)
+                return name
+        self.arm("check-fails", 1, target)
+        return ""
+
+    def _fail_check(self, truth: NodeTruth) -> None:
+        """The plugin reports one device fewer, so that whole-node pods no longer land there."""
+        truth.checked_at = truth.checked_at or self._objects.timeline.now()
+        node, kind = self._objects.node(truth.name), self._catalog.types[truth.instance_type]
+        left = node.allocatable
+        if kind.accelerator is not None:
+            resource = kind.accelerator.resource
+            left = tuple((name, count - (name == resource)) for name, count in left)
+            self._objects.rooms[node.name].shrink(resource, 1)
+        self._objects.put_node(replace(node, allocatable=left, check="failed", check_message=GPU_FAILURE))
+        self._objects.journal.add("node-check-failed", truth.name, GPU_FAILURE)
+        self._objects.wake(f"{truth.name} failed its check")
+
+    def _die(self, truth: NodeTruth) -> None:
+        if truth.dead_at is not None:
+            return
+        truth.dead_at = self._objects.timeline.now()
+        node = self._objects.nodes.get(truth.name)
+        if node is None:
+            truth.gone_at = truth.gone_at or truth.dead_at
+            return
+        self._objects.put_node(replace(node, ready=False, ready_changed_at=truth.dead_at))
+        self._kubelets.kill_all(truth.name)
+        self._forget[truth.name] = self._objects.timeline.after(FORGET_AFTER, lambda: self.remove(truth.name))
+        self._objects.wake(f"{truth.name} is not ready")
+
+    def remove(self, name: str) -> None:
+        """The node object goes; pods still on it are let go, as the pod garbage collector does."""
+        self._objects.node(name)
+        cancel = self._forget.pop(name, None)
+        if cancel is not None:
+            cancel()
+        self._kubelets.kill_all(name)
+        self._objects.drop_node(name)
+        self.by_name[name].gone_at = self._objects.timeline.now()
+        self._objects.journal.add("node-gone", name, "the node object was removed")
+        self._objects.wake(f"{name} was removed")
+
+
+def matches(truth: NodeTruth, target: str) -> bool:
+    """`target` names a pool, a source, an instance type or an instance; empty matches everything."""
+    return target in ("", truth.pool, truth.source, truth.instance_type, truth.instance_id)
+
+
+def _taints(written: tuple[TaintSpec, ...]) -> tuple[Taint, ...]:
+    return tuple(Taint(taint.key, taint.value, taint.effect) for taint in written)
+
+
+def _without_devices(allocatable: Amounts) -> Amounts:
+    return tuple((name, count) for name, count in allocatable if name not in (*names.ACCELERATORS, names.EFA))

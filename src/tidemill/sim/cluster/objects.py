@@ -1,0 +1,253 @@
+"""The memory of the simulated API server: every pod and node, indexed, with cheap consistent readings.
+
+It keeps the books (what is bound where, what is free, what waits, which GPUs work) in step with every write.
+It decides nothing: scheduling, kubelets and controllers do, each in a module of its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from tidemill.model.errors import Gone
+from tidemill.model.world import Amounts, KubeNode, Pod, PodPhase, amount
+from tidemill.sim.cluster.bound_pods import Company
+from tidemill.sim.cluster.free_resources import Room, needs
+from tidemill.sim.journal import Journal
+from tidemill.sim.timeline import Timeline
+from tidemill.spec import names
+
+
+def accelerators(amounts: Amounts) -> int:
+    """GPUs and Neuron devices alike: what a pod asks for or a node has."""
+    return sum(amount(amounts, name) for name in names.ACCELERATORS)
+
+
+def source_of(node: KubeNode) -> str:
+    for key, value in node.labels:
+        if key == names.LABEL_SOURCE:
+            return value
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A pod's time on a node, from its start to its end."""
+
+    node: str
+    workload: str  # of one without: its own name
+    team: str
+    gpus: int
+    cpu_milli: int
+    since: datetime
+    until: datetime
+
+    @classmethod
+    def of(cls, pod: Pod, until: datetime) -> Ran:
+        requests = pod.shape.requests
+        return cls(
+            pod.node, pod.workload or pod.full_name, pod.terms.team, accelerators(requests),
+            amount(requests, names.CPU), pod.started_at or until, until,
+        )  # fmt: skip
+
+
+class Objects:
+    """Pods in order of creation, nodes by name. Objects are frozen: a change is a `put`."""
+
+    def __init__(
+        self, timeline: Timeline, journal: Journal, wake: Callable[[str], None], *, verbose: bool = False
+    ) -> None:
+        self.timeline = timeline
+        self.journal = journal
+        self.wake = wake
+        self.verbose = verbose
+        self.pods: dict[str, Pod] = {}
+        self.nodes: dict[str, KubeNode] = {}  # kept in the order of names
+        self.rooms: dict[str, Room] = {}
+        self.company: Company | None = None  # from the first pod on that minds where others are
+        self.lowest_priority = 0  # of all pods there ever were: nobody with no more than that can preempt
+        self.waiting: dict[str, None] = {}  # uids the scheduler may place, in order of arrival
+        self.gpus_used: Counter[str] = Counter()  # by source label, running non-daemon pods
+        self.gpus_ready: Counter[str] = Counter()  # by source label, nodes open to pods
+        self.pods_on_source: Counter[str] = Counter()  # by source label, bound non-daemon pods
+        self.emptied_at: dict[str, datetime] = {}  # source label -> when the last of them left
+        self.ran: list[Ran] = []  # non-daemon pods that ended
+        # Counters, so that whoever samples knows without looking whether there is anything new.
+        self.pod_changes = 0
+        self.node_changes = 0
+        self.gpu_changes = 0
+        self.layout = 0  # moves when a node's labels, taints or readiness did: static filters are stale
+        self.openings = 0  # moves when room may have appeared: pods that did not fit are worth another look
+        self.stir: Callable[[], None] = lambda: None  # called when a waiting pod may have found room
+        self._bound: dict[str, dict[str, None]] = {}
+        self._pods_on: dict[str, tuple[Pod, ...]] = {}  # by node; a missing entry is made when it is read
+        self._pods_read: tuple[Pod, ...] | None = ()
+        self._nodes_read: tuple[KubeNode, ...] | None = ()
+
+    # --- reading ------------------------------------------------------------------------------------
+
+    def pod(self, uid: str) -> Pod:
+        found = self.pods.get(uid)
+        if found is None:
+            raise Gone(f"there is no pod {uid}")
+        return found
+
+    def node(self, name: str) -> KubeNode:
+        found = self.nodes.get(name)
+        if found is None:
+            raise Gone(f"there is no node {name}")
+        return found
+
+    def on(self, node: str) -> Iterator[Pod]:
+        """Pods bound there, terminating ones and daemons included."""
+        return iter([self.pods[uid] for uid in self._bound.get(node, ())])
+
+    def pods_by_node(self) -> dict[str, tuple[Pod, ...]]:
+        """A reading of its own; the tuples of nodes where nothing changed are the same ones as before."""
+        pods, known = self.pods, self._pods_on
+        for node in self._bound.keys() - known.keys():
+            known[node] = tuple(pods[uid] for uid in self._bound[node])
+        return known.copy()
+
+    def all_pods(self) -> tuple[Pod, ...]:
+        if self._pods_read is None:
+            self._pods_read = tuple(self.pods.values())
+        return self._pods_read
+
+    def all_nodes(self) -> tuple[KubeNode, ...]:
+        if self._nodes_read is None:
+            self._nodes_read = tuple(self.nodes.values())
+        return self._nodes_read
+
+    # --- pods ---------------------------------------------------------------------------------------
+
+    def put_pod(self, pod: Pod) -> None:
+        """Create or replace. Binding (`node` filled in) takes the pod's requests out of the node's room."""
+        before = self.pods.get(pod.uid)
+        self.pods[pod.uid] = pod
+        self._pods_read = None
+        self._pods_on.pop(pod.node, None)
+        self.pod_changes += 1
+        if before is None:
+            self._first_seen(pod)
+        if pod.node and (before is None or not before.node):
+            self._bound[pod.node][pod.uid] = None
+            self.rooms[pod.node].take(needs(pod.shape))
+            self._pod_moved(pod, +1)
+        if pod.phase is PodPhase.RUNNING and (before is None or before.phase is not PodPhase.RUNNING):
+            self._count_used(pod, +1)
+        if pod.node or pod.gated or pod.held_by_others or pod.deleting_until is not None:
+            self.waiting.pop(pod.uid, None)
+        else:
+            if pod.uid not in self.waiting:
+                self.waiting[pod.uid] = None
+                self.stir()
+        if self.company is not None:
+            self._company_changed(self.company, before, pod)
+
+    def drop_pod(self, uid: str) -> Pod:
+        pod = self.pods.pop(uid)
+        self._pods_read = None
+        self._pods_on.pop(pod.node, None)
+        self.pod_changes += 1
+        self.waiting.pop(uid, None)
+        if pod.phase is PodPhase.RUNNING:
+            self._count_used(pod, -1)
+            if not pod.daemon:
+                self.ran.append(Ran.of(pod, self.timeline.now()))
+        if pod.node:
+            del self._bound[pod.node][uid]
+            self.rooms[pod.node].give_back(needs(pod.shape))
+            if self.company is not None:
+                self.company.gone(pod)
+            self.openings += 1
+            self._pod_moved(pod, -1)
+            self.stir()
+        return pod
+
+    def _first_seen(self, pod: Pod) -> None:
+        if pod.terms.priority < self.lowest_priority:
+            self.lowest_priority = pod.terms.priority
+        if self.company is None and pod.shape.sociable:
+            others = (other for other in self.pods.values() if other is not pod)
+            self.company = Company(self.rooms, others)
+
+    def _company_changed(self, company: Company, before: Pod | None, pod: Pod) -> None:
+        """A pod that came can be the company another waits for, and one that leaves can even out a spread."""
+        if not pod.node:
+            return
+        if before is None or not before.node:
+            company.came(pod)
+        elif pod.deleting_until is not None and before.deleting_until is None:
+            company.leaving(pod)
+        else:
+            return
+        self.openings += 1
+        self.stir()
+
+    def _count_used(self, pod: Pod, sign: int) -> None:
+        count = 0 if pod.daemon else accelerators(pod.shape.requests)
+        if count:
+            self.gpus_used[source_of(self.nodes[pod.node])] += sign * count
+            self.gpu_changes += 1
+
+    def _pod_moved(self, pod: Pod, sign: int) -> None:
+        """Idle timers start from here; daemon pods come with the node and say nothing about its use."""
+        if not pod.daemon:
+            node = self.nodes[pod.node]
+            source = source_of(node)
+            self.pods_on_source[source] += sign
+            if self.pods_on_source[source] == 0:
+                self.emptied_at[source] = self.timeline.now()
+            self.nodes[pod.node] = self.rooms[pod.node].node = replace(
+                node, last_pod_event_at=self.timeline.now()
+            )
+            self._nodes_read = None
+            self.node_changes += 1
+
+    # --- nodes --------------------------------------------------------------------------------------
+
+    def add_node(self, node: KubeNode, capacity: Amounts) -> None:
+        """`capacity` is what the scheduler reckons with; the kubelet may not have all of it to give yet."""
+        self.rooms[node.name] = Room(node, capacity)
+        self._bound[node.name] = {}
+        self._write_node(None, node)
+        self.nodes = dict(sorted(self.nodes.items()))
+
+    def put_node(self, node: KubeNode) -> None:
+        before = self.nodes[node.name]
+        self.rooms[node.name].node = node
+        self._write_node(before, node)
+
+    def drop_node(self, name: str) -> KubeNode:
+        """Its pods must be gone already."""
+        assert not self._bound[name], f"{name} still has pods"
+        node = self.nodes.pop(name)
+        del self.rooms[name], self._bound[name]
+        self._pods_on.pop(name, None)
+        self._count_ready(node, -1)
+        self._nodes_read = None
+        self.node_changes += 1
+        self.layout += 1
+        self.stir()
+        return node
+
+    def _write_node(self, before: KubeNode | None, node: KubeNode) -> None:
+        self.nodes[node.name] = node
+        self._nodes_read = None
+        self.node_changes += 1
+        self.layout += 1
+        self.openings += 1
+        if before is not None:
+            self._count_ready(before, -1)
+        self._count_ready(node, +1)
+        self.stir()
+
+    def _count_ready(self, node: KubeNode, sign: int) -> None:
+        opened = node.ready and all(taint.key != names.TAINT_STARTUP for taint in node.taints)
+        count = accelerators(node.allocatable) if opened and node.check != "failed" else 0
+        if count:
+            self.gpus_ready[source_of(node)] += sign * count
+            self.gpu_changes += 1

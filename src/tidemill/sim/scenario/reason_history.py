@@ -1,0 +1,132 @@
+"""What an engine said in its plans, tick after tick: why pods waited, and for how long; what it warned of.
+
+Kept while a rehearsal runs, because the last plan alone says only what is so at the end: when the last
+block has expired, every pod waits for capacity, whatever it was that held it all the days before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import lru_cache
+
+from tidemill.model.plan import Plan, Unmet, UnmetCode, Warning
+from tidemill.model.world import InstanceState, ReservationState, World
+
+ON_ITS_WAY: tuple[UnmetCode, ...] = ("starting", "launching")
+# Whoever was held less than this while capacity stood came when it was about to end, and waits for the next.
+_SAYS_SOMETHING = timedelta(hours=1)
+_NOTHING = timedelta(0)
+
+
+@lru_cache(maxsize=4096)
+def shape(sentence: str) -> str:
+    """The sentence without its figures: `next try in 3 min` and `next try in 2 min` are one reason."""
+    return re.sub(r"\d+", "#", sentence)
+
+
+@dataclass(slots=True)
+class Held:
+    """One reason of a pod over all the times it was given."""
+
+    unmet: Unmet
+    while_standing: timedelta = _NOTHING
+    while_nothing_stood: timedelta = _NOTHING
+
+    @property
+    def weight(self) -> tuple[timedelta, timedelta]:
+        """Time with nothing at all to run on says only that: it decides where no other reason held for long."""
+        standing = self.while_standing if self.while_standing >= _SAYS_SOMETHING else _NOTHING
+        return standing, self.while_standing + self.while_nothing_stood
+
+    def add(self, other: Held) -> None:
+        """Of sentences that differ in their figures, the last one said while capacity stood stays."""
+        if other.while_standing or not self.while_standing:
+            self.unmet = other.unmet
+        self.while_standing += other.while_standing
+        self.while_nothing_stood += other.while_nothing_stood
+
+
+@dataclass(slots=True)
+class _Wait:
+    """One reason of one pod, for one stretch of time."""
+
+    unmet: Unmet
+    since: datetime
+    standing: bool  # some capacity stood meanwhile
+
+    def until(self, now: datetime) -> Held:
+        length = now - self.since
+        return Held(self.unmet, length, _NOTHING) if self.standing else Held(self.unmet, _NOTHING, length)
+
+
+@dataclass(slots=True)
+class Spoken:
+    warned: dict[tuple[str, str], tuple[str, str, datetime, datetime]] = field(default_factory=dict)
+    _waits: dict[str, _Wait] = field(default_factory=dict)
+    _held: dict[str, dict[str, Held]] = field(default_factory=dict)
+
+    def listen(self, world: World, plan: Plan) -> list[Warning]:
+        """Returns what was never warned of before."""
+        if not (plan.unmet or plan.warnings or self._waits):
+            return []
+        now, standing = world.now, _something_stands(world)
+        before, self._waits = self._waits, {}
+        for unmet in plan.unmet:
+            wait = before.pop(unmet.pod, None)
+            if wait is not None and (wait.standing != standing or wait.unmet.reason != unmet.reason):
+                self._close(wait, now)
+                wait = None
+            self._waits[unmet.pod] = wait or _Wait(unmet, now, standing)
+        for wait in before.values():
+            self._close(wait, now)
+        news = []
+        for warning in plan.warnings:
+            key = (warning.about, shape(warning.sentence))
+            if key not in self.warned:
+                news.append(warning)
+            first = self.warned[key][2] if key in self.warned else now
+            self.warned[key] = (warning.about, warning.sentence, first, now)
+        return news
+
+    def reason(self, pod: str) -> str:
+        """The last one it waited for; empty where it never waited."""
+        if pod in self._waits:
+            return self._waits[pod].unmet.reason
+        return next((held.unmet.reason for held in reversed(self._held.get(pod, {}).values())), "")
+
+    def waits_now(self, pods: Iterable[str]) -> list[Unmet]:
+        return [self._waits[pod].unmet for pod in pods if pod in self._waits]
+
+    def held_longest(self, pods: Iterable[str], now: datetime) -> Unmet | None:
+        """The reason that held one of these pods longest. To be on the way is not to be held."""
+        reasons: list[Held] = []
+        for pod in pods:
+            sums: dict[str, Held] = {}
+            for held in self._reasons(pod, now):
+                if held.unmet.code not in ON_ITS_WAY:
+                    sums.setdefault(shape(held.unmet.reason), Held(held.unmet)).add(held)
+            reasons += sums.values()
+        return max(reasons, key=lambda held: held.weight).unmet if reasons else None
+
+    def _reasons(self, pod: str, now: datetime) -> Iterable[Held]:
+        yield from self._held.get(pod, {}).values()
+        if pod in self._waits:
+            yield self._waits[pod].until(now)
+
+    def _close(self, wait: _Wait, now: datetime) -> None:
+        reasons = self._held.setdefault(wait.unmet.pod, {})
+        key = shape(wait.unmet.reason)
+        held = reasons.pop(key, None) or Held(wait.unmet)
+        held.add(wait.until(now))
+        reasons[key] = held  # at the end: the last one given
+
+
+def _something_stands(world: World) -> bool:
+    """A reservation is active, or an instance lives: whoever waits now waits for another reason than that."""
+    alive = (InstanceState.PENDING, InstanceState.RUNNING)
+    return any(one.state is ReservationState.ACTIVE for one in world.reservations) or any(
+        node.instance is not None and node.instance.state in alive for node in world.nodes
+    )

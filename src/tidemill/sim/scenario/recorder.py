@@ -1,0 +1,77 @@
+"""What is measured while a rehearsal runs: GPUs paid, ready and used over time.
+
+Sampled after every instant at which anything happened; each value holds until the next change, so the integrals
+are exact, and an instant at which nothing moved costs a comparison.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from tidemill.catalog import Catalog
+from tidemill.model.world import InstanceState, ReservationState
+from tidemill.sim.cloud.cloud import SimCloud
+from tidemill.sim.cluster.cluster import SimCluster
+from tidemill.sim.scenario.outcome import Series
+
+
+class Recorder:
+    def __init__(self, cloud: SimCloud, cluster: SimCluster, catalog: Catalog, start: datetime) -> None:
+        self._cloud, self._cluster, self._catalog = cloud, cluster, catalog
+        self._at = start
+        self._paid, self._ready, self._used = 0, 0, 0
+        self._used_by_source: dict[str, int] = {}
+        self._seen: tuple[object, object] = (None, None)  # changes of GPUs, and of money
+        self._points: list[tuple[datetime, int, int, int]] = []
+        self._hours = {"paid": 0.0, "ready": 0.0, "used": 0.0}
+        self._used_hours: dict[str, float] = {}  # by source
+
+    def sample(self, now: datetime) -> None:
+        gpus, money = self._cluster.changes, self._cloud.changes
+        if (gpus, money) == self._seen:
+            return
+        self._integrate(now)
+        if gpus != self._seen[0]:
+            self._ready, self._used = self._cluster.gpus_ready(), self._cluster.gpus_used()
+            self._used_by_source = self._cluster.gpus_used_by_source()
+        if money != self._seen[1]:
+            self._paid = self._count_paid()
+        self._seen = gpus, money
+        point = (now, self._paid, self._ready, self._used)
+        if not self._points or point[1:] != self._points[-1][1:]:
+            self._points.append(point)
+
+    def _integrate(self, now: datetime) -> None:
+        self._hours, self._used_hours = self.hours_until(now), self.used_hours_until(now)
+        self._at = now
+
+    def hours_until(self, now: datetime) -> dict[str, float]:
+        """GPU-hours paid, ready and used, up to an instant at which nothing has happened since the last sample."""
+        hours = max(0.0, (now - self._at).total_seconds() / 3600)
+        rates = {"paid": self._paid, "ready": self._ready, "used": self._used}
+        return {name: self._hours[name] + hours * gpus for name, gpus in rates.items()}
+
+    def used_hours_until(self, now: datetime) -> dict[str, float]:
+        """Those used, by source."""
+        hours = max(0.0, (now - self._at).total_seconds() / 3600)
+        return {
+            source: self._used_hours.get(source, 0.0) + hours * self._used_by_source.get(source, 0)
+            for source in {**self._used_hours, **self._used_by_source}
+        }
+
+    def _count_paid(self) -> int:
+        """Reservations are paid whole while they are active, other instances while they run. Others' are not ours."""
+        paid = sum(
+            one.count * self._catalog.types[one.instance_type].gpus
+            for one in self._cloud.all_reservations()
+            if one.state is ReservationState.ACTIVE and one.owner
+        )
+        return paid + sum(
+            self._catalog.types[life.now.instance_type].gpus
+            for life in self._cloud.alive()
+            if life.by_the_hour and life.now.state is InstanceState.RUNNING
+        )
+
+    def series(self) -> Series:
+        columns = list(zip(*self._points, strict=True)) if self._points else [(), (), (), ()]
+        return Series(*(tuple(column) for column in columns))

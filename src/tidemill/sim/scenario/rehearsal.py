@@ -1,0 +1,312 @@
+"""A rehearsal: the engine, unmodified, on a simulated AWS and a simulated cluster, in virtual time.
+
+It composes the simulated world, plays the scenario, lets the engine sleep until an event or its own
+`wake_at`, crashes and restarts it where the scenario says so, and checks the invariants all along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import cast
+
+from tidemill.decide import decide as the_decision
+from tidemill.engine.loop import AFTER_FAILING, Decide, Engine, Tick
+from tidemill.engine.planner_runner import AtOnce, Beside
+from tidemill.model.errors import InvariantViolated, Refused
+from tidemill.model.plan import Action, Plan
+from tidemill.model.world import Adoption, PurchaseState, World
+from tidemill.ports import Cloud, Cluster, Ledger
+from tidemill.ports.compute import Machines
+from tidemill.provision.group_reconciler import uses_groups
+from tidemill.provision.karpenter.reconciler import KarpenterKeeper, left_to_karpenter
+from tidemill.provision.provisioned_cloud import Provisioned
+from tidemill.provision.reconcilers import Keepers, Planned
+from tidemill.sim.cloud.cloud import SimCloud
+from tidemill.sim.cloud.compute import SimMachines
+from tidemill.sim.cluster.cluster import SimCluster
+from tidemill.sim.cluster.karpenter import SimKarpenter, bootable
+from tidemill.sim.invariants import Invariants, Truth
+from tidemill.sim.journal import Journal
+from tidemill.sim.scenario.alarms import Alarms
+from tidemill.sim.scenario.crash import Crashing, CrashPoints, EngineCrashed
+from tidemill.sim.scenario.outcome import Violation
+from tidemill.sim.scenario.reason_history import Spoken
+from tidemill.sim.scenario.recorder import Recorder
+from tidemill.sim.scenario.script import lay_out
+from tidemill.sim.timeline import Timeline
+from tidemill.spec import Spec
+from tidemill.spec.models import AmiTerm
+from tidemill.spec.scenario import Scenario
+from tidemill.spec.units import format_instant
+from tidemill.store.decisions import give_verdict
+from tidemill.store.memory import MemoryLedger
+
+RESTART_AFTER = timedelta(seconds=30)  # a crashed controller's pod is running again by then
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """One action the engine took, with what came of it: the sequence two runs are compared by."""
+
+    at: datetime
+    action: Action
+    error: str
+
+
+class Rehearsal:
+    def __init__(
+        self,
+        spec: Spec,
+        scenario: Scenario,
+        seed: int,
+        *,
+        decide: Decide = the_decision,
+        every_second: bool = False,
+        verbose: bool = False,
+        cloud: Callable[..., SimCloud] = SimCloud,
+        beside: Callable[[], Beside] = AtOnce,
+        through: Callable[[Rehearsal], Provisioned] | None = None,
+    ) -> None:
+        """`through`: how the engine reaches the account, such as over the wire; None: in process."""
+        self.spec, self.scenario, self.seed = spec, scenario, seed
+        self.start = scenario.spec.start
+        self.end = self.start + scenario.spec.duration
+        self.timeline = Timeline(self.start)
+        self.journal = Journal(self.timeline.now)
+        self._decide, self._every_second, self._beside = decide, every_second, beside
+        self._through = through
+        self._awake = True
+        self._tick_at = self.start
+        self._back_at = self.start
+        self._points = CrashPoints()
+        zones = sorted(spec.platform.spec.subnets) or [f"{spec.platform.spec.region}a"]
+        self.cloud = cloud(
+            self.timeline, self.journal, spec.catalog, seed=seed, zones=zones,
+            market=scenario.spec.market, wake=self._wake,
+        )  # fmt: skip
+        self.cluster = SimCluster(
+            self.timeline, self.journal, spec.catalog, spec, seed=seed, wake=self._wake, verbose=verbose
+        )
+        self.cloud.on_instance.append(self.cluster.instance_changed)
+        deployment = spec.platform.spec.deployment
+        self.machines = SimMachines(self.cloud, self.timeline, deployment, spec.platform.spec.subnets)
+        self.karpenter = SimKarpenter(
+            self.timeline, self.journal, spec.catalog, self.cloud, self.cluster, zones
+        )
+        self.ledger = MemoryLedger(self.timeline, deployment, outlives_the_engine=True)
+        for owned in scenario.spec.reservations:
+            id_ = self.cloud.add_reservation(owned, owner=deployment)
+            if owned.owned:
+                self.ledger.adopt(Adoption(id_, owned.pool, "the scenario", self.start))
+        lay_out(scenario, seed, self)
+        self._truth = Truth(
+            spec, self.cloud, self.cluster, self.ledger, self.journal, self.timeline.now, decide
+        )
+        if scenario.spec.deadline_agent:
+            self._truth.agents = True
+            lives = self.cloud.lives
+            self.cluster.install_deadline_agents(lambda one: self._truth.deadline_of(lives[one.id]))
+        self.invariants = Invariants(self._truth)
+        self.recorder = Recorder(self.cloud, self.cluster, spec.catalog, self.start)
+        self.alarms = Alarms(spec, self.ledger.alerts, self.start)
+        self.engine = self._start_engine()
+        self.ticks = 0
+        self.done: list[Done] = []
+        self.world: World | None = None
+        self.plan = Plan()
+        self.spoken = Spoken()  # why pods waited, and what was warned of, over the whole run
+
+    # --- running ------------------------------------------------------------------------------------
+
+    def run(self, progress: Callable[[float], None] | None = None) -> None:
+        """To the end. Raises InvariantViolated at the first violation."""
+        total = (self.end - self.start).total_seconds()
+        while self.step():
+            if progress is not None:
+                progress((self.timeline.now() - self.start).total_seconds() / total)
+
+    def run_until(self, at: datetime) -> None:
+        while self.next_at() <= at and self.step():
+            pass
+        self.timeline.advance(at)
+
+    def next_at(self) -> datetime:
+        """The next instant at which something happens or the engine wants to look."""
+        now = self.timeline.now()
+        tick = max(self._tick_at if not self._awake else now, self._back_at)
+        if self._every_second:
+            tick = min(tick, max(now + timedelta(seconds=1), self._back_at))
+        due = self.timeline.next_at()
+        return min(tick, due or tick, self.end)
+
+    def step(self) -> bool:
+        """One instant: everything due happens, then the engine looks if it was woken. False: it is over."""
+        if self.timeline.now() >= self.end:
+            return False
+        at = self.next_at()
+        self.timeline.advance(at)
+        self._tick_if_due(at)
+        self.recorder.sample(at)
+        self._stop_on(self.invariants.check(at))
+        return True
+
+    def _tick_if_due(self, now: datetime) -> None:
+        if now < self._back_at or not (self._awake or now >= self._tick_at or self._every_second):
+            return
+        self._awake = False
+        self.ticks += 1
+        try:
+            tick = self.engine.tick()
+        except EngineCrashed as crash:
+            self.journal.add("engine-crashed", "engine", f"it died at step '{crash}'; a new one starts")
+            self._lose_engine(RESTART_AFTER)
+            return
+        if tick is None:
+            # It sees nothing: a new engine has no last reading to go on with while AWS is throttled.
+            self._tick_at = now + AFTER_FAILING
+            self._truth.away.append((now, self._tick_at))
+            return
+        self._awake = False  # what its own actions stirred up is looked at a second later
+        self._tick_at = tick.wake_at
+        self._note(tick)
+        self._stop_on(self.invariants.check_tick(tick))
+
+    def _note(self, tick: Tick) -> None:
+        self.world, self.plan = tick.world, tick.plan
+        for outcome in tick.outcomes:
+            self.done.append(Done(tick.world.now, outcome.action, outcome.error))
+            self._tell(outcome.action, outcome.error, outcome.detail)
+        said = replace(tick.plan, warnings=(*tick.plan.warnings, *tick.kept)) if tick.kept else tick.plan
+        for warning in self.spoken.listen(tick.world, said):
+            self.journal.add("warned", warning.about, warning.sentence)
+        self.alarms.after(tick)
+
+    def _tell(self, action: Action, error: str, detail: str) -> None:
+        kind = type(action).__name__
+        if kind in _QUIET and not error:
+            return
+        about = (
+            getattr(action, "pod", "")
+            or getattr(action, "node", "")
+            or getattr(action, "instance_id", "")
+            or getattr(action, "workload", "")
+        )
+        intent = getattr(action, "intent", None)
+        if intent is not None:
+            about = intent.pool
+        came = f" -> {error}: {detail}" if error else (f" -> {detail}" if detail else "")
+        self.journal.add("decided", about or "engine", f"{kind}: {action.reason}{came}")
+
+    def _stop_on(self, violation: Violation | None) -> None:
+        if violation is not None:
+            raise InvariantViolated(
+                violation.invariant, violation.sentence, at=format_instant(violation.at), seed=self.seed,
+                objects=violation.objects,
+            )  # fmt: skip
+
+    # --- the engine ---------------------------------------------------------------------------------
+
+    def _wake(self, reason: str) -> None:
+        self._awake = True
+
+    def _start_engine(self) -> Engine:
+        points = self._points
+        self.alarms.engine_starts(self.spec)
+        through = self._provisioned()
+        self.account: Cloud = self.cloud if through is None else through  # as the engine sees it
+        return Engine(
+            self.spec,
+            self.timeline,
+            cast(Cloud, Crashing(self.account, points)),
+            cast(Cluster, Crashing(self.cluster, points)),
+            cast(Ledger, Crashing(self.ledger, points)),
+            decide=self._decide,
+            beside=self._beside(),
+            keeper=Keepers(*([] if through is None else [through.keeper]), *self._karpenters_keeper()),
+        )
+
+    def planned(self, world: World) -> tuple[Planned, ...]:
+        """What keepers would create, change and remove at this instant, besides what the plan says."""
+        groups = Provisioned(self.cloud, self.machines, self.spec, self.ledger, self.timeline).keeper
+        return Keepers(groups, *self._karpenters_keeper()).planned(world)
+
+    def _karpenters_keeper(self) -> list[KarpenterKeeper]:
+        return [KarpenterKeeper(bootable(self.spec), self.karpenter)] if left_to_karpenter(self.spec) else []
+
+    def _provisioned(self) -> Provisioned | None:
+        """As in production, where a pool launches through groups. Other pools would only pay for it here."""
+        if self._through is not None:
+            return self._through(self)
+        if not uses_groups(self.spec):
+            return None
+        machines = cast(Machines, Crashing(self.machines, self._points))
+        return Provisioned(self.cloud, machines, self.spec, self.ledger, self.timeline)
+
+    def _lose_engine(self, duration: timedelta) -> None:
+        """Its memory is gone; a new one starts with nothing but the ports."""
+        now = self.timeline.now()
+        self._back_at = max(self._back_at, now + duration)
+        self._truth.away.append((now, self._back_at))
+        self.engine = self._start_engine()
+        self._awake = True
+
+    def was_away_before(self, at: datetime) -> bool:
+        """Was the engine dead, blind or kept away in the hour before: too late then to ask politely."""
+        return self._truth.was_away(at - timedelta(hours=1), at)
+
+    # --- what a script does (script.Stage) ----------------------------------------------------------
+
+    def crash_engine(self, step: str) -> None:
+        if step:
+            self._points.arm(step)
+        else:
+            self.journal.add("engine-crashed", "engine", "it died between two ticks; a new one starts")
+            self._lose_engine(RESTART_AFTER)
+
+    def keep_engine_away(self, duration: timedelta) -> None:
+        self._lose_engine(duration)
+
+    def roll_image(self, node_class: str, ami: AmiTerm) -> None:
+        """The documents change: an engine started with the new ones takes over, and new nodes are made from them."""
+        old = self.spec.node_classes[node_class]
+        inner = old.spec.model_copy(update={"ami_selector_terms": (ami,)})
+        new = old.model_copy(update={"spec": inner})
+        self.spec = replace(self.spec, node_classes={**self.spec.node_classes, node_class: new})
+        self.cluster.follow(self.spec)
+        self._truth.spec = self.spec
+        self.engine = self._start_engine()
+        self._awake = True
+        self.journal.add(
+            "image-rolled", node_class, f"its nodes are made from {ami.alias or ami.id} from now on"
+        )
+
+    def throttle_cloud(self, duration: timedelta) -> None:
+        now = self.timeline.now()
+        self.cloud.throttle(duration)
+        self._truth.deaf.append((now, now + duration))
+
+    def give_verdict(self, window: str, by: str, approved: bool, note: str) -> None:
+        """A person looks at what is proposed for a window; if nothing is, the word is noted as lost."""
+        for intent in self.ledger.purchases():
+            if intent.window == window and intent.state is PurchaseState.PROPOSED:
+                try:
+                    give_verdict(
+                        self.ledger, self.spec.platform, intent, who=by, approved=approved,
+                        at=self.timeline.now(), note=note,
+                    )  # fmt: skip
+                except Refused as refused:
+                    self.journal.add("verdict-refused", window, str(refused))
+                    return
+                word = "approved" if approved else "refused"
+                self.journal.add("verdict", window, f"{by} {word} {intent.id}{': ' + note if note else ''}")
+                self._wake("verdict")
+                return
+        self.journal.add(
+            "verdict-refused", window, f"{by} had nothing to decide on: nothing is proposed for {window}"
+        )
+
+
+# Too frequent to be worth a line each; counted in `done` all the same.
+_QUIET = ("SettleLaunch", "AnnounceEnd", "MarkReady", "Admit", "RemoveNode")

@@ -1,0 +1,190 @@
+"""A Scenario laid out on the timeline: who comes when, what people do, what goes wrong.
+
+All that is random here is drawn when the rehearsal begins, one stream per line of the scenario, so that
+nothing the engine does can change what the world has in store for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from itertools import islice
+from random import Random
+from typing import ParamSpec, Protocol
+
+from tidemill.model.errors import Refused
+from tidemill.sim.cloud.cloud import SimCloud
+from tidemill.sim.cluster.cluster import SimCluster
+from tidemill.sim.journal import Journal
+from tidemill.sim.timeline import Timeline, stream, whole_seconds
+from tidemill.spec.models import AmiTerm
+from tidemill.spec.scenario import Arrivals, Fault, JobStream, RandomFaults, Scenario, Spread
+from tidemill.spec.units import format_duration
+
+P = ParamSpec("P")
+
+
+class Stage(Protocol):
+    """What a script plays on."""
+
+    timeline: Timeline
+    journal: Journal
+    cloud: SimCloud
+    cluster: SimCluster
+
+    def crash_engine(self, step: str) -> None: ...
+    def keep_engine_away(self, duration: timedelta) -> None: ...
+    def throttle_cloud(self, duration: timedelta) -> None: ...
+    def give_verdict(self, window: str, by: str, approved: bool, note: str) -> None: ...
+    def roll_image(self, node_class: str, ami: AmiTerm) -> None: ...
+
+
+def lay_out(scenario: Scenario, seed: int, stage: Stage) -> None:
+    start = stage.timeline.now()
+    spec = scenario.spec
+    for line in spec.jobs:
+        _lay_out_jobs(line, seed, stage, start, start + spec.duration)
+    for service in spec.services:
+        stage.timeline.at(start + service.start, _call(stage.cluster.start_service, service))
+        if service.until is not None:
+            stage.timeline.at(start + service.until, _call(stage.cluster.stop_service, service.name))
+    for word in spec.decisions:
+        approved = word.verdict == "approve"
+        stage.timeline.at(
+            start + word.at, _call(stage.give_verdict, word.window, word.by, approved, word.note)
+        )
+    for extension in spec.extensions:
+        stage.timeline.at(start + extension.at, _extend(stage, extension.block, extension.by,
+                          extension.payment == "succeeds", extension.settles_after))  # fmt: skip
+    for roll in spec.rolls:
+        stage.timeline.at(start + roll.at, _call(stage.roll_image, roll.node_class, roll.ami))
+    for fault in (*spec.faults, *drawn_faults(spec.random_faults, seed, spec.duration)):
+        stage.timeline.at(start + fault.at, _call(strike, stage, fault))
+
+
+def _call(what: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Callable[[], None]:
+    return lambda: (what(*args, **kwargs), None)[1]
+
+
+def _lay_out_jobs(line: JobStream, seed: int, stage: Stage, start: datetime, end: datetime) -> None:
+    draw = stream(seed, "jobs", line.name)
+    for number, at in enumerate(arrivals(line.arrivals, draw, end - start), start=1):
+        duration = length(line.duration, draw)
+        stage.timeline.at(
+            start + at, _call(stage.cluster.submit_job, line, f"{line.name}-{number}", duration)
+        )
+
+
+def arrivals(rule: Arrivals, draw: Random, horizon: timedelta) -> list[timedelta]:
+    """Offsets from the start, in order, in whole seconds."""
+    until = min(rule.until or horizon, horizon)
+    times = (at for at in _times(rule, draw, until) if at < until)
+    return list(islice(times, rule.count))
+
+
+def _times(rule: Arrivals, draw: Random, until: timedelta) -> Iterator[timedelta]:
+    if rule.at:
+        yield from sorted(rule.at)
+        return
+    at = rule.start
+    if rule.every is not None:
+        while at < until:
+            yield at
+            at += max(rule.every, timedelta(seconds=1))
+        return
+    assert rule.per_hour is not None
+    while at < until:
+        at += whole_seconds(draw.expovariate(rule.per_hour) * 3600)
+        yield at
+
+
+def length(spread: Spread, draw: Random) -> timedelta:
+    if spread.fixed is not None:
+        return max(spread.fixed, timedelta(seconds=1))
+    if spread.uniform is not None:
+        low, high = spread.uniform
+        return whole_seconds(draw.uniform(low.total_seconds(), high.total_seconds()))
+    shape = spread.lognormal
+    assert shape is not None
+    drawn = whole_seconds(shape.median.total_seconds() * draw.lognormvariate(0, shape.sigma))
+    return min(drawn, shape.max) if shape.max is not None else drawn
+
+
+def drawn_faults(rule: RandomFaults | None, seed: int, horizon: timedelta) -> list[Fault]:
+    if rule is None:
+        return []
+    draw = stream(seed, "faults")
+    first, last = rule.start.total_seconds(), (rule.until or horizon).total_seconds()
+    faults = []
+    for _ in range(rule.count):
+        kind = draw.choice(rule.kinds)
+        at = timedelta(seconds=draw.randint(int(first), max(int(first), int(last) - 1)))
+        step = draw.choice(CRASH_STEPS) if kind == "engine-crash" else ""
+        faults.append(Fault(at=at, fault=kind, duration=timedelta(minutes=draw.randint(1, 30)), step=step))
+    return sorted(faults, key=lambda fault: fault.at)
+
+
+CRASH_STEPS = (
+    "", "before:launch", "after:launch", "before:write_launch", "after:write_launch", "before:purchase",
+    "after:purchase", "before:advance", "after:advance", "before:admit", "after:admit", "after:evict",
+    "after:start_drain", "after:terminate",
+)  # fmt: skip
+
+
+def _extend(stage: Stage, block: str, by: timedelta, pays: bool, settles: timedelta) -> Callable[[], None]:
+    def extend() -> None:
+        try:
+            stage.cloud.extend(block, by, payment_succeeds=pays, settles_after=settles)
+        except Refused as refused:
+            asked = f"the extension by {format_duration(by)} was refused"
+            stage.journal.add("extension-refused", block, f"{asked}: {refused}")
+
+    return extend
+
+
+def strike(stage: Stage, fault: Fault) -> None:
+    """One line of trouble, when its time has come."""
+    cloud, cluster, target, count = stage.cloud, stage.cluster, fault.target, fault.count
+    struck = ""
+    match fault.fault:
+        case "launch-fails":
+            cloud.fail_next_launches(count, "retryable", target)
+        case "no-capacity":
+            cloud.no_capacity_for(fault.duration, target)
+        case "late-join":
+            cluster.late_join(count, fault.duration, target)
+        case "never-joins":
+            cluster.never_join(count, target)
+        case "gpus-never-register":
+            cluster.gpus_never_register(count, target)
+        case "node-dies":
+            struck = ", ".join(filter(None, (cloud.kill_instance(target) for _ in range(count))))
+        case "gpu-fails":
+            struck = ", ".join(filter(None, (cluster.fail_gpu(target) for _ in range(count))))
+        case "spot-interruption":
+            struck = ", ".join(filter(None, (cloud.interrupt_spot(target) for _ in range(count))))
+        case "retirement":
+            struck = cloud.retire(target, max(fault.duration, timedelta(hours=2))) or ""
+        case "short-delivery":
+            cloud.short_delivery(count, target)
+        case "payment-fails":
+            cloud.fail_next_payment(count)
+        case "throttle":
+            stage.throttle_cloud(fault.duration)
+        case "timeout-after-commit":
+            cloud.timeout_after_commit(count, "purchase" if target == "purchase" else "launch")
+        case "event-lost":
+            cloud.lose_events(count)
+        case "event-doubled":
+            cloud.double_events(count)
+        case "event-late":
+            cloud.delay_events(count, fault.duration)
+        case "engine-crash":
+            stage.crash_engine(fault.step)
+        case "engine-absent":
+            stage.keep_engine_away(fault.duration)
+    where = f" on {target}" if target else ""
+    hit = f": {struck}" if struck else ""
+    stage.journal.add(
+        "fault", fault.fault, f"{fault.fault} x{count} for {format_duration(fault.duration)}{where}{hit}"
+    )

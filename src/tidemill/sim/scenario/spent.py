@@ -1,0 +1,106 @@
+"""All capacity a rehearsal paid for, with the pods that ran on it: what `report.costs` adds up.
+
+The simulator's truth: what AWS billed, from the second it did to the second it stopped, and what every pod held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from tidemill.catalog import InstanceType
+from tidemill.decide.pool_templates import templates
+from tidemill.model.world import Reservation, ReservationState, SourceKind
+from tidemill.report.costs import Costs, Paid, Use, costs
+from tidemill.sim.cloud.instances import InstanceLife
+from tidemill.sim.cluster.objects import Ran
+from tidemill.sim.scenario.rehearsal import Rehearsal
+
+_HOUR = timedelta(hours=1)
+_DELIVERED = (ReservationState.ACTIVE, ReservationState.EXPIRED)
+_NOT_PAID = (ReservationState.PAYMENT_PENDING, ReservationState.PAYMENT_FAILED)
+
+
+def spent(rehearsal: Rehearsal, end: datetime) -> Costs:
+    return costs(_Spent(rehearsal, end).capacity())
+
+
+class _Spent:
+    def __init__(self, rehearsal: Rehearsal, end: datetime) -> None:
+        self._rehearsal, self._end = rehearsal, end
+        self._types = rehearsal.spec.catalog.types
+        self._ran: dict[str, list[Ran]] = {}  # by name of the node
+        for one in rehearsal.cluster.ran(end):
+            self._ran.setdefault(one.node, []).append(one)
+        self._on: dict[str, list[InstanceLife]] = {}
+        for life in rehearsal.cloud.lives.values():
+            self._on.setdefault(life.now.source.id, []).append(life)
+
+    def capacity(self) -> Iterator[Paid]:
+        owner = self._rehearsal.spec.platform.spec.deployment
+        ends = {}
+        for one in self._rehearsal.cloud.all_reservations():
+            if one.kind is SourceKind.ODCR:
+                ends[one.id] = one.end
+                yield self._reservation(one)
+            elif one.owner == owner and one.state not in _NOT_PAID:
+                yield self._block(one)
+        for life in self._rehearsal.cloud.lives.values():
+            if life.by_the_hour and life.running_at is not None:
+                # One that outlived its reservation is on the bill from the reservation's end.
+                since = max(life.running_at, ends.get(life.now.source.id) or life.running_at)
+                yield self._instance(life, since)
+
+    def _block(self, block: Reservation) -> Paid:
+        assert block.end is not None
+        per_hour = block.fee_usd / ((block.end - block.start) / _HOUR)
+        since, until = self._span(block)
+        inside = max(0.0, (until - since) / _HOUR) * per_hour
+        return self._whole(block, per_hour, since, until, block.fee_usd - inside)
+
+    def _reservation(self, one: Reservation) -> Paid:
+        per_hour = one.count * (self._types[one.instance_type].on_demand_usd_h or 0.0)
+        return self._whole(one, per_hour, *self._span(one), 0.0)
+
+    def _span(self, one: Reservation) -> tuple[datetime, datetime]:
+        since = max(one.start, self._rehearsal.start)
+        return since, max(since, min(one.end or self._end, self._end)) if one.state in _DELIVERED else since
+
+    def _whole(
+        self, one: Reservation, usd_per_hour: float, since: datetime, until: datetime, outside_usd: float
+    ) -> Paid:
+        kind = self._types[one.instance_type]
+        listed = None if kind.on_demand_usd_h is None else kind.on_demand_usd_h * one.count
+        uses = tuple(use for life in self._on.get(one.id, ()) for use in self._uses(life, kind, one.count))
+        return Paid(
+            self._owner(one), one.count * kind.gpus, usd_per_hour, since, until, listed, outside_usd, uses
+        )
+
+    def _owner(self, one: Reservation) -> str:
+        """Of one that is nobody's in particular: the only pool that could use it; several: none of them."""
+        if one.pool:
+            return one.pool
+        may = [
+            template.pool.name
+            for template in templates(self._rehearsal.spec).values()
+            if one.instance_type in template.kinds
+            and any(source.type == one.kind.value for source in template.pool.spec.sources)
+        ]
+        return may[0] if len(may) == 1 else ""
+
+    def _instance(self, life: InstanceLife, since: datetime) -> Paid:
+        kind = self._types[life.now.instance_type]
+        until = min(life.shutting_down_at or self._end, self._end)
+        return Paid(
+            life.now.pool, kind.gpus, life.usd_h, since, until, kind.on_demand_usd_h,
+            uses=tuple(self._uses(life, kind, 1)),
+        )  # fmt: skip
+
+    def _uses(self, life: InstanceLife, kind: InstanceType, count: int) -> Iterator[Use]:
+        """What a pod has of a GPU node is its GPUs: one that asks for none costs nothing more there."""
+        whole = (kind.gpus or kind.vcpus * 1000) * count
+        node = self._rehearsal.cluster.nodes.get(life.now.id)
+        for ran in self._ran.get(node.name, ()) if node is not None else ():
+            held = ran.gpus if kind.gpus else ran.cpu_milli
+            if held:
+                yield Use(life.now.pool, ran.team, ran.workload, ran.gpus, held / whole, ran.since, ran.until)

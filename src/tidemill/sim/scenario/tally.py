@@ -1,0 +1,281 @@
+"""A finished (or stopped) rehearsal, summed up: every row of the Outcome, from the simulator's truth."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+from tidemill import __version__
+from tidemill.catalog.equivalent import on_demand_usd
+from tidemill.decide.drain import MUST_BE_EMPTY
+from tidemill.decide.nodes import deadline_of, kill_at
+from tidemill.model.errors import InvariantViolated
+from tidemill.model.world import PurchaseIntent, PurchaseState, Reservation, ReservationState, SourceKind
+from tidemill.report.costs import Costs, rounded
+from tidemill.sim.cloud.instances import InstanceLife
+from tidemill.sim.cluster.workloads import JobTruth, ServiceTruth
+from tidemill.sim.scenario.on_demand_equivalent import equivalent
+from tidemill.sim.scenario.outcome import (
+    BlockRow,
+    JobRow,
+    KillRow,
+    NodeSpan,
+    Outcome,
+    PurchaseRow,
+    ServiceRow,
+    Violation,
+    WarningRow,
+)
+from tidemill.sim.scenario.reason_history import ON_ITS_WAY, shape
+from tidemill.sim.scenario.rehearsal import Rehearsal
+from tidemill.sim.scenario.spent import spent
+from tidemill.spec.models import Provisioner
+
+
+def tally(
+    rehearsal: Rehearsal, *, scenario: str, wall_s: float, violation: InvariantViolated | None = None
+) -> Outcome:
+    end = min(rehearsal.timeline.now(), rehearsal.end)
+    blocks = tuple(
+        _block(rehearsal, one, end)
+        for one in rehearsal.cloud.all_reservations()
+        if one.kind is SourceKind.BLOCK and one.owner == rehearsal.spec.platform.spec.deployment
+    )
+    recorder, shares = rehearsal.recorder, spent(rehearsal, end)
+    hours = recorder.hours_until(end)
+    hours["idle"] = hours["paid"] - hours["used"]
+    violations = (
+        (Violation(violation.number, end, violation.sentence, violation.objects),) if violation else ()
+    )
+    return Outcome(
+        scenario=scenario,
+        seed=rehearsal.seed,
+        commit=commit(),
+        start=rehearsal.start,
+        end=end,
+        simulated_hours=round((end - rehearsal.start).total_seconds() / 3600, 3),
+        wall_s=round(wall_s, 3),
+        ticks=rehearsal.ticks,
+        actions=len(rehearsal.done),
+        invariant_violations=violations,
+        blocks=blocks,
+        nodes=tuple(_span(rehearsal, life) for life in rehearsal.cloud.lives.values() if life.now.pool),
+        jobs=tuple(_job(rehearsal, job, end) for job in rehearsal.cluster.jobs.values()),
+        services=tuple(_service(rehearsal, one, end) for one in rehearsal.cluster.services.values()),
+        evictions=tuple(rehearsal.cluster.evictions),
+        gpu_hours={name: round(value, 3) for name, value in hours.items()},
+        cost_usd=_cost(rehearsal, blocks, shares),
+        prices_as_of=rehearsal.spec.catalog.prices_as_of,
+        series=recorder.series(),
+        journal=tuple((line.at, line.kind, line.about, line.sentence) for line in rehearsal.journal.lines),
+        kills=tuple(
+            KillRow(one.at, one.pod, one.node, one.grace_s, one.grace_had_s, one.full_grace)
+            for one in rehearsal.cluster.kills
+        ),
+        purchases=tuple(_purchase(rehearsal, one) for one in rehearsal.ledger.purchases()),
+        warnings=_warnings(rehearsal),
+        on_demand_equivalent=equivalent(blocks, rehearsal.start, end),
+        alerts=rehearsal.alarms.rows(end),
+        costs=rounded(shares),
+    )
+
+
+def _block(rehearsal: Rehearsal, one: Reservation, end: datetime) -> BlockRow:
+    """Its deadline is the earliest of the provisioners its nodes were launched by."""
+    killed = kill_at(one)
+    assert one.end is not None and killed is not None
+    lives = [life for life in rehearsal.cloud.lives.values() if life.now.source.id == one.id]
+    nodes = [rehearsal.cluster.nodes[life.now.id] for life in lives if life.now.id in rehearsal.cluster.nodes]
+    pool = rehearsal.spec.pools.get(one.pool)
+    ways = {Provisioner(life.now.provisioner) for life in lives if life.now.provisioner}
+    ways |= {pool.spec.provisioner} if pool else set()
+    deadline = min((deadline_of(one, way) or killed for way in ways), default=killed)
+    for_its_end = f"{one.id} {MUST_BE_EMPTY}"  # a node may also be drained because it failed, or is replaced
+    drains = [
+        node.draining_since
+        for node in nodes
+        if node.draining_since is not None and node.drain_reason.startswith(for_its_end)
+    ]
+    kind = rehearsal.spec.catalog.types[one.instance_type]
+    gpus = one.count * kind.gpus
+    delivered = one.state in (ReservationState.ACTIVE, ReservationState.EXPIRED)
+    span_h = max(0.0, (min(one.end, end) - max(one.start, rehearsal.start)).total_seconds() / 3600)
+    drained = rehearsal.cluster.emptied_at(one.id)
+    paid_h = gpus * span_h if delivered else 0.0
+    used_h = rehearsal.recorder.used_hours_until(end).get(one.id, 0.0)
+    return BlockRow(
+        id=one.id,
+        name=_name(rehearsal, one.id),
+        pool=one.pool,
+        type=one.instance_type,
+        count=one.count,
+        zone=one.zone,
+        state=one.state.value,
+        start=one.start,
+        end=one.end,
+        kill_at=killed,
+        deadline=deadline,
+        drain_from=min(drains, default=None),
+        drained_at=drained if drains else None,
+        fee_usd=one.fee_usd,
+        gpus=gpus,
+        gpu_hours_paid=round(paid_h, 3),
+        gpu_hours_used=round(used_h, 3),
+        delivered_on_demand_usd=_cents(on_demand_usd(kind, paid_h)),
+        used_on_demand_usd=_cents(on_demand_usd(kind, used_h)),
+    )
+
+
+def _cents(usd: float | None) -> float | None:
+    return None if usd is None else round(usd, 2)
+
+
+def _name(rehearsal: Rehearsal, reservation_id: str) -> str:
+    """As the scenario calls it; one that was bought, after the demand window it was bought for."""
+    for name, known in rehearsal.cloud.names.items():
+        if known == reservation_id:
+            return name
+    bought = (one.window for one in rehearsal.ledger.purchases() if reservation_id in one.reservation_ids)
+    return next(bought, "")
+
+
+def _span(rehearsal: Rehearsal, life: InstanceLife) -> NodeSpan:
+    node = rehearsal.cluster.nodes.get(life.now.id)
+    phases: list[tuple[str, datetime | None]] = [("launched", life.now.launched_at)]
+    if node is not None:
+        phases += [
+            ("registering", node.joined_at),
+            ("verifying", node.registered_at),
+            ("ready", node.ready_at),
+            ("draining", node.draining_since),
+        ]
+    reached = tuple(sorted(((name, at) for name, at in phases if at is not None), key=lambda one: one[1]))
+    gone = life.shutting_down_at or life.terminated_at
+    return NodeSpan(
+        life.now.id, life.now.pool, life.now.source.label, life.now.instance_type,
+        tuple((name, at) for name, at in reached if gone is None or at <= gone), gone,
+    )  # fmt: skip
+
+
+def _job(rehearsal: Rehearsal, job: JobTruth, end: datetime) -> JobRow:
+    state: Literal["finished", "running", "held", "pending", "failed"] = job.state
+    reason = job.reason
+    if job.state == "pending":
+        waits = rehearsal.spoken.waits_now(job.uids)
+        if waits and waits[0].code in ON_ITS_WAY:
+            reason = waits[0].reason
+        elif waits:
+            state, reason = "held", _held_by(rehearsal, job.uids, end)
+    return JobRow(
+        name=job.name,
+        stream=job.stream.name,
+        team=job.team,
+        gpus=job.gpus,
+        pods=job.pods,
+        arrived=job.submitted,
+        started=job.started,
+        finished=job.finished if job.state == "finished" else None,
+        state=state,
+        late=job.late(end),
+        restarts=job.restarts,
+        sources=tuple(sorted(job.sources)),
+        reason=reason,
+    )
+
+
+def _held_by(rehearsal: Rehearsal, pods: tuple[str, ...], end: datetime) -> str:
+    """Not the reason at the end: once the last block is over that is the same for everybody."""
+    longest = rehearsal.spoken.held_longest(pods, end)
+    return longest.reason if longest is not None else ""
+
+
+def _service(rehearsal: Rehearsal, one: ServiceTruth, end: datetime) -> ServiceRow:
+    members = tuple(one.members)
+    waiting = rehearsal.spoken.waits_now(members)
+    return ServiceRow(
+        name=one.name,
+        replicas=one.replicas,
+        min_available=one.min_available,
+        promised=one.service.zero_downtime,
+        downtime_s=one.downtime_s(end),
+        lowest_ready=one.lowest_ready(),
+        series=tuple(one.series),
+        down=one.down(end),
+        waiting=len(waiting),
+        reason=_held_by(rehearsal, members, end) if waiting else "",
+    )
+
+
+def _purchase(rehearsal: Rehearsal, intent: PurchaseIntent) -> PurchaseRow:
+    verdicts = (
+        f"{one.who} {'approved' if one.approved else 'refused'}{': ' + one.note if one.note else ''}"
+        for one in intent.verdicts
+    )
+    return PurchaseRow(
+        id=intent.id,
+        window=intent.window,
+        plan=intent.plan,
+        type=intent.envelope.instance_type,
+        count=intent.envelope.count,
+        state=intent.state.value,
+        proposed_at=intent.proposed_at,
+        max_fee_usd=intent.envelope.max_fee_usd,
+        fee_usd=intent.fee_usd,
+        reservations=intent.reservation_ids,
+        note="" if intent.state is PurchaseState.CONFIRMED else _why_not_bought(rehearsal, intent),
+        verdicts=tuple(verdicts),
+    )
+
+
+def _why_not_bought(rehearsal: Rehearsal, intent: PurchaseIntent) -> str:
+    """What stood in its way last says more than that it expired then; a refusal speaks for itself."""
+    warned = [(last, said) for about, said, _, last in rehearsal.spoken.warned.values() if about == intent.id]
+    settled = intent.state in (PurchaseState.REFUSED, PurchaseState.FAILED)
+    obstacle = "" if settled or not warned else max(warned, key=lambda one: one[0])[1]
+    return "; ".join(filter(None, (obstacle, intent.note)))
+
+
+def _warnings(rehearsal: Rehearsal) -> tuple[WarningRow, ...]:
+    """A proposal is called by its window: one that expires is followed by another with the same trouble."""
+    windows = {one.id: f"{one.plan}/{one.window}" for one in rehearsal.ledger.purchases()}
+    rows: dict[tuple[str, str], WarningRow] = {}
+    for about, sentence, first, last in rehearsal.spoken.warned.values():
+        called = windows.get(about, about)
+        key = (called, shape(sentence))
+        since = rows[key].first if key in rows else first
+        rows[key] = WarningRow(called, sentence, min(since, first), last)
+    return tuple(sorted(rows.values(), key=lambda row: (row.first, row.about, row.sentence)))
+
+
+def _cost(rehearsal: Rehearsal, blocks: tuple[BlockRow, ...], shares: Costs) -> dict[str, float]:
+    """Fees of the blocks that were paid, what the hour meters show, and what of both ran no work so far."""
+    bought = [block for block in blocks if block.state not in ("payment-failed", "payment-pending")]
+    fees = sum(block.fee_usd for block in bought)
+    hourly = rehearsal.cloud.hourly_usd()
+    on_demand = hourly[SourceKind.ON_DEMAND] + hourly[SourceKind.ODCR]
+    return {
+        "blocks": float(fees),
+        "on_demand": round(on_demand, 2),
+        "spot": round(hourly[SourceKind.SPOT], 2),
+        "total": round(fees + on_demand + hourly[SourceKind.SPOT], 2),
+        "idle": round(shares.idle_usd, 2),
+    }
+
+
+def commit() -> str:
+    """The source commit this runs from, read off the checkout; the version where there is none."""
+    for folder in Path(__file__).resolve().parents:
+        head = folder / ".git" / "HEAD"
+        if not head.is_file():
+            continue
+        text = head.read_text().strip()
+        if not text.startswith("ref: "):
+            return text[:12]
+        ref = text.removeprefix("ref: ")
+        loose, packed = folder / ".git" / ref, folder / ".git" / "packed-refs"
+        if loose.is_file():
+            return loose.read_text().strip()[:12]
+        lines = packed.read_text().splitlines() if packed.is_file() else []
+        return next((line.split()[0][:12] for line in lines if line.endswith(f" {ref}")), f"v{__version__}")
+    return f"v{__version__}"

@@ -1,0 +1,189 @@
+"""Auto Scaling's nouns between the wire and the body: a group's template, its subnets, its tags, and how it is written.
+
+The body keeps a template as the recipe it comes to; what only the wire knows of it (id, name, image) rides along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tidemill.model.world import Pairs
+from tidemill.sim.cloud.ids import seeded_id
+from tidemill.sim.cloud.launch_data import Recipe
+from tidemill.sim.cloud.scaling import Activity, AutoScalingGroup, GroupMember, LifecycleHook, ScheduledAction
+from tidemill.sim.wire.launch_request import launch_request, template_data
+from tidemill.sim.wire.network import Subnet, subnet
+from tidemill.sim.wire.refusals import AwsError
+from tidemill.sim.wire.state import LaunchRecord, Wire
+from tidemill.spec.units import format_instant
+
+_ROLE = "aws-service-role/autoscaling.amazonaws.com/AWSServiceRoleForAutoScaling"
+
+
+@dataclass(frozen=True, slots=True)
+class WireTemplate:
+    id: str
+    name: str
+    version: str  # as it was asked for: a number, $Latest or $Default; the last two are read when they are asked for
+    record: LaunchRecord
+
+    @property
+    def as_aws(self) -> dict[str, str]:
+        return {"LaunchTemplateId": self.id, "LaunchTemplateName": self.name, "Version": self.version}
+
+
+def template_of(wire: Wire, given: Mapping[str, Any] | None) -> tuple[Recipe, WireTemplate]:
+    if not given:
+        raise AwsError("ValidationError", "the simulated AWS makes groups from launch templates: name one")
+    id_, number, data = template_data(wire, given)
+    more = {} if data.get("ImageId") else {"ImageId": wire.network.images["x86_64"]}
+    asked = launch_request(wire, {"LaunchTemplate": {"LaunchTemplateId": id_, "Version": number}, **more})
+    name = str(wire.moto("ec2").get_launch_template(id_).name)
+    version = str(given.get("Version") or "$Default")
+    return Recipe(asked.source, asked.instance_type, asked.tags), WireTemplate(
+        id_, name, version, asked.record
+    )
+
+
+def subnets_of(wire: Wire, identifier: str) -> tuple[Subnet, ...]:
+    """VPCZoneIdentifier: subnet ids with commas between them."""
+    return tuple(subnet(wire.moto("ec2"), one.strip()) for one in identifier.split(",") if one.strip())
+
+
+def zones_of(subnets: Sequence[Subnet]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(one.zone for one in subnets))
+
+
+def tags_of(given: Sequence[Mapping[str, Any]]) -> tuple[Pairs, Pairs]:
+    """All of them, and those that instances get."""
+    pairs = [(str(tag["Key"]), str(tag.get("Value") or ""), tag.get("PropagateAtLaunch")) for tag in given]
+    every = tuple(sorted({key: value for key, value, _ in pairs}.items()))
+    return every, tuple(sorted({key: value for key, value, passed_on in pairs if passed_on}.items()))
+
+
+def remember_launches(wire: Wire) -> None:
+    """What a group launches is described like what a call launches: with its image, its subnet, its template."""
+
+    def note(group: AutoScalingGroup, token: str, zone: str) -> None:
+        if isinstance(group.template, WireTemplate):
+            inside = [one for one in subnets_of(wire, ",".join(group.subnets)) if one.zone == zone]
+            record = group.template.record
+            wire.launches[token] = replace(record, subnet=inside[0]) if inside else record
+
+    wire.body.groups.on_launch.append(note)
+
+
+# --- as Auto Scaling writes it ------------------------------------------------------------------------
+
+
+def arn(wire: Wire, group: AutoScalingGroup) -> str:
+    unique = seeded_id("x", wire.body.seed, group.name, group.made_at.isoformat())[2:]
+    place = f"{wire.region}:{wire.account}:autoScalingGroup:{unique}"
+    return f"arn:aws:autoscaling:{place}:autoScalingGroupName/{group.name}"
+
+
+def as_group(wire: Wire, group: AutoScalingGroup) -> dict[str, Any]:
+    written: dict[str, Any] = {
+        "AutoScalingGroupName": group.name,
+        "AutoScalingGroupARN": arn(wire, group),
+        "MinSize": group.minimum,
+        "MaxSize": group.maximum,
+        "DesiredCapacity": group.desired,
+        "DefaultCooldown": 300,
+        "AvailabilityZones": list(group.zones),
+        "LoadBalancerNames": [],
+        "TargetGroupARNs": [],
+        "HealthCheckType": "EC2",
+        "HealthCheckGracePeriod": 0,
+        "Instances": [as_member(wire, one) for one in group.members.values()],
+        "CreatedTime": group.made_at,
+        "SuspendedProcesses": [
+            {"ProcessName": name, "SuspensionReason": f"User suspended at {format_instant(since)}"}
+            for name, since in sorted(group.suspended.items())
+        ],
+        "VPCZoneIdentifier": ",".join(group.subnets),
+        "EnabledMetrics": [],
+        "Tags": as_tags(group),
+        "TerminationPolicies": list(group.policies),
+        "NewInstancesProtectedFromScaleIn": False,
+        "ServiceLinkedRoleARN": f"arn:aws:iam::{wire.account}:role/{_ROLE}",
+        "CapacityRebalance": False,
+    }
+    if isinstance(group.template, WireTemplate):
+        written["LaunchTemplate"] = group.template.as_aws
+    return written
+
+
+def as_tags(group: AutoScalingGroup) -> list[dict[str, Any]]:
+    passed_on = dict(group.propagated)
+    return [
+        {
+            "ResourceId": group.name,
+            "ResourceType": "auto-scaling-group",
+            "Key": key,
+            "Value": value,
+            "PropagateAtLaunch": key in passed_on,
+        }
+        for key, value in group.tags
+    ]
+
+
+def as_member(wire: Wire, member: GroupMember) -> dict[str, Any]:
+    written: dict[str, Any] = {
+        "InstanceId": member.instance_id,
+        "InstanceType": wire.body.lives[member.instance_id].now.instance_type,
+        "AvailabilityZone": member.zone,
+        "LifecycleState": member.state,
+        "HealthStatus": "Healthy" if member.healthy else "Unhealthy",
+        "ProtectedFromScaleIn": False,
+    }
+    if isinstance(member.template, WireTemplate):
+        written["LaunchTemplate"] = member.template.as_aws
+    return written
+
+
+def as_activity(group: AutoScalingGroup, one: Activity) -> dict[str, Any]:
+    written: dict[str, Any] = {
+        "ActivityId": one.id,
+        "AutoScalingGroupName": group.name,
+        "Description": one.description,
+        "Cause": one.cause,
+        "StartTime": one.at,
+        "StatusCode": one.status,
+        "Progress": 100 if one.ended_at is not None else 50,
+        "Details": "{}",
+    }
+    if one.ended_at is not None:
+        written["EndTime"] = one.ended_at
+    return written | ({"StatusMessage": one.message} if one.message else {})
+
+
+def as_schedule(wire: Wire, group: AutoScalingGroup, one: ScheduledAction) -> dict[str, Any]:
+    sizes = {"MinSize": one.minimum, "MaxSize": one.maximum, "DesiredCapacity": one.desired}
+    return {
+        "AutoScalingGroupName": group.name,
+        "ScheduledActionName": one.name,
+        "ScheduledActionARN": f"{arn(wire, group)}:scheduledActionName/{one.name}",
+        "Time": one.at,
+        "StartTime": one.at,
+        **{name: size for name, size in sizes.items() if size is not None},
+    }
+
+
+def as_hook(group: AutoScalingGroup, hook: LifecycleHook) -> dict[str, Any]:
+    more = {
+        "NotificationTargetARN": hook.target,
+        "RoleARN": hook.role,
+        "NotificationMetadata": hook.metadata,
+    }
+    return {
+        "LifecycleHookName": hook.name,
+        "AutoScalingGroupName": group.name,
+        "LifecycleTransition": hook.transition,
+        "HeartbeatTimeout": hook.heartbeat_s,
+        "GlobalTimeout": min(48 * 3600, 100 * hook.heartbeat_s),
+        "DefaultResult": hook.result,
+        **{name: value for name, value in more.items() if value},
+    }

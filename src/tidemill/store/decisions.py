@@ -1,0 +1,78 @@
+"""A person's word on a purchase, until it is submitted. Who they are the caller proves; the rules are checked here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from tidemill.decide.purchasing.approval import not_granted
+from tidemill.model.errors import Refused
+from tidemill.model.world import PurchaseIntent, PurchaseState, Spending, Verdict
+from tidemill.ports import Ledger
+from tidemill.spec.models import Approval, Platform
+from tidemill.spec.principal import principal
+
+
+def give_verdict(
+    ledger: Ledger,
+    platform: Platform,
+    intent: PurchaseIntent,
+    *,
+    who: str,
+    approved: bool,
+    at: datetime,
+    note: str = "",
+) -> PurchaseIntent:
+    """Append the verdict; the intent is approved once the platform's policy is satisfied, refused at one no."""
+    verdict = Verdict(who, at, approved, note)
+    after = decided(platform, intent, verdict, ledger.spending(at))
+    ledger.advance(intent, after)
+    return after
+
+
+def decided(
+    platform: Platform, intent: PurchaseIntent, verdict: Verdict, spending: Spending
+) -> PurchaseIntent:
+    """What the verdict makes of it, nothing written yet. Refused: this word is not taken."""
+    _is_open_to(platform, intent, verdict, spending)
+    _may_decide(platform.spec.approval, intent, verdict)
+    after = replace(intent, verdicts=(*intent.verdicts, verdict), state_at=verdict.at)
+    if not verdict.approved:
+        return replace(after, state=PurchaseState.REFUSED, note=verdict.note)
+    if not_granted(platform, after, spending) is None:
+        return replace(after, state=PurchaseState.APPROVED)
+    return after
+
+
+def _is_open_to(platform: Platform, intent: PurchaseIntent, verdict: Verdict, spending: Spending) -> None:
+    """A no is taken until it is submitted; a yes while one is lacking, also where the policy became stricter."""
+    if intent.state not in (PurchaseState.PROPOSED, PurchaseState.APPROVED):
+        raise Refused(
+            f"purchase {intent.id} is {intent.state.value}; only a proposed or approved one can be decided on"
+        )
+    if not verdict.approved:
+        return
+    if verdict.at >= intent.envelope.expires_at:
+        raise Refused(f"purchase {intent.id} has expired")
+    if intent.state is PurchaseState.APPROVED and not_granted(platform, intent, spending) is None:
+        raise Refused(f"purchase {intent.id} is approved already; until it is submitted a no is still taken")
+
+
+def _may_decide(policy: Approval, intent: PurchaseIntent, verdict: Verdict) -> None:
+    """A word that would not count is not taken: whoever gave it must know. One's own yes may become a no."""
+    who, me = verdict.who, _person(policy, verdict.who)
+    if me == _person(policy, intent.proposer):
+        as_role = "" if who == intent.proposer else f" in another session of {me}"
+        raise Refused(f"{who} proposed it{as_role}; somebody else must decide")
+    if policy.approvers and who not in policy.approvers:
+        raise Refused(f"{who} may not decide on purchases; the approvers are {', '.join(policy.approvers)}")
+    said_yes = {_person(policy, said.who): said.who for said in intent.verdicts if said.approved}
+    if verdict.approved and me in said_yes:
+        as_role = "" if said_yes[me] == who else f", as {said_yes[me]}: a session name proves nobody"
+        raise Refused(
+            f"{who} has approved purchase {intent.id} already{as_role}; the second approval is somebody else's"
+        )
+
+
+def _person(policy: Approval, who: str) -> str:
+    return principal(who, sessions_are_proved=policy.sessions_are_proved)

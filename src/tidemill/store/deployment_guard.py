@@ -1,0 +1,33 @@
+"""Whose ledger it is. Two platforms in one ledger would spend each other's budgets and settle each other's intents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from tidemill.model.errors import Refused
+from tidemill.spec.models import Platform
+
+
+@dataclass(frozen=True, slots=True)
+class Whose:
+    """`deployment` is the owner tag. The others may be unknown (empty) at first; once known they stay."""
+
+    deployment: str
+    account: str = ""
+    region: str = ""
+    cluster: str = ""
+
+    @classmethod
+    def of(cls, platform: Platform) -> Whose:
+        spec = platform.spec
+        return cls(spec.deployment, spec.account_id or "", spec.region, spec.cluster.name)
+
+    def agreed_with(self, other: Whose) -> Whose:
+        """Both together; Refused where they contradict each other. `self` is what the ledger says."""
+        agreed = {}
+        for one in fields(self):
+            here, there = getattr(self, one.name), getattr(other, one.name)
+            if here and there and here != there:
+                raise Refused(f"this ledger belongs to {one.name} {here}, not to {there}")
+            agreed[one.name] = here or there
+        return Whose(**agreed)

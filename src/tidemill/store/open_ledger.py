@@ -1,0 +1,107 @@
+"""Opens a ledger by its address: `sqlite:////var/lib/tidemill/ledger.db`, `postgresql://…`, or `memory:`.
+
+`postgresql://…?password_file=PATH` keeps the password in a file, which is read for every new connection. The
+databases are imported only when one is opened.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidemill.model.errors import Refused, SpecError
+from tidemill.ports import Clock, Ledger
+from tidemill.store.deployment_guard import Whose
+from tidemill.store.memory import MemoryLedger
+
+if TYPE_CHECKING:
+    from tidemill.store.database import Database
+    from tidemill.store.sql import SqlLedger
+
+MEMORY = "memory:"
+_KNOWN = "sqlite:///PATH or postgresql://USER@HOST/NAME"
+
+
+class WallClock:
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+
+def open_ledger(
+    url: str, whose: Whose, *, clock: Clock | None = None, writer: str = "tidemill-engine"
+) -> Ledger:
+    """The ledger of this deployment, made or brought up to date if need be. `writer` is the name in its audit trail.
+
+    Refused: it belongs to somebody else, or a newer Tidemill wrote it. Retryable: it cannot be reached.
+    """
+    clock = clock or WallClock()
+    if url == MEMORY:
+        return MemoryLedger(clock, whose.deployment)
+    return open_durable(url, whose, clock=clock, writer=writer)
+
+
+def open_durable(url: str, whose: Whose, *, clock: Clock, writer: str, must_exist: bool = False) -> SqlLedger:
+    """`must_exist`: for whoever looks after somebody else's ledger, where a new file would hide a typing error."""
+    from tidemill.store.migrate import migrate
+    from tidemill.store.sql import SqlLedger
+
+    database = _database(url, must_exist=must_exist)
+    try:
+        migrate(database)
+        ledger = SqlLedger(database, clock, writer=writer)
+        ledger.claim(whose)
+    except BaseException:
+        database.close()
+        raise
+    return ledger
+
+
+def read_ledger(url: str) -> SqlLedger:
+    """To look into anybody's ledger. Nothing is made, brought up to date or written."""
+    from tidemill.store.migrate import HEAD, version_of
+    from tidemill.store.sql import SqlLedger
+
+    if url == MEMORY:
+        raise SpecError("a ledger in memory cannot be looked into from outside; name one in a database")
+    database = _database(url, read_only=True, must_exist=True)
+    try:
+        with database.read() as connection:
+            version = version_of(connection)
+    except BaseException:
+        database.close()
+        raise
+    if version != HEAD:
+        database.close()
+        state = (
+            "holds no ledger" if version is None else f"has the older schema {version}; the engine updates it"
+        )
+        raise Refused(f"{redacted(url)} {state}")
+    return SqlLedger(database, WallClock(), writer="")
+
+
+def redacted(url: str) -> str:
+    """The address without its password."""
+    from sqlalchemy.engine import make_url
+
+    return make_url(url).render_as_string(hide_password=True)
+
+
+def _database(url: str, *, read_only: bool = False, must_exist: bool = False) -> Database:
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    from tidemill.store import database
+
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        meant = f"sqlite:///{url}" if Path(url).is_file() else _KNOWN
+        raise SpecError(f"'{url}' is no address of a ledger; write {meant}") from None
+    if parsed.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
+        return database.postgresql(parsed, read_only=read_only)
+    if parsed.drivername != "sqlite":
+        raise SpecError(f"a ledger cannot be kept in {parsed.drivername}; write {_KNOWN}")
+    if parsed.database in (None, "", ":memory:"):
+        raise SpecError("this ledger has no file; write sqlite:///PATH, or memory: to have none")
+    return database.sqlite(Path(str(parsed.database)), read_only=read_only, must_exist=must_exist)

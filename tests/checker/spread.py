@@ -1,0 +1,137 @@
+"""Topology spread (DoNotSchedule), judged on the final state: no pod sits in a domain that is too full for it.
+
+Stricter than the scheduler, which looks once, when it binds: an answer that holds at the end does not depend
+on the order in which pods are bound. Domains are those of the nodes there are and those a flavour could bring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tests.checker.fault import Fault
+from tests.checker.hosts import Host
+from tests.checker.pod_counts import Crowds, Meaning, meaning_of_spread
+from tests.checker.pod_fits_node import untolerated, wants_node
+from tidemill.decide.packer.problem import Ask, Problem
+from tidemill.model.world import PodShape, Selector, Spread, Taint, Toleration
+from tidemill.spec.names import LABEL_HOSTNAME
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Which nodes count for a pod's constraint: its policies, and every hard topology key it names."""
+
+    keys: frozenset[str]
+    node_selector: tuple[tuple[str, str], ...] = ()
+    node_terms: tuple[Selector, ...] = ()
+    tolerations: tuple[Toleration, ...] | None = None  # None: taints are not looked at
+
+    def includes(self, labels: Mapping[str, str], taints: tuple[Taint, ...]) -> bool:
+        if not self.keys <= labels.keys():
+            return False
+        if self.tolerations is not None and untolerated(self.tolerations, taints) is not None:
+            return False
+        return wants_node(PodShape(node_selector=self.node_selector, node_terms=self.node_terms), labels)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One constraint, the same for every pod it is the same for."""
+
+    topology_key: str
+    meaning: Meaning
+    max_skew: int
+    min_domains: int
+    counted: Counted
+
+
+def rules_of(shape: PodShape, namespace: str) -> list[Rule]:
+    hard = [spread for spread in shape.spread if spread.hard]
+    keys = frozenset(spread.topology_key for spread in hard)
+    return [
+        Rule(
+            spread.topology_key,
+            meaning_of_spread(spread, namespace, shape.labels),
+            spread.max_skew,
+            spread.min_domains,
+            _counted(spread, shape, keys),
+        )
+        for spread in hard
+    ]
+
+
+def _counted(spread: Spread, shape: PodShape, keys: frozenset[str]) -> Counted:
+    return Counted(
+        keys,
+        shape.node_selector if spread.honor_affinity else (),
+        shape.node_terms if spread.honor_affinity else (),
+        shape.tolerations if spread.honor_taints else None,
+    )
+
+
+def flavour_domains(problem: Problem, rule: Rule) -> set[str]:
+    """The domains that nodes yet to be opened could bring. Of host names: one that nobody has yet."""
+    domains = set()
+    for flavour in problem.flavours:
+        labels = {**flavour.labels, LABEL_HOSTNAME: ""}
+        if rule.counted.includes(labels, flavour.taints):
+            domains.add(labels[rule.topology_key])
+    return domains
+
+
+def check_spread(problem: Problem, hosts: Sequence[Host], crowds: Crowds) -> Iterator[Fault]:
+    for rule, holders in _holders(problem.asks, hosts).items():
+        counting = _counting(rule, hosts)
+        asks, residents = crowds.count(crowds.meant_by(rule.meaning), rule.topology_key, counting)
+        domains = {hosts[number].labels[rule.topology_key] for number in counting}
+        domains |= flavour_domains(problem, rule)
+        least = min((asks[domain] + residents[domain] for domain in domains), default=0)
+        if len(domains) < rule.min_domains:
+            least = 0
+        for domain, (ask, number) in holders.items():
+            where = f"{rule.topology_key}={domain}"
+            if domain is None:
+                yield Fault(
+                    "spread",
+                    f"{problem.asks[ask].id} is spread by {rule.topology_key}, which {hosts[number].name} lacks",
+                    (problem.asks[ask].id, hosts[number].name),
+                )
+            elif asks[domain] + residents[domain] - least > rule.max_skew:
+                yield Fault(
+                    "spread",
+                    f"{problem.asks[ask].id} is in {where} with {asks[domain] + residents[domain]} that it is "
+                    f"spread among; another domain has {least}, and it allows a skew of {rule.max_skew}",
+                    (problem.asks[ask].id, where),
+                )
+
+
+def _counting(rule: Rule, hosts: Sequence[Host]) -> set[int]:
+    by_kind: dict[int, bool] = {}
+    for host in hosts:
+        if host.kind not in by_kind:
+            by_kind[host.kind] = rule.counted.includes(host.labels, host.taints)
+    return {number for number, host in enumerate(hosts) if by_kind[host.kind]}
+
+
+def _holders(asks: Sequence[Ask], hosts: Sequence[Host]) -> dict[Rule, dict[str | None, tuple[int, int]]]:
+    """By rule and domain: one pod (and its host) that carries the rule there; one speaks for all."""
+    holders: dict[Rule, dict[str | None, tuple[int, int]]] = {}
+    known: dict[tuple[object, ...], list[Rule]] = {}
+    for number, host in enumerate(hosts):
+        for index in host.asks:
+            shape, namespace = asks[index].shape, asks[index].namespace
+            if not shape.spread:
+                continue
+            key = (shape.spread, namespace, shape.labels, *_placement(shape))
+            rules = known.get(key)
+            if rules is None:
+                rules = known[key] = rules_of(shape, namespace)
+            for rule in rules:
+                domain = host.labels.get(rule.topology_key)
+                holders.setdefault(rule, {}).setdefault(domain, (index, number))
+    return holders
+
+
+def _placement(shape: PodShape) -> tuple[object, ...]:
+    return shape.node_selector, shape.node_terms, shape.tolerations

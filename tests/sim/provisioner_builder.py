@@ -1,0 +1,53 @@
+"""Scenes that are played through every way of launching: only who launches differs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.sim.scenario_builder import Scene, block, job, pool, scene, service
+from tidemill.model.world import InstanceState
+from tidemill.sim.scenario.rehearsal import Rehearsal
+from tidemill.spec.models import ComputePool, Platform
+
+
+def running(rehearsal: Rehearsal) -> int:
+    return sum(life.now.state is InstanceState.RUNNING for life in rehearsal.cloud.alive())
+
+
+def delivered(way: str) -> Scene:
+    """A block that comes after half an hour, short jobs, and one that outlasts it."""
+    return scene(
+        pool(provisioner=way),
+        reservations=[block(**{"from": "30m"}, duration="3h30m")],
+        jobs=[
+            job(at=["0s", "1h", "2h"], lasts="40m"),
+            job("long", at=["90m"], lasts="9h", checkpointEvery="10m"),
+        ],
+    )
+
+
+def extended(way: str) -> Scene:
+    """A block that is extended by a day, and a job that needs it."""
+    return scene(
+        pool(provisioner=way), reservations=[block()], jobs=[job(lasts="20h", checkpointEvery="10m")],
+        extensions=[{"at": "1h", "block": "a", "by": "1d"}], duration="29h",
+    )  # fmt: skip
+
+
+def two_blocks(train: ComputePool, on: Platform | None = None, **fields: Any) -> Scene:
+    """A service that must move from one block to the next without downtime."""
+    chat = service(
+        replicas=4, minAvailable=3, gpus=4, cpu="40", memory="400Gi", load="8m", zeroDowntime=True,
+        handover={"method": "rollout", "maxSurge": 2, "maxUnavailable": 0},
+    )  # fmt: skip
+    return scene(
+        train,
+        on=on,
+        reservations=[
+            block("a", pool="train"),
+            block("b", pool="train", zone="us-east-1b", duration="28h", **{"from": "1h"}),
+        ],
+        services=[chat],
+        duration="5h",
+        **fields,
+    )
