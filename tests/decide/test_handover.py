@@ -10,7 +10,7 @@ import pytest
 
 from tests.decide.builders import NOW, ago, ahead, block, node, of, pod, pool, replica, spec, world
 from tidemill.decide import decide
-from tidemill.decide.context import Draft
+from tidemill.decide.context import DecisionContext
 from tidemill.decide.handover.destinations import boot_of
 from tidemill.decide.handover.durations import high, loading, nth_of
 from tidemill.decide.handover.forecast import Outlook, outlooks
@@ -102,16 +102,18 @@ def test_of_nodes_that_boot_together_the_first_are_as_quick_as_the_quickest_were
 
 
 def test_boot_is_measured_from_launch_to_the_first_pod_it_may_take_and_has_a_default_before() -> None:
-    measured = Draft(spec(), world(LASTS, B1, node("i-5", source=B, launched="90m", opened_at=ago("81m"))))
+    measured = DecisionContext(
+        spec(), world(LASTS, B1, node("i-5", source=B, launched="90m", opened_at=ago("81m")))
+    )
     boot = boot_of(measured, measured.templates["p5"])
     assert (boot.length, boot.basis, boot.samples) == (9 * MINUTE, "measured", 2)
-    fresh = Draft(spec(), world(LASTS))
+    fresh = DecisionContext(spec(), world(LASTS))
     assert boot_of(fresh, fresh.templates["p5"]).length == BOOT
 
 
 def test_a_pool_that_never_had_a_node_boots_as_others_of_its_type_did() -> None:
-    draft = Draft(spec(pool(), pool("other")), world(LASTS, B1))
-    assert boot_of(draft, draft.templates["other"]).basis == "measured"
+    context = DecisionContext(spec(pool(), pool("other")), world(LASTS, B1))
+    assert boot_of(context, context.templates["other"]).basis == "measured"
 
 
 def test_load_is_measured_or_else_declared_or_else_a_default() -> None:
@@ -128,11 +130,13 @@ def test_the_drain_starts_earlier_for_a_load_that_was_measured_longer_than_it_is
     def drain_from(ready: str) -> timedelta:
         on = node("i-1")
         one = replace(chat(1, on), ready_at=ago(ready))
-        draft = Draft(spec(), world(block(ends_in="5h"), on, one, service(), DisruptionBudget(CHAT, 1, 0)))
-        (life,) = draft.lives
-        assert life.drain_from is not None
-        assert life.deadline is not None
-        return life.deadline - life.drain_from
+        context = DecisionContext(
+            spec(), world(block(ends_in="5h"), on, one, service(), DisruptionBudget(CHAT, 1, 0))
+        )
+        (view,) = context.views
+        assert view.drain_from is not None
+        assert view.deadline is not None
+        return view.deadline - view.drain_from
 
     assert drain_from(ready="22m") == 12 * MINUTE  # 8 to load, 1 to start, 1 of grace, 2 to spare
     assert drain_from(ready="10m") == 24 * MINUTE
@@ -332,7 +336,7 @@ def beforehand(
     ends_in: str = "24h",
     second: dict[str, Any] | None = None,
     **fields: Any,
-) -> tuple[Draft, World]:
+) -> tuple[DecisionContext, World]:
     """Two replicas on A's two nodes, which boot in nine minutes, and a successor that starts when A ends."""
     nodes = [node(f"i-{number}", launched="60m", opened_at=ago("51m")) for number in (1, 2)]
     pods = [chat(number, on) for number, on in enumerate(nodes)]
@@ -340,11 +344,11 @@ def beforehand(
     held = block("cr-1", ends_in=ends_in, count=2, fee_usd=2000)
     workload = service(**fields)
     seen = world(held, *([follows] if second != {} else []), *nodes, *pods, workload, BUDGET, *more)
-    return Draft(documents or spec(), seen), seen
+    return DecisionContext(documents or spec(), seen), seen
 
 
-def outlook(draft: Draft) -> Outlook:
-    (one,) = outlooks(draft)
+def outlook(context: DecisionContext) -> Outlook:
+    (one,) = outlooks(context)
     return one
 
 
@@ -359,11 +363,13 @@ def test_back_to_back_a_service_is_short_from_the_last_safe_moment_until_the_suc
 
 
 def test_a_service_that_starts_in_no_time_at_all_is_reckoned_with_too() -> None:
-    draft, seen = beforehand()
+    context, seen = beforehand()
     at_once = tuple(replace(one, bound_at=one.started_at, ready_at=one.started_at) for one in seen.pods)
     by_node = {one.node: (one,) for one in at_once}
-    quick = replace(seen, pods=at_once, pods_by_node=by_node, workloads=(replace(draft.world.workloads[0]),))
-    one = outlook(Draft(spec(), quick))
+    quick = replace(
+        seen, pods=at_once, pods_by_node=by_node, workloads=(replace(context.world.workloads[0]),)
+    )
+    one = outlook(DecisionContext(spec(), quick))
     assert one.short is not None
     assert one.short.lasts == timedelta(minutes=2 + 30 + 9, seconds=1)
 
@@ -376,41 +382,41 @@ def test_a_day_of_overlap_is_enough() -> None:
 
 def test_a_service_that_has_enough_replicas_elsewhere_is_not_short() -> None:
     kept = node("i-9", source=Source(SourceKind.BLOCK, "cr-9"), launched="60m", opened_at=ago("51m"))
-    draft, _ = beforehand(None, kept, chat(9, kept), block("cr-9", ends_in="90h", count=1), replicas=3)
-    found = {one.source.id: one for one in outlooks(draft)}
+    context, _ = beforehand(None, kept, chat(9, kept), block("cr-9", ends_in="90h", count=1), replicas=3)
+    found = {one.source.id: one for one in outlooks(context)}
     assert found["cr-1"].short is None
 
 
 def test_a_minimum_that_is_all_it_has_is_missed_for_as_long_as_each_takes() -> None:
     _, seen = beforehand(second={"starts_in": "2h"})
     strict = replace(seen, budgets=(DisruptionBudget(CHAT, 2, 0),))
-    one = outlook(Draft(spec(), strict))
+    one = outlook(DecisionContext(spec(), strict))
     assert one.short is not None
     assert one.short.lasts == 2 * timedelta(minutes=9)
     (warning,) = [each for each in decide(spec(), strict).warnings if each.about == CHAT]
     assert "rollout or scale" in warning.sentence
     rollout = replace(strict, workloads=(service(Method.ROLLOUT),))
-    assert outlook(Draft(spec(), rollout)).short is None
+    assert outlook(DecisionContext(spec(), rollout)).short is None
 
 
-def way(draft: Draft, means: str) -> Way:
-    return next(one for one in ways_out(draft, outlook(draft)) if one.means == means)
+def way(context: DecisionContext, means: str) -> Way:
+    return next(one for one in ways_out(context, outlook(context)) if one.means == means)
 
 
 def test_what_would_help_is_priced_and_the_cheapest_comes_first() -> None:
-    draft, _ = beforehand()
-    ways = ways_out(draft, outlook(draft))
+    context, _ = beforehand()
+    ways = ways_out(context, outlook(context))
     assert [one.usd is None for one in ways] == sorted(one.usd is None for one in ways)
     prices = [one.usd for one in ways if one.usd is not None]
     assert prices == sorted(prices)
-    bridge = way(draft, "an-on-demand-bridge")
+    bridge = way(context, "an-on-demand-bridge")
     assert bridge.usd == pytest.approx(
         2 * 55.04 * (50 + 9 + 8) / 60
     )  # two nodes, the gap, their boot and load
     assert "pool p5 must list on-demand" in bridge.words
-    assert way(draft, "a-days-extension-of-a").usd == pytest.approx(2000 * 24 / 25)  # a day at its own rate
-    assert way(draft, "a-day-more-of-b").usd is None
-    assert "cannot be moved" in way(draft, "a-day-more-of-b").words
+    assert way(context, "a-days-extension-of-a").usd == pytest.approx(2000 * 24 / 25)  # a day at its own rate
+    assert way(context, "a-day-more-of-b").usd is None
+    assert "cannot be moved" in way(context, "a-day-more-of-b").words
 
 
 def test_where_nodes_may_be_launched_by_the_hour_a_scaled_service_is_not_short() -> None:
@@ -419,9 +425,9 @@ def test_where_nodes_may_be_launched_by_the_hour_a_scaled_service_is_not_short()
         pool(sources=[{"type": "block"}, {"type": "on-demand", **caps}]), budget={"monthlyUsd": 90_000}
     )
     _, seen = beforehand(documents, method=Method.SCALE)
-    assert outlook(Draft(documents, seen)).short is not None  # it has not opted in
+    assert outlook(DecisionContext(documents, seen)).short is not None  # it has not opted in
     opted_in = replace(seen.workloads[0], terms=replace(seen.workloads[0].terms, overflow=True))
-    one = outlook(Draft(documents, replace(seen, workloads=(opted_in,))))
+    one = outlook(DecisionContext(documents, replace(seen, workloads=(opted_in,))))
     assert (one.bridged, one.short) == (True, None)
 
 
@@ -434,8 +440,8 @@ def test_an_extension_that_ec2_has_offered_is_priced_as_offered() -> None:
 
 @pytest.mark.parametrize("ends_in", ["50m"])
 def test_an_extension_is_no_way_out_in_the_last_hour(ends_in: str) -> None:
-    draft, _ = beforehand(ends_in=ends_in)
-    assert way(draft, "a-days-extension-of-a").usd is None
+    context, _ = beforehand(ends_in=ends_in)
+    assert way(context, "a-days-extension-of-a").usd is None
 
 
 def test_the_plan_says_it_as_soon_as_both_blocks_are_known() -> None:
@@ -459,12 +465,14 @@ def test_that_nobody_follows_is_said_two_days_before_and_not_weeks() -> None:
 
 
 def test_a_block_whose_payment_is_pending_is_not_counted_on() -> None:
-    draft, _ = beforehand()
+    context, _ = beforehand()
     unpaid = [
         replace(one, state=ReservationState.PAYMENT_PENDING) if one.id == "cr-2" else one
-        for one in draft.world.reservations
+        for one in context.world.reservations
     ]
-    assert outlook(Draft(spec(), replace(draft.world, reservations=tuple(unpaid)))).successor is None
+    assert (
+        outlook(DecisionContext(spec(), replace(context.world, reservations=tuple(unpaid)))).successor is None
+    )
 
 
 # --- pins ---------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ in the controller, in `tidemill plan`, in a rehearsal, in the web preview.
 
 from __future__ import annotations
 
-from tidemill.decide.context import Draft
+from tidemill.decide.context import DecisionContext
 from tidemill.decide.disruption.reclaim import reclaim
 from tidemill.decide.drain import drain
 from tidemill.decide.handover.steps import hand_over
@@ -23,13 +23,13 @@ __all__ = ["decide"]
 
 
 def decide(spec: Spec, world: World) -> Plan:
-    draft = Draft(spec, world)  # who is ours, in which phase, ending when
-    follow_purchases(draft)  # 1 money: reconcile, submit what is approved, propose what is missing
-    in_flight = follow_launches(draft)  # 2 launches: settle what is seen, repeat what may be lost
-    follow_nodes(draft)  # 3 nodes: let checked ones work, replace late and failed ones, clean up
-    hand_over(draft)  # services: the next step off what ends, onto what lasts
-    drain(draft)  # 4 time: whatever ends is drained before its deadline
-    serve(draft, in_flight)  # 5 work: warm blocks, admit what fits, launch for the rest, say why not
-    reclaim(draft, in_flight)  # 6 thrift: give back what nobody wants
-    forewarn(draft)  # and said before it happens: who will be short at a hand-over, and what would help
-    return draft.plan()
+    context = DecisionContext(spec, world)  # who is ours, in which phase, ending when
+    follow_purchases(context)  # 1 money: reconcile, submit what is approved, propose what is missing
+    in_flight = follow_launches(context)  # 2 launches: settle what is seen, repeat what may be lost
+    follow_nodes(context)  # 3 nodes: let checked ones work, replace late and failed ones, clean up
+    hand_over(context)  # services: the next step off what ends, onto what lasts
+    drain(context)  # 4 time: whatever ends is drained before its deadline
+    serve(context, in_flight)  # 5 work: warm blocks, admit what fits, launch for the rest, say why not
+    reclaim(context, in_flight)  # 6 thrift: give back what nobody wants
+    forewarn(context)  # and said before it happens: who will be short at a hand-over, and what would help
+    return context.plan()

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, eq=False)
-class Life:
-    """One node of ours, as this decision sees it. Strangers' nodes are in `Draft.strangers`."""
+class NodeView:
+    """One node of ours, as this decision sees it. Strangers' nodes are in `DecisionContext.strangers`."""
 
     facts: NodeFacts
     node: Node
@@ -63,11 +63,11 @@ Ending = tuple[str, Provisioner, Source]  # a pool's nodes of one source end tog
 
 @dataclass(slots=True)
 class _Group:
-    lives: list[Life] = field(default_factory=list)
+    views: list[NodeView] = field(default_factory=list)
     end: End | None = None
 
 
-class Draft:
+class DecisionContext:
     def __init__(self, spec: Spec, world: World) -> None:
         self.spec = spec
         self.world = world
@@ -90,12 +90,12 @@ class Draft:
         self.keeps_away = False  # some pod that runs has rules that others must respect
         self.waiting: list[Item] = []  # in the order it is served
         self.placed: set[str] = set()  # pools in which something that waits was given room in this plan
-        self.lives: list[Life] = []  # those that are not gone
-        self.gone: list[Life] = []
+        self.views: list[NodeView] = []  # those that are not gone
+        self.gone: list[NodeView] = []
         self.strangers: list[Node] = []
         self._groups: dict[Ending, _Group] = {}
         self._deadlines: dict[Ending, datetime | None] = {}
-        self._ending: list[tuple[datetime, list[Life]]] = []  # where there are budgets: what ends when
+        self._ending: list[tuple[datetime, list[NodeView]]] = []  # where there are budgets: what ends when
         self._disruptions_at_once: dict[str, int] | None = None
         self._shared: dict[tuple[SourceKind, str], bool] = {}
         self._join()
@@ -147,7 +147,7 @@ class Draft:
         owner, pods_by_node = self.owner, self.world.pods_by_node
         memory = self.memory
         known = memory.known
-        by_ending: dict[int, list[Life]] = {}
+        by_ending: dict[int, list[NodeView]] = {}
         for node in self.world.nodes:
             instance, kube = node.instance, node.kube
             # Without a pool nobody could say what it is for: it is counted, and never touched.
@@ -160,41 +160,41 @@ class Draft:
                 facts = memory.facts_of(node, bound)
             if facts.keeps_away:
                 self.keeps_away = True
-            life = Life(facts, node, facts.phase, facts.pods)
+            view = NodeView(facts, node, facts.phase, facts.pods)
             if facts.phase is Phase.GONE:
-                self.gone.append(life)
+                self.gone.append(view)
                 continue
-            self.lives.append(life)
+            self.views.append(view)
             together = by_ending.get(id(facts.ending))
             if together is None:
-                by_ending[id(facts.ending)] = [life]
+                by_ending[id(facts.ending)] = [view]
             else:
-                together.append(life)
+                together.append(view)
         if self._somebody_moves_slowly:
-            for lives in by_ending.values():
-                deadline = self._deadline(lives[0].facts.ending)
+            for views in by_ending.values():
+                deadline = self._deadline(views[0].facts.ending)
                 if deadline is not None:
-                    self._ending.append((deadline, lives))
-        for lives in by_ending.values():
-            self._set_ends(lives)
+                    self._ending.append((deadline, views))
+        for views in by_ending.values():
+            self._set_ends(views)
 
-    def _set_ends(self, lives: list[Life]) -> None:
-        ending = lives[0].facts.ending
-        end = self._compute_end(ending, lives)
-        self._groups[ending] = _Group(lives, end)
-        for life in lives:
-            life.deadline, life.drain_from = end.deadline, end.drain_from
-            instance = life.node.instance
+    def _set_ends(self, views: list[NodeView]) -> None:
+        ending = views[0].facts.ending
+        end = self._compute_end(ending, views)
+        self._groups[ending] = _Group(views, end)
+        for view in views:
+            view.deadline, view.drain_from = end.deadline, end.drain_from
+            instance = view.node.instance
             if instance is not None and instance.ends_at is not None:
-                self._end_alone(life, instance.ends_at)
+                self._end_alone(view, instance.ends_at)
                 if instance.leaves:
-                    life.drain_from = instance.launched_at  # long ago: at once, and the same at every look
+                    view.drain_from = instance.launched_at  # long ago: at once, and the same at every look
 
-    def _end_alone(self, life: Life, at: datetime) -> None:
+    def _end_alone(self, view: NodeView, at: datetime) -> None:
         """AWS has announced that it takes this one: an interruption, a retirement."""
-        life.deadline = min(at, life.deadline or at)
-        lead = self._lead([life], life.pool, life.deadline)
-        life.drain_from = min(life.deadline - lead, life.drain_from or life.deadline)
+        view.deadline = min(at, view.deadline or at)
+        lead = self._lead([view], view.pool, view.deadline)
+        view.drain_from = min(view.deadline - lead, view.drain_from or view.deadline)
 
     def end_of(self, source: Source, pool_name: str, provisioner: Provisioner) -> End:
         """One lead for all nodes of a source in a pool: they end together, so they drain together."""
@@ -203,14 +203,14 @@ class Draft:
         if group is None:
             group = self._groups[ending] = _Group()
         if group.end is None:
-            group.end = self._compute_end(ending, group.lives)
+            group.end = self._compute_end(ending, group.views)
         return group.end
 
-    def _compute_end(self, ending: Ending, lives: list[Life]) -> End:
+    def _compute_end(self, ending: Ending, views: list[NodeView]) -> End:
         deadline = self._deadline(ending)
         if deadline is None:
             return NO_END
-        return End(deadline, deadline - self._lead(lives, self.spec.pools.get(ending[0]), deadline))
+        return End(deadline, deadline - self._lead(views, self.spec.pools.get(ending[0]), deadline))
 
     def _deadline(self, ending: Ending) -> datetime | None:
         if ending not in self._deadlines:
@@ -225,28 +225,28 @@ class Draft:
             return deadline_of(reservation, provisioner) if reservation else self.now
         return money_runs_out_at(self.spec, self.world, pool_name, source.kind)
 
-    def _lead(self, lives: list[Life], pool: ComputePool | None, deadline: datetime) -> timedelta:
+    def _lead(self, views: list[NodeView], pool: ComputePool | None, deadline: datetime) -> timedelta:
         """The longest any pod needs, any service under a budget needs, and the pool asks for.
 
         A service moves in waves over all sources that end at about the same time, not over each of them.
         """
-        longest = max((life.facts.lead for life in lives), default=timedelta(0))
+        longest = max((view.facts.lead for view in views), default=timedelta(0))
         if pool is not None and pool.spec.drain.lead is not None:
             longest = max(longest, pool.spec.drain.lead)
-        pods = self.moving_together(lives, deadline)
+        pods = self.moving_together(views, deadline)
         return services_lead(longest, pods, self.workloads, self.disruptions_at_once)
 
-    def moving_together(self, lives: list[Life], deadline: datetime) -> list[Pod]:
+    def moving_together(self, views: list[NodeView], deadline: datetime) -> list[Pod]:
         """The pods of their workloads on all sources that end at about that time; none where nobody has a budget."""
         if not self._somebody_moves_slowly:
             return []
-        mine = {pod.workload for life in lives for pod in life.pods}
+        mine = {pod.workload for view in views for pod in view.pods}
         if not mine:
             return []
         together = [
-            life for at, others in self._ending if abs(at - deadline) <= TOGETHER for life in others
-        ] or lives
-        return [pod for life in together for pod in life.pods if pod.workload in mine]
+            view for at, others in self._ending if abs(at - deadline) <= TOGETHER for view in others
+        ] or views
+        return [pod for view in together for pod in view.pods if pod.workload in mine]
 
     @property
     def disruptions_at_once(self) -> dict[str, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from tidemill.decide.context import Draft, End
+from tidemill.decide.context import DecisionContext, End
 from tidemill.decide.nodes import SHORTEST_LEAD, deadline_of
 from tidemill.decide.placement.candidates import BOOT, Rooms, Stage
 from tidemill.decide.placement.eligibility import may_use, refusal
@@ -51,8 +51,8 @@ class _Known:
 class Explainer:
     """One answer serves every item of a kind for which the same sources last long enough."""
 
-    def __init__(self, draft: Draft, found: Rooms) -> None:
-        self._draft, self._found = draft, found
+    def __init__(self, context: DecisionContext, found: Rooms) -> None:
+        self._draft, self._found = context, found
         self._known: dict[tuple[object, ...], list[_Known]] = {}
         self._pairs: list[tuple[PoolTemplate, set[_Met]]] | None = None
 
@@ -121,38 +121,40 @@ class Explainer:
         return self._pairs
 
     def _ends_in(self, template: PoolTemplate) -> set[_Met]:
-        draft, found, now = self._draft, self._found, self._draft.now
+        context, found, now = self._draft, self._found, self._draft.now
         here = {(group.end, True) for group in found.groups.values() if group.template is template}
         # Money that nobody spends runs out ever later: its end moves on with the time.
         mine = [one for one in found.openings if one.template is template]
-        here |= {(end_of_opening(draft, one), one.purse is None) for one in mine}
+        here |= {(end_of_opening(context, one), one.purse is None) for one in mine}
         met = {(start, end, passes) for end, passes in here for start in (now, now + BOOT)}
         return met | {
-            (one.start + BOOT, _end_of(one, template.pool), False) for one in _coming(draft, template)
+            (one.start + BOOT, _end_of(one, template.pool), False) for one in _coming(context, template)
         }
 
 
-def _ask(draft: Draft, item: Item, template: PoolTemplate, found: Rooms) -> Answer:
+def _ask(context: DecisionContext, item: Item, template: PoolTemplate, found: Rooms) -> Answer:
     pool = template.pool
-    misfit = _known_misfit(draft, item, template)
+    misfit = _known_misfit(context, item, template)
     if misfit is not None:
         return misfit
     if pool.spec.limits is None:
         return Answer(5, "limit", f"pool {pool.name} has no limits, and without limits it launches nothing")
-    if item.gang is not None and (most := _most_at_once(draft, template)) < len(item.pods):
+    if item.gang is not None and (most := _most_at_once(context, template)) < len(item.pods):
         limited = pool.spec.limits.nodes is not None and most == pool.spec.limits.nodes
         what = f"the limits of pool {pool.name} allow" if limited else f"a source of pool {pool.name} has"
         sentence = f"its gang needs {len(item.pods)} nodes at once, more than the {most:g} {what}"
         return Answer(32, "limit" if limited else "gang", sentence)
-    coming = _next_reservation(draft, item, template)
+    coming = _next_reservation(context, item, template)
     earliest = coming.start + BOOT if coming is not None else None
     later = f"; block {coming.id} starts {format_instant(coming.start)}" if coming is not None else ""
-    words = {refusal(draft, item, one) for one in found.openings if one.template is template}
-    answer = _closest(draft, item, pool, words, found)
+    words = {refusal(context, item, one) for one in found.openings if one.template is template}
+    answer = _closest(context, item, pool, words, found)
     return replace(answer, sentence=answer.sentence + later, earliest=answer.earliest or earliest)
 
 
-def _closest(draft: Draft, item: Item, pool: ComputePool, words: set[str | None], found: Rooms) -> Answer:
+def _closest(
+    context: DecisionContext, item: Item, pool: ComputePool, words: set[str | None], found: Rooms
+) -> Answer:
     if None in words and item.gang is not None:
         return _gang_too_large(item, pool, found)
     if None in words and item.shape.sociable:
@@ -166,7 +168,7 @@ def _closest(draft: Draft, item: Item, pool: ComputePool, words: set[str | None]
             f"the money for overflow of pool {pool.name} would not last until it and what runs there are done"
         )
         return Answer(29, "budget", sentence)
-    if _too_large(draft, item, pool, words, found):
+    if _too_large(context, item, pool, words, found):
         daemons = tuple(pair for pair in found.daemons[pool.name].items() if pair[0] != names.PODS)
         asked = f"it asks for {_asks(item.pods[0])}, more than a node of pool {pool.name} has"
         return Answer(33, "impossible", f"{asked} beside its daemon pods, which take {_amounts(daemons)}")
@@ -182,11 +184,11 @@ def _closest(draft: Draft, item: Item, pool: ComputePool, words: set[str | None]
         )  # fmt: skip
     if "money" in words and item.terms.overflow:
         return Answer(29, "budget", f"the overflow caps or the budget of pool {pool.name} are used up")
-    kept = _kept_from(draft, item, pool, found)
+    kept = _kept_from(context, item, pool, found)
     if kept is not None:
         whom = f"a gang that has waited longer, from {format_instant(kept)}"
         return Answer(28, "held", f"the free nodes of pool {pool.name} are kept for {whom}")
-    if _busy(draft, item, pool, found):
+    if _busy(context, item, pool, found):
         if not _free_too_short(item, pool, found):
             return Answer(28, "no-capacity", f"every node pool {pool.name} can have is taken")
         need, timed = _need(item, pool)
@@ -201,29 +203,33 @@ def _closest(draft: Draft, item: Item, pool: ComputePool, words: set[str | None]
         return Answer(28, "no-capacity", f"every node pool {pool.name} can have is taken")
     if "opt-in" in words:
         return Answer(25, "held", f"pool {pool.name} has only overflow capacity now, and it did not opt in")
-    if not (draft.world.ledger_ok and draft.world.cloud_ok):
+    if not (context.world.ledger_ok and context.world.cloud_ok):
         return Answer(24, "held", "AWS or the ledger cannot be reached, so nothing is launched")
     return Answer(20, "no-capacity", f"pool {pool.name} has no active capacity")
 
 
-def _too_large(draft: Draft, item: Item, pool: ComputePool, words: set[str | None], found: Rooms) -> bool:
+def _too_large(
+    context: DecisionContext, item: Item, pool: ComputePool, words: set[str | None], found: Rooms
+) -> bool:
     """It fits no node the pool could launch once its daemon pods run there, and none that it has."""
     if "size" not in words or words - {"size", "selector", "namespace", "pinned"}:
         return False
     daemons = found.daemons[pool.name]
     kinds = {
-        life.facts.kind.name: life.facts.kind for life in draft.lives if life.pool is pool and life.facts.kind
+        view.facts.kind.name: view.facts.kind
+        for view in context.views
+        if view.pool is pool and view.facts.kind
     }
     return not any(fits(item.shape.requests, fresh(kind, daemons)) for kind in kinds.values())
 
 
-def _most_at_once(draft: Draft, template: PoolTemplate) -> float:
+def _most_at_once(context: DecisionContext, template: PoolTemplate) -> float:
     """The most nodes one source of the pool could ever give at one time, its limits included."""
     pool, limits = template.pool, template.pool.spec.limits
     most = 0.0
     for wanted in pool.spec.sources:
         if wanted.type in ("block", "odcr"):
-            counts = [one.count for one in usable_reservations(draft, pool, wanted) if one.state in _ALIVE]
+            counts = [one.count for one in usable_reservations(context, pool, wanted) if one.state in _ALIVE]
             most = max(most, max(counts, default=0))
         else:
             most = float("inf")
@@ -241,20 +247,20 @@ def _gang_too_large(item: Item, pool: ComputePool, found: Rooms) -> Answer:
     return Answer(28, "gang", f"no source of pool {pool.name} has the {count} nodes its gang needs at once")
 
 
-def _known_misfit(draft: Draft, item: Item, template: PoolTemplate) -> Answer | None:
+def _known_misfit(context: DecisionContext, item: Item, template: PoolTemplate) -> Answer | None:
     """It follows from documents and the shape alone, so it is worked out once."""
-    known, key = draft.memory.misfits, (template.pool.name, id(item.shape), item.pods[0].namespace)
+    known, key = context.memory.misfits, (template.pool.name, id(item.shape), item.pods[0].namespace)
     if key not in known:
         if len(known) > 10_000:
             known.clear()
         known[key] = (
-            _misfit(draft, item, template),
+            _misfit(context, item, template),
             item.shape,
         )  # kept alive, so that its identity stays its own
     return known[key][0]
 
 
-def _misfit(draft: Draft, item: Item, template: PoolTemplate) -> Answer | None:
+def _misfit(context: DecisionContext, item: Item, template: PoolTemplate) -> Answer | None:
     """The pool could never run it, whatever capacity it had."""
     pod, pool, shape = item.pods[0], template.pool, item.shape
     if pool.spec.allowed_namespaces and pod.namespace not in pool.spec.allowed_namespaces:
@@ -263,7 +269,7 @@ def _misfit(draft: Draft, item: Item, template: PoolTemplate) -> Answer | None:
         if taint.effect != "PreferNoSchedule" and not tolerates(shape.tolerations, taint):
             return Answer(2, "impossible", f"it does not tolerate the taint {taint.key} of pool {pool.name}")
     source = Source(SourceKind.ON_DEMAND)
-    zones = sorted(draft.spec.platform.spec.subnets) or [""]
+    zones = sorted(context.spec.platform.spec.subnets) or [""]
     labelled = [
         kind
         for kind in template.kinds.values()
@@ -279,24 +285,24 @@ def _misfit(draft: Draft, item: Item, template: PoolTemplate) -> Answer | None:
     return None
 
 
-def _coming(draft: Draft, template: PoolTemplate) -> list[Reservation]:
+def _coming(context: DecisionContext, template: PoolTemplate) -> list[Reservation]:
     """Reservations the pool may use that have not started."""
     return [
         one
         for wanted in template.pool.spec.sources
         if wanted.type in ("block", "odcr")
-        for one in usable_reservations(draft, template.pool, wanted)
+        for one in usable_reservations(context, template.pool, wanted)
         if one.state in (ReservationState.SCHEDULED, ReservationState.PAYMENT_PENDING)
         and one.instance_type in template.kinds
     ]
 
 
-def _next_reservation(draft: Draft, item: Item, template: PoolTemplate) -> Reservation | None:
+def _next_reservation(context: DecisionContext, item: Item, template: PoolTemplate) -> Reservation | None:
     """The first reservation still to start that would last long enough for it."""
     pool = template.pool
     good = [
         one
-        for one in _coming(draft, template)
+        for one in _coming(context, template)
         if one.count >= len(item.pods) and lasts(item, _end_of(one, pool), pool, one.start + BOOT)
     ]
     return min(good, key=lambda one: (one.start, one.id), default=None)
@@ -307,21 +313,21 @@ def _end_of(one: Reservation, pool: ComputePool) -> End:
     return End(deadline, deadline - SHORTEST_LEAD if deadline else None)
 
 
-def _busy(draft: Draft, item: Item, pool: ComputePool, found: Rooms) -> bool:
+def _busy(context: DecisionContext, item: Item, pool: ComputePool, found: Rooms) -> bool:
     """Some room would do for it, if it were free."""
     return any(
-        group.template is not None and group.template.pool is pool and may_use(draft, item, group)
+        group.template is not None and group.template.pool is pool and may_use(context, item, group)
         for group in found.groups.values()
     )
 
 
-def _kept_from(draft: Draft, item: Item, pool: ComputePool, found: Rooms) -> datetime | None:
+def _kept_from(context: DecisionContext, item: Item, pool: ComputePool, found: Rooms) -> datetime | None:
     """From when room that would do for it is promised to a gang."""
     return min(
         (
             room.claimed_from
             for group in found.groups.values()
-            if group.template is not None and group.template.pool is pool and may_use(draft, item, group)
+            if group.template is not None and group.template.pool is pool and may_use(context, item, group)
             for room in group.rooms
             if room.claimed_by is not None
             and room.claimed_from is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from tidemill.decide.context import Draft
+from tidemill.decide.context import DecisionContext
 from tidemill.decide.nodes import REQUESTED_LIMIT
 from tidemill.model.plan import Launch, SettleLaunch
 from tidemill.model.world import LaunchIntent, LaunchState, Source
@@ -35,74 +35,78 @@ class InFlight:
         return sum(count for intent, count in self.unseen if intent.source == source)
 
 
-def follow_launches(draft: Draft) -> InFlight:
+def follow_launches(context: DecisionContext) -> InFlight:
     in_flight = InFlight()
     failures: dict[Spot, list[datetime]] = {}
     ids: set[str] = set()
     by_intent: dict[str, int] = {}
-    if draft.world.launches:
-        for node in draft.world.nodes:
+    if context.world.launches:
+        for node in context.world.nodes:
             if node.instance is not None:
                 ids.add(node.instance.id)
                 by_intent[node.instance.intent_id] = by_intent.get(node.instance.intent_id, 0) + 1
-    for intent in draft.world.launches:
+    for intent in context.world.launches:
         if intent.state is LaunchState.FAILED:
             spot = (intent.source, intent.instance_type, intent.zone)
             failures.setdefault(spot, []).append(intent.state_at or intent.written_at)
         elif intent.state is LaunchState.LAUNCHED:
-            _follow_launched(draft, intent, ids, in_flight)
+            _follow_launched(context, intent, ids, in_flight)
         elif intent.state is LaunchState.ASKED:
-            if _follow_asked(draft, intent, by_intent.get(intent.id, 0), in_flight):
-                failures.setdefault((intent.source, intent.instance_type, intent.zone), []).append(draft.now)
+            if _follow_asked(context, intent, by_intent.get(intent.id, 0), in_flight):
+                failures.setdefault((intent.source, intent.instance_type, intent.zone), []).append(
+                    context.now
+                )
         elif intent.state is LaunchState.WRITTEN:
-            _follow_written(draft, intent, by_intent.get(intent.id, 0), in_flight)
+            _follow_written(context, intent, by_intent.get(intent.id, 0), in_flight)
     for spot, times in failures.items():
         until = _rests_until(times)
-        if until > draft.now:
+        if until > context.now:
             in_flight.resting[spot] = until
     return in_flight
 
 
-def _follow_launched(draft: Draft, intent: LaunchIntent, ids: set[str], in_flight: InFlight) -> None:
+def _follow_launched(
+    context: DecisionContext, intent: LaunchIntent, ids: set[str], in_flight: InFlight
+) -> None:
     unseen = sum(instance_id not in ids for instance_id in intent.instance_ids)
     due = (intent.state_at or intent.written_at) + REQUESTED_LIMIT
     if unseen == 0:
-        draft.do(SettleLaunch(intent.id, "all its instances are seen"))
-    elif draft.now >= due:
-        draft.do(SettleLaunch(intent.id, f"{unseen} of its instances never showed up"))
+        context.do(SettleLaunch(intent.id, "all its instances are seen"))
+    elif context.now >= due:
+        context.do(SettleLaunch(intent.id, f"{unseen} of its instances never showed up"))
     else:
-        draft.wake(due)
+        context.wake(due)
         in_flight.unseen.append((intent, unseen))
 
 
-def _follow_asked(draft: Draft, intent: LaunchIntent, seen: int, in_flight: InFlight) -> bool:
+def _follow_asked(context: DecisionContext, intent: LaunchIntent, seen: int, in_flight: InFlight) -> bool:
     """A group keeps trying by itself. What it has not made in time is given up, which counts as a source that failed
     (True): the provisioner then takes the rest of the wish back from the group."""
     due = (intent.state_at or intent.written_at) + REQUESTED_LIMIT
     if seen >= intent.count:
-        draft.do(SettleLaunch(intent.id, "all its instances are seen"))
-    elif draft.now >= due:
+        context.do(SettleLaunch(intent.id, "all its instances are seen"))
+    elif context.now >= due:
         late = f"its group made {seen} of {intent.count} in time"
-        draft.do(SettleLaunch(intent.id, late, failure="" if seen else "no-capacity"))
+        context.do(SettleLaunch(intent.id, late, failure="" if seen else "no-capacity"))
         return not seen
     else:
-        draft.wake(due)
+        context.wake(due)
         in_flight.unseen.append((intent, intent.count - seen))
     return False
 
 
-def _follow_written(draft: Draft, intent: LaunchIntent, seen: int, in_flight: InFlight) -> None:
+def _follow_written(context: DecisionContext, intent: LaunchIntent, seen: int, in_flight: InFlight) -> None:
     due = intent.written_at + REQUESTED_LIMIT
     repeat = (intent.state_at or intent.written_at) + REPEAT_AFTER
-    if draft.now >= due:
-        draft.do(SettleLaunch(intent.id, "it is too old to repeat"))
+    if context.now >= due:
+        context.do(SettleLaunch(intent.id, "it is too old to repeat"))
         return
-    draft.wake(due)
+    context.wake(due)
     in_flight.unseen.append((intent, max(0, intent.count - seen)))
-    if draft.now < repeat:
-        draft.wake(repeat)
-    elif draft.world.ledger_ok and draft.world.cloud_ok:
-        draft.do(Launch(intent, "the answer to the first call was lost; the same id cannot launch twice"))
+    if context.now < repeat:
+        context.wake(repeat)
+    elif context.world.ledger_ok and context.world.cloud_ok:
+        context.do(Launch(intent, "the answer to the first call was lost; the same id cannot launch twice"))
 
 
 def _rests_until(times: list[datetime]) -> datetime:

@@ -74,7 +74,7 @@ class NodeFacts:
         return self._residents
 
 
-class Recall:
+class NodeCache:
     """The memory of one Spec, by instance id."""
 
     def __init__(self, spec: Spec) -> None:
@@ -102,8 +102,8 @@ class Recall:
 
 
 @lru_cache(maxsize=8)
-def recall(spec: Spec) -> Recall:
-    return Recall(spec)
+def recall(spec: Spec) -> NodeCache:
+    return NodeCache(spec)
 
 
 def _work_out(spec: Spec, groups: dict[object, int], node: Node, bound: tuple[Pod, ...]) -> NodeFacts:

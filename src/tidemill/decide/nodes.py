@@ -19,7 +19,7 @@ from tidemill.spec.models import Provisioner
 from tidemill.spec.units import format_duration
 
 if TYPE_CHECKING:
-    from tidemill.decide.context import Draft, Life
+    from tidemill.decide.context import DecisionContext, NodeView
 
 
 class Phase(StrEnum):
@@ -161,63 +161,63 @@ def waves_lead(longest: timedelta, pods: Iterable[Pod], disruptions_at_once: dic
 # --- following each node ------------------------------------------------------------------------------
 
 
-def follow_nodes(draft: Draft) -> None:
+def follow_nodes(context: DecisionContext) -> None:
     """Let checked nodes work, replace those that miss a limit or fail, clean up after those that are gone."""
-    for life in draft.gone:
-        _clean_up(draft, life)
-    for life in draft.lives:
-        if life.phase is Phase.READY or life.phase is Phase.DRAINING:
-            kube = life.node.kube
+    for view in context.gone:
+        _clean_up(context, view)
+    for view in context.views:
+        if view.phase is Phase.READY or view.phase is Phase.DRAINING:
+            kube = view.node.kube
             if kube is not None and (not kube.ready or kube.check == "failed"):
-                _follow_health(draft, life)
+                _follow_health(context, view)
         else:
-            _follow_start(draft, life)
+            _follow_start(context, view)
 
 
-def _follow_start(draft: Draft, life: Life) -> None:
-    node, kube = life.node, life.node.kube
-    if life.phase is Phase.VERIFYING and kube is not None and kube.check:
+def _follow_start(context: DecisionContext, view: NodeView) -> None:
+    node, kube = view.node, view.node.kube
+    if view.phase is Phase.VERIFYING and kube is not None and kube.check:
         if kube.check == "passed":
-            draft.do(MarkReady(kube.name, "its node check passed"))
+            context.do(MarkReady(kube.name, "its node check passed"))
         else:
-            _give_up(draft, life, f"failed its node check: {kube.check_message or 'no detail'}")
+            _give_up(context, view, f"failed its node check: {kube.check_message or 'no detail'}")
         return
-    rule = LIFE[life.phase]
+    rule = LIFE[view.phase]
     due = rule.since(node) + rule.limit
-    if draft.now >= due:
-        _give_up(draft, life, f"{rule.late} within {format_duration(rule.limit)}")
+    if context.now >= due:
+        _give_up(context, view, f"{rule.late} within {format_duration(rule.limit)}")
     else:
-        draft.wake(due)
+        context.wake(due)
 
 
-def _give_up(draft: Draft, life: Life, why: str) -> None:
+def _give_up(context: DecisionContext, view: NodeView, why: str) -> None:
     """No work of ours runs on a node that never became ready (or that lost its kubelet), so it ends at once.
 
     That is terminate-first, which a full block needs anyway; whatever wanted the node asks for another.
     """
-    life.ending = True
-    draft.do(Terminate(life.node.key, f"{life.node.name} {why}; it is replaced"))
+    view.ending = True
+    context.do(Terminate(view.node.key, f"{view.node.name} {why}; it is replaced"))
 
 
-def _follow_health(draft: Draft, life: Life) -> None:
-    kube = life.node.kube
+def _follow_health(context: DecisionContext, view: NodeView) -> None:
+    kube = view.node.kube
     assert kube is not None
-    if not kube.ready and life.phase is Phase.DRAINING:
+    if not kube.ready and view.phase is Phase.DRAINING:
         # A draining node whose kubelet is lost can give nobody a grace any more.
-        due = _not_ready_since(life.node) + LIFE[Phase.JOINED].limit
-        if draft.now >= due:
-            _give_up(draft, life, "lost its kubelet while draining")
+        due = _not_ready_since(view.node) + LIFE[Phase.JOINED].limit
+        if context.now >= due:
+            _give_up(context, view, "lost its kubelet while draining")
         else:
-            draft.wake(due)
-    elif kube.check == "failed" and life.phase is Phase.READY:
-        life.ending = True
-        draft.do(StartDrain(kube.name, f"{NODE_FAILED}: {kube.check_message or 'no detail'}"))
+            context.wake(due)
+    elif kube.check == "failed" and view.phase is Phase.READY:
+        view.ending = True
+        context.do(StartDrain(kube.name, f"{NODE_FAILED}: {kube.check_message or 'no detail'}"))
 
 
-def _clean_up(draft: Draft, life: Life) -> None:
-    instance, kube = life.node.instance, life.node.kube
+def _clean_up(context: DecisionContext, view: NodeView) -> None:
+    instance, kube = view.node.instance, view.node.kube
     if instance is not None and instance.state is InstanceState.TERMINATED and kube is not None:
-        draft.do(RemoveNode(kube.name, f"its instance {instance.id} is gone"))
+        context.do(RemoveNode(kube.name, f"its instance {instance.id} is gone"))
 
 
 NODE_FAILED = "node check failed"

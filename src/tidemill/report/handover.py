@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from tidemill.decide.context import Draft
+from tidemill.decide.context import DecisionContext
 from tidemill.decide.handover.durations import at_once
 from tidemill.decide.handover.forecast import Outlook, outlooks
 from tidemill.decide.handover.mitigations import ways_out
@@ -80,9 +80,9 @@ class HandOverReport:
 
 def hand_over(spec: Spec, world: World, before: str, after: str = "") -> HandOverReport:
     """`before` and `after` are reservation ids that the world knows."""
-    draft = Draft(spec, world)
-    held, follows = draft.reservations[before], draft.reservations.get(after)
-    found = outlooks(draft, only=before, onto=(after,) if after else ())
+    context = DecisionContext(spec, world)
+    held, follows = context.reservations[before], context.reservations.get(after)
+    found = outlooks(context, only=before, onto=(after,) if after else ())
     pool = spec.pools.get(held.pool)
     provisioner = pool.spec.provisioner if pool is not None else Provisioner.NATIVE
     return HandOverReport(
@@ -91,16 +91,16 @@ def hand_over(spec: Spec, world: World, before: str, after: str = "") -> HandOve
         after=after,
         ends=deadline_of(held, provisioner),
         after_starts=follows.start if follows is not None else None,
-        services=tuple(_move(draft, one) for one in found),
+        services=tuple(_move(context, one) for one in found),
         notes=tuple(
             f"{about}: {sentence}"
-            for template in draft.templates.values()
-            for about, sentence in pins_that_must_move(draft, template)
+            for template in context.templates.values()
+            for about, sentence in pins_that_must_move(context, template)
         ),
     )
 
 
-def _move(draft: Draft, one: Outlook) -> ServiceMove:
+def _move(context: DecisionContext, one: Outlook) -> ServiceMove:
     short = one.short
     return ServiceMove(
         service=one.workload.name,
@@ -123,7 +123,7 @@ def _move(draft: Draft, one: Outlook) -> ServiceMove:
         short_from=short.since if short is not None else None,
         short_s=_seconds(short.lasts) if short is not None and short.lasts is not None else None,
         steps=tuple(sorted(_steps(one), key=lambda step: step.at)),
-        ways=tuple(WayOut(way.means, way.usd, way.offer, way.words) for way in ways_out(draft, one)),
+        ways=tuple(WayOut(way.means, way.usd, way.offer, way.words) for way in ways_out(context, one)),
     )
 
 

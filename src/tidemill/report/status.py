@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from tidemill.catalog.equivalent import on_demand_usd
-from tidemill.decide.context import Draft, Life
+from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.nodes import Phase, kill_at
 from tidemill.decide.overflow import hourly_rate
 from tidemill.model.plan import Plan
@@ -33,16 +33,16 @@ def status(
     `used_gpu_hours` is what was used of each reservation so far. One instant does not show it: whoever has counted
     passes it on.
     """
-    draft = Draft(spec, world)
-    lives = [life for life in draft.lives if life.phase is not Phase.GONE]
-    blocks = _blocks(draft, lives, called or {}, used_gpu_hours)
+    context = DecisionContext(spec, world)
+    views = [view for view in context.views if view.phase is not Phase.GONE]
+    blocks = _blocks(context, views, called or {}, used_gpu_hours)
     rows = pods(spec, world, plan)
     waiting = tuple(row for row in rows if row.state == "waiting")
     return Status(
         at=world.now,
-        pools=tuple(_pool(draft, pool, lives, blocks, rows) for pool in spec.pools.values()),
+        pools=tuple(_pool(context, pool, views, blocks, rows) for pool in spec.pools.values()),
         blocks=blocks,
-        nodes=tuple(_node(spec, life) for life in lives),
+        nodes=tuple(_node(spec, view) for view in views),
         waiting=waiting,
         purchases=tuple(_purchase(intent) for intent in world.purchases),
         money=_money(spec, world, blocks),
@@ -52,34 +52,39 @@ def status(
 
 
 def _blocks(
-    draft: Draft, lives: list[Life], called: Mapping[str, str], used_gpu_hours: Mapping[str, float] | None
+    context: DecisionContext,
+    views: list[NodeView],
+    called: Mapping[str, str],
+    used_gpu_hours: Mapping[str, float] | None,
 ) -> tuple[BlockRow, ...]:
-    windows = {id_: intent.window for intent in draft.world.purchases for id_ in intent.reservation_ids}
+    windows = {id_: intent.window for intent in context.world.purchases for id_ in intent.reservation_ids}
     windows |= {
         one.id: intent.window
-        for intent in draft.world.purchases
-        for one in draft.world.reservations
+        for intent in context.world.purchases
+        for one in context.world.reservations
         if one.intent_id == intent.id
     }
     rows = [
         _block(
-            draft,
+            context,
             one,
-            lives,
+            views,
             called.get(one.id) or windows.get(one.id) or dict(one.tags).get("Name") or one.id,
             None if used_gpu_hours is None else used_gpu_hours.get(one.id, 0.0),
         )
-        for one in draft.world.reservations
-        if one.owner == draft.owner
+        for one in context.world.reservations
+        if one.owner == context.owner
     ]
     return tuple(sorted(rows, key=lambda row: (row.start, row.id)))
 
 
-def _block(draft: Draft, one: Reservation, lives: list[Life], name: str, used_h: float | None) -> BlockRow:
-    mine = [life for life in lives if life.source == one.source]
-    drain_from, deadline = _ends(draft, one, mine)
-    lead, asked_for_by = slowest(draft, mine)
-    known = draft.spec.catalog.types.get(one.instance_type)
+def _block(
+    context: DecisionContext, one: Reservation, views: list[NodeView], name: str, used_h: float | None
+) -> BlockRow:
+    mine = [view for view in views if view.source == one.source]
+    drain_from, deadline = _ends(context, one, mine)
+    lead, asked_for_by = slowest(context, mine)
+    known = context.spec.catalog.types.get(one.instance_type)
     return BlockRow(
         id=one.id,
         name=name,
@@ -97,96 +102,102 @@ def _block(draft: Draft, one: Reservation, lives: list[Life], name: str, used_h:
         kill_at=kill_at(one) if one.kind is SourceKind.BLOCK else None,
         end=one.end,
         nodes_up=len(mine),
-        pods=sum(len(life.pods) for life in mine),
-        delivered_on_demand_usd=_on_demand(draft, one, _gpu_hours_delivered(draft, one)),
-        used_on_demand_usd=_on_demand(draft, one, used_h),
+        pods=sum(len(view.pods) for view in mine),
+        delivered_on_demand_usd=_on_demand(context, one, _gpu_hours_delivered(context, one)),
+        used_on_demand_usd=_on_demand(context, one, used_h),
         drain_lead_s=int(lead.total_seconds()) if lead is not None else None,
         drain_lead_for=asked_for_by,
     )
 
 
-def _gpu_hours_delivered(draft: Draft, one: Reservation) -> float:
+def _gpu_hours_delivered(context: DecisionContext, one: Reservation) -> float:
     """From its start to now or its end; none of one that never came."""
-    known = draft.spec.catalog.types.get(one.instance_type)
+    known = context.spec.catalog.types.get(one.instance_type)
     if known is None or one.state not in (ReservationState.ACTIVE, ReservationState.EXPIRED):
         return 0.0
-    until = draft.now if one.end is None else min(draft.now, one.end)
+    until = context.now if one.end is None else min(context.now, one.end)
     return one.count * known.gpus * max(0.0, (until - one.start).total_seconds() / 3600)
 
 
-def _on_demand(draft: Draft, one: Reservation, gpu_hours: float | None) -> float | None:
+def _on_demand(context: DecisionContext, one: Reservation, gpu_hours: float | None) -> float | None:
     """Of a block alone: an on-demand reservation costs its on-demand price as it is."""
-    known = draft.spec.catalog.types.get(one.instance_type)
+    known = context.spec.catalog.types.get(one.instance_type)
     if known is None or gpu_hours is None or one.kind is not SourceKind.BLOCK:
         return None
     usd = on_demand_usd(known, gpu_hours)
     return None if usd is None else round(usd, 2)
 
 
-def _ends(draft: Draft, one: Reservation, lives: list[Life]) -> tuple[datetime | None, datetime | None]:
+def _ends(
+    context: DecisionContext, one: Reservation, views: list[NodeView]
+) -> tuple[datetime | None, datetime | None]:
     """Drain start and deadline: the soonest of its nodes'; without nodes, as its pool would launch them."""
-    if lives:
-        starts = [life.drain_from for life in lives if life.drain_from is not None]
-        deadlines = [life.deadline for life in lives if life.deadline is not None]
+    if views:
+        starts = [view.drain_from for view in views if view.drain_from is not None]
+        deadlines = [view.deadline for view in views if view.deadline is not None]
         return min(starts, default=None), min(deadlines, default=None)
-    pool = draft.spec.pools.get(one.pool)
-    end = draft.end_of(one.source, one.pool, pool.spec.provisioner if pool else Provisioner.NATIVE)
+    pool = context.spec.pools.get(one.pool)
+    end = context.end_of(one.source, one.pool, pool.spec.provisioner if pool else Provisioner.NATIVE)
     return end.drain_from, end.deadline
 
 
-def _node(spec: Spec, life: Life) -> NodeRow:
-    instance, kube = life.node.instance, life.node.kube
+def _node(spec: Spec, view: NodeView) -> NodeRow:
+    instance, kube = view.node.instance, view.node.kube
     assert instance is not None  # a life is one of ours, and only instances carry our tag
     known = spec.catalog.types.get(instance.instance_type)
     return NodeRow(
-        name=life.node.name,
+        name=view.node.name,
         instance=instance.id,
         pool=instance.pool,
         type=instance.instance_type,
-        source=life.source.label,
+        source=view.source.label,
         zone=instance.zone,
-        phase=life.phase.value,
+        phase=view.phase.value,
         gpus=known.gpus if known else 0,
-        gpus_used=sum(gpus(pod.shape) for pod in life.pods),
-        pods=tuple(pod.full_name for pod in life.pods),
-        drain_from=life.drain_from,
-        deadline=life.deadline,
+        gpus_used=sum(gpus(pod.shape) for pod in view.pods),
+        pods=tuple(pod.full_name for pod in view.pods),
+        drain_from=view.drain_from,
+        deadline=view.deadline,
         why=kube.drain_reason if kube else "",
     )
 
 
 def _pool(
-    draft: Draft, pool: ComputePool, lives: list[Life], blocks: tuple[BlockRow, ...], rows: Iterable[PodRow]
+    context: DecisionContext,
+    pool: ComputePool,
+    views: list[NodeView],
+    blocks: tuple[BlockRow, ...],
+    rows: Iterable[PodRow],
 ) -> PoolRow:
-    mine = [life for life in lives if life.node.instance and life.node.instance.pool == pool.name]
-    nodes = [_node(draft.spec, life) for life in mine]
-    sources = {life.source.label for life in mine}
+    mine = [view for view in views if view.node.instance and view.node.instance.pool == pool.name]
+    nodes = [_node(context.spec, view) for view in mine]
+    sources = {view.source.label for view in mine}
     active = [row for row in blocks if row.state == "active" and (row.pool == pool.name or row.id in sources)]
     active.sort(key=lambda row: (row.end is None, row.end or row.start, row.id))
     first = active[0] if active else None
     asked = [row for row in rows if row.pool == pool.name]
     used = sum(node.gpus_used for node in nodes)
     queue = [row for row in asked if row.state == "waiting"]
-    month = sum(usd for (name, _), usd in draft.world.spending.hourly_usd if name == pool.name)
+    month = sum(usd for (name, _), usd in context.world.spending.hourly_usd if name == pool.name)
     return PoolRow(
         name=pool.name,
-        types=tuple(kind.name for kind in matching(draft.spec.catalog, pool.spec.requirements)),
+        types=tuple(kind.name for kind in matching(context.spec.catalog, pool.spec.requirements)),
         gpus_ready=sum(node.gpus for node in nodes if node.phase == Phase.READY),
         gpus_used=used,
         gpus_wanted=used + sum(row.gpus for row in queue),
-        nodes=_by_phase(draft.world, pool.name, mine),
+        nodes=_by_phase(context.world, pool.name, mine),
         blocks=tuple(row.id for row in active),
         drain_from=first.drain_from if first else None,
         deadline=first.deadline if first else None,
         ends_at=first.end if first else None,
         waiting=len(queue),
-        usd_per_hour=hourly_rate(draft.spec, draft.world, pool.name, None),
+        usd_per_hour=hourly_rate(context.spec, context.world, pool.name, None),
         month_usd=month,
     )
 
 
-def _by_phase(world: World, pool: str, lives: list[Life]) -> dict[str, int]:
-    counts = Counter(life.phase for life in lives)
+def _by_phase(world: World, pool: str, views: list[NodeView]) -> dict[str, int]:
+    counts = Counter(view.phase for view in views)
     seen = Counter(node.instance.intent_id for node in world.nodes if node.instance is not None)
     counts[Phase.REQUESTED] = sum(
         max(0, intent.in_flight - seen[intent.id]) for intent in world.launches if intent.pool == pool

@@ -14,7 +14,7 @@ from typing import Literal
 
 from cronsim import CronSim
 
-from tidemill.decide.context import Draft, Life
+from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.nodes import Phase
 from tidemill.decide.placement.queue import done_at
 from tidemill.model.world import Pod
@@ -27,15 +27,15 @@ _MINUTE = timedelta(minutes=1)
 class Disruptions:
     """The budgets of one decision: nodes that this plan takes away are marked as ending and counted."""
 
-    def __init__(self, draft: Draft) -> None:
-        self._draft = draft
+    def __init__(self, context: DecisionContext) -> None:
+        self._draft = context
 
     def left(self, pool: ComputePool, reason: Reason) -> float:
         """How many more may go. Budgets with a schedule wake the engine when they begin and end to hold."""
         if not pool.spec.disruption.budgets:
             return float("inf")
-        lives = [life for life in self._draft.lives if life.facts.pool_name == pool.name]
-        going = sum(life.ending or life.phase is Phase.DRAINING for life in lives)
+        views = [view for view in self._draft.views if view.facts.pool_name == pool.name]
+        going = sum(view.ending or view.phase is Phase.DRAINING for view in views)
         most = float("inf")
         for budget in pool.spec.disruption.budgets:
             if budget.reasons and reason not in budget.reasons:
@@ -43,7 +43,7 @@ class Disruptions:
             holds, until = in_force(budget, self._draft.now)
             self._draft.wake(until)
             if holds:
-                most = min(most, most_at_once(budget.nodes, len(lives)))
+                most = min(most, most_at_once(budget.nodes, len(views)))
         return max(0.0, most - going)
 
 
@@ -66,30 +66,30 @@ def _around(schedule: str, minute: datetime) -> tuple[datetime, datetime]:
     return next(CronSim(schedule, minute + _MINUTE, reverse=True)), next(CronSim(schedule, minute))
 
 
-def idle_since(life: Life) -> datetime:
-    kube = life.node.kube
+def idle_since(view: NodeView) -> datetime:
+    kube = view.node.kube
     assert kube is not None
     began = kube.accelerators_registered_at or kube.joined_at
     return max(began, kube.last_pod_event_at or began)
 
 
-def is_protected(draft: Draft, pod: Pod) -> bool:
+def is_protected(context: DecisionContext, pod: Pod) -> bool:
     """do-not-disrupt: true, or for a while after the pod started."""
     mark = pod.terms.do_not_disrupt
     if isinstance(mark, timedelta):
         until = (pod.started_at or pod.created_at) + mark
-        draft.wake(until)
-        return draft.now < until
+        context.wake(until)
+        return context.now < until
     return mark
 
 
-def finishes_first(draft: Draft, pod: Pod, pool: ComputePool | None) -> bool:
+def finishes_first(context: DecisionContext, pod: Pod, pool: ComputePool | None) -> bool:
     """Work that would be lost is let finish: a gang, which would stop as a whole, and a job that would begin again.
 
     A gang is waited for whatever it says; a single job only until its word is spent.
     """
-    done = done_at(pod, pool, draft.now)
-    draft.wake(done)
+    done = done_at(pod, pool, context.now)
+    context.wake(done)
     if pod.gang is not None:
         return True
     job = pod.workload.startswith("Job/") and pod.terms.checkpoint_every is None

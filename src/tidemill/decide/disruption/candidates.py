@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from tidemill.decide.context import Draft, Life
+from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.handover.claims import claim
 from tidemill.decide.launches import InFlight
 from tidemill.decide.nodes import Phase
@@ -36,7 +36,7 @@ _MARGIN = 2
 class Candidate:
     """A node all of whose pods may move."""
 
-    life: Life
+    view: NodeView
     items: tuple[Item, ...]
     usd_h: float
     redone: timedelta  # work that is done twice if it moves, at worst
@@ -61,12 +61,12 @@ class Move:
 class Moves:
     """The questions of one pool in one decision."""
 
-    def __init__(self, draft: Draft, in_flight: InFlight) -> None:
-        self._draft, self._in_flight = draft, in_flight
-        self._looks = max(2, _MOST_ROOMS // max(1, len(draft.lives)))
-        everything = survey(draft, in_flight, accelerated=False, gangs=False, between_pods=False)
+    def __init__(self, context: DecisionContext, in_flight: InFlight) -> None:
+        self._draft, self._in_flight = context, in_flight
+        self._looks = max(2, _MOST_ROOMS // max(1, len(context.views)))
+        everything = survey(context, in_flight, accelerated=False, gangs=False, between_pods=False)
         self._rooms = [
-            (id(room.life), room.free) for group in everything.groups.values() for room in group.rooms
+            (id(room.view), room.free) for group in everything.groups.values() for room in group.rooms
         ]
         self._openings = [(opening.usd_h, opening.free) for opening in everything.openings]
 
@@ -91,8 +91,8 @@ class Moves:
         return next((move for move in single if move is not None), None)
 
     def _of(self, leaving: Sequence[Candidate]) -> Move | None:
-        draft = self._draft
-        if self._looks <= 0 or not self._might_do(leaving) or not _keeps_services_up(draft, leaving):
+        context = self._draft
+        if self._looks <= 0 or not self._might_do(leaving) or not _keeps_services_up(context, leaving):
             return None
         self._looks -= 1
         packing = self._packing(leaving)
@@ -100,29 +100,29 @@ class Moves:
             return None
         rooms = {id(room): room for placement in packing.placements for room in placement.rooms}
         new = [room for room in rooms.values() if room.group.stage is Stage.NEW]
-        price = sum(_extra_usd_h(draft, room) for room in rooms.values())
+        price = sum(_extra_usd_h(context, room) for room in rooms.values())
         saves = sum(candidate.usd_h for candidate in leaving) - price
-        if len(new) > 1 or saves < _CENT or not _pays(draft, leaving, rooms.values(), price, saves):
+        if len(new) > 1 or saves < _CENT or not _pays(context, leaving, rooms.values(), price, saves):
             return None
         return Move(tuple(leaving), packing, new[0] if new else None, saves)
 
     def _packing(self, leaving: Sequence[Candidate]) -> Packing:
-        draft = self._draft
+        context = self._draft
         items = [item for candidate in leaving for item in candidate.items]
         accelerated = all(item.wants_accelerator for item in items)
-        minds = draft.keeps_away or any(item.shape.sociable for item in items)
-        found = survey(draft, self._in_flight, accelerated=accelerated, gangs=False, between_pods=minds)
-        found.leave_out(candidate.life for candidate in leaving)
-        found.shut(_going_sooner(draft, leaving))
-        claim(draft, found)
-        reserve(draft, draft.waiting, found)  # who moves comes again as the last in line
-        return pack(draft, items, found, thorough=False)
+        minds = context.keeps_away or any(item.shape.sociable for item in items)
+        found = survey(context, self._in_flight, accelerated=accelerated, gangs=False, between_pods=minds)
+        found.leave_out(candidate.view for candidate in leaving)
+        found.shut(_going_sooner(context, leaving))
+        claim(context, found)
+        reserve(context, context.waiting, found)  # who moves comes again as the last in line
+        return pack(context, items, found, thorough=False)
 
     def _might_do(self, leaving: Sequence[Candidate]) -> bool:
         """Sums and single fits, before the solver is asked: most nodes have no chance."""
-        gone = {id(candidate.life) for candidate in leaving}
+        gone = {id(candidate.view) for candidate in leaving}
         usd_h = sum(candidate.usd_h for candidate in leaving)
-        rooms = [free for life, free in self._rooms if life not in gone]
+        rooms = [free for view, free in self._rooms if view not in gone]
         new = [free for price, free in self._openings if price <= usd_h - _CENT]
         wanted: dict[str, int] = {}
         for candidate in leaving:
@@ -138,24 +138,24 @@ class Moves:
         return True
 
 
-def _going_sooner(draft: Draft, leaving: Sequence[Candidate]) -> Iterator[Life]:
+def _going_sooner(context: DecisionContext, leaving: Sequence[Candidate]) -> Iterator[NodeView]:
     """Nodes paid by the hour that would be empty before those who move are done: nothing is saved by keeping them."""
     ends = [candidate.ends for candidate in leaving]
     last = None if None in ends else max(end for end in ends if end is not None)
-    for life in draft.lives:
-        if life.pods and life.source.kind not in PREPAID:
-            free_at = last_end(draft, life.pods)
+    for view in context.views:
+        if view.pods and view.source.kind not in PREPAID:
+            free_at = last_end(context, view.pods)
             if free_at is not None and (last is None or free_at < last - _SOON):
-                yield life
+                yield view
 
 
-def last_end(draft: Draft, pods: Iterable[Pod]) -> datetime | None:
+def last_end(context: DecisionContext, pods: Iterable[Pod]) -> datetime | None:
     """When the last of them is done; None: one of them says nothing about its end."""
-    last = draft.now
+    last = context.now
     for pod in pods:
         if pod.terms.expected is None:
             return None
-        last = max(last, (pod.started_at or draft.now) + pod.terms.load + pod.terms.expected)
+        last = max(last, (pod.started_at or context.now) + pod.terms.load + pod.terms.expected)
     return last
 
 
@@ -164,23 +164,23 @@ def is_replica(pod: Pod) -> bool:
     return pod.terms.expected is None and not pod.workload.startswith("Job/")
 
 
-def _keeps_services_up(draft: Draft, leaving: Sequence[Candidate]) -> bool:
+def _keeps_services_up(context: DecisionContext, leaving: Sequence[Candidate]) -> bool:
     """Every disruption budget allows it, and of every service some replica is ready on a node that stays."""
     moving: dict[str, int] = {}
     for candidate in leaving:
-        for pod in candidate.life.pods:
+        for pod in candidate.view.pods:
             moving[pod.workload] = moving.get(pod.workload, 0) + 1
-    for budget in draft.world.budgets:
+    for budget in context.world.budgets:
         if moving.get(budget.workload, 0) > budget.allowed:
             return False
-    services = {pod.workload for one in leaving for pod in one.life.pods if is_replica(pod)}
+    services = {pod.workload for one in leaving for pod in one.view.pods if is_replica(pod)}
     if not services:
         return True
-    nodes = {candidate.life.node.name for candidate in leaving}
-    nodes |= {life.node.name for life in draft.lives if life.ending or life.phase is Phase.DRAINING}
+    nodes = {candidate.view.node.name for candidate in leaving}
+    nodes |= {view.node.name for view in context.views if view.ending or view.phase is Phase.DRAINING}
     staying = {
         pod.workload
-        for pod in draft.world.pods
+        for pod in context.world.pods
         if pod.workload in services
         and pod.ready
         and pod.deleting_until is None
@@ -190,25 +190,25 @@ def _keeps_services_up(draft: Draft, leaving: Sequence[Candidate]) -> bool:
     return services == staying
 
 
-def _extra_usd_h(draft: Draft, room: Room) -> float:
+def _extra_usd_h(context: DecisionContext, room: Room) -> float:
     """What an hour of this room costs only because of the move: one that is empty would have gone by itself."""
     if room.opening is not None:
         return room.opening.usd_h
-    life = room.life
-    return usd_h(draft, life) if life is not None and not life.pods else 0.0
+    view = room.view
+    return usd_h(context, view) if view is not None and not view.pods else 0.0
 
 
-def usd_h(draft: Draft, life: Life) -> float:
-    kind = life.facts.kind
-    return usd_per_hour(draft.spec, kind.name, life.source.kind) if kind is not None else 0.0
+def usd_h(context: DecisionContext, view: NodeView) -> float:
+    kind = view.facts.kind
+    return usd_per_hour(context.spec, kind.name, view.source.kind) if kind is not None else 0.0
 
 
 def _pays(
-    draft: Draft, leaving: Sequence[Candidate], rooms: Iterable[Room], price: float, saves: float
+    context: DecisionContext, leaving: Sequence[Candidate], rooms: Iterable[Room], price: float, saves: float
 ) -> bool:
     """Is the move paid for before any of the pods would be done, and before any of their new places ends?"""
     hours = (BOOT + POD_START) / _HOUR
     cost = price * hours + sum(one.usd_h * ((one.redone + POD_START) / _HOUR) for one in leaving)
     ends = [one.ends for one in leaving if one.ends is not None]
     ends += [room.group.end.drain_from for room in rooms if room.group.end.drain_from is not None]
-    return not ends or draft.now + _MARGIN * timedelta(hours=cost / saves) <= min(ends)
+    return not ends or context.now + _MARGIN * timedelta(hours=cost / saves) <= min(ends)

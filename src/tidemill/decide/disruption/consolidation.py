@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
-from tidemill.decide.context import Draft, Life
+from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.disruption.budgets import Disruptions, idle_since, is_protected
 from tidemill.decide.disruption.candidates import Candidate, Move, Moves, is_replica, last_end, usd_h
 from tidemill.decide.launches import InFlight
@@ -27,86 +27,92 @@ _MOST_NODES = 100
 _LAST = datetime.max.replace(tzinfo=UTC)
 
 
-def consolidate(draft: Draft, in_flight: InFlight, disruptions: Disruptions) -> None:
+def consolidate(context: DecisionContext, in_flight: InFlight, disruptions: Disruptions) -> None:
     """Pool by pool; a pool in which something comes or goes is left alone until it is settled."""
-    for name, template in draft.templates.items():
+    for name, template in context.templates.items():
         policy = template.pool.spec.disruption.consolidation_policy
         if policy != "WhenEmptyOrUnderutilized" or template.by_karpenter:
             continue
         allowed = disruptions.left(template.pool, "Underutilized")
-        if allowed < 1 or not _is_settled(draft, in_flight, name):
+        if allowed < 1 or not _is_settled(context, in_flight, name):
             continue
         for until in in_flight.resting.values():
-            draft.wake(until)
-        candidates = sorted(_candidates(draft, name), key=_disturbance)[:_MOST_NODES]
-        key = _fingerprint(draft, in_flight, candidates, allowed)
-        if not candidates or draft.memory.settled.get(name) == key:
+            context.wake(until)
+        candidates = sorted(_candidates(context, name), key=_disturbance)[:_MOST_NODES]
+        key = _fingerprint(context, in_flight, candidates, allowed)
+        if not candidates or context.memory.settled.get(name) == key:
             continue
-        wake_at = draft.wake_at
-        move = Moves(draft, in_flight).best(candidates, int(min(allowed, len(candidates))))
-        draft.wake_at = wake_at  # what was only looked at is nothing to wake up for
+        wake_at = context.wake_at
+        move = Moves(context, in_flight).best(candidates, int(min(allowed, len(candidates))))
+        context.wake_at = wake_at  # what was only looked at is nothing to wake up for
         if move is None:
-            draft.memory.settled[name] = key
+            context.memory.settled[name] = key
         else:
-            _carry_out(draft, move)
+            _carry_out(context, move)
 
 
-def _is_settled(draft: Draft, in_flight: InFlight, pool: str) -> bool:
+def _is_settled(context: DecisionContext, in_flight: InFlight, pool: str) -> bool:
     """Nothing was just given room, nothing is on its way without having been seen, nothing is going."""
-    if pool in draft.placed or any(intent.pool == pool for intent, _ in in_flight.unseen):
+    if pool in context.placed or any(intent.pool == pool for intent, _ in in_flight.unseen):
         return False
-    if any(isinstance(action, Launch) and action.intent.pool == pool for action in draft.actions):
+    if any(isinstance(action, Launch) and action.intent.pool == pool for action in context.actions):
         return False
     return not any(
-        life.facts.pool_name == pool and (life.ending or life.phase is Phase.DRAINING) for life in draft.lives
+        view.facts.pool_name == pool and (view.ending or view.phase is Phase.DRAINING)
+        for view in context.views
     )
 
 
 def _fingerprint(
-    draft: Draft, in_flight: InFlight, candidates: Sequence[Candidate], allowed: float
+    context: DecisionContext, in_flight: InFlight, candidates: Sequence[Candidate], allowed: float
 ) -> tuple[object, ...]:
     """While this is the same, "nothing to gain" stays true: with time alone there is only less to gain, and less
     money to gain it with, until a month begins or a fee is given back."""
     return (
         allowed,
-        tuple(candidate.life.facts for candidate in candidates),
-        tuple(life.facts for life in draft.lives),
+        tuple(candidate.view.facts for candidate in candidates),
+        tuple(view.facts for view in context.views),
         tuple(sorted(in_flight.resting)),
-        draft.world.reservations,
-        draft.world.budgets,
-        (draft.now.year, draft.now.month, draft.world.spending.fees_usd),
-        tuple(item.pods for item in draft.waiting),
+        context.world.reservations,
+        context.world.budgets,
+        (context.now.year, context.now.month, context.world.spending.fees_usd),
+        tuple(item.pods for item in context.waiting),
     )
 
 
 # --- who could go -------------------------------------------------------------------------------------
 
 
-def _candidates(draft: Draft, pool: str) -> Iterator[Candidate]:
-    for life in draft.lives:
-        if life.facts.pool_name != pool or life.phase is not Phase.READY or life.reserved or not life.pods:
+def _candidates(context: DecisionContext, pool: str) -> Iterator[Candidate]:
+    for view in context.views:
+        if view.facts.pool_name != pool or view.phase is not Phase.READY or view.reserved or not view.pods:
             continue
-        if life.source.kind in PREPAID or life.facts.kind is None or life.facts.drift is not None:
+        if view.source.kind in PREPAID or view.facts.kind is None or view.facts.drift is not None:
             continue  # prepaid: nothing is saved by leaving
-        assert life.pool is not None
-        due = idle_since(life) + life.pool.spec.disruption.consolidate_after
-        if draft.now < due:
-            draft.wake(due)
+        assert view.pool is not None
+        due = idle_since(view) + view.pool.spec.disruption.consolidate_after
+        if context.now < due:
+            context.wake(due)
             continue
-        if all(_may_move(draft, pod) for pod in life.pods):
-            yield _candidate(draft, life)
+        if all(_may_move(context, pod) for pod in view.pods):
+            yield _candidate(context, view)
 
 
-def _may_move(draft: Draft, pod: Pod) -> bool:
-    if not pod.workload or pod.gang is not None or pod.deleting_until is not None or is_protected(draft, pod):
+def _may_move(context: DecisionContext, pod: Pod) -> bool:
+    if (
+        not pod.workload
+        or pod.gang is not None
+        or pod.deleting_until is not None
+        or is_protected(context, pod)
+    ):
         return False
     return pod.terms.checkpoint_every is not None or is_replica(pod)
 
 
-def _candidate(draft: Draft, life: Life) -> Candidate:
-    redone = max((pod.terms.checkpoint_every or timedelta(0)) + pod.terms.load for pod in life.pods)
-    items = tuple(_again(pod) for pod in sorted(life.pods, key=lambda pod: pod.full_name))
-    return Candidate(life, items, usd_h(draft, life), redone, last_end(draft, life.pods))
+def _candidate(context: DecisionContext, view: NodeView) -> Candidate:
+    redone = max((pod.terms.checkpoint_every or timedelta(0)) + pod.terms.load for pod in view.pods)
+    items = tuple(_again(pod) for pod in sorted(view.pods, key=lambda pod: pod.full_name))
+    return Candidate(view, items, usd_h(context, view), redone, last_end(context, view.pods))
 
 
 def _again(pod: Pod) -> Item:
@@ -119,31 +125,33 @@ def _again(pod: Pod) -> Item:
 def _disturbance(candidate: Candidate) -> tuple[object, ...]:
     """The fewest and least important pods first, the dearest node first among those."""
     weight = sum(1 + max(0, item.terms.priority) for item in candidate.items)
-    return (weight, candidate.redone, -candidate.usd_h, candidate.life.node.name)
+    return (weight, candidate.redone, -candidate.usd_h, candidate.view.node.name)
 
 
 # --- doing it -----------------------------------------------------------------------------------------
 
 
-def _carry_out(draft: Draft, move: Move) -> None:
+def _carry_out(context: DecisionContext, move: Move) -> None:
     for placement in move.packing.placements:
         for room in placement.rooms:
-            if room.life is not None:
-                room.life.reserved = True
-    names = ", ".join(candidate.life.node.name for candidate in move.leaving)
+            if room.view is not None:
+                room.view.reserved = True
+    names = ", ".join(candidate.view.node.name for candidate in move.leaving)
     saving = f"saves ${move.saves_usd_h:,.2f} an hour"
     if move.new is not None and move.new.opening is not None:
-        if _is_unsettling(draft, move.leaving[0].life.facts.pool_name):
+        if _is_unsettling(context, move.leaving[0].view.facts.pool_name):
             return
         nodes = "node" if len(move.leaving) == 1 else "nodes"
-        write_launch(draft, move.new.opening, 1, f"replaces {nodes} {names}: {saving}")
+        write_launch(context, move.new.opening, 1, f"replaces {nodes} {names}: {saving}")
     elif all(placement.stage is Stage.READY for placement in move.packing.placements):
         for candidate in move.leaving:
-            candidate.life.ending = True
-            draft.do(StartDrain(candidate.life.node.name, f"its pods fit elsewhere: {saving}"))
+            candidate.view.ending = True
+            context.do(StartDrain(candidate.view.node.name, f"its pods fit elsewhere: {saving}"))
 
 
-def _is_unsettling(draft: Draft, pool: str) -> bool:
+def _is_unsettling(context: DecisionContext, pool: str) -> bool:
     """A node of the pool is empty or on its way (it may be the last replacement), or EC2 lately had none to give."""
-    spare = any(life.facts.pool_name == pool and not life.pods and not life.ending for life in draft.lives)
-    return spare or any(one.pool == pool and one.state is LaunchState.FAILED for one in draft.world.launches)
+    spare = any(view.facts.pool_name == pool and not view.pods and not view.ending for view in context.views)
+    return spare or any(
+        one.pool == pool and one.state is LaunchState.FAILED for one in context.world.launches
+    )

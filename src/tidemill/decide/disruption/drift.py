@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from tidemill.decide.context import Draft, Life
+from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.disruption.budgets import Disruptions, finishes_first, is_protected
 from tidemill.decide.launches import InFlight
 from tidemill.decide.nodes import Phase
@@ -33,107 +33,109 @@ CLOSED_AHEAD = timedelta(hours=2)
 class Leaving:
     """A node that could go, from when on, and how many pods that disturbs."""
 
-    life: Life
+    view: NodeView
     why: str
     free_at: datetime
 
     @property
     def rank(self) -> tuple[object, ...]:
-        return (self.free_at, len(self.life.pods), self.life.node.name)
+        return (self.free_at, len(self.view.pods), self.view.node.name)
 
 
-def replace_drifted(draft: Draft, in_flight: InFlight, disruptions: Disruptions) -> None:
+def replace_drifted(context: DecisionContext, in_flight: InFlight, disruptions: Disruptions) -> None:
     """Of each pool the node that is free soonest, if none of the pool is on its way out or back."""
-    by_pool: dict[str, list[Life]] = {}
-    for life in draft.lives:
-        template = life.facts.template
+    by_pool: dict[str, list[NodeView]] = {}
+    for view in context.views:
+        template = view.facts.template
         if template is None or template.by_karpenter:
             continue  # Karpenter sees to drift itself; on prepaid nodes its NodePool forbids it
-        if life.facts.drift is not None and life.phase is Phase.READY and not life.ending:
-            by_pool.setdefault(life.facts.pool_name, []).append(life)
-    for name, lives in by_pool.items():
+        if view.facts.drift is not None and view.phase is Phase.READY and not view.ending:
+            by_pool.setdefault(view.facts.pool_name, []).append(view)
+    for name, views in by_pool.items():
         if any(
-            life.ending or life.phase is Phase.DRAINING
-            for life in draft.lives
-            if life.facts.pool_name == name
+            view.ending or view.phase is Phase.DRAINING
+            for view in context.views
+            if view.facts.pool_name == name
         ):
             continue
-        pool = lives[0].pool
+        pool = views[0].pool
         if pool is None or disruptions.left(pool, "Drifted") < 1:
             continue
-        first = min(_could_go(draft, in_flight, lives), key=lambda one: one.rank, default=None)
+        first = min(_could_go(context, in_flight, views), key=lambda one: one.rank, default=None)
         if first is None:
             continue
         closes = first.free_at - CLOSED_AHEAD
-        if draft.now < closes:
-            draft.wake(closes)
+        if context.now < closes:
+            context.wake(closes)
             continue
-        first.life.ending = True
-        draft.do(StartDrain(first.life.node.name, f"drifted: {first.why}"))
+        first.view.ending = True
+        context.do(StartDrain(first.view.node.name, f"drifted: {first.why}"))
 
 
-def _could_go(draft: Draft, in_flight: InFlight, lives: list[Life]) -> Iterator[Leaving]:
+def _could_go(context: DecisionContext, in_flight: InFlight, views: list[NodeView]) -> Iterator[Leaving]:
     gaps: dict[Source, bool] = {}
-    for life in lives:
-        why = life.facts.drift
+    for view in views:
+        why = view.facts.drift
         assert why is not None
-        if life.source not in gaps:
-            gaps[life.source] = _has_gap(draft, in_flight, life.source)
-        if gaps[life.source]:
+        if view.source not in gaps:
+            gaps[view.source] = _has_gap(context, in_flight, view.source)
+        if gaps[view.source]:
             continue  # the one before is not back yet
-        free_at = _free_at(draft, life, why)
-        if free_at is not None and _worth_it(draft, life, free_at):
-            yield Leaving(life, why, free_at)
+        free_at = _free_at(context, view, why)
+        if free_at is not None and _worth_it(context, view, free_at):
+            yield Leaving(view, why, free_at)
 
 
-def _has_gap(draft: Draft, in_flight: InFlight, source: Source) -> bool:
+def _has_gap(context: DecisionContext, in_flight: InFlight, source: Source) -> bool:
     """A slot of this reservation holds no Ready node although one was there, or is coming."""
     if source.kind not in PREPAID:
         return False
-    there = [life for life in draft.lives if life.source == source]
-    coming = any(life.phase not in (Phase.READY, Phase.DRAINING) for life in there) or in_flight.on(source)
-    asked = any(isinstance(one, Launch) and one.intent.source == source for one in draft.actions)
-    reservation = draft.reservations.get(source.id)
+    there = [view for view in context.views if view.source == source]
+    coming = any(view.phase not in (Phase.READY, Phase.DRAINING) for view in there) or in_flight.on(source)
+    asked = any(isinstance(one, Launch) and one.intent.source == source for one in context.actions)
+    reservation = context.reservations.get(source.id)
     if coming or asked or reservation is None:
         return True
-    strangers = sum(node.instance is not None and node.instance.source == source for node in draft.strangers)
+    strangers = sum(
+        node.instance is not None and node.instance.source == source for node in context.strangers
+    )
     return reservation.count - reservation.available > len(there) + strangers
 
 
-def _worth_it(draft: Draft, life: Life, free_at: datetime) -> bool:
+def _worth_it(context: DecisionContext, view: NodeView, free_at: datetime) -> bool:
     """In a reservation that ends, a node booted into the cleaned slot must still be of use."""
-    if life.source.kind not in PREPAID or life.drain_from is None:
+    if view.source.kind not in PREPAID or view.drain_from is None:
         return True
-    return max(free_at, draft.now) + SLOT_RETURNS + BOOT + LEAST_USE <= life.drain_from
+    return max(free_at, context.now) + SLOT_RETURNS + BOOT + LEAST_USE <= view.drain_from
 
 
-def _free_at(draft: Draft, life: Life, why: str) -> datetime | None:
+def _free_at(context: DecisionContext, view: NodeView, why: str) -> datetime | None:
     """When all its pods may be asked to go; None: one of them does not allow it, and that is said.
 
     A disruption budget that is used up passes: its next ready replica wakes us.
     """
-    free_at = draft.now
-    used_up = {budget.workload for budget in draft.world.budgets if budget.allowed < 1}
-    if any(pod.workload in used_up for pod in life.pods):
+    free_at = context.now
+    used_up = {budget.workload for budget in context.world.budgets if budget.allowed < 1}
+    if any(pod.workload in used_up for pod in view.pods):
         return None
-    for pod in sorted(life.pods, key=lambda pod: pod.full_name):
-        stays = _stays(draft, life, pod)
+    for pod in sorted(view.pods, key=lambda pod: pod.full_name):
+        stays = _stays(context, view, pod)
         if stays:
-            draft.warn(life.node.name, f"{why}, but {pod.full_name} {stays}")
+            context.warn(view.node.name, f"{why}, but {pod.full_name} {stays}")
             return None
-        if finishes_first(draft, pod, life.pool):
-            done = done_at(pod, life.pool, draft.now)
+        if finishes_first(context, pod, view.pool):
+            done = done_at(pod, view.pool, context.now)
             assert done is not None
             free_at = max(free_at, done)
     return free_at
 
 
-def _stays(draft: Draft, life: Life, pod: Pod) -> str:
+def _stays(context: DecisionContext, view: NodeView, pod: Pod) -> str:
     """Why it cannot be asked to go, now or at a time it told us; empty: it can."""
-    if is_protected(draft, pod):
+    if is_protected(context, pod):
         return "is marked do-not-disrupt"
     if not pod.workload:
         return "would not be made again"
-    if pod.gang is not None and done_at(pod, life.pool, draft.now) is None:
+    if pod.gang is not None and done_at(pod, view.pool, context.now) is None:
         return f"is part of gang {pod.gang.name}, which does not say when it is done"
     return ""

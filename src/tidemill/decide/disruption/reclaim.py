@@ -6,7 +6,7 @@ nothing. Voluntary disruption never touches a pod marked do-not-disrupt, and kee
 
 from __future__ import annotations
 
-from tidemill.decide.context import Draft, Life
+from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.disruption.budgets import Disruptions, idle_since
 from tidemill.decide.disruption.consolidation import consolidate
 from tidemill.decide.disruption.drift import replace_drifted
@@ -17,64 +17,64 @@ from tidemill.model.plan import StartDrain
 from tidemill.spec.units import format_duration
 
 
-def reclaim(draft: Draft, in_flight: InFlight) -> None:
-    disruptions = Disruptions(draft)
+def reclaim(context: DecisionContext, in_flight: InFlight) -> None:
+    disruptions = Disruptions(context)
     staying = [
-        life
-        for life in draft.lives
-        if life.phase is Phase.READY
-        and not life.ending
-        and life.facts.template is not None
-        and not life.facts.template.by_karpenter  # one who consolidates is enough
+        view
+        for view in context.views
+        if view.phase is Phase.READY
+        and not view.ending
+        and view.facts.template is not None
+        and not view.facts.template.by_karpenter  # one who consolidates is enough
     ]
-    replace_drifted(draft, in_flight, disruptions)
-    consolidate(draft, in_flight, disruptions)
+    replace_drifted(context, in_flight, disruptions)
+    consolidate(context, in_flight, disruptions)
     empty = [
-        life
-        for life in staying
-        if not life.pods and not life.reserved and not life.ending and life.facts.drift is None
+        view
+        for view in staying
+        if not view.pods and not view.reserved and not view.ending and view.facts.drift is None
     ]
-    for life in sorted(empty, key=lambda life: (idle_since(life), life.node.name)):
-        _drop_empty(draft, life, disruptions)
+    for view in sorted(empty, key=lambda view: (idle_since(view), view.node.name)):
+        _drop_empty(context, view, disruptions)
 
 
-def _drop_empty(draft: Draft, life: Life, disruptions: Disruptions) -> None:
+def _drop_empty(context: DecisionContext, view: NodeView, disruptions: Disruptions) -> None:
     """The timer restarts whenever a pod comes or goes; daemon pods do not count."""
-    assert life.pool is not None
-    disruption = life.pool.spec.disruption
+    assert view.pool is not None
+    disruption = view.pool.spec.disruption
     if disruption.consolidation_policy == "Never":
         return
-    if life.source.kind in PREPAID and not _may_give_back(draft, life):
+    if view.source.kind in PREPAID and not _may_give_back(context, view):
         return
-    since = idle_since(life)
+    since = idle_since(view)
     due = since + disruption.consolidate_after
-    if draft.now < due:
-        draft.wake(due)
+    if context.now < due:
+        context.wake(due)
         return
-    if disruptions.left(life.pool, "Empty") < 1:
+    if disruptions.left(view.pool, "Empty") < 1:
         return
-    life.ending = True
-    idle = format_duration(draft.now - since)
-    draft.do(StartDrain(life.node.name, f"empty for {idle}"))
+    view.ending = True
+    idle = format_duration(context.now - since)
+    context.do(StartDrain(view.node.name, f"empty for {idle}"))
 
 
-def _may_give_back(draft: Draft, life: Life) -> bool:
+def _may_give_back(context: DecisionContext, view: NodeView) -> bool:
     """Prepaid nodes stay, unless the pool says otherwise or another pool may want the slot."""
-    assert life.pool is not None
-    reservation = draft.reservations.get(life.source.id)
-    if reservation is not None and draft.shared(reservation):
+    assert view.pool is not None
+    reservation = context.reservations.get(view.source.id)
+    if reservation is not None and context.shared(reservation):
         return True
-    return life.pool.spec.disruption.consolidate_blocks and _beyond_warm(draft, life)
+    return view.pool.spec.disruption.consolidate_blocks and _beyond_warm(context, view)
 
 
-def _beyond_warm(draft: Draft, life: Life) -> bool:
+def _beyond_warm(context: DecisionContext, view: NodeView) -> bool:
     """More nodes than the pool keeps warm: giving back one of those would only launch it again."""
-    assert life.pool is not None
-    warm = life.pool.spec.kept_warm
+    assert view.pool is not None
+    warm = view.pool.spec.kept_warm
     if isinstance(warm, bool):
         return not warm
     staying = sum(
-        other.facts.template is life.facts.template and other.source.kind in PREPAID and not other.ending
-        for other in draft.lives
+        other.facts.template is view.facts.template and other.source.kind in PREPAID and not other.ending
+        for other in context.views
     )
     return staying > warm

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime, timedelta
 
-from tidemill.decide.context import Draft, Life
+from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.handover.durations import Span, boots, high
 from tidemill.decide.nodes import Phase
 from tidemill.decide.placement.candidates import BOOT
@@ -19,18 +19,18 @@ from tidemill.spec import names
 SURE = (ReservationState.SCHEDULED, ReservationState.ACTIVE)
 
 
-def boot_of(draft: Draft, template: PoolTemplate) -> Span:
+def boot_of(context: DecisionContext, template: PoolTemplate) -> Span:
     """How long nodes of a pool take from launch to work. Nine of ten are quicker."""
-    taken = boots_of(draft, template)
+    taken = boots_of(context, template)
     return Span(high(taken), "measured", len(taken)) if taken else Span(BOOT, "default")
 
 
-def boots_of(draft: Draft, template: PoolTemplate) -> list[timedelta]:
+def boots_of(context: DecisionContext, template: PoolTemplate) -> list[timedelta]:
     """As its own nodes took, or else those of the same types elsewhere."""
-    own = boots(life.node for life in draft.lives if life.facts.template is template)
+    own = boots(view.node for view in context.views if view.facts.template is template)
     kinds = template.kinds
     return own or boots(
-        life.node for life in draft.lives if life.facts.kind and life.facts.kind.name in kinds
+        view.node for view in context.views if view.facts.kind and view.facts.kind.name in kinds
     )
 
 
@@ -38,28 +38,30 @@ def outlives(until: datetime | None, leave_by: datetime) -> bool:
     return until is None or until > leave_by
 
 
-def ready_room(draft: Draft, workload: Workload, leave_by: datetime, avoid: Collection[Source]) -> int:
+def ready_room(
+    context: DecisionContext, workload: Workload, leave_by: datetime, avoid: Collection[Source]
+) -> int:
     """How many replicas the nodes that are Ready, and stay, could take now."""
     count = 0
-    for life in draft.lives:
-        facts, kube = life.facts, life.node.kube
-        if life.phase is not Phase.READY or life.ending or facts.cordoned or life.source in avoid:
+    for view in context.views:
+        facts, kube = view.facts, view.node.kube
+        if view.phase is not Phase.READY or view.ending or facts.cordoned or view.source in avoid:
             continue
-        if kube is None or not outlives(life.drain_from, leave_by) or not may_use(life, workload):
+        if kube is None or not outlives(view.drain_from, leave_by) or not may_use(view, workload):
             continue
         if admits(workload.shape, facts.labels, kube.taints):
             count += how_many(workload.shape, facts.free)
     return count
 
 
-def may_use(life: Life, workload: Workload) -> bool:
-    template = life.facts.template
+def may_use(view: NodeView, workload: Workload) -> bool:
+    template = view.facts.template
     if template is None:
         return False
     allowed = template.pool.spec.allowed_namespaces
     if allowed and workload.namespace not in allowed:
         return False
-    return template.overflow[life.source.kind] is None or workload.terms.overflow
+    return template.overflow[view.source.kind] is None or workload.terms.overflow
 
 
 def how_many(shape: PodShape, free: Mapping[str, int]) -> int:
@@ -71,18 +73,18 @@ def how_many(shape: PodShape, free: Mapping[str, int]) -> int:
     return how_often(shape.requests, free)
 
 
-def may_launch(draft: Draft, workload: Workload) -> bool:
+def may_launch(context: DecisionContext, workload: Workload) -> bool:
     """Nodes paid by the hour may be launched for it: as overflow if it opts in, or because its pool has nothing else.
 
     Whether EC2 has them, and the caps leave money for them, shows when they are asked for.
     """
-    for template in draft.templates.values():
+    for template in context.templates.values():
         for kind in (SourceKind.ON_DEMAND, SourceKind.SPOT):
             if not any(source.type == kind.value for source in template.pool.spec.sources):
                 continue
             if template.overflow[kind] is not None and not workload.terms.overflow:
                 continue
-            source, zones = Source(kind), sorted(draft.spec.platform.spec.subnets)
+            source, zones = Source(kind), sorted(context.spec.platform.spec.subnets)
             for node in template.kinds.values():
                 for zone in zones:
                     if admits(workload.shape, template.labels(source, node, zone), template.taints):
@@ -91,18 +93,18 @@ def may_launch(draft: Draft, workload: Workload) -> bool:
 
 
 def successors(
-    draft: Draft, workload: Workload, leave_by: datetime, avoid: Collection[Source]
+    context: DecisionContext, workload: Workload, leave_by: datetime, avoid: Collection[Source]
 ) -> Iterator[tuple[PoolTemplate, Reservation]]:
     """Prepaid capacity, there or to come, that outlives the source and whose nodes the service may use."""
-    for name, template in draft.templates.items():
+    for name, template in context.templates.items():
         for wanted in template.pool.spec.sources:
             if wanted.type not in ("block", "odcr"):
                 continue
-            for one in usable_reservations(draft, template.pool, wanted):
+            for one in usable_reservations(context, template.pool, wanted):
                 kind = template.kinds.get(one.instance_type)
                 if kind is None or one.state not in SURE or one.source in avoid:
                     continue
-                end = draft.end_of(one.source, name, template.pool.spec.provisioner)
+                end = context.end_of(one.source, name, template.pool.spec.provisioner)
                 if not outlives(end.drain_from, leave_by):
                     continue
                 labels = template.labels(one.source, kind, one.zone)

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from tidemill.decide.context import Draft, Life
+from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.drain import FORCE_MARGIN
 from tidemill.decide.handover.destinations import boot_of, may_launch
 from tidemill.decide.handover.durations import Span, at_once, loading, move_time, starting, waves
@@ -48,55 +48,59 @@ class Outlook:
 
 
 _SECOND = timedelta(seconds=1)  # a step that takes no time at all would make waves without end
-Together = dict[tuple[Source, str], list[tuple[Life, Pod]]]
+Together = dict[tuple[Source, str], list[tuple[NodeView, Pod]]]
 
 
-def outlooks(draft: Draft, only: str = "", onto: Collection[str] = ()) -> list[Outlook]:
+def outlooks(context: DecisionContext, only: str = "", onto: Collection[str] = ()) -> list[Outlook]:
     """For every service on prepaid capacity that ends, the first end first; `only` one source's, `onto` these alone."""
     found: list[Outlook] = []
     seats: dict[Source, list[Seat]] = {}
-    for (source, name), pairs in sorted(_standing(draft).items(), key=_first_end):
-        workload, block = draft.workloads.get(name), draft.reservations.get(source.id)
+    for (source, name), pairs in sorted(_standing(context).items(), key=_first_end):
+        workload, block = context.workloads.get(name), context.reservations.get(source.id)
         if workload is None or block is None or (only and source.id != only):
             continue
         if pairs[0][0].facts.template is None:
             continue  # its pool was removed: nothing is launched for it any more
         if source not in seats:
-            seats[source] = seats_for(draft, source, _deadline(pairs), onto)
-        found.append(_outlook(draft, workload, block, pairs, seats[source]))
+            seats[source] = seats_for(context, source, _deadline(pairs), onto)
+        found.append(_outlook(context, workload, block, pairs, seats[source]))
     return found
 
 
-def _standing(draft: Draft) -> Together:
+def _standing(context: DecisionContext) -> Together:
     found: Together = {}
-    for life in draft.lives:
-        if life.facts.movers and life.deadline is not None and life.source.kind in PREPAID:
-            for pod in life.facts.movers:
-                if pod.workload in draft.workloads:
-                    found.setdefault((life.source, pod.workload), []).append((life, pod))
+    for view in context.views:
+        if view.facts.movers and view.deadline is not None and view.source.kind in PREPAID:
+            for pod in view.facts.movers:
+                if pod.workload in context.workloads:
+                    found.setdefault((view.source, pod.workload), []).append((view, pod))
     return found
 
 
-def _first_end(one: tuple[tuple[Source, str], list[tuple[Life, Pod]]]) -> tuple[datetime, Source, str]:
+def _first_end(one: tuple[tuple[Source, str], list[tuple[NodeView, Pod]]]) -> tuple[datetime, Source, str]:
     return (_deadline(one[1]), *one[0])
 
 
-def _deadline(pairs: list[tuple[Life, Pod]]) -> datetime:
-    return min(life.deadline for life, _ in pairs if life.deadline is not None)
+def _deadline(pairs: list[tuple[NodeView, Pod]]) -> datetime:
+    return min(view.deadline for view, _ in pairs if view.deadline is not None)
 
 
 def _outlook(
-    draft: Draft, workload: Workload, block: Reservation, pairs: list[tuple[Life, Pod]], seats: list[Seat]
+    context: DecisionContext,
+    workload: Workload,
+    block: Reservation,
+    pairs: list[tuple[NodeView, Pod]],
+    seats: list[Seat],
 ) -> Outlook:
     deadline, pods, pool = _deadline(pairs), [pod for _, pod in pairs], pairs[0][0].facts.pool_name
-    method, minimum = in_effect(workload, draft.workloads), minimum_of(draft, workload)
-    load = loading(workload.terms, _all_of(draft, workload))
-    goes_as = draft.workloads[workload.pair] if method is Method.PAIRED else workload
+    method, minimum = in_effect(workload, context.workloads), minimum_of(context, workload)
+    load = loading(workload.terms, _all_of(context, workload))
+    goes_as = context.workloads[workload.pair] if method is Method.PAIRED else workload
     taken = [seat for seat in (take(seats, goes_as) for _ in pods) if seat is not None]
-    after = draft.reservations.get(taken[-1].source.id) if taken else None
-    boot = boot_of(draft, taken[-1].template if taken else draft.templates[pool])
-    move = _move(draft, workload, method, pairs, [seat.at for seat in taken])
-    bridged = move.short() is not None and may_launch(draft, goes_as)
+    after = context.reservations.get(taken[-1].source.id) if taken else None
+    boot = boot_of(context, taken[-1].template if taken else context.templates[pool])
+    move = _move(context, workload, method, pairs, [seat.at for seat in taken])
+    bridged = move.short() is not None and may_launch(context, goes_as)
     move = move.bridged(boot.length) if bridged else move
     count = waves(workload, method, len(pods), workload.replicas - minimum)
     return Outlook(
@@ -107,7 +111,7 @@ def _outlook(
         successor=after,
         method=workload.method or Method.EVICT,
         in_effect=method,
-        lacking=lacking(workload, draft.workloads),
+        lacking=lacking(workload, context.workloads),
         leaving=len(pods),
         minimum=minimum,
         boot=boot,
@@ -124,9 +128,13 @@ def _outlook(
 
 
 def _move(
-    draft: Draft, workload: Workload, method: Method, pairs: list[tuple[Life, Pod]], rooms: list[datetime]
+    context: DecisionContext,
+    workload: Workload,
+    method: Method,
+    pairs: list[tuple[NodeView, Pod]],
+    rooms: list[datetime],
 ) -> Move:
-    minimum, leaving, mine = minimum_of(draft, workload), len(pairs), _all_of(draft, workload)
+    minimum, leaving, mine = minimum_of(context, workload), len(pairs), _all_of(context, workload)
     ready = sum(pod.ready and pod.deleting_until is None for pod in mine)
     staying = 0 if method is Method.PAIRED else ready - sum(pod.ready for _, pod in pairs)
     return Move(
@@ -137,16 +145,16 @@ def _move(
         at_once=at_once(workload, method, leaving, workload.replicas - minimum),
         never_allowed=method is Method.EVICT and minimum >= workload.replicas,
         step=max(_SECOND, starting(mine) + loading(workload.terms, mine).length),
-        drain_from=min(life.drain_from for life, _ in pairs if life.drain_from is not None),
+        drain_from=min(view.drain_from for view, _ in pairs if view.drain_from is not None),
         last_moment=_deadline(pairs) - workload.terms.grace - FORCE_MARGIN,
         rooms=sorted(rooms),
     )
 
 
-def _all_of(draft: Draft, workload: Workload) -> list[Pod]:
-    return [pod for pod in draft.world.pods if pod.workload == workload.name]
+def _all_of(context: DecisionContext, workload: Workload) -> list[Pod]:
+    return [pod for pod in context.world.pods if pod.workload == workload.name]
 
 
-def minimum_of(draft: Draft, workload: Workload) -> int:
+def minimum_of(context: DecisionContext, workload: Workload) -> int:
     """Of its disruption budget or, as budgets count those too, of its annotation; 0: it asks for none."""
-    return next((one.min_available for one in draft.world.budgets if one.workload == workload.name), 0)
+    return next((one.min_available for one in context.world.budgets if one.workload == workload.name), 0)

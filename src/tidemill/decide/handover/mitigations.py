@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from math import ceil
 
-from tidemill.decide.context import Draft
+from tidemill.decide.context import DecisionContext
 from tidemill.decide.handover.destinations import how_many
 from tidemill.decide.handover.forecast import Outlook
 from tidemill.decide.purchasing.planner.result import Means, Way
@@ -22,17 +22,22 @@ DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 _EXTENDABLE_UNTIL = HOUR
 
 
-def ways_out(draft: Draft, one: Outlook) -> tuple[Way, ...]:
+def ways_out(context: DecisionContext, one: Outlook) -> tuple[Way, ...]:
     """The cheapest first, those that do not exist last. None where the service is not short."""
     if one.short is None:
         return ()
-    found = (_extension(draft, one), _more_of_b(draft, one), _start_now(draft, one), _bridge(draft, one))
+    found = (
+        _extension(context, one),
+        _more_of_b(context, one),
+        _start_now(context, one),
+        _bridge(context, one),
+    )
     return tuple(sorted(found, key=lambda way: (way.usd is None, way.usd or 0.0)))
 
 
-def instances_needed(draft: Draft, one: Outlook) -> int:
+def instances_needed(context: DecisionContext, one: Outlook) -> int:
     """Nodes of the block's type for all replicas that leave it."""
-    kind = draft.spec.catalog.types.get(one.block.instance_type)
+    kind = context.spec.catalog.types.get(one.block.instance_type)
     beside = how_many(one.workload.shape, dict(kind.allocatable)) if kind is not None else 0
     return ceil(one.leaving / beside) if beside else one.block.count
 
@@ -43,16 +48,16 @@ def _lasts(one: Outlook) -> timedelta:
     return one.short.lasts if one.short.lasts is not None else DAY
 
 
-def _usd_day(draft: Draft, one: Outlook, count: int) -> float | None:
+def _usd_day(context: DecisionContext, one: Outlook, count: int) -> float | None:
     """Of `count` instances: at the rate the block was bought at, else at the catalog's."""
     block = one.block
     if block.fee_usd and block.end is not None:
         return block.fee_usd / block.count * count * (DAY / (block.end - block.start))
-    kind = draft.spec.catalog.types.get(block.instance_type)
+    kind = context.spec.catalog.types.get(block.instance_type)
     return None if kind is None or kind.block_usd_h is None else kind.block_usd_h * count * 24
 
 
-def _extension(draft: Draft, one: Outlook) -> Way:
+def _extension(context: DecisionContext, one: Outlook) -> Way:
     means: Means = "a-days-extension-of-a"
     block = one.block
     days = max(1, ceil(_lasts(one) / DAY))
@@ -60,14 +65,14 @@ def _extension(draft: Draft, one: Outlook) -> Way:
         return Way(means, None, "", f"{block.id} is no Capacity Block")
     if block.extension_pending_to is not None:
         return Way(means, None, "", f"an extension of {block.id} is not paid yet; another must wait for it")
-    draft.wake(block.end - _EXTENDABLE_UNTIL)
-    if draft.now >= block.end - _EXTENDABLE_UNTIL:
+    context.wake(block.end - _EXTENDABLE_UNTIL)
+    if context.now >= block.end - _EXTENDABLE_UNTIL:
         return Way(means, None, "", f"{block.id} can no longer be extended: EC2 asks for an hour")
     if block.end + days * DAY - block.start > LONGEST:
         return Way(means, None, "", f"{block.id} would be longer than 182 days")
     offers = [
         (offer.fee_usd, offer.id)
-        for search in draft.world.extension_searches
+        for search in context.world.extension_searches
         if search.query.reservation_id == block.id
         for offer in search.offers
         if offer.end >= block.end + days * DAY
@@ -75,42 +80,42 @@ def _extension(draft: Draft, one: Outlook) -> Way:
     if offers:
         usd, id_ = min(offers)
         return Way(means, usd, id_, f"extend {block.id} with {id_}")
-    rate = _usd_day(draft, one, block.count)
+    rate = _usd_day(context, one, block.count)
     words = f"extend {block.id} by {days}d, reckoned at its rate; EC2 has shown no offer"
     return Way(means, None if rate is None else rate * days, "", words)
 
 
-def _more_of_b(draft: Draft, one: Outlook) -> Way:
+def _more_of_b(context: DecisionContext, one: Outlook) -> Way:
     means: Means = "a-day-more-of-b"
-    count = instances_needed(draft, one)
+    count = instances_needed(context, one)
     if one.successor is not None:
         return Way(means, None, "", f"{one.successor.id} is bought: its start cannot be moved")
     until = one.deadline + _lasts(one)
-    best = _cheapest(draft, one, count, one.deadline - one.needed, until)
+    best = _cheapest(context, one, count, one.deadline - one.needed, until)
     if best is not None:
         return Way(means, best.fee_usd, best.id, f"buy {best.id}, which starts in time")
     words = f"a block of {count} that starts a day before, reckoned at the rate of {one.block.id}"
-    return Way(means, _usd_day(draft, one, count), "", f"{words}; EC2 has shown no offer")
+    return Way(means, _usd_day(context, one, count), "", f"{words}; EC2 has shown no offer")
 
 
-def _start_now(draft: Draft, one: Outlook) -> Way:
+def _start_now(context: DecisionContext, one: Outlook) -> Way:
     means: Means = "a-start-now-block"
-    count = instances_needed(draft, one)
-    best = _cheapest(draft, one, count, one.deadline - one.needed, one.deadline + _lasts(one), now=True)
+    count = instances_needed(context, one)
+    best = _cheapest(context, one, count, one.deadline - one.needed, one.deadline + _lasts(one), now=True)
     if best is not None:
         return Way(means, best.fee_usd, best.id, f"buy {best.id}, which starts now and runs beside both")
     words = f"a start-now block of {count} for a day, reckoned at the rate of {one.block.id}"
-    return Way(means, _usd_day(draft, one, count), "", f"{words}; ask EC2 within the last day")
+    return Way(means, _usd_day(context, one, count), "", f"{words}; ask EC2 within the last day")
 
 
 def _cheapest(
-    draft: Draft, one: Outlook, count: int, by: datetime, until: datetime, *, now: bool = False
+    context: DecisionContext, one: Outlook, count: int, by: datetime, until: datetime, *, now: bool = False
 ) -> Offer | None:
     """Of the offers EC2 has shown for the pool: there in time, and long enough. A start-now block is off the grid."""
-    kinds = draft.templates[one.pool].kinds
+    kinds = context.templates[one.pool].kinds
     fitting = (
         offer
-        for search in draft.world.searches
+        for search in context.world.searches
         for offer in search.offers
         if offer.instance_type in kinds and offer.count >= count and offer.start <= by and offer.end >= until
         if not now or (offer.start.hour, offer.start.minute) != (11, 30)
@@ -118,23 +123,23 @@ def _cheapest(
     return min(fitting, key=lambda offer: (offer.fee_usd, offer.id), default=None)
 
 
-def _bridge(draft: Draft, one: Outlook) -> Way:
+def _bridge(context: DecisionContext, one: Outlook) -> Way:
     """Warm when the block stops, and so paid for while it warms up."""
     means: Means = "an-on-demand-bridge"
-    count = instances_needed(draft, one)
-    kind = draft.spec.catalog.types.get(one.block.instance_type)
+    count = instances_needed(context, one)
+    kind = context.spec.catalog.types.get(one.block.instance_type)
     if one.bridged:
         return Way(means, None, "", "it is bridged already, one wave at a time; by scale all come up at once")
     if kind is None or kind.on_demand_usd_h is None:
         return Way(means, None, "", f"no on-demand price of {one.block.instance_type} is known")
     hours = (_lasts(one) + one.boot.length + one.load.length) / HOUR
     words = f"{count} {kind.name} on demand at ${kind.on_demand_usd_h:,.2f} an hour each, if EC2 has them"
-    lacks = _lacks_for_overflow(draft, one)
+    lacks = _lacks_for_overflow(context, one)
     return Way(means, kind.on_demand_usd_h * count * hours, "", f"{words}{lacks}")
 
 
-def _lacks_for_overflow(draft: Draft, one: Outlook) -> str:
-    pool = draft.templates[one.pool].pool
+def _lacks_for_overflow(context: DecisionContext, one: Outlook) -> str:
+    pool = context.templates[one.pool].pool
     lacks = []
     if not any(source.type == "on-demand" for source in pool.spec.sources):
         lacks.append(f"pool {pool.name} must list on-demand with its caps")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from tidemill.catalog import InstanceType
-from tidemill.decide.context import Draft, Life
+from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.handover.destinations import SURE, boots_of, how_many, outlives
 from tidemill.decide.handover.durations import high, nth_of
 from tidemill.decide.nodes import Phase
@@ -41,19 +41,21 @@ class Seat:
     apart: set[str]  # workloads that keep apart from their like, and are here
 
 
-def seats_for(draft: Draft, leaving: Source, leave_by: datetime, onto: Collection[str]) -> list[Seat]:
+def seats_for(
+    context: DecisionContext, leaving: Source, leave_by: datetime, onto: Collection[str]
+) -> list[Seat]:
     """On prepaid capacity that outlives the source, the earliest first. `onto`: only these reservations; empty: any."""
     found: list[Seat] = []
     held: dict[str, int] = {}
-    boots = {name: boots_of(draft, one) or [BOOT] for name, one in draft.templates.items()}
-    for life in draft.lives:
-        held[life.source.id] = held.get(life.source.id, 0) + 1
-        if life.source != leaving and (not onto or life.source.id in onto):
-            seat = _of_life(draft, life, leave_by, boots)
+    boots = {name: boots_of(context, one) or [BOOT] for name, one in context.templates.items()}
+    for view in context.views:
+        held[view.source.id] = held.get(view.source.id, 0) + 1
+        if view.source != leaving and (not onto or view.source.id in onto):
+            seat = _of_life(context, view, leave_by, boots)
             found += [seat] if seat is not None else []
-    for template in draft.templates.values():
+    for template in context.templates.values():
         for wanted in template.pool.spec.sources:
-            for one in usable_reservations(draft, template.pool, wanted) if wanted.type in _PREPAID else ():
+            for one in usable_reservations(context, template.pool, wanted) if wanted.type in _PREPAID else ():
                 kind = template.kinds.get(one.instance_type)
                 if (
                     kind is None
@@ -62,9 +64,9 @@ def seats_for(draft: Draft, leaving: Source, leave_by: datetime, onto: Collectio
                     or (onto and one.id not in onto)
                 ):
                     continue
-                end = draft.end_of(one.source, template.pool.name, template.pool.spec.provisioner)
+                end = context.end_of(one.source, template.pool.name, template.pool.spec.provisioner)
                 if outlives(end.drain_from, leave_by):
-                    at, taken = launched_at(draft, one), boots[template.pool.name]
+                    at, taken = launched_at(context, one), boots[template.pool.name]
                     count = one.count - held.get(one.id, 0)
                     held[one.id] = one.count
                     found += [
@@ -90,36 +92,36 @@ def take(seats: list[Seat], workload: Workload) -> Seat | None:
     return None
 
 
-def launched_at(draft: Draft, one: Reservation) -> datetime:
+def launched_at(context: DecisionContext, one: Reservation) -> datetime:
     """When a slot of it that holds no node yet gets one. Where EC2 still cleans up after the last, within minutes."""
-    if one.start >= draft.now or not one.available:
+    if one.start >= context.now or not one.available:
         return one.start
-    return one.start + (draft.now - one.start) // LOOK_AGAIN * LOOK_AGAIN
+    return one.start + (context.now - one.start) // LOOK_AGAIN * LOOK_AGAIN
 
 
 def _of_life(
-    draft: Draft, life: Life, leave_by: datetime, boots: Mapping[str, list[timedelta]]
+    context: DecisionContext, view: NodeView, leave_by: datetime, boots: Mapping[str, list[timedelta]]
 ) -> Seat | None:
-    facts, kube, instance = life.facts, life.node.kube, life.node.instance
-    if facts.template is None or facts.kind is None or instance is None or life.source.kind not in PREPAID:
+    facts, kube, instance = view.facts, view.node.kube, view.node.instance
+    if facts.template is None or facts.kind is None or instance is None or view.source.kind not in PREPAID:
         return None
     if (
-        life.ending
+        view.ending
         or facts.cordoned
-        or life.phase is Phase.DRAINING
-        or not outlives(life.drain_from, leave_by)
+        or view.phase is Phase.DRAINING
+        or not outlives(view.drain_from, leave_by)
     ):
         return None
     free = _fresh(facts.kind, facts.daemons)
     for pod in facts.movers:
         _use(free, pod.shape.requests)
     apart = {pod.workload for pod in facts.movers if pod.shape.anti_affinity}
-    if life.phase is Phase.READY and kube is not None:
+    if view.phase is Phase.READY and kube is not None:
         at = kube.opened_at or kube.joined_at
-        return Seat(at, life.source, facts.labels, kube.taints, facts.template, free, apart)
-    labels = facts.template.labels(life.source, facts.kind, instance.zone)
+        return Seat(at, view.source, facts.labels, kube.taints, facts.template, free, apart)
+    labels = facts.template.labels(view.source, facts.kind, instance.zone)
     at = instance.launched_at + high(boots[facts.template.pool.name])
-    return Seat(at, life.source, labels, facts.template.taints, facts.template, free, apart)
+    return Seat(at, view.source, labels, facts.template.taints, facts.template, free, apart)
 
 
 def _to_come(template: PoolTemplate, kind: InstanceType, one: Reservation, at: datetime) -> Seat:

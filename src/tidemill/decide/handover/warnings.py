@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from math import ceil
 
-from tidemill.decide.context import Draft
+from tidemill.decide.context import DecisionContext
 from tidemill.decide.handover.destinations import SURE, boot_of, may_launch, successors
 from tidemill.decide.handover.forecast import Outlook, outlooks
 from tidemill.decide.handover.mitigations import ways_out
@@ -24,54 +24,54 @@ NOBODY_FOLLOWS = timedelta(days=2)
 _MINUTE = timedelta(minutes=1)
 
 
-def forewarn(draft: Draft) -> None:
-    for one in _outlooks(draft) if draft.workloads else ():
+def forewarn(context: DecisionContext) -> None:
+    for one in _outlooks(context) if context.workloads else ():
         name = one.workload.name
         if one.lacking:
-            draft.warn(f"hand-over of {name}", lacks(one))
-        if _is_news(draft, one):
-            draft.warn(name, will_be_short(one, ways_out(draft, one)), "service-short", one.deadline)
-    for template in draft.templates.values():
-        for about, sentence in pins_that_must_move(draft, template):
-            draft.warn(about, sentence)
+            context.warn(f"hand-over of {name}", lacks(one))
+        if _is_news(context, one):
+            context.warn(name, will_be_short(one, ways_out(context, one)), "service-short", one.deadline)
+    for template in context.templates.values():
+        for about, sentence in pins_that_must_move(context, template):
+            context.warn(about, sentence)
 
 
-def _outlooks(draft: Draft) -> list[Outlook]:
+def _outlooks(context: DecisionContext) -> list[Outlook]:
     """Worked out anew only where something they follow from has changed: most events are about jobs."""
-    world = draft.world
-    empty = [one for one in world.reservations if one.available and one.owner == draft.owner]
+    world = context.world
+    empty = [one for one in world.reservations if one.available and one.owner == context.owner]
     for one in empty:
-        draft.wake(launched_at(draft, one) + LOOK_AGAIN)
+        context.wake(launched_at(context, one) + LOOK_AGAIN)
     follow_from: tuple[object, ...] = (
         world.reservations,
         world.workloads,
         world.budgets,
-        tuple((life.facts.standing, life.drain_from) for life in draft.lives),
-        tuple(launched_at(draft, one) for one in empty),
+        tuple((view.facts.standing, view.drain_from) for view in context.views),
+        tuple(launched_at(context, one) for one in empty),
     )
-    known = draft.memory.outlooks
+    known = context.memory.outlooks
     if known is None or known[0] != follow_from:
-        known = draft.memory.outlooks = (follow_from, outlooks(draft))
+        known = context.memory.outlooks = (follow_from, outlooks(context))
     return known[1]
 
 
-def _is_news(draft: Draft, one: Outlook) -> bool:
+def _is_news(context: DecisionContext, one: Outlook) -> bool:
     """A move that is under way is told by its steps."""
     if one.short is None:
         return False
-    if one.short.lasts is None and draft.now < one.deadline - NOBODY_FOLLOWS:
-        draft.wake(one.deadline - NOBODY_FOLLOWS)
+    if one.short.lasts is None and context.now < one.deadline - NOBODY_FOLLOWS:
+        context.wake(one.deadline - NOBODY_FOLLOWS)
         return False
-    return draft.now < one.drain_from or not _may_still_move(draft, one, one.short.since)
+    return context.now < one.drain_from or not _may_still_move(context, one, one.short.since)
 
 
-def _may_still_move(draft: Draft, one: Outlook, by: datetime) -> bool:
+def _may_still_move(context: DecisionContext, one: Outlook, by: datetime) -> bool:
     """Under way, its seats cannot be told from those of its own replacements: only what comes too late is certain."""
-    if may_launch(draft, one.workload):
+    if may_launch(context, one.workload):
         return True
-    goes_as = draft.workloads.get(one.workload.pair, one.workload)
-    found = successors(draft, goes_as, one.deadline, (one.source,))
-    return any(after.start + boot_of(draft, template).length <= by for template, after in found)
+    goes_as = context.workloads.get(one.workload.pair, one.workload)
+    found = successors(context, goes_as, one.deadline, (one.source,))
+    return any(after.start + boot_of(context, template).length <= by for template, after in found)
 
 
 def lacks(one: Outlook) -> str:
@@ -117,25 +117,25 @@ def _help(one: Outlook, ways: tuple[Way, ...]) -> str:
 # --- pins ---------------------------------------------------------------------------------------------
 
 
-def pins_that_must_move(draft: Draft, template: PoolTemplate) -> Iterator[tuple[str, str]]:
+def pins_that_must_move(context: DecisionContext, template: PoolTemplate) -> Iterator[tuple[str, str]]:
     """A pin is the user's: it is never moved here. What it keeps out, and ends before, is said."""
     pool = template.pool
     pinned = [source for source in pool.spec.sources if source.ids]
     if not pinned:
         return
-    usable = {one.id for wanted in pool.spec.sources for one in usable_reservations(draft, pool, wanted)}
-    last = _last_of(draft, usable)
+    usable = {one.id for wanted in pool.spec.sources for one in usable_reservations(context, pool, wanted)}
+    last = _last_of(context, usable)
     if last is not None and last.end is None:
         return
-    for one in draft.world.reservations:
-        if one.pool != pool.name or one.owner != draft.owner or one.id in usable or one.state not in SURE:
+    for one in context.world.reservations:
+        if one.pool != pool.name or one.owner != context.owner or one.id in usable or one.state not in SURE:
             continue
         if last is None or last.end is None or one.end is None or one.end > last.end:
             yield f"pool {pool.name}", must_move(template, last, one)
 
 
-def _last_of(draft: Draft, ids: set[str]) -> Reservation | None:
-    held = [one for one in draft.world.reservations if one.id in ids and one.state in SURE]
+def _last_of(context: DecisionContext, ids: set[str]) -> Reservation | None:
+    held = [one for one in context.world.reservations if one.id in ids and one.state in SURE]
     return max(held, key=lambda one: (one.end is None, one.end or one.start, one.id), default=None)
 
 

@@ -164,11 +164,11 @@ class Filler:
         return count
 
     def open(self, crowd: Crowd, stratum: Stratum, rung: int) -> Bin:
-        one = self.draft(crowd, stratum, rung)
+        one = self.draft_node(crowd, stratum, rung)
         self.enter(one)
         return one
 
-    def draft(self, crowd: Crowd, stratum: Stratum, rung: int) -> Bin:
+    def draft_node(self, crowd: Crowd, stratum: Stratum, rung: int) -> Bin:
         """A new bin that nobody knows of yet."""
         ladder = self.ground.ladder(stratum, crowd.alone)
         assert ladder is not None

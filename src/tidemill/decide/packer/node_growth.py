@@ -89,7 +89,7 @@ def _make_room(filler: Filler, crowd: Crowd, asks: list[int], sites: Sequence[Si
                 continue
             count = filler.grow(one, climb[1], crowd, asks)
         elif opening is not None:
-            one = filler.draft(crowd, opening[1], opening[2])
+            one = filler.draft_node(crowd, opening[1], opening[2])
             count = _start(filler, one, crowd, asks)
         else:
             return asks

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from tidemill.decide.context import Draft, End, Life
+from tidemill.decide.context import DecisionContext, End, NodeView
 from tidemill.decide.nodes import Phase
 from tidemill.decide.placement.candidates import Group, Room, Rooms
 from tidemill.decide.placement.queue import Item, done_at, lasts
@@ -28,55 +28,57 @@ class _Coming:
     """The nodes of one source in one zone, and when each could take a pod of the gang."""
 
     where: tuple[Source, str]
-    free: list[tuple[datetime, str, int, Life]] = field(
+    free: list[tuple[datetime, str, int, NodeView]] = field(
         default_factory=list
     )  # from when, name, how many pods
 
 
-def reserve(draft: Draft, items: list[Item], found: Rooms) -> None:
+def reserve(context: DecisionContext, items: list[Item], found: Rooms) -> None:
     """At most one gang is waited for on each source: the first in line."""
     free = {
         (group.source, group.zone)
         for group in found.groups.values()
-        if any(room.life is not None for room in group.rooms)
+        if any(room.view is not None for room in group.rooms)
     }
     if not free:
         return  # nothing is free now, so there is nothing to keep
-    born_before = last_birthday(draft.now) - OLD
+    born_before = last_birthday(context.now) - OLD
     taken: set[tuple[Source, str]] = set()
     coming: dict[tuple[object, ...], list[_Coming]] = {}
     for item in items:
         if len(item.pods) < 2 or not item.gated or item.pinned_to or not item.alike:
             continue
         if item.pods[0].created_at > born_before:
-            draft.wake(birthday_from(item.pods[0].created_at + OLD))
+            context.wake(birthday_from(item.pods[0].created_at + OLD))
             continue
         key = (id(item.shape), item.standing)
         sources = coming.get(key)
         if sources is None:
-            sources = coming[key] = _sources(draft, item, found, free)
+            sources = coming[key] = _sources(context, item, found, free)
         left = [one for one in sources if one.where not in taken]
-        promise = _soonest(draft, item, left) if left else None
+        promise = _soonest(context, item, left) if left else None
         if promise is None:
             continue
-        since, one, lives = promise
+        since, one, views = promise
         taken.add(one.where)
-        if since > draft.now:  # else it fits now, and is placed before whoever is smaller
-            draft.wake(since)  # if it is not whole then, there is another instant to wait for
-            for life in lives:
-                draft.wake(life.facts.free_at[id(item.shape)][2])  # and when a guess turns out wrong
-            _promise(item, since, lives, found)
+        if since > context.now:  # else it fits now, and is placed before whoever is smaller
+            context.wake(since)  # if it is not whole then, there is another instant to wait for
+            for view in views:
+                context.wake(view.facts.free_at[id(item.shape)][2])  # and when a guess turns out wrong
+            _promise(item, since, views, found)
 
 
-def _soonest(draft: Draft, item: Item, sources: list[_Coming]) -> tuple[datetime, _Coming, list[Life]] | None:
-    best: tuple[datetime, _Coming, list[Life]] | None = None
+def _soonest(
+    context: DecisionContext, item: Item, sources: list[_Coming]
+) -> tuple[datetime, _Coming, list[NodeView]] | None:
+    best: tuple[datetime, _Coming, list[NodeView]] | None = None
     for one in sources:
-        missing, chosen, since = len(item.pods), [], draft.now
-        for when, _, count, life in one.free:
+        missing, chosen, since = len(item.pods), [], context.now
+        for when, _, count, view in one.free:
             if missing <= 0:
                 break
             missing -= count
-            chosen.append(life)
+            chosen.append(view)
             since = max(since, when)
         if missing > 0 or (best is not None and since >= best[0]):
             continue
@@ -86,17 +88,19 @@ def _soonest(draft: Draft, item: Item, sources: list[_Coming]) -> tuple[datetime
     return best
 
 
-def _sources(draft: Draft, item: Item, found: Rooms, free: set[tuple[Source, str]]) -> list[_Coming]:
+def _sources(
+    context: DecisionContext, item: Item, found: Rooms, free: set[tuple[Source, str]]
+) -> list[_Coming]:
     """Where something is free and it may run by everything but time; the nodes in the order they come free."""
     suits: dict[int, _Coming | None] = {}
     by_source: dict[tuple[Source, str], _Coming] = {}
     shape, key = item.shape, id(item.shape)
-    for life in draft.lives:
-        facts = life.facts
-        if life.phase is not Phase.READY or life.ending or facts.cordoned:
+    for view in context.views:
+        facts = view.facts
+        if view.phase is not Phase.READY or view.ending or facts.cordoned:
             continue
         if facts.group not in suits:
-            group = found.groups.get((facts.group, life.drain_from))
+            group = found.groups.get((facts.group, view.drain_from))
             where = (group.source, group.zone) if group is not None else None
             if group is None or where not in free or group.template is None or not _may_run(item, group):
                 suits[facts.group] = None
@@ -107,10 +111,10 @@ def _sources(draft: Draft, item: Item, found: Rooms, free: set[tuple[Source, str
         if here is None:
             continue
         known = facts.free_at.get(key)
-        if known is None or draft.now < known[3] or (known[2] is not None and known[2] <= draft.now):
-            known = facts.free_at[key] = (*_free_at(draft, life, shape.requests), draft.now, shape)
+        if known is None or context.now < known[3] or (known[2] is not None and known[2] <= context.now):
+            known = facts.free_at[key] = (*_free_at(context, view, shape.requests), context.now, shape)
         if known[1] > 0:
-            here.free.append((known[0] or draft.now, life.node.name, known[1], life))
+            here.free.append((known[0] or context.now, view.node.name, known[1], view))
     for one in by_source.values():
         one.free.sort()
     return list(by_source.values())
@@ -126,13 +130,15 @@ def _may_run(item: Item, group: Group) -> bool:
     return admits(item.shape, group.labels, group.taints)
 
 
-def _free_at(draft: Draft, life: Life, requests: Amounts) -> tuple[datetime | None, int, datetime | None]:
+def _free_at(
+    context: DecisionContext, view: NodeView, requests: Amounts
+) -> tuple[datetime | None, int, datetime | None]:
     """From when this node could take such pods (None: now), how many (0: nobody can say), how long that stands."""
-    free = dict(life.facts.free)
+    free = dict(view.facts.free)
     if fits(requests, free):
         return None, how_often(requests, free), None
     leaving = sorted(
-        ((end, pod) for pod in life.pods if (end := done_at(pod, life.pool, draft.now)) is not None),
+        ((end, pod) for pod in view.pods if (end := done_at(pod, view.pool, context.now)) is not None),
         key=lambda one: (one[0], one[1].name),
     )
     for end, pod in leaving:
@@ -144,11 +150,11 @@ def _free_at(draft: Draft, life: Life, requests: Amounts) -> tuple[datetime | No
     return None, 0, leaving[0][0] if leaving else None
 
 
-def _promise(item: Item, since: datetime, lives: list[Life], found: Rooms) -> None:
-    found.promised[id(item)] = (since, lives[0].source.label)
-    wanted = {id(life) for life in lives}
+def _promise(item: Item, since: datetime, views: list[NodeView], found: Rooms) -> None:
+    found.promised[id(item)] = (since, views[0].source.label)
+    wanted = {id(view) for view in views}
     for room in found.all_rooms():
-        if room.life is not None and id(room.life) in wanted and not room.claimed:
+        if room.view is not None and id(room.view) in wanted and not room.claimed:
             _claim_whole(room, item, since)
 
 

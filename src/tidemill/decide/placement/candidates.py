@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from tidemill.catalog import InstanceType
 from tidemill.catalog.sizing import USUAL_DAEMONS
-from tidemill.decide.context import NO_END, Draft, End, Life
+from tidemill.decide.context import NO_END, DecisionContext, End, NodeView
 from tidemill.decide.launches import InFlight
 from tidemill.decide.nodes import Phase
-from tidemill.decide.placement.launch_options import Allowance, Opening, find_openings, fresh
+from tidemill.decide.placement.launch_options import Allowance, LaunchOption, find_openings, fresh
 from tidemill.decide.pool_templates import PoolTemplate
 from tidemill.decide.scheduler_rules import left_over
 from tidemill.model.world import Amounts, Reservation, ReservationState, Source, SourceKind, Taint
@@ -65,8 +65,8 @@ class Room:
     group: Group
     name: str
     free: Mapping[str, int]
-    life: Life | None = None
-    opening: Opening | None = None
+    view: NodeView | None = None
+    opening: LaunchOption | None = None
     claimed: dict[str, int] = field(
         default_factory=dict
     )  # by services that will move in, or a gang that waits
@@ -95,13 +95,15 @@ class Room:
 class Rooms:
     """All groups, in order of preference, and what could be opened beside them."""
 
-    def __init__(self, draft: Draft, in_flight: InFlight) -> None:
-        self._draft = draft
+    def __init__(self, context: DecisionContext, in_flight: InFlight) -> None:
+        self._draft = context
         self._in_flight = in_flight
-        self._openings: list[Opening] | None = None
+        self._openings: list[LaunchOption] | None = None
         self.groups: dict[object, Group] = {}
         self.returning: list[Group] = []
-        self.allowances = {name: Allowance.of(one.pool.spec.limits) for name, one in draft.templates.items()}
+        self.allowances = {
+            name: Allowance.of(one.pool.spec.limits) for name, one in context.templates.items()
+        }
         self.daemons: Mapping[str, Mapping[str, int]] = {}  # by pool
         self.gone: set[int] = set()  # lives that are left out, by identity: what if they were not there?
         self.promised: dict[
@@ -110,14 +112,14 @@ class Rooms:
         self.between_pods = False  # somebody has rules about other pods: who stands where matters
 
     @property
-    def openings(self) -> list[Opening]:
+    def openings(self) -> list[LaunchOption]:
         """Looked for only when somebody needs one: most ticks place everything on nodes that are there."""
         if self._openings is None:
             self._openings = find_openings(self._draft, self._in_flight, self.allowances, self.daemons)
         return self._openings
 
     @property
-    def opened(self) -> list[Opening]:
+    def opened(self) -> list[LaunchOption]:
         """Those that something was given room on."""
         return [one for one in self._openings or () if one.opened > 0]
 
@@ -127,18 +129,18 @@ class Rooms:
     def all_rooms(self) -> Iterable[Room]:
         return (room for group in self.ordered() for room in group.rooms)
 
-    def leave_out(self, lives: Iterable[Life]) -> None:
+    def leave_out(self, views: Iterable[NodeView]) -> None:
         """As if they, and all who are there, were gone."""
-        self.gone = {id(life) for life in lives}
+        self.gone = {id(view) for view in views}
         self._close(self.gone)
 
-    def shut(self, lives: Iterable[Life]) -> None:
+    def shut(self, views: Iterable[NodeView]) -> None:
         """Nobody may go there; who is there stays and counts."""
-        self._close({id(life) for life in lives})
+        self._close({id(view) for view in views})
 
-    def _close(self, lives: set[int]) -> None:
-        for group in self.groups.values() if lives else ():
-            group.rooms = [room for room in group.rooms if id(room.life) not in lives]
+    def _close(self, views: set[int]) -> None:
+        for group in self.groups.values() if views else ():
+            group.rooms = [room for room in group.rooms if id(room.view) not in views]
 
     def coming(
         self, template: PoolTemplate, source: Source, kind: InstanceType, zone: str, end: End
@@ -154,55 +156,57 @@ class Rooms:
         return group
 
 
-def survey(draft: Draft, in_flight: InFlight, *, accelerated: bool, gangs: bool, between_pods: bool) -> Rooms:
+def survey(
+    context: DecisionContext, in_flight: InFlight, *, accelerated: bool, gangs: bool, between_pods: bool
+) -> Rooms:
     """Every room there is. `accelerated`: all that waits wants an accelerator, so full nodes need not be listed;
     `gangs`: some of it comes in gangs; `between_pods`: some of it, or of what runs, has rules about other pods."""
-    found = Rooms(draft, in_flight)
+    found = Rooms(context, in_flight)
     found.between_pods = between_pods
-    found.daemons = _daemon_overhead(draft)
+    found.daemons = _daemon_overhead(context)
     everything = not accelerated or between_pods
     counts: dict[tuple[str, str], int] = {}
     last: tuple[int, datetime | None] = (-1, None)  # neighbours are mostly of one group
     ready: Group | None = None
-    for life in draft.lives:
-        facts = life.facts
+    for view in context.views:
+        facts = view.facts
         if facts.template is None or facts.kind is None:
             continue
         counts[facts.counted] = counts.get(facts.counted, 0) + 1
-        if life.ending or facts.cordoned:
+        if view.ending or facts.cordoned:
             continue
-        if life.phase is Phase.READY:
-            if ready is None or facts.group != last[0] or life.drain_from is not last[1]:
-                ready, last = _ready_group(found, life), (facts.group, life.drain_from)
+        if view.phase is Phase.READY:
+            if ready is None or facts.group != last[0] or view.drain_from is not last[1]:
+                ready, last = _ready_group(found, view), (facts.group, view.drain_from)
             if facts.free_accelerators > 0 or everything:
-                ready.rooms.append(Room(ready, life.node.name, facts.free, life))
-        elif life.phase is not Phase.DRAINING:
-            assert life.node.instance is not None
-            end = End(life.deadline, life.drain_from)
-            group = found.coming(facts.template, facts.source, facts.kind, life.node.instance.zone, end)
+                ready.rooms.append(Room(ready, view.node.name, facts.free, view))
+        elif view.phase is not Phase.DRAINING:
+            assert view.node.instance is not None
+            end = End(view.deadline, view.drain_from)
+            group = found.coming(facts.template, facts.source, facts.kind, view.node.instance.zone, end)
             group.rooms.append(
-                Room(group, life.node.name, fresh(facts.kind, found.daemons[facts.pool_name]), life)
+                Room(group, view.node.name, fresh(facts.kind, found.daemons[facts.pool_name]), view)
             )
-    types = draft.spec.catalog.types
+    types = context.spec.catalog.types
     for (pool_name, kind_name), count in counts.items():
         found.allowances[pool_name].take(types[kind_name], count)
-    _add_in_flight(draft, found, in_flight)
+    _add_in_flight(context, found, in_flight)
     if gangs:
-        _add_returning(draft, found, in_flight)
-    _add_strangers(draft, found)
+        _add_returning(context, found, in_flight)
+    _add_strangers(context, found)
     return found
 
 
-def _ready_group(found: Rooms, life: Life) -> Group:
-    facts = life.facts
-    key = (facts.group, life.drain_from)
+def _ready_group(found: Rooms, view: NodeView) -> Group:
+    facts = view.facts
+    key = (facts.group, view.drain_from)
     group = found.groups.get(key)
     if group is None:
-        kube, instance = life.node.kube, life.node.instance
+        kube, instance = view.node.kube, view.node.instance
         assert kube is not None and instance is not None and facts.template is not None
         group = found.groups[key] = Group(
             Stage.READY, facts.template, facts.source, instance.zone, _without_host(facts.labels), kube.taints,
-            End(life.deadline, life.drain_from), facts.order,
+            End(view.deadline, view.drain_from), facts.order,
             overflow=facts.template.overflow[facts.source.kind] is not None,
         )  # fmt: skip
     return group
@@ -212,39 +216,42 @@ def _without_host(labels: Mapping[str, str]) -> Mapping[str, str]:
     return {key: value for key, value in labels.items() if key != names.LABEL_HOSTNAME}
 
 
-def _add_in_flight(draft: Draft, found: Rooms, in_flight: InFlight) -> None:
+def _add_in_flight(context: DecisionContext, found: Rooms, in_flight: InFlight) -> None:
     for intent, count in in_flight.unseen:
-        kind, template = draft.spec.catalog.types.get(intent.instance_type), draft.templates.get(intent.pool)
+        kind, template = (
+            context.spec.catalog.types.get(intent.instance_type),
+            context.templates.get(intent.pool),
+        )
         if kind is None or template is None:
             continue
         found.allowances[intent.pool].take(kind, count)
-        end = draft.end_of(intent.source, intent.pool, template.pool.spec.provisioner)
+        end = context.end_of(intent.source, intent.pool, template.pool.spec.provisioner)
         group = found.coming(template, intent.source, kind, intent.zone, end)
         for number in range(count):
             group.rooms.append(Room(group, f"{intent.id}/{number}", fresh(kind, found.daemons[intent.pool])))
 
 
-def _add_returning(draft: Draft, found: Rooms, in_flight: InFlight) -> None:
+def _add_returning(context: DecisionContext, found: Rooms, in_flight: InFlight) -> None:
     """Slots of a warm block that hold no node and cannot be launched into yet: minutes after one was lost.
 
     Only gangs count on them: so a broken gang's other nodes are kept for it (PE-17) and not filled in between.
     """
-    lives: dict[str, int] = {}
-    for life in draft.lives:
-        lives[life.facts.source.id] = lives.get(life.facts.source.id, 0) + 1
-    for one in draft.world.reservations:
+    views: dict[str, int] = {}
+    for view in context.views:
+        views[view.facts.source.id] = views.get(view.facts.source.id, 0) + 1
+    for one in context.world.reservations:
         if one.kind is not SourceKind.BLOCK or one.state is not ReservationState.ACTIVE:
             continue
-        template = _warm_template(draft, one)
+        template = _warm_template(context, one)
         if template is None:
             continue
-        taken = lives.get(one.id, 0) + in_flight.on(one.source)
+        taken = views.get(one.id, 0) + in_flight.on(one.source)
         taken += sum(
-            node.instance is not None and node.instance.source == one.source for node in draft.strangers
+            node.instance is not None and node.instance.source == one.source for node in context.strangers
         )
         if one.count - one.available - taken > 0:
             kind = template.kinds[one.instance_type]
-            end = draft.end_of(one.source, template.pool.name, template.pool.spec.provisioner)
+            end = context.end_of(one.source, template.pool.name, template.pool.spec.provisioner)
             group = Group(
                 Stage.COMING, template, one.source, one.zone, template.labels(one.source, kind, one.zone),
                 template.taints, end, template.order(one.source), returning=True,
@@ -255,23 +262,23 @@ def _add_returning(draft: Draft, found: Rooms, in_flight: InFlight) -> None:
             found.returning.append(group)
 
 
-def _warm_template(draft: Draft, reservation: Reservation) -> PoolTemplate | None:
+def _warm_template(context: DecisionContext, reservation: Reservation) -> PoolTemplate | None:
     """The pool that keeps all of this block's slots filled."""
-    if reservation.owner != draft.owner:
+    if reservation.owner != context.owner:
         return None
-    alone = len(draft.templates) == 1
-    for name, template in draft.templates.items():
+    alone = len(context.templates) == 1
+    for name, template in context.templates.items():
         mine = reservation.pool == name or (not reservation.pool and alone)
         if mine and template.pool.spec.kept_warm is True and reservation.instance_type in template.kinds:
             return template
     return None
 
 
-def _add_strangers(draft: Draft, found: Rooms) -> None:
-    for node in draft.strangers:
+def _add_strangers(context: DecisionContext, found: Rooms) -> None:
+    for node in context.strangers:
         kube = node.kube
         if kube is not None and kube.ready and not kube.unschedulable:
-            free = left_over(kube.allocatable, draft.world.pods_by_node.get(kube.name, ()))
+            free = left_over(kube.allocatable, context.world.pods_by_node.get(kube.name, ()))
             group = found.groups[kube.name] = Group(
                 Stage.READY,
                 None,
@@ -285,30 +292,31 @@ def _add_strangers(draft: Draft, found: Rooms) -> None:
             group.rooms.append(Room(group, kube.name, free))
 
 
-def _daemon_overhead(draft: Draft) -> Mapping[str, Mapping[str, int]]:
+def _daemon_overhead(context: DecisionContext) -> Mapping[str, Mapping[str, int]]:
     """What daemon pods take on a node of each pool: the most seen there, or a cautious guess before there is one."""
     worst: dict[str, dict[str, int]] = {}
     last: tuple[str, Mapping[str, int]] | None = None
-    for life in draft.lives:
-        taken = life.facts.daemons
-        if not taken or (last is not None and taken == last[1] and life.facts.pool_name == last[0]):
+    for view in context.views:
+        taken = view.facts.daemons
+        if not taken or (last is not None and taken == last[1] and view.facts.pool_name == last[0]):
             continue
-        last = (life.facts.pool_name, taken)
-        most = worst.setdefault(life.facts.pool_name, {})
+        last = (view.facts.pool_name, taken)
+        most = worst.setdefault(view.facts.pool_name, {})
         for name, used in taken.items():
             most[name] = max(most.get(name, 0), used)
     return {
-        name: worst.get(name) or _remembered(draft, name) or dict(USUAL_DAEMONS) for name in draft.templates
+        name: worst.get(name) or _remembered(context, name) or dict(USUAL_DAEMONS)
+        for name in context.templates
     }
 
 
-def _remembered(draft: Draft, pool: str) -> dict[str, int]:
+def _remembered(context: DecisionContext, pool: str) -> dict[str, int]:
     """The most that was seen on the last nodes of the pool, for a while: what runs on nodes may have changed."""
     worst: dict[str, int] = {}
-    for one in draft.world.overheads:
+    for one in context.world.overheads:
         forgotten_at = one.seen_at + REMEMBERED
-        if one.pool == pool and draft.now < forgotten_at:
-            draft.wake(forgotten_at)
+        if one.pool == pool and context.now < forgotten_at:
+            context.wake(forgotten_at)
             for name, used in one.taken:
                 worst[name] = max(worst.get(name, 0), used)
     return worst

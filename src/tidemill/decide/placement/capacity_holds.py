@@ -11,7 +11,7 @@ from tidemill.decide.placement.queue import Item
 
 
 @dataclass(slots=True)
-class Promise:
+class CapacityHold:
     """One instant, in one pool. Whoever is still there then must fit beside what is promised."""
 
     since: datetime
@@ -20,18 +20,18 @@ class Promise:
     beyond: Item | None = None
 
 
-def promises(found: Rooms) -> list[Promise]:
+def promises(found: Rooms) -> list[CapacityHold]:
     """One for each instant from which room is promised, in order."""
-    by_instant: dict[tuple[datetime, int], Promise] = {}
+    by_instant: dict[tuple[datetime, int], CapacityHold] = {}
     for group in found.groups.values():
         for room in group.rooms:
             if room.claimed_from is not None:
                 key = (room.claimed_from, id(room.claimed_by))
-                by_instant.setdefault(key, Promise(room.claimed_from, group, room.claimed_by))
+                by_instant.setdefault(key, CapacityHold(room.claimed_from, group, room.claimed_by))
     return sorted(by_instant.values(), key=lambda one: one.since)
 
 
-def unclaimed(room: Room, held: Sequence[Promise]) -> Mapping[str, int]:
+def unclaimed(room: Room, held: Sequence[CapacityHold]) -> Mapping[str, int]:
     """What is free of it for somebody who must leave room beside these promises."""
     if any(room.claimed_from == one.since and room.claimed_by is one.beyond for one in held):
         return room.unclaimed()

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from tidemill.decide.context import Draft, End
+from tidemill.decide.context import DecisionContext, End
 from tidemill.decide.placement.candidates import BOOT, Group, Stage
-from tidemill.decide.placement.launch_options import Opening, end_of_opening, money_allows
+from tidemill.decide.placement.launch_options import LaunchOption, end_of_opening, money_allows
 from tidemill.decide.placement.queue import Item, lasts
 from tidemill.decide.scheduler_rules import admits, fits, wants_host
 
@@ -18,12 +18,12 @@ from tidemill.decide.scheduler_rules import admits, fits, wants_host
 SHORTEST_USE = timedelta(minutes=15)
 
 
-def may_use(draft: Draft, item: Item, group: Group) -> bool:
+def may_use(context: DecisionContext, item: Item, group: Group) -> bool:
     """Everything but resources and other pods."""
-    return not barred(draft, item, group) and admits(item.shape, group.labels, group.taints)
+    return not barred(context, item, group) and admits(item.shape, group.labels, group.taints)
 
 
-def barred(draft: Draft, item: Item, group: Group) -> bool:
+def barred(context: DecisionContext, item: Item, group: Group) -> bool:
     """Ungated pods go where the scheduler sends them; we only count on room for them."""
     if item.pinned_to and item.pinned_to != group.source.label:
         return True
@@ -38,11 +38,11 @@ def barred(draft: Draft, item: Item, group: Group) -> bool:
         return True
     if group.overflow and not item.terms.overflow:
         return True
-    from_ = draft.now if group.stage is Stage.READY else draft.now + BOOT
+    from_ = context.now if group.stage is Stage.READY else context.now + BOOT
     return not lasts(item, group.end, pool, from_)
 
 
-def refusal(draft: Draft, item: Item, opening: Opening) -> str | None:
+def refusal(context: DecisionContext, item: Item, opening: LaunchOption) -> str | None:
     """Why this opening will not do, as a word `why` understands; None: it will."""
     unfit = stranger_to(item, opening)
     if unfit is not None:
@@ -53,18 +53,18 @@ def refusal(draft: Draft, item: Item, opening: Opening) -> str | None:
         return "size"
     if opening.purse is not None and not item.terms.overflow:
         return "opt-in"
-    if not money_allows(draft, opening):
+    if not money_allows(context, opening):
         return "money"
-    if not outlasts(draft, item, end_of_opening(draft, opening), opening):
+    if not outlasts(context, item, end_of_opening(context, opening), opening):
         return "time"
     if opening.left < 1:
         return "full"  # before limits: raising them would not help
     if not opening.allowance.allows(opening.kind):
         return "limit"
-    return "resting" if opening.rests(draft.now) else None
+    return "resting" if opening.rests(context.now) else None
 
 
-def stranger_to(item: Item, opening: Opening) -> str | None:
+def stranger_to(item: Item, opening: LaunchOption) -> str | None:
     """The pool does not serve its namespace, or it was promised to another source."""
     allowed = opening.pool.spec.allowed_namespaces
     if allowed and item.pods[0].namespace not in allowed:
@@ -74,9 +74,9 @@ def stranger_to(item: Item, opening: Opening) -> str | None:
     return None
 
 
-def outlasts(draft: Draft, item: Item, end: End, opening: Opening) -> bool:
-    return worth_launching(draft, end) and lasts(item, end, opening.pool, draft.now + BOOT)
+def outlasts(context: DecisionContext, item: Item, end: End, opening: LaunchOption) -> bool:
+    return worth_launching(context, end) and lasts(item, end, opening.pool, context.now + BOOT)
 
 
-def worth_launching(draft: Draft, end: End) -> bool:
-    return end.drain_from is None or draft.now + BOOT + SHORTEST_USE <= end.drain_from
+def worth_launching(context: DecisionContext, end: End) -> bool:
+    return end.drain_from is None or context.now + BOOT + SHORTEST_USE <= end.drain_from

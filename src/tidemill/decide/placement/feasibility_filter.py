@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tidemill.decide.packer.problem import Flavour
 from tidemill.decide.placement.candidates import Group
-from tidemill.decide.placement.capacity_holds import Promise, unclaimed
+from tidemill.decide.placement.capacity_holds import CapacityHold, unclaimed
 from tidemill.decide.placement.queue import Item
 from tidemill.decide.scheduler_rules import how_often
 from tidemill.model.world import PodShape
@@ -21,7 +21,9 @@ class Chance:
     For those who refuse the same groups and must leave room beside the same promises; rules between pods aside.
     """
 
-    def __init__(self, groups: Iterable[Group], flavours: Iterable[Flavour], held: Sequence[Promise]) -> None:
+    def __init__(
+        self, groups: Iterable[Group], flavours: Iterable[Flavour], held: Sequence[CapacityHold]
+    ) -> None:
         self._by_source: dict[tuple[object, str], list[Mapping[str, int]]] = {}
         for group in groups:
             if group.rooms:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
-from tidemill.decide.context import Draft, End
+from tidemill.decide.context import DecisionContext, End
 from tidemill.decide.nodes import SHORTEST_LEAD, pod_lead
 from tidemill.decide.packer.problem import Solution
 from tidemill.decide.placement.candidates import BOOT, Rooms, Stage
-from tidemill.decide.placement.launch_options import Opening, Till, end_of_opening, money_end
+from tidemill.decide.placement.launch_options import LaunchOption, Till, end_of_opening, money_end
 from tidemill.decide.placement.problem_builder import Statement
 from tidemill.decide.placement.queue import lasts
 from tidemill.model.world import Pod
@@ -44,32 +44,37 @@ def overflow_nodes(statement: Statement, solution: Solution) -> int:
     return sum(opening.purse is not None for opening in openings)
 
 
-def money_lasts(draft: Draft, statement: Statement, solution: Solution) -> bool:
+def money_lasts(context: DecisionContext, statement: Statement, solution: Solution) -> bool:
     added = rates(statement, solution)
     total = sum(added.values())
     if not total:
         return True
     return (
         all(
-            _lasts_on_new(draft, statement, solution, opening, added, total)
+            _lasts_on_new(context, statement, solution, opening, added, total)
             for opening in _new(statement, solution)
         )
-        and _lasts_where_it_runs(draft, statement, solution, added, total)
-        and all(_lets_finish(draft, till, pods, added, total) for till, pods in _running(draft))
+        and _lasts_where_it_runs(context, statement, solution, added, total)
+        and all(_lets_finish(context, till, pods, added, total) for till, pods in _running(context))
     )
 
 
-def _new(statement: Statement, solution: Solution) -> list[Opening]:
+def _new(statement: Statement, solution: Solution) -> list[LaunchOption]:
     openings = {id(node.flavour): statement.openings[id(node.flavour)][0] for node in solution.opened}
     return [opening for opening in openings.values() if opening.purse is not None]
 
 
 def _lasts_on_new(
-    draft: Draft, statement: Statement, solution: Solution, opening: Opening, added: Rates, total: float
+    context: DecisionContext,
+    statement: Statement,
+    solution: Solution,
+    opening: LaunchOption,
+    added: Rates,
+    total: float,
 ) -> bool:
-    end = end_of_opening(draft, opening, added.get(opening.till, 0.0), total)
+    end = end_of_opening(context, opening, added.get(opening.till, 0.0), total)
     return all(
-        lasts(statement.waiting[ask][0], end, opening.pool, draft.now + BOOT)
+        lasts(statement.waiting[ask][0], end, opening.pool, context.now + BOOT)
         for node in solution.opened
         if statement.openings[id(node.flavour)][0] is opening
         for ask in node.asks
@@ -77,7 +82,7 @@ def _lasts_on_new(
 
 
 def _lasts_where_it_runs(
-    draft: Draft, statement: Statement, solution: Solution, added: Rates, total: float
+    context: DecisionContext, statement: Statement, solution: Solution, added: Rates, total: float
 ) -> bool:
     for place, asks in solution.existing.items():
         if place >= len(statement.rooms):
@@ -87,8 +92,8 @@ def _lasts_where_it_runs(
             continue
         pool = group.template.pool
         till = (pool.name, group.source.kind)
-        end = money_end(draft, pool.name, group.source.kind, added.get(till, 0.0), total)
-        start = draft.now if group.stage is Stage.READY else draft.now + BOOT
+        end = money_end(context, pool.name, group.source.kind, added.get(till, 0.0), total)
+        start = context.now if group.stage is Stage.READY else context.now + BOOT
         for ask in asks:
             item = statement.waiting[ask][0]
             if item.gated and not lasts(item, end, pool, start):
@@ -96,25 +101,25 @@ def _lasts_where_it_runs(
     return True
 
 
-def _running(draft: Draft) -> Iterator[tuple[Till, list[tuple[Pod, datetime]]]]:
+def _running(context: DecisionContext) -> Iterator[tuple[Till, list[tuple[Pod, datetime]]]]:
     """Work on overflow that would be done in time as things are, and could not be resumed."""
     found: dict[Till, list[tuple[Pod, datetime]]] = {}
-    for life in draft.lives:
-        template = life.facts.template
-        if template is None or template.overflow[life.source.kind] is None or life.deadline is None:
+    for view in context.views:
+        template = view.facts.template
+        if template is None or template.overflow[view.source.kind] is None or view.deadline is None:
             continue
-        for pod in life.pods:
+        for pod in view.pods:
             if pod.terms.expected is None or pod.terms.checkpoint_every is not None:
                 continue
-            done = (pod.started_at or draft.now) + pod.terms.load + pod.terms.expected
+            done = (pod.started_at or context.now) + pod.terms.load + pod.terms.expected
             done += max(SHORTEST_LEAD, pod_lead(pod, checkpoint=False))
-            if done <= life.deadline:
-                found.setdefault((template.pool.name, life.source.kind), []).append((pod, done))
+            if done <= view.deadline:
+                found.setdefault((template.pool.name, view.source.kind), []).append((pod, done))
     yield from found.items()
 
 
 def _lets_finish(
-    draft: Draft, till: Till, pods: list[tuple[Pod, datetime]], added: Rates, total: float
+    context: DecisionContext, till: Till, pods: list[tuple[Pod, datetime]], added: Rates, total: float
 ) -> bool:
-    end: End = money_end(draft, till[0], till[1], added.get(till, 0.0), total)
+    end: End = money_end(context, till[0], till[1], added.get(till, 0.0), total)
     return end.deadline is None or all(done <= end.deadline for _, done in pods)

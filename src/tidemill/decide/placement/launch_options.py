@@ -12,7 +12,7 @@ from datetime import datetime
 from hashlib import blake2b
 
 from tidemill.catalog import InstanceType
-from tidemill.decide.context import NO_END, Draft, End
+from tidemill.decide.context import NO_END, DecisionContext, End
 from tidemill.decide.launches import InFlight
 from tidemill.decide.nodes import SHORTEST_LEAD
 from tidemill.decide.overflow import hourly_rate, money_left_usd, money_runs_out_at, usd_per_hour
@@ -63,7 +63,7 @@ class Stock:
 
 
 @dataclass(slots=True, eq=False)
-class Purse:
+class HourlyCap:
     """The hourly money one overflow source of a pool may still commit, shared by all its types and zones."""
 
     source: SourceSpec
@@ -74,7 +74,7 @@ class Purse:
 
 
 @dataclass(slots=True, eq=False)
-class Opening:
+class LaunchOption:
     """A kind of node that could be launched: so many more of a type, from a source, in a zone."""
 
     template: PoolTemplate
@@ -87,7 +87,7 @@ class Opening:
     allowance: Allowance
     free: Mapping[str, int]
     reservation: Reservation | None = None
-    purse: Purse | None = None  # set: it is overflow
+    purse: HourlyCap | None = None  # set: it is overflow
     resting_until: datetime | None = None
     opened: int = 0
 
@@ -125,57 +125,63 @@ class Opening:
 
 
 def find_openings(
-    draft: Draft,
+    context: DecisionContext,
     in_flight: InFlight,
     allowances: Mapping[str, Allowance],
     daemons: Mapping[str, Mapping[str, int]],
-) -> list[Opening]:
+) -> list[LaunchOption]:
     """In no order of preference: `pack` ranks them for each item."""
-    if not (draft.world.ledger_ok and draft.world.cloud_ok):
+    if not (context.world.ledger_ok and context.world.cloud_ok):
         return []
-    found: list[Opening] = []
-    stocks = {one.source: Stock(one.available - in_flight.on(one.source)) for one in draft.world.reservations}
-    for name, template in draft.templates.items():
+    found: list[LaunchOption] = []
+    stocks = {
+        one.source: Stock(one.available - in_flight.on(one.source)) for one in context.world.reservations
+    }
+    for name, template in context.templates.items():
         for wanted in template.pool.spec.sources:
             if wanted.type in ("block", "odcr"):
-                found += _reserved(draft, template, wanted, stocks, allowances[name], daemons[name])
+                found += _reserved(context, template, wanted, stocks, allowances[name], daemons[name])
             else:
-                found += _hourly(draft, template, wanted, allowances[name], daemons[name])
+                found += _hourly(context, template, wanted, allowances[name], daemons[name])
     for opening in found:
         opening.resting_until = in_flight.resting.get((opening.source, opening.kind.name, opening.zone))
-        draft.wake(opening.resting_until)
+        context.wake(opening.resting_until)
     return found
 
 
 def _reserved(
-    draft: Draft, template: PoolTemplate, wanted: SourceSpec, stocks: Mapping[Source, Stock],
+    context: DecisionContext, template: PoolTemplate, wanted: SourceSpec, stocks: Mapping[Source, Stock],
     allowance: Allowance, daemons: Mapping[str, int],
-) -> list[Opening]:  # fmt: skip
+) -> list[LaunchOption]:  # fmt: skip
     return [
-        Opening(
+        LaunchOption(
             template, one.source, template.kinds[one.instance_type], one.zone, stocks[one.source], 0.0,
             template.order(one.source), allowance,
             fresh(template.kinds[one.instance_type], daemons), reservation=one,
         )
-        for one in usable_reservations(draft, template.pool, wanted)
+        for one in usable_reservations(context, template.pool, wanted)
         if one.instance_type in template.kinds and one.state is ReservationState.ACTIVE
     ]  # fmt: skip
 
 
 def _hourly(
-    draft: Draft, template: PoolTemplate, wanted: SourceSpec, allowance: Allowance, daemons: Mapping[str, int]
-) -> list[Opening]:
+    context: DecisionContext,
+    template: PoolTemplate,
+    wanted: SourceSpec,
+    allowance: Allowance,
+    daemons: Mapping[str, int],
+) -> list[LaunchOption]:
     pool = template.pool
     source = Source(SourceKind(wanted.type))
     overflow = template.overflow[source.kind]
     purse = None
     if overflow is not None:
-        running = hourly_rate(draft.spec, draft.world, pool.name, source.kind)
-        purse = Purse(overflow, pool.name, source.kind, (overflow.max_hourly_usd or 0.0) - running)
-    zones = [zone for zone in sorted(draft.spec.platform.spec.subnets) if _is_allowed(zone, pool, wanted)]
+        running = hourly_rate(context.spec, context.world, pool.name, source.kind)
+        purse = HourlyCap(overflow, pool.name, source.kind, (overflow.max_hourly_usd or 0.0) - running)
+    zones = [zone for zone in sorted(context.spec.platform.spec.subnets) if _is_allowed(zone, pool, wanted)]
     return [
-        Opening(
-            template, source, kind, zone, Stock(float("inf")), usd_per_hour(draft.spec, kind.name, source.kind),
+        LaunchOption(
+            template, source, kind, zone, Stock(float("inf")), usd_per_hour(context.spec, kind.name, source.kind),
             template.order(source), allowance, fresh(kind, daemons), purse=purse,
         )
         for kind in template.kinds.values()
@@ -188,18 +194,18 @@ def _is_allowed(zone: str, pool: ComputePool, wanted: SourceSpec) -> bool:
     return all(not zones or zone in zones for zones in (wanted.zones, pool.spec.requirements.zones))
 
 
-def usable_reservations(draft: Draft, pool: ComputePool, wanted: SourceSpec) -> list[Reservation]:
+def usable_reservations(context: DecisionContext, pool: ComputePool, wanted: SourceSpec) -> list[Reservation]:
     """Reservations of this kind that the pool may use, in an order that does not depend on who listed them.
 
     Always ours by the owner tag; where the pool names ids or tags, only those of them. A pool tag on a
     reservation keeps other pools off it.
     """
-    known = draft.usable.get((pool.name, id(wanted)))
+    known = context.usable.get((pool.name, id(wanted)))
     if known is not None:
         return known
-    usable = [one for one in draft.world.reservations if is_usable(one, pool, wanted, draft.owner)]
+    usable = [one for one in context.world.reservations if is_usable(one, pool, wanted, context.owner)]
     usable.sort(key=lambda one: (one.start, one.id))
-    draft.usable[pool.name, id(wanted)] = usable
+    context.usable[pool.name, id(wanted)] = usable
     return usable
 
 
@@ -215,30 +221,37 @@ def is_usable(one: Reservation, pool: ComputePool, wanted: SourceSpec, owner: st
 
 
 def end_of_opening(
-    draft: Draft, opening: Opening, added_usd_h: float | None = None, all_added_usd_h: float | None = None
+    context: DecisionContext,
+    opening: LaunchOption,
+    added_usd_h: float | None = None,
+    all_added_usd_h: float | None = None,
 ) -> End:
-    """As `Draft.end_of`, but where money is the limit it counts what would be added: by default this one node."""
+    """As `DecisionContext.end_of`, but where money is the limit it counts what would be added (one node)."""
     pool, purse = opening.pool, opening.purse
     if purse is None:
-        return draft.end_of(opening.source, pool.name, pool.spec.provisioner)
+        return context.end_of(opening.source, pool.name, pool.spec.provisioner)
     extra = purse.added_usd_h + (opening.usd_h if added_usd_h is None else added_usd_h)
-    return money_end(draft, pool.name, purse.kind, extra, all_added_usd_h)
+    return money_end(context, pool.name, purse.kind, extra, all_added_usd_h)
 
 
 def money_end(
-    draft: Draft, pool: str, kind: SourceKind, extra_usd_h: float, all_extra_usd_h: float | None = None
+    context: DecisionContext,
+    pool: str,
+    kind: SourceKind,
+    extra_usd_h: float,
+    all_extra_usd_h: float | None = None,
 ) -> End:
-    out = money_runs_out_at(draft.spec, draft.world, pool, kind, extra_usd_h, all_extra_usd_h)
+    out = money_runs_out_at(context.spec, context.world, pool, kind, extra_usd_h, all_extra_usd_h)
     return End(out, out - SHORTEST_LEAD) if out is not None else NO_END
 
 
-def money_allows(draft: Draft, opening: Opening) -> bool:
+def money_allows(context: DecisionContext, opening: LaunchOption) -> bool:
     purse = opening.purse
     if purse is None:
         return True
     if purse.added_usd_h + opening.usd_h > purse.hourly_left_usd + 1e-6:  # sums of prices are not exact
         return False
-    return min(money_left_usd(draft.spec, draft.world, purse.source, purse.pool, purse.kind)) > 0
+    return min(money_left_usd(context.spec, context.world, purse.source, purse.pool, purse.kind)) > 0
 
 
 def fresh(kind: InstanceType, daemons: Mapping[str, int]) -> dict[str, int]:
@@ -249,10 +262,10 @@ def fresh(kind: InstanceType, daemons: Mapping[str, int]) -> dict[str, int]:
     return free
 
 
-def write_launch(draft: Draft, opening: Opening, count: int, reason: str) -> None:
+def write_launch(context: DecisionContext, opening: LaunchOption, count: int, reason: str) -> None:
     pool = opening.pool
     where = f"{pool.name}|{opening.source.label}|{opening.kind.name}|{opening.zone}"
-    key = f"{draft.owner}|{where}|{draft.now.isoformat()}|{len(draft.actions)}"
+    key = f"{context.owner}|{where}|{context.now.isoformat()}|{len(context.actions)}"
     intent = LaunchIntent(
         id="ti-" + blake2b(key.encode(), digest_size=9).hexdigest(),
         pool=pool.name,
@@ -261,6 +274,6 @@ def write_launch(draft: Draft, opening: Opening, count: int, reason: str) -> Non
         zone=opening.zone,
         count=count,
         provisioner=pool.spec.provisioner.value,
-        written_at=draft.now,
+        written_at=context.now,
     )
-    draft.do(Launch(intent, reason))
+    context.do(Launch(intent, reason))

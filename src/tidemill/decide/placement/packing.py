@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tidemill.decide.context import Draft, End
+from tidemill.decide.context import DecisionContext, End
 from tidemill.decide.packer.problem import Solution
 from tidemill.decide.placement.candidates import Group, Room, Rooms, Stage
 from tidemill.decide.placement.hourly_budget import money_lasts, one_more, overflow_nodes, rates
-from tidemill.decide.placement.launch_options import Opening, Till
+from tidemill.decide.placement.launch_options import LaunchOption, Till
 from tidemill.decide.placement.problem_builder import Statement, state, state_what_is_there
 from tidemill.decide.placement.queue import Item
 
@@ -37,42 +37,42 @@ class Packing:
     unplaced: list[Item] = field(default_factory=list)
 
 
-def pack(draft: Draft, items: Sequence[Item], found: Rooms, *, thorough: bool = True) -> Packing:
+def pack(context: DecisionContext, items: Sequence[Item], found: Rooms, *, thorough: bool = True) -> Packing:
     """`thorough`: small problems are attempted in several ways; a mere question needs one answer."""
-    there = _on_what_is_there(draft, items, found)
+    there = _on_what_is_there(context, items, found)
     if there is not None:
         return there
-    statement = state(draft, items, found, one_more(found))
+    statement = state(context, items, found, one_more(found))
     if not statement.waiting:
         return Packing(unplaced=list(items))
-    solution = draft.memory.answers.solve(statement.problem, thorough=thorough)
-    if not money_lasts(draft, statement, solution):
-        statement, solution = _within_money(draft, items, found, statement, solution)
+    solution = context.memory.answers.solve(statement.problem, thorough=thorough)
+    if not money_lasts(context, statement, solution):
+        statement, solution = _within_money(context, items, found, statement, solution)
     return _read(items, statement, solution)
 
 
-def _on_what_is_there(draft: Draft, items: Sequence[Item], found: Rooms) -> Packing | None:
+def _on_what_is_there(context: DecisionContext, items: Sequence[Item], found: Rooms) -> Packing | None:
     """Everybody on nodes that are up or coming, which go before all others: of few pods this is mostly the answer, and
     it costs half. None: somebody needs a new node. Rules about other pods count the zones of new nodes too."""
     if found.between_pods or len(items) > _FEW:
         return None
-    statement = state_what_is_there(draft, items, found)
+    statement = state_what_is_there(context, items, found)
     if len(statement.waiting) < sum(len(item.pods) for item in items):
         return None
-    solution = draft.memory.answers.solve(statement.problem)
+    solution = context.memory.answers.solve(statement.problem)
     return None if solution.unplaced else _read(items, statement, solution)
 
 
 def _within_money(
-    draft: Draft, items: Sequence[Item], found: Rooms, wished: Statement, wish: Solution
+    context: DecisionContext, items: Sequence[Item], found: Rooms, wished: Statement, wish: Solution
 ) -> tuple[Statement, Solution]:
     """As many overflow nodes of those wished for as the money lasts for: of all pools, or else of one of them."""
     spent, nodes, least = rates(wished, wish), overflow_nodes(wished, wish), one_more(found)
     shut = dict.fromkeys(least, 0.0)
 
     def answer(caps: dict[Till, float]) -> tuple[Statement, Solution]:
-        statement = state(draft, items, found, caps, capped=True)
-        return statement, draft.memory.answers.solve(statement.problem, thorough=False)
+        statement = state(context, items, found, caps, capped=True)
+        return statement, context.memory.answers.solve(statement.problem, thorough=False)
 
     best, most = answer(shut), 0  # what pools without a cap launch is theirs to launch
     for tills in (list(least), *([till] for till in sorted(least) if till in spent)):
@@ -82,7 +82,7 @@ def _within_money(
             middle = (low + high) // 2
             caps = {till: max(least[till], spent.get(till, 0.0) * middle / nodes) for till in tills}
             one = answer({**shut, **caps})
-            if overflow_nodes(*one) > most and money_lasts(draft, *one):
+            if overflow_nodes(*one) > most and money_lasts(context, *one):
                 best, most, low = one, overflow_nodes(*one), middle + 1
             else:
                 high = middle - 1
@@ -116,7 +116,7 @@ def _read(items: Sequence[Item], statement: Statement, solution: Solution) -> Pa
     return packing
 
 
-def _new_room(opening: Opening, end: End) -> Room:
+def _new_room(opening: LaunchOption, end: End) -> Room:
     group = Group(
         Stage.NEW, opening.template, opening.source, opening.zone, opening.labels, opening.template.taints, end,
         opening.order, overflow=opening.purse is not None,

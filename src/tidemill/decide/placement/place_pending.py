@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from tidemill.decide.context import Draft
+from tidemill.decide.context import DecisionContext
 from tidemill.decide.explain import Explainer
 from tidemill.decide.handover.claims import claim
 from tidemill.decide.launches import InFlight
@@ -12,7 +12,7 @@ from tidemill.decide.nodes import Phase
 from tidemill.decide.placement.backfill import reserve
 from tidemill.decide.placement.candidates import BOOT, Room, Rooms, Stage, survey
 from tidemill.decide.placement.eligibility import worth_launching
-from tidemill.decide.placement.launch_options import Opening, end_of_opening, write_launch
+from tidemill.decide.placement.launch_options import LaunchOption, end_of_opening, write_launch
 from tidemill.decide.placement.packing import Packing, Placement, pack
 from tidemill.decide.placement.queue import Item, stop_gang, time_needed, useful_until, waiting
 from tidemill.model.plan import Admit, Recreate
@@ -24,62 +24,62 @@ BATCH_IDLE = timedelta(seconds=1)
 BATCH_LONGEST = timedelta(seconds=10)
 
 
-def serve(draft: Draft, in_flight: InFlight) -> None:
-    items = draft.waiting = waiting(draft)
-    if not items and not _could_warm(draft):
+def serve(context: DecisionContext, in_flight: InFlight) -> None:
+    items = context.waiting = waiting(context)
+    if not items and not _could_warm(context):
         return
-    accelerated = all(item.wants_accelerator for item in items) and not draft.world.budgets
+    accelerated = all(item.wants_accelerator for item in items) and not context.world.budgets
     gangs = any(item.gang is not None for item in items)
     found = survey(
-        draft, in_flight, accelerated=accelerated, gangs=gangs, between_pods=_between_pods(draft, items)
+        context, in_flight, accelerated=accelerated, gangs=gangs, between_pods=_between_pods(context, items)
     )
-    warm(draft, found)
-    claim(draft, found)
-    reserve(draft, items, found)
-    packing = pack(draft, items, found)
+    warm(context, found)
+    claim(context, found)
+    reserve(context, items, found)
+    packing = pack(context, items, found)
     for placement in packing.placements:
         for room in placement.rooms:
             if room.group.template is not None:
-                draft.placed.add(room.group.template.pool.name)
-            if room.life is not None:
-                room.life.reserved = True
-        _start_or_wait(draft, placement)
-    _launch(draft, packing, found)
-    explainer = Explainer(draft, found)
+                context.placed.add(room.group.template.pool.name)
+            if room.view is not None:
+                room.view.reserved = True
+        _start_or_wait(context, placement)
+    _launch(context, packing, found)
+    explainer = Explainer(context, found)
     for item in packing.unplaced:
         if item.pinned_to:
-            _take_back(draft, item)
+            _take_back(context, item)
         else:
             explainer.explain(item)
 
 
-def _between_pods(draft: Draft, items: list[Item]) -> bool:
+def _between_pods(context: DecisionContext, items: list[Item]) -> bool:
     """Does anybody have rules about other pods? Those who run only through what they keep away."""
-    return draft.keeps_away or any(pod.shape.sociable for item in items for pod in item.pods)
+    return context.keeps_away or any(pod.shape.sociable for item in items for pod in item.pods)
 
 
-def _could_warm(draft: Draft) -> bool:
+def _could_warm(context: DecisionContext) -> bool:
     """Only a block with a free slot can be warmed: most looks end here."""
     return any(
-        one.kind is SourceKind.BLOCK and one.available > 0 and one.owner == draft.owner
-        for one in draft.world.reservations
+        one.kind is SourceKind.BLOCK and one.available > 0 and one.owner == context.owner
+        for one in context.world.reservations
     )
 
 
 # --- warm blocks --------------------------------------------------------------------------------------
 
 
-def warm(draft: Draft, found: Rooms) -> None:
+def warm(context: DecisionContext, found: Rooms) -> None:
     """A delivered block gets its nodes at once: it is paid for whether they run or not (CB-11)."""
     started: dict[str, int] = {}
-    for opening in found.openings if _could_warm(draft) else ():
+    for opening in found.openings if _could_warm(context) else ():
         if opening.reservation is None or opening.reservation.kind is not SourceKind.BLOCK:
             continue
-        if draft.shared(opening.reservation) or opening.template.by_karpenter:
+        if context.shared(opening.reservation) or opening.template.by_karpenter:
             continue  # Karpenter keeps its own nodes warm: its NodePool says how many
-        wanted = _warm_target(draft, opening) - started.get(opening.pool.name, 0)
-        end = end_of_opening(draft, opening)
-        if not worth_launching(draft, end) or opening.rests(draft.now):
+        wanted = _warm_target(context, opening) - started.get(opening.pool.name, 0)
+        end = end_of_opening(context, opening)
+        if not worth_launching(context, end) or opening.rests(context.now):
             continue
         count = 0
         while count < wanted and opening.left >= 1 and opening.allowance.allows(opening.kind):
@@ -90,30 +90,30 @@ def warm(draft: Draft, found: Rooms) -> None:
         if count:
             started[opening.pool.name] = started.get(opening.pool.name, 0) + count
             nodes = "1 node warms up" if count == 1 else f"{count} nodes warm up"
-            write_launch(draft, opening, count, f"block {opening.source.id} is active: {nodes}")
+            write_launch(context, opening, count, f"block {opening.source.id} is active: {nodes}")
             opening.opened = 0
 
 
-def _warm_target(draft: Draft, opening: Opening) -> float:
+def _warm_target(context: DecisionContext, opening: LaunchOption) -> float:
     setting = opening.pool.spec.kept_warm
     if isinstance(setting, bool):
         return float("inf") if setting else 0
     alive = sum(
-        life.facts.pool_name == opening.pool.name and _outlives(draft, life.source, opening)
-        for life in draft.lives
+        view.facts.pool_name == opening.pool.name and _outlives(context, view.source, opening)
+        for view in context.views
     )
     coming = sum(
         intent.in_flight
-        for intent in draft.world.launches
-        if intent.pool == opening.pool.name and _outlives(draft, intent.source, opening)
+        for intent in context.world.launches
+        if intent.pool == opening.pool.name and _outlives(context, intent.source, opening)
     )
     return max(0, setting - alive - coming)
 
 
-def _outlives(draft: Draft, source: Source, opening: Opening) -> bool:
+def _outlives(context: DecisionContext, source: Source, opening: LaunchOption) -> bool:
     """A warm number is reached by nodes that stay: those of a block that ends sooner are about to go."""
     own = opening.reservation
-    other = draft.reservations.get(source.id)
+    other = context.reservations.get(source.id)
     if source.kind is not SourceKind.BLOCK or own is None or other is None:
         return False
     return other.end is None or own.end is None or other.end >= own.end
@@ -122,52 +122,56 @@ def _outlives(draft: Draft, source: Source, opening: Opening) -> bool:
 # --- what was placed ----------------------------------------------------------------------------------
 
 
-def _start_or_wait(draft: Draft, placement: Placement) -> None:
+def _start_or_wait(context: DecisionContext, placement: Placement) -> None:
     item, rooms = placement.item, placement.rooms
     if placement.stage is Stage.READY:
         if item.gated:
             room = rooms[0]
             where = f"{len(rooms)} nodes of {room.group.source.label}" if item.gang else room.name
-            _admit(draft, item, room, f"there is room and time on {where}")
+            _admit(context, item, room, f"there is room and time on {where}")
         return
     if item.gated and all(_by_karpenter(room) for room in rooms):
-        _let_karpenter_see(draft, item, rooms[0])
+        _let_karpenter_see(context, item, rooms[0])
         return
     for pod, room in zip(item.pods, rooms, strict=True):
-        _wake_when_too_late(draft, item, room)
+        _wake_when_too_late(context, item, room)
         if room.group.stage is Stage.READY:
-            draft.hold(pod, "gang", f"room on {room.name} is held for it until the rest of its gang has room")
+            context.hold(
+                pod, "gang", f"room on {room.name} is held for it until the rest of its gang has room"
+            )
         elif room.group.returning:
-            draft.hold(
+            context.hold(
                 pod, "starting", f"a node of {room.group.source.label} is gone, and EC2 is cleaning its slot"
             )
-        elif room.life is not None:
-            draft.hold(pod, "starting", _stage_sentence(room.life.phase, room.name))
+        elif room.view is not None:
+            context.hold(pod, "starting", _stage_sentence(room.view.phase, room.name))
         else:
             by = " by Karpenter" if _by_karpenter(room) else ""
             said = f"a {_opening_words(room)} is being launched for it{by}"
-            draft.hold(pod, "launching", said, draft.now + BOOT)
+            context.hold(pod, "launching", said, context.now + BOOT)
 
 
-def _admit(draft: Draft, item: Item, room: Room, why: str) -> None:
+def _admit(context: DecisionContext, item: Item, room: Room, why: str) -> None:
     uids, end = tuple(pod.uid for pod in item.pods), room.group.end
     why = f"{why}{_disbelieved(item, room)}"
-    draft.do(Admit(uids, room.group.source.label, end.deadline, why, _pool_of(room)))
+    context.do(Admit(uids, room.group.source.label, end.deadline, why, _pool_of(room)))
 
 
 def _by_karpenter(room: Room) -> bool:
     return room.group.template is not None and room.group.template.by_karpenter
 
 
-def _let_karpenter_see(draft: Draft, item: Item, room: Room) -> None:
+def _let_karpenter_see(context: DecisionContext, item: Item, room: Room) -> None:
     """It provisions for unschedulable pods only, one by one: nobody can promise that a gang comes up whole."""
     label = room.group.source.label
     if item.gang is not None:
-        draft.warn(
+        context.warn(
             item.gang.name,
             f"pool {_pool_of(room)} is Karpenter's, which knows no gangs: its pods start one by one, as nodes come",
         )
-    _admit(draft, item, room, f"there is time on {label}, and Karpenter launches for what nothing holds back")
+    _admit(
+        context, item, room, f"there is time on {label}, and Karpenter launches for what nothing holds back"
+    )
 
 
 def _disbelieved(item: Item, room: Room) -> str:
@@ -183,13 +187,13 @@ def _pool_of(room: Room) -> str:
     return room.group.template.pool.name if room.group.template is not None else ""
 
 
-def _wake_when_too_late(draft: Draft, item: Item, room: Room) -> None:
+def _wake_when_too_late(context: DecisionContext, item: Item, room: Room) -> None:
     """Room that is long in coming may not last any more when it is there: then something else must be found."""
     template = room.group.template
     if template is not None and item.gated:
         until = useful_until(item, room.group.end, template.pool)
         if until is not None:
-            draft.wake(until - time_needed(item.terms, template.pool) - BOOT + timedelta(seconds=1))
+            context.wake(until - time_needed(item.terms, template.pool) - BOOT + timedelta(seconds=1))
 
 
 def _stage_sentence(phase: Phase, name: str) -> str:
@@ -211,7 +215,7 @@ def _opening_words(room: Room) -> str:
     return f"{opening.kind.name} on {opening.source.label}" if opening is not None else "node"
 
 
-def _launch(draft: Draft, packing: Packing, found: Rooms) -> None:
+def _launch(context: DecisionContext, packing: Packing, found: Rooms) -> None:
     asked = [one for one in found.opened if not one.template.by_karpenter]
     if not asked:
         return
@@ -222,8 +226,8 @@ def _launch(draft: Draft, packing: Packing, found: Rooms) -> None:
         for pod in one.item.pods
     ]
     closes = _batch_closes(wanting)
-    if draft.now < closes:
-        draft.wake(closes)
+    if context.now < closes:
+        context.wake(closes)
         return
     for opening in asked:
         first = next(
@@ -234,7 +238,7 @@ def _launch(draft: Draft, packing: Packing, found: Rooms) -> None:
         others = len(wanting) - 1
         beside = "" if not others else " and 1 other pod" if others == 1 else f" and {others} other pods"
         reason = f"{first}{beside} {'wait' if others else 'waits'}"
-        write_launch(draft, opening, opening.opened, reason)
+        write_launch(context, opening, opening.opened, reason)
 
 
 def _batch_closes(pods: list[Pod]) -> datetime:
@@ -246,17 +250,17 @@ def _batch_closes(pods: list[Pod]) -> datetime:
 # --- what was not -------------------------------------------------------------------------------------
 
 
-def _take_back(draft: Draft, item: Item) -> None:
+def _take_back(context: DecisionContext, item: Item) -> None:
     """Admitted to a source that has no room any more: made again, gated, it can be admitted elsewhere."""
     reason = f"{item.pinned_to}, which it was admitted to, has no room for it any more"
     if item.gang is not None:
         namespace = item.pods[0].namespace
-        members = [pod for pod in draft.world.pods if pod.gang == item.gang and pod.namespace == namespace]
-        stop_gang(draft, (pod for pod in members if not pod.gated), reason)
+        members = [pod for pod in context.world.pods if pod.gang == item.gang and pod.namespace == namespace]
+        stop_gang(context, (pod for pod in members if not pod.gated), reason)
     for pod in item.pods:
         if item.gang is None and pod.workload:
-            draft.do(Recreate(pod.uid, reason))
+            context.do(Recreate(pod.uid, reason))
         if not pod.workload:
-            draft.hold(pod, "impossible", f"{reason}, and nothing would create it again")
+            context.hold(pod, "impossible", f"{reason}, and nothing would create it again")
         else:
-            draft.hold(pod, "gang" if item.gang is not None else "held", reason)
+            context.hold(pod, "gang" if item.gang is not None else "held", reason)

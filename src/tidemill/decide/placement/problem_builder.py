@@ -12,15 +12,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from tidemill.decide.context import Draft, End
+from tidemill.decide.context import DecisionContext, End
 from tidemill.decide.node_cache import residents_of
 from tidemill.decide.overflow import PREPAID
 from tidemill.decide.packer.problem import Ask, Flavour, Place, Problem, Resident
 from tidemill.decide.placement.candidates import BOOT, Group, Room, Rooms, Stage
-from tidemill.decide.placement.capacity_holds import Promise, promises
+from tidemill.decide.placement.capacity_holds import CapacityHold, promises
 from tidemill.decide.placement.eligibility import barred, stranger_to, worth_launching
 from tidemill.decide.placement.feasibility_filter import Chance
-from tidemill.decide.placement.launch_options import Opening, Purse, Till, end_of_opening, money_allows
+from tidemill.decide.placement.launch_options import (
+    HourlyCap,
+    LaunchOption,
+    Till,
+    end_of_opening,
+    money_allows,
+)
 from tidemill.decide.placement.queue import POD_START, Item, expected_run, lasts, useful_until
 from tidemill.decide.placement.queue_order import levels as levels_of
 from tidemill.model.world import Gang, Pod, PodShape
@@ -34,12 +40,12 @@ _MICRO = 1_000_000  # budgets are whole numbers: money in millionths of a dollar
 class Statement:
     problem: Problem
     rooms: list[Room]  # by place
-    openings: dict[int, tuple[Opening, End]]  # by identity of the flavour
+    openings: dict[int, tuple[LaunchOption, End]]  # by identity of the flavour
     waiting: list[tuple[Item, Pod]]  # by ask
 
 
 def state(
-    draft: Draft,
+    context: DecisionContext,
     items: Sequence[Item],
     found: Rooms,
     added_usd_h: Mapping[Till, float],
@@ -48,46 +54,46 @@ def state(
 ) -> Statement:
     """`added_usd_h`: what new overflow nodes are assumed to cost an hour (money ends sooner then), by pool and kind;
     `capped`: and may cost at most, all of them together counted against the platform's budget."""
-    words = _Words(draft, found, promises(found), added_usd_h, capped)
+    words = _Words(context, found, promises(found), added_usd_h, capped)
     flavours, openings = words.flavours()
     stocks = {opening.source.id: int(opening.left) for opening, _ in openings.values() if opening.source.id}
-    budgets = {name: _limits(found, name, added_usd_h if capped else {}) for name in draft.templates}
+    budgets = {name: _limits(found, name, added_usd_h if capped else {}) for name in context.templates}
     return _state(words, items, flavours, openings, stocks, budgets)
 
 
-def state_what_is_there(draft: Draft, items: Sequence[Item], found: Rooms) -> Statement:
+def state_what_is_there(context: DecisionContext, items: Sequence[Item], found: Rooms) -> Statement:
     """The same question with nothing to open: what could be launched need not even be looked for."""
-    return _state(_Words(draft, found, promises(found), {}, False), items, [], {}, {}, {})
+    return _state(_Words(context, found, promises(found), {}, False), items, [], {}, {}, {})
 
 
 def _state(
     words: _Words,
     items: Sequence[Item],
     flavours: list[Flavour],
-    openings: dict[int, tuple[Opening, End]],
+    openings: dict[int, tuple[LaunchOption, End]],
     stocks: Mapping[str, int],
     budgets: Mapping[str, Mapping[str, int]],
 ) -> Statement:
-    draft, found = words.draft, words.found
+    context, found = words.context, words.found
     asks, waiting = words.asks(items, flavours)
     rooms = [room for group in words.groups for room in group.rooms] if asks else []
     rooms.sort(key=lambda room: (room.group.rank, room.name))  # whoever listed them, in whatever order
     places = [words.place(room) for room in rooms]
     if found.between_pods:
-        places += _closed(draft, rooms, found)
+        places += _closed(context, rooms, found)
     problem = Problem(
-        draft.now, tuple(asks), tuple(places), tuple(flavours), stocks=stocks, budgets=budgets, boot=BOOT
+        context.now, tuple(asks), tuple(places), tuple(flavours), stocks=stocks, budgets=budgets, boot=BOOT
     )
     return Statement(problem, rooms, openings, waiting)
 
 
-def _closed(draft: Draft, rooms: Iterable[Room], found: Rooms) -> list[Place]:
+def _closed(context: DecisionContext, rooms: Iterable[Room], found: Rooms) -> list[Place]:
     """Nodes nothing can start on: their pods still count for rules between pods."""
-    listed = found.gone | {id(room.life) for room in rooms if room.life is not None}
+    listed = found.gone | {id(room.view) for room in rooms if room.view is not None}
     return [
-        Place(life.node.name, life.facts.labels, {}, residents=life.facts.residents)
-        for life in draft.lives
-        if id(life) not in listed and life.facts.bound
+        Place(view.node.name, view.facts.labels, {}, residents=view.facts.residents)
+        for view in context.views
+        if id(view) not in listed and view.facts.bound
     ]
 
 
@@ -105,7 +111,7 @@ def _limits(found: Rooms, pool: str, caps: Mapping[Till, float]) -> dict[str, in
     return limits
 
 
-def _money(purse: Purse) -> str:
+def _money(purse: HourlyCap) -> str:
     return f"usd-{purse.kind.value}"
 
 
@@ -113,14 +119,14 @@ def _money(purse: Purse) -> str:
 class _Words:
     """How one decision's objects are said in the problem's words; what is alike is said once."""
 
-    draft: Draft
+    context: DecisionContext
     found: Rooms
-    promises: list[Promise]
+    promises: list[CapacityHold]
     added_usd_h: Mapping[Till, float]
     capped: bool
     groups: list[Group] = field(init=False)
     _names: dict[int, str] = field(default_factory=dict)
-    _opening_groups: dict[tuple[object, ...], tuple[str, Opening, End]] = field(default_factory=dict)
+    _opening_groups: dict[tuple[object, ...], tuple[str, LaunchOption, End]] = field(default_factory=dict)
     _refused: dict[tuple[object, ...], frozenset[str]] = field(default_factory=dict)
     _until: dict[tuple[object, ...], list[timedelta]] = field(default_factory=dict)
     _sets: dict[frozenset[str], frozenset[str]] = field(default_factory=dict)
@@ -133,16 +139,16 @@ class _Words:
         self._names = {id(group): f"g{number}" for number, group in enumerate(self.groups)}
         promised = {name for group in self.groups for room in group.rooms for name in room.claimed}
         self._promised = tuple(sorted(promised))
-        caps = (one.pool.spec.max_expected_duration for one in self.draft.templates.values())
+        caps = (one.pool.spec.max_expected_duration for one in self.context.templates.values())
         self._believed = min(caps, default=timedelta.max)
 
     # --- places ---
 
     def place(self, room: Room) -> Place:
         group = room.group
-        life = room.life
+        view = room.view
         ends = int(group.end.deadline.timestamp()) if group.end.deadline is not None else _LATE
-        host = life.facts.labels.get(names.LABEL_HOSTNAME) if life is not None else None
+        host = view.facts.labels.get(names.LABEL_HOSTNAME) if view is not None else None
         return Place(
             host or room.name,
             group.labels,
@@ -154,9 +160,9 @@ class _Words:
         )
 
     def _residents(self, room: Room) -> tuple[Resident, ...]:
-        if room.life is not None:
-            return room.life.facts.residents
-        return residents_of(self.draft.world.pods_by_node.get(room.name, ()))
+        if room.view is not None:
+            return room.view.facts.residents
+        return residents_of(self.context.world.pods_by_node.get(room.name, ()))
 
     def _with_promises(self, room: Room) -> dict[str, int]:
         free = dict(room.free)
@@ -168,15 +174,15 @@ class _Words:
 
     # --- flavours ---
 
-    def flavours(self) -> tuple[list[Flavour], dict[int, tuple[Opening, End]]]:
+    def flavours(self) -> tuple[list[Flavour], dict[int, tuple[LaunchOption, End]]]:
         """What could be launched now, limits and stocks aside."""
         flavours: list[Flavour] = []
-        openings: dict[int, tuple[Opening, End]] = {}
+        openings: dict[int, tuple[LaunchOption, End]] = {}
         for opening in self.found.openings:
-            if opening.left < 1 or opening.rests(self.draft.now) or not money_allows(self.draft, opening):
+            if opening.left < 1 or opening.rests(self.context.now) or not money_allows(self.context, opening):
                 continue
             name, end = self._opening_group(opening)
-            if not worth_launching(self.draft, end):
+            if not worth_launching(self.context, end):
                 continue
             prepaid = opening.source.kind in PREPAID
             ends = int(end.deadline.timestamp()) if end.deadline is not None else _LATE
@@ -195,14 +201,14 @@ class _Words:
             openings[id(flavour)] = (opening, end)
         return flavours, openings
 
-    def _opening_group(self, opening: Opening) -> tuple[str, End]:
+    def _opening_group(self, opening: LaunchOption) -> tuple[str, End]:
         """Openings of one pool and source end together; money ends for all of a purse at once."""
         added = self.added_usd_h.get(opening.till, 0.0)
         total = sum(self.added_usd_h.values()) if self.capped else None
         key = (opening.pool.name, opening.source, id(opening.purse))
         known = self._opening_groups.get(key)
         if known is None:
-            end = end_of_opening(self.draft, opening, added, total)
+            end = end_of_opening(self.context, opening, added, total)
             known = self._opening_groups[key] = (f"o{len(self._opening_groups)}", opening, end)
         return known[0], known[2]
 
@@ -222,7 +228,7 @@ class _Words:
         self, items: Sequence[Item], flavours: Sequence[Flavour]
     ) -> tuple[list[Ask], list[tuple[Item, Pod]]]:
         """Of those who have a chance at all."""
-        levels = levels_of(self.draft, items)
+        levels = levels_of(self.context, items)
         asks: list[Ask] = []
         waiting: list[tuple[Item, Pod]] = []
         chances: dict[tuple[frozenset[str], tuple[int, ...]], Chance] = {}
@@ -265,19 +271,19 @@ class _Words:
         return known
 
     def _shut(self, item: Item) -> Iterator[str]:
-        draft = self.draft
+        context = self.context
         for group in self.groups:
-            if barred(draft, item, group):
+            if barred(context, item, group):
                 yield self._names[id(group)]
         for name, opening, end in self._opening_groups.values():
-            late = not lasts(item, end, opening.pool, draft.now + BOOT)
+            late = not lasts(item, end, opening.pool, context.now + BOOT)
             opted_out = opening.purse is not None and not item.terms.overflow
             if late or opted_out or stranger_to(item, opening) is not None:
                 yield name
 
     def _longest_stays(self, item: Item) -> list[timedelta]:
         """How long an item of this standing could stay in each group and opening that ends, in order."""
-        now = self.draft.now
+        now = self.context.now
         ends = [
             (group.end, group.template.pool, now if group.stage is Stage.READY else now + BOOT)
             for group in self.groups
@@ -299,7 +305,7 @@ class _Words:
                 continue
             template = promise.group.template
             run = expected_run(item.terms, template.pool if template is not None else None)
-            done = self.draft.now + POD_START + item.terms.load + run if run is not None else None
+            done = self.context.now + POD_START + item.terms.load + run if run is not None else None
             if done is None or done > promise.since:
                 held.append(number)
         return tuple(held)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from operator import is_
 
-from tidemill.decide.context import Draft, End
+from tidemill.decide.context import DecisionContext, End
 from tidemill.decide.nodes import pod_lead
 from tidemill.model.plan import Recreate
 from tidemill.model.world import Gang, Pod, PodPhase, PodShape, Terms
@@ -71,26 +71,26 @@ class Item:
         self.turn = (not pinned_to, rest_of_gang, -first.terms.priority, first.created_at, first.name)
 
 
-def waiting(draft: Draft) -> list[Item]:
+def waiting(context: DecisionContext) -> list[Item]:
     """Everything that waits for a place, in the order it is served: priority, then age."""
-    unbound = [pod for pod in draft.world.pods if not pod.node]
-    items = _single_items(draft, unbound)
+    unbound = [pod for pod in context.world.pods if not pod.node]
+    items = _single_items(context, unbound)
     gangs: dict[tuple[str, str], list[Pod]] = {
         (pod.namespace, pod.gang.name): [] for pod in unbound if pod.gang is not None
     }
     if gangs:
-        for pod in draft.world.pods:
+        for pod in context.world.pods:
             if pod.gang is not None and (key := (pod.namespace, pod.gang.name)) in gangs:
                 gangs[key].append(pod)
         for members in gangs.values():
-            items.extend(_gang_item(draft, members))
+            items.extend(_gang_item(context, members))
     items.sort(key=lambda item: item.turn)
     return items
 
 
-def _single_items(draft: Draft, unbound: list[Pod]) -> list[Item]:
+def _single_items(context: DecisionContext, unbound: list[Pod]) -> list[Item]:
     """Remembered by the pod itself: in a long queue most pods are the very same ones as a tick ago."""
-    known = draft.memory.items
+    known = context.memory.items
     items = []
     for pod in unbound:
         if pod.gang is not None:
@@ -102,7 +102,7 @@ def _single_items(draft: Draft, unbound: list[Pod]) -> list[Item]:
             item = known[pod.uid] = Item((pod,), None, pod.gated, pod.pinned_to)
         items.append(item)
     if len(known) > 2 * len(items) + 1000:
-        draft.memory.items = {item.pods[0].uid: item for item in items}
+        context.memory.items = {item.pods[0].uid: item for item in items}
     return items
 
 
@@ -116,7 +116,7 @@ def _waits(pod: Pod) -> bool:
     )
 
 
-def _gang_item(draft: Draft, members: list[Pod]) -> Iterable[Item]:
+def _gang_item(context: DecisionContext, members: list[Pod]) -> Iterable[Item]:
     """A gang that waits whole is one item; one that is broken is stopped, so that it can wait whole again.
 
     A member that is merely missing may have finished; only a fresh gated replacement proves a loss.
@@ -126,7 +126,7 @@ def _gang_item(draft: Draft, members: list[Pod]) -> Iterable[Item]:
     if any(pod.deleting_until is not None or pod.held_by_others for pod in members):
         for pod in members:
             if _waits(pod):
-                draft.hold(pod, "gang", f"gang {gang.name} is being stopped, to start again whole")
+                context.hold(pod, "gang", f"gang {gang.name} is being stopped, to start again whole")
         return
     gated = [pod for pod in members if pod.gated]
     if not gated:
@@ -137,16 +137,16 @@ def _gang_item(draft: Draft, members: list[Pod]) -> Iterable[Item]:
     if len(members) < gang.size:
         for pod in members:
             if _waits(pod):
-                draft.hold(pod, "gang", f"gang {gang.name} has {len(members)} of its {gang.size} pods")
+                context.hold(pod, "gang", f"gang {gang.name} has {len(members)} of its {gang.size} pods")
         return
     admitted = [pod for pod in members if not pod.gated]
     if not admitted:
-        yield _whole_gang(draft, members, gang)
+        yield _whole_gang(context, members, gang)
         return
     if any(pod.started_at is not None for pod in admitted):
-        stop_gang(draft, admitted, f"gang {gang.name} lost {len(gated)} of its {gang.size} pods")
+        stop_gang(context, admitted, f"gang {gang.name} lost {len(gated)} of its {gang.size} pods")
         for pod in gated:
-            draft.hold(pod, "gang", f"gang {gang.name} lost a member; the others are being stopped")
+            context.hold(pod, "gang", f"gang {gang.name} lost a member; the others are being stopped")
         return
     # Half admitted and nobody runs yet: the rest follows onto the same source, or all of it is rolled back.
     # The admitted half comes first, because its room is promised.
@@ -157,26 +157,26 @@ def _gang_item(draft: Draft, members: list[Pod]) -> Iterable[Item]:
             yield Item(pods, gang, half is gated, admitted[0].pinned_to)
 
 
-def _whole_gang(draft: Draft, members: list[Pod], gang: Gang) -> Item:
+def _whole_gang(context: DecisionContext, members: list[Pod], gang: Gang) -> Item:
     """Remembered while its pods are the very same ones."""
     key = (members[0].namespace, gang.name)
-    known = draft.memory.gangs.get(key)
+    known = context.memory.gangs.get(key)
     if known is not None and len(known[0]) == len(members) and all(map(is_, known[0], members)):
         return known[1]
-    if len(draft.memory.gangs) > 10_000:  # those that are gone; the waiting come back at once
-        draft.memory.gangs.clear()
+    if len(context.memory.gangs) > 10_000:  # those that are gone; the waiting come back at once
+        context.memory.gangs.clear()
     item = Item(tuple(sorted(members, key=lambda pod: pod.name)), gang, True)
-    draft.memory.gangs[key] = (tuple(members), item)
+    context.memory.gangs[key] = (tuple(members), item)
     return item
 
 
-def stop_gang(draft: Draft, pods: Iterable[Pod], reason: str) -> None:
+def stop_gang(context: DecisionContext, pods: Iterable[Pod], reason: str) -> None:
     """Only pods that somebody will create again are deleted; the others are left, and said so."""
     for pod in pods:
         if not pod.workload:
-            draft.warn(pod.full_name, f"{reason}, but nothing would create this pod again")
+            context.warn(pod.full_name, f"{reason}, but nothing would create this pod again")
         elif pod.deleting_until is None:
-            draft.do(Recreate(pod.uid, reason))
+            context.do(Recreate(pod.uid, reason))
 
 
 # --- time ---------------------------------------------------------------------------------------------

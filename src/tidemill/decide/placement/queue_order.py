@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from tidemill.decide.context import Draft
+from tidemill.decide.context import DecisionContext
 from tidemill.decide.placement.queue import Item
 
 # Among equals in priority, whoever has waited longer than one of these goes before whoever has not. Within such a
@@ -25,10 +25,10 @@ def birthday_from(due: datetime) -> datetime:
     return birthday if birthday == due else birthday + BIRTHDAY
 
 
-def levels(draft: Draft, items: Sequence[Item]) -> list[int]:
+def levels(context: DecisionContext, items: Sequence[Item]) -> list[int]:
     """What is promised already first, then priority, then how long it has waited, in few classes."""
     keys = []
-    birthday = last_birthday(draft.now)
+    birthday = last_birthday(context.now)
     old, older, oldest = (birthday - age for age in AGES)
     first: list[datetime | None] = [None] * (len(AGES) + 1)  # of those in each class, who came first
     for item in items:
@@ -41,6 +41,6 @@ def levels(draft: Draft, items: Sequence[Item]) -> list[int]:
         keys.append((promised, rest_of_gang, priority, -waited))
     if len(items) > 1:  # who is alone in line need not grow old
         for eldest, age in zip(first, AGES, strict=False):
-            draft.wake(birthday_from(eldest + age) if eldest is not None else None)
+            context.wake(birthday_from(eldest + age) if eldest is not None else None)
     order = {key: -number for number, key in enumerate(sorted(set(keys)))}
     return [order[key] for key in keys]

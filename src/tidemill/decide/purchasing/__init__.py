@@ -6,7 +6,7 @@ that nothing is bought. An approval binds an envelope, not an offer; the best of
 
 from __future__ import annotations
 
-from tidemill.decide.context import Draft
+from tidemill.decide.context import DecisionContext
 from tidemill.decide.purchasing.demand import promised
 from tidemill.decide.purchasing.proposals import follow_calendars
 from tidemill.decide.purchasing.reconcile import follow
@@ -14,26 +14,26 @@ from tidemill.decide.purchasing.window_cover import cover
 from tidemill.model.world import PurchaseIntent
 
 
-def follow_purchases(draft: Draft) -> None:
-    if not (draft.world.ledger_ok and draft.world.cloud_ok):
+def follow_purchases(context: DecisionContext) -> None:
+    if not (context.world.ledger_ok and context.world.cloud_ok):
         return  # what was bought is found later; what is to be bought waits until we can see
     by_window: dict[tuple[str, str], list[PurchaseIntent]] = {}
-    for intent in draft.world.purchases:
+    for intent in context.world.purchases:
         by_window.setdefault((intent.plan, intent.window), []).append(intent)
-        follow(draft, intent)
-    _warn_of_the_left_out(draft)
-    held = promised(draft.world.reservations, draft.world.purchases, draft.owner)
-    for plan in draft.spec.plans.values():
+        follow(context, intent)
+    _warn_of_the_left_out(context)
+    held = promised(context.world.reservations, context.world.purchases, context.owner)
+    for plan in context.spec.plans.values():
         for window in plan.spec.demand:
-            cover(draft, plan, window, by_window.get((plan.name, window.name), []), held)
-    follow_calendars(draft, by_window, held)
+            cover(context, plan, window, by_window.get((plan.name, window.name), []), held)
+    follow_calendars(context, by_window, held)
 
 
-def _warn_of_the_left_out(draft: Draft) -> None:
+def _warn_of_the_left_out(context: DecisionContext) -> None:
     """A purchase that does not show is warned of where it is followed; what was adopted has nobody else to say it."""
-    for one in draft.world.reservations:
-        if not one.listed and one.owner == draft.owner and not one.intent_id:
-            draft.warn(
+    for one in context.world.reservations:
+        if not one.listed and one.owner == context.owner and not one.intent_id:
+            context.warn(
                 one.id,
                 "AWS's list leaves it out; it is counted on until its end, and nothing is bought in its place. If it is"
                 f" really gone, say `tidemill adopt {one.id} --undo`",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from tidemill.decide.context import Draft
+from tidemill.decide.context import DecisionContext
 from tidemill.decide.purchasing.demand import LIVE, Gap, held_for
 from tidemill.model.plan import SearchExtensions
 from tidemill.model.world import (
@@ -34,7 +34,7 @@ EMPTY_FRESH = timedelta(hours=2)
 
 
 def extendable(
-    draft: Draft,
+    context: DecisionContext,
     plan: CapacityPlan,
     window: DemandWindow,
     gap: Gap,
@@ -44,13 +44,13 @@ def extendable(
     if plan.spec.extend.policy == "never":
         return []
     found = []
-    for block in held_for(draft.spec, draft.world.reservations, plan.spec.pool, window):
+    for block in held_for(context.spec, context.world.reservations, plan.spec.pool, window):
         if block.end is None or not gap.start - NEAR <= block.end <= gap.start + NEAR:
             continue
         by = round_up(gap.end - block.end)
         if by is None or block.count < gap.count or _failed_before(block, intents):
             continue
-        if _may_extend(draft, block, by):
+        if _may_extend(context, block, by):
             found.append((block, by))
     return sorted(found, key=lambda pair: (pair[1], pair[0].end, pair[0].id))
 
@@ -72,16 +72,16 @@ def extension_envelope(
     )
 
 
-def _may_extend(draft: Draft, block: Reservation, by: timedelta) -> bool:
+def _may_extend(context: DecisionContext, block: Reservation, by: timedelta) -> bool:
     if block.end is None or by <= timedelta(0) or block.extension_pending_to is not None:
         return False
     if block.state not in LIVE or block.state is ReservationState.PAYMENT_PENDING:
         return False
     opens, closes = block.end - EXTENDABLE_FROM, block.end - EXTENDABLE_UNTIL
-    if draft.now < opens:
-        draft.wake(opens)
+    if context.now < opens:
+        context.wake(opens)
         return False
-    return draft.now <= closes and block.end + by - block.start <= LONGEST
+    return context.now <= closes and block.end + by - block.start <= LONGEST
 
 
 def _failed_before(block: Reservation, intents: list[PurchaseIntent]) -> bool:
@@ -89,18 +89,20 @@ def _failed_before(block: Reservation, intents: list[PurchaseIntent]) -> bool:
     return any(one.extends == block.id and one.state is PurchaseState.FAILED for one in intents)
 
 
-def offer_to_extend(draft: Draft, block: Reservation, by: timedelta, reason: str) -> ExtensionOffer | bool:
+def offer_to_extend(
+    context: DecisionContext, block: Reservation, by: timedelta, reason: str
+) -> ExtensionOffer | bool:
     """The offer; True: it was asked for and is not answered yet; False: EC2 has none."""
-    search = _latest(draft, ExtensionQuery(block.id, by))
+    search = _latest(context, ExtensionQuery(block.id, by))
     fresh = FRESH if search is not None and search.offers else EMPTY_FRESH
-    if search is None or draft.now - search.at >= fresh:
-        draft.do(SearchExtensions(ExtensionQuery(block.id, by), reason))
+    if search is None or context.now - search.at >= fresh:
+        context.do(SearchExtensions(ExtensionQuery(block.id, by), reason))
         return True
     offers = [offer for offer in search.offers if offer.start == block.end]
-    draft.wake(search.at + fresh)
+    context.wake(search.at + fresh)
     return min(offers, key=lambda offer: (offer.fee_usd, offer.id)) if offers else False
 
 
-def _latest(draft: Draft, query: ExtensionQuery) -> ExtensionSearch | None:
-    same = [one for one in draft.world.extension_searches if one.query == query]
+def _latest(context: DecisionContext, query: ExtensionQuery) -> ExtensionSearch | None:
+    same = [one for one in context.world.extension_searches if one.query == query]
     return max(same, key=lambda one: one.at, default=None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from tidemill.decide.context import Draft
+from tidemill.decide.context import DecisionContext
 from tidemill.decide.purchasing.approval import fee_to_approve_usd
 from tidemill.decide.purchasing.extensions import extension_envelope
 from tidemill.decide.purchasing.learned_demand import learned_gpus
@@ -48,72 +48,72 @@ SEARCHES_A_TICK = 12
 Intents = Mapping[tuple[str, str], list[PurchaseIntent]]
 
 
-def follow_calendars(draft: Draft, intents: Intents, held: list[Reservation]) -> None:
-    if not planned(draft.spec):
+def follow_calendars(context: DecisionContext, intents: Intents, held: list[Reservation]) -> None:
+    if not planned(context.spec):
         return
-    at = next_round_at(draft.spec, draft.world)
-    draft.wake(at)
-    draft.wake(reconsidered_at(draft.spec, draft.world))
-    if at is not None and draft.now >= at:
-        _ask(draft)
-    advice = draft.world.advice
+    at = next_round_at(context.spec, context.world)
+    context.wake(at)
+    context.wake(reconsidered_at(context.spec, context.world))
+    if at is not None and context.now >= at:
+        _ask(context)
+    advice = context.world.advice
     if advice is not None and advice.unable:
-        _follow_the_rule(draft, advice.unable, intents, held)
+        _follow_the_rule(context, advice.unable, intents, held)
     elif advice is not None:
-        _propose(draft, intents)
+        _propose(context, intents)
 
 
-def _ask(draft: Draft) -> None:
-    wanted = questions(draft.spec, draft.world, learned_gpus(draft.spec, draft.world))
-    draft.wake(wanted.stale_at(draft.world))
-    for query in wanted.unanswered(draft.world)[:SEARCHES_A_TICK]:
+def _ask(context: DecisionContext) -> None:
+    wanted = questions(context.spec, context.world, learned_gpus(context.spec, context.world))
+    context.wake(wanted.stale_at(context.world))
+    for query in wanted.unanswered(context.world)[:SEARCHES_A_TICK]:
         if isinstance(query, OfferQuery):
-            draft.do(SearchOffers(query, "the calendars are planned anew"))
+            context.do(SearchOffers(query, "the calendars are planned anew"))
         else:
-            draft.do(SearchExtensions(query, "the calendars are planned anew"))
+            context.do(SearchExtensions(query, "the calendars are planned anew"))
 
 
-def _follow_the_rule(draft: Draft, why: str, intents: Intents, held: list[Reservation]) -> None:
-    draft.warn("calendars", f"a block is bought for each week, because nothing can be planned: {why}")
-    for plan in planned(draft.spec):
+def _follow_the_rule(context: DecisionContext, why: str, intents: Intents, held: list[Reservation]) -> None:
+    context.warn("calendars", f"a block is bought for each week, because nothing can be planned: {why}")
+    for plan in planned(context.spec):
         assert plan.spec.calendar is not None
         for window in windows_of(
-            draft.spec, plan, missing_from_now(draft.spec, draft.world, plan), draft.now
+            context.spec, plan, missing_from_now(context.spec, context.world, plan), context.now
         ):
             opens = window.start - plan.spec.calendar.buy_ahead
-            if draft.now >= opens:
-                cover(draft, plan, window, intents.get((plan.name, window.name), []), held)
-            draft.wake(opens)
+            if context.now >= opens:
+                cover(context, plan, window, intents.get((plan.name, window.name), []), held)
+            context.wake(opens)
 
 
 # --- proposals ----------------------------------------------------------------------------------------
 
 
-def _propose(draft: Draft, intents: Intents) -> None:
-    world, advice = draft.world, draft.world.advice
+def _propose(context: DecisionContext, intents: Intents) -> None:
+    world, advice = context.world, context.world.advice
     assert advice is not None
-    if draft.now - advice.at >= FRESH:
+    if context.now - advice.at >= FRESH:
         return
-    if advice.basis != basis(draft.spec, world.reservations, world.purchases, world.now):
+    if advice.basis != basis(context.spec, world.reservations, world.purchases, world.now):
         return
     for choice in advice.choices:
-        plan = draft.spec.plans.get(choice.plan)
-        if plan is None or not _is_due(draft, choice, intents.get((choice.plan, window_name(choice)), [])):
+        plan = context.spec.plans.get(choice.plan)
+        if plan is None or not _is_due(context, choice, intents.get((choice.plan, window_name(choice)), [])):
             continue
         attempt = len(intents.get((choice.plan, window_name(choice)), []))
-        draft.do(ProposePurchase(_intent(draft, plan, choice, attempt), _words(choice)))
+        context.do(ProposePurchase(_intent(context, plan, choice, attempt), _words(choice)))
 
 
-def _is_due(draft: Draft, choice: Choice, before: list[PurchaseIntent]) -> bool:
+def _is_due(context: DecisionContext, choice: Choice, before: list[PurchaseIntent]) -> bool:
     if any(one.state in OPEN or one.state is PurchaseState.CONFIRMED for one in before):
         return False
     at = max(choice.propose_from, asked_again_at(before) or choice.propose_from)
-    if draft.now < at:
-        assert draft.world.advice is not None
+    if context.now < at:
+        assert context.world.advice is not None
         # Later than that there will be newer advice, or none that may be acted upon.
-        draft.wake(at if at < draft.world.advice.at + FRESH else None)
+        context.wake(at if at < context.world.advice.at + FRESH else None)
         return False
-    return is_shown(draft.world, choice.offer)
+    return is_shown(context.world, choice.offer)
 
 
 def is_shown(world: World, offer: Offer | ExtensionOffer) -> bool:
@@ -133,29 +133,29 @@ def window_name(choice: Choice) -> str:
     return f"{days}-{offer.count}x{offer.instance_type}-{offer.zone}"
 
 
-def _intent(draft: Draft, plan: CapacityPlan, choice: Choice, attempt: int) -> PurchaseIntent:
+def _intent(context: DecisionContext, plan: CapacityPlan, choice: Choice, attempt: int) -> PurchaseIntent:
     offer, window = choice.offer, window_name(choice)
     return PurchaseIntent(
-        id=intent_id(draft.owner, plan.name, window, str(attempt)),
+        id=intent_id(context.owner, plan.name, window, str(attempt)),
         plan=plan.name,
         pool=plan.spec.pool,
         window=window,
-        envelope=_longer(draft, plan, offer)
+        envelope=_longer(context, plan, offer)
         if isinstance(offer, ExtensionOffer)
-        else _new(draft, plan, choice, offer),
+        else _new(context, plan, choice, offer),
         proposer=ENGINE,
-        proposed_at=draft.now,
+        proposed_at=context.now,
         extends=offer.reservation_id if isinstance(offer, ExtensionOffer) else "",
     )
 
 
-def _new(draft: Draft, plan: CapacityPlan, choice: Choice, offer: Offer) -> Envelope:
+def _new(context: DecisionContext, plan: CapacityPlan, choice: Choice, offer: Offer) -> Envelope:
     assert plan.spec.calendar is not None
-    zones = plan.spec.calendar.zones or tuple(sorted(draft.spec.platform.spec.subnets))
-    lives = draft.spec.platform.spec.approval.expires_after
+    zones = plan.spec.calendar.zones or tuple(sorted(context.spec.platform.spec.subnets))
+    views = context.spec.platform.spec.approval.expires_after
     earliest, latest = offer.start, offer.start
     if starts_now(offer):  # whenever somebody says yes; the sooner the better
-        earliest, latest = draft.now, max(latest, min(latest + lives, offer.end - timedelta(days=1)))
+        earliest, latest = context.now, max(latest, min(latest + views, offer.end - timedelta(days=1)))
     return Envelope(
         instance_type=offer.instance_type,
         count=offer.count,
@@ -164,19 +164,19 @@ def _new(draft: Draft, plan: CapacityPlan, choice: Choice, offer: Offer) -> Enve
         latest_start=latest,
         earliest_end=offer.end,
         zones=(offer.zone,) if plan.spec.calendar.one_zone else zones,
-        max_fee_usd=fee_to_approve_usd(draft.spec.platform, plan, None, offer.fee_usd),
-        expires_at=_expires_at(draft),
+        max_fee_usd=fee_to_approve_usd(context.spec.platform, plan, None, offer.fee_usd),
+        expires_at=_expires_at(context),
     )
 
 
-def _longer(draft: Draft, plan: CapacityPlan, offer: ExtensionOffer) -> Envelope:
-    block = draft.reservations[offer.reservation_id]
-    fee_usd = fee_to_approve_usd(draft.spec.platform, plan, None, offer.fee_usd)
-    return extension_envelope(draft.spec.platform, block, offer, fee_usd, draft.now)
+def _longer(context: DecisionContext, plan: CapacityPlan, offer: ExtensionOffer) -> Envelope:
+    block = context.reservations[offer.reservation_id]
+    fee_usd = fee_to_approve_usd(context.spec.platform, plan, None, offer.fee_usd)
+    return extension_envelope(context.spec.platform, block, offer, fee_usd, context.now)
 
 
-def _expires_at(draft: Draft) -> datetime:
-    return draft.now + draft.spec.platform.spec.approval.expires_after
+def _expires_at(context: DecisionContext) -> datetime:
+    return context.now + context.spec.platform.spec.approval.expires_after
 
 
 def _words(choice: Choice) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from tidemill.decide.context import Draft
+from tidemill.decide.context import DecisionContext
 from tidemill.decide.purchasing.approval import not_granted, over_budget
 from tidemill.decide.purchasing.demand import LIVE, is_far_too_much, promised, still_missing, window_of
 from tidemill.model.plan import SettlePurchase, SubmitPurchase
@@ -24,62 +24,62 @@ SHOWS_WITHIN = timedelta(days=1)
 _NEVER_CAME = (ReservationState.PAYMENT_FAILED, ReservationState.FAILED, ReservationState.CANCELLED)
 
 
-def follow(draft: Draft, intent: PurchaseIntent) -> None:
-    if intent.state not in _BELIEVED and made_by(draft, intent):
-        _take_in(draft, intent)
+def follow(context: DecisionContext, intent: PurchaseIntent) -> None:
+    if intent.state not in _BELIEVED and made_by(context, intent):
+        _take_in(context, intent)
         return
     match intent.state:
         case PurchaseState.SUBMITTED | PurchaseState.UNKNOWN:
-            _reconcile(draft, intent)
+            _reconcile(context, intent)
         case PurchaseState.CONFIRMED:
-            _see_what_came_of_it(draft, intent)
+            _see_what_came_of_it(context, intent)
         case PurchaseState.PROPOSED | PurchaseState.APPROVED:
-            _submit_or_void(draft, intent)
+            _submit_or_void(context, intent)
 
 
 # --- what became of it --------------------------------------------------------------------------------
 
 
-def _take_in(draft: Draft, intent: PurchaseIntent) -> None:
+def _take_in(context: DecisionContext, intent: PurchaseIntent) -> None:
     """EC2 had said no, or a person was sure, and yet there it is. What exists is ours, and its money is spent."""
-    made, was = made_by(draft, intent), intent.state.value
+    made, was = made_by(context, intent), intent.state.value
     reason = f"it was {was}, and AWS shows {', '.join(made)} with its tag"
-    draft.warn(intent.id, f"{reason}: it is taken in and its fee counted")
+    context.warn(intent.id, f"{reason}: it is taken in and its fee counted")
     fee_usd = intent.fee_usd or intent.envelope.max_fee_usd
-    draft.do(SettlePurchase(intent, "confirmed", made, fee_usd, reason))
+    context.do(SettlePurchase(intent, "confirmed", made, fee_usd, reason))
 
 
-def _reconcile(draft: Draft, intent: PurchaseIntent) -> None:
-    made = made_by(draft, intent)
+def _reconcile(context: DecisionContext, intent: PurchaseIntent) -> None:
+    made = made_by(context, intent)
     if made:
         # The fee was written before the call: EC2's lists do not tell it.
         found = f"found {'in the history of' if intent.extends else 'by its tag:'} {', '.join(made)}"
-        draft.do(SettlePurchase(intent, "confirmed", made, intent.fee_usd, found))
+        context.do(SettlePurchase(intent, "confirmed", made, intent.fee_usd, found))
         return
     due = (intent.state_at or intent.proposed_at) + CALL_ANSWERS_WITHIN
     if intent.state is PurchaseState.SUBMITTED:
-        if draft.now >= due:
+        if context.now >= due:
             lost = "the call's answer was lost; it is not repeated"
-            draft.do(SettlePurchase(intent, "unknown", (), intent.fee_usd, lost))
-        draft.wake(due)
-    elif never := _never_came(draft, intent):
+            context.do(SettlePurchase(intent, "unknown", (), intent.fee_usd, lost))
+        context.wake(due)
+    elif never := _never_came(context, intent):
         reason = "found by its tag, and its payment failed: nothing was bought"
-        draft.do(SettlePurchase(intent, "failed", never, 0, reason))
+        context.do(SettlePurchase(intent, "failed", never, 0, reason))
     else:
-        draft.warn(
+        context.warn(
             intent.id,
             "the outcome of this purchase is unknown and it is not repeated: it is taken in if AWS shows it; "
             f"look in the EC2 console, and then say `tidemill settle {intent.id}`",
         )
 
 
-def _never_came(draft: Draft, intent: PurchaseIntent) -> tuple[str, ...]:
+def _never_came(context: DecisionContext, intent: PurchaseIntent) -> tuple[str, ...]:
     """What it made, if EC2 shows that none of it was paid."""
-    made = [one for one in draft.world.reservations if one.intent_id == intent.id and not intent.extends]
+    made = [one for one in context.world.reservations if one.intent_id == intent.id and not intent.extends]
     return tuple(sorted(one.id for one in made)) if all(one.state in _NEVER_CAME for one in made) else ()
 
 
-def made_by(draft: Draft, intent: PurchaseIntent) -> tuple[str, ...]:
+def made_by(context: DecisionContext, intent: PurchaseIntent) -> tuple[str, ...]:
     """The reservations this purchase made, or the one it extended; none: AWS shows nothing of it.
 
     Its tag is on what it made, but anybody can write tags: what was never submitted, or is not what was asked for, or
@@ -89,12 +89,14 @@ def made_by(draft: Draft, intent: PurchaseIntent) -> tuple[str, ...]:
     if not intent.offer_id and not believed:
         return ()
     if intent.extends:
-        told = [one for one in draft.world.extensions if intent.offer_id and one.offer_id == intent.offer_id]
+        told = [
+            one for one in context.world.extensions if intent.offer_id and one.offer_id == intent.offer_id
+        ]
         seen = any(believed or one.state is not ExtensionState.PAYMENT_FAILED for one in told)
         return (intent.extends,) if seen else ()
     made = [
         one
-        for one in sorted(draft.world.reservations, key=lambda one: one.id)
+        for one in sorted(context.world.reservations, key=lambda one: one.id)
         if one.intent_id == intent.id
         and one.instance_type == intent.envelope.instance_type
         and (one.state in LIVE or (believed and one.id in intent.reservation_ids))
@@ -103,7 +105,7 @@ def made_by(draft: Draft, intent: PurchaseIntent) -> tuple[str, ...]:
         known = intent.reservation_ids
         first = [one for one in made if one.id in known] if known else made[:1]
         if len(made) > len(first):
-            draft.warn(
+            context.warn(
                 intent.id,
                 f"AWS shows several blocks with its tag ({', '.join(one.id for one in made)}): was it bought twice?"
                 " Only the first is taken in",
@@ -112,77 +114,79 @@ def made_by(draft: Draft, intent: PurchaseIntent) -> tuple[str, ...]:
     return tuple(one.id for one in made)
 
 
-def _see_what_came_of_it(draft: Draft, intent: PurchaseIntent) -> None:
+def _see_what_came_of_it(context: DecisionContext, intent: PurchaseIntent) -> None:
     """EC2 tells nobody: a purchase that was never paid must be looked for, and its demand planned anew."""
-    more = set(made_by(draft, intent)) - set(intent.reservation_ids)
+    more = set(made_by(context, intent)) - set(intent.reservation_ids)
     if more:
         ids = tuple(sorted((*intent.reservation_ids, *more)))
         reason = f"its block {', '.join(sorted(more))} shows by now"
-        draft.do(SettlePurchase(intent, "confirmed", ids, intent.fee_usd, reason))
+        context.do(SettlePurchase(intent, "confirmed", ids, intent.fee_usd, reason))
         return
     if intent.extends:
-        told = [one.state for one in draft.world.extensions if one.offer_id == intent.offer_id]
+        told = [one.state for one in context.world.extensions if one.offer_id == intent.offer_id]
         unpaid = bool(told) and all(state is ExtensionState.PAYMENT_FAILED for state in told)
     else:
         states = [
-            draft.reservations[one].state for one in intent.reservation_ids if one in draft.reservations
+            context.reservations[one].state for one in intent.reservation_ids if one in context.reservations
         ]
         unpaid = bool(states) and all(state in _NEVER_CAME for state in states)
     lost = intent.reservation_ids if not intent.extends else ()
     confirmed_at = intent.state_at or intent.proposed_at
     if (
         lost
-        and not any(one in draft.reservations for one in lost)
-        and draft.now < intent.envelope.earliest_end
+        and not any(one in context.reservations for one in lost)
+        and context.now < intent.envelope.earliest_end
     ):
-        draft.wake(confirmed_at + SHOWS_WITHIN)
-        if draft.now >= confirmed_at + SHOWS_WITHIN:
-            draft.warn(
+        context.wake(confirmed_at + SHOWS_WITHIN)
+        if context.now >= confirmed_at + SHOWS_WITHIN:
+            context.warn(
                 intent.id,
                 f"AWS no longer shows {', '.join(lost)}: if its payment failed, say `tidemill settle {intent.id}"
                 " --not-bought`, and its demand is planned anew",
             )
     if unpaid:
         ids = intent.reservation_ids
-        draft.do(SettlePurchase(intent, "failed", ids, 0, "its payment failed: nothing was bought"))
+        context.do(SettlePurchase(intent, "failed", ids, 0, "its payment failed: nothing was bought"))
 
 
 # --- what may be bought -------------------------------------------------------------------------------
 
 
-def _submit_or_void(draft: Draft, intent: PurchaseIntent) -> None:
+def _submit_or_void(context: DecisionContext, intent: PurchaseIntent) -> None:
     over = min(intent.envelope.expires_at, intent.envelope.latest_start)
-    why = _not_wanted(draft, intent)
-    if draft.now >= over:
+    why = _not_wanted(context, intent)
+    if context.now >= over:
         why = "it expired before it was approved and bought"
     if why is not None:
-        draft.do(SettlePurchase(intent, "voided", (), 0, why))
+        context.do(SettlePurchase(intent, "voided", (), 0, why))
         return
-    draft.wake(over)
-    why_not = no_purchase(draft, intent)
+    context.wake(over)
+    why_not = no_purchase(context, intent)
     if why_not is not None:
-        draft.warn(intent.id, why_not)
+        context.warn(intent.id, why_not)
     elif intent.note and intent.state_at is not None:  # the last submit failed
         again = intent.state_at + SUBMIT_AGAIN
-        draft.wake(again)
-        if draft.now >= again:
-            draft.do(SubmitPurchase(intent, "approved; trying again for an offer inside its envelope"))
+        context.wake(again)
+        if context.now >= again:
+            context.do(SubmitPurchase(intent, "approved; trying again for an offer inside its envelope"))
     else:
-        draft.do(SubmitPurchase(intent, "approved and inside the budget"))
+        context.do(SubmitPurchase(intent, "approved and inside the budget"))
 
 
-def _not_wanted(draft: Draft, intent: PurchaseIntent) -> str | None:
-    plan = draft.spec.plans.get(intent.plan)
+def _not_wanted(context: DecisionContext, intent: PurchaseIntent) -> str | None:
+    plan = context.spec.plans.get(intent.plan)
     if intent.plan and (plan is None or not plan.spec.calendar) and window_of(plan, intent.window) is None:
         return "its demand window is no longer in the plan"
-    held = promised(draft.world.reservations, draft.world.purchases, draft.owner, but=intent.id, firm=True)
-    if still_missing(draft.spec, held, intent, draft.now) == 0:
+    held = promised(
+        context.world.reservations, context.world.purchases, context.owner, but=intent.id, firm=True
+    )
+    if still_missing(context.spec, held, intent, context.now) == 0:
         return "its demand is covered by now"
-    if is_far_too_much(draft.spec, held, intent, draft.now):
+    if is_far_too_much(context.spec, held, intent, context.now):
         return FAR_TOO_MUCH
     if not intent.extends:
         return None
-    block = draft.reservations.get(intent.extends)
+    block = context.reservations.get(intent.extends)
     if block is None or block.state not in (ReservationState.ACTIVE, ReservationState.SCHEDULED):
         return "the block it would extend is no longer there"
     if block.end != intent.envelope.latest_start:
@@ -190,12 +194,12 @@ def _not_wanted(draft: Draft, intent: PurchaseIntent) -> str | None:
     return None
 
 
-def no_purchase(draft: Draft, intent: PurchaseIntent) -> str | None:
+def no_purchase(context: DecisionContext, intent: PurchaseIntent) -> str | None:
     """Why this may not be bought, or None. Asked here and again at the moment of buying."""
-    spending = draft.world.spending
-    why_not = not_granted(draft.spec.platform, intent, spending)
+    spending = context.world.spending
+    why_not = not_granted(context.spec.platform, intent, spending)
     if why_not is not None:
         return why_not
-    plan = draft.spec.plans.get(intent.plan)
+    plan = context.spec.plans.get(intent.plan)
     window, fee_usd = window_of(plan, intent.window), intent.envelope.max_fee_usd
-    return over_budget(draft.spec.platform, plan, window, fee_usd, spending)
+    return over_budget(context.spec.platform, plan, window, fee_usd, spending)

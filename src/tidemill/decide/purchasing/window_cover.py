@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from hashlib import blake2b
 
-from tidemill.decide.context import Draft
+from tidemill.decide.context import DecisionContext
 from tidemill.decide.purchasing.approval import fee_to_approve_usd, highest_fee_usd
 from tidemill.decide.purchasing.demand import MOST_HELD, Gap, first_gap, lacking_h, with_offer
 from tidemill.decide.purchasing.extensions import extendable, extension_envelope, offer_to_extend
@@ -38,7 +38,7 @@ EXTENSION_WORTH_PERCENT = 125
 
 
 def cover(
-    draft: Draft,
+    context: DecisionContext,
     plan: CapacityPlan,
     window: DemandWindow,
     intents: list[PurchaseIntent],
@@ -46,25 +46,25 @@ def cover(
 ) -> None:
     """`held` counts what is under way too."""
     opens = window.start - plan.spec.propose_before
-    if draft.now >= window.end:
+    if context.now >= window.end:
         return
-    if draft.now < opens:
-        draft.wake(opens)
+    if context.now < opens:
+        context.wake(opens)
         return
     if any(intent.state in OPEN for intent in intents):
         return
-    gap = first_gap(draft.spec, held, plan.spec.pool, window, draft.now)
-    if gap is None or _just_bought(draft, intents) or lapses(draft, plan, window):
+    gap = first_gap(context.spec, held, plan.spec.pool, window, context.now)
+    if gap is None or _just_bought(context, intents) or lapses(context, plan, window):
         return
     again = asked_again_at(intents)
-    if again is not None and draft.now < again:
-        draft.wake(again)
+    if again is not None and context.now < again:
+        context.wake(again)
         return
-    _propose(draft, plan, window, gap, intents, held)
+    _propose(context, plan, window, gap, intents, held)
 
 
 def _propose(
-    draft: Draft,
+    context: DecisionContext,
     plan: CapacityPlan,
     window: DemandWindow,
     gap: Gap,
@@ -72,11 +72,11 @@ def _propose(
     held: list[Reservation],
 ) -> None:
     """More time on a block that is there is asked for first; the price of a new one decides whether it is worth it."""
-    longer = _more_time(draft, plan, window, gap, intents)
+    longer = _more_time(context, plan, window, gap, intents)
     if longer is None:
         return  # asked, and not answered yet
-    query = query_for(draft, plan, window, gap)
-    found = _new_blocks(draft, plan, window, gap, query, held) if query is not None else []
+    query = query_for(context, plan, window, gap)
+    found = _new_blocks(context, plan, window, gap, query, held) if query is not None else []
     if found is None:
         return
     block = min(found, key=lambda offer: (offer.fee_usd, offer.start, offer.id), default=None)
@@ -84,18 +84,18 @@ def _propose(
         one, offer = longer[0]
         beside = "" if block is None else f"; a new block would be ${block.fee_usd:,}"
         said = f"{one.id} until {format_instant(offer.end)}, about ${offer.fee_usd:,}{beside}"
-        if not _is_too_dear(draft, plan, window, offer.fee_usd):
-            intent = extension_intent(draft, plan, window, one, offer, len(intents))
-            draft.do(ProposePurchase(intent, said))
+        if not _is_too_dear(context, plan, window, offer.fee_usd):
+            intent = extension_intent(context, plan, window, one, offer, len(intents))
+            context.do(ProposePurchase(intent, said))
             return
     if block is None:
         if query is not None:
-            draft.warn(window.name, _nothing_fits(window, gap, longer))
-    elif query is not None and not _is_too_dear(draft, plan, window, block.fee_usd):
-        intent = propose(draft, plan, window, gap, block, query.duration, len(intents))
+            context.warn(window.name, _nothing_fits(window, gap, longer))
+    elif query is not None and not _is_too_dear(context, plan, window, block.fee_usd):
+        intent = propose(context, plan, window, gap, block, query.duration, len(intents))
         start = format_instant(block.start)
         said = f"{block.count} {block.instance_type} from {start}, about ${block.fee_usd:,}"
-        draft.do(ProposePurchase(intent, said))
+        context.do(ProposePurchase(intent, said))
 
 
 def _is_worth(longer: tuple[Reservation, ExtensionOffer], gap: Gap, block: Offer | None) -> bool:
@@ -113,24 +113,24 @@ def _nothing_fits(window: DemandWindow, gap: Gap, longer: list[tuple[Reservation
     return f"{none}; more time on {one.id} would be ${offer.fee_usd:,} for all of its {one.count}: `tidemill extend`"
 
 
-def _is_too_dear(draft: Draft, plan: CapacityPlan, window: DemandWindow, fee_usd: int) -> bool:
+def _is_too_dear(context: DecisionContext, plan: CapacityPlan, window: DemandWindow, fee_usd: int) -> bool:
     """What nobody may ever buy is not proposed. A platform without any ceiling only proposes."""
-    ceiling_usd = highest_fee_usd(draft.spec.platform, plan, window)
+    ceiling_usd = highest_fee_usd(context.spec.platform, plan, window)
     if fee_usd <= ceiling_usd or not (ceiling_usd or window.max_fee_usd):
         return False
-    draft.warn(window.name, f"the cheapest is ${fee_usd:,}, more than the ${ceiling_usd:,} it may cost")
+    context.warn(window.name, f"the cheapest is ${fee_usd:,}, more than the ${ceiling_usd:,} it may cost")
     return True
 
 
-def _just_bought(draft: Draft, intents: list[PurchaseIntent]) -> bool:
+def _just_bought(context: DecisionContext, intents: list[PurchaseIntent]) -> bool:
     """Confirmed, and AWS does not show it yet: lists can be minutes late, and the payment of an extension hours."""
     for intent in intents:
         if intent.state is not PurchaseState.CONFIRMED:
             continue
-        if not set(intent.reservation_ids) <= draft.reservations.keys():
+        if not set(intent.reservation_ids) <= context.reservations.keys():
             return True
         if intent.extends:
-            end = draft.reservations[intent.extends].end
+            end = context.reservations[intent.extends].end
             if end is not None and end < intent.envelope.earliest_end:
                 return True
     return False
@@ -140,12 +140,16 @@ def _just_bought(draft: Draft, intents: list[PurchaseIntent]) -> bool:
 
 
 def _more_time(
-    draft: Draft, plan: CapacityPlan, window: DemandWindow, gap: Gap, intents: list[PurchaseIntent]
+    context: DecisionContext,
+    plan: CapacityPlan,
+    window: DemandWindow,
+    gap: Gap,
+    intents: list[PurchaseIntent],
 ) -> list[tuple[Reservation, ExtensionOffer]] | None:
     """What EC2 would sell, the cheapest first; None: it has been asked and has not answered."""
     offers = []
-    for block, by in extendable(draft, plan, window, gap, intents):
-        found = offer_to_extend(draft, block, by, f"window {window.name} of plan {plan.name} outlasts it")
+    for block, by in extendable(context, plan, window, gap, intents):
+        found = offer_to_extend(context, block, by, f"window {window.name} of plan {plan.name} outlasts it")
         if isinstance(found, ExtensionOffer):
             offers.append((block, found))
         elif found:
@@ -154,22 +158,22 @@ def _more_time(
 
 
 def extension_intent(
-    draft: Draft,
+    context: DecisionContext,
     plan: CapacityPlan,
     window: DemandWindow,
     block: Reservation,
     offer: ExtensionOffer,
     attempt: int,
 ) -> PurchaseIntent:
-    fee_usd = fee_to_approve_usd(draft.spec.platform, plan, window, offer.fee_usd)
+    fee_usd = fee_to_approve_usd(context.spec.platform, plan, window, offer.fee_usd)
     return PurchaseIntent(
-        id=intent_id(draft.owner, plan.name, window.name, str(attempt)),
+        id=intent_id(context.owner, plan.name, window.name, str(attempt)),
         plan=plan.name,
         pool=plan.spec.pool,
         window=window.name,
-        envelope=extension_envelope(draft.spec.platform, block, offer, fee_usd, draft.now),
+        envelope=extension_envelope(context.spec.platform, block, offer, fee_usd, context.now),
         proposer=ENGINE,
-        proposed_at=draft.now,
+        proposed_at=context.now,
         extends=block.id,
     )
 
@@ -177,22 +181,26 @@ def extension_intent(
 # --- a new block --------------------------------------------------------------------------------------
 
 
-def needed_from(draft: Draft, plan: CapacityPlan, gap: Gap) -> datetime:
+def needed_from(context: DecisionContext, plan: CapacityPlan, gap: Gap) -> datetime:
     """A block runs beside the one before it for so long, for services to move without a gap; if there is time."""
     beside = gap.start - plan.spec.overlap
-    return beside if beside > draft.now else gap.start
+    return beside if beside > context.now else gap.start
 
 
-def query_for(draft: Draft, plan: CapacityPlan, window: DemandWindow, gap: Gap) -> OfferQuery | None:
+def query_for(
+    context: DecisionContext, plan: CapacityPlan, window: DemandWindow, gap: Gap
+) -> OfferQuery | None:
     """Blocks lie on the 11:30 UTC grid: take the last grid start before the gap and the first end after."""
-    start = max(on_grid(needed_from(draft, plan, gap)), draft.now) if gap.start > draft.now else draft.now
+    start = (
+        max(on_grid(needed_from(context, plan, gap)), context.now) if gap.start > context.now else context.now
+    )
     duration = round_up(gap.end - start)
     if duration is None:
-        draft.warn(window.name, "what it lacks is longer than the longest block, 182 days")
+        context.warn(window.name, "what it lacks is longer than the longest block, 182 days")
         return None
     # A start-now block is rounded to the grid at its end, which can be up to a day later than asked.
     latest = start + duration + timedelta(days=1)
-    zones = window.zones or tuple(sorted(draft.spec.platform.spec.subnets))
+    zones = window.zones or tuple(sorted(context.spec.platform.spec.subnets))
     return OfferQuery(window.instance_type, gap.count, duration, start.replace(second=0), latest, zones)
 
 
@@ -203,7 +211,7 @@ def on_grid(at: datetime) -> datetime:
 
 
 def _new_blocks(
-    draft: Draft,
+    context: DecisionContext,
     plan: CapacityPlan,
     window: DemandWindow,
     gap: Gap,
@@ -211,37 +219,37 @@ def _new_blocks(
     held: list[Reservation],
 ) -> list[Offer] | None:
     """Those that would close the gap; None: EC2 has been asked and has not answered."""
-    search = _latest_search(draft, query)
+    search = _latest_search(context, query)
     fresh = SEARCH_FRESH if search is not None and search.offers else ASK_AGAIN
-    if search is None or draft.now - search.at >= fresh:
+    if search is None or context.now - search.at >= fresh:
         lacks = f"window {window.name} of plan {plan.name} lacks {query.count} instances"
-        draft.do(SearchOffers(query, lacks))
+        context.do(SearchOffers(query, lacks))
         return None
-    draft.wake(search.at + fresh)
-    soon = draft.now + LEGAL_DURATIONS[0]
-    begun = gap.start <= draft.now
-    before = lacking_h(draft.spec, held, plan.spec.pool, window, draft.now)
+    context.wake(search.at + fresh)
+    soon = context.now + LEGAL_DURATIONS[0]
+    begun = gap.start <= context.now
+    before = lacking_h(context.spec, held, plan.spec.pool, window, context.now)
     return [
         offer
         for offer in search.offers
-        if (offer.start < soon if begun else offer.start <= needed_from(draft, plan, gap))
+        if (offer.start < soon if begun else offer.start <= needed_from(context, plan, gap))
         and offer.end >= gap.end
-        and _lacking_with(draft, plan, window, offer, held) < before
+        and _lacking_with(context, plan, window, offer, held) < before
     ]
 
 
 def _lacking_with(
-    draft: Draft, plan: CapacityPlan, window: DemandWindow, offer: Offer, held: list[Reservation]
+    context: DecisionContext, plan: CapacityPlan, window: DemandWindow, offer: Offer, held: list[Reservation]
 ) -> float:
-    after = with_offer(held, offer, draft.owner, plan.spec.pool)
-    return lacking_h(draft.spec, after, plan.spec.pool, window, draft.now)
+    after = with_offer(held, offer, context.owner, plan.spec.pool)
+    return lacking_h(context.spec, after, plan.spec.pool, window, context.now)
 
 
-def _latest_search(draft: Draft, query: OfferQuery) -> OfferSearch | None:
+def _latest_search(context: DecisionContext, query: OfferQuery) -> OfferSearch | None:
     """Start-now searches move with the clock, so the start is not part of what makes two searches the same."""
     same = [
         search
-        for search in draft.world.searches
+        for search in context.world.searches
         if (search.query.instance_type, search.query.count, search.query.zones)
         == (query.instance_type, query.count, query.zones)
         and abs(search.query.earliest_start - query.earliest_start) <= ASK_AGAIN
@@ -251,7 +259,7 @@ def _latest_search(draft: Draft, query: OfferQuery) -> OfferSearch | None:
 
 
 def propose(
-    draft: Draft,
+    context: DecisionContext,
     plan: CapacityPlan,
     window: DemandWindow,
     gap: Gap,
@@ -260,11 +268,11 @@ def propose(
     attempt: int,
 ) -> PurchaseIntent:
     # A gap ahead must be covered from its first minute; one that has begun, as soon as somebody says yes.
-    lives = draft.spec.platform.spec.approval.expires_after
-    ahead = needed_from(draft, plan, gap)
-    latest = ahead if ahead > draft.now else min(best.start + lives, gap.end)
+    views = context.spec.platform.spec.approval.expires_after
+    ahead = needed_from(context, plan, gap)
+    latest = ahead if ahead > context.now else min(best.start + views, gap.end)
     return PurchaseIntent(
-        id=intent_id(draft.owner, plan.name, window.name, str(attempt)),
+        id=intent_id(context.owner, plan.name, window.name, str(attempt)),
         plan=plan.name,
         pool=plan.spec.pool,
         window=window.name,
@@ -275,12 +283,12 @@ def propose(
             earliest_start=best.start - timedelta(days=1),
             latest_start=latest,
             earliest_end=gap.end,
-            zones=window.zones or tuple(sorted(draft.spec.platform.spec.subnets)),
-            max_fee_usd=fee_to_approve_usd(draft.spec.platform, plan, window, best.fee_usd),
-            expires_at=draft.now + draft.spec.platform.spec.approval.expires_after,
+            zones=window.zones or tuple(sorted(context.spec.platform.spec.subnets)),
+            max_fee_usd=fee_to_approve_usd(context.spec.platform, plan, window, best.fee_usd),
+            expires_at=context.now + context.spec.platform.spec.approval.expires_after,
         ),
         proposer=ENGINE,
-        proposed_at=draft.now,
+        proposed_at=context.now,
     )
 
 
