@@ -16,7 +16,7 @@ from benchmarks.relaxation import relaxed, worth_relaxing
 from tests.checker.hosts import host_of_flavour
 from tests.checker.pod_fits_node import misfits, suitability
 from tidemill.decide.packer.problem import Flavour, Problem
-from tidemill.model.world import Amounts
+from tidemill.model.resources import Amounts
 from tidemill.spec.names import PODS
 
 SEARCH_STEPS = 60  # of a search over an interval that halves: far below the last cent

@@ -20,7 +20,7 @@ from typing import Any
 
 from tidemill.decide.purchasing.calendar_gaps import lacking
 from tidemill.decide.purchasing.planner.demand import demand_of
-from tidemill.model.world import SourceKind
+from tidemill.model.capacity import SourceKind
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.spec import Spec
 from tidemill.spec.models import CapacityPlan

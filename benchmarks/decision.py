@@ -14,21 +14,12 @@ from typing import Any
 
 from tidemill.catalog import load
 from tidemill.decide import decide
-from tidemill.model.world import (
-    Amounts,
-    Instance,
-    InstanceState,
-    KubeNode,
-    Node,
-    Pod,
-    PodPhase,
-    PodShape,
-    Source,
-    SourceKind,
-    Terms,
-    Toleration,
-    World,
-)
+from tidemill.model.capacity import Source, SourceKind
+from tidemill.model.labels import Toleration
+from tidemill.model.nodes import Instance, InstanceState, KubeNode, Node
+from tidemill.model.pods import Pod, PodPhase, PodShape, Terms
+from tidemill.model.resources import Amounts
+from tidemill.model.world import World
 from tidemill.spec import Spec, names
 from tidemill.spec.models import ComputePool, Platform
 

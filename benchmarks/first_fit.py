@@ -13,7 +13,8 @@ from benchmarks.first_fit_counts import Manners, Tallies
 from tests.checker.hosts import Host, host_of_flavour, host_of_place
 from tests.checker.pod_fits_node import misfits, ports_clash, suitability
 from tidemill.decide.packer.problem import Ask, Flavour, NewNode, Problem, Solution
-from tidemill.model.world import Amounts, PodShape
+from tidemill.model.pods import PodShape
+from tidemill.model.resources import Amounts
 from tidemill.spec.names import LABEL_SOURCE, LABEL_ZONE, PODS
 
 OTHER_TRIES = 5

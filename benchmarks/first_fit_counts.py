@@ -15,7 +15,8 @@ from tests.checker.hosts import Host
 from tests.checker.pod_counts import Meaning, meaning_of_term, means
 from tests.checker.spread import Rule, flavour_domains, rules_of
 from tidemill.decide.packer.problem import Problem
-from tidemill.model.world import Pairs, PodShape
+from tidemill.model.labels import Pairs
+from tidemill.model.pods import PodShape
 
 
 @dataclass(slots=True, eq=False)

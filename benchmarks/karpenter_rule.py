@@ -12,8 +12,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 from tidemill.decide import decide
+from tidemill.model.capacity import Reservation, SourceKind
 from tidemill.model.plan import Action, Evict, Plan, RequestCheckpoint
-from tidemill.model.world import Reservation, SourceKind, World
+from tidemill.model.world import World
 from tidemill.spec import Spec
 
 ACTS = timedelta(minutes=40)

@@ -16,7 +16,7 @@ from benchmarks.first_fit import first_fit, overlooked
 from benchmarks.mixes import build
 from tests.checker.check import Fault, check
 from tidemill.decide.packer.problem import Problem, Solution
-from tidemill.model.world import amount
+from tidemill.model.resources import amount
 from tidemill.spec.names import ACCELERATORS
 
 Solve = Callable[[Problem], Solution]

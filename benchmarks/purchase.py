@@ -42,7 +42,8 @@ from tidemill.decide.purchasing.planner.inputs import (
     TypePrice,
 )
 from tidemill.decide.purchasing.planner.result import Cover, PurchasePlan
-from tidemill.model.world import Offer, Reservation, ReservationState, SourceKind
+from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.offers import Offer
 
 RECORDED = Path(__file__).parents[1] / "tests" / "purchase" / "calendars" / "ten.json"
 NOW = datetime(2026, 11, 16, 9, 0, tzinfo=UTC)

@@ -25,8 +25,10 @@ from tests.decide.builders import (
     world,
 )
 from tidemill.decide import decide
+from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.plan import Plan
-from tidemill.model.world import DisruptionBudget, PodPhase, Source, SourceKind, Spending
+from tidemill.model.pods import DisruptionBudget, PodPhase
+from tidemill.model.purchases import Spending
 from tidemill.render.names import Names
 from tidemill.render.status_text import status_text
 from tidemill.report import Status, next_steps, pods, status

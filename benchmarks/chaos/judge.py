@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from benchmarks.chaos.demand_check import was_covered, was_wasteful
 from benchmarks.chaos.sales import ByHand, Sale, held, sales
 from benchmarks.chaos.story import Story
-from tidemill.model.world import PurchaseIntent, PurchaseState
+from tidemill.model.purchases import PurchaseIntent, PurchaseState
 from tidemill.ports import Ledger
 from tidemill.sim.cloud.cloud import SimCloud
 

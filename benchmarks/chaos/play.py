@@ -19,7 +19,8 @@ from benchmarks.chaos.sales import ByHand
 from benchmarks.chaos.story import CALM_LASTS, START, Story, Word, draw
 from tidemill.engine.loop import AFTER_FAILING, Engine
 from tidemill.model.errors import Refused, TidemillError
-from tidemill.model.world import Adoption, OfferQuery, PurchaseIntent, PurchaseState
+from tidemill.model.offers import OfferQuery
+from tidemill.model.purchases import Adoption, PurchaseIntent, PurchaseState
 from tidemill.ports import Cloud, Cluster, ClusterView, Ledger
 from tidemill.sim.cloud.cloud import SimCloud
 from tidemill.sim.journal import Journal

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from tidemill.model.world import PurchaseIntent, ReservationState
+from tidemill.model.capacity import ReservationState
+from tidemill.model.purchases import PurchaseIntent
 from tidemill.ports import Ledger
 from tidemill.sim.cloud.cloud import SimCloud
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from benchmarks.mixes import diverse
 from benchmarks.mixes.diverse import LETTERS, TYPES, ZONES, FakeType
 from tidemill.decide.packer.problem import Place, Problem, Resident
-from tidemill.model.world import PodShape
+from tidemill.model.pods import PodShape
 from tidemill.spec.names import LABEL_HOSTNAME, PODS
 
 NODES = 5_000

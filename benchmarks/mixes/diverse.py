@@ -13,7 +13,9 @@ from datetime import UTC, datetime
 
 from tidemill.catalog.sizing import GIB, MIB
 from tidemill.decide.packer.problem import Ask, Flavour, Problem
-from tidemill.model.world import Amounts, Expression, PodShape, PodTerm, Selector, Spread
+from tidemill.model.labels import Expression, Selector
+from tidemill.model.pods import PodShape, PodTerm, Spread
+from tidemill.model.resources import Amounts
 from tidemill.spec.names import LABEL_ARCH, LABEL_HOSTNAME, LABEL_TYPE, LABEL_ZONE
 
 NOW = datetime(2026, 1, 5, 11, 30, tzinfo=UTC)

@@ -16,7 +16,9 @@ from benchmarks.mixes.diverse import NOW
 from tidemill.catalog import InstanceType, load
 from tidemill.catalog.sizing import GIB
 from tidemill.decide.packer.problem import Ask, Flavour, Problem
-from tidemill.model.world import Amounts, Expression, Gang, PodShape
+from tidemill.model.labels import Expression
+from tidemill.model.pods import Gang, PodShape
+from tidemill.model.resources import Amounts
 from tidemill.spec.names import EFA, LABEL_ARCH, LABEL_SOURCE, LABEL_TYPE, LABEL_ZONE, NVIDIA_GPU
 
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")

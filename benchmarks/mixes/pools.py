@@ -14,7 +14,9 @@ from datetime import timedelta
 from benchmarks.mixes import diverse
 from benchmarks.mixes.diverse import FAR_AWAY, NOW, TYPES, ZONES, FakeType
 from tidemill.decide.packer.problem import Ask, Flavour, Problem
-from tidemill.model.world import PodShape, Taint, Toleration, amount
+from tidemill.model.labels import Taint, Toleration
+from tidemill.model.pods import PodShape
+from tidemill.model.resources import amount
 from tidemill.spec.names import LABEL_POOL, LABEL_SOURCE
 
 

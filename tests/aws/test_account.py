@@ -9,8 +9,10 @@ import pytest
 
 from tests.aws.wired import Wired
 from tests.sim.account import GB200, ON_DEMAND, OWNER, P5, SPOT, ZONES, tags
+from tidemill.model.capacity import ReservationState
 from tidemill.model.errors import NoCapacity, NotAllowed, OutcomeUnknown, Refused, Retryable, Throttled
-from tidemill.model.world import ExtensionQuery, InstanceState, ReservationState
+from tidemill.model.nodes import InstanceState
+from tidemill.model.offers import ExtensionQuery
 from tidemill.spec import names
 
 MINUTE = timedelta(minutes=1)

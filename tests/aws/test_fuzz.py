@@ -32,19 +32,10 @@ from tidemill import catalog
 from tidemill.aws.account import AwsAccount
 from tidemill.aws.compute import AwsMachines
 from tidemill.aws.templates import digest
+from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
 from tidemill.model.errors import NoCapacity, OutcomeUnknown, Retryable, TidemillError
-from tidemill.model.world import (
-    ExtensionQuery,
-    ExtensionState,
-    Instance,
-    InstanceState,
-    Offer,
-    OfferQuery,
-    Reservation,
-    ReservationState,
-    Source,
-    SourceKind,
-)
+from tidemill.model.nodes import Instance, InstanceState
+from tidemill.model.offers import ExtensionQuery, ExtensionState, Offer, OfferQuery
 from tidemill.ports.compute import Order, Template, TemplateVersion
 from tidemill.spec import names
 

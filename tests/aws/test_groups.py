@@ -15,8 +15,8 @@ from tests.sim.scaling import make_group, template_data
 from tidemill.aws.compute import AwsMachines
 from tidemill.aws.group_records import read_group, read_hook, read_schedule
 from tidemill.aws.node_groups import read_node_group
+from tidemill.model.capacity import Reservation
 from tidemill.model.errors import Retryable, Throttled
-from tidemill.model.world import Reservation
 from tidemill.ports.compute import GroupShape, Hook, Template
 from tidemill.provision import Provisioned
 from tidemill.spec.models import ComputePool

@@ -12,8 +12,8 @@ import pytest
 from tests.aws.wired import Wired, spec
 from tests.sim.account import P5, tags
 from tidemill.aws.images import AwsImages
+from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.errors import NoCapacity, SpecError
-from tidemill.model.world import Source, SourceKind
 from tidemill.provision import Provisioned
 from tidemill.spec.models import NodeClass
 

@@ -19,7 +19,7 @@ from tidemill.aws.account import AwsAccount
 from tidemill.aws.rate_limits import Buckets
 from tidemill.aws.session import Aws
 from tidemill.model.errors import OutcomeUnknown, PortError, Refused
-from tidemill.model.world import OfferQuery
+from tidemill.model.offers import OfferQuery
 
 _EC2 = b'<?xml version="1.0"?><R xmlns="http://ec2.amazonaws.com/doc/2016-11-15/">%s</R>'
 ANSWERS: dict[str, tuple[int, bytes]] = {

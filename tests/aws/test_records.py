@@ -27,16 +27,10 @@ from tidemill.aws.fields import Reader, Unreadable
 from tidemill.aws.instances import carries, event_ending, instance, spot_ending
 from tidemill.aws.offers import asked, blocks_of, extension, extension_offer, offer
 from tidemill.aws.reservations import reservation, still_told, with_extensions
+from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
 from tidemill.model.errors import SpecError
-from tidemill.model.world import (
-    ExtensionState,
-    InstanceState,
-    OfferQuery,
-    Reservation,
-    ReservationState,
-    Source,
-    SourceKind,
-)
+from tidemill.model.nodes import InstanceState
+from tidemill.model.offers import ExtensionState, OfferQuery
 
 CATALOG = catalog.load()
 

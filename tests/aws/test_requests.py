@@ -9,8 +9,8 @@ import pytest
 from tests.sim.account import P5, ZONES, tags
 from tidemill.aws.launches import request
 from tidemill.aws.templates import digest
+from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.errors import Refused
-from tidemill.model.world import Source, SourceKind
 from tidemill.ports.compute import Order, TemplateVersion
 
 

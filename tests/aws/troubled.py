@@ -7,7 +7,7 @@ from datetime import timedelta
 from tests.sim.account import ZONES
 from tests.wire.groups import make_cluster, make_group, make_node_group, schedule, subnet, template
 from tests.wire.server_builder import Stand, specs
-from tidemill.model.world import Reservation
+from tidemill.model.capacity import Reservation
 
 KARPENTER = {"karpenter.sh/nodepool": "gpu", "karpenter.sh/nodeclaim": "gpu-x7"}
 

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 from tests.checker.check import check
 from tidemill.decide.packer.problem import Ask, Flavour, NewNode, Place, Problem, Resident, Solution
-from tidemill.model.world import Expression, Gang, PodShape, PodTerm, Spread
+from tidemill.model.labels import Expression
+from tidemill.model.pods import Gang, PodShape, PodTerm, Spread
 
 NOW = datetime(2026, 8, 3, 12, 0, tzinfo=UTC)
 ZONE = "topology.kubernetes.io/zone"

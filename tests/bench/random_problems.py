@@ -17,7 +17,7 @@ from tests.bench.problems import (
     spread,
     term,
 )
-from tidemill.model.world import Taint, Toleration
+from tidemill.model.labels import Taint, Toleration
 
 LETTERS = st.sampled_from("xyz")
 KEYS = st.sampled_from([ZONE, HOST])

@@ -20,7 +20,7 @@ from tests.bench.problems import (
 )
 from tests.checker.check import check
 from tidemill.decide.packer.problem import NewNode, Solution
-from tidemill.model.world import Expression, Taint, Toleration
+from tidemill.model.labels import Expression, Taint, Toleration
 
 # --- everybody is answered once ---------------------------------------------------------------------------
 

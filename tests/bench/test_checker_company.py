@@ -17,7 +17,8 @@ from tests.bench.problems import (
     spread,
     term,
 )
-from tidemill.model.world import PodTerm, Spread, Taint, Toleration
+from tidemill.model.labels import Taint, Toleration
+from tidemill.model.pods import PodTerm, Spread
 
 ZONES = [place("a1", "a"), place("b1", "b"), place("c1", "c")]
 

@@ -10,7 +10,7 @@ from benchmarks.first_fit import first_fit
 from benchmarks.mixes import MIXES, build
 from tests.bench.problems import HOST, ZONE
 from tidemill.model.errors import SpecError
-from tidemill.model.world import amount
+from tidemill.model.resources import amount
 
 GPU = "nvidia.com/gpu"
 

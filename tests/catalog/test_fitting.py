@@ -9,7 +9,7 @@ import pytest
 from tidemill.catalog import load
 from tidemill.catalog.fitting import cheapest, cheapest_when_full, fitting
 from tidemill.catalog.sizing import USUAL_DAEMONS
-from tidemill.model.world import amount
+from tidemill.model.resources import amount
 
 TYPES = load().types
 GPU, GIB = "nvidia.com/gpu", 2**30

@@ -6,7 +6,7 @@ import pytest
 
 from tidemill.catalog import load
 from tidemill.catalog.sizing import GIB, MIB, allocatable_mib, kube_reserved_milli, whole_node_request
-from tidemill.model.world import amount
+from tidemill.model.resources import amount
 
 TYPES = tuple(load().types.values())
 

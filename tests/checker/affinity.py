@@ -15,7 +15,7 @@ from tests.checker.fault import Fault
 from tests.checker.hosts import Host
 from tests.checker.pod_counts import Crowd, Crowds, Meaning, meaning_of_term, means
 from tidemill.decide.packer.problem import Ask, Problem
-from tidemill.model.world import Pairs
+from tidemill.model.labels import Pairs
 
 Apart = tuple[str, Meaning]  # a topology key, and whom not to meet there
 Together = tuple[tuple[str, Meaning], ...]  # all affinity terms of a pod

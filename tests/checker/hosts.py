@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from tidemill.decide.packer.problem import Flavour, Place, Problem, Resident, Solution
-from tidemill.model.world import Taint
+from tidemill.model.labels import Taint
 from tidemill.spec.names import LABEL_HOSTNAME
 
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from tests.checker.hosts import Host
 from tests.checker.pod_fits_node import selects
 from tidemill.decide.packer.problem import Ask
-from tidemill.model.world import Expression, Pairs, PodTerm, Selector, Spread
+from tidemill.model.labels import Expression, Pairs, Selector
+from tidemill.model.pods import PodTerm, Spread
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 
 from tests.checker.hosts import Host
 from tidemill.decide.packer.problem import Ask
-from tidemill.model.world import Expression, PodShape, Selector, Taint, Toleration
+from tidemill.model.labels import Expression, Selector, Taint, Toleration
+from tidemill.model.pods import PodShape
 from tidemill.spec.names import LABEL_ZONE
 
 # PreferNoSchedule is a wish and keeps nobody out.

@@ -14,7 +14,8 @@ from tests.checker.hosts import Host
 from tests.checker.pod_counts import Crowds, Meaning, meaning_of_spread
 from tests.checker.pod_fits_node import untolerated, wants_node
 from tidemill.decide.packer.problem import Ask, Problem
-from tidemill.model.world import PodShape, Selector, Spread, Taint, Toleration
+from tidemill.model.labels import Selector, Taint, Toleration
+from tidemill.model.pods import PodShape, Spread
 from tidemill.spec.names import LABEL_HOSTNAME
 
 

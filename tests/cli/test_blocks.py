@@ -9,7 +9,8 @@ import pytest
 
 from tests.cli.purchaser import P5, Office, pool
 from tidemill import catalog
-from tidemill.model.world import LaunchIntent, Source, SourceKind
+from tidemill.model.capacity import Source, SourceKind
+from tidemill.model.purchases import LaunchIntent
 from tidemill.sim.cloud.account import SimAccount
 
 CHEAP: dict[str, Any] = {"mode": "auto", "approval": {"autoMaxFeeUsd": 50_000}}

@@ -12,7 +12,8 @@ from tests.decide.builders import NOW
 from tests.decide.purchases import intent
 from tests.store.ledgers import Opener
 from tidemill.cli import main
-from tidemill.model.world import BlockHours, CostLine, SourceKind
+from tidemill.model.capacity import SourceKind
+from tidemill.model.purchases import BlockHours, CostLine
 
 pytestmark = pytest.mark.requirement("PE-16")
 Captured = pytest.CaptureFixture[str]

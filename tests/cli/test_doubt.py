@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests.cli.purchaser import P5, Office
-from tidemill.model.world import OfferQuery, Pairs
+from tidemill.model.labels import Pairs
+from tidemill.model.offers import OfferQuery
 from tidemill.sim.cloud.account import SimAccount
 
 pytestmark = pytest.mark.requirement("CB-4")

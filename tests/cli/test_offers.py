@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.purchaser import P5, Office, pool
 from tidemill.model.errors import Retryable
-from tidemill.model.world import Offer, OfferQuery
+from tidemill.model.offers import Offer, OfferQuery
 from tidemill.sim.cloud.account import SimAccount
 
 pytestmark = pytest.mark.requirement("CB-1")

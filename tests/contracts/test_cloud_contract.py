@@ -18,19 +18,11 @@ import pytest
 from tests.aws.wired import Wired, wired
 from tests.sim.account import OWNER, P5, START, ZONES, Account, tags
 from tidemill import catalog
+from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
 from tidemill.model.errors import Gone, NoCapacity, Refused
-from tidemill.model.world import (
-    ExtensionQuery,
-    ExtensionState,
-    Instance,
-    InstanceState,
-    LaunchIntent,
-    OfferQuery,
-    Reservation,
-    ReservationState,
-    Source,
-    SourceKind,
-)
+from tidemill.model.nodes import Instance, InstanceState
+from tidemill.model.offers import ExtensionQuery, ExtensionState, OfferQuery
+from tidemill.model.purchases import LaunchIntent
 from tidemill.ports import Cloud
 from tidemill.sim.cloud.account import SimAccount
 from tidemill.sim.cloud.account_file import AccountFile, Story

@@ -14,7 +14,8 @@ import pytest
 
 from tests.sim.rehearsal_builder import BLOCK, Stage
 from tidemill.model.errors import Gone
-from tidemill.model.world import KubeNode, Pod, Workload
+from tidemill.model.nodes import KubeNode
+from tidemill.model.pods import Pod, Workload
 from tidemill.ports import Cluster
 from tidemill.spec import names
 

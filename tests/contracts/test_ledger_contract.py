@@ -10,17 +10,9 @@ import pytest
 from tests.decide.builders import NOW, failed_launch, launch_intent
 from tests.decide.purchases import envelope, intent, yes
 from tests.engine.ports import Hands
+from tidemill.model.capacity import SourceKind
 from tidemill.model.errors import Refused
-from tidemill.model.world import (
-    Adoption,
-    BlockHours,
-    Caps,
-    CostLine,
-    LaunchState,
-    PurchaseState,
-    Shown,
-    SourceKind,
-)
+from tidemill.model.purchases import Adoption, BlockHours, Caps, CostLine, LaunchState, PurchaseState, Shown
 from tidemill.ports import Ledger
 from tidemill.store.memory import MemoryLedger
 

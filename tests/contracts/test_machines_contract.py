@@ -18,8 +18,9 @@ from tests.aws.wired import Wired, wired
 from tests.sim.account import OWNER, P5, ZONES, Account, tags
 from tests.sim.scaling import template_data
 from tidemill.aws.compute import AwsMachines
+from tidemill.model.capacity import Reservation
 from tidemill.model.errors import Gone, NoCapacity, Refused
-from tidemill.model.world import InstanceState, Reservation
+from tidemill.model.nodes import InstanceState
 from tidemill.ports.compute import (
     Group,
     GroupShape,

@@ -11,33 +11,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypeVar
 
 from tidemill.catalog import load
+from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
+from tidemill.model.labels import Taint, Toleration
+from tidemill.model.nodes import Instance, InstanceState, KubeNode, Node
+from tidemill.model.offers import ExtensionSearch, OfferSearch
 from tidemill.model.plan import Action, Plan, Unmet
-from tidemill.model.world import (
-    DisruptionBudget,
-    ExtensionSearch,
-    Gang,
-    Instance,
-    InstanceState,
-    KubeNode,
-    LaunchIntent,
-    LaunchState,
-    Node,
-    OfferSearch,
-    Pod,
-    PodPhase,
-    PodShape,
-    PurchaseIntent,
-    Reservation,
-    ReservationState,
-    Source,
-    SourceKind,
-    Spending,
-    Taint,
-    Terms,
-    Toleration,
-    Workload,
-    World,
-)
+from tidemill.model.pods import DisruptionBudget, Gang, Pod, PodPhase, PodShape, Terms, Workload
+from tidemill.model.purchases import LaunchIntent, LaunchState, PurchaseIntent, Spending
+from tidemill.model.world import World
 from tidemill.spec import Spec, names
 from tidemill.spec.models import CapacityPlan, ComputePool, Platform
 from tidemill.spec.units import parse_cpu, parse_duration, parse_memory

@@ -6,15 +6,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tests.decide.builders import NOW, ZONE, ago, ahead, plan, pool, spec
-from tidemill.model.world import (
-    Envelope,
-    Offer,
-    OfferQuery,
-    OfferSearch,
-    PurchaseIntent,
-    PurchaseState,
-    Verdict,
-)
+from tidemill.model.offers import Offer, OfferQuery, OfferSearch
+from tidemill.model.purchases import Envelope, PurchaseIntent, PurchaseState, Verdict
 from tidemill.spec import Spec
 from tidemill.spec.models import CapacityPlan
 

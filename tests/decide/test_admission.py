@@ -21,8 +21,8 @@ from tests.decide.builders import (
     world,
 )
 from tidemill.decide import decide
+from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.plan import Admit, Launch, Plan
-from tidemill.model.world import Source, SourceKind
 
 pytestmark = pytest.mark.requirement("CB-13")
 

@@ -11,7 +11,7 @@ from tests.decide.builders import NOW, ahead
 from tidemill.decide.packer import solve
 from tidemill.decide.packer.problem import Ask, Flavour, Problem, Solution
 from tidemill.decide.placement.solve_cache import Answers
-from tidemill.model.world import PodShape
+from tidemill.model.pods import PodShape
 
 SHAPE = PodShape(requests=(("cpu", 4000),))
 LATER = timedelta(minutes=10)

@@ -19,20 +19,18 @@ from tidemill.decide.purchasing.planner.calendar import Step
 from tidemill.decide.purchasing.proposals import SEARCHES_A_TICK, window_name
 from tidemill.decide.purchasing.replan_schedule import basis, next_round_at, questions
 from tidemill.engine.planner_runner import Advisor, advise
-from tidemill.model.plan import ProposePurchase, SearchOffers, SettlePurchase
-from tidemill.model.world import (
-    Advice,
-    BlockUse,
-    Choice,
+from tidemill.model.offers import (
     ExtensionOffer,
     ExtensionQuery,
     ExtensionSearch,
     Offer,
     OfferQuery,
     OfferSearch,
-    PurchaseState,
-    World,
 )
+from tidemill.model.plan import ProposePurchase, SearchOffers, SettlePurchase
+from tidemill.model.planner_result import Advice, Choice
+from tidemill.model.purchases import BlockUse, PurchaseState
+from tidemill.model.world import World
 from tidemill.spec import Spec
 from tidemill.spec.models import CapacityPlan, Extending
 

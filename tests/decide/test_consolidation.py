@@ -22,8 +22,10 @@ from tests.decide.builders import (
     world,
 )
 from tidemill.decide import decide
+from tidemill.model.labels import Expression
+from tidemill.model.nodes import Node
 from tidemill.model.plan import Launch, Plan, StartDrain
-from tidemill.model.world import DisruptionBudget, Expression, Node, Pod, PodTerm
+from tidemill.model.pods import DisruptionBudget, Pod, PodTerm
 from tidemill.spec import Spec, names
 
 pytestmark = pytest.mark.requirement("PE-7")

@@ -11,7 +11,7 @@ from tests.decide.builders import NOW, ahead, block, daemon, node, of, pod, pool
 from tidemill.decide import decide
 from tidemill.decide.nodes import deadline_of, kill_at
 from tidemill.model.plan import AnnounceEnd, AnnounceNodeEnd, StartDrain
-from tidemill.model.world import DisruptionBudget, Pod
+from tidemill.model.pods import DisruptionBudget, Pod
 from tidemill.spec.models import Provisioner
 from tidemill.spec.units import parse_duration
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.decide.builders import NOW, ON_DEMAND, ago, hourly_pool, node, of, pod, spec, world
 from tidemill.decide import decide
+from tidemill.model.nodes import Node
 from tidemill.model.plan import StartDrain
-from tidemill.model.world import Node
 from tidemill.spec import Spec
 
 pytestmark = pytest.mark.requirement("PE-7")

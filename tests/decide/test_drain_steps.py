@@ -34,7 +34,7 @@ from tidemill.model.plan import (
     StartDrain,
     Terminate,
 )
-from tidemill.model.world import DisruptionBudget, Pod
+from tidemill.model.pods import DisruptionBudget, Pod
 
 pytestmark = pytest.mark.requirement("CB-10")
 

@@ -10,15 +10,8 @@ import pytest
 from tests.decide.builders import NOW, ago, ahead, block, of, plan, world
 from tests.decide.purchases import buying, intent, offer
 from tidemill.decide import decide
-from tidemill.model.plan import (
-    ProposePurchase,
-    SearchExtensions,
-    SearchOffers,
-    SettlePurchase,
-    SubmitPurchase,
-)
-from tidemill.model.world import (
-    BlockUse,
+from tidemill.model.capacity import Reservation, ReservationState
+from tidemill.model.offers import (
     Extension,
     ExtensionOffer,
     ExtensionQuery,
@@ -26,10 +19,15 @@ from tidemill.model.world import (
     ExtensionState,
     Offer,
     OfferSearch,
-    PurchaseIntent,
-    Reservation,
-    ReservationState,
 )
+from tidemill.model.plan import (
+    ProposePurchase,
+    SearchExtensions,
+    SearchOffers,
+    SettlePurchase,
+    SubmitPurchase,
+)
+from tidemill.model.purchases import BlockUse, PurchaseIntent
 from tidemill.spec import Spec
 
 pytestmark = pytest.mark.requirement("CB-6")

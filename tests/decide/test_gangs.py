@@ -23,8 +23,10 @@ from tests.decide.builders import (
     world,
 )
 from tidemill.decide import decide
+from tidemill.model.capacity import Source, SourceKind
+from tidemill.model.nodes import Node
 from tidemill.model.plan import Admit, Evict, Launch, Recreate, StartDrain
-from tidemill.model.world import Node, Pod, PodPhase, Source, SourceKind
+from tidemill.model.pods import Pod, PodPhase
 
 pytestmark = pytest.mark.requirement("PE-17")
 

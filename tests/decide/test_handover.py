@@ -18,6 +18,9 @@ from tidemill.decide.handover.methods import in_effect, lacking
 from tidemill.decide.handover.mitigations import ways_out
 from tidemill.decide.purchasing.planner.result import Way
 from tidemill.engine.observe import budgets
+from tidemill.model.capacity import ReservationState, Source, SourceKind
+from tidemill.model.nodes import Node
+from tidemill.model.offers import ExtensionOffer, ExtensionQuery, ExtensionSearch
 from tidemill.model.plan import (
     Admit,
     Evict,
@@ -28,20 +31,8 @@ from tidemill.model.plan import (
     ScaleWorkload,
     StartDrain,
 )
-from tidemill.model.world import (
-    DisruptionBudget,
-    ExtensionOffer,
-    ExtensionQuery,
-    ExtensionSearch,
-    Method,
-    Node,
-    Pod,
-    ReservationState,
-    Source,
-    SourceKind,
-    Workload,
-    World,
-)
+from tidemill.model.pods import DisruptionBudget, Method, Pod, Workload
+from tidemill.model.world import World
 from tidemill.spec import Spec
 from tidemill.spec.default_durations import BOOT, LOAD
 

@@ -24,8 +24,9 @@ from tests.decide.builders import (
 )
 from tidemill.catalog import load
 from tidemill.decide import decide
+from tidemill.model.nodes import InstanceState
 from tidemill.model.plan import Launch
-from tidemill.model.world import InstanceState, LaunchState
+from tidemill.model.purchases import LaunchState
 from tidemill.spec.units import parse_memory
 
 TYPES = ("g6.xlarge", "g6.12xlarge", "g6.48xlarge")

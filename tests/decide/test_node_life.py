@@ -9,8 +9,9 @@ import pytest
 from tests.decide.builders import NOW, ago, block, gang, node, of, pod, spec, why, world
 from tidemill.decide import decide
 from tidemill.decide.nodes import Phase, phase_of
+from tidemill.model.labels import Taint
+from tidemill.model.nodes import InstanceState, Node
 from tidemill.model.plan import Admit, Evict, MarkReady, RemoveNode, RequestCheckpoint, StartDrain, Terminate
-from tidemill.model.world import InstanceState, Node, Taint
 
 KUBE = node(phase="ready").kube
 assert KUBE is not None

@@ -24,8 +24,9 @@ from tests.decide.builders import (
 )
 from tidemill.catalog import load
 from tidemill.decide import decide
+from tidemill.model.capacity import SourceKind
 from tidemill.model.plan import Admit, AnnounceEnd, Launch, Plan, StartDrain
-from tidemill.model.world import SourceKind, Spending
+from tidemill.model.purchases import Spending
 
 pytestmark = pytest.mark.requirement("PE-18")
 

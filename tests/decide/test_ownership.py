@@ -20,8 +20,8 @@ from tests.decide.builders import (
     world,
 )
 from tidemill.decide import decide
+from tidemill.model.nodes import InstanceState, Node
 from tidemill.model.plan import Launch
-from tidemill.model.world import InstanceState, Node
 
 pytestmark = pytest.mark.requirement("PE-23")
 

@@ -24,7 +24,7 @@ from tests.decide.builders import (
 )
 from tidemill.decide import decide
 from tidemill.model.plan import Admit, Launch, StartDrain
-from tidemill.model.world import Pod
+from tidemill.model.pods import Pod
 
 
 def launched(documents, *things):

@@ -9,8 +9,10 @@ import pytest
 
 from tests.decide.builders import ON_DEMAND, hourly_pool, node, of, pod, replica, spec, why, world
 from tidemill.decide import decide
+from tidemill.model.labels import Expression
+from tidemill.model.nodes import Node
 from tidemill.model.plan import Admit, Launch, Plan
-from tidemill.model.world import Expression, Node, Pod, PodTerm, Spread
+from tidemill.model.pods import Pod, PodTerm, Spread
 from tidemill.spec import names
 
 pytestmark = pytest.mark.requirement("PE-3")

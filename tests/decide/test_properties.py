@@ -20,7 +20,8 @@ from tidemill.model.plan import (
     Plan,
     Terminate,
 )
-from tidemill.model.world import Pod, PodPhase, World
+from tidemill.model.pods import Pod, PodPhase
+from tidemill.model.world import World
 
 
 def essence(action: Action) -> object:

@@ -9,8 +9,9 @@ import pytest
 from tests.decide.builders import NOW, ago, ahead, block, of, world
 from tests.decide.purchases import buying, intent, offer, search
 from tidemill.decide import decide
+from tidemill.model.capacity import ReservationState
+from tidemill.model.offers import OfferQuery
 from tidemill.model.plan import ProposePurchase, SearchOffers, SettlePurchase, SubmitPurchase
-from tidemill.model.world import OfferQuery, ReservationState
 
 pytestmark = pytest.mark.requirement("CB-4")
 

@@ -12,8 +12,10 @@ from tests.decide.builders import NOW, ago, ahead, block, of, plan, world
 from tests.decide.purchases import GENEROUS, GRID, buying, intent, offer, search
 from tidemill.decide import decide
 from tidemill.decide.purchasing.reconcile import FAR_TOO_MUCH
+from tidemill.model.capacity import ReservationState
+from tidemill.model.offers import OfferQuery
 from tidemill.model.plan import ProposePurchase, SearchOffers, SettlePurchase, SubmitPurchase
-from tidemill.model.world import OfferQuery, PurchaseIntent, ReservationState, Spending, Verdict
+from tidemill.model.purchases import PurchaseIntent, Spending, Verdict
 from tidemill.spec.units import format_duration, parse_duration
 
 pytestmark = pytest.mark.requirement("CB-3")

@@ -21,8 +21,8 @@ from tests.decide.builders import (
     world,
 )
 from tidemill.decide import decide
+from tidemill.model.nodes import Node
 from tidemill.model.plan import Evict, Plan, StartDrain
-from tidemill.model.world import Node
 from tidemill.spec.units import parse_duration
 
 

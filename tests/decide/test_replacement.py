@@ -22,8 +22,9 @@ from tests.decide.builders import (
     world,
 )
 from tidemill.decide import decide
+from tidemill.model.nodes import Node
 from tidemill.model.plan import Evict, Plan, RequestCheckpoint, StartDrain, Terminate
-from tidemill.model.world import DisruptionBudget, Node, Pod, PodPhase
+from tidemill.model.pods import DisruptionBudget, Pod, PodPhase
 from tidemill.spec import Spec, names
 from tidemill.spec.fingerprint import fingerprint
 from tidemill.spec.models import ComputePool, NodeClass

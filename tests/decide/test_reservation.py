@@ -8,8 +8,9 @@ import pytest
 
 from tests.decide.builders import ago, ahead, block, gang, node, of, pod, spec, why, world
 from tidemill.decide import decide
+from tidemill.model.nodes import Node
 from tidemill.model.plan import Admit
-from tidemill.model.world import Node, Pod, PodPhase
+from tidemill.model.pods import Pod, PodPhase
 
 pytestmark = pytest.mark.requirement("PE-11")
 

@@ -18,7 +18,7 @@ from tidemill.model.plan import (
     StartDrain,
     SubmitPurchase,
 )
-from tidemill.model.world import DisruptionBudget
+from tidemill.model.pods import DisruptionBudget
 from tidemill.spec.models import CapacityPlan
 
 

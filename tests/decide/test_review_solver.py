@@ -25,8 +25,9 @@ from tests.decide.builders import (
     world,
 )
 from tidemill.decide import decide
+from tidemill.model.nodes import Node
 from tidemill.model.plan import Admit, Evict, Launch, Plan, StartDrain
-from tidemill.model.world import DisruptionBudget, Node, Pod
+from tidemill.model.pods import DisruptionBudget, Pod
 
 UNDERUSED = {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "5m"}
 

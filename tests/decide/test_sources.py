@@ -26,8 +26,9 @@ from tests.decide.builders import (
     world,
 )
 from tidemill.decide import decide
+from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.plan import Launch, Plan, SettleLaunch
-from tidemill.model.world import LaunchState, Source, SourceKind
+from tidemill.model.purchases import LaunchState
 
 pytestmark = pytest.mark.requirement("CB-14")
 

@@ -6,8 +6,9 @@ import pytest
 
 from tests.decide.builders import ahead, block, failed_launch, launch_intent, node, of, pod, pool, spec, world
 from tidemill.decide import decide
+from tidemill.model.capacity import ReservationState
 from tidemill.model.plan import Launch, Plan
-from tidemill.model.world import LaunchState, ReservationState
+from tidemill.model.purchases import LaunchState
 
 pytestmark = pytest.mark.requirement("CB-11")
 

@@ -24,19 +24,11 @@ from tests.decide.builders import (
     spec,
     world,
 )
-from tidemill.model.world import (
-    DisruptionBudget,
-    Expression,
-    Method,
-    Node,
-    Pod,
-    PodTerm,
-    Source,
-    SourceKind,
-    Spread,
-    Workload,
-    World,
-)
+from tidemill.model.capacity import Source, SourceKind
+from tidemill.model.labels import Expression
+from tidemill.model.nodes import Node
+from tidemill.model.pods import DisruptionBudget, Method, Pod, PodTerm, Spread, Workload
+from tidemill.model.world import World
 from tidemill.spec import names
 from tidemill.spec.models import NodeClass
 

@@ -11,28 +11,14 @@ from typing import Any
 from tests.decide.builders import NOW
 from tidemill.engine.act import Actor
 from tidemill.engine.loop import Engine
+from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.model.errors import Gone, NoCapacity, Retryable
+from tidemill.model.labels import Pairs
+from tidemill.model.nodes import Instance, InstanceState, Node
+from tidemill.model.offers import Extension, ExtensionOffer, ExtensionQuery, ExtensionState, Offer, OfferQuery
 from tidemill.model.plan import Action, Outcome, Plan
-from tidemill.model.world import (
-    Caps,
-    CostLine,
-    Extension,
-    ExtensionOffer,
-    ExtensionQuery,
-    ExtensionState,
-    Instance,
-    InstanceState,
-    LaunchIntent,
-    Node,
-    Offer,
-    OfferQuery,
-    Pairs,
-    Pod,
-    PurchaseIntent,
-    Reservation,
-    ReservationState,
-    SourceKind,
-)
+from tidemill.model.pods import Pod
+from tidemill.model.purchases import Caps, CostLine, LaunchIntent, PurchaseIntent
 from tidemill.ports import ClusterView
 from tidemill.sim.scenario.crash import Crashing, CrashPoints
 from tidemill.spec import Spec, names

@@ -7,6 +7,7 @@ import pytest
 from tests.decide.builders import ahead, hourly_pool, launch_intent, spec
 from tests.engine.ports import Outside
 from tidemill.model.errors import Gone, NoCapacity, OutcomeUnknown, Retryable
+from tidemill.model.offers import OfferQuery
 from tidemill.model.plan import (
     Admit,
     AnnounceEnd,
@@ -23,7 +24,7 @@ from tidemill.model.plan import (
     StartDrain,
     Terminate,
 )
-from tidemill.model.world import LaunchState, OfferQuery
+from tidemill.model.purchases import LaunchState
 from tidemill.sim.scenario.crash import EngineCrashed
 from tidemill.spec import names
 

@@ -14,7 +14,8 @@ from tidemill.cli.planner_thread import InThread
 from tidemill.cli.playback import Playback
 from tidemill.engine.planner_runner import AtOnce
 from tidemill.model.plan import ProposePurchase, SearchOffers
-from tidemill.model.world import Advice, PurchaseState
+from tidemill.model.planner_result import Advice
+from tidemill.model.purchases import PurchaseState
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.spec import Spec
 from tidemill.spec.read import load

@@ -12,8 +12,9 @@ from tests.decide.purchases import buying, intent, offer
 from tests.engine.ports import Outside
 from tidemill.engine.buyer import Buyer
 from tidemill.model.errors import NoCapacity, NotAllowed, OutcomeUnknown, Refused, Retryable, Throttled
+from tidemill.model.offers import ExtensionQuery, OfferQuery
 from tidemill.model.plan import Outcome, ProposePurchase, SettlePurchase, SubmitPurchase
-from tidemill.model.world import Adoption, ExtensionQuery, OfferQuery, PurchaseIntent, PurchaseState, Verdict
+from tidemill.model.purchases import Adoption, PurchaseIntent, PurchaseState, Verdict
 from tidemill.sim.scenario.crash import EngineCrashed
 from tidemill.spec.models import CapacityPlan
 from tidemill.store.decisions import give_verdict

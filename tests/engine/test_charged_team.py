@@ -7,7 +7,8 @@ import pytest
 from tests.decide.builders import ON_DEMAND, daemon, hourly_pool, node, pod, spec
 from tests.engine.ports import Outside
 from tidemill.engine.loop import Engine
-from tidemill.model.world import InstanceState, Pod
+from tidemill.model.nodes import InstanceState
+from tidemill.model.pods import Pod
 
 pytestmark = pytest.mark.requirement("PE-16")
 HERE = node("i-1", source=ON_DEMAND, pool="g6", instance_type="g6.xlarge")

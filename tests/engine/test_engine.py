@@ -8,9 +8,11 @@ import pytest
 
 from tests.decide.builders import ON_DEMAND, ahead, block, hourly_pool, node, pod, pool, spec
 from tests.engine.ports import Outside
+from tidemill.model.capacity import SourceKind
 from tidemill.model.errors import Retryable
+from tidemill.model.nodes import InstanceState
 from tidemill.model.plan import Evict, Launch, StartDrain
-from tidemill.model.world import InstanceState, LaunchState, SourceKind
+from tidemill.model.purchases import LaunchState
 from tidemill.sim.scenario.crash import EngineCrashed
 
 

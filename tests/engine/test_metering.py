@@ -7,7 +7,7 @@ import pytest
 from tests.decide.builders import block, node, plan, pod
 from tests.decide.purchases import buying
 from tests.engine.ports import Outside
-from tidemill.model.world import Adoption, BlockHours
+from tidemill.model.purchases import Adoption, BlockHours
 
 pytestmark = pytest.mark.requirement("PE-16")
 

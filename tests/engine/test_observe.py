@@ -10,8 +10,10 @@ import pytest
 from tests.decide.builders import NOW, block, daemon, node, pod, spec
 from tests.engine.ports import Outside
 from tidemill.engine.observe import Observer
+from tidemill.model.capacity import ReservationState
 from tidemill.model.errors import Retryable
-from tidemill.model.world import Adoption, Node, ReservationState
+from tidemill.model.nodes import Node
+from tidemill.model.purchases import Adoption
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from tests.decide.purchases import buying, intent
 from tests.engine.ports import Hands
 from tidemill.decide.purchasing.approval import not_granted
 from tidemill.model.errors import Refused
-from tidemill.model.world import PurchaseIntent, PurchaseState, Verdict
+from tidemill.model.purchases import PurchaseIntent, PurchaseState, Verdict
 from tidemill.spec.principal import principal
 from tidemill.store.decisions import give_verdict
 from tidemill.store.memory import MemoryLedger

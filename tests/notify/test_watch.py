@@ -18,7 +18,8 @@ from tests.store.ledgers import Opener
 from tidemill.engine.loop import Tick
 from tidemill.model.errors import Retryable
 from tidemill.model.plan import Plan
-from tidemill.model.world import PurchaseState, World
+from tidemill.model.purchases import PurchaseState
+from tidemill.model.world import World
 from tidemill.notify.alerting import Alerting
 from tidemill.notify.watch import BEAT_EVERY, Watch
 from tidemill.spec import Spec

@@ -6,7 +6,7 @@ from base64 import b64decode
 from typing import Any
 
 from tidemill.catalog import load
-from tidemill.model.source import Source, SourceKind
+from tidemill.model.capacity import Source, SourceKind
 from tidemill.ports.compute import Template
 from tidemill.provision.template import launch_template
 from tidemill.spec import Spec

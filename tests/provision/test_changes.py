@@ -10,8 +10,7 @@ import pytest
 
 from tests.provision.documents import documents
 from tests.provision.test_groups import CR, END, NOW, block, one, version_of
-from tidemill.model.source import SourceKind
-from tidemill.model.world import ReservationState
+from tidemill.model.capacity import ReservationState, SourceKind
 from tidemill.ports.compute import Group, Member, NodeGroup, Schedule, TemplateVersion
 from tidemill.provision import asg, managed
 from tidemill.provision.changes import (

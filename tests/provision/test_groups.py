@@ -8,15 +8,9 @@ from typing import Any
 import pytest
 
 from tests.provision.documents import IMAGE, documents
-from tidemill.model.source import Source, SourceKind
-from tidemill.model.world import (
-    Instance,
-    InstanceState,
-    LaunchIntent,
-    Node,
-    Reservation,
-    ReservationState,
-)
+from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
+from tidemill.model.nodes import Instance, InstanceState, Node
+from tidemill.model.purchases import LaunchIntent
 from tidemill.ports.compute import TemplateVersion
 from tidemill.provision import asg, managed
 from tidemill.provision.asg import DOWN, UP

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.provision.documents import documents
+from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.model.errors import SpecError
-from tidemill.model.world import Reservation, ReservationState, SourceKind
 from tidemill.provision.karpenter import objects
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)

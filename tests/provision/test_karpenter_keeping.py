@@ -9,17 +9,10 @@ import pytest
 
 from tests.provision.documents import documents
 from tests.provision.test_karpenter import NOW, block, pool
+from tidemill.model.capacity import ReservationState, Source, SourceKind
 from tidemill.model.errors import Gone, PortError
-from tidemill.model.world import (
-    Instance,
-    InstanceState,
-    KubeNode,
-    Node,
-    ReservationState,
-    Source,
-    SourceKind,
-    World,
-)
+from tidemill.model.nodes import Instance, InstanceState, KubeNode, Node
+from tidemill.model.world import World
 from tidemill.provision.karpenter.reconciler import KarpenterKeeper
 
 A = Source(SourceKind.BLOCK, "cr-a")

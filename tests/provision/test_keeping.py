@@ -10,9 +10,11 @@ import pytest
 
 from tests.sim.account import OWNER, ZONES, Account
 from tests.sim.scenario_builder import platform, pool, scene
+from tidemill.model.capacity import Reservation, Source, SourceKind
 from tidemill.model.errors import Refused, Retryable, Throttled
-from tidemill.model.source import Source, SourceKind
-from tidemill.model.world import LaunchIntent, LaunchState, Node, Reservation, World
+from tidemill.model.nodes import Node
+from tidemill.model.purchases import LaunchIntent, LaunchState
+from tidemill.model.world import World
 from tidemill.provision import Provisioned
 from tidemill.provision.asg import DOWN, HOOK, SUSPENDED
 from tidemill.provision.native_launcher import PretendImages

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tidemill.model.source import Source, SourceKind
-from tidemill.model.world import Instance, InstanceState, LaunchIntent, LaunchState
+from tidemill.model.capacity import Source, SourceKind
+from tidemill.model.nodes import Instance, InstanceState
+from tidemill.model.purchases import LaunchIntent, LaunchState
 from tidemill.ports.compute import Group, GroupShape, Member, TemplateVersion
 from tidemill.provision.group_sizes import UNSEEN_FOR, attribute, missing, size
 from tidemill.provision.group_spec import Place

@@ -17,7 +17,8 @@ from tidemill.decide.purchasing.planner.inputs import (
     TypePrice,
 )
 from tidemill.decide.purchasing.planner.result import PurchasePlan
-from tidemill.model.world import Offer, Reservation, ReservationState, SourceKind
+from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.offers import Offer
 
 NOW = datetime(2026, 11, 2, 9, 0, tzinfo=UTC)
 GRID = NOW.replace(hour=11, minute=30)

@@ -12,7 +12,7 @@ from itertools import combinations, pairwise, product
 
 from tests.purchase.asked import Asked
 from tidemill.decide.purchasing.planner.inputs import PoolDemand
-from tidemill.model.world import Offer
+from tidemill.model.offers import Offer
 
 UNLIMITED = 1_000_000  # no case comes near it
 Taken = dict[str, str]  # offer -> pool

@@ -10,7 +10,7 @@ import pytest
 from tests.purchase.asked import Asked, asked, block, extension, needs, offer
 from tests.purchase.by_hand import cheapest
 from tidemill.decide.purchasing.planner.inputs import Ceilings
-from tidemill.model.world import Offer
+from tidemill.model.offers import Offer
 
 SEEDS = range(60)
 

@@ -12,7 +12,7 @@ from tests.decide.builders import block, pool, spec
 from tidemill.decide.purchasing.calendar_gaps import lacking
 from tidemill.decide.purchasing.planner.calendar import levels
 from tidemill.decide.purchasing.planner.demand import demand_of
-from tidemill.model.world import Reservation
+from tidemill.model.capacity import Reservation
 from tidemill.spec import Spec
 from tidemill.spec.demand_calendar import DAYS
 from tidemill.spec.models import CapacityPlan

@@ -10,8 +10,9 @@ import pytest
 from tests.purchase.asked import GRID, NOW, P5, Asked, asked, block, day, extension, needs, offer
 from tidemill.decide.purchasing.planner import plan
 from tidemill.decide.purchasing.planner.inputs import Ceilings, SeenOffer, TypePrice, newest
+from tidemill.model.capacity import ReservationState
 from tidemill.model.errors import SpecError
-from tidemill.model.world import OfferQuery, OfferSearch, ReservationState
+from tidemill.model.offers import OfferQuery, OfferSearch
 
 WEEK = needs((0, 7, 4))
 

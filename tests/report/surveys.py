@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tidemill.model.world import Instance, InstanceState, Reservation, ReservationState, Source, SourceKind
+from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
+from tidemill.model.nodes import Instance, InstanceState
 from tidemill.ports.compute import Hook, Schedule
 from tidemill.report.survey import Aim, Machine, ScalingGroup, Survey
 from tidemill.spec.units import parse_duration

@@ -8,7 +8,7 @@ import pytest
 
 from tests.report.surveys import P5, action, at, block, group, machine, node_group, survey, tagged
 from tidemill.catalog import load
-from tidemill.model.world import ReservationState, SourceKind
+from tidemill.model.capacity import ReservationState, SourceKind
 from tidemill.ports.compute import Hook
 from tidemill.report.account_traps import traps
 from tidemill.report.survey import Aim, Survey

@@ -12,8 +12,9 @@ from tests.decide.builders import BLOCK, NOW, ago, ahead, block, node, plan, pod
 from tests.decide.purchases import buying, intent
 from tidemill.decide import decide
 from tidemill.model.alerts import Alert, AlertKind, Severity
+from tidemill.model.capacity import ReservationState
 from tidemill.model.plan import ForceDelete, Outcome, Plan, SubmitPurchase, Warning
-from tidemill.model.world import ReservationState, World
+from tidemill.model.world import World
 from tidemill.report.alerts import NAMED, alerts
 from tidemill.spec import Spec
 

@@ -8,7 +8,8 @@ import pytest
 
 from tests.report.surveys import MINUTE, NOW, action, at, block, group, machine, node_group, survey, tagged
 from tidemill.catalog import load
-from tidemill.model.world import InstanceState, SourceKind
+from tidemill.model.capacity import SourceKind
+from tidemill.model.nodes import InstanceState
 from tidemill.report.account_traps import traps
 from tidemill.report.instance_endings import endings, size_at
 

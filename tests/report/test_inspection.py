@@ -9,7 +9,7 @@ import pytest
 
 from tests.report.surveys import action, at, block, group, machine, survey
 from tidemill.catalog import load
-from tidemill.model.world import ReservationState, SourceKind
+from tidemill.model.capacity import ReservationState, SourceKind
 from tidemill.report.inspection import Inspection, inspection
 from tidemill.report.survey import Survey
 from tidemill.spec import Spec

@@ -10,7 +10,8 @@ import pytest
 from tests.decide.builders import NOW
 from tests.decide.purchases import intent
 from tidemill.catalog import load
-from tidemill.model.world import BlockHours, CostLine, PurchaseIntent, SourceKind
+from tidemill.model.capacity import SourceKind
+from tidemill.model.purchases import BlockHours, CostLine, PurchaseIntent
 from tidemill.report.costs import Costs
 from tidemill.report.ledger_costs import ledger_costs
 

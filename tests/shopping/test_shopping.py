@@ -10,7 +10,8 @@ import pytest
 from tests.sim.account import GB200, P5, Account
 from tests.sim.scenario_builder import platform
 from tidemill import catalog
-from tidemill.model.world import Offer, PurchaseState
+from tidemill.model.offers import Offer
+from tidemill.model.purchases import PurchaseState
 from tidemill.offer_search.alternatives import Surroundings, look_around
 from tidemill.offer_search.proposal import block_intent, lapsed, same_block, stands_in_the_way
 from tidemill.offer_search.request import Question, StartWindow, Wish, crowded, held_by_date, never_fits

@@ -7,17 +7,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tidemill import catalog
-from tidemill.model.world import (
-    Instance,
-    InstanceState,
-    LaunchIntent,
-    Offer,
-    OfferQuery,
-    Pairs,
-    Reservation,
-    Source,
-    SourceKind,
-)
+from tidemill.model.capacity import Reservation, Source, SourceKind
+from tidemill.model.labels import Pairs
+from tidemill.model.nodes import Instance, InstanceState
+from tidemill.model.offers import Offer, OfferQuery
+from tidemill.model.purchases import LaunchIntent
 from tidemill.sim.cloud.cloud import SimCloud
 from tidemill.sim.journal import Journal
 from tidemill.sim.timeline import Timeline

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.sim.rehearsal_builder import Stage
-from tidemill.model.world import Expression, Pod, PodShape, PodTerm, Selector, Spread, Terms
+from tidemill.model.labels import Expression, Selector
+from tidemill.model.pods import Pod, PodShape, PodTerm, Spread, Terms
 from tidemill.spec import names
 from tidemill.spec.units import parse_duration
 

@@ -10,7 +10,10 @@ from typing import Any
 from tests.sim.scenario_builder import mutant, with_pool
 from tidemill.decide import decide
 from tidemill.engine.loop import Decide
+from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.model.errors import NoCapacity
+from tidemill.model.labels import Pairs
+from tidemill.model.nodes import Instance, InstanceState
 from tidemill.model.plan import (
     Action,
     Admit,
@@ -25,17 +28,9 @@ from tidemill.model.plan import (
     StartDrain,
     Terminate,
 )
-from tidemill.model.world import (
-    Instance,
-    InstanceState,
-    LaunchIntent,
-    Pairs,
-    Pod,
-    Reservation,
-    ReservationState,
-    SourceKind,
-    World,
-)
+from tidemill.model.pods import Pod
+from tidemill.model.purchases import LaunchIntent
+from tidemill.model.world import World
 from tidemill.sim.cloud.cloud import SimCloud
 from tidemill.spec import Spec, names
 from tidemill.spec.models import Limits

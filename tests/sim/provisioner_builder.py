@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.sim.scenario_builder import Scene, block, job, pool, scene, service
-from tidemill.model.world import InstanceState
+from tidemill.model.nodes import InstanceState
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.spec.models import ComputePool, Platform
 

@@ -6,7 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tidemill.catalog import load
-from tidemill.model.world import Instance, InstanceState, KubeNode, Pod, Source, SourceKind
+from tidemill.model.capacity import Source, SourceKind
+from tidemill.model.nodes import Instance, InstanceState, KubeNode
+from tidemill.model.pods import Pod
 from tidemill.sim.cluster.cluster import SimCluster
 from tidemill.sim.journal import Journal, Line
 from tidemill.sim.timeline import Timeline

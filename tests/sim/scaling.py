@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tests.sim.account import P5, ZONES, Account, tags
-from tidemill.model.world import Pairs, Reservation
+from tidemill.model.capacity import Reservation
+from tidemill.model.labels import Pairs
 from tidemill.sim.cloud.launch_data import recipe_of
 from tidemill.sim.cloud.node_groups import Asked
 from tidemill.sim.cloud.scaling import AutoScalingGroup

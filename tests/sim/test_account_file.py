@@ -12,8 +12,9 @@ import pytest
 
 from tests.sim.account import P5, START, ZONES, tags
 from tidemill import catalog
+from tidemill.model.capacity import ReservationState
 from tidemill.model.errors import NoCapacity, OutcomeUnknown, Refused, SpecError
-from tidemill.model.world import ExtensionQuery, ExtensionState, OfferQuery, ReservationState
+from tidemill.model.offers import ExtensionQuery, ExtensionState, OfferQuery
 from tidemill.sim.cloud.account import SimAccount
 from tidemill.sim.cloud.account_file import AccountFile, Story
 from tidemill.spec.scenario import Market, OwnedReservation

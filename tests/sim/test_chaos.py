@@ -21,7 +21,8 @@ from tidemill.engine.buyer import Buyer
 from tidemill.engine.loop import Engine
 from tidemill.model.errors import NoCapacity, OutcomeUnknown, Refused
 from tidemill.model.plan import Plan, ProposePurchase, SettlePurchase, SubmitPurchase
-from tidemill.model.world import Adoption, PurchaseIntent, PurchaseState, World
+from tidemill.model.purchases import Adoption, PurchaseIntent, PurchaseState
+from tidemill.model.world import World
 from tidemill.sim.timeline import Timeline
 from tidemill.spec import Spec
 from tidemill.spec.durations import LONGEST, round_up

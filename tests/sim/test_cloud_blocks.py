@@ -8,8 +8,9 @@ from datetime import timedelta
 import pytest
 
 from tests.sim.account import GB200, OWNER, START, Account, tags
+from tidemill.model.capacity import ReservationState
 from tidemill.model.errors import NoCapacity, Refused
-from tidemill.model.world import InstanceState, ReservationState
+from tidemill.model.nodes import InstanceState
 from tidemill.spec.units import parse_duration
 
 DAY = timedelta(days=1)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.sim.account import ON_DEMAND, SPOT, START, Account, tags
 from tidemill.model.errors import NoCapacity, OutcomeUnknown, Retryable
-from tidemill.model.world import InstanceState
+from tidemill.model.nodes import InstanceState
 
 DAY = timedelta(days=1)
 MINUTE = timedelta(minutes=1)

@@ -8,8 +8,9 @@ from datetime import timedelta
 import pytest
 
 from tests.sim.account import ON_DEMAND, OWNER, SPOT, START, ZONES, Account, tags
+from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.errors import Gone, NoCapacity
-from tidemill.model.world import InstanceState, Source, SourceKind
+from tidemill.model.nodes import InstanceState
 
 SECOND = timedelta(seconds=1)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.sim.rehearsal_builder import Stage, seconds
-from tidemill.model.world import DisruptionBudget
+from tidemill.model.pods import DisruptionBudget
 
 
 def serving(**fields: Any) -> Stage:

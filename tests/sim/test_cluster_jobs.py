@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.sim.rehearsal_builder import BLOCK, Stage, seconds
-from tidemill.model.world import Gang, InstanceState
+from tidemill.model.nodes import InstanceState
+from tidemill.model.pods import Gang
 from tidemill.spec.units import parse_duration
 
 

@@ -7,7 +7,10 @@ from datetime import timedelta
 import pytest
 
 from tests.sim.rehearsal_builder import BLOCK, Stage, seconds
-from tidemill.model.world import InstanceState, PodShape, Source, SourceKind, amount
+from tidemill.model.capacity import Source, SourceKind
+from tidemill.model.nodes import InstanceState
+from tidemill.model.pods import PodShape
+from tidemill.model.resources import amount
 from tidemill.spec import names
 
 GPU_POD = PodShape(((names.CPU, 100), (names.NVIDIA_GPU, 1)))

@@ -8,7 +8,7 @@ import pytest
 
 from tests.sim.rehearsal_builder import Stage
 from tidemill.model.errors import Gone
-from tidemill.model.world import Method, Workload
+from tidemill.model.pods import Method, Workload
 from tidemill.sim.cluster.workloads import resolved
 
 CHAT = "Deployment/chat"

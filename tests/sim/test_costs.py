@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.sim.scenario_builder import Scene, block, fault, job, pool, scene, service, without
+from tidemill.model.capacity import ReservationState, SourceKind
 from tidemill.model.plan import Evict, ForceDelete, StartDrain, Terminate
-from tidemill.model.world import ReservationState, SourceKind
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.sim.scenario.spent import spent
 from tidemill.sim.scenario.tally import tally

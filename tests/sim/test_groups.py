@@ -9,7 +9,7 @@ import pytest
 from tests.sim.account import OWNER, ZONES, Account
 from tests.sim.scaling import make_group, states
 from tidemill.model.errors import Gone, Refused
-from tidemill.model.world import InstanceState
+from tidemill.model.nodes import InstanceState
 from tidemill.sim.cloud.scaling import LifecycleHook, ScheduledAction
 
 

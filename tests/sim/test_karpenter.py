@@ -12,7 +12,8 @@ import pytest
 from tests.sim.rehearsal_builder import START, job_stream
 from tidemill.catalog import load
 from tidemill.model.errors import Gone, Refused
-from tidemill.model.world import Node, World
+from tidemill.model.nodes import Node
+from tidemill.model.world import World
 from tidemill.provision.karpenter.reconciler import KarpenterKeeper
 from tidemill.sim.cloud.cloud import SimCloud
 from tidemill.sim.cluster.cluster import SimCluster

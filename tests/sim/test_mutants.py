@@ -28,8 +28,8 @@ from tests.sim.scenario_builder import (
     without,
 )
 from tidemill.model.errors import InvariantViolated
+from tidemill.model.nodes import InstanceState
 from tidemill.model.plan import Evict, ForceDelete, StartDrain, Terminate
-from tidemill.model.world import InstanceState
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.spec import Spec
 

@@ -9,7 +9,7 @@ import pytest
 from tests.sim.account import OWNER, ZONES, Account
 from tests.sim.scaling import asked, states, tagged, template_data
 from tidemill.model.errors import Gone, Refused
-from tidemill.model.world import InstanceState
+from tidemill.model.nodes import InstanceState
 from tidemill.sim.cloud.node_groups import SCALE_DOWN
 from tidemill.sim.cloud.scaling import AutoScalingGroup
 

@@ -23,8 +23,9 @@ from tests.sim.scenario_builder import (
     service,
     told,
 )
+from tidemill.model.capacity import ReservationState, SourceKind
 from tidemill.model.plan import Launch, StartDrain, Terminate
-from tidemill.model.world import PurchaseState, ReservationState, SourceKind
+from tidemill.model.purchases import PurchaseState
 from tidemill.sim.scenario.rehearsal import Rehearsal
 
 BUYER = platform(budget={"perPurchaseUsd": 9000, "monthlyUsd": 20000}, approval={"mode": "one"})

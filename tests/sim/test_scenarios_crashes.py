@@ -21,8 +21,9 @@ from tests.sim.scenario_builder import (
     service,
     told,
 )
+from tidemill.model.capacity import ReservationState
 from tidemill.model.plan import SubmitPurchase
-from tidemill.model.world import PurchaseState, ReservationState
+from tidemill.model.purchases import PurchaseState
 from tidemill.sim.invariants import still_unknown
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.sim.scenario.script import CRASH_STEPS

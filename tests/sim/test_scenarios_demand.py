@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.sim.scenario_builder import after, block, done, fault, job, platform, pool, scene, told
+from tidemill.model.capacity import SourceKind
 from tidemill.model.plan import Launch, StartDrain
-from tidemill.model.world import SourceKind
 from tidemill.sim.scenario.rehearsal import Rehearsal
 
 ON_DEMAND: list[dict[str, Any]] = [{"type": "on-demand"}]

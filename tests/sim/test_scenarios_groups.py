@@ -23,7 +23,7 @@ from tests.sim.scenario_builder import (
 from tidemill.cli.loading import load_spec
 from tidemill.cli.playback import glimpse
 from tidemill.model.plan import Launch, RemoveNode, Terminate
-from tidemill.model.world import LaunchState
+from tidemill.model.purchases import LaunchState
 from tidemill.provision.asg import DOWN, UP
 from tidemill.sim.cloud.compute import SimMachines
 from tidemill.sim.cloud.scaling import AutoScalingGroup

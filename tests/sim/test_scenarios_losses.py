@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from tests.sim.scenario_builder import after, block, done, fault, job, pool, scene, service, told
+from tidemill.model.nodes import InstanceState
 from tidemill.model.plan import Recreate, StartDrain, Terminate
-from tidemill.model.world import InstanceState
 from tidemill.sim.scenario.rehearsal import Rehearsal
 
 PAIR = job("pair", nodes=2, lasts="2h", checkpointEvery="15m", grace="1m")

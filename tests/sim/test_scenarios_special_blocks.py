@@ -7,7 +7,8 @@ from datetime import timedelta
 import pytest
 
 from tests.sim.scenario_builder import after, block, job, plan, platform, pool, scene
-from tidemill.model.world import PurchaseState, SourceKind
+from tidemill.model.capacity import SourceKind
+from tidemill.model.purchases import PurchaseState
 from tidemill.spec.models import CapacityPlan
 
 pytestmark = pytest.mark.requirement("CB-15")

@@ -9,7 +9,9 @@ import pytest
 
 from tests.sim.rehearsal_builder import BLOCK, START, Stage
 from tidemill.decide.scheduler_rules import holds, tolerates
-from tidemill.model.world import Expression, KubeNode, PodShape, Taint, Terms, Toleration
+from tidemill.model.labels import Expression, Taint, Toleration
+from tidemill.model.nodes import KubeNode
+from tidemill.model.pods import PodShape, Terms
 from tidemill.sim.cluster.free_resources import Room, needs
 from tidemill.sim.cluster.scheduler import choose, explain, obstacle
 from tidemill.spec import names

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.checker.check import check
 from tests.sim.cluster_builder import HOST, ZONE, Town, having, shape, spread, term
 from tidemill.decide.packer.problem import Ask, Place, Problem, Resident, Solution
-from tidemill.model.world import Pod, PodShape
+from tidemill.model.pods import Pod, PodShape
 from tidemill.spec import names
 
 APPS = "xyz"

@@ -6,7 +6,9 @@ import pytest
 
 from tests.sim.cluster_builder import HOST, ZONE, Town, shape, spread, term
 from tests.sim.rehearsal_builder import BLOCK
-from tidemill.model.world import Expression, PodTerm, Source, SourceKind, Toleration
+from tidemill.model.capacity import Source, SourceKind
+from tidemill.model.labels import Expression, Toleration
+from tidemill.model.pods import PodTerm
 
 APART = shape(anti_affinity=(term(HOST, app="x"),))
 APART_BY_ZONE = shape(anti_affinity=(term(ZONE, app="x"),))

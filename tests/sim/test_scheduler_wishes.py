@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.sim.cluster_builder import HOST, ZONE, Town, having, shape, spread, term
-from tidemill.model.world import Toleration
+from tidemill.model.labels import Toleration
 
 ZONE_B = (having(**{ZONE: "us-west-2b"}),)
 OTHER = shape(labels={"app": "y"})

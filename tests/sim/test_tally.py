@@ -23,8 +23,10 @@ from tests.sim.scenario_builder import (
     service,
 )
 from tidemill.catalog import load
+from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.offers import OfferQuery
 from tidemill.model.plan import Plan, StartDrain, Unmet, UnmetCode
-from tidemill.model.world import OfferQuery, Reservation, ReservationState, SourceKind, World
+from tidemill.model.world import World
 from tidemill.sim.scenario.on_demand_equivalent import equivalent
 from tidemill.sim.scenario.outcome import Outcome
 from tidemill.sim.scenario.reason_history import Spoken

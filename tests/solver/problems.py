@@ -20,7 +20,7 @@ from tests.bench.problems import (
 from tests.checker.check import check
 from tidemill.decide.packer import solve
 from tidemill.decide.packer.problem import Ask, Flavour, Problem, Solution
-from tidemill.model.world import Gang
+from tidemill.model.pods import Gang
 from tidemill.spec.names import EFA, NVIDIA_GPU
 
 __all__ = [

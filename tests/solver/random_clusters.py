@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from tests.solver.problems import HOST, SOURCE, ZONE, ask, flavour, having, place, problem, spread, term
 from tidemill.decide.packer.problem import Resident
-from tidemill.model.world import Expression, Gang, Taint, Toleration
+from tidemill.model.labels import Expression, Taint, Toleration
+from tidemill.model.pods import Gang
 
 RACK = "example.com/rack"
 RULES = (

@@ -25,7 +25,7 @@ from tests.solver.problems import (
 )
 from tidemill.decide.packer import attempt, solve
 from tidemill.decide.packer.strategy import USUAL
-from tidemill.model.world import Taint
+from tidemill.model.labels import Taint
 
 TAINTED = (Taint("team", "red"),)
 

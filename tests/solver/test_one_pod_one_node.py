@@ -18,7 +18,7 @@ from tests.solver.problems import (
     term,
     where,
 )
-from tidemill.model.world import Expression, Taint, Toleration
+from tidemill.model.labels import Expression, Taint, Toleration
 
 
 def choice(pod, *flavours):

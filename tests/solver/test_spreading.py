@@ -23,7 +23,8 @@ from tests.solver.problems import (
     where,
     zones_of,
 )
-from tidemill.model.world import Spread, Taint, Toleration
+from tidemill.model.labels import Taint, Toleration
+from tidemill.model.pods import Spread
 
 RACK = "example.com/rack"
 ZONES = [flavour("m", zone, price=price) for zone, price in (("a", 1.0), ("b", 2.0), ("c", 3.0))]

@@ -6,7 +6,8 @@ import pytest
 
 from tests.solver.problems import HOST, ZONE, ask, asks, flavour, place, problem, resident, sound, term, where
 from tests.solver.problems import zones_of as zones
-from tidemill.model.world import Expression, Spread
+from tidemill.model.labels import Expression
+from tidemill.model.pods import Spread
 
 DISK = (Expression("disk", "In", ("fast",)),)
 NEAR_DB = {"preferred_affinity": ((50, term(ZONE, app="db")),)}

@@ -9,7 +9,8 @@ import pytest
 from tests.spec.conftest import Reader
 from tests.spec.writing import scenario, told
 from tidemill.model.errors import SpecError
-from tidemill.model.world import Expression, PodShape, PodTerm, Spread, Toleration
+from tidemill.model.labels import Expression, Toleration
+from tidemill.model.pods import PodShape, PodTerm, Spread
 from tidemill.spec import names
 from tidemill.spec.podspec import NOBODY, shape_of_pod
 

@@ -21,7 +21,8 @@ from tests.decide.purchases import intent, yes
 from tests.engine.ports import Hands
 from tests.store.ledgers import OURS
 from tests.store.probes import engine_of
-from tidemill.model.world import CostLine, LaunchState, PurchaseState, SourceKind
+from tidemill.model.capacity import SourceKind
+from tidemill.model.purchases import CostLine, LaunchState, PurchaseState
 from tidemill.store.open_ledger import open_durable
 from tidemill.store.sql import SqlLedger
 

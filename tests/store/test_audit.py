@@ -15,8 +15,9 @@ from tests.engine.ports import Hands
 from tests.store.ledgers import Opener
 from tests.store.postgres import Server
 from tests.store.probes import inside
+from tidemill.model.capacity import SourceKind
 from tidemill.model.errors import Refused
-from tidemill.model.world import CostLine, LaunchState, SourceKind
+from tidemill.model.purchases import CostLine, LaunchState
 from tidemill.store import schema
 from tidemill.store.rows import document
 from tidemill.store.sql import SqlLedger

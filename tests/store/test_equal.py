@@ -18,14 +18,14 @@ from tests.decide.builders import launch_intent
 from tests.decide.purchases import intent
 from tests.engine.ports import Hands
 from tests.store.ledgers import Opener
+from tidemill.model.capacity import SourceKind
 from tidemill.model.errors import Refused
-from tidemill.model.world import (
+from tidemill.model.purchases import (
     CostLine,
     LaunchIntent,
     LaunchState,
     PurchaseIntent,
     PurchaseState,
-    SourceKind,
     Spending,
     Verdict,
 )

@@ -14,7 +14,8 @@ from tests.decide.purchases import intent
 from tests.engine.ports import Hands
 from tests.store.ledgers import OURS, Opener
 from tests.store.probes import inside
-from tidemill.model.world import CostLine, SourceKind
+from tidemill.model.capacity import SourceKind
+from tidemill.model.purchases import CostLine
 from tidemill.store import migrate, open_ledger, schema
 from tidemill.store.rows import document, launch_row, purchase_row
 

@@ -15,7 +15,7 @@ from tests.store.ledgers import Opener
 from tests.store.postgres import Server
 from tests.store.probes import engine_of
 from tidemill.model.errors import OutcomeUnknown, Refused, Retryable
-from tidemill.model.world import PurchaseState
+from tidemill.model.purchases import PurchaseState
 from tidemill.store import database
 from tidemill.store.sql import SqlLedger
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.sim.account import P5, ZONES
 from tests.wire.server_builder import OURS, Stand, on_block, specs
-from tidemill.model.world import Reservation
+from tidemill.model.capacity import Reservation
 
 ROLE = "arn:aws:iam::123456789012:role/node"
 

@@ -12,7 +12,7 @@ import boto3
 from botocore.config import Config
 
 from tests.sim.account import OWNER, P5, Account
-from tidemill.model.world import Reservation
+from tidemill.model.capacity import Reservation
 from tidemill.sim.wire import WireServer
 from tidemill.sim.wire.boot import KubeApi
 from tidemill.spec import names

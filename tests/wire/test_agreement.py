@@ -11,8 +11,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from tests.sim.account import P5, SPOT, ZONES
 from tests.wire.server_builder import OURS, Stand, specs, tags_of
+from tidemill.model.capacity import Reservation, SourceKind
 from tidemill.model.errors import TidemillError
-from tidemill.model.world import Instance, Reservation, SourceKind
+from tidemill.model.nodes import Instance
 from tidemill.spec import names
 
 G6 = "g6.xlarge"

@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 from tests.provision.documents import documents
 from tests.wire.groups import subnet
 from tests.wire.server_builder import Stand, tags_of
-from tidemill.model.world import Reservation
+from tidemill.model.capacity import Reservation
 from tidemill.render.cloudformation import asked_of, stack
 
 

@@ -20,7 +20,7 @@ from tests.sim.scenario_builder import (
     told,
 )
 from tests.wire.rehearsing import on_the_wire
-from tidemill.model.world import PurchaseState
+from tidemill.model.purchases import PurchaseState
 from tidemill.sim.scenario.rehearsal import Rehearsal
 
 WAYS = ("native", "asg", "managed")

@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 from tests.sim.account import OWNER, ZONES
 from tests.wire.groups import group, make_group, schedule, second_version, subnet, template
 from tests.wire.server_builder import Stand, tags_of
-from tidemill.model.world import InstanceState
+from tidemill.model.nodes import InstanceState
 
 
 @pytest.fixture

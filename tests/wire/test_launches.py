@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 from tests.sim.account import P5, ZONES
 from tests.wire.server_builder import OURS, Stand, on_block, specs, tags_of
 from tests.wire.test_blocks import code
-from tidemill.model.world import SourceKind
+from tidemill.model.capacity import SourceKind
 from tidemill.spec import names
 
 G6 = "g6.xlarge"

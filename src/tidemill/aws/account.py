@@ -27,19 +27,11 @@ from tidemill.aws.read_cache import Once, Same
 from tidemill.aws.reservations import reservation, still_told, tagged, with_extensions
 from tidemill.aws.session import Aws
 from tidemill.catalog import Catalog
+from tidemill.model.capacity import Reservation, SourceKind
 from tidemill.model.errors import NotAllowed, OutcomeUnknown, Refused, Retryable
-from tidemill.model.world import (
-    Extension,
-    ExtensionOffer,
-    ExtensionQuery,
-    Instance,
-    InstanceState,
-    Offer,
-    OfferQuery,
-    Pairs,
-    Reservation,
-    SourceKind,
-)
+from tidemill.model.labels import Pairs
+from tidemill.model.nodes import Instance, InstanceState
+from tidemill.model.offers import Extension, ExtensionOffer, ExtensionQuery, Offer, OfferQuery
 from tidemill.ports import Clock
 from tidemill.spec import names
 

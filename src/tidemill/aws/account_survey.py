@@ -21,8 +21,8 @@ from tidemill.aws.offers import extension
 from tidemill.aws.reservations import reservation, still_told, with_extensions
 from tidemill.aws.session import Aws
 from tidemill.catalog import Catalog
+from tidemill.model.capacity import Reservation
 from tidemill.model.errors import Gone, NotAllowed, PortError, Refused, Retryable
-from tidemill.model.world import Reservation
 from tidemill.ports import Clock
 from tidemill.ports.compute import Hook, Schedule
 from tidemill.report.survey import Aim, Machine, Missed, ScalingGroup, Survey, holds_a_slot

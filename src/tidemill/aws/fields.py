@@ -14,7 +14,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, TypeVar
 
 from tidemill.model.errors import Retryable
-from tidemill.model.world import Pairs
+from tidemill.model.labels import Pairs
 
 log = logging.getLogger("tidemill.aws")
 

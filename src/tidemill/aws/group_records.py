@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from tidemill.aws.fields import Unreadable, id_of, inner, instant, records, tags, whole, word, words
-from tidemill.model.world import Pairs
+from tidemill.model.labels import Pairs
 from tidemill.ports.compute import Group, GroupShape, Hook, Member, Schedule, TemplateVersion
 from tidemill.spec import names
 

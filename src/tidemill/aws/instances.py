@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from tidemill.aws.fields import Unreadable, id_of, instant, tags, word
-from tidemill.model.world import Instance, InstanceState, Source, SourceKind
+from tidemill.model.capacity import Source, SourceKind
+from tidemill.model.nodes import Instance, InstanceState
 from tidemill.spec import names
 
 # A stopped instance of ours is on its way out: nobody starts it again, and it is no node. Its slot goes back to the

@@ -15,8 +15,8 @@ from tidemill.aws.fields import Unreadable, id_of, listed
 from tidemill.aws.instances import carries
 from tidemill.aws.reservations import tagged
 from tidemill.aws.templates import AwsTemplates
+from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.errors import Gone, OutcomeUnknown, Refused, Retryable
-from tidemill.model.source import Source, SourceKind
 from tidemill.ports.compute import Order
 from tidemill.provision.efa import in_subnet
 

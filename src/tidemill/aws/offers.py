@@ -12,7 +12,7 @@ from typing import Any
 from tidemill.aws.fields import Unreadable, fee_usd, id_of, instant, whole, word
 from tidemill.catalog import Catalog
 from tidemill.model.errors import SpecError
-from tidemill.model.world import Extension, ExtensionOffer, ExtensionState, Offer, OfferQuery
+from tidemill.model.offers import Extension, ExtensionOffer, ExtensionState, Offer, OfferQuery
 from tidemill.spec.durations import MAX_INSTANCES_PER_BLOCK, is_legal, nearest_legal
 from tidemill.spec.units import format_duration
 

@@ -13,7 +13,9 @@ from typing import Any, Literal
 
 from tidemill.aws.fields import Unreadable, id_of, instant, tags, whole, word
 from tidemill.catalog import Catalog
-from tidemill.model.world import Extension, ExtensionState, Pairs, Reservation, ReservationState, SourceKind
+from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.labels import Pairs
+from tidemill.model.offers import Extension, ExtensionState
 from tidemill.spec import names
 
 # The count to come of one that has not started.

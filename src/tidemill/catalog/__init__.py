@@ -16,7 +16,7 @@ from importlib import resources
 from typing import Any
 
 from tidemill.catalog.sizing import allocatable
-from tidemill.model.world import Amounts
+from tidemill.model.resources import Amounts
 
 
 @dataclass(frozen=True, slots=True)

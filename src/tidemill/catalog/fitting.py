@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tidemill.catalog import InstanceType
 from tidemill.catalog.sizing import USUAL_DAEMONS
-from tidemill.model.world import Amounts
+from tidemill.model.resources import Amounts
 
 _NO_PRICE = float("inf")  # in comparisons: dearer than any
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tidemill.model.world import Amounts, amount
+from tidemill.model.resources import Amounts, amount
 
 if TYPE_CHECKING:
     from tidemill.catalog import InstanceType

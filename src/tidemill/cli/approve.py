@@ -13,7 +13,7 @@ from tidemill.cli.session import JSON, YES, Desk, at_the_desk
 from tidemill.cli.tables import console, table
 from tidemill.decide.purchasing.approval import not_granted
 from tidemill.model.errors import Refused, SpecError
-from tidemill.model.world import PurchaseIntent, PurchaseState, Verdict
+from tidemill.model.purchases import PurchaseIntent, PurchaseState, Verdict
 from tidemill.offer_search.proposal import expired
 from tidemill.store.decisions import decided, give_verdict
 from tidemill.store.rows import document

@@ -15,7 +15,7 @@ from tidemill.cli.settle import NOT_BEFORE
 from tidemill.cli.tables import console, table
 from tidemill.engine.ownership import as_shown
 from tidemill.model.errors import PortError, Refused, SpecError
-from tidemill.model.world import Adoption, PurchaseIntent, PurchaseState
+from tidemill.model.purchases import Adoption, PurchaseIntent, PurchaseState
 from tidemill.report.holdings import Books, Holding, holdings
 from tidemill.report.rows import plain
 from tidemill.spec import names

@@ -18,8 +18,10 @@ from tidemill.cli.session import JSON, YES, Desk, at_the_desk
 from tidemill.cli.settle import look_again
 from tidemill.cli.submit import show, submit, tell
 from tidemill.decide.purchasing.approval import not_granted, over_budget
+from tidemill.model.capacity import Reservation
 from tidemill.model.errors import NoCapacity, Refused, SpecError
-from tidemill.model.world import ExtensionQuery, Offer, PurchaseIntent, PurchaseState, Reservation
+from tidemill.model.offers import ExtensionQuery, Offer
+from tidemill.model.purchases import PurchaseIntent, PurchaseState
 from tidemill.offer_search.proposal import (
     block_intent,
     expired,

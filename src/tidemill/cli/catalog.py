@@ -18,7 +18,7 @@ from tidemill.cli.catalog_refresh import refresh
 from tidemill.cli.fits import fits_document, fits_table, in_words, parse_requests, suggestion, usd_h, why_none
 from tidemill.cli.tables import console, table
 from tidemill.model.errors import SpecError
-from tidemill.model.world import Amounts, amount
+from tidemill.model.resources import Amounts, amount
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 
 from tidemill.cli.session import Desk
 from tidemill.engine.ownership import ours
+from tidemill.model.capacity import Reservation, ReservationState
 from tidemill.model.errors import Refused
-from tidemill.model.world import PurchaseIntent, PurchaseState, Reservation, ReservationState
+from tidemill.model.purchases import PurchaseIntent, PurchaseState
 from tidemill.offer_search.proposal import (
     asks_for_the_same_time,
     attempts,

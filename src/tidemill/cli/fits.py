@@ -13,7 +13,7 @@ from tidemill.catalog import InstanceType
 from tidemill.catalog.fitting import Fit, cheapest, cheapest_when_full, fitting, room
 from tidemill.catalog.sizing import GIB, USUAL_DAEMONS
 from tidemill.model.errors import SpecError
-from tidemill.model.world import Amounts, amount
+from tidemill.model.resources import Amounts, amount
 from tidemill.spec import names
 from tidemill.spec.units import format_cpu, format_memory, parse_cpu, parse_memory
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from tidemill.model.world import PurchaseIntent
+    from tidemill.model.purchases import PurchaseIntent
     from tidemill.store.rebuild import Rebuilt
     from tidemill.store.sql import AuditLine, SqlLedger
 
@@ -91,7 +91,7 @@ def rebuild(
     """
     from tidemill.cli.confirm import confirmed
     from tidemill.cli.session import open_desk
-    from tidemill.model.world import Adoption
+    from tidemill.model.purchases import Adoption
     from tidemill.store.rebuild import rebuild as rebuilt_from
     from tidemill.store.rebuild import spent_besides
 

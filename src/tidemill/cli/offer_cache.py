@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 from pydantic import AwareDatetime, TypeAdapter, ValidationError
 
-from tidemill.model.world import Offer
+from tidemill.model.offers import Offer
 from tidemill.offer_search.request import Question
 from tidemill.offer_search.search import Found
 

@@ -17,7 +17,8 @@ from tidemill.cli.session import DEFAULT_LEDGER, Desk, open_desk
 from tidemill.cli.snapshot_file import change_rows
 from tidemill.cli.tables import console
 from tidemill.engine.ownership import ours
-from tidemill.model.world import Node, World
+from tidemill.model.nodes import Node
+from tidemill.model.world import World
 from tidemill.provision import Provisioned
 from tidemill.render.status_text import changes_table
 from tidemill.report.rows import plain

@@ -9,7 +9,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from tidemill.model.world import Advice
+from tidemill.model.planner_result import Advice
 
 log = logging.getLogger("tidemill.engine.planner_runner")
 

@@ -9,9 +9,10 @@ from datetime import datetime, timedelta
 from tidemill.cli.pace import Pace
 from tidemill.decide import decide
 from tidemill.engine.observe import Observer
+from tidemill.model.capacity import ReservationState, SourceKind
 from tidemill.model.errors import PortError
 from tidemill.model.plan import Plan
-from tidemill.model.world import ReservationState, SourceKind, World
+from tidemill.model.world import World
 from tidemill.render.actions_text import Weight
 from tidemill.render.live_view import Frame, Purse
 from tidemill.render.names import Names

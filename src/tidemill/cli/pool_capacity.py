@@ -12,8 +12,9 @@ from tidemill.cli.offer_options import pool_named
 from tidemill.cli.session import Desk
 from tidemill.decide.placement.launch_options import Allowance
 from tidemill.decide.purchasing.demand import LIVE
+from tidemill.model.capacity import Reservation
 from tidemill.model.errors import SpecError
-from tidemill.model.world import Offer, Reservation
+from tidemill.model.offers import Offer
 from tidemill.spec.match import matches
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tidemill.catalog.block_price import BlockPrice, block_price
 from tidemill.decide.purchasing.approval import approvals_needed, not_granted
-from tidemill.model.world import PurchaseIntent, Spending
+from tidemill.model.purchases import PurchaseIntent, Spending
 from tidemill.spec import Spec
 from tidemill.spec.units import format_duration
 from tidemill.store.rows import document as plain

@@ -144,7 +144,7 @@ def user_data(
     """What a node of a pool is told at its first boot, as it reads it."""
     from base64 import b64decode
 
-    from tidemill.model.source import Source
+    from tidemill.model.capacity import Source
     from tidemill.provision.template import lacking, launch_template
     from tidemill.render.cloudformation import asked_of
     from tidemill.render.cloudformation.parameters import moments

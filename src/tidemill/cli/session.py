@@ -21,7 +21,7 @@ from tidemill.model.errors import Refused, SpecError
 
 if TYPE_CHECKING:
     from tidemill.engine.buyer import Buyer
-    from tidemill.model.world import PurchaseIntent
+    from tidemill.model.purchases import PurchaseIntent
     from tidemill.ports import Clock, Cloud
     from tidemill.sim.cloud.account import SimAccount
     from tidemill.spec import Spec

@@ -15,16 +15,10 @@ import click
 
 from tidemill.cli.confirm import confirmed
 from tidemill.cli.session import JSON, YES, Desk, at_the_desk
+from tidemill.model.capacity import Reservation, ReservationState
 from tidemill.model.errors import OutcomeUnknown, PortError, Refused, SpecError
-from tidemill.model.world import (
-    Adoption,
-    Extension,
-    ExtensionState,
-    PurchaseIntent,
-    PurchaseState,
-    Reservation,
-    ReservationState,
-)
+from tidemill.model.offers import Extension, ExtensionState
+from tidemill.model.purchases import Adoption, PurchaseIntent, PurchaseState
 from tidemill.spec import names
 from tidemill.store.rows import document
 

@@ -12,7 +12,7 @@ import click
 from tidemill.cli.purchase_summary import document, lines
 from tidemill.cli.session import Desk
 from tidemill.model.errors import NoCapacity, OutcomeUnknown, PortError
-from tidemill.model.world import PurchaseIntent, PurchaseState
+from tidemill.model.purchases import PurchaseIntent, PurchaseState
 
 
 def show(desk: Desk, intent: PurchaseIntent, fee_usd: int | None) -> None:

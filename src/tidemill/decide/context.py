@@ -15,8 +15,11 @@ from tidemill.decide.node_cache import NodeFacts, recall
 from tidemill.decide.nodes import Phase, deadline_of
 from tidemill.decide.overflow import money_runs_out_at
 from tidemill.decide.pool_templates import templates
+from tidemill.model.capacity import Reservation, Source, SourceKind
+from tidemill.model.nodes import Node
 from tidemill.model.plan import Action, Plan, Unmet, UnmetCode, Warning, WarningCode
-from tidemill.model.world import Method, Node, Pod, Reservation, Source, SourceKind, Workload, World
+from tidemill.model.pods import Method, Pod, Workload
+from tidemill.model.world import World
 from tidemill.spec import Spec
 from tidemill.spec.models import ComputePool, Provisioner
 

@@ -22,7 +22,7 @@ from tidemill.model.plan import (
     StartDrain,
     Terminate,
 )
-from tidemill.model.world import Pod
+from tidemill.model.pods import Pod
 from tidemill.spec.units import format_instant, parse_instant
 
 MUST_BE_EMPTY = "must be empty by"  # in the reason of every drain that a source's end is the cause of

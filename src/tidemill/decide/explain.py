@@ -16,8 +16,10 @@ from tidemill.decide.placement.launch_options import end_of_opening, fresh, usab
 from tidemill.decide.placement.queue import Item, lasts, time_needed, useful_until
 from tidemill.decide.pool_templates import PoolTemplate
 from tidemill.decide.scheduler_rules import admits, fits, tolerates
+from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
 from tidemill.model.plan import UnmetCode
-from tidemill.model.world import Amounts, Pod, Reservation, ReservationState, Source, SourceKind
+from tidemill.model.pods import Pod
+from tidemill.model.resources import Amounts
 from tidemill.spec import names
 from tidemill.spec.models import ComputePool
 from tidemill.spec.units import format_cpu, format_duration, format_instant, format_memory

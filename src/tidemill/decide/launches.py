@@ -11,8 +11,9 @@ from datetime import datetime, timedelta
 
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.nodes import REQUESTED_LIMIT
+from tidemill.model.capacity import Source
 from tidemill.model.plan import Launch, SettleLaunch
-from tidemill.model.world import LaunchIntent, LaunchState, Source
+from tidemill.model.purchases import LaunchIntent, LaunchState
 
 # A launch call answers within seconds; after this long its answer is taken to be lost.
 REPEAT_AFTER = timedelta(seconds=30)

@@ -19,7 +19,9 @@ from tidemill.decide.packer.problem import Resident
 from tidemill.decide.placement.solve_cache import Answers
 from tidemill.decide.pool_templates import PoolTemplate, templates
 from tidemill.decide.scheduler_rules import left_over
-from tidemill.model.world import Node, Pod, PodShape, Source
+from tidemill.model.capacity import Source
+from tidemill.model.nodes import Node
+from tidemill.model.pods import Pod, PodShape
 from tidemill.spec import Spec, names
 from tidemill.spec.models import Provisioner
 

@@ -12,8 +12,10 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from tidemill.model.capacity import Reservation
+from tidemill.model.nodes import InstanceState, Node
 from tidemill.model.plan import MarkReady, RemoveNode, StartDrain, Terminate
-from tidemill.model.world import InstanceState, Node, Pod, Reservation
+from tidemill.model.pods import Pod
 from tidemill.spec import names
 from tidemill.spec.models import Provisioner
 from tidemill.spec.units import format_duration

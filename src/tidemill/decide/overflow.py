@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from tidemill.model.world import InstanceState, SourceKind, World
+from tidemill.model.capacity import SourceKind
+from tidemill.model.nodes import InstanceState
+from tidemill.model.world import World
 from tidemill.spec import Spec
 from tidemill.spec.models import ComputePool, SourceSpec
 

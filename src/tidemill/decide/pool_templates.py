@@ -11,7 +11,8 @@ from functools import lru_cache
 
 from tidemill.catalog import InstanceType
 from tidemill.decide.overflow import overflow_source
-from tidemill.model.world import Source, SourceKind, Taint
+from tidemill.model.capacity import Source, SourceKind
+from tidemill.model.labels import Taint
 from tidemill.spec import Spec, names
 from tidemill.spec.fingerprint import fingerprint
 from tidemill.spec.match import matching

@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from tidemill.model.world import Amounts, Expression, Pod, PodShape, Selector, Taint, Toleration
+from tidemill.model.labels import Expression, Selector, Taint, Toleration
+from tidemill.model.pods import Pod, PodShape
+from tidemill.model.resources import Amounts
 from tidemill.spec import names
 
 HostPort = tuple[str, int, str]  # protocol, port, host IP

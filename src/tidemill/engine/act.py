@@ -37,7 +37,7 @@ from tidemill.model.plan import (
     SubmitPurchase,
     Terminate,
 )
-from tidemill.model.world import LaunchIntent, LaunchState, PurchaseState
+from tidemill.model.purchases import LaunchIntent, LaunchState, PurchaseState
 from tidemill.ports import Clock, Cloud, Cluster, Ledger
 from tidemill.spec import Spec, names
 

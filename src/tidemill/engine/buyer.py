@@ -22,21 +22,18 @@ from tidemill.decide.purchasing.demand import (
 )
 from tidemill.decide.purchasing.reconcile import FAR_TOO_MUCH
 from tidemill.engine.ownership import ours
+from tidemill.model.capacity import Reservation
 from tidemill.model.errors import NoCapacity, NotAllowed, OutcomeUnknown, PortError, Refused, Throttled
-from tidemill.model.world import (
-    Caps,
-    Envelope,
+from tidemill.model.labels import Pairs
+from tidemill.model.offers import (
     ExtensionOffer,
     ExtensionQuery,
     ExtensionSearch,
     Offer,
     OfferQuery,
     OfferSearch,
-    Pairs,
-    PurchaseIntent,
-    PurchaseState,
-    Reservation,
 )
+from tidemill.model.purchases import Caps, Envelope, PurchaseIntent, PurchaseState
 from tidemill.ports import Clock, Cloud, Ledger
 from tidemill.spec import Spec, names
 from tidemill.spec.units import format_instant

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from tidemill.decide.node_cache import daemon_requests
-from tidemill.model.world import Node, Overhead, Pod
+from tidemill.model.nodes import Node, Overhead
+from tidemill.model.pods import Pod
 
 _Kind = tuple[str, str]  # pool, instance type
 

@@ -13,18 +13,13 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from tidemill.decide.overflow import PREPAID, usd_per_hour
+from tidemill.model.capacity import ReservationState, SourceKind
 from tidemill.model.errors import PortError
-from tidemill.model.world import (
-    BlockHours,
-    BlockUse,
-    CostLine,
-    InstanceState,
-    Pod,
-    ReservationState,
-    SourceKind,
-    World,
-    amount,
-)
+from tidemill.model.nodes import InstanceState
+from tidemill.model.pods import Pod
+from tidemill.model.purchases import BlockHours, BlockUse, CostLine
+from tidemill.model.resources import amount
+from tidemill.model.world import World
 from tidemill.ports import Ledger
 from tidemill.spec import Spec
 from tidemill.spec.names import ACCELERATORS

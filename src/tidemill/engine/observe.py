@@ -14,23 +14,13 @@ from datetime import datetime, timedelta
 from tidemill.decide.purchasing.demand import LIVE
 from tidemill.engine.daemon_overheads import Overheads
 from tidemill.engine.ownership import as_shown, ours
+from tidemill.model.capacity import Reservation
 from tidemill.model.errors import PortError
-from tidemill.model.world import (
-    Adoption,
-    BlockUse,
-    DisruptionBudget,
-    Extension,
-    ExtensionSearch,
-    Instance,
-    LaunchIntent,
-    Node,
-    OfferSearch,
-    PurchaseIntent,
-    Reservation,
-    Spending,
-    Workload,
-    World,
-)
+from tidemill.model.nodes import Instance, Node
+from tidemill.model.offers import Extension, ExtensionSearch, OfferSearch
+from tidemill.model.pods import DisruptionBudget, Workload
+from tidemill.model.purchases import Adoption, BlockUse, LaunchIntent, PurchaseIntent, Spending
+from tidemill.model.world import World
 from tidemill.ports import Clock, Cloud, Cluster, ClusterView, Ledger
 
 log = logging.getLogger("tidemill.engine.observe")

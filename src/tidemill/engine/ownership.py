@@ -13,7 +13,8 @@ from datetime import datetime
 
 from tidemill.decide.purchasing.demand import LIVE
 from tidemill.decide.purchasing.purchase_states import MAY_COST
-from tidemill.model.world import Adoption, PurchaseIntent, Reservation, ReservationState, Shown
+from tidemill.model.capacity import Reservation, ReservationState
+from tidemill.model.purchases import Adoption, PurchaseIntent, Shown
 
 
 def ours(

@@ -32,8 +32,12 @@ from tidemill.decide.purchasing.replan_schedule import (
     next_round_at,
     questions,
 )
-from tidemill.model.world import Advice, Choice, Offer, PurchaseState, Reservation, World
-from tidemill.model.world import ExtensionOffer as MoreTime
+from tidemill.model.capacity import Reservation
+from tidemill.model.offers import ExtensionOffer as MoreTime
+from tidemill.model.offers import Offer
+from tidemill.model.planner_result import Advice, Choice
+from tidemill.model.purchases import PurchaseState
+from tidemill.model.world import World
 from tidemill.spec import Spec
 from tidemill.spec.models import Budget
 

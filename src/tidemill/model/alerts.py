@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
-from tidemill.model.scheduling import Pairs
+from tidemill.model.labels import Pairs
 
 
 class Severity(StrEnum):

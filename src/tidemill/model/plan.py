@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from tidemill.model.world import ExtensionQuery, LaunchIntent, OfferQuery, PurchaseIntent
+from tidemill.model.offers import ExtensionQuery, OfferQuery
+from tidemill.model.purchases import LaunchIntent, PurchaseIntent
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Literal
 
-from tidemill.model.source import Source, SourceKind
+from tidemill.model.capacity import Source, SourceKind
 
 
 class LaunchState(StrEnum):

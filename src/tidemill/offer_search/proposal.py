@@ -13,14 +13,9 @@ from tidemill.decide.purchasing.approval import fee_to_approve_usd
 from tidemill.decide.purchasing.extensions import extension_envelope
 from tidemill.decide.purchasing.purchase_states import OPEN
 from tidemill.decide.purchasing.window_cover import intent_id, on_grid
-from tidemill.model.world import (
-    Envelope,
-    ExtensionOffer,
-    Offer,
-    PurchaseIntent,
-    PurchaseState,
-    Reservation,
-)
+from tidemill.model.capacity import Reservation
+from tidemill.model.offers import ExtensionOffer, Offer
+from tidemill.model.purchases import Envelope, PurchaseIntent, PurchaseState
 from tidemill.spec.models import Platform
 
 # An offer that starts "now" starts later when it is approved later, and ends at the same time. Longer than this and

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
 from tidemill.catalog import Catalog, InstanceType
+from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.model.errors import SpecError
-from tidemill.model.world import Offer, OfferQuery, Reservation, ReservationState, SourceKind
+from tidemill.model.offers import Offer, OfferQuery
 from tidemill.spec.durations import (
     MAX_INSTANCES_ON_A_DATE,
     MAX_INSTANCES_PER_BLOCK,

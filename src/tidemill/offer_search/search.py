@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from tidemill.model.errors import NotAllowed, Refused
-from tidemill.model.world import Offer
+from tidemill.model.offers import Offer
 from tidemill.offer_search.request import Question
 from tidemill.ports import Cloud
 

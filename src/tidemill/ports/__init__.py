@@ -16,27 +16,20 @@ from datetime import datetime
 from typing import Protocol
 
 from tidemill.model.alerts import Alert, Delivery, Raised
-from tidemill.model.world import (
+from tidemill.model.capacity import Reservation
+from tidemill.model.labels import Pairs
+from tidemill.model.nodes import Instance, KubeNode
+from tidemill.model.offers import Extension, ExtensionOffer, ExtensionQuery, Offer, OfferQuery
+from tidemill.model.pods import DisruptionBudget, Pod, Workload
+from tidemill.model.purchases import (
     Adoption,
     BlockHours,
     Caps,
     CostLine,
-    DisruptionBudget,
-    Extension,
-    ExtensionOffer,
-    ExtensionQuery,
-    Instance,
-    KubeNode,
     LaunchIntent,
-    Offer,
-    OfferQuery,
-    Pairs,
-    Pod,
     PurchaseIntent,
-    Reservation,
     Shown,
     Spending,
-    Workload,
 )
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
-from tidemill.model.source import Source
-from tidemill.model.world import Pairs
+from tidemill.model.capacity import Source
+from tidemill.model.labels import Pairs
 
 
 @dataclass(frozen=True, slots=True)

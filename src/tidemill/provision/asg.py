@@ -10,8 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from tidemill.decide.placement.launch_options import Allowance
-from tidemill.model.source import SourceKind
-from tidemill.model.world import Reservation, ReservationState
+from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.ports.compute import GroupShape, Hook, Schedule, TemplateVersion
 from tidemill.provision.group_spec import Wanted, content
 from tidemill.provision.template import node_tags

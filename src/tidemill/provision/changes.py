@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from tidemill.model.world import Pairs
+from tidemill.model.labels import Pairs
 from tidemill.ports.compute import Group, NodeGroup, Schedule, TemplateVersion
 from tidemill.provision import asg, managed
 from tidemill.provision.group_sizes import largest

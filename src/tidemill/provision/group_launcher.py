@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tidemill.model.errors import Gone, NoCapacity, Refused, SpecError, TidemillError
-from tidemill.model.world import LaunchIntent
+from tidemill.model.purchases import LaunchIntent
 from tidemill.ports import Clock
 from tidemill.ports.compute import Group, Machines, Member
 from tidemill.provision import asg, managed

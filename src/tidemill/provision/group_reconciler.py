@@ -13,7 +13,8 @@ from typing import assert_never
 
 from tidemill.model.errors import Gone, Retryable, TidemillError
 from tidemill.model.plan import Warning
-from tidemill.model.world import LaunchIntent, World
+from tidemill.model.purchases import LaunchIntent
+from tidemill.model.world import World
 from tidemill.ports.compute import Machines
 from tidemill.provision import managed
 from tidemill.provision.changes import (

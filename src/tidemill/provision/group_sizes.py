@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
-from tidemill.model.world import Instance, LaunchIntent, LaunchState
+from tidemill.model.nodes import Instance
+from tidemill.model.purchases import LaunchIntent, LaunchState
 from tidemill.ports.compute import Group
 from tidemill.provision.group_spec import GROUPED, Place, Wanted
 

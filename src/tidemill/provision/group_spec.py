@@ -14,8 +14,10 @@ from datetime import datetime
 from hashlib import blake2b
 from typing import Any
 
-from tidemill.model.source import Source
-from tidemill.model.world import Instance, LaunchIntent, Pairs
+from tidemill.model.capacity import Source
+from tidemill.model.labels import Pairs
+from tidemill.model.nodes import Instance
+from tidemill.model.purchases import LaunchIntent
 from tidemill.ports.compute import Hook, Schedule, Template
 from tidemill.provision.native_launcher import Images
 from tidemill.provision.template import check_it_could_join

@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from tidemill.decide.nodes import deadline_of
-from tidemill.model.world import Instance, InstanceState, LaunchIntent, Reservation
+from tidemill.model.capacity import Reservation
+from tidemill.model.nodes import Instance, InstanceState
+from tidemill.model.purchases import LaunchIntent
 from tidemill.ports import Clock
 from tidemill.ports.compute import Group, Machines, Member, NodeGroup, Schedule
 from tidemill.provision import managed

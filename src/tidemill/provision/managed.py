@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Literal
 
 from tidemill.catalog import InstanceType
-from tidemill.model.source import Source, SourceKind
+from tidemill.model.capacity import Source, SourceKind
 from tidemill.ports.compute import NodeGroup, NodeGroupShape, TemplateVersion
 from tidemill.provision.group_spec import Wanted, content
 from tidemill.provision.images import ami_type

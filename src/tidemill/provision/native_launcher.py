@@ -12,8 +12,10 @@ from datetime import datetime
 from hashlib import blake2b
 from typing import Any, Protocol
 
+from tidemill.model.capacity import Source
 from tidemill.model.errors import NoCapacity, PortError, Refused, SpecError, TidemillError
-from tidemill.model.world import LaunchIntent, Pairs, Source
+from tidemill.model.labels import Pairs
+from tidemill.model.purchases import LaunchIntent
 from tidemill.ports.compute import Machines, Order
 from tidemill.provision.template import check_it_could_join, launch_template
 from tidemill.spec import Spec

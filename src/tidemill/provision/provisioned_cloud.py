@@ -11,19 +11,12 @@ from contextlib import suppress
 from datetime import datetime
 
 from tidemill.decide.nodes import deadline_of
+from tidemill.model.capacity import Reservation, Source
 from tidemill.model.errors import NoCapacity, PortError
-from tidemill.model.world import (
-    Extension,
-    ExtensionOffer,
-    ExtensionQuery,
-    Instance,
-    LaunchIntent,
-    Offer,
-    OfferQuery,
-    Pairs,
-    Reservation,
-    Source,
-)
+from tidemill.model.labels import Pairs
+from tidemill.model.nodes import Instance
+from tidemill.model.offers import Extension, ExtensionOffer, ExtensionQuery, Offer, OfferQuery
+from tidemill.model.purchases import LaunchIntent
 from tidemill.ports import Account, Clock, Ledger
 from tidemill.ports.compute import Machines
 from tidemill.provision.group_launcher import Grouped

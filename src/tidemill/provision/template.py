@@ -13,9 +13,9 @@ from hashlib import blake2b
 from typing import Any
 
 from tidemill.catalog import InstanceType
+from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.errors import SpecError
-from tidemill.model.source import Source, SourceKind
-from tidemill.model.world import Pairs
+from tidemill.model.labels import Pairs
 from tidemill.ports.compute import Template
 from tidemill.provision.base_template import laid_on
 from tidemill.provision.efa import network_interfaces

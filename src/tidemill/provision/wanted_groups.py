@@ -13,8 +13,10 @@ from functools import lru_cache
 
 from tidemill.decide.nodes import deadline_of
 from tidemill.decide.placement.launch_options import Allowance, is_usable
+from tidemill.model.capacity import Reservation, ReservationState
 from tidemill.model.errors import PortError, SpecError
-from tidemill.model.world import InstanceState, LaunchIntent, Node, Reservation, ReservationState
+from tidemill.model.nodes import InstanceState, Node
+from tidemill.model.purchases import LaunchIntent
 from tidemill.ports.compute import Template
 from tidemill.provision import asg, managed
 from tidemill.provision.group_spec import GROUPED, MakingsOf, Place, Wanted, group_name

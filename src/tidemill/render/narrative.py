@@ -23,7 +23,7 @@ from tidemill.model.plan import (
     StartDrain,
     SubmitPurchase,
 )
-from tidemill.model.world import Gang, Pod
+from tidemill.model.pods import Gang, Pod
 from tidemill.render.actions_text import Weight, alike, in_words
 from tidemill.render.figures import counted, span
 from tidemill.render.names import Names

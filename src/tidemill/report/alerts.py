@@ -11,8 +11,11 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
 from tidemill.model.alerts import Alert, AlertKind, Severity
+from tidemill.model.labels import Pairs
 from tidemill.model.plan import ForceDelete, Outcome, Plan, SettlePurchase, SubmitPurchase
-from tidemill.model.world import Envelope, Pairs, Pod, PurchaseIntent, PurchaseState, World
+from tidemill.model.pods import Pod
+from tidemill.model.purchases import Envelope, PurchaseIntent, PurchaseState
+from tidemill.model.world import World
 from tidemill.report.alerts_of_blocks import about_blocks
 from tidemill.spec import Spec
 from tidemill.spec.models import Approval

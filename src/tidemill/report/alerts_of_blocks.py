@@ -14,14 +14,9 @@ from tidemill.decide.purchasing.demand import held_for, missing
 from tidemill.decide.purchasing.extensions import EXTENDABLE_UNTIL
 from tidemill.decide.purchasing.planner.demand import demand_of
 from tidemill.model.alerts import Alert, AlertKind, Severity
-from tidemill.model.world import (
-    PurchaseIntent,
-    PurchaseState,
-    Reservation,
-    ReservationState,
-    SourceKind,
-    World,
-)
+from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.purchases import PurchaseIntent, PurchaseState
+from tidemill.model.world import World
 from tidemill.spec import Spec
 from tidemill.spec.durations import LEGAL_DURATIONS
 from tidemill.spec.models import CapacityPlan, DemandWindow

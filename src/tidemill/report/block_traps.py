@@ -7,7 +7,8 @@ from datetime import timedelta
 
 from tidemill.catalog import Catalog
 from tidemill.decide.purchasing.extensions import EXTENDABLE_UNTIL
-from tidemill.model.world import InstanceState, Reservation, ReservationState, SourceKind
+from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.nodes import InstanceState
 from tidemill.report.instance_endings import KARPENTER_BEFORE_END, killed_at, whose
 from tidemill.report.trap import COMING, Scene, Trap
 from tidemill.report.trap import written as _at

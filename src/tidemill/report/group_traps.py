@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from tidemill.model.world import SourceKind
+from tidemill.model.capacity import SourceKind
 from tidemill.report.instance_endings import killed_at, size_at
 from tidemill.report.survey import ScalingGroup
 from tidemill.report.trap import COMING, Scene, Trap

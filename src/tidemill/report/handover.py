@@ -16,7 +16,8 @@ from tidemill.decide.handover.forecast import Outlook, outlooks
 from tidemill.decide.handover.mitigations import ways_out
 from tidemill.decide.handover.warnings import pins_that_must_move
 from tidemill.decide.nodes import deadline_of
-from tidemill.model.world import Method, World
+from tidemill.model.pods import Method
+from tidemill.model.world import World
 from tidemill.report.rows import plain
 from tidemill.spec import Spec
 from tidemill.spec.models import Provisioner

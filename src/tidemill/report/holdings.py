@@ -14,15 +14,9 @@ from typing import Literal
 from tidemill.decide.nodes import deadline_of
 from tidemill.decide.purchasing.extensions import EXTENDABLE_FROM, EXTENDABLE_UNTIL
 from tidemill.engine.ownership import ours
-from tidemill.model.world import (
-    Adoption,
-    Instance,
-    InstanceState,
-    PurchaseIntent,
-    Reservation,
-    ReservationState,
-    SourceKind,
-)
+from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.nodes import Instance, InstanceState
+from tidemill.model.purchases import Adoption, PurchaseIntent
 from tidemill.spec import Spec
 from tidemill.spec.durations import LONGEST
 from tidemill.spec.models import Provisioner

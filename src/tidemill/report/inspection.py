@@ -13,7 +13,7 @@ from typing import Literal
 
 from tidemill.catalog import Catalog
 from tidemill.decide.purchasing.extensions import EXTENDABLE_UNTIL
-from tidemill.model.world import Reservation, ReservationState, SourceKind
+from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.report.account_traps import traps
 from tidemill.report.block_traps import idle_usd_h
 from tidemill.report.instance_endings import Ending, by_reservation, endings, killed_at, size_at

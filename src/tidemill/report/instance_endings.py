@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from tidemill.decide.nodes import kill_at
-from tidemill.model.world import InstanceState, Reservation, SourceKind
+from tidemill.model.capacity import Reservation, SourceKind
+from tidemill.model.nodes import InstanceState
 from tidemill.report.survey import TAG_GROUP, TAG_NODE_GROUP, Machine, ScalingGroup, Survey
 from tidemill.spec import names
 

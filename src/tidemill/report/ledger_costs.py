@@ -13,7 +13,8 @@ from datetime import datetime, timedelta
 
 from tidemill.catalog import Catalog
 from tidemill.catalog.equivalent import on_demand_usd
-from tidemill.model.world import BlockHours, CostLine, PurchaseIntent, PurchaseState, SourceKind
+from tidemill.model.capacity import SourceKind
+from tidemill.model.purchases import BlockHours, CostLine, PurchaseIntent, PurchaseState
 from tidemill.report.costs import Books, Costs
 
 _HOUR = timedelta(hours=1)

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 
 from tidemill.catalog import InstanceType
 from tidemill.model.plan import Action, Plan
-from tidemill.model.world import Pod, PodPhase, PodShape, PurchaseIntent, World, amount
+from tidemill.model.pods import Pod, PodPhase, PodShape
+from tidemill.model.purchases import PurchaseIntent
+from tidemill.model.resources import amount
+from tidemill.model.world import World
 from tidemill.report.quotes import Quotes
 from tidemill.report.rows import ChangeRow, NextSteps, PodRow, StepRow, WarningRow
 from tidemill.spec import Spec, names

@@ -23,7 +23,8 @@ from tidemill.decide.purchasing.planner.result import Cover, HandOver, OnDemand,
 from tidemill.decide.purchasing.replan_schedule import Round, held_and_promised, questions
 from tidemill.engine.planner_runner import cover_question
 from tidemill.model.errors import NotAllowed, Refused, SpecError
-from tidemill.model.world import ExtensionQuery, ExtensionSearch, OfferQuery, OfferSearch, World
+from tidemill.model.offers import ExtensionQuery, ExtensionSearch, OfferQuery, OfferSearch
+from tidemill.model.world import World
 from tidemill.ports import Cloud
 from tidemill.report.rows import plain
 from tidemill.spec import Spec

@@ -18,7 +18,11 @@ from tidemill.catalog.sizing import USUAL_DAEMONS
 from tidemill.decide.overflow import PREPAID
 from tidemill.decide.pool_templates import PoolTemplate, templates
 from tidemill.decide.scheduler_rules import admits
-from tidemill.model.world import Amounts, Instance, Pod, PodShape, Source, SourceKind, World
+from tidemill.model.capacity import Source, SourceKind
+from tidemill.model.nodes import Instance
+from tidemill.model.pods import Pod, PodShape
+from tidemill.model.resources import Amounts
+from tidemill.model.world import World
 from tidemill.report.rows import PodPrice, TypePrice
 from tidemill.spec import Spec, names
 

@@ -10,8 +10,10 @@ from tidemill.catalog.equivalent import on_demand_usd
 from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.nodes import Phase, kill_at
 from tidemill.decide.overflow import hourly_rate
+from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.model.plan import Plan
-from tidemill.model.world import PurchaseIntent, Reservation, ReservationState, SourceKind, World
+from tidemill.model.purchases import PurchaseIntent
+from tidemill.model.world import World
 from tidemill.report.drain_leads import slowest
 from tidemill.report.pods import gpus, pods, warnings
 from tidemill.report.rows import BlockRow, Money, NodeRow, PodRow, PoolRow, PurchaseRow, Status

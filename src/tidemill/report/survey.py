@@ -10,7 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from tidemill.model.world import Instance, InstanceState, Pairs, Reservation
+from tidemill.model.capacity import Reservation
+from tidemill.model.labels import Pairs
+from tidemill.model.nodes import Instance, InstanceState
 from tidemill.ports.compute import Hook, Schedule
 from tidemill.spec import names
 

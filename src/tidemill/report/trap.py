@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tidemill.catalog import Catalog
-from tidemill.model.world import Reservation, ReservationState
+from tidemill.model.capacity import Reservation, ReservationState
 from tidemill.report.instance_endings import by_reservation
 from tidemill.report.survey import ScalingGroup, Survey
 

@@ -13,7 +13,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from tidemill.model.errors import SpecError
-from tidemill.model.world import Amounts, Expression, Pairs, PodShape, PodTerm, Selector, Spread, Toleration
+from tidemill.model.labels import Expression, Pairs, Selector, Toleration
+from tidemill.model.pods import PodShape, PodTerm, Spread
+from tidemill.model.resources import Amounts
 from tidemill.spec import names
 from tidemill.spec.document import place
 from tidemill.spec.models import Model

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from tidemill.decide.purchasing.approval import not_granted
 from tidemill.model.errors import Refused
-from tidemill.model.world import PurchaseIntent, PurchaseState, Spending, Verdict
+from tidemill.model.purchases import PurchaseIntent, PurchaseState, Spending, Verdict
 from tidemill.ports import Ledger
 from tidemill.spec.models import Approval, Platform
 from tidemill.spec.principal import principal

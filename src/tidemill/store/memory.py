@@ -6,8 +6,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from tidemill.decide.purchasing.purchase_states import MAY_COST, may_follow
+from tidemill.model.capacity import SourceKind
 from tidemill.model.errors import Refused
-from tidemill.model.world import (
+from tidemill.model.purchases import (
     Adoption,
     BlockHours,
     Caps,
@@ -16,7 +17,6 @@ from tidemill.model.world import (
     LaunchState,
     PurchaseIntent,
     Shown,
-    SourceKind,
     Spending,
 )
 from tidemill.ports import Clock

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
-from tidemill.model.world import CostLine
+from tidemill.model.purchases import CostLine
 
 Month = tuple[int, int]
 

@@ -13,17 +13,10 @@ from datetime import datetime, timedelta
 
 from tidemill.decide.purchasing.proposals import window_name
 from tidemill.decide.purchasing.window_cover import intent_id
+from tidemill.model.capacity import Reservation, ReservationState
+from tidemill.model.offers import Extension, ExtensionState, Offer
 from tidemill.model.planner_result import Choice
-from tidemill.model.world import (
-    Envelope,
-    Extension,
-    ExtensionState,
-    Offer,
-    PurchaseIntent,
-    PurchaseState,
-    Reservation,
-    ReservationState,
-)
+from tidemill.model.purchases import Envelope, PurchaseIntent, PurchaseState
 from tidemill.spec import Spec
 from tidemill.spec.models import CapacityPlan
 from tidemill.store.months import bounds

@@ -9,7 +9,8 @@ from typing import Any
 
 from sqlalchemy import RowMapping
 
-from tidemill.model.world import (
+from tidemill.model.capacity import Source
+from tidemill.model.purchases import (
     Adoption,
     BlockHours,
     CostLine,
@@ -17,7 +18,6 @@ from tidemill.model.world import (
     LaunchIntent,
     PurchaseIntent,
     Shown,
-    Source,
     Verdict,
 )
 from tidemill.store.months import by_month

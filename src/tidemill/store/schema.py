@@ -23,7 +23,8 @@ from sqlalchemy import (
 )
 
 from tidemill.model.alerts import AlertKind, Severity, Word
-from tidemill.model.world import LaunchState, PurchaseState, SourceKind
+from tidemill.model.capacity import SourceKind
+from tidemill.model.purchases import LaunchState, PurchaseState
 from tidemill.store.columns import Document, Instant, Names, OneOf, RowNumber, Span
 
 # Every version there was, oldest first. The last is what this code reads and writes.

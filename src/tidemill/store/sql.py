@@ -16,8 +16,9 @@ from typing import Any
 from sqlalchemy import Connection, Table, and_, func, insert, not_, or_, select, update
 
 from tidemill.decide.purchasing.purchase_states import MAY_COST
+from tidemill.model.capacity import SourceKind
 from tidemill.model.errors import Refused
-from tidemill.model.world import (
+from tidemill.model.purchases import (
     Adoption,
     BlockHours,
     Caps,
@@ -26,7 +27,6 @@ from tidemill.model.world import (
     LaunchState,
     PurchaseIntent,
     Shown,
-    SourceKind,
     Spending,
     Verdict,
 )

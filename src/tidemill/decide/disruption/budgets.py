@@ -17,7 +17,7 @@ from cronsim import CronSim
 from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.nodes import Phase
 from tidemill.decide.placement.queue import done_at
-from tidemill.model.world import Pod
+from tidemill.model.pods import Pod
 from tidemill.spec.models import ComputePool, DisruptionBudgetSpec
 
 Reason = Literal["Empty", "Underutilized", "Drifted"]

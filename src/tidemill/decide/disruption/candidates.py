@@ -21,7 +21,7 @@ from tidemill.decide.placement.candidates import BOOT, Room, Stage, survey
 from tidemill.decide.placement.packing import Packing, pack
 from tidemill.decide.placement.queue import POD_START, Item
 from tidemill.decide.scheduler_rules import fits
-from tidemill.model.world import Pod
+from tidemill.model.pods import Pod
 
 # How many rooms are looked at in all questions to the solver together: one costs about as much as there are rooms.
 _MOST_ROOMS = 60_000

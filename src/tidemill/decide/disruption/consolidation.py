@@ -20,7 +20,8 @@ from tidemill.decide.placement.candidates import Stage
 from tidemill.decide.placement.launch_options import write_launch
 from tidemill.decide.placement.queue import Item
 from tidemill.model.plan import Launch, StartDrain
-from tidemill.model.world import LaunchState, Pod
+from tidemill.model.pods import Pod
+from tidemill.model.purchases import LaunchState
 
 # How many nodes are looked at in one decision: the rest has its turn when these have changed.
 _MOST_NODES = 100

@@ -18,8 +18,9 @@ from tidemill.decide.nodes import Phase
 from tidemill.decide.overflow import PREPAID
 from tidemill.decide.placement.candidates import BOOT
 from tidemill.decide.placement.queue import done_at
+from tidemill.model.capacity import Source
 from tidemill.model.plan import Launch, StartDrain
-from tidemill.model.world import Pod, Source
+from tidemill.model.pods import Pod
 
 # From the terminate call to a slot that can be launched into: 1-2 minutes to stop, 3-8 to clean. Errs on the long side.
 SLOT_RETURNS = timedelta(minutes=11)

@@ -9,7 +9,7 @@ from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.overflow import PREPAID
 from tidemill.decide.placement.candidates import Room, Rooms
 from tidemill.decide.scheduler_rules import admits, fits
-from tidemill.model.world import Pod, PodShape
+from tidemill.model.pods import Pod, PodShape
 
 
 def claim(context: DecisionContext, found: Rooms) -> None:

@@ -12,7 +12,8 @@ from tidemill.decide.placement.candidates import BOOT
 from tidemill.decide.placement.launch_options import usable_reservations
 from tidemill.decide.pool_templates import PoolTemplate
 from tidemill.decide.scheduler_rules import admits, fits, how_often
-from tidemill.model.world import PodShape, Reservation, ReservationState, Source, SourceKind, Workload
+from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
+from tidemill.model.pods import PodShape, Workload
 from tidemill.spec import names
 
 # Paid for. One whose payment is pending may still fail: nothing is kept waiting for it.

@@ -14,7 +14,8 @@ from typing import Literal
 
 from tidemill.decide.handover.methods import in_effect
 from tidemill.decide.nodes import MARGIN, REPLACEMENT_START, SIGNAL_LAG, waves_lead
-from tidemill.model.world import Method, Node, Pod, Terms, Workload
+from tidemill.model.nodes import Node
+from tidemill.model.pods import Method, Pod, Terms, Workload
 from tidemill.spec.default_durations import BOOT, LOAD
 
 # Nine of ten are quicker. Of fewer than ten samples it is the slowest.

@@ -20,7 +20,8 @@ from tidemill.decide.handover.move_timeline import Move, Short
 from tidemill.decide.handover.replica_slots import Seat, seats_for, take
 from tidemill.decide.nodes import MARGIN
 from tidemill.decide.overflow import PREPAID
-from tidemill.model.world import Method, Pod, Reservation, Source, Workload
+from tidemill.model.capacity import Reservation, Source
+from tidemill.model.pods import Method, Pod, Workload
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidemill.model.world import Method, Workload
+from tidemill.model.pods import Method, Workload
 from tidemill.spec import names
 
 Workloads = Mapping[str, Workload]

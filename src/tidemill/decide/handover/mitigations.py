@@ -13,7 +13,8 @@ from tidemill.decide.context import DecisionContext
 from tidemill.decide.handover.destinations import how_many
 from tidemill.decide.handover.forecast import Outlook
 from tidemill.decide.purchasing.planner.result import Means, Way
-from tidemill.model.world import Offer, SourceKind
+from tidemill.model.capacity import SourceKind
+from tidemill.model.offers import Offer
 from tidemill.spec import names
 from tidemill.spec.durations import LONGEST
 

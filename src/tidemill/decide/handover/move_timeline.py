@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from tidemill.model.world import Method
+from tidemill.model.pods import Method
 
 
 @dataclass(frozen=True, slots=True)

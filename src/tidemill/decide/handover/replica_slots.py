@@ -20,7 +20,10 @@ from tidemill.decide.placement.candidates import BOOT
 from tidemill.decide.placement.launch_options import usable_reservations
 from tidemill.decide.pool_templates import PoolTemplate
 from tidemill.decide.scheduler_rules import admits
-from tidemill.model.world import Amounts, Reservation, Source, Taint, Workload
+from tidemill.model.capacity import Reservation, Source
+from tidemill.model.labels import Taint
+from tidemill.model.pods import Workload
+from tidemill.model.resources import Amounts
 from tidemill.spec import names
 
 # Blocks are launched into within seconds of their start; what is not there yet is looked at anew this often, so

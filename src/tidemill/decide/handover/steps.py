@@ -16,8 +16,9 @@ from tidemill.decide.handover.destinations import boot_of, may_launch, ready_roo
 from tidemill.decide.handover.methods import in_effect
 from tidemill.decide.nodes import Phase, pod_lead
 from tidemill.decide.overflow import PREPAID
+from tidemill.model.capacity import Source
 from tidemill.model.plan import RestartWorkload, ScaleWorkload
-from tidemill.model.world import Method, Pod, Source, Workload
+from tidemill.model.pods import Method, Pod, Workload
 from tidemill.spec.units import format_instant
 
 

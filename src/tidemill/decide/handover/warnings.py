@@ -16,7 +16,7 @@ from tidemill.decide.nodes import deadline_of
 from tidemill.decide.placement.launch_options import usable_reservations
 from tidemill.decide.pool_templates import PoolTemplate
 from tidemill.decide.purchasing.planner.result import Way
-from tidemill.model.world import Reservation
+from tidemill.model.capacity import Reservation
 from tidemill.spec.units import format_duration, format_instant
 
 # Of a block that nothing succeeds: most are followed by one that is bought later. Two days leave time to buy.

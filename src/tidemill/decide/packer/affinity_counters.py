@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tidemill.decide.scheduler_rules import selects
-from tidemill.model.scheduling import spread_selector
-from tidemill.model.world import PodShape, PodTerm, Selector, Spread
+from tidemill.model.labels import Selector
+from tidemill.model.pods import PodShape, PodTerm, Spread, spread_selector
 from tidemill.spec import names
 
 HOST = names.LABEL_HOSTNAME

@@ -16,7 +16,7 @@ from tidemill.decide.packer.pod_groups import HOST, Counter, Crowd, Crowds
 from tidemill.decide.packer.problem import Problem, Resident
 from tidemill.decide.packer.spread_levels import Gauge
 from tidemill.decide.packer.supply import Domain
-from tidemill.model.world import Spread
+from tidemill.model.pods import Spread
 
 
 @dataclass(slots=True, eq=False)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from tidemill.decide.packer.problem import Flavour, Problem
-from tidemill.model.world import PodShape
+from tidemill.model.pods import PodShape
 from tidemill.spec import names
 
 

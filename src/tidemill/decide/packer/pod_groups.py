@@ -15,7 +15,8 @@ from tidemill.decide.packer.affinity_counters import HOST as HOST
 from tidemill.decide.packer.affinity_counters import Counter as Counter
 from tidemill.decide.packer.affinity_counters import Registry, Steps
 from tidemill.decide.packer.problem import Ask, Problem
-from tidemill.model.world import Amounts, PodShape, Spread
+from tidemill.model.pods import PodShape, Spread
+from tidemill.model.resources import Amounts
 from tidemill.spec import names
 
 

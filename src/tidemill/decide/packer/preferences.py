@@ -16,8 +16,8 @@ from tidemill.decide.packer.problem import Ask, Flavour, NewNode, Place, Problem
 from tidemill.decide.packer.supply import Ground
 from tidemill.decide.packer.verify import as_place, everybody_is_content
 from tidemill.decide.scheduler_rules import selects
-from tidemill.model.scheduling import spread_selector
-from tidemill.model.world import PodShape, PodTerm, Selector
+from tidemill.model.labels import Selector
+from tidemill.model.pods import PodShape, PodTerm, spread_selector
 from tidemill.spec.names import LABEL_HOSTNAME, PODS
 
 # Every move is audited by everybody: so many are tried at most.

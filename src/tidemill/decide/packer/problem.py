@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from tidemill.model.world import Gang, PodShape, Taint
+from tidemill.model.labels import Taint
+from tidemill.model.pods import Gang, PodShape
 
 
 @dataclass(frozen=True, slots=True)

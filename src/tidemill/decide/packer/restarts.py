@@ -19,7 +19,7 @@ from tidemill.decide.packer.problem import Problem, Solution
 from tidemill.decide.packer.ruin_and_recreate import Ruin
 from tidemill.decide.packer.strategy import USUAL, Ahead, Hosts, Strategy
 from tidemill.decide.packer.verify import everybody_is_content, passed_over
-from tidemill.model.world import amount
+from tidemill.model.resources import amount
 from tidemill.spec.names import ACCELERATORS
 
 Attempt = Callable[[Problem, Strategy], Solution]

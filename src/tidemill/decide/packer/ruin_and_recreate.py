@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from tidemill.decide.packer.lower_bound import Floor, free_of_charge
 from tidemill.decide.packer.problem import Ask, NewNode, Place, Problem, Resident, Solution
 from tidemill.decide.packer.verify import as_place
-from tidemill.model.world import amount
+from tidemill.model.resources import amount
 from tidemill.spec.names import PODS
 
 

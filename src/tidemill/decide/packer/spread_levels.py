@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from tidemill.decide.packer.pod_groups import HOST, Counter, Crowd
 from tidemill.decide.packer.problem import Problem
 from tidemill.decide.packer.supply import counts_for
-from tidemill.model.world import Spread, Taint
+from tidemill.model.labels import Taint
+from tidemill.model.pods import Spread
 
 NEW_HOST = "#new"
 

@@ -17,7 +17,8 @@ from tidemill.decide.packer.bins import NO_END
 from tidemill.decide.packer.pod_groups import HOST, Crowd, Crowds
 from tidemill.decide.packer.problem import Flavour, Place, Problem
 from tidemill.decide.scheduler_rules import admitted, selects, tolerated, wants_host
-from tidemill.model.world import PodShape, Spread, Taint
+from tidemill.model.labels import Taint
+from tidemill.model.pods import PodShape, Spread
 
 Domain = tuple[str, ...]
 Site = tuple[

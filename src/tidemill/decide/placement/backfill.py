@@ -17,7 +17,8 @@ from tidemill.decide.placement.candidates import Group, Room, Rooms
 from tidemill.decide.placement.queue import Item, done_at, lasts
 from tidemill.decide.placement.queue_order import birthday_from, last_birthday
 from tidemill.decide.scheduler_rules import admits, fits, how_often
-from tidemill.model.world import Amounts, Source
+from tidemill.model.capacity import Source
+from tidemill.model.resources import Amounts
 from tidemill.spec import names
 
 OLD = timedelta(minutes=10)

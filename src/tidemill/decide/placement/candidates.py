@@ -20,7 +20,9 @@ from tidemill.decide.nodes import Phase
 from tidemill.decide.placement.launch_options import Allowance, LaunchOption, find_openings, fresh
 from tidemill.decide.pool_templates import PoolTemplate
 from tidemill.decide.scheduler_rules import left_over
-from tidemill.model.world import Amounts, Reservation, ReservationState, Source, SourceKind, Taint
+from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
+from tidemill.model.labels import Taint
+from tidemill.model.resources import Amounts
 from tidemill.spec import names
 from tidemill.spec.default_durations import BOOT as BOOT
 

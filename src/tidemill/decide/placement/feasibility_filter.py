@@ -12,7 +12,7 @@ from tidemill.decide.placement.candidates import Group
 from tidemill.decide.placement.capacity_holds import CapacityHold, unclaimed
 from tidemill.decide.placement.queue import Item
 from tidemill.decide.scheduler_rules import how_often
-from tidemill.model.world import PodShape
+from tidemill.model.pods import PodShape
 
 
 class Chance:

@@ -16,7 +16,7 @@ from tidemill.decide.placement.candidates import BOOT, Rooms, Stage
 from tidemill.decide.placement.launch_options import LaunchOption, Till, end_of_opening, money_end
 from tidemill.decide.placement.problem_builder import Statement
 from tidemill.decide.placement.queue import lasts
-from tidemill.model.world import Pod
+from tidemill.model.pods import Pod
 
 Rates = Mapping[Till, float]  # dollars an hour that would be added
 

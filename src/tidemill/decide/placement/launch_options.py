@@ -17,8 +17,9 @@ from tidemill.decide.launches import InFlight
 from tidemill.decide.nodes import SHORTEST_LEAD
 from tidemill.decide.overflow import hourly_rate, money_left_usd, money_runs_out_at, usd_per_hour
 from tidemill.decide.pool_templates import PoolTemplate
+from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
 from tidemill.model.plan import Launch
-from tidemill.model.world import LaunchIntent, Reservation, ReservationState, Source, SourceKind
+from tidemill.model.purchases import LaunchIntent
 from tidemill.spec.models import ComputePool, Limits, SourceSpec
 
 Till = tuple[str, SourceKind]  # where money by the hour is counted: pool and kind of source

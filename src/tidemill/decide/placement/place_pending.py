@@ -15,8 +15,9 @@ from tidemill.decide.placement.eligibility import worth_launching
 from tidemill.decide.placement.launch_options import LaunchOption, end_of_opening, write_launch
 from tidemill.decide.placement.packing import Packing, Placement, pack
 from tidemill.decide.placement.queue import Item, stop_gang, time_needed, useful_until, waiting
+from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.plan import Admit, Recreate
-from tidemill.model.world import Pod, Source, SourceKind
+from tidemill.model.pods import Pod
 from tidemill.spec.units import format_duration
 
 # Pods of one job arrive one by one: wait until none came for a second, at most ten from the first.

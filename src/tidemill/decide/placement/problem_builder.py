@@ -29,7 +29,7 @@ from tidemill.decide.placement.launch_options import (
 )
 from tidemill.decide.placement.queue import POD_START, Item, expected_run, lasts, useful_until
 from tidemill.decide.placement.queue_order import levels as levels_of
-from tidemill.model.world import Gang, Pod, PodShape
+from tidemill.model.pods import Gang, Pod, PodShape
 from tidemill.spec import names
 
 _LATE = 1 << 40  # the rank of what has no end: it is kept free for what needs it

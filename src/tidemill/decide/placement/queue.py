@@ -13,7 +13,7 @@ from operator import is_
 from tidemill.decide.context import DecisionContext, End
 from tidemill.decide.nodes import pod_lead
 from tidemill.model.plan import Recreate
-from tidemill.model.world import Gang, Pod, PodPhase, PodShape, Terms
+from tidemill.model.pods import Gang, Pod, PodPhase, PodShape, Terms
 from tidemill.spec import names
 from tidemill.spec.models import ComputePool
 

@@ -11,7 +11,7 @@ from tidemill.decide.purchasing.demand import promised
 from tidemill.decide.purchasing.proposals import follow_calendars
 from tidemill.decide.purchasing.reconcile import follow
 from tidemill.decide.purchasing.window_cover import cover
-from tidemill.model.world import PurchaseIntent
+from tidemill.model.purchases import PurchaseIntent
 
 
 def follow_purchases(context: DecisionContext) -> None:

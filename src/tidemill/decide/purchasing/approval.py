@@ -6,7 +6,7 @@ window can only lower them.
 
 from __future__ import annotations
 
-from tidemill.model.world import PurchaseIntent, Spending
+from tidemill.model.purchases import PurchaseIntent, Spending
 from tidemill.spec.models import Approval, CapacityPlan, DemandWindow, Platform
 from tidemill.spec.principal import principal
 

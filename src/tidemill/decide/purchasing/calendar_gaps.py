@@ -16,7 +16,8 @@ from tidemill.decide.purchasing.planner.demand import demand_of, most_learned_gp
 from tidemill.decide.purchasing.planner.inputs import PoolDemand
 from tidemill.decide.purchasing.planner.offer_filter import holdings, suits
 from tidemill.decide.purchasing.planner.slots import serving
-from tidemill.model.world import PurchaseIntent, Reservation
+from tidemill.model.capacity import Reservation
+from tidemill.model.purchases import PurchaseIntent
 from tidemill.spec import Spec
 from tidemill.spec.models import CapacityPlan
 

@@ -14,15 +14,9 @@ from itertools import pairwise
 
 from tidemill.decide.purchasing.calendar_gaps import still_lacking
 from tidemill.decide.purchasing.purchase_states import MAY_COST, OPEN
-from tidemill.model.world import (
-    ExtensionOffer,
-    Offer,
-    PurchaseIntent,
-    PurchaseState,
-    Reservation,
-    ReservationState,
-    SourceKind,
-)
+from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.offers import ExtensionOffer, Offer
+from tidemill.model.purchases import PurchaseIntent, PurchaseState
 from tidemill.spec import Spec
 from tidemill.spec.durations import LEGAL_DURATIONS, LONGEST, round_up
 from tidemill.spec.grid import DAY

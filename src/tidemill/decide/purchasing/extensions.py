@@ -10,17 +10,10 @@ from datetime import datetime, timedelta
 
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.purchasing.demand import LIVE, Gap, held_for
+from tidemill.model.capacity import Reservation, ReservationState
+from tidemill.model.offers import ExtensionOffer, ExtensionQuery, ExtensionSearch
 from tidemill.model.plan import SearchExtensions
-from tidemill.model.world import (
-    Envelope,
-    ExtensionOffer,
-    ExtensionQuery,
-    ExtensionSearch,
-    PurchaseIntent,
-    PurchaseState,
-    Reservation,
-    ReservationState,
-)
+from tidemill.model.purchases import Envelope, PurchaseIntent, PurchaseState
 from tidemill.spec.durations import LONGEST, round_up
 from tidemill.spec.models import CapacityPlan, DemandWindow, Platform
 

@@ -19,7 +19,9 @@ from tidemill.decide.purchasing.planner.demand import (
 )
 from tidemill.decide.purchasing.planner.offer_filter import suits
 from tidemill.decide.scheduler_rules import admits
-from tidemill.model.world import Pod, PodPhase, Reservation, ReservationState, Source, SourceKind, World
+from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
+from tidemill.model.pods import Pod, PodPhase
+from tidemill.model.world import World
 from tidemill.spec import Spec, names
 from tidemill.spec.models import CapacityPlan
 

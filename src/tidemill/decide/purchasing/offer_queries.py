@@ -16,16 +16,10 @@ from tidemill.decide.purchasing.planner.inputs import DAY, PoolDemand
 from tidemill.decide.purchasing.planner.offer_filter import EXTENSION_CLOSES, EXTENSION_OPENS, suits
 from tidemill.decide.purchasing.purchase_states import OPEN
 from tidemill.decide.purchasing.window_cover import on_grid
-from tidemill.model.world import (
-    ExtensionQuery,
-    ExtensionSearch,
-    OfferQuery,
-    OfferSearch,
-    PurchaseState,
-    Reservation,
-    ReservationState,
-    World,
-)
+from tidemill.model.capacity import Reservation, ReservationState
+from tidemill.model.offers import ExtensionQuery, ExtensionSearch, OfferQuery, OfferSearch
+from tidemill.model.purchases import PurchaseState
+from tidemill.model.world import World
 from tidemill.spec import Spec
 from tidemill.spec.durations import LONGEST, MAX_INSTANCES_PER_BLOCK, round_up
 from tidemill.spec.models import CapacityPlan

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from tidemill.model.world import PurchaseIntent, PurchaseState
+from tidemill.model.purchases import PurchaseIntent, PurchaseState
 
 # After a person said no, or a search found nothing, the question is not asked again sooner.
 ASK_AGAIN = timedelta(hours=6)

@@ -28,18 +28,12 @@ from tidemill.decide.purchasing.replan_schedule import (
 )
 from tidemill.decide.purchasing.weekly_windows import windows_of
 from tidemill.decide.purchasing.window_cover import ENGINE, cover, intent_id
+from tidemill.model.capacity import Reservation
+from tidemill.model.offers import ExtensionOffer, Offer, OfferQuery
 from tidemill.model.plan import ProposePurchase, SearchExtensions, SearchOffers
-from tidemill.model.world import (
-    Choice,
-    Envelope,
-    ExtensionOffer,
-    Offer,
-    OfferQuery,
-    PurchaseIntent,
-    PurchaseState,
-    Reservation,
-    World,
-)
+from tidemill.model.planner_result import Choice
+from tidemill.model.purchases import Envelope, PurchaseIntent, PurchaseState
+from tidemill.model.world import World
 from tidemill.spec.models import CapacityPlan
 from tidemill.spec.units import format_instant
 

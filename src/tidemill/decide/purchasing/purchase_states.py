@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from tidemill.model.world import PurchaseState as State
+from tidemill.model.purchases import PurchaseState as State
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,10 @@ from datetime import timedelta
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.purchasing.approval import not_granted, over_budget
 from tidemill.decide.purchasing.demand import LIVE, is_far_too_much, promised, still_missing, window_of
+from tidemill.model.capacity import ReservationState
+from tidemill.model.offers import ExtensionState
 from tidemill.model.plan import SettlePurchase, SubmitPurchase
-from tidemill.model.world import ExtensionState, PurchaseIntent, PurchaseState, ReservationState
+from tidemill.model.purchases import PurchaseIntent, PurchaseState
 
 FAR_TOO_MUCH = "most of its demand is covered by now: what is left is asked for anew"
 # A submit that found no offer inside the envelope tries again while the approval lives.

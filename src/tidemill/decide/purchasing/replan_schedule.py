@@ -26,7 +26,10 @@ from tidemill.decide.purchasing.planner.calendar import Step
 from tidemill.decide.purchasing.planner.demand import demand_of, learned_of, planned
 from tidemill.decide.purchasing.planner.offer_filter import holdings
 from tidemill.decide.purchasing.window_cover import on_grid
-from tidemill.model.world import ExtensionQuery, OfferQuery, PurchaseIntent, Reservation, SourceKind, World
+from tidemill.model.capacity import Reservation, SourceKind
+from tidemill.model.offers import ExtensionQuery, OfferQuery
+from tidemill.model.purchases import PurchaseIntent
+from tidemill.model.world import World
 from tidemill.spec import Spec
 from tidemill.spec.models import CapacityPlan
 

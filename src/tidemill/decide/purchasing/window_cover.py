@@ -15,17 +15,10 @@ from tidemill.decide.purchasing.extensions import extendable, extension_envelope
 from tidemill.decide.purchasing.proposal_backoff import ASK_AGAIN, asked_again_at
 from tidemill.decide.purchasing.purchase_states import OPEN
 from tidemill.decide.purchasing.utilization import lapses
+from tidemill.model.capacity import Reservation
+from tidemill.model.offers import ExtensionOffer, Offer, OfferQuery, OfferSearch
 from tidemill.model.plan import ProposePurchase, SearchOffers
-from tidemill.model.world import (
-    Envelope,
-    ExtensionOffer,
-    Offer,
-    OfferQuery,
-    OfferSearch,
-    PurchaseIntent,
-    PurchaseState,
-    Reservation,
-)
+from tidemill.model.purchases import Envelope, PurchaseIntent, PurchaseState
 from tidemill.spec.durations import LEGAL_DURATIONS, round_up
 from tidemill.spec.models import CapacityPlan, DemandWindow
 from tidemill.spec.units import format_instant

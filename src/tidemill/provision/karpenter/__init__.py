@@ -12,9 +12,8 @@ from datetime import datetime
 from typing import Any
 
 from tidemill.decide.placement.launch_options import Allowance
+from tidemill.model.capacity import Reservation, Source, SourceKind
 from tidemill.model.errors import SpecError
-from tidemill.model.source import Source, SourceKind
-from tidemill.model.world import Reservation
 from tidemill.provision.karpenter import node_class, node_pool, warnings
 from tidemill.provision.karpenter.flavour import Flavour
 from tidemill.provision.karpenter.removal import is_over

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from tidemill.model.capacity import Reservation
 from tidemill.model.errors import SpecError
-from tidemill.model.world import Reservation
 from tidemill.provision.efa import separate_layout
 from tidemill.provision.karpenter.flavour import Flavour
 from tidemill.provision.template import owned

@@ -12,8 +12,7 @@ from typing import Any, Literal
 
 from tidemill.catalog import InstanceType
 from tidemill.decide.placement.launch_options import Allowance
-from tidemill.model.source import Source, SourceKind
-from tidemill.model.world import Reservation, ReservationState
+from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
 from tidemill.provision.karpenter.flavour import Flavour
 from tidemill.provision.karpenter.node_class import is_static
 from tidemill.provision.karpenter.removal import without_drift

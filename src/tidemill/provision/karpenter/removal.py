@@ -11,8 +11,9 @@ from datetime import datetime
 from typing import Any
 
 from tidemill.decide.nodes import deadline_of
-from tidemill.model.source import SourceKind
-from tidemill.model.world import InstanceState, Node, Reservation, ReservationState, World
+from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.nodes import InstanceState, Node
+from tidemill.model.world import World
 from tidemill.spec import Spec, names
 from tidemill.spec.models import Provisioner
 

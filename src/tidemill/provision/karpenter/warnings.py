@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from tidemill.model.source import SourceKind
-from tidemill.model.world import Reservation
+from tidemill.model.capacity import Reservation, SourceKind
 from tidemill.provision.karpenter.flavour import Flavour
 from tidemill.provision.karpenter.node_class import is_static
 from tidemill.spec import Spec

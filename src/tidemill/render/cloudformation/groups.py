@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.errors import SpecError
-from tidemill.model.source import Source, SourceKind
 from tidemill.provision.asg import ENDS_FIRST, HOOK
 from tidemill.provision.group_spec import Place, group_name
 from tidemill.provision.template import node_tags

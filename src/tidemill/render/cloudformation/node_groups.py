@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidemill.model.source import Source
+from tidemill.model.capacity import Source
 from tidemill.provision.managed import capacity_type
 from tidemill.provision.template import owned
 from tidemill.render.cloudformation.groups import name_of, role_arn

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from tidemill.model.source import SourceKind
+from tidemill.model.capacity import SourceKind
 from tidemill.provision.images import image_of
 from tidemill.provision.template import has_efa
 from tidemill.render.cloudformation.intrinsics import hole

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from tidemill.model.capacity import SourceKind
 from tidemill.model.errors import SpecError
-from tidemill.model.source import SourceKind
 from tidemill.spec import Spec
 from tidemill.spec.match import matching
 from tidemill.spec.models import ComputePool

@@ -6,7 +6,7 @@ from base64 import b64decode
 from datetime import UTC, datetime
 from typing import Any
 
-from tidemill.model.source import Source, SourceKind
+from tidemill.model.capacity import Source, SourceKind
 from tidemill.provision.template import launch_template
 from tidemill.render.cloudformation.intrinsics import hole, sub
 from tidemill.render.cloudformation.stack_input import Asked

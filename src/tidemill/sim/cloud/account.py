@@ -16,18 +16,12 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from tidemill.catalog import Catalog
+from tidemill.model.capacity import Reservation
 from tidemill.model.errors import OutcomeUnknown, Refused, SpecError, TidemillError
-from tidemill.model.world import (
-    Extension,
-    ExtensionOffer,
-    ExtensionQuery,
-    Instance,
-    LaunchIntent,
-    Offer,
-    OfferQuery,
-    Pairs,
-    Reservation,
-)
+from tidemill.model.labels import Pairs
+from tidemill.model.nodes import Instance
+from tidemill.model.offers import Extension, ExtensionOffer, ExtensionQuery, Offer, OfferQuery
+from tidemill.model.purchases import LaunchIntent
 from tidemill.sim.cloud.account_file import AccountFile, Call, Story
 from tidemill.sim.cloud.cloud import SimCloud
 from tidemill.sim.cloud.faults import Call as Failing

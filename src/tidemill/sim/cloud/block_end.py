@@ -11,7 +11,8 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
-from tidemill.model.world import InstanceState, Reservation, ReservationState, SourceKind
+from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.nodes import InstanceState
 from tidemill.sim.cloud.groups import Groups
 from tidemill.sim.cloud.instances import Fleet
 from tidemill.sim.cloud.reservations import ReservationBook, kill_at

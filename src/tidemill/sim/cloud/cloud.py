@@ -13,20 +13,12 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from tidemill.catalog import Catalog
+from tidemill.model.capacity import Reservation, SourceKind
 from tidemill.model.errors import Gone, NoCapacity, Refused
-from tidemill.model.world import (
-    Extension,
-    ExtensionOffer,
-    ExtensionQuery,
-    Instance,
-    InstanceState,
-    LaunchIntent,
-    Offer,
-    OfferQuery,
-    Pairs,
-    Reservation,
-    SourceKind,
-)
+from tidemill.model.labels import Pairs
+from tidemill.model.nodes import Instance, InstanceState
+from tidemill.model.offers import Extension, ExtensionOffer, ExtensionQuery, Offer, OfferQuery
+from tidemill.model.purchases import LaunchIntent
 from tidemill.sim.cloud.block_end import BlockEnd
 from tidemill.sim.cloud.events import BlockEvents, Events
 from tidemill.sim.cloud.extensions import BlockExtension, ExtensionDesk

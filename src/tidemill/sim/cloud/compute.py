@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
 from tidemill.model.errors import Gone, Refused
-from tidemill.model.world import LaunchIntent
+from tidemill.model.purchases import LaunchIntent
 from tidemill.ports import Clock
 from tidemill.ports.compute import (
     Group,

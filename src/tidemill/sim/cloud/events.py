@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from tidemill.model.world import Instance, InstanceState, Reservation, ReservationState, SourceKind
+from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.nodes import Instance, InstanceState
 from tidemill.sim.cloud.instances import Fleet
 from tidemill.sim.cloud.reservations import ReservationBook, kill_at
 from tidemill.sim.timeline import Timeline

@@ -10,16 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from tidemill.catalog import Catalog
+from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.model.errors import NoCapacity, Refused
-from tidemill.model.world import (
-    Extension,
-    ExtensionOffer,
-    ExtensionQuery,
-    ExtensionState,
-    Reservation,
-    ReservationState,
-    SourceKind,
-)
+from tidemill.model.offers import Extension, ExtensionOffer, ExtensionQuery, ExtensionState
 from tidemill.sim.cloud.faults import CloudTrouble
 from tidemill.sim.cloud.ids import seeded_id
 from tidemill.sim.cloud.market import OfferBoard

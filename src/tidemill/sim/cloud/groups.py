@@ -12,7 +12,9 @@ from datetime import timedelta
 from typing import Any
 
 from tidemill.model.errors import Gone, NoCapacity, Refused, Retryable
-from tidemill.model.world import Instance, InstanceState, LaunchIntent, Pairs
+from tidemill.model.labels import Pairs
+from tidemill.model.nodes import Instance, InstanceState
+from tidemill.model.purchases import LaunchIntent
 from tidemill.sim.cloud.activities import Activities
 from tidemill.sim.cloud.events import Events
 from tidemill.sim.cloud.hooks import Hooks

@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from tidemill.model.world import Instance, InstanceState, Pairs, Source, SourceKind
+from tidemill.model.capacity import Source, SourceKind
+from tidemill.model.labels import Pairs
+from tidemill.model.nodes import Instance, InstanceState
 from tidemill.sim.cloud.prices import HourMeter
 from tidemill.sim.journal import Journal
 from tidemill.sim.timeline import Timeline, stream

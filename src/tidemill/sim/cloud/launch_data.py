@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.errors import Refused
-from tidemill.model.source import Source, SourceKind
-from tidemill.model.world import Pairs
+from tidemill.model.labels import Pairs
 
 
 @dataclass(frozen=True, slots=True)

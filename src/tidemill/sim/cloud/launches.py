@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tidemill.catalog import Catalog
+from tidemill.model.capacity import ReservationState, SourceKind
 from tidemill.model.errors import NoCapacity
-from tidemill.model.world import Instance, InstanceState, LaunchIntent, Pairs, ReservationState, SourceKind
+from tidemill.model.labels import Pairs
+from tidemill.model.nodes import Instance, InstanceState
+from tidemill.model.purchases import LaunchIntent
 from tidemill.sim.cloud.faults import CloudTrouble
 from tidemill.sim.cloud.ids import seeded_id
 from tidemill.sim.cloud.instances import Fleet, marked

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 
 from tidemill.catalog import Catalog, InstanceType
+from tidemill.model.capacity import Reservation
 from tidemill.model.errors import NoCapacity, SpecError
-from tidemill.model.world import Offer, OfferQuery, Reservation
+from tidemill.model.offers import Offer, OfferQuery
 from tidemill.sim.cloud.ids import seeded_id
 from tidemill.sim.cloud.prices import block_fee_usd
 from tidemill.sim.timeline import stream

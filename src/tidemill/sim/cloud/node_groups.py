@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.model.errors import Gone, Refused
-from tidemill.model.world import Pairs, Reservation, ReservationState, SourceKind
+from tidemill.model.labels import Pairs
 from tidemill.sim.cloud.block_end import SCALE_DOWN_LEAD
 from tidemill.sim.cloud.groups import Groups
 from tidemill.sim.cloud.ids import seeded_id

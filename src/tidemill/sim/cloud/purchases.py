@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from tidemill.catalog import Catalog
-from tidemill.model.world import Offer, Pairs, Reservation, ReservationState, SourceKind
+from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.labels import Pairs
+from tidemill.model.offers import Offer
 from tidemill.sim.cloud.faults import CloudTrouble
 from tidemill.sim.cloud.ids import seeded_id
 from tidemill.sim.cloud.market import OfferBoard, blocks_in

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.model.errors import Gone
-from tidemill.model.world import Pairs, Reservation, ReservationState, SourceKind
+from tidemill.model.labels import Pairs
 from tidemill.sim.cloud.faults import CloudTrouble
 from tidemill.sim.journal import Journal
 from tidemill.sim.timeline import Timeline

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from tidemill.model.world import Pairs
+from tidemill.model.labels import Pairs
 from tidemill.sim.cloud.launch_data import Recipe
 
 Result = Literal["CONTINUE", "ABANDON"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from tidemill.catalog import Catalog
+from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.model.errors import SpecError
-from tidemill.model.world import Reservation, ReservationState, SourceKind
 from tidemill.sim.cloud.ids import seeded_id
 from tidemill.sim.cloud.prices import block_fee_usd
 from tidemill.spec import names

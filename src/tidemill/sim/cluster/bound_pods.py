@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidemill.decide.scheduler_rules import HostPort, ports_clash, selects
-from tidemill.model.world import Pod, PodShape, PodTerm, Selector
+from tidemill.model.labels import Selector
+from tidemill.model.pods import Pod, PodShape, PodTerm
 from tidemill.sim.cluster.free_resources import Room
 
 

@@ -14,7 +14,10 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 
 from tidemill.catalog import Catalog
-from tidemill.model.world import Amounts, Instance, Pod, PodPhase, PodShape, Taint, Terms
+from tidemill.model.labels import Taint
+from tidemill.model.nodes import Instance
+from tidemill.model.pods import Pod, PodPhase, PodShape, Terms
+from tidemill.model.resources import Amounts
 from tidemill.ports import ClusterView
 from tidemill.sim.cluster.deadline_agent import DeadlineAgents
 from tidemill.sim.cluster.jobs import Jobs

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from tidemill.model.world import KubeNode, Pod
+from tidemill.model.nodes import KubeNode
+from tidemill.model.pods import Pod
 from tidemill.sim.cluster.kubelet import Kubelets
 from tidemill.sim.cluster.objects import Objects, source_of
 from tidemill.spec.units import format_instant

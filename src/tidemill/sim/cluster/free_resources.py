@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from tidemill.model.world import Amounts, KubeNode, Pairs, PodShape
+from tidemill.model.labels import Pairs
+from tidemill.model.nodes import KubeNode
+from tidemill.model.pods import PodShape
+from tidemill.model.resources import Amounts
 from tidemill.spec import names
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 
-from tidemill.model.world import Gang, Pod, PodPhase, PodShape
+from tidemill.model.pods import Gang, Pod, PodPhase, PodShape
 from tidemill.sim.cluster.kubelet import Kubelets, PodEnd
 from tidemill.sim.cluster.objects import Objects, source_of
 from tidemill.sim.cluster.workloads import JobTruth, Progress, shape_of, terms_of

@@ -15,7 +15,10 @@ from typing import Any
 from tidemill.catalog import Catalog, InstanceType
 from tidemill.decide.scheduler_rules import admitted, fits, tolerated
 from tidemill.model.errors import Gone, NoCapacity, PortError, Refused
-from tidemill.model.world import Instance, InstanceState, KubeNode, LaunchIntent, Pairs, Pod, PodShape
+from tidemill.model.labels import Pairs
+from tidemill.model.nodes import Instance, InstanceState, KubeNode
+from tidemill.model.pods import Pod, PodShape
+from tidemill.model.purchases import LaunchIntent
 from tidemill.sim.cloud.cloud import SimCloud
 from tidemill.sim.cluster.cluster import SimCluster
 from tidemill.sim.cluster.karpenter_offers import NodePool, Object, Offering, offerings

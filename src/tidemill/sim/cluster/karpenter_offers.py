@@ -13,7 +13,8 @@ from typing import Any
 
 from tidemill.catalog import Catalog, InstanceType
 from tidemill.decide.scheduler_rules import holds
-from tidemill.model.world import Expression, Reservation, ReservationState, Source, SourceKind, Taint
+from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
+from tidemill.model.labels import Expression, Taint
 from tidemill.spec import names
 
 Object = Mapping[str, Any]

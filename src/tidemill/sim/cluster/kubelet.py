@@ -12,7 +12,8 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Protocol
 
-from tidemill.model.world import Pod, PodPhase, amount
+from tidemill.model.pods import Pod, PodPhase
+from tidemill.model.resources import amount
 from tidemill.sim.cluster.free_resources import needs
 from tidemill.sim.cluster.objects import Objects, accelerators
 from tidemill.sim.timeline import stream, whole_seconds

@@ -13,19 +13,10 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from tidemill.catalog import Catalog, InstanceType
-from tidemill.model.world import (
-    Amounts,
-    Instance,
-    InstanceState,
-    KubeNode,
-    Pairs,
-    Pod,
-    PodPhase,
-    PodShape,
-    Taint,
-    Terms,
-    Toleration,
-)
+from tidemill.model.labels import Pairs, Taint, Toleration
+from tidemill.model.nodes import Instance, InstanceState, KubeNode
+from tidemill.model.pods import Pod, PodPhase, PodShape, Terms
+from tidemill.model.resources import Amounts
 from tidemill.sim.cluster.kubelet import Kubelets, gpu_pods
 from tidemill.sim.cluster.objects import Objects
 from tidemill.sim.timeline import stream

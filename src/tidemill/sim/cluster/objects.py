@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from tidemill.model.errors import Gone
-from tidemill.model.world import Amounts, KubeNode, Pod, PodPhase, amount
+from tidemill.model.nodes import KubeNode
+from tidemill.model.pods import Pod, PodPhase
+from tidemill.model.resources import Amounts, amount
 from tidemill.sim.cluster.bound_pods import Company
 from tidemill.sim.cluster.free_resources import Room, needs
 from tidemill.sim.journal import Journal

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tidemill.decide.scheduler_rules import selects, tolerated, wanted
-from tidemill.model.scheduling import spread_selector
-from tidemill.model.world import PodShape, Spread
+from tidemill.model.pods import PodShape, Spread, spread_selector
 from tidemill.sim.cluster.bound_pods import Company, Group
 from tidemill.sim.cluster.free_resources import Room
 from tidemill.spec import names

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from tidemill.model.world import Pod
+from tidemill.model.pods import Pod
 from tidemill.sim.cluster.bound_pods import Company
 from tidemill.sim.cluster.free_resources import Room, needs
 from tidemill.sim.cluster.objects import Objects

@@ -14,7 +14,9 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from tidemill.decide.scheduler_rules import reaches_volumes, tolerates, wanted
-from tidemill.model.world import Amounts, KubeNode, Pod, PodShape
+from tidemill.model.nodes import KubeNode
+from tidemill.model.pods import Pod, PodShape
+from tidemill.model.resources import Amounts
 from tidemill.sim.cluster.free_resources import Room, needs
 from tidemill.sim.cluster.objects import Objects
 from tidemill.sim.cluster.pod_filters import Field, Neighbours, fields

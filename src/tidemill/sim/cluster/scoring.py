@@ -13,7 +13,7 @@ from itertools import chain
 from math import log
 
 from tidemill.decide.scheduler_rules import selects, tolerates
-from tidemill.model.world import PodShape, PodTerm
+from tidemill.model.pods import PodShape, PodTerm
 from tidemill.sim.cluster.bound_pods import Company, Group
 from tidemill.sim.cluster.free_resources import Room
 from tidemill.sim.cluster.pod_filters import Field

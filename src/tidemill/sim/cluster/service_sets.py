@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tidemill.model.world import Method, Workload
+from tidemill.model.pods import Method, Workload
 from tidemill.sim.cluster.workloads import ServiceTruth, SetTruth, resolved
 
 

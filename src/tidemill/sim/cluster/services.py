@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from tidemill.model.errors import Gone
-from tidemill.model.world import DisruptionBudget, Pod, PodPhase, Workload
+from tidemill.model.pods import DisruptionBudget, Pod, PodPhase, Workload
 from tidemill.sim.cluster.jobs import refusal_backoff
 from tidemill.sim.cluster.kubelet import Kubelets, PodEnd
 from tidemill.sim.cluster.objects import Objects

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
-from tidemill.model.world import PodShape, Terms, Toleration
+from tidemill.model.labels import Toleration
+from tidemill.model.pods import PodShape, Terms
 from tidemill.spec import names, podspec
 from tidemill.spec.scenario import JobStream, PodTemplate, Service
 

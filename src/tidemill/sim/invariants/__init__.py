@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from tidemill.engine.loop import Tick
-from tidemill.model.world import PurchaseState
+from tidemill.model.purchases import PurchaseState
 from tidemill.sim.invariants.capacity import Strangers, blocks_hold, limits_hold
 from tidemill.sim.invariants.endings import Endings
 from tidemill.sim.invariants.money import Overflow, purchases_held

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidemill.model.world import ReservationState
+from tidemill.model.capacity import ReservationState
 from tidemill.sim.cloud.instances import InstanceLife
 from tidemill.sim.invariants.truth import Findings, Truth
 from tidemill.spec.models import Limits

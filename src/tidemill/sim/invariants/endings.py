@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from tidemill.model.world import SourceKind
+from tidemill.model.capacity import SourceKind
 from tidemill.sim.cloud.instances import InstanceLife
 from tidemill.sim.cluster.kubelet import Kill
 from tidemill.sim.invariants.truth import Findings, Truth

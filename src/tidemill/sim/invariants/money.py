@@ -9,7 +9,8 @@ from collections import Counter
 from datetime import datetime, timedelta
 from itertools import islice
 
-from tidemill.model.world import PurchaseIntent, SourceKind
+from tidemill.model.capacity import SourceKind
+from tidemill.model.purchases import PurchaseIntent
 from tidemill.sim.cloud.instances import InstanceLife
 from tidemill.sim.cloud.purchases import Purchase
 from tidemill.sim.invariants.truth import Findings, Truth

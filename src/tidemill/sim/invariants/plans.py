@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from tidemill.engine.loop import Tick
 from tidemill.model.plan import Action, Launch, Plan, SearchExtensions, SearchOffers, StartDrain
-from tidemill.model.world import Pod
+from tidemill.model.pods import Pod
 from tidemill.sim.invariants.truth import Findings, Truth
 
 # 6: deciding twice at every tick would double the run. Plans with several actions, whose order could differ,

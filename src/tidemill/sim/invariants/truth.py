@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from tidemill.engine.loop import Decide
-from tidemill.model.world import SourceKind
+from tidemill.model.capacity import SourceKind
 from tidemill.sim.cloud.block_end import SCALE_DOWN_LEAD
 from tidemill.sim.cloud.cloud import SimCloud
 from tidemill.sim.cloud.instances import InstanceLife

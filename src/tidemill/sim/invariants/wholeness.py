@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from tidemill.model.world import amount
+from tidemill.model.resources import amount
 from tidemill.sim.cloud.instances import InstanceLife
 from tidemill.sim.cluster.workloads import JobTruth, ServiceTruth
 from tidemill.sim.invariants.truth import Findings, Truth

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
 
+from tidemill.model.capacity import ReservationState
+from tidemill.model.nodes import InstanceState
 from tidemill.model.plan import Plan, Unmet, UnmetCode, Warning
-from tidemill.model.world import InstanceState, ReservationState, World
+from tidemill.model.world import World
 
 ON_ITS_WAY: tuple[UnmetCode, ...] = ("starting", "launching")
 # Whoever was held less than this while capacity stood came when it was about to end, and waits for the next.

@@ -9,7 +9,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from tidemill.catalog import Catalog
-from tidemill.model.world import InstanceState, ReservationState
+from tidemill.model.capacity import ReservationState
+from tidemill.model.nodes import InstanceState
 from tidemill.sim.cloud.cloud import SimCloud
 from tidemill.sim.cluster.cluster import SimCluster
 from tidemill.sim.scenario.outcome import Series

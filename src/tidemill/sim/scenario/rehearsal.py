@@ -16,7 +16,8 @@ from tidemill.engine.loop import AFTER_FAILING, Decide, Engine, Tick
 from tidemill.engine.planner_runner import AtOnce, Beside
 from tidemill.model.errors import InvariantViolated, Refused
 from tidemill.model.plan import Action, Plan
-from tidemill.model.world import Adoption, PurchaseState, World
+from tidemill.model.purchases import Adoption, PurchaseState
+from tidemill.model.world import World
 from tidemill.ports import Cloud, Cluster, Ledger
 from tidemill.ports.compute import Machines
 from tidemill.provision.group_reconciler import uses_groups

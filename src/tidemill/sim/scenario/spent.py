@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from tidemill.catalog import InstanceType
 from tidemill.decide.pool_templates import templates
-from tidemill.model.world import Reservation, ReservationState, SourceKind
+from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.report.costs import Costs, Paid, Use, costs
 from tidemill.sim.cloud.instances import InstanceLife
 from tidemill.sim.cluster.objects import Ran

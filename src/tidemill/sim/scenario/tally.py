@@ -10,8 +10,9 @@ from tidemill import __version__
 from tidemill.catalog.equivalent import on_demand_usd
 from tidemill.decide.drain import MUST_BE_EMPTY
 from tidemill.decide.nodes import deadline_of, kill_at
+from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.model.errors import InvariantViolated
-from tidemill.model.world import PurchaseIntent, PurchaseState, Reservation, ReservationState, SourceKind
+from tidemill.model.purchases import PurchaseIntent, PurchaseState
 from tidemill.report.costs import Costs, rounded
 from tidemill.sim.cloud.instances import InstanceLife
 from tidemill.sim.cluster.workloads import JobTruth, ServiceTruth

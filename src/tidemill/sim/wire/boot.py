@@ -19,7 +19,7 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from tidemill.catalog import InstanceType
-from tidemill.model.world import Instance, InstanceState
+from tidemill.model.nodes import Instance, InstanceState
 from tidemill.sim.cluster.node_life import JOIN_S, REGISTER_S
 from tidemill.sim.timeline import Timeline, stream
 from tidemill.sim.wire.first_boot import FirstBoot, read_user_data

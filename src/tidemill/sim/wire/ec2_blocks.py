@@ -8,8 +8,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.model.errors import NoCapacity
-from tidemill.model.world import Offer, OfferQuery, Reservation, ReservationState, SourceKind
+from tidemill.model.offers import Offer, OfferQuery
 from tidemill.sim.cloud.market import FARTHEST, ULTRASERVER_SIZES
 from tidemill.sim.wire.ec2_reservations import as_aws, block_id, tags_of
 from tidemill.sim.wire.operations import Asked, Result, operation

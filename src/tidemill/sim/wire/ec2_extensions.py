@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from tidemill.model.errors import NoCapacity
-from tidemill.model.world import Extension, ExtensionOffer, ExtensionQuery
+from tidemill.model.offers import Extension, ExtensionOffer, ExtensionQuery
 from tidemill.sim.wire.ec2_reservations import by_id
 from tidemill.sim.wire.operations import Asked, Result, operation
 from tidemill.sim.wire.paging import Facets, chosen

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tidemill.model.capacity import SourceKind
 from tidemill.model.errors import NoCapacity
-from tidemill.model.world import SourceKind
 from tidemill.sim.cloud.ids import seeded_id
 from tidemill.sim.cloud.prices import spot_usd_h
 from tidemill.sim.wire.ec2_launches import launch

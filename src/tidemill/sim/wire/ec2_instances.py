@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tidemill.model.world import InstanceState
+from tidemill.model.nodes import InstanceState
 from tidemill.sim.cloud.instances import InstanceLife
 from tidemill.sim.wire import instance_format as words
 from tidemill.sim.wire.ec2_spot import INTERRUPTED

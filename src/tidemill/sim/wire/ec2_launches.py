@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidemill.model.errors import OutcomeUnknown, TidemillError
-from tidemill.model.world import LaunchIntent
+from tidemill.model.purchases import LaunchIntent
 from tidemill.sim.wire.instance_format import as_reservation
 from tidemill.sim.wire.launch_request import LaunchRequest, launch_request
 from tidemill.sim.wire.operations import Asked, Result, operation

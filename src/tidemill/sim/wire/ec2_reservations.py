@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidemill.model.world import Pairs, Reservation, ReservationState, SourceKind
+from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.labels import Pairs
 from tidemill.sim.wire.operations import Asked, Result, operation
 from tidemill.sim.wire.paging import Facets, chosen
 from tidemill.sim.wire.refusals import AwsError

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from tidemill.model.world import InstanceState, SourceKind
+from tidemill.model.capacity import SourceKind
+from tidemill.model.nodes import InstanceState
 from tidemill.sim.cloud.instances import InstanceLife
 from tidemill.sim.wire import instance_format as words
 from tidemill.sim.wire.operations import Asked, Result, operation

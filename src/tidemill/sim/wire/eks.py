@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tidemill.model.world import Pairs
+from tidemill.model.labels import Pairs
 from tidemill.sim.cloud.ids import seeded_id
 from tidemill.sim.cloud.node_groups import Asked as Made
 from tidemill.sim.cloud.node_groups import EksNodeGroup

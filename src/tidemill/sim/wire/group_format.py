@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tidemill.model.world import Pairs
+from tidemill.model.labels import Pairs
 from tidemill.sim.cloud.ids import seeded_id
 from tidemill.sim.cloud.launch_data import Recipe
 from tidemill.sim.cloud.scaling import Activity, AutoScalingGroup, GroupMember, LifecycleHook, ScheduledAction

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tidemill.model.world import InstanceState, SourceKind
+from tidemill.model.capacity import SourceKind
+from tidemill.model.nodes import InstanceState
 from tidemill.sim.cloud.ids import seeded_id
 from tidemill.sim.cloud.instances import InstanceLife
 from tidemill.sim.wire.state import Wire

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tidemill.model.world import Pairs, Source, SourceKind
+from tidemill.model.capacity import Source, SourceKind
+from tidemill.model.labels import Pairs
 from tidemill.sim.wire.network import Subnet, subnet
 from tidemill.sim.wire.refusals import AwsError
 from tidemill.sim.wire.state import LaunchRecord, Wire

@@ -10,7 +10,7 @@ import fnmatch
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from tidemill.model.world import Pairs
+from tidemill.model.labels import Pairs
 from tidemill.sim.wire.refusals import AwsError
 
 T = TypeVar("T")

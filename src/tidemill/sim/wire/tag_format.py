@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
-from tidemill.model.world import Pairs
+from tidemill.model.labels import Pairs
 from tidemill.sim.wire.refusals import AwsError
 
 _MOST = 50

@@ -18,7 +18,7 @@ from tidemill.decide.purchasing.planner.read_solution import bought_gpu_hours, c
 from tidemill.decide.purchasing.planner.result import Cover, PurchasePlan, RunnerUp
 from tidemill.decide.purchasing.planner.sensitivity import runner_up, sensitivity
 from tidemill.decide.purchasing.planner.slots import Problem, cut
-from tidemill.model.world import Reservation
+from tidemill.model.capacity import Reservation
 
 __all__ = ["plan", "priced"]
 

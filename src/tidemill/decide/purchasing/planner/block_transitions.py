@@ -15,7 +15,8 @@ from tidemill.decide.purchasing.planner.inputs import DAY, HOUR, PoolDemand
 from tidemill.decide.purchasing.planner.offer_filter import starts_now, suits
 from tidemill.decide.purchasing.planner.result import Cover, HandOver, Way
 from tidemill.decide.purchasing.planner.slots import Problem, serving
-from tidemill.model.world import Offer, Reservation
+from tidemill.model.capacity import Reservation
+from tidemill.model.offers import Offer
 from tidemill.spec.durations import LONGEST
 
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from tidemill.decide.purchasing.planner.calendar import Calendar
-from tidemill.model.world import Offer, OfferSearch
+from tidemill.model.offers import Offer, OfferSearch
 
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)

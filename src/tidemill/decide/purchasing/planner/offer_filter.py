@@ -17,7 +17,8 @@ from tidemill.decide.purchasing.planner.inputs import (
     SeenOffer,
 )
 from tidemill.decide.purchasing.planner.result import LeftOut
-from tidemill.model.world import Offer, Reservation, ReservationState, SourceKind
+from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.offers import Offer
 from tidemill.spec.durations import LONGEST, MAX_INSTANCES_PER_BLOCK, is_legal, nearest_legal
 from tidemill.spec.units import format_duration
 

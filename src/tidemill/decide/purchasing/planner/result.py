@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from tidemill.decide.purchasing.planner.inputs import ExtensionOffer
-from tidemill.model.world import Offer, Reservation
+from tidemill.model.capacity import Reservation
+from tidemill.model.offers import Offer
 
 
 @dataclass(frozen=True, slots=True)

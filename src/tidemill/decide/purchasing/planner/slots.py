@@ -14,8 +14,9 @@ from itertools import pairwise
 from tidemill.decide.purchasing.planner.calendar import levels
 from tidemill.decide.purchasing.planner.inputs import DAY, HOUR, ExtensionOffer, Policy, PoolDemand, Prices
 from tidemill.decide.purchasing.planner.offer_filter import suits
+from tidemill.model.capacity import Reservation
 from tidemill.model.errors import SpecError
-from tidemill.model.world import Offer, Reservation
+from tidemill.model.offers import Offer
 
 ULTRASERVER_WIND_DOWN = timedelta(minutes=60)
 Month = tuple[int, int]

@@ -1,0 +1,73 @@
+"""Where a node's capacity comes from: Capacity Blocks, on-demand reservations, spot, on-demand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Literal
+
+from tidemill.model.labels import Pairs
+
+
+class SourceKind(StrEnum):
+    BLOCK = "block"
+    ODCR = "odcr"
+    SPOT = "spot"
+    ON_DEMAND = "on-demand"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Source:
+    """Where a node's capacity comes from. `id` is the reservation's; empty for spot and on-demand."""
+
+    kind: SourceKind
+    id: str = ""
+
+    @property
+    def label(self) -> str:
+        """The value of the node label that pods are pinned by."""
+        return self.id or self.kind.value
+
+
+class ReservationState(StrEnum):
+    PAYMENT_PENDING = "payment-pending"
+    PAYMENT_FAILED = "payment-failed"
+    SCHEDULED = "scheduled"
+    ACTIVE = "active"
+    EXPIRED = "expired"
+    UNAVAILABLE = "unavailable"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A Capacity Block, or an on-demand capacity reservation (then `end` may be None).
+
+    `count` is what was bought and what will come (the future count before the start); `available` what EC2
+    would let us launch this instant, 0 before the start. A short delivery shows as `count` smaller than
+    the envelope asked for. `end` is the paid end: an extension moves it only once its payment succeeded.
+    """
+
+    id: str
+    kind: Literal[SourceKind.BLOCK, SourceKind.ODCR]
+    instance_type: str
+    zone: str
+    count: int
+    available: int
+    state: ReservationState
+    start: datetime
+    end: datetime | None
+    owner: str = ""  # the deployment it belongs to: tagged so and known to the ledger; empty: not ours
+    pool: str = ""  # of its tag, or of its adoption; empty: any pool whose requirements allow the type
+    intent_id: str = ""
+    fee_usd: int = 0
+    ultraserver: bool = False
+    extension_pending_to: datetime | None = None  # an extension asked for but not paid: plan for its failure
+    tags: Pairs = ()
+    listed: bool = True  # False: AWS's list leaves it out just now, and it is counted on all the same
+
+    @property
+    def source(self) -> Source:
+        return Source(self.kind, self.id)
