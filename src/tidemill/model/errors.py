@@ -17,7 +17,14 @@ The names in lower case are the labels in metrics and outcomes, so they do not c
 
 
 class TidemillError(Exception):
-    """The root. The command line prints its message without a traceback; which exit code is told in `cli`."""
+    """The root. The command line prints its message without a traceback; `cli` chooses the exit code.
+
+    `code` is for programs: AWS's error code, or the kind of a reason of ours. The message is for people only.
+    """
+
+    def __init__(self, message: str = "", *, code: str = "") -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class SpecError(TidemillError):
