@@ -23,7 +23,7 @@ from tidemill.decide.purchasing.planner.demand import demand_of
 from tidemill.model.capacity import SourceKind
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.spec import Spec
-from tidemill.spec.models import CapacityPlan
+from tidemill.spec.capacity_plan import CapacityPlan
 from tidemill.spec.read import load
 from tidemill.spec.scenario import Scenario
 

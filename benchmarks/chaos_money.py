@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 from benchmarks.chaos.judge import KINDS, Count
 from benchmarks.chaos.play import Books, Restless, Run, in_memory, play
 from tidemill.ports import Clock
-from tidemill.spec.models import Platform
+from tidemill.spec.platform import Platform
 from tidemill.store.database import sqlite
 from tidemill.store.deployment_guard import Whose
 from tidemill.store.open_ledger import open_durable

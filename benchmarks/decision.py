@@ -21,7 +21,8 @@ from tidemill.model.pods import Pod, PodPhase, PodShape, Terms
 from tidemill.model.resources import Amounts
 from tidemill.model.world import World
 from tidemill.spec import Spec, names
-from tidemill.spec.models import ComputePool, Platform
+from tidemill.spec.compute_pool import ComputePool
+from tidemill.spec.platform import Platform
 
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")

@@ -26,7 +26,8 @@ from tidemill.decide import decide
 from tidemill.engine.loop import Decide
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.spec import Spec
-from tidemill.spec.models import ComputePool, Platform
+from tidemill.spec.compute_pool import ComputePool
+from tidemill.spec.platform import Platform
 from tidemill.spec.scenario import Scenario
 
 NODES, GPUS = 8, 8

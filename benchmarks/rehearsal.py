@@ -20,7 +20,9 @@ from tidemill.catalog import load
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.sim.scenario.tally import tally
 from tidemill.spec import Spec
-from tidemill.spec.models import ComputePool, NodeClass, Platform
+from tidemill.spec.compute_pool import ComputePool
+from tidemill.spec.node_class import NodeClass
+from tidemill.spec.platform import Platform
 from tidemill.spec.scenario import Scenario
 
 

@@ -11,8 +11,8 @@ from itertools import pairwise
 
 from benchmarks.chaos.sales import Held, Sale
 from benchmarks.chaos.story import ULTRASERVER, Story
+from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
 from tidemill.spec.durations import LONGEST, round_up
-from tidemill.spec.models import CapacityPlan, DemandWindow
 
 # Blocks begin and end on a grid of one day, so each end may lie that far beyond what is needed.
 _GRID = timedelta(days=1)

@@ -27,7 +27,7 @@ from tidemill.sim.journal import Journal
 from tidemill.sim.scenario.crash import EngineCrashed
 from tidemill.sim.timeline import Timeline
 from tidemill.spec import Spec
-from tidemill.spec.models import Platform
+from tidemill.spec.platform import Platform
 from tidemill.store.decisions import give_verdict
 from tidemill.store.memory import MemoryLedger
 

@@ -10,7 +10,9 @@ from typing import Any, Literal
 
 from tidemill.catalog import Catalog, load
 from tidemill.spec import Spec
-from tidemill.spec.models import CapacityPlan, ComputePool, Platform
+from tidemill.spec.capacity_plan import CapacityPlan
+from tidemill.spec.compute_pool import ComputePool
+from tidemill.spec.platform import Platform
 from tidemill.spec.scenario import Market, OwnedReservation
 
 START = datetime(2026, 11, 24, 8, 0, tzinfo=UTC)  # a week before the month ends: budgets are by the month

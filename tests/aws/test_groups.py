@@ -19,7 +19,7 @@ from tidemill.model.capacity import Reservation
 from tidemill.model.errors import Retryable, Throttled
 from tidemill.ports.compute import GroupShape, Hook, Template
 from tidemill.provision import Provisioned
-from tidemill.spec.models import ComputePool
+from tidemill.spec.compute_pool import ComputePool
 from tidemill.store.memory import MemoryLedger
 
 ROLE = "arn:aws:iam::123456789012:role/node"

@@ -15,7 +15,7 @@ from tidemill.aws.images import AwsImages
 from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.errors import NoCapacity, SpecError
 from tidemill.provision import Provisioned
-from tidemill.spec.models import NodeClass
+from tidemill.spec.node_class import NodeClass
 
 ALIAS = "al2023@v20261101"
 

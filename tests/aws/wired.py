@@ -22,7 +22,9 @@ from tidemill.aws.session import Aws
 from tidemill.provision import Provisioned
 from tidemill.sim.wire import WireServer
 from tidemill.spec import Spec
-from tidemill.spec.models import ComputePool, NodeClass, Platform
+from tidemill.spec.compute_pool import ComputePool
+from tidemill.spec.node_class import NodeClass
+from tidemill.spec.platform import Platform
 
 REGION = "us-east-1"
 

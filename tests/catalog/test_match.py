@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tidemill.catalog import load
-from tidemill.spec.match import matching
-from tidemill.spec.models import Requirements
+from tidemill.spec.compute_pool import Requirements, matching_types
 
 
 def names(**requirements):
-    return [t.name for t in matching(load(), Requirements(**requirements))]
+    return [t.name for t in matching_types(load(), Requirements(**requirements))]
 
 
 @pytest.mark.requirement("PE-2")
@@ -52,4 +51,4 @@ def test_zones_belong_to_the_source_and_not_to_the_type():
 
 def test_equal_requirements_are_answered_from_memory():
     wanted = {"instance_families": ("g6e",)}
-    assert matching(load(), Requirements(**wanted)) is matching(load(), Requirements(**wanted))
+    assert matching_types(load(), Requirements(**wanted)) is matching_types(load(), Requirements(**wanted))

@@ -29,7 +29,7 @@ from tidemill.cli.loading import load_spec
 from tidemill.model.alerts import AlertKind
 from tidemill.notify.delivery import Postman
 from tidemill.notify.targets import sender, senders
-from tidemill.spec.notifications import Notification
+from tidemill.spec.platform import Notification
 from tidemill.store.deployment_guard import Whose
 from tidemill.store.open_ledger import WallClock
 

@@ -20,7 +20,9 @@ from tidemill.model.pods import DisruptionBudget, Gang, Pod, PodPhase, PodShape,
 from tidemill.model.purchases import LaunchIntent, LaunchState, PurchaseIntent, Spending
 from tidemill.model.world import World
 from tidemill.spec import Spec, names
-from tidemill.spec.models import CapacityPlan, ComputePool, Platform
+from tidemill.spec.capacity_plan import CapacityPlan
+from tidemill.spec.compute_pool import ComputePool
+from tidemill.spec.platform import Platform
 from tidemill.spec.units import parse_cpu, parse_duration, parse_memory
 
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)

@@ -9,7 +9,7 @@ from tests.decide.builders import NOW, ZONE, ago, ahead, plan, pool, spec
 from tidemill.model.offers import Offer, OfferQuery, OfferSearch
 from tidemill.model.purchases import Envelope, PurchaseIntent, PurchaseState, Verdict
 from tidemill.spec import Spec
-from tidemill.spec.models import CapacityPlan
+from tidemill.spec.capacity_plan import CapacityPlan
 
 GENEROUS = {"perPurchaseUsd": 100_000, "monthlyUsd": 500_000}
 # The default window opens in two days at noon: the block starts on the grid half an hour before.

@@ -32,7 +32,7 @@ from tidemill.model.planner_result import Advice, Choice
 from tidemill.model.purchases import BlockUse, PurchaseState
 from tidemill.model.world import World
 from tidemill.spec import Spec
-from tidemill.spec.models import CapacityPlan, Extending
+from tidemill.spec.capacity_plan import CapacityPlan, Extending
 
 P5, DAY = "p5.48xlarge", timedelta(days=1)
 GRID = NOW.replace(hour=11, minute=30) + DAY  # tomorrow's

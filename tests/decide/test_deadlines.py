@@ -12,7 +12,7 @@ from tidemill.decide import decide
 from tidemill.decide.nodes import deadline_of, kill_at
 from tidemill.model.plan import AnnounceEnd, AnnounceNodeEnd, StartDrain
 from tidemill.model.pods import DisruptionBudget, Pod
-from tidemill.spec.models import Provisioner
+from tidemill.spec.compute_pool import Provisioner
 from tidemill.spec.units import parse_duration
 
 DEADLINES = [

@@ -26,8 +26,8 @@ from tidemill.model.nodes import Node
 from tidemill.model.plan import Evict, Plan, RequestCheckpoint, StartDrain, Terminate
 from tidemill.model.pods import DisruptionBudget, Pod, PodPhase
 from tidemill.spec import Spec, names
-from tidemill.spec.fingerprint import fingerprint
-from tidemill.spec.models import ComputePool, NodeClass
+from tidemill.spec.compute_pool import ComputePool
+from tidemill.spec.node_class import NodeClass, fingerprint
 
 pytestmark = pytest.mark.requirement("PE-8")
 

@@ -19,7 +19,7 @@ from tidemill.model.plan import (
     SubmitPurchase,
 )
 from tidemill.model.pods import DisruptionBudget
-from tidemill.spec.models import CapacityPlan
+from tidemill.spec.capacity_plan import CapacityPlan
 
 
 def plan_of(**window: object) -> CapacityPlan:

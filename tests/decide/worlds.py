@@ -30,7 +30,7 @@ from tidemill.model.nodes import Node
 from tidemill.model.pods import DisruptionBudget, Method, Pod, PodTerm, Spread, Workload
 from tidemill.model.world import World
 from tidemill.spec import names
-from tidemill.spec.models import NodeClass
+from tidemill.spec.node_class import NodeClass
 
 CAPS = {"maxHourlyUsd": 300, "maxMonthlyUsd": 40_000}
 IMAGE = {"metadata": {"name": "gpu"}, "spec": {"amiSelectorTerms": [{"alias": "al2023@v20261201"}]}}

@@ -16,7 +16,7 @@ from tidemill.model.offers import ExtensionQuery, OfferQuery
 from tidemill.model.plan import Outcome, ProposePurchase, SettlePurchase, SubmitPurchase
 from tidemill.model.purchases import Adoption, PurchaseIntent, PurchaseState, Verdict
 from tidemill.sim.scenario.crash import EngineCrashed
-from tidemill.spec.models import CapacityPlan
+from tidemill.spec.capacity_plan import CapacityPlan
 from tidemill.store.decisions import give_verdict
 
 pytestmark = pytest.mark.requirement("CB-4")

@@ -12,7 +12,7 @@ from tests.engine.ports import Hands
 from tidemill.decide.purchasing.approval import not_granted
 from tidemill.model.errors import Refused
 from tidemill.model.purchases import PurchaseIntent, PurchaseState, Verdict
-from tidemill.spec.principal import principal
+from tidemill.spec.platform import principal
 from tidemill.store.decisions import give_verdict
 from tidemill.store.memory import MemoryLedger
 

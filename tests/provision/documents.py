@@ -10,7 +10,9 @@ from tidemill.model.capacity import Source, SourceKind
 from tidemill.ports.compute import Template
 from tidemill.provision.template import launch_template
 from tidemill.spec import Spec
-from tidemill.spec.models import ComputePool, NodeClass, Platform
+from tidemill.spec.compute_pool import ComputePool
+from tidemill.spec.node_class import NodeClass
+from tidemill.spec.platform import Platform
 
 BLOCK = Source(SourceKind.BLOCK, "cr-0a1b2c3d4e5f60718")
 ODCR = Source(SourceKind.ODCR, "cr-0dc0dc0dc0dc0dc0d")

@@ -21,7 +21,8 @@ from tidemill.provision.native_launcher import PretendImages
 from tidemill.sim.cloud.compute import SimMachines
 from tidemill.sim.cloud.scaling import LifecycleHook, ScheduledAction
 from tidemill.spec import Spec
-from tidemill.spec.models import ComputePool, NodeClass
+from tidemill.spec.compute_pool import ComputePool
+from tidemill.spec.node_class import NodeClass
 from tidemill.store.memory import MemoryLedger
 
 ROLE = "arn:aws:iam::123456789012:role/node"

@@ -11,7 +11,7 @@ import yaml
 from tests.provision.documents import BLOCK, SPOT, booted, documents, template
 from tidemill.model.errors import SpecError
 from tidemill.provision.user_data import mime
-from tidemill.spec.fingerprint import fingerprint
+from tidemill.spec.node_class import fingerprint
 
 BOTTLEROCKET = {"amiSelectorTerms": [{"alias": "bottlerocket@v1.52.0"}]}
 TAINTS = [{"key": "nvidia.com/gpu", "value": "true"}]

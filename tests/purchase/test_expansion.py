@@ -14,8 +14,7 @@ from tidemill.decide.purchasing.planner.calendar import levels
 from tidemill.decide.purchasing.planner.demand import demand_of
 from tidemill.model.capacity import Reservation
 from tidemill.spec import Spec
-from tidemill.spec.demand_calendar import DAYS
-from tidemill.spec.models import CapacityPlan
+from tidemill.spec.capacity_plan import DAYS, CapacityPlan
 
 START = datetime(2026, 11, 16, tzinfo=UTC)  # a Monday
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

@@ -13,7 +13,8 @@ from tidemill.model.capacity import ReservationState, SourceKind
 from tidemill.report.inspection import Inspection, inspection
 from tidemill.report.survey import Survey
 from tidemill.spec import Spec
-from tidemill.spec.models import ComputePool, Platform
+from tidemill.spec.compute_pool import ComputePool
+from tidemill.spec.platform import Platform
 
 
 def documents(**platform: object) -> Spec:

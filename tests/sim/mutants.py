@@ -33,7 +33,7 @@ from tidemill.model.purchases import LaunchIntent
 from tidemill.model.world import World
 from tidemill.sim.cloud.cloud import SimCloud
 from tidemill.spec import Spec, names
-from tidemill.spec.models import Limits
+from tidemill.spec.compute_pool import Limits
 
 
 class LeakyCloud(SimCloud):

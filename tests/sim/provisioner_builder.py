@@ -7,7 +7,8 @@ from typing import Any
 from tests.sim.scenario_builder import Scene, block, job, pool, scene, service
 from tidemill.model.nodes import InstanceState
 from tidemill.sim.scenario.rehearsal import Rehearsal
-from tidemill.spec.models import ComputePool, Platform
+from tidemill.spec.compute_pool import ComputePool
+from tidemill.spec.platform import Platform
 
 
 def running(rehearsal: Rehearsal) -> int:

@@ -13,7 +13,8 @@ from tidemill.sim.cluster.cluster import SimCluster
 from tidemill.sim.journal import Journal, Line
 from tidemill.sim.timeline import Timeline
 from tidemill.spec import Spec
-from tidemill.spec.models import ComputePool, Platform
+from tidemill.spec.compute_pool import ComputePool
+from tidemill.spec.platform import Platform
 from tidemill.spec.scenario import JobStream, Service
 from tidemill.spec.units import parse_duration
 

@@ -19,7 +19,10 @@ from tidemill.model.world import World
 from tidemill.sim.journal import Line
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.spec import Spec
-from tidemill.spec.models import CapacityPlan, ComputePool, NodeClass, Platform
+from tidemill.spec.capacity_plan import CapacityPlan
+from tidemill.spec.compute_pool import ComputePool
+from tidemill.spec.node_class import NodeClass
+from tidemill.spec.platform import Platform
 from tidemill.spec.scenario import Scenario
 from tidemill.spec.units import parse_duration
 

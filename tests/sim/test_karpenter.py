@@ -21,7 +21,9 @@ from tidemill.sim.cluster.karpenter import SimKarpenter
 from tidemill.sim.journal import Journal
 from tidemill.sim.timeline import Timeline
 from tidemill.spec import Spec
-from tidemill.spec.models import ComputePool, NodeClass, Platform
+from tidemill.spec.compute_pool import ComputePool
+from tidemill.spec.node_class import NodeClass
+from tidemill.spec.platform import Platform
 from tidemill.spec.scenario import Market, OwnedReservation
 from tidemill.spec.units import parse_duration
 

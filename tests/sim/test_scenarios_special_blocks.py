@@ -9,7 +9,7 @@ import pytest
 from tests.sim.scenario_builder import after, block, job, plan, platform, pool, scene
 from tidemill.model.capacity import SourceKind
 from tidemill.model.purchases import PurchaseState
-from tidemill.spec.models import CapacityPlan
+from tidemill.spec.capacity_plan import CapacityPlan
 
 pytestmark = pytest.mark.requirement("CB-15")
 

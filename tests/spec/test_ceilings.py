@@ -7,7 +7,7 @@ import pytest
 from tests.sim.scenario_builder import platform
 from tidemill.model.errors import SpecError
 from tidemill.spec.ceilings import Ceilings, lowered, read_ceilings
-from tidemill.spec.models import Approval, Budget
+from tidemill.spec.platform import Approval, Budget
 
 pytestmark = pytest.mark.requirement("CB-3")
 

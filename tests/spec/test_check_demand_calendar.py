@@ -6,7 +6,7 @@ import pytest
 
 from tests.spec.conftest import Reader
 from tests.spec.writing import NODE_CLASS, PLATFORM, plan, pool, together, told, window
-from tidemill.spec.models import CapacityPlan
+from tidemill.spec.capacity_plan import CapacityPlan
 
 BLOCK_POOL = pool("sources: [{type: block}]")
 ALWAYS = "{name: always, constant: {instances: 2}}"

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from tests.provision.documents import documents
 from tidemill.cli import main
 from tidemill.provision.karpenter import objects
+from tidemill.spec.compute_pool import ComputePool
 from tidemill.spec.from_karpenter import import_karpenter
-from tidemill.spec.models import ComputePool, NodeClass
+from tidemill.spec.node_class import NodeClass
 from tidemill.spec.read import load
 
 NODE_CLASS = """\

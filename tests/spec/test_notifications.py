@@ -8,8 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from tidemill.model.alerts import AlertKind, Severity
-from tidemill.spec.models import PlatformSpec
-from tidemill.spec.notifications import Notification
+from tidemill.spec.platform import Notification, PlatformSpec
 
 TOPIC = "arn:aws:sns:us-west-2:123456789012:gpu-alerts"
 KEY = {"env": "PAGERDUTY_KEY"}
@@ -82,7 +81,7 @@ def test_a_target_hears_what_is_grave_enough_and_of_its_kinds():
 @pytest.mark.requirement("CB-16")
 def test_an_engine_that_sleeps_is_not_called_silent():
     from tidemill.engine.loop import RESYNC
-    from tidemill.spec.notifications import LONGEST_SLEEP, AlertRules
+    from tidemill.spec.platform import LONGEST_SLEEP, AlertRules
 
     assert LONGEST_SLEEP == RESYNC
     with pytest.raises(ValidationError, match="at least 11m"):

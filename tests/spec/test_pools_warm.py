@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from tidemill.spec.models import ComputePoolSpec
+from tidemill.spec.compute_pool import ComputePoolSpec
 
 
 def pool(**fields: object) -> ComputePoolSpec:

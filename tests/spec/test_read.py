@@ -11,7 +11,7 @@ from tests.spec.conftest import Reader
 from tests.spec.writing import NODE_CLASS, PLATFORM, plan, pool, scenario, together, told, window
 from tidemill.catalog import Catalog
 from tidemill.model.errors import SpecError
-from tidemill.spec.models import ComputePool
+from tidemill.spec.compute_pool import ComputePool
 from tidemill.spec.read import load
 
 

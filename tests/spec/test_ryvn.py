@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.spec.writing import NODE_CLASS
-from tidemill.spec.models import ComputePool, NodeClass
+from tidemill.spec.compute_pool import ComputePool
+from tidemill.spec.node_class import NodeClass
 from tidemill.spec.read import load
 from tidemill.spec.ryvn import import_ryvn
 

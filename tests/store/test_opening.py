@@ -16,7 +16,7 @@ from tests.engine.ports import Hands
 from tests.store.ledgers import OURS, Opener
 from tests.store.probes import inside
 from tidemill.model.errors import Refused, Retryable, SpecError
-from tidemill.spec.models import Platform
+from tidemill.spec.platform import Platform
 from tidemill.store import database
 from tidemill.store.deployment_guard import Whose
 from tidemill.store.memory import MemoryLedger

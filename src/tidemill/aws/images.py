@@ -15,7 +15,7 @@ from tidemill.model.errors import Gone, Retryable, SpecError
 from tidemill.ports import Clock
 from tidemill.provision.images import image_of
 from tidemill.spec import Spec
-from tidemill.spec.models import LaunchTemplateRef, NodeClass
+from tidemill.spec.node_class import LaunchTemplateRef, NodeClass
 
 _KEPT_FOR = timedelta(hours=1)
 

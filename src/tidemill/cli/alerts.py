@@ -10,7 +10,7 @@ import click
 
 if TYPE_CHECKING:
     from tidemill.model.alerts import Delivery, Raised
-    from tidemill.spec.notifications import Notification
+    from tidemill.spec.platform import Notification
 
 
 class _ListsByDefault(click.Group):

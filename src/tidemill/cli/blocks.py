@@ -19,7 +19,7 @@ from tidemill.model.purchases import Adoption, PurchaseIntent, PurchaseState
 from tidemill.report.holdings import Books, Holding, holdings
 from tidemill.report.rows import plain
 from tidemill.spec import names
-from tidemill.spec.match import matches
+from tidemill.spec.compute_pool import matches
 
 
 @click.command(short_help="List every block and what is to be done.")

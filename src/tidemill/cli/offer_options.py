@@ -19,19 +19,19 @@ from tidemill.offer_search.request import (
     is_sold,
     never_fits,
 )
-from tidemill.spec.match import matching
+from tidemill.spec.compute_pool import matching_types
 from tidemill.spec.problem import suggestion
 from tidemill.spec.units import parse_duration, parse_instant
 
 if TYPE_CHECKING:
-    from tidemill.spec.models import ComputePool
+    from tidemill.spec.compute_pool import ComputePool
 
 
 def types_of(desk: Desk, pool: str | None) -> tuple[str, ...]:
     if pool is None:
         raise SpecError("name a type, such as p5.48xlarge, or a pool with --pool")
     found = pool_named(desk, pool)
-    kinds = matching(desk.spec.catalog, found.spec.requirements)
+    kinds = matching_types(desk.spec.catalog, found.spec.requirements)
     sold = tuple(one.name for one in kinds if is_sold(one))
     if not sold:
         raise SpecError(f"no type that pool {pool} allows is sold as Capacity Blocks")

@@ -15,10 +15,10 @@ from tidemill.decide.purchasing.demand import LIVE
 from tidemill.model.capacity import Reservation
 from tidemill.model.errors import SpecError
 from tidemill.model.offers import Offer
-from tidemill.spec.match import matches
+from tidemill.spec.compute_pool import matches
 
 if TYPE_CHECKING:
-    from tidemill.spec.models import ComputePool
+    from tidemill.spec.compute_pool import ComputePool
 
 
 def pool_for(desk: Desk, offer: Offer, named: str | None) -> str:

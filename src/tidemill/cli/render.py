@@ -14,7 +14,7 @@ from tidemill.model.errors import SpecError
 
 if TYPE_CHECKING:
     from tidemill.spec import Spec
-    from tidemill.spec.models import ComputePool
+    from tidemill.spec.compute_pool import ComputePool
 
 _FILES = click.argument("files", metavar="FILE...", nargs=-1, required=True)
 _POOL = click.option("--pool", metavar="NAME", help="Which pool. Default: the only one that it can be.")

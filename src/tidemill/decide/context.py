@@ -21,7 +21,7 @@ from tidemill.model.plan import Action, Plan, Unmet, UnmetCode, Warning, Warning
 from tidemill.model.pods import Method, Pod, Workload
 from tidemill.model.world import World
 from tidemill.spec import Spec
-from tidemill.spec.models import ComputePool, Provisioner
+from tidemill.spec.compute_pool import ComputePool, Provisioner
 
 if TYPE_CHECKING:
     from tidemill.decide.placement.queue import Item

@@ -21,7 +21,7 @@ from tidemill.model.plan import UnmetCode
 from tidemill.model.pods import Pod
 from tidemill.model.resources import Amounts
 from tidemill.spec import names
-from tidemill.spec.models import ComputePool
+from tidemill.spec.compute_pool import ComputePool
 from tidemill.spec.units import format_cpu, format_duration, format_instant, format_memory
 
 _ALIVE = (ReservationState.ACTIVE, ReservationState.SCHEDULED, ReservationState.PAYMENT_PENDING)

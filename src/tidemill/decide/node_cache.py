@@ -23,7 +23,7 @@ from tidemill.model.capacity import Source
 from tidemill.model.nodes import Node
 from tidemill.model.pods import Pod, PodShape
 from tidemill.spec import Spec, names
-from tidemill.spec.models import Provisioner
+from tidemill.spec.compute_pool import Provisioner
 
 if TYPE_CHECKING:
     from tidemill.decide.explain import Answer

@@ -17,7 +17,7 @@ from tidemill.model.nodes import InstanceState, Node
 from tidemill.model.plan import MarkReady, RemoveNode, StartDrain, Terminate
 from tidemill.model.pods import Pod
 from tidemill.spec import names
-from tidemill.spec.models import Provisioner
+from tidemill.spec.compute_pool import Provisioner
 from tidemill.spec.units import format_duration
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from tidemill.model.capacity import SourceKind
 from tidemill.model.nodes import InstanceState
 from tidemill.model.world import World
 from tidemill.spec import Spec
-from tidemill.spec.models import ComputePool, SourceSpec
+from tidemill.spec.compute_pool import ComputePool, SourceSpec
 
 PREPAID = (SourceKind.BLOCK, SourceKind.ODCR)
 _FAR = timedelta(days=365)

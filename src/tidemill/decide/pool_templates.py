@@ -14,9 +14,8 @@ from tidemill.decide.overflow import overflow_source
 from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.labels import Taint
 from tidemill.spec import Spec, names
-from tidemill.spec.fingerprint import fingerprint
-from tidemill.spec.match import matching
-from tidemill.spec.models import ComputePool, Provisioner, SourceSpec
+from tidemill.spec.compute_pool import ComputePool, Provisioner, SourceSpec, matching_types
+from tidemill.spec.node_class import fingerprint
 
 
 @dataclass(slots=True, eq=False)
@@ -60,7 +59,7 @@ def templates(spec: Spec) -> Mapping[str, PoolTemplate]:
     return {
         pool.name: PoolTemplate(
             pool=pool,
-            kinds={kind.name: kind for kind in matching(spec.catalog, pool.spec.requirements)},
+            kinds={kind.name: kind for kind in matching_types(spec.catalog, pool.spec.requirements)},
             taints=tuple(Taint(taint.key, taint.value, taint.effect) for taint in pool.spec.taints),
             overflow={kind: overflow_source(pool, kind) for kind in SourceKind},
             made_from=_made_from(spec, pool),

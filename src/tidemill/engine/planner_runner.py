@@ -39,7 +39,7 @@ from tidemill.model.planner_result import Advice, Choice
 from tidemill.model.purchases import PurchaseState
 from tidemill.model.world import World
 from tidemill.spec import Spec
-from tidemill.spec.models import Budget
+from tidemill.spec.platform import Budget
 
 # A budget that is missing allows no purchase at all, but what would be bought may still be told.
 _UNLIMITED_USD = 10**9

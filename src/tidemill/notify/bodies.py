@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Any
 
 from tidemill.model.alerts import Alert, Delivery, Raised, Severity, Word
-from tidemill.spec.models import Platform
+from tidemill.spec.platform import Platform
 from tidemill.spec.units import format_instant
 
 _MARKS = {

@@ -20,7 +20,7 @@ from tidemill.notify.bodies import Message
 from tidemill.notify.delivery_result import Answer, next_try
 from tidemill.notify.targets import Send
 from tidemill.ports import AlertBook, Clock
-from tidemill.spec.models import Platform
+from tidemill.spec.platform import Platform
 
 log = logging.getLogger("tidemill.notify")
 

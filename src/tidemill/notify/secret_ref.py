@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from tidemill.model.errors import SpecError
-from tidemill.spec.notifications import SecretRef
+from tidemill.spec.platform import SecretRef
 
 
 def read(ref: SecretRef, what: str) -> str:

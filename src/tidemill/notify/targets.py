@@ -14,8 +14,7 @@ from tidemill.notify import bodies, secret_ref, sns
 from tidemill.notify.bodies import Message
 from tidemill.notify.delivery_result import Answer
 from tidemill.notify.http import post
-from tidemill.spec.models import Platform
-from tidemill.spec.notifications import Notification
+from tidemill.spec.platform import Notification, Platform
 
 PAGERDUTY = "https://events.pagerduty.com/v2/enqueue"
 SIGNATURE = "Tidemill-Signature"

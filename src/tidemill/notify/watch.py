@@ -16,7 +16,7 @@ from tidemill.model.errors import PortError, Refused
 from tidemill.ports import AlertBook
 from tidemill.report.alerts import alerts
 from tidemill.spec import Spec
-from tidemill.spec.notifications import Notification
+from tidemill.spec.platform import Notification
 
 log = logging.getLogger("tidemill.notify")
 

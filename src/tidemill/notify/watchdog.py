@@ -17,7 +17,7 @@ from tidemill.notify.targets import Send
 from tidemill.notify.watch import told
 from tidemill.ports import AlertBook, Clock
 from tidemill.report.engine_heartbeat import Heard, engine_silent
-from tidemill.spec.models import Platform
+from tidemill.spec.platform import Platform
 
 log = logging.getLogger("tidemill.notify")
 

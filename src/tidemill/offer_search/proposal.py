@@ -16,7 +16,7 @@ from tidemill.decide.purchasing.window_cover import intent_id, on_grid
 from tidemill.model.capacity import Reservation
 from tidemill.model.offers import ExtensionOffer, Offer
 from tidemill.model.purchases import Envelope, PurchaseIntent, PurchaseState
-from tidemill.spec.models import Platform
+from tidemill.spec.platform import Platform
 
 # An offer that starts "now" starts later when it is approved later, and ends at the same time. Longer than this and
 # it is another block.

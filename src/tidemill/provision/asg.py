@@ -15,7 +15,7 @@ from tidemill.ports.compute import GroupShape, Hook, Schedule, TemplateVersion
 from tidemill.provision.group_spec import Wanted, content
 from tidemill.provision.template import node_tags
 from tidemill.spec import Spec, names
-from tidemill.spec.models import ComputePool
+from tidemill.spec.compute_pool import ComputePool
 
 UP, DOWN = "tidemill-up", "tidemill-down"
 # A node whose pods need longer than this to go loses them: their lead is counted against it. Nobody is held longer

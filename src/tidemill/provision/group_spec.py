@@ -22,7 +22,7 @@ from tidemill.ports.compute import Hook, Schedule, Template
 from tidemill.provision.native_launcher import Images
 from tidemill.provision.template import check_it_could_join
 from tidemill.spec import Spec
-from tidemill.spec.models import ComputePool, Provisioner
+from tidemill.spec.compute_pool import ComputePool, Provisioner
 
 GROUPED = (Provisioner.ASG, Provisioner.MANAGED)
 # EKS's limit on the name of a node group; Auto Scaling's is 255, but one rule for both is easier to know.

@@ -20,7 +20,7 @@ from tidemill.provision import managed
 from tidemill.provision.changes import There
 from tidemill.provision.foreign_schedules import early, lowered_to
 from tidemill.provision.group_sizes import attribute, is_grouped
-from tidemill.spec.models import Provisioner
+from tidemill.spec.compute_pool import Provisioner
 
 # Node groups are described one by one and change seldom; whoever changes one looks again at once.
 _NODE_GROUPS_KNOWN_FOR = timedelta(minutes=10)

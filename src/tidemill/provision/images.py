@@ -11,8 +11,8 @@ from tidemill.catalog import InstanceType
 from tidemill.catalog.image_drivers import driver_of
 from tidemill.model.errors import SpecError
 from tidemill.provision.user_data import Family
-from tidemill.spec.models import NodeClass
 from tidemill.spec.names import NEURON, NVIDIA_GPU
+from tidemill.spec.node_class import NodeClass
 
 _LATEST = "latest"
 

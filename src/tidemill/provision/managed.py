@@ -17,7 +17,8 @@ from tidemill.provision.images import ami_type
 from tidemill.provision.template import node_labels, node_taints, owned
 from tidemill.provision.user_data import Family
 from tidemill.spec import Spec, names
-from tidemill.spec.models import ComputePool, NodeClass
+from tidemill.spec.compute_pool import ComputePool
+from tidemill.spec.node_class import NodeClass
 
 CapacityType = Literal["CAPACITY_BLOCK", "ON_DEMAND", "SPOT"]
 # EKS changes a node group only in these states.

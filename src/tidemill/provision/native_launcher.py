@@ -19,7 +19,8 @@ from tidemill.model.purchases import LaunchIntent
 from tidemill.ports.compute import Machines, Order
 from tidemill.provision.template import check_it_could_join, launch_template
 from tidemill.spec import Spec
-from tidemill.spec.models import LaunchTemplateRef, NodeClass, Provisioner
+from tidemill.spec.compute_pool import Provisioner
+from tidemill.spec.node_class import LaunchTemplateRef, NodeClass
 
 log = logging.getLogger("tidemill.provision")
 

@@ -26,7 +26,7 @@ from tidemill.provision.group_spec import makings_of
 from tidemill.provision.group_state import Sight
 from tidemill.provision.native_launcher import Images, Native, PretendImages
 from tidemill.spec import Spec
-from tidemill.spec.models import Provisioner
+from tidemill.spec.compute_pool import Provisioner
 
 
 class Provisioned:

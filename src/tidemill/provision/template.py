@@ -21,8 +21,8 @@ from tidemill.provision.base_template import laid_on
 from tidemill.provision.efa import network_interfaces
 from tidemill.provision.user_data import Bootstrap, Family, user_data
 from tidemill.spec import Spec, names
-from tidemill.spec.fingerprint import fingerprint
-from tidemill.spec.models import BlockDevice, ComputePool, NodeClass, Provisioner
+from tidemill.spec.compute_pool import ComputePool, Provisioner
+from tidemill.spec.node_class import BlockDevice, NodeClass, fingerprint
 
 # EC2's limits: a template's name, and user data before it is encoded.
 _LONGEST_NAME = 128

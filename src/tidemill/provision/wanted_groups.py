@@ -22,8 +22,7 @@ from tidemill.provision import asg, managed
 from tidemill.provision.group_spec import GROUPED, MakingsOf, Place, Wanted, group_name
 from tidemill.provision.template import launch_template
 from tidemill.spec import Spec
-from tidemill.spec.match import matching
-from tidemill.spec.models import ComputePool, Provisioner
+from tidemill.spec.compute_pool import ComputePool, Provisioner, matching_types
 
 # What is there or will be: for anything else no group is made, and one that is there is left to empty itself.
 LIVES = (ReservationState.SCHEDULED, ReservationState.ACTIVE)
@@ -66,7 +65,7 @@ def wanted(
 def reservations_of(spec: Spec, pool: ComputePool, known: Iterable[Reservation]) -> list[Reservation]:
     """Those that are or will be there and that the pool may use."""
     owner = spec.platform.spec.deployment
-    kinds = {kind.name for kind in matching(spec.catalog, pool.spec.requirements)}
+    kinds = {kind.name for kind in matching_types(spec.catalog, pool.spec.requirements)}
     return [
         one
         for one in known

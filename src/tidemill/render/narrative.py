@@ -29,7 +29,7 @@ from tidemill.render.figures import counted, span
 from tidemill.render.names import Names
 from tidemill.sim.journal import Line
 from tidemill.sim.scenario.rehearsal import Done, Rehearsal
-from tidemill.spec.models import Provisioner
+from tidemill.spec.compute_pool import Provisioner
 
 
 @dataclass(frozen=True, slots=True)

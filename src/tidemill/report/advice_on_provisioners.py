@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tidemill.spec import Spec, names
-from tidemill.spec.karpenter import BLOCKS
-from tidemill.spec.match import matching
-from tidemill.spec.models import ComputePool, NodeClass, Provisioner
+from tidemill.spec.compute_pool import ComputePool, Provisioner, matching_types
+from tidemill.spec.node_class import NodeClass
+from tidemill.spec.platform import KARPENTER_CAPACITY_BLOCKS
 from tidemill.spec.scenario import JobStream, Scenario
 
 Fit = Literal["best", "fits", "costs something", "no"]
@@ -80,7 +80,7 @@ class _Facts:
 
     @classmethod
     def of(cls, spec: Spec, pool: ComputePool, scenario: Scenario | None) -> _Facts:
-        kinds = matching(spec.catalog, pool.spec.requirements)
+        kinds = matching_types(spec.catalog, pool.spec.requirements)
         sources = {source.type for source in pool.spec.sources}
         node_class, own = spec.node_classes.get(pool.spec.node_class_name), spec.platform.spec.karpenter
         jobs = [job for job in (scenario.spec.jobs if scenario is not None else ()) if _may_run(job, pool)]
@@ -99,7 +99,7 @@ class _Facts:
             ultraservers="block" in sources and any(kind.ultraserver for kind in kinds),
             gangs=any(job.nodes > 1 for job in jobs) or (node_class is not None and node_class.spec.efa),
             karpenter=name,
-            karpenter_knows_blocks=own is not None and own.can(BLOCKS),
+            karpenter_knows_blocks=own is not None and own.supports(KARPENTER_CAPACITY_BLOCKS),
         )
 
 

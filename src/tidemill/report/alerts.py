@@ -18,7 +18,7 @@ from tidemill.model.purchases import Envelope, PurchaseIntent, PurchaseState
 from tidemill.model.world import World
 from tidemill.report.alerts_of_blocks import about_blocks
 from tidemill.spec import Spec
-from tidemill.spec.models import Approval
+from tidemill.spec.platform import Approval
 from tidemill.spec.units import format_duration, format_instant
 
 # Pods named in one alert; of more, the number.

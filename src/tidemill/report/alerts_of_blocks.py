@@ -18,8 +18,8 @@ from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.model.purchases import PurchaseIntent, PurchaseState
 from tidemill.model.world import World
 from tidemill.spec import Spec
+from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
 from tidemill.spec.durations import LEGAL_DURATIONS
-from tidemill.spec.models import CapacityPlan, DemandWindow
 from tidemill.spec.units import format_instant
 
 SHORTEST = LEGAL_DURATIONS[0]  # no extension is shorter

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tidemill.model.alerts import Alert, AlertKind, Severity
-from tidemill.spec.models import Platform
+from tidemill.spec.platform import Platform
 from tidemill.spec.units import format_duration, format_instant
 
 

@@ -20,7 +20,7 @@ from tidemill.model.pods import Method
 from tidemill.model.world import World
 from tidemill.report.rows import plain
 from tidemill.spec import Spec
-from tidemill.spec.models import Provisioner
+from tidemill.spec.compute_pool import Provisioner
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.model.nodes import Instance, InstanceState
 from tidemill.model.purchases import Adoption, PurchaseIntent
 from tidemill.spec import Spec
+from tidemill.spec.compute_pool import Provisioner
 from tidemill.spec.durations import LONGEST
-from tidemill.spec.models import Provisioner
 
 Held = Literal["bought", "adopted", "untracked", "another's"]
 

@@ -20,7 +20,7 @@ from tidemill.report.instance_endings import Ending, by_reservation, endings, ki
 from tidemill.report.survey import Missed, ScalingGroup, Survey
 from tidemill.report.trap import COMING, Trap
 from tidemill.spec import Spec
-from tidemill.spec.match import matches
+from tidemill.spec.compute_pool import matches
 
 _EXTENDABLE = (ReservationState.SCHEDULED, ReservationState.ACTIVE)
 

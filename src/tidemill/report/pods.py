@@ -13,8 +13,7 @@ from tidemill.model.world import World
 from tidemill.report.quotes import Quotes
 from tidemill.report.rows import ChangeRow, NextSteps, PodRow, StepRow, WarningRow
 from tidemill.spec import Spec, names
-from tidemill.spec.match import matching
-from tidemill.spec.models import ComputePool
+from tidemill.spec.compute_pool import ComputePool, matching_types
 
 
 def next_steps(spec: Spec, world: World, plan: Plan, changes: tuple[ChangeRow, ...] = ()) -> NextSteps:
@@ -121,7 +120,7 @@ class _Queues:
         wanted = {key: value for key, value in pod.shape.node_selector if key not in _ENGINES_CHOICE}
         return any(
             wanted.items() <= _labels(pool, kind).items() and gpus(pod.shape) <= kind.gpus
-            for kind in matching(self._spec.catalog, pool.spec.requirements)
+            for kind in matching_types(self._spec.catalog, pool.spec.requirements)
         )
 
 

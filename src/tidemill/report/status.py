@@ -18,8 +18,7 @@ from tidemill.report.drain_leads import slowest
 from tidemill.report.pods import gpus, pods, warnings
 from tidemill.report.rows import BlockRow, Money, NodeRow, PodRow, PoolRow, PurchaseRow, Status
 from tidemill.spec import Spec
-from tidemill.spec.match import matching
-from tidemill.spec.models import ComputePool, Provisioner
+from tidemill.spec.compute_pool import ComputePool, Provisioner, matching_types
 
 
 def status(
@@ -183,7 +182,7 @@ def _pool(
     month = sum(usd for (name, _), usd in context.world.spending.hourly_usd if name == pool.name)
     return PoolRow(
         name=pool.name,
-        types=tuple(kind.name for kind in matching(context.spec.catalog, pool.spec.requirements)),
+        types=tuple(kind.name for kind in matching_types(context.spec.catalog, pool.spec.requirements)),
         gpus_ready=sum(node.gpus for node in nodes if node.phase == Phase.READY),
         gpus_used=used,
         gpus_wanted=used + sum(row.gpus for row in queue),

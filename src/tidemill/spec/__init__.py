@@ -9,7 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tidemill.catalog import Catalog
-from tidemill.spec.models import CapacityPlan, ComputePool, NodeClass, Platform
+from tidemill.spec.capacity_plan import CapacityPlan
+from tidemill.spec.compute_pool import ComputePool
+from tidemill.spec.node_class import NodeClass
+from tidemill.spec.platform import Platform
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity: what follows from a Spec is remembered with it

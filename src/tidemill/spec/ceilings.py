@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from tidemill.model.errors import SpecError
-from tidemill.spec.models import Approval, Budget, Platform
+from tidemill.spec.platform import Approval, Budget, Platform
 from tidemill.spec.problem import quoted
 
 Mode = Literal["propose", "two", "one", "auto"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
 from tidemill.spec.document import Parsed, Path
-from tidemill.spec.models import Document
+from tidemill.spec.model import Document
 from tidemill.spec.problem import Problem, Severity
 
 M = TypeVar("M", bound=Document)

@@ -18,7 +18,7 @@ from tidemill.model.pods import PodShape, PodTerm, Spread
 from tidemill.model.resources import Amounts
 from tidemill.spec import names
 from tidemill.spec.document import place
-from tidemill.spec.models import Model
+from tidemill.spec.model import Model
 from tidemill.spec.units import Count
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")

@@ -18,12 +18,16 @@ from tidemill import catalog as shipped
 from tidemill.catalog import Catalog
 from tidemill.model.errors import SpecError
 from tidemill.spec import Spec
+from tidemill.spec.capacity_plan import CapacityPlan
 from tidemill.spec.check import check
+from tidemill.spec.compute_pool import ComputePool
 from tidemill.spec.document import Parsed, Path, parse
 from tidemill.spec.explain import explain
 from tidemill.spec.located import Heading, M, Written, of_kind
-from tidemill.spec.models import CapacityPlan, ComputePool, Document, NodeClass, Platform
+from tidemill.spec.model import Document
 from tidemill.spec.names import API_VERSION
+from tidemill.spec.node_class import NodeClass
+from tidemill.spec.platform import Platform
 from tidemill.spec.problem import Problem, quoted, suggestion
 from tidemill.spec.scenario import Scenario
 

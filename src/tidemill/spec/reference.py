@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator, PlainSerializer
 from pydantic.fields import FieldInfo
 
-from tidemill.spec import demand_calendar, units
+from tidemill.spec import capacity_plan, units
 from tidemill.spec.names import API_VERSION
 from tidemill.spec.read import KINDS
 
@@ -24,7 +24,7 @@ _UNITS: dict[Any, str] = {
     units.parse_cpu: "CPU quantity",
     units.parse_memory: "memory quantity",
     units.parse_instant: "instant",
-    demand_calendar.parse_time_of_day: "time of day",
+    capacity_plan.parse_time_of_day: "time of day",
     units.parse_positive_int: "integer",
 }
 _PLAIN: dict[Any, str] = {str: "text", bool: "true or false", int: "integer", float: "number"}

@@ -17,10 +17,12 @@ import yaml
 from tidemill import catalog as shipped
 from tidemill.catalog import Catalog
 from tidemill.spec.check import check
+from tidemill.spec.compute_pool import ComputePoolSpec
 from tidemill.spec.document import Parsed, Path
 from tidemill.spec.located import Heading, Written
-from tidemill.spec.models import ComputePoolSpec, Document, NodeClassSpec
+from tidemill.spec.model import Document
 from tidemill.spec.names import API_VERSION
+from tidemill.spec.node_class import NodeClassSpec
 from tidemill.spec.problem import Position, Problem, quoted
 from tidemill.spec.read import heading, modelled, read_file, untold
 

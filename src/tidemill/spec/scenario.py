@@ -11,7 +11,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from tidemill.spec.models import AmiTerm, Document, Model, Name
+from tidemill.spec.model import Document, Model, Name
+from tidemill.spec.node_class import AmiTerm
 from tidemill.spec.podspec import Placement
 from tidemill.spec.units import Count, CpuMilli, Duration, Instant, Length, MemoryBytes
 

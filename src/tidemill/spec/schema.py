@@ -6,8 +6,12 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
 
-from tidemill.spec.models import CapacityPlan, ComputePool, Document, NodeClass, Platform
+from tidemill.spec.capacity_plan import CapacityPlan
+from tidemill.spec.compute_pool import ComputePool
+from tidemill.spec.model import Document
 from tidemill.spec.names import API_VERSION
+from tidemill.spec.node_class import NodeClass
+from tidemill.spec.platform import Platform
 from tidemill.spec.read import KINDS
 from tidemill.spec.scenario import Scenario
 

@@ -9,8 +9,7 @@ from tidemill.decide.purchasing.approval import not_granted
 from tidemill.model.errors import Refused
 from tidemill.model.purchases import PurchaseIntent, PurchaseState, Spending, Verdict
 from tidemill.ports import Ledger
-from tidemill.spec.models import Approval, Platform
-from tidemill.spec.principal import principal
+from tidemill.spec.platform import Approval, Platform, principal
 
 
 def give_verdict(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from tidemill.model.errors import Refused
-from tidemill.spec.models import Platform
+from tidemill.spec.platform import Platform
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from tidemill.model.offers import Extension, ExtensionState, Offer
 from tidemill.model.planner_result import Choice
 from tidemill.model.purchases import Envelope, PurchaseIntent, PurchaseState
 from tidemill.spec import Spec
-from tidemill.spec.models import CapacityPlan
+from tidemill.spec.capacity_plan import CapacityPlan
 from tidemill.store.months import bounds
 
 # More attempts than a window sees: one a refusal, and those are hours apart.

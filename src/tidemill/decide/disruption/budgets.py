@@ -18,7 +18,7 @@ from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.nodes import Phase
 from tidemill.decide.placement.queue import done_at
 from tidemill.model.pods import Pod
-from tidemill.spec.models import ComputePool, DisruptionBudgetSpec
+from tidemill.spec.compute_pool import ComputePool, DisruptionBudgetSpec
 
 Reason = Literal["Empty", "Underutilized", "Drifted"]
 _MINUTE = timedelta(minutes=1)

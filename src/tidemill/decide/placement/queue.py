@@ -15,7 +15,7 @@ from tidemill.decide.nodes import pod_lead
 from tidemill.model.plan import Recreate
 from tidemill.model.pods import Gang, Pod, PodPhase, PodShape, Terms
 from tidemill.spec import names
-from tidemill.spec.models import ComputePool
+from tidemill.spec.compute_pool import ComputePool
 
 # From the gate's removal to useful work: scheduling and image pull, before the pod's own load time.
 POD_START = timedelta(minutes=1)

@@ -7,8 +7,8 @@ window can only lower them.
 from __future__ import annotations
 
 from tidemill.model.purchases import PurchaseIntent, Spending
-from tidemill.spec.models import Approval, CapacityPlan, DemandWindow, Platform
-from tidemill.spec.principal import principal
+from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
+from tidemill.spec.platform import Approval, Platform, principal
 
 # Head-room of an envelope over the offer seen: prices move between proposal and approval.
 FEE_HEADROOM_PERCENT = 10

@@ -19,7 +19,7 @@ from tidemill.decide.purchasing.planner.slots import serving
 from tidemill.model.capacity import Reservation
 from tidemill.model.purchases import PurchaseIntent
 from tidemill.spec import Spec
-from tidemill.spec.models import CapacityPlan
+from tidemill.spec.capacity_plan import CapacityPlan
 
 MINUTE = timedelta(minutes=1)
 

@@ -18,9 +18,9 @@ from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.model.offers import ExtensionOffer, Offer
 from tidemill.model.purchases import PurchaseIntent, PurchaseState
 from tidemill.spec import Spec
+from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
 from tidemill.spec.durations import LEGAL_DURATIONS, LONGEST, round_up
 from tidemill.spec.grid import DAY
-from tidemill.spec.models import CapacityPlan, DemandWindow
 
 # A block is extended as a whole, and an UltraServer sold as one: what holds more than twice what is missing is not
 # bought by itself. Somebody who wants it all the same says `tidemill extend` or `tidemill buy`.

@@ -14,8 +14,9 @@ from tidemill.model.capacity import Reservation, ReservationState
 from tidemill.model.offers import ExtensionOffer, ExtensionQuery, ExtensionSearch
 from tidemill.model.plan import SearchExtensions
 from tidemill.model.purchases import Envelope, PurchaseIntent, PurchaseState
+from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
 from tidemill.spec.durations import LONGEST, round_up
-from tidemill.spec.models import CapacityPlan, DemandWindow, Platform
+from tidemill.spec.platform import Platform
 
 EXTENDABLE_FROM = timedelta(days=56)
 EXTENDABLE_UNTIL = timedelta(hours=1)

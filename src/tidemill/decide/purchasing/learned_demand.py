@@ -23,7 +23,7 @@ from tidemill.model.capacity import Reservation, ReservationState, Source, Sourc
 from tidemill.model.pods import Pod, PodPhase
 from tidemill.model.world import World
 from tidemill.spec import Spec, names
-from tidemill.spec.models import CapacityPlan
+from tidemill.spec.capacity_plan import CapacityPlan
 
 # Shorter use says little about a week: until then what runs there now stands for it.
 _JUDGED_AFTER_H = 24.0

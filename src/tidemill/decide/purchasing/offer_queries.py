@@ -21,8 +21,8 @@ from tidemill.model.offers import ExtensionQuery, ExtensionSearch, OfferQuery, O
 from tidemill.model.purchases import PurchaseState
 from tidemill.model.world import World
 from tidemill.spec import Spec
+from tidemill.spec.capacity_plan import CapacityPlan
 from tidemill.spec.durations import LONGEST, MAX_INSTANCES_PER_BLOCK, round_up
-from tidemill.spec.models import CapacityPlan
 
 # A round of planning asks at most so many questions, all calendars together: EC2 throttles, and more offers do not
 # make a much cheaper plan.

@@ -34,7 +34,7 @@ from tidemill.model.plan import ProposePurchase, SearchExtensions, SearchOffers
 from tidemill.model.planner_result import Choice
 from tidemill.model.purchases import Envelope, PurchaseIntent, PurchaseState
 from tidemill.model.world import World
-from tidemill.spec.models import CapacityPlan
+from tidemill.spec.capacity_plan import CapacityPlan
 from tidemill.spec.units import format_instant
 
 # EC2 throttles, and a tick must stay short; the rest follows a second later.

@@ -31,7 +31,7 @@ from tidemill.model.offers import ExtensionQuery, OfferQuery
 from tidemill.model.purchases import PurchaseIntent
 from tidemill.model.world import World
 from tidemill.spec import Spec
-from tidemill.spec.models import CapacityPlan
+from tidemill.spec.capacity_plan import CapacityPlan
 
 # Purchases come in flocks: after a change the next round waits for the others.
 REST = timedelta(minutes=10)

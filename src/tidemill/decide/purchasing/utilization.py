@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.purchasing.demand import held_for
-from tidemill.spec.models import CapacityPlan, DemandWindow
+from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
 
 
 def lapses(context: DecisionContext, plan: CapacityPlan, window: DemandWindow) -> bool:

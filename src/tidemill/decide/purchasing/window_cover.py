@@ -19,8 +19,8 @@ from tidemill.model.capacity import Reservation
 from tidemill.model.offers import ExtensionOffer, Offer, OfferQuery, OfferSearch
 from tidemill.model.plan import ProposePurchase, SearchOffers
 from tidemill.model.purchases import Envelope, PurchaseIntent, PurchaseState
+from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
 from tidemill.spec.durations import LEGAL_DURATIONS, round_up
-from tidemill.spec.models import CapacityPlan, DemandWindow
 from tidemill.spec.units import format_instant
 
 ENGINE = "tidemill-engine"

@@ -19,8 +19,8 @@ from tidemill.provision.karpenter.flavour import Flavour
 from tidemill.provision.karpenter.removal import is_over
 from tidemill.provision.wanted_groups import reservations_of
 from tidemill.spec import Spec
-from tidemill.spec.karpenter import BLOCKS, SEVERAL_BLOCKS, KarpenterRef
-from tidemill.spec.models import ComputePool, Provisioner, SourceSpec
+from tidemill.spec.compute_pool import ComputePool, Provisioner, SourceSpec
+from tidemill.spec.platform import KARPENTER_CAPACITY_BLOCKS, KARPENTER_SEVERAL_BLOCKS, KarpenterRef
 
 RESERVED = (SourceKind.BLOCK, SourceKind.ODCR)
 Object = Mapping[str, Any]
@@ -45,7 +45,7 @@ def karpenter_of(spec: Spec) -> KarpenterRef:
             f"Platform {spec.platform.name}: which Karpenter runs in the cluster is not said;"
             ' set karpenter.version, such as "1.8.2", or karpenter.autoMode'
         )
-    if not found.can(BLOCKS):
+    if not found.supports(KARPENTER_CAPACITY_BLOCKS):
         raise SpecError(
             f"Karpenter {found.version} knows nothing of Capacity Blocks and would buy on-demand nodes beside them:"
             " 1.6 is the oldest that can; upgrade it, or use another provisioner"
@@ -120,7 +120,7 @@ def _kept_in_step(spec: Spec, pool: ComputePool, flavour: Flavour, blocks: list[
 def _one_selector_serves(flavour: Flavour) -> bool:
     """Before 1.8, blocks of one type and zone hide each other behind one selector (TR-15). In Auto Mode only a node
     class can say which of them a NodePool launches on."""
-    return flavour.karpenter.can(SEVERAL_BLOCKS) and not flavour.auto_mode
+    return flavour.karpenter.supports(KARPENTER_SEVERAL_BLOCKS) and not flavour.auto_mode
 
 
 def _by_the_hour(spec: Spec, pool: ComputePool, flavour: Flavour, *, beside: bool) -> list[Object]:

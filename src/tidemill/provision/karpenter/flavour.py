@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidemill.spec.karpenter import KarpenterRef
+from tidemill.spec.platform import KarpenterRef
 
 
 @dataclass(frozen=True, slots=True)

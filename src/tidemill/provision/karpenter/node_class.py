@@ -16,9 +16,9 @@ from tidemill.provision.karpenter.flavour import Flavour
 from tidemill.provision.template import owned
 from tidemill.provision.user_data import Bootstrap, Family, user_data
 from tidemill.spec import Spec, names
-from tidemill.spec.karpenter import NETWORK_INTERFACES, STATIC_CAPACITY
-from tidemill.spec.match import matching
-from tidemill.spec.models import BlockDevice, ComputePool, NodeClass, NodeClassSpec, SourceSpec
+from tidemill.spec.compute_pool import ComputePool, SourceSpec, matching_types
+from tidemill.spec.node_class import BlockDevice, NodeClass, NodeClassSpec
+from tidemill.spec.platform import KARPENTER_NETWORK_INTERFACES, KARPENTER_STATIC_CAPACITY
 from tidemill.spec.units import format_memory
 
 Term = dict[str, Any]
@@ -169,9 +169,11 @@ def _user_data(spec: Spec, own: NodeClass, family: Family) -> str:
 
 def _interfaces(spec: Spec, pool: ComputePool, flavour: Flavour, own: NodeClass) -> Term:
     """Nodes that come up without a pod get no EFA from Karpenter unless their interfaces are listed (KP-9)."""
-    if not (own.spec.efa and is_static(pool, flavour) and flavour.karpenter.can(NETWORK_INTERFACES)):
+    if not (
+        own.spec.efa and is_static(pool, flavour) and flavour.karpenter.supports(KARPENTER_NETWORK_INTERFACES)
+    ):
         return {}
-    layouts = {separate_layout(kind) for kind in matching(spec.catalog, pool.spec.requirements)}
+    layouts = {separate_layout(kind) for kind in matching_types(spec.catalog, pool.spec.requirements)}
     if len(layouts) != 1:
         raise SpecError(
             f"pool {pool.name}: its types have different network cards, and one node class lists one layout;"
@@ -188,4 +190,9 @@ def _interfaces(spec: Spec, pool: ComputePool, flavour: Flavour, own: NodeClass)
 def is_static(pool: ComputePool, flavour: Flavour) -> bool:
     """Its block nodes are kept up without pods: somebody wrote `warm`, and Karpenter can (KP-8)."""
     own = flavour.karpenter
-    return bool(pool.spec.warm) and own.static_capacity and own.can(STATIC_CAPACITY) and not own.auto_mode
+    return (
+        bool(pool.spec.warm)
+        and own.static_capacity
+        and own.supports(KARPENTER_STATIC_CAPACITY)
+        and not own.auto_mode
+    )

@@ -18,9 +18,8 @@ from tidemill.provision.karpenter.node_class import is_static
 from tidemill.provision.karpenter.removal import without_drift
 from tidemill.provision.template import owned
 from tidemill.spec import Spec, names
-from tidemill.spec.fingerprint import fingerprint
-from tidemill.spec.match import matching
-from tidemill.spec.models import ComputePool, DisruptionBudgetSpec, SourceSpec
+from tidemill.spec.compute_pool import ComputePool, DisruptionBudgetSpec, SourceSpec, matching_types
+from tidemill.spec.node_class import fingerprint
 from tidemill.spec.units import format_cpu, format_duration, format_memory, parse_cpu
 
 CAPACITY_TYPE = "karpenter.sh/capacity-type"
@@ -212,7 +211,7 @@ def _limits(spec: Spec, pool: ComputePool) -> Body:
 
     It counts nodes only since 1.8: their number becomes the vCPUs of so many of the smallest type, which errs on few.
     """
-    own, kinds = pool.spec.limits, matching(spec.catalog, pool.spec.requirements)
+    own, kinds = pool.spec.limits, matching_types(spec.catalog, pool.spec.requirements)
     if own is None or not own.model_dump(exclude_none=True):
         return {"cpu": "0"}
     found: Body = {}
@@ -243,7 +242,7 @@ def _afforded(spec: Spec, pool: ComputePool, wanted: SourceSpec) -> Body:
         return limits
     rates = [
         kind.on_demand_usd_h / kind.vcpus
-        for kind in matching(spec.catalog, pool.spec.requirements)
+        for kind in matching_types(spec.catalog, pool.spec.requirements)
         if kind.on_demand_usd_h is not None
     ]
     afforded = 1000 * int(wanted.max_hourly_usd / max(rates)) if rates else 0

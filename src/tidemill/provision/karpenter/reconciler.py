@@ -17,7 +17,7 @@ from tidemill.model.world import World
 from tidemill.provision.karpenter import Object, Objects, objects
 from tidemill.provision.karpenter.differences import KINDS, ObjectChange, differences
 from tidemill.spec import Spec
-from tidemill.spec.models import ComputePool, Provisioner
+from tidemill.spec.compute_pool import ComputePool, Provisioner
 
 log = logging.getLogger("tidemill.provision")
 

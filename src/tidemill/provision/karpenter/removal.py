@@ -15,7 +15,7 @@ from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.model.nodes import InstanceState, Node
 from tidemill.model.world import World
 from tidemill.spec import Spec, names
-from tidemill.spec.models import Provisioner
+from tidemill.spec.compute_pool import Provisioner
 
 # Never again. What is pending or unavailable may come back, and what nobody lists may only have been left out.
 ENDED = (

@@ -9,9 +9,12 @@ from tidemill.model.capacity import Reservation, SourceKind
 from tidemill.provision.karpenter.flavour import Flavour
 from tidemill.provision.karpenter.node_class import is_static
 from tidemill.spec import Spec
-from tidemill.spec.karpenter import NETWORK_INTERFACES, SEVERAL_BLOCKS, STATIC_CAPACITY
-from tidemill.spec.match import matching
-from tidemill.spec.models import ComputePool
+from tidemill.spec.compute_pool import ComputePool, matching_types
+from tidemill.spec.platform import (
+    KARPENTER_NETWORK_INTERFACES,
+    KARPENTER_SEVERAL_BLOCKS,
+    KARPENTER_STATIC_CAPACITY,
+)
 
 _AUTO_MODE_LIFE = timedelta(days=21)
 
@@ -24,7 +27,7 @@ def of(spec: Spec, pool: ComputePool, flavour: Flavour) -> list[str]:
             f"pool {pool.name} is pinned to reservation ids: when they end Karpenter launches nothing until someone"
             " edits this; select by 'tags' so that the next block is taken up by itself (TR-3)"
         )
-    kinds = matching(spec.catalog, pool.spec.requirements)
+    kinds = matching_types(spec.catalog, pool.spec.requirements)
     blocks = any(one.type == "block" for one in pool.spec.sources)
     if blocks and any(kind.ultraserver for kind in kinds):
         found.append(
@@ -34,7 +37,7 @@ def of(spec: Spec, pool: ComputePool, flavour: Flavour) -> list[str]:
     if pool.spec.warm and not flavour.auto_mode and not is_static(pool, flavour):
         how = (
             "set karpenter.staticCapacity when its feature gate is on"
-            if flavour.karpenter.can(STATIC_CAPACITY)
+            if flavour.karpenter.supports(KARPENTER_STATIC_CAPACITY)
             else "1.8 can"
         )
         found.append(f"pool {pool.name} asks for warm nodes: Karpenter brings up nodes for pods alone; {how}")
@@ -50,7 +53,7 @@ def about(spec: Spec, pool: ComputePool, flavour: Flavour, blocks: Sequence[Rese
     """From the blocks that are there."""
     found = []
     places = [(one.instance_type, one.zone) for one in blocks if one.kind is SourceKind.BLOCK]
-    if len(set(places)) < len(places) and not flavour.karpenter.can(SEVERAL_BLOCKS):
+    if len(set(places)) < len(places) and not flavour.karpenter.supports(KARPENTER_SEVERAL_BLOCKS):
         found.append(
             f"pool {pool.name} has two blocks of one type in one zone, which hide each other under one tag before"
             f" Karpenter 1.8: each has a node class of its own, by id (TR-15)"
@@ -65,4 +68,4 @@ def about(spec: Spec, pool: ComputePool, flavour: Flavour, blocks: Sequence[Rese
 
 def _lacks_efa(spec: Spec, pool: ComputePool, flavour: Flavour) -> bool:
     efa = spec.node_classes[pool.spec.node_class_name].spec.efa
-    return efa and not flavour.karpenter.can(NETWORK_INTERFACES)
+    return efa and not flavour.karpenter.supports(KARPENTER_NETWORK_INTERFACES)

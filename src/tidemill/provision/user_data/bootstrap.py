@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from tidemill.model.errors import SpecError
-from tidemill.spec.models import ClusterRef, NodeClass, NodeClassSpec
-from tidemill.spec.node_labels import may_set
+from tidemill.spec.compute_pool import kubelet_may_set
+from tidemill.spec.node_class import NodeClass, NodeClassSpec
+from tidemill.spec.platform import ClusterRef
 
 # The most the kubelet gives all pods together when the node shuts down, of which the critical ones (DNS, the network's
 # own pods) have the last part to themselves. No pod gets more than its own grace, and the kubelet goes on as soon as
@@ -52,7 +53,7 @@ class Bootstrap:
 def own_labels(labels: Mapping[str, str]) -> dict[str, str]:
     """Sorted. SpecError: one that a kubelet may not set on its own node."""
     for name in labels:
-        if not may_set(name):
+        if not kubelet_may_set(name):
             raise SpecError(
                 f"a node may not give itself the label '{name}', and its kubelet would not start:"
                 " labels under kubernetes.io are set by the cluster; use another prefix"

@@ -16,7 +16,7 @@ from tidemill.render.cloudformation.stack_input import Asked as Asked
 from tidemill.render.cloudformation.stack_input import asked_of as asked_of
 from tidemill.render.cloudformation.template import launch_template_resource
 from tidemill.spec import Spec
-from tidemill.spec.models import ComputePool, Provisioner
+from tidemill.spec.compute_pool import ComputePool, Provisioner
 
 
 def stack(spec: Spec, pool: ComputePool, asked: Asked) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from tidemill.render.cloudformation.network import tag_list
 from tidemill.render.cloudformation.stack_input import Asked
 from tidemill.render.cloudformation.template import version
 from tidemill.spec import Spec
-from tidemill.spec.models import ComputePool
+from tidemill.spec.compute_pool import ComputePool
 
 CONDITIONS = {"MakesAccessEntry": {"Fn::Equals": [{"Ref": "CreateAccessEntry"}, "true"]}}
 OUTPUTS = {

@@ -7,7 +7,7 @@ from typing import Any
 from tidemill.provision.template import has_efa, owned
 from tidemill.render.cloudformation.stack_input import Asked
 from tidemill.spec import Spec
-from tidemill.spec.models import ComputePool
+from tidemill.spec.compute_pool import ComputePool
 
 
 def resources(spec: Spec, pool: ComputePool, asked: Asked) -> dict[str, Any]:

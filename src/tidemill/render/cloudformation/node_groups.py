@@ -10,7 +10,7 @@ from tidemill.provision.template import owned
 from tidemill.render.cloudformation.groups import name_of, role_arn
 from tidemill.render.cloudformation.stack_input import Asked
 from tidemill.spec import Spec
-from tidemill.spec.models import ComputePool
+from tidemill.spec.compute_pool import ComputePool
 
 OUTPUTS = {"NodeGroup": {"Value": {"Ref": "NodeGroup"}}}
 

@@ -16,7 +16,7 @@ from tidemill.provision.template import has_efa
 from tidemill.render.cloudformation.intrinsics import hole
 from tidemill.render.cloudformation.stack_input import Asked
 from tidemill.spec import Spec
-from tidemill.spec.models import ComputePool, Provisioner
+from tidemill.spec.compute_pool import ComputePool, Provisioner
 from tidemill.spec.units import format_instant
 
 # EC2 begins to terminate thirty minutes before a block's end, UltraServers sixty. EKS scales its own groups itself.

@@ -8,8 +8,7 @@ from datetime import datetime
 from tidemill.model.capacity import SourceKind
 from tidemill.model.errors import SpecError
 from tidemill.spec import Spec
-from tidemill.spec.match import matching
-from tidemill.spec.models import ComputePool
+from tidemill.spec.compute_pool import ComputePool, matching_types
 from tidemill.spec.units import format_instant
 
 
@@ -47,7 +46,7 @@ def asked_of(
     return Asked(
         kind=SourceKind(pool.spec.sources[0].type),
         instance_type=_one_of(
-            "--type", instance_type, [k.name for k in matching(spec.catalog, pool.spec.requirements)]
+            "--type", instance_type, [k.name for k in matching_types(spec.catalog, pool.spec.requirements)]
         ),
         zone=_one_of("--zone", zone, sorted(zone for zone, ids in spec.platform.spec.subnets.items() if ids)),
         reservation=reservation,

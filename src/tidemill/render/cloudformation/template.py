@@ -11,7 +11,7 @@ from tidemill.provision.template import launch_template
 from tidemill.render.cloudformation.intrinsics import hole, sub
 from tidemill.render.cloudformation.stack_input import Asked
 from tidemill.spec import Spec
-from tidemill.spec.models import ComputePool, Provisioner
+from tidemill.spec.compute_pool import ComputePool, Provisioner
 from tidemill.spec.units import format_instant
 
 # Stands for an end that is a parameter: no block ends in that year.

@@ -25,7 +25,7 @@ from tidemill.sim.cluster.karpenter_offers import NodePool, Object, Offering, of
 from tidemill.sim.journal import Journal
 from tidemill.sim.timeline import Timeline
 from tidemill.spec import Spec, names
-from tidemill.spec.karpenter import KarpenterRef
+from tidemill.spec.platform import KarpenterRef
 
 # Karpenter gathers pods for a second after the last one came, and ten at most.
 _BATCH = timedelta(seconds=1)

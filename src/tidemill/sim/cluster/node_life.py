@@ -21,8 +21,8 @@ from tidemill.sim.cluster.kubelet import Kubelets, gpu_pods
 from tidemill.sim.cluster.objects import Objects
 from tidemill.sim.timeline import stream
 from tidemill.spec import Spec, names
-from tidemill.spec.fingerprint import fingerprint
-from tidemill.spec.models import TaintSpec
+from tidemill.spec.compute_pool import TaintSpec
+from tidemill.spec.node_class import fingerprint
 
 JOIN_S = (180, 300)  # from launch: boot, bootstrap, kubelet registration
 REGISTER_S = (60, 90)  # from join: the device plugin's pod starts and reports its devices

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidemill.model.capacity import ReservationState
 from tidemill.sim.cloud.instances import InstanceLife
 from tidemill.sim.invariants.truth import Findings, Truth
-from tidemill.spec.models import Limits
+from tidemill.spec.compute_pool import Limits
 
 NO_LIMITS_GIVEN = Limits(cpu=0, memory=0, gpus=0, nodes=0)  # such a pool launches nothing at all
 

@@ -14,7 +14,7 @@ from tidemill.model.purchases import PurchaseIntent
 from tidemill.sim.cloud.instances import InstanceLife
 from tidemill.sim.cloud.purchases import Purchase
 from tidemill.sim.invariants.truth import Findings, Truth
-from tidemill.spec.models import SourceSpec
+from tidemill.spec.compute_pool import SourceSpec
 from tidemill.store.months import bounds
 
 HOURLY = (SourceKind.SPOT, SourceKind.ON_DEMAND)

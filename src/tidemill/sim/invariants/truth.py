@@ -19,7 +19,7 @@ from tidemill.sim.cloud.reservations import kill_at
 from tidemill.sim.cluster.cluster import SimCluster
 from tidemill.sim.journal import Journal
 from tidemill.spec import Spec
-from tidemill.spec.models import Provisioner
+from tidemill.spec.compute_pool import Provisioner
 from tidemill.store.memory import MemoryLedger
 
 Finding = tuple[int, tuple[str, ...]]  # the invariant's number, the objects involved

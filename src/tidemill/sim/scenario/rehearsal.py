@@ -38,7 +38,7 @@ from tidemill.sim.scenario.recorder import Recorder
 from tidemill.sim.scenario.script import lay_out
 from tidemill.sim.timeline import Timeline
 from tidemill.spec import Spec
-from tidemill.spec.models import AmiTerm
+from tidemill.spec.node_class import AmiTerm
 from tidemill.spec.scenario import Scenario
 from tidemill.spec.units import format_instant
 from tidemill.store.decisions import give_verdict

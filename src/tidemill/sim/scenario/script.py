@@ -17,7 +17,7 @@ from tidemill.sim.cloud.cloud import SimCloud
 from tidemill.sim.cluster.cluster import SimCluster
 from tidemill.sim.journal import Journal
 from tidemill.sim.timeline import Timeline, stream, whole_seconds
-from tidemill.spec.models import AmiTerm
+from tidemill.spec.node_class import AmiTerm
 from tidemill.spec.scenario import Arrivals, Fault, JobStream, RandomFaults, Scenario, Spread
 from tidemill.spec.units import format_duration
 

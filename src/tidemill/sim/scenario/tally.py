@@ -31,7 +31,7 @@ from tidemill.sim.scenario.outcome import (
 from tidemill.sim.scenario.reason_history import ON_ITS_WAY, shape
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.sim.scenario.spent import spent
-from tidemill.spec.models import Provisioner
+from tidemill.spec.compute_pool import Provisioner
 
 
 def tally(

@@ -25,7 +25,7 @@ from tidemill.spec.check import (
 )
 from tidemill.spec.check.market import Shelf
 from tidemill.spec.located import Heading, Written
-from tidemill.spec.models import Document
+from tidemill.spec.model import Document
 from tidemill.spec.problem import Problem
 
 RULES = (

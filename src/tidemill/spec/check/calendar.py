@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from tidemill.spec.capacity_plan import CapacityPlan
 from tidemill.spec.check.market import Shelf
+from tidemill.spec.compute_pool import matching_types
 from tidemill.spec.document import Path
 from tidemill.spec.durations import LONGEST, MAX_INSTANCES_ON_A_DATE, MAX_INSTANCES_PER_BLOCK
 from tidemill.spec.located import Written
-from tidemill.spec.match import matching
-from tidemill.spec.models import CapacityPlan, Document
+from tidemill.spec.model import Document
 from tidemill.spec.problem import Problem, quoted
 from tidemill.spec.scenario import Scenario
 from tidemill.spec.units import format_duration
@@ -32,7 +33,7 @@ def plans_feed_a_block_pool(shelf: Shelf) -> Iterator[Problem]:
                 f"pool {quoted(name)} has no source of type 'block': what is bought for it would stand idle"
             )
             yield plan.error(("pool",), message, "idle-block")
-        usable = {each.name for each in matching(shelf.catalog, pool.spec.requirements)}
+        usable = {each.name for each in matching_types(shelf.catalog, pool.spec.requirements)}
         for index, window in enumerate(plan.model.spec.demand):
             if window.instance_type in shelf.catalog.types and window.instance_type not in usable:
                 message = f"the requirements of pool {quoted(name)} exclude {window.instance_type}"

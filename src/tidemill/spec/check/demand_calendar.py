@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tidemill.spec.capacity_plan import CapacityPlan, DemandCalendar, LearnedDemand
 from tidemill.spec.check.market import Shelf
-from tidemill.spec.demand_calendar import DemandCalendar, LearnedDemand
+from tidemill.spec.compute_pool import matching_types
 from tidemill.spec.document import Path
 from tidemill.spec.durations import MAX_INSTANCES_ON_A_DATE
 from tidemill.spec.located import Written
-from tidemill.spec.match import matching
-from tidemill.spec.models import CapacityPlan, Platform
+from tidemill.spec.platform import Platform
 from tidemill.spec.problem import Problem, quoted
 
 
 def calendars_can_be_bought(shelf: Shelf) -> Iterator[Problem]:
     for plan, calendar in _calendars(shelf):
         pool = shelf.pool(plan.model.spec.pool)
-        usable = {each.name for each in matching(shelf.catalog, pool.spec.requirements)} if pool else set()
+        usable = (
+            {each.name for each in matching_types(shelf.catalog, pool.spec.requirements)} if pool else set()
+        )
         for index, name in enumerate(calendar.instance_types):
             path = ("calendar", "instanceTypes", index)
             yield from shelf.unknown_type(plan, path, name)

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import pairwise
 
+from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
 from tidemill.spec.check.market import Shelf
 from tidemill.spec.default_durations import BOOT, LOAD
 from tidemill.spec.located import Written
-from tidemill.spec.models import CapacityPlan, DemandWindow
 from tidemill.spec.problem import Problem, quoted
 from tidemill.spec.scenario import Scenario
 from tidemill.spec.units import format_duration

@@ -7,10 +7,9 @@ from datetime import datetime
 from itertools import combinations
 
 from tidemill.spec.check.market import Shelf
-from tidemill.spec.karpenter import BLOCKS, SEVERAL_BLOCKS, KarpenterRef
+from tidemill.spec.compute_pool import ComputePool, Provisioner, matching_types
 from tidemill.spec.located import Written
-from tidemill.spec.match import matching
-from tidemill.spec.models import ComputePool, Platform, Provisioner
+from tidemill.spec.platform import KARPENTER_CAPACITY_BLOCKS, KARPENTER_SEVERAL_BLOCKS, KarpenterRef, Platform
 from tidemill.spec.problem import Problem, quoted
 from tidemill.spec.scenario import Scenario
 
@@ -26,7 +25,7 @@ def karpenter_knows_blocks(shelf: Shelf) -> Iterator[Problem]:
                 " set karpenter.version (1.6 is the oldest that knows blocks) or karpenter.autoMode"
             )
             yield platform.warning(("karpenter",), message, "karpenter")
-        elif not own.can(BLOCKS):
+        elif not own.supports(KARPENTER_CAPACITY_BLOCKS):
             message = (
                 f"Karpenter {own.version} knows nothing of Capacity Blocks: 1.6 is the oldest that does;"
                 " upgrade it, or use another provisioner"
@@ -36,7 +35,7 @@ def karpenter_knows_blocks(shelf: Shelf) -> Iterator[Problem]:
 
 def ultraservers_are_drained_in_time(shelf: Shelf) -> Iterator[Problem]:
     for pool in _pools(shelf):
-        kinds = matching(shelf.catalog, pool.model.spec.requirements)
+        kinds = matching_types(shelf.catalog, pool.model.spec.requirements)
         if _uses_blocks(pool) and any(kind.ultraserver for kind in kinds):
             yield pool.warning(
                 ("provisioner",),
@@ -49,7 +48,7 @@ def ultraservers_are_drained_in_time(shelf: Shelf) -> Iterator[Problem]:
 def blocks_are_told_apart(shelf: Shelf) -> Iterator[Problem]:
     """TR-15: before 1.8 the second of two blocks of one type and zone under one tag is not seen."""
     own = next((each.model.spec.karpenter for each in shelf.all(Platform)), None)
-    if own is None or own.can(SEVERAL_BLOCKS) or not own.can(BLOCKS):
+    if own is None or own.supports(KARPENTER_SEVERAL_BLOCKS) or not own.supports(KARPENTER_CAPACITY_BLOCKS):
         return
     for pool in _pools(shelf):
         by_tag = any(source.type == "block" and not source.ids for source in pool.model.spec.sources)

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tidemill.catalog import Catalog
+from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
+from tidemill.spec.compute_pool import ComputePool
 from tidemill.spec.document import Path
 from tidemill.spec.located import Heading, M, Written, of_kind
-from tidemill.spec.models import CapacityPlan, ComputePool, DemandWindow, Document
+from tidemill.spec.model import Document
 from tidemill.spec.problem import Problem, quoted, suggestion
 
 

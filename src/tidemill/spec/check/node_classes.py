@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from tidemill.catalog.image_drivers import CUDA, OLDEST_DRIVER, driver_of, too_old
 from tidemill.spec.check.market import Shelf
-from tidemill.spec.match import matching
-from tidemill.spec.models import ComputePool, NodeClass, Platform
+from tidemill.spec.compute_pool import ComputePool, matching_types
 from tidemill.spec.names import NVIDIA_GPU
+from tidemill.spec.node_class import NodeClass
+from tidemill.spec.platform import Platform
 from tidemill.spec.problem import Problem, quoted
 
 FAMILIES = ("al2023", "bottlerocket")
@@ -62,5 +63,5 @@ def _boots_gpus(shelf: Shelf, node_class: str) -> bool:
         kind.accelerator is not None and kind.accelerator.resource == NVIDIA_GPU
         for pool in shelf.all(ComputePool)
         if pool.model.spec.node_class_name == node_class
-        for kind in matching(shelf.catalog, pool.model.spec.requirements)
+        for kind in matching_types(shelf.catalog, pool.model.spec.requirements)
     )

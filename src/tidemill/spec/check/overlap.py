@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from tidemill.spec.check.market import Shelf
+from tidemill.spec.compute_pool import ComputePool
 from tidemill.spec.grid import DAY, block_window
 from tidemill.spec.located import Written
-from tidemill.spec.models import ComputePool
 from tidemill.spec.problem import Problem, quoted
 from tidemill.spec.scenario import OwnedReservation, Scenario, ScenarioSpec, Service
 from tidemill.spec.units import format_duration

@@ -7,10 +7,8 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
 from tidemill.spec.check.market import Shelf
+from tidemill.spec.compute_pool import ComputePool, SourceSpec, kubelet_may_set, matching_types
 from tidemill.spec.located import Written
-from tidemill.spec.match import matching
-from tidemill.spec.models import ComputePool, SourceSpec
-from tidemill.spec.node_labels import may_set
 from tidemill.spec.problem import Problem, quoted, suggestion
 from tidemill.spec.units import format_cpu
 
@@ -37,7 +35,7 @@ def instance_types_exist(shelf: Shelf) -> Iterator[Problem]:
             *_unknown(pool, "instanceTypes", wanted.instance_types, types, "instance type"),
         ]
         yield from unknown
-        if not unknown and not matching(shelf.catalog, wanted):
+        if not unknown and not matching_types(shelf.catalog, wanted):
             message = f"the requirements of pool {quoted(pool.name)} leave no instance type in the catalog"
             yield pool.error(("requirements",), message, "no-instance-type")
 
@@ -105,7 +103,7 @@ def cpu_limit_is_whole_nodes(shelf: Shelf) -> Iterator[Problem]:
     """Only where all types that could be launched have one vCPU count: else there is no right multiple."""
     for pool in shelf.all(ComputePool):
         limits, requirements = pool.model.spec.limits, pool.model.spec.requirements
-        sizes = {each.vcpus for each in matching(shelf.catalog, requirements)}
+        sizes = {each.vcpus for each in matching_types(shelf.catalog, requirements)}
         if limits is None or limits.cpu is None or len(sizes) != 1:
             continue
         vcpus = sizes.pop()
@@ -134,7 +132,7 @@ def prepaid_nodes_stay(shelf: Shelf) -> Iterator[Problem]:
 def nodes_may_set_their_labels(shelf: Shelf) -> Iterator[Problem]:
     for pool in shelf.all(ComputePool):
         for label in pool.model.spec.labels:
-            if not may_set(label):
+            if not kubelet_may_set(label):
                 yield pool.warning(
                     ("labels", label),
                     f"a node may not give itself the label {quoted(label)}: its kubelet would not start;"

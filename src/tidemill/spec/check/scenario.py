@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
+from tidemill.spec.capacity_plan import CapacityPlan
 from tidemill.spec.check.market import Shelf
 from tidemill.spec.document import Path
 from tidemill.spec.durations import LONGEST, MAX_INSTANCES_PER_BLOCK, is_legal, nearest_legal
 from tidemill.spec.located import Written
-from tidemill.spec.models import CapacityPlan, Document
+from tidemill.spec.model import Document
 from tidemill.spec.problem import Problem, quoted, suggestion
 from tidemill.spec.scenario import OwnedReservation, Scenario
 from tidemill.spec.units import format_duration

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from tidemill.spec.check.market import Shelf
+from tidemill.spec.compute_pool import ComputePool
 from tidemill.spec.document import Path
-from tidemill.spec.models import ComputePool
 from tidemill.spec.problem import Problem, quoted, suggestion
 from tidemill.spec.scenario import Scenario, ScenarioSpec
 from tidemill.spec.units import format_duration, format_instant

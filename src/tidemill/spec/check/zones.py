@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidemill.spec.check.market import Shelf
+from tidemill.spec.compute_pool import ComputePool
 from tidemill.spec.document import Path
 from tidemill.spec.located import Written
-from tidemill.spec.models import ComputePool, Document, Platform
+from tidemill.spec.model import Document
+from tidemill.spec.platform import Platform
 from tidemill.spec.problem import Problem, quoted
 from tidemill.spec.scenario import Scenario
 

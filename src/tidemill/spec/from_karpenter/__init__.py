@@ -20,7 +20,7 @@ from tidemill.spec.from_karpenter.node_class import node_class_spec
 from tidemill.spec.from_karpenter.node_pool import pool_spec
 from tidemill.spec.from_karpenter.origin import Origin
 from tidemill.spec.located import Heading, Written
-from tidemill.spec.models import Document
+from tidemill.spec.model import Document
 from tidemill.spec.names import API_VERSION
 from tidemill.spec.problem import Problem, quoted
 from tidemill.spec.read import heading, modelled, read_file

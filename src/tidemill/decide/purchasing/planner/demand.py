@@ -24,17 +24,18 @@ from tidemill.decide.purchasing.planner.calendar import (
 )
 from tidemill.decide.purchasing.planner.inputs import PoolDemand, Prices, TypePrice
 from tidemill.spec import Spec
-from tidemill.spec.demand_calendar import (
+from tidemill.spec.capacity_plan import (
     DAY,
     DAYS,
     CalendarEntry,
+    CapacityPlan,
     ConstantDemand,
     DemandCalendar,
     LearnedDemand,
     WeeklyDemand,
     WindowDemand,
 )
-from tidemill.spec.models import CapacityPlan, ComputePool, Provisioner
+from tidemill.spec.compute_pool import ComputePool, Provisioner
 
 # Where a type is not sold on demand an uncovered hour is taken to be worth this many hours in a block.
 _WORTH_WITHOUT_ON_DEMAND = 2.0

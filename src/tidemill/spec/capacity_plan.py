@@ -1,6 +1,6 @@
-"""The demand calendar of a CapacityPlan: what is needed when, and what it is worth to have it.
+"""The CapacityPlan document: what a pool needs when, as windows or as a calendar.
 
-Weeks and times of day are UTC, as block starts are. What the amounts mean for blocks is the planner's.
+Weeks and times of day are UTC, as block starts are. What the amounts mean for blocks is the planner's business.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 
-from tidemill.spec.model import Model, Name
+from tidemill.spec.model import Document, Model, Name
+from tidemill.spec.platform import Budget
 from tidemill.spec.units import Count, Duration, Instant, Length
 
 _TIME_OF_DAY = re.compile(r"([01]\d|2[0-3]):([0-5]\d)|24:00")
@@ -162,3 +163,68 @@ class DemandCalendar(Model):
         if self.replan_every < timedelta(hours=1):
             raise ValueError("'replanEvery' must be at least 1h: every round asks EC2 dozens of questions")
         return self
+
+
+# --- the document ----------------------------------------------------------------------
+
+
+class DemandWindow(Model):
+    """So many instances from an instant to another."""
+
+    name: Name
+    start: Instant = Field(alias="from")
+    end: Instant = Field(alias="to")
+    """Rounded up to a length EC2 sells; at most 182 days after `from`."""
+    instance_type: str
+    instances: Count = Field(gt=0)
+    """At most 64: EC2 sells no larger block."""
+    zones: tuple[str, ...] = ()
+    """Empty: any zone the platform has subnets in."""
+    max_fee_usd: Count = Field(default=0, ge=0)
+    """The most this window may cost; 0: the platform's per-purchase ceiling."""
+
+    @model_validator(mode="after")
+    def _runs_forward(self) -> DemandWindow:
+        if self.end <= self.start:
+            raise ValueError("'to' must be after 'from'")
+        return self
+
+
+class Extending(Model):
+    """More time on a block that is there keeps its nodes: no boot, no hand-over."""
+
+    policy: Literal["prefer", "never"] = "prefer"
+    """Ask for extension offers first and fall back to a new block; or always buy new blocks."""
+    min_utilisation: float = Field(default=0, ge=0, le=1)
+    """Let a block lapse whose accelerators were used less than this share of the time since it started."""
+
+
+class CapacityPlanSpec(Model):
+    pool: Name
+    """The ComputePool that will use the blocks."""
+    demand: tuple[DemandWindow, ...] = ()
+    """Windows, each bought as it is written: when how many instances are needed."""
+    calendar: DemandCalendar | None = None
+    """Instead of windows: what is needed over time, bought as the planner finds cheapest."""
+    propose_before: Duration = timedelta(days=56)
+    """Start to search this long before a window opens; EC2 sells at most 8 weeks ahead."""
+    extend: Extending = Extending()
+    """Whether a block that ends before its demand is extended, which comes before a new one is bought."""
+    overlap: Duration = timedelta(0)
+    """How long before its window a block must start, to run beside the one before it while services move. Blocks lie on
+    the 11:30 UTC grid, so that it may cost a day more. A block that is extended needs none."""
+    budget: Budget | None = None
+    """Can only lower the platform's ceilings. Its month counts the fees of what is bought for this plan."""
+
+    @model_validator(mode="after")
+    def _windows_or_a_calendar(self) -> CapacityPlanSpec:
+        if bool(self.demand) == (self.calendar is not None):
+            raise ValueError("a plan has either 'demand' (windows) or a 'calendar'")
+        if self.calendar is not None and "propose_before" in self.model_fields_set:
+            raise ValueError("'proposeBefore' is about windows; a calendar has 'buyAhead'")
+        return self
+
+
+class CapacityPlan(Document):
+    kind: Literal["CapacityPlan"] = "CapacityPlan"
+    spec: CapacityPlanSpec

@@ -1,0 +1,192 @@
+"""The ComputePool document: which instance types, from which sources, how many, and when nodes may go."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from enum import StrEnum
+from functools import lru_cache
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from tidemill.catalog import Catalog, InstanceType
+from tidemill.spec.model import Document, Model, Name
+from tidemill.spec.units import Count, CpuMilli, Duration, Length, MemoryBytes
+
+
+class Provisioner(StrEnum):
+    NATIVE = "native"
+    ASG = "asg"
+    MANAGED = "managed"
+    KARPENTER = "karpenter"
+
+
+class SourceSpec(Model):
+    """One place capacity may come from. Listed in order of preference.
+
+    In a pool that has a block or odcr source, spot and on-demand sources are overflow: only pods that opt in
+    (`tidemill.dev/overflow: "true"`) use them, and both caps are required.
+    """
+
+    type: Literal["block", "odcr", "spot", "on-demand"]
+    """Capacity Block, on-demand capacity reservation, or paid by the hour."""
+    ids: tuple[str, ...] = ()
+    """Block and odcr: only these reservations (strict pinning). To hand over, name the successor beside them."""
+    tags: dict[str, str] = {}
+    """Block and odcr: only reservations with these tags. Default: the platform's owner tag."""
+    zones: tuple[str, ...] = ()
+    """Only these zones."""
+    max_hourly_usd: float | None = Field(default=None, ge=0)
+    """Spot and on-demand: the most all nodes of this source may cost per hour."""
+    max_monthly_usd: float | None = Field(default=None, ge=0)
+    """Spot and on-demand: the most they may cost per calendar month (UTC)."""
+
+
+class Requirements(Model):
+    """Which instance types may be launched. All that are given must hold; an absent one allows any."""
+
+    instance_categories: tuple[str, ...] = ()
+    """Such as `p`, `g`, `trn`."""
+    instance_families: tuple[str, ...] = ()
+    """Such as `p5`, `g6e`."""
+    instance_types: tuple[str, ...] = ()
+    """Such as `p5.48xlarge`."""
+    arch: Literal["amd64", "arm64"] | None = None
+    hypervisor: Literal["nitro", "xen"] | None = None
+    min_generation: Count | None = Field(default=None, ge=1)
+    """The number in the family's name: p5 is of generation 5."""
+    cpu_sizes: tuple[Count, ...] = ()
+    """Only types with one of these vCPU counts."""
+    zones: tuple[str, ...] = ()
+
+
+class TaintSpec(Model):
+    key: str
+    value: str = ""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = "NoSchedule"
+
+
+class Limits(Model):
+    """The most a pool may have at once, nodes on their way included. What is absent is not limited."""
+
+    cpu: CpuMilli | None = Field(default=None, ge=0)
+    """vCPUs of all nodes together."""
+    memory: MemoryBytes | None = Field(default=None, ge=0)
+    gpus: Count | None = Field(default=None, ge=0)
+    """GPUs or Neuron devices of all nodes together."""
+    nodes: Count | None = Field(default=None, ge=0)
+
+
+class DisruptionBudgetSpec(Model):
+    nodes: str = "10%"
+    """How many nodes of the pool may be disrupted at once: a number or a percentage (rounded up)."""
+    schedule: str | None = None
+    """When it begins to hold, as a cron line (UTC); none: always."""
+    duration: Duration | None = None
+    """How long it holds from then."""
+    reasons: tuple[Literal["Empty", "Underutilized", "Drifted"], ...] = ()
+    """Empty: all reasons."""
+
+
+class Disruption(Model):
+    consolidation_policy: Literal["WhenEmpty", "WhenEmptyOrUnderutilized", "Never"] = "WhenEmpty"
+    """Which nodes are taken away by themselves."""
+    consolidate_after: Duration = timedelta(minutes=5)
+    """How long a node must have been so; starts anew when a pod comes or goes."""
+    consolidate_blocks: bool = False
+    """Prepaid block nodes stay up while the block lives, unless this is true."""
+    budgets: tuple[DisruptionBudgetSpec, ...] = ()
+    """How many nodes may go at once, and when; the strictest that is in force counts. None: no limit."""
+
+
+class Drain(Model):
+    lead: Duration | None = None
+    """Start draining at least this long before the deadline; the pods may need more."""
+    checkpoint: bool = True
+    """Ask pods that can for a checkpoint before they are evicted."""
+
+
+class ComputePoolSpec(Model):
+    node_class_name: Name
+    """The NodeClass its nodes are made from."""
+    provisioner: Provisioner = Provisioner.NATIVE
+    """Who launches: the engine itself, an Auto Scaling group, an EKS managed node group, or Karpenter."""
+    sources: tuple[SourceSpec, ...] = (SourceSpec(type="on-demand"),)
+    """Where capacity may come from, the preferred first."""
+    requirements: Requirements = Requirements()
+    labels: dict[str, str] = {}
+    """On its nodes."""
+    taints: tuple[TaintSpec, ...] = ()
+    """On its nodes."""
+    startup_taints: tuple[TaintSpec, ...] = ()
+    """On its nodes until something else takes them off."""
+    limits: Limits | None = None
+    """Without limits a pool launches nothing: set them."""
+    disruption: Disruption = Disruption()
+    warm: bool | Count | None = None
+    """Block pools: true brings up every node of a block when it is delivered and keeps it up, a number that many,
+    false none. Not given: true, unless consolidateBlocks is."""
+    drain: Drain = Drain()
+    weight: Count = Field(default=0, ge=0, le=100)
+    """Higher weights are tried first."""
+    default_duration: Duration | None = None
+    """How long a pod that does not say runs; none: it is taken to have no end."""
+    max_expected_duration: Length = timedelta(days=182)
+    """A pod that says it runs longer is taken to run this long, and is drained if it is not done then. The default is
+    the longest block EC2 sells: whoever says more would wait for ever."""
+    allowed_namespaces: tuple[str, ...] = ()
+    """Empty: all."""
+
+    @property
+    def kept_warm(self) -> bool | int:
+        """How many nodes of its blocks stay up without work: all (True), so many, or none."""
+        return not self.disruption.consolidate_blocks if self.warm is None else self.warm
+
+    @model_validator(mode="after")
+    def _warm_or_consolidated(self) -> ComputePoolSpec:
+        if self.warm is True and self.disruption.consolidate_blocks:
+            raise ValueError(
+                "warm: true keeps every node up, so consolidateBlocks: true could never take effect"
+            )
+        return self
+
+
+class ComputePool(Document):
+    kind: Literal["ComputePool"] = "ComputePool"
+    spec: ComputePoolSpec
+
+
+# --- which instance types its requirements allow --------------------------------------------------
+
+
+@lru_cache(maxsize=1024)
+def matching_types(catalog: Catalog, requirements: Requirements) -> tuple[InstanceType, ...]:
+    """The allowed types, sorted by name. Remembered: the engine asks the same question at every tick."""
+    allowed = (t for t in catalog.types.values() if matches(t, requirements))
+    return tuple(sorted(allowed, key=lambda t: t.name))
+
+
+def matches(instance_type: InstanceType, wanted: Requirements) -> bool:
+    t = instance_type
+    return (
+        (not wanted.instance_categories or t.category in wanted.instance_categories)
+        and (not wanted.instance_families or t.family in wanted.instance_families)
+        and (not wanted.instance_types or t.name in wanted.instance_types)
+        and (wanted.arch is None or t.arch == wanted.arch)
+        and (wanted.hypervisor is None or t.hypervisor == wanted.hypervisor)
+        and (wanted.min_generation is None or t.generation >= wanted.min_generation)
+        and (not wanted.cpu_sizes or t.vcpus in wanted.cpu_sizes)
+    )
+
+
+# --- which labels its nodes may set --------------------------------------------------
+
+_KUBERNETES = re.compile(r"(^|\.)(kubernetes|k8s)\.io/")
+# What the kubelet's NodeRestriction rule allows, without the labels that the kubelet sets itself.
+_MAY_SET = re.compile(r"(^|\.)(node|kubelet)\.kubernetes\.io/|^topology\.kubernetes\.io/")
+
+
+def kubelet_may_set(label: str) -> bool:
+    """Whether a node may give itself this label. With a label that it may not set, the kubelet does not start."""
+    return _KUBERNETES.search(label) is None or _MAY_SET.search(label) is not None

@@ -1,0 +1,94 @@
+"""The NodeClass document: how nodes are made."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from tidemill.spec.model import Document, Model
+from tidemill.spec.units import Count, MemoryBytes
+
+
+class AmiTerm(Model):
+    alias: str | None = None
+    """`bottlerocket@v1.52.0`, `al2023@v20261101`; pin the version."""
+    id: Annotated[str, Field(pattern=r"^ami-[0-9a-f]+$")] | None = None
+    """One image, instead of an alias."""
+
+    @model_validator(mode="after")
+    def _one_way_to_name_it(self) -> AmiTerm:
+        if (self.alias is None) == (self.id is None):
+            raise ValueError("an AMI term has either 'alias' or 'id'")
+        return self
+
+
+class Ebs(Model):
+    volume_size: MemoryBytes = Field(gt=0)
+    """Such as `2000Gi`."""
+    volume_type: Literal["gp3", "gp2", "io1", "io2", "st1", "sc1", "standard"] = "gp3"
+    encrypted: bool = True
+    iops: Count | None = Field(default=None, ge=100)
+    throughput: Count | None = Field(default=None, ge=125)
+    kms_key_id: str | None = Field(default=None, alias="kmsKeyID")
+    """None: the account's default key."""
+    delete_on_termination: bool = True
+
+
+class BlockDevice(Model):
+    device_name: str
+    """Such as `/dev/xvda`."""
+    ebs: Ebs
+
+
+class LaunchTemplateRef(Model):
+    """An existing launch template to build on."""
+
+    id: Annotated[str, Field(pattern=r"^lt-[0-9a-f]+$")]
+    version: str = "$Default"
+    """Pin a number where nodes must not change by themselves."""
+
+
+class NodeClassSpec(Model):
+    """How nodes are made. Read by real launches alone: a rehearsal checks it and plays without it."""
+
+    ami_selector_terms: tuple[AmiTerm, ...] = Field(min_length=1)
+    """Which image nodes boot."""
+    ami_family: Literal["AL2023", "Bottlerocket"] = "AL2023"
+    """What an image named by its id is built on, for the language of its user data. An alias says it itself."""
+    block_device_mappings: tuple[BlockDevice, ...] = ()
+    """EBS volumes."""
+    instance_store_policy: Literal["RAID0"] | None = None
+    """RAID0 joins the local NVMe disks into one; what is on it is lost with the node."""
+    launch_template: LaunchTemplateRef | None = None
+    """An existing template to build on."""
+    user_data: str = ""
+    """Extra bootstrap, merged into what Tidemill writes: AL2023 a script, a NodeConfig or a MIME archive of them;
+    Bottlerocket TOML settings."""
+    kernel: dict[str, str] = {}
+    """sysctl settings."""
+    container_runtime: dict[str, str] = {}
+    """AL2023: containerd's own TOML, such as `plugins.'io.containerd.cri.v1.images'.max_concurrent_downloads: "20"`;
+    Bottlerocket: keys of `settings.container-runtime`."""
+    max_pods: Count | None = Field(default=None, gt=0)
+    """None: what the type's network interfaces allow."""
+    efa: bool = False
+    """Attach the type's EFA interfaces."""
+    role: str = ""
+    """IAM role of these nodes, or the ARN of an instance profile; empty: the platform's."""
+
+
+class NodeClass(Document):
+    kind: Literal["NodeClass"] = "NodeClass"
+    spec: NodeClassSpec
+
+
+def fingerprint(node_class: NodeClass) -> str:
+    """Eight characters for what a node is made from. A node with another fingerprint has drifted.
+
+    Only fields that somebody wrote count. A field that a later version adds with a default changes no fingerprint, so
+    an upgrade never replaces nodes by itself.
+    """
+    written = node_class.spec.model_dump_json(by_alias=True, exclude_defaults=True)
+    return blake2b(written.encode(), digest_size=4).hexdigest()

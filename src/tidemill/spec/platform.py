@@ -1,0 +1,253 @@
+"""The Platform document: the cluster, spending limits, who approves purchases, Karpenter, and where alerts go.
+
+A secret is never in a document: the document names an environment variable or a file.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, model_validator
+
+from tidemill.model.alerts import AlertKind, Severity
+from tidemill.spec.model import Document, Model, Name
+from tidemill.spec.units import Count, Duration, Length
+
+
+class ClusterRef(Model):
+    name: str
+    """EKS cluster name."""
+    version: str = "1.33"
+    """Kubernetes version, in quotes."""
+    endpoint: str = ""
+    """Address of the API server, for the bootstrap of self-managed nodes."""
+    certificate_authority: str = ""
+    """Of the API server, base64."""
+    service_cidr: str = ""
+    """The cluster's service addresses."""
+
+
+# --- spending and approval ----------------------------------------------------------------------
+
+
+class Budget(Model):
+    """Ceilings on money. A missing budget means nothing is bought."""
+
+    per_purchase_usd: Count = Field(default=0, ge=0)
+    """The highest upfront fee of one block."""
+    monthly_usd: Count = Field(default=0, ge=0)
+    """Block fees and hourly money together, per calendar month (UTC)."""
+
+
+class Approval(Model):
+    """Who must say yes before a block is bought. The default proposes and never buys."""
+
+    mode: Literal["propose", "one", "two", "auto"] = "propose"
+    """propose: never buy. one, two: buy when that many people have approved. auto: buy without asking up to
+    `autoMaxFeeUsd`. Never beyond the budget."""
+    approvers: tuple[str, ...] = ()
+    """Identities that may approve, as AWS names them (`aws sts get-caller-identity`). Empty: whoever may write to the
+    ledger. Never the proposer, listed or not."""
+    sessions_are_proved: bool = False
+    """Whether the session name of an assumed role proves a person: only where your trust policy or identity provider
+    sets it. Without it all sessions of a role count as one person, those of IAM Identity Center apart."""
+    two_above_usd: Count | None = Field(default=None, ge=0)
+    """Fees above this need two people, whatever the mode."""
+    auto_max_fee_usd: Count = Field(default=0, ge=0)
+    """With mode auto: fees above this still need a person."""
+    auto_monthly_usd: Count | None = Field(default=None, ge=0)
+    """With mode auto: once the fees of a calendar month (UTC) would pass this, a person is needed again."""
+    expires_after: Duration = timedelta(hours=24)
+    """A proposal that is not bought this long after it was made is void, approved or not."""
+
+
+# IAM Identity Center makes these roles, nobody else can, and sets the session name to the user it signed in.
+_IDENTITY_CENTER_ROLE = "AWSReservedSSO_"
+
+
+def principal(arn: str, *, sessions_are_proved: bool = False) -> str:
+    """The part of a caller's ARN that the caller could not choose. A name that is not an ARN is returned unchanged.
+
+    The proposer must not approve, and two approvals must come from two people. Whoever may assume a role chooses the
+    session name, so two sessions of one role may be one person. Only a session name that somebody else sets tells
+    people apart. Where that is not known, this errs towards "the same person".
+    """
+    parts = arn.split(":", 5)
+    if len(parts) != 6 or parts[0] != "arn" or parts[2] != "sts":
+        return arn
+    kind, _, name = parts[5].partition("/")
+    head = ":".join(parts[:5])
+    if kind == "federated-user":  # an IAM user who asks for such a session names it freely
+        return arn if sessions_are_proved else f"{head}:{kind}"
+    role, _, session = name.partition("/")
+    if kind != "assumed-role" or not session:
+        return arn
+    if sessions_are_proved or role.startswith(_IDENTITY_CENTER_ROLE):
+        return arn
+    return f"{head}:{kind}/{role}"
+
+
+# --- Karpenter ----------------------------------------------------------------------
+
+KarpenterVersion = tuple[int, int]
+
+# The first version that can, from Karpenter's release notes. Before 1.8, of several blocks of one type and zone under
+# one tag only the first is seen.
+KARPENTER_CAPACITY_BLOCKS: Final[KarpenterVersion] = (1, 6)
+KARPENTER_STATIC_CAPACITY: Final[KarpenterVersion] = (1, 8)
+KARPENTER_SEVERAL_BLOCKS: Final[KarpenterVersion] = (1, 8)  # of one type and zone under one tag
+KARPENTER_NETWORK_INTERFACES: Final[KarpenterVersion] = (1, 11)
+
+
+class KarpenterRef(Model):
+    """The Karpenter that launches for pools with `provisioner: karpenter`. Blocks need Karpenter 1.6 or later."""
+
+    version: Annotated[str, Field(pattern=r"^v?\d+\.\d+(\.\d+)?$")] = ""
+    """Version of the Karpenter in the cluster, in quotes: `"1.8.2"`. Not needed with EKS Auto Mode."""
+    auto_mode: bool = False
+    """EKS Auto Mode launches the nodes. AWS keeps it up to date; nodes run Bottlerocket and live at most 21 days."""
+    static_capacity: bool = False
+    """The feature gate StaticCapacity is on (Karpenter 1.8): nodes of pools with `warm` stay up without pods."""
+
+    def supports(self, since: KarpenterVersion) -> bool:
+        """Whether this Karpenter is at least that version. AWS keeps Auto Mode at the newest one."""
+        return self.auto_mode or (bool(self.version) and self.release >= since)
+
+    @property
+    def release(self) -> KarpenterVersion:
+        major, minor = self.version.removeprefix("v").split(".")[:2]
+        return int(major), int(minor)
+
+
+# --- notifications ----------------------------------------------------------------------
+
+# How long an engine with nothing to do sleeps before it looks again, and is heard of.
+LONGEST_SLEEP = timedelta(minutes=10)
+Url = Annotated[str, Field(pattern=r"^https?://[^\s]+$")]
+
+
+class SecretRef(Model):
+    """Where a secret is found: in an environment variable or in a file. Read again at every delivery."""
+
+    env: str = ""
+    """Name of an environment variable of the engine."""
+    file: str = ""
+    """Path of a file, such as one mounted from a Kubernetes Secret; spaces and newlines around it are cut off."""
+
+    @model_validator(mode="after")
+    def _one_place(self) -> SecretRef:
+        if bool(self.env) == bool(self.file):
+            raise ValueError("a secret has either 'env' or 'file'")
+        return self
+
+
+class Notification(Model):
+    """One place that alerts are sent to."""
+
+    name: Name
+    type: Literal["webhook", "slack", "pagerduty", "sns"]
+    url: Url | None = None
+    """Webhook: where to post. PagerDuty: only where its address is not the usual one."""
+    url_from: SecretRef | None = None
+    """The address as a secret. Slack: the address of an incoming webhook is one."""
+    secret_from: SecretRef | None = None
+    """Webhook: signs each body with HMAC-SHA256."""
+    routing_key_from: SecretRef | None = None
+    """PagerDuty: the integration key of an Events API v2 service."""
+    topic_arn: Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:.+$")] | None = None
+    """SNS: the topic; its region is where it is published."""
+    format: Literal["text", "webhook", "slack", "pagerduty"] = "text"
+    """SNS: what the message is. Text is for mail and phones; the others are the bodies the other types post."""
+    min_severity: Severity = Severity.INFO
+    """Milder alerts are not sent here."""
+    only: tuple[AlertKind, ...] = ()
+    """Only these kinds; empty: all."""
+
+    @model_validator(mode="after")
+    def _has_what_its_type_needs(self) -> Notification:
+        if self.url is not None and self.url_from is not None:
+            raise ValueError("a notification has either 'url' or 'urlFrom'")
+        if self.type == "webhook" and self.url is None and self.url_from is None:
+            raise ValueError("a webhook needs 'url' or 'urlFrom'")
+        if self.type == "slack" and (self.url is not None or self.url_from is None):
+            raise ValueError("the address of a Slack webhook is a secret: give 'urlFrom', not 'url'")
+        if self.type == "pagerduty" and self.routing_key_from is None:
+            raise ValueError("PagerDuty needs 'routingKeyFrom'")
+        if (self.type == "sns") != (self.topic_arn is not None):
+            raise ValueError("'topicArn' is what SNS needs, and only SNS")
+        if self.type != "sns" and self.format != "text":
+            raise ValueError("'format' is for SNS; the other types have one body each")
+        if self.secret_from is not None and self.type != "webhook":
+            raise ValueError("'secretFrom' signs the bodies of a webhook; other types have their own ways")
+        return self
+
+    def wants(self, kind: AlertKind, severity: Severity) -> bool:
+        return severity.rank >= self.min_severity.rank and (not self.only or kind in self.only)
+
+
+class AlertRules(Model):
+    """When alerts are raised that depend on time, and how long they are tried."""
+
+    extension_lead: Length = timedelta(hours=24)
+    """How long before the last moment for an extension (an hour before a block's end) it is warned of."""
+    silent_after: Length = timedelta(minutes=15)
+    """`tidemill watchdog` raises an alert when the engine was not heard of for this long; at least 11m."""
+    give_up_after: Length = timedelta(hours=24)
+    """A delivery that failed for this long is not tried again."""
+
+    @model_validator(mode="after")
+    def _is_longer_than_its_sleep(self) -> AlertRules:
+        if self.silent_after < LONGEST_SLEEP + timedelta(minutes=1):
+            raise ValueError(
+                "'silentAfter' must be at least 11m: an engine with nothing to do sleeps for 10 minutes"
+            )
+        return self
+
+
+# --- the document ----------------------------------------------------------------------
+
+
+class PlatformSpec(Model):
+    region: str
+    """AWS region."""
+    account_id: Annotated[str, Field(pattern=r"^\d{12}$")] | None = None
+    """12 digits, in quotes."""
+    deployment: Name
+    """Value of the owner tag on everything Tidemill makes."""
+    tags: dict[str, str] = {}
+    """More tags on every block that is bought: a cost centre, a project. Tidemill's own cannot be changed here."""
+    cluster: ClusterRef
+    """The EKS cluster that nodes join."""
+    node_role: str = ""
+    """IAM role of the nodes, by name or ARN. Its instance profile has the same name, or is named here by its ARN."""
+    subnets: dict[str, tuple[str, ...]] = {}
+    """Subnet ids by availability zone."""
+    security_groups: tuple[str, ...] = ()
+    """Of the nodes."""
+    karpenter: KarpenterRef | None = None
+    """The Karpenter that pools with `provisioner: karpenter` are left to."""
+    hostname: str = ""
+    """Where the pages and the API are served."""
+    budget: Budget = Budget()
+    """Ceilings on money."""
+    approval: Approval = Approval()
+    """Who must say yes to a purchase."""
+    notifications: tuple[Notification, ...] = ()
+    """Where alerts are sent. Without any they are only listed: `tidemill alerts`."""
+    alerts: AlertRules = AlertRules()
+    """When some alerts are raised."""
+
+    @model_validator(mode="after")
+    def _notification_names_are_unique(self) -> PlatformSpec:
+        seen: set[str] = set()
+        for notification in self.notifications:
+            if notification.name in seen:
+                raise ValueError(f"two notifications are called '{notification.name}'; rename one of them")
+            seen.add(notification.name)
+        return self
+
+
+class Platform(Document):
+    kind: Literal["Platform"] = "Platform"
+    spec: PlatformSpec
