@@ -9,29 +9,33 @@ each gets its whole grace.
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
 
 from tidemill.decide import decide
 from tidemill.model.capacity import Reservation, SourceKind
+from tidemill.model.ec2_facts import KARPENTER_DRAINS_BEFORE_END
 from tidemill.model.plan import Action, Evict, Plan, RequestCheckpoint
 from tidemill.model.world import World
 from tidemill.spec import Spec
-
-ACTS = timedelta(minutes=40)
 
 
 def karpenter(spec: Spec, world: World) -> Plan:
     """`decide` in a world whose blocks have no end until forty minutes before it."""
     plan = decide(spec, replace(world, reservations=tuple(_hidden(one, world) for one in world.reservations)))
     acts = [
-        one.end - ACTS for one in world.reservations if one.kind is SourceKind.BLOCK and one.end is not None
+        one.end - KARPENTER_DRAINS_BEFORE_END
+        for one in world.reservations
+        if one.kind is SourceKind.BLOCK and one.end is not None
     ]
     wake_at = min((at for at in (*acts, plan.wake_at) if at is not None and at > world.now), default=None)
     return replace(plan, actions=tuple(_evicting(world, plan)), wake_at=wake_at)
 
 
 def _hidden(one: Reservation, world: World) -> Reservation:
-    known = one.kind is not SourceKind.BLOCK or one.end is None or world.now >= one.end - ACTS
+    known = (
+        one.kind is not SourceKind.BLOCK
+        or one.end is None
+        or world.now >= one.end - KARPENTER_DRAINS_BEFORE_END
+    )
     return one if known else replace(one, end=None)
 
 

@@ -11,12 +11,10 @@ from itertools import pairwise
 
 from benchmarks.chaos.sales import Held, Sale
 from benchmarks.chaos.story import ULTRASERVER, Story
+from tidemill.model.ec2_facts import DAY, LONGEST_BLOCK, SMALLEST_ULTRASERVER, round_up_duration
 from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
-from tidemill.spec.durations import LONGEST, round_up
 
 # Blocks begin and end on a grid of one day, so each end may lie that far beyond what is needed.
-_GRID = timedelta(days=1)
-_ULTRASERVER_OF = 9  # instances: the smaller of the two that EC2 sells
 
 
 def was_covered(story: Story, sale: Sale, held: list[Held]) -> bool:
@@ -43,13 +41,13 @@ def _forced(story: Story, sale: Sale, held: list[Held]) -> timedelta:
     gaps = [gap for gap in _lacking(story, sale, held, max(first, sale.at), last) if gap[2]]
     if not gaps:
         return timedelta(0)
-    span = gaps[-1][1] - gaps[0][0] + plan.spec.overlap + _GRID
+    span = gaps[-1][1] - gaps[0][0] + plan.spec.overlap + DAY
     count = max(lacks for _, _, lacks in gaps)
     if sale.extends:  # EC2 extends a block as a whole; twice what is missing may be all that is sold
         count = min(sale.count, 2 * count)
     if sale.type_ == ULTRASERVER:
-        count = -(-count // _ULTRASERVER_OF) * _ULTRASERVER_OF
-    return ((round_up(span) or LONGEST) + _GRID) * count
+        count = -(-count // SMALLEST_ULTRASERVER) * SMALLEST_ULTRASERVER
+    return ((round_up_duration(span) or LONGEST_BLOCK) + DAY) * count
 
 
 def _lacking(

@@ -16,6 +16,7 @@ from benchmarks.mixes.diverse import NOW
 from tidemill.catalog import InstanceType, load
 from tidemill.catalog.sizing import GIB
 from tidemill.decide.packer.problem import Ask, Flavour, Problem
+from tidemill.model.ec2_facts import TERMINATES_BEFORE_END
 from tidemill.model.labels import Expression
 from tidemill.model.pods import Gang, PodShape
 from tidemill.model.resources import Amounts
@@ -25,7 +26,6 @@ ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
 FAMILIES = frozenset({"g5", "g6", "g6e", "p4d", "p5", "p5en", "p6-b200"})
 GPU_MEMORY = "karpenter.k8s.aws/instance-gpu-memory"  # MiB of one GPU, the label users already select on
 FAMILY = "karpenter.k8s.aws/instance-family"
-KILL_EARLY = timedelta(minutes=30)  # EC2 begins to terminate a block's instances half an hour before its end
 
 GPUS = ((1, 0.50), (2, 0.20), (4, 0.15), (8, 0.15))
 GANGS = (2, 4, 8, 16)
@@ -73,7 +73,7 @@ def _block(name: str, offered: InstanceType, zone: str, lasts: timedelta) -> Fla
         dict(offered.allocatable),
         price=0.0,  # paid already
         stock=name,
-        deadline=NOW + lasts - KILL_EARLY,
+        deadline=NOW + lasts - TERMINATES_BEFORE_END,
         rank=(0,),
     )
 

@@ -15,7 +15,7 @@ from tests.aws.mangling import MangledAws, mangle
 from tests.aws.test_fuzz import NOW
 from tests.sim.account import OWNER
 from tidemill.aws.compute import AwsMachines
-from tidemill.aws.group_records import EKS_SCALE_DOWN
+from tidemill.model.ec2_facts import EKS_SCALE_DOWN_ACTION
 from tidemill.model.errors import TidemillError
 from tidemill.ports.compute import Group, NodeGroup
 
@@ -48,7 +48,11 @@ def answers() -> dict[str, Any]:
         "DescribeAutoScalingGroups of EKS": {"AutoScalingGroups": [behind]},
         "DescribeScheduledActions": {"ScheduledUpdateGroupActions": [
             {"AutoScalingGroupName": "g", "ScheduledActionName": "down", "StartTime": NOW, "DesiredCapacity": 0},
-            {"AutoScalingGroupName": BEHIND, "ScheduledActionName": EKS_SCALE_DOWN, "StartTime": NOW, "MinSize": 0},
+            {
+                "AutoScalingGroupName": BEHIND,
+                "ScheduledActionName": EKS_SCALE_DOWN_ACTION,
+                "StartTime": NOW, "MinSize": 0,
+            },
         ]},
         "DescribeLifecycleHooks": {"LifecycleHooks": [
             {"LifecycleHookName": "tidemill-drain", "HeartbeatTimeout": 1800, "DefaultResult": "CONTINUE",

@@ -19,6 +19,7 @@ from tests.sim.account import OWNER, P5, ZONES, Account, tags
 from tests.sim.scaling import template_data
 from tidemill.aws.compute import AwsMachines
 from tidemill.model.capacity import Reservation
+from tidemill.model.ec2_facts import EKS_SCALE_DOWN_ACTION
 from tidemill.model.errors import Gone, NoCapacity, Refused
 from tidemill.model.nodes import InstanceState
 from tidemill.ports.compute import (
@@ -34,7 +35,6 @@ from tidemill.ports.compute import (
     TemplateVersion,
 )
 from tidemill.sim.cloud.compute import SimMachines
-from tidemill.sim.cloud.node_groups import SCALE_DOWN
 from tidemill.spec.units import parse_duration
 
 ROLE = "arn:aws:iam::123456789012:role/node"
@@ -325,7 +325,9 @@ def test_a_node_group_is_made_empty_with_eks_s_own_action_behind_it(stage: Stage
     assert (made.shape, made.status, made.desired) == (wanted, "CREATING", 0)
     behind = group(stage)
     assert (behind.shape.name, behind.node_group) == (made.group, wanted.name)
-    assert behind.schedules == (Schedule(SCALE_DOWN, block.end - timedelta(minutes=40), 0, 0, theirs=True),)
+    assert behind.schedules == (
+        Schedule(EKS_SCALE_DOWN_ACTION, block.end - timedelta(minutes=40), 0, 0, theirs=True),
+    )
     stage.let_pass("5m")
     assert node_group(stage).status == "ACTIVE"
     stage.machines.resize_node_group(wanted.name, 2)

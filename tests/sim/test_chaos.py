@@ -19,13 +19,13 @@ from benchmarks.chaos_money import in_a_file
 from tidemill.decide import decide
 from tidemill.engine.buyer import Buyer
 from tidemill.engine.loop import Engine
+from tidemill.model.ec2_facts import LONGEST_BLOCK, round_up_duration
 from tidemill.model.errors import NoCapacity, OutcomeUnknown, Refused
 from tidemill.model.plan import Plan, ProposePurchase, SettlePurchase, SubmitPurchase
 from tidemill.model.purchases import Adoption, PurchaseIntent, PurchaseState
 from tidemill.model.world import World
 from tidemill.sim.timeline import Timeline
 from tidemill.spec import Spec
-from tidemill.spec.durations import LONGEST, round_up
 
 HOUR = timedelta(hours=1)
 pytestmark = pytest.mark.requirement("CB-4")
@@ -151,7 +151,7 @@ def _longer(action: Any) -> Any:
     if not isinstance(action, ProposePurchase) or action.intent.extends:
         return action
     bound = action.intent.envelope
-    duration = round_up(3 * bound.duration) or LONGEST
+    duration = round_up_duration(3 * bound.duration) or LONGEST_BLOCK
     more = replace(bound, duration=duration, max_fee_usd=4 * bound.max_fee_usd)
     return replace(action, intent=replace(action.intent, envelope=more))
 

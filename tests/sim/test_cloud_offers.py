@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.sim.account import GB200, START, ZONES, Account
+from tidemill.model.ec2_facts import LEGAL_DURATIONS
 from tidemill.model.errors import NoCapacity, SpecError
-from tidemill.spec.durations import LEGAL_DURATIONS
 
 DAY = timedelta(days=1)
 

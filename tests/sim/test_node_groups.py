@@ -8,9 +8,9 @@ import pytest
 
 from tests.sim.account import OWNER, ZONES, Account
 from tests.sim.scaling import asked, states, tagged, template_data
+from tidemill.model.ec2_facts import EKS_SCALE_DOWN_ACTION
 from tidemill.model.errors import Gone, Refused
 from tidemill.model.nodes import InstanceState
-from tidemill.sim.cloud.node_groups import SCALE_DOWN
 from tidemill.sim.cloud.scaling import AutoScalingGroup
 
 
@@ -85,7 +85,7 @@ def test_eks_ends_its_nodes_forty_minutes_before_the_end(account: Account):
     assert block.end is not None
     account.cloud.node_groups.create(asked(block, size=(0, 2, 2)))
     (action,) = behind(account).schedules.values()
-    assert (action.name, action.at) == (SCALE_DOWN, block.end - timedelta(minutes=40))
+    assert (action.name, action.at) == (EKS_SCALE_DOWN_ACTION, block.end - timedelta(minutes=40))
     account.until(action.at - timedelta(seconds=1))
     assert account.states(behind(account).members) == {InstanceState.RUNNING}
     account.wait("1s")

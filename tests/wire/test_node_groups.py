@@ -20,7 +20,7 @@ from tests.wire.groups import (
     template,
 )
 from tests.wire.server_builder import Stand, tags_of
-from tidemill.sim.cloud.node_groups import SCALE_DOWN
+from tidemill.model.ec2_facts import EKS_SCALE_DOWN_ACTION
 
 THIS = {"clusterName": "ml", "nodegroupName": "train-a"}
 
@@ -64,7 +64,7 @@ def test_eks_schedules_its_own_scale_down(stand: Stand):
         AutoScalingGroupName=made["resources"]["autoScalingGroups"][0]["name"]
     )["ScheduledUpdateGroupActions"]
     assert (action["ScheduledActionName"], action["StartTime"]) == (
-        SCALE_DOWN,
+        EKS_SCALE_DOWN_ACTION,
         block.end - timedelta(minutes=40),
     )
     assert (action["MinSize"], action["DesiredCapacity"]) == (0, 0)

@@ -8,13 +8,12 @@ from datetime import datetime
 from typing import Any
 
 from tidemill.aws.fields import Unreadable, id_of, inner, instant, records, tags, whole, word, words
+from tidemill.model.ec2_facts import EKS_SCALE_DOWN_ACTION
 from tidemill.model.labels import Pairs
 from tidemill.ports.compute import Group, GroupShape, Hook, Member, Schedule, TemplateVersion
 from tidemill.spec import names
 
 EKS_GROUP = "eks:nodegroup-name"
-# EKS's own scheduled action, by its name as AWS documents it.
-EKS_SCALE_DOWN = "Amazon EKS Node Group Capacity Scaledown Before Reservation End"
 TERMINATING = "autoscaling:EC2_INSTANCE_TERMINATING"
 
 
@@ -79,7 +78,7 @@ def read_schedule(record: Mapping[str, Any]) -> tuple[str, Schedule]:
         desired=_size(record, "DesiredCapacity"),
         minimum=_size(record, "MinSize"),
         maximum=_size(record, "MaxSize"),
-        theirs=name == EKS_SCALE_DOWN,
+        theirs=name == EKS_SCALE_DOWN_ACTION,
     )
 
 

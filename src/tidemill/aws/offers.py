@@ -11,20 +11,24 @@ from typing import Any
 
 from tidemill.aws.fields import Unreadable, fee_usd, id_of, instant, whole, word
 from tidemill.catalog import Catalog
+from tidemill.model.ec2_facts import (
+    MAX_INSTANCES_PER_BLOCK,
+    ULTRASERVER_SIZES,
+    is_legal_duration,
+    nearest_legal_durations,
+    ultraserver_for,
+)
 from tidemill.model.errors import SpecError
 from tidemill.model.offers import Extension, ExtensionOffer, ExtensionState, Offer, OfferQuery
-from tidemill.spec.durations import MAX_INSTANCES_PER_BLOCK, is_legal, nearest_legal
 from tidemill.spec.units import format_duration
 
 _STATUSES = {one.value: one for one in ExtensionState}
-# Instances in an UltraServer, by how its type's name ends; the larger is asked for first.
-_ULTRASERVERS = {18: "x72", 9: "x36"}
 
 
 def asked(query: OfferQuery, catalog: Catalog) -> dict[str, Any]:
     """The parameters of DescribeCapacityBlockOfferings. SpecError: what EC2 does not sell to anybody."""
-    if not is_legal(query.duration):
-        nearest = " and ".join(format_duration(step) for step in nearest_legal(query.duration))
+    if not is_legal_duration(query.duration):
+        nearest = " and ".join(format_duration(step) for step in nearest_legal_durations(query.duration))
         raise SpecError(
             f"{format_duration(query.duration)} is not a duration EC2 sells; the nearest: {nearest}"
         )
@@ -42,13 +46,12 @@ def _what(query: OfferQuery, catalog: Catalog) -> dict[str, Any]:
     known = catalog.types.get(query.instance_type)
     if known is None or not known.ultraserver:
         return {"InstanceType": query.instance_type, "InstanceCount": query.count}
-    size, suffix = next(
-        ((size, suffix) for size, suffix in _ULTRASERVERS.items() if query.count % size == 0), (0, "")
-    )
-    if not size:
+    ultraserver = ultraserver_for(query.count)
+    if ultraserver is None:
         raise SpecError(
             f"{query.instance_type} is sold by the UltraServer: {query.count} is no multiple of 9 or 18 instances"
         )
+    suffix, size = ultraserver
     return {"UltraserverType": f"{known.ultraserver}{suffix}", "UltraserverCount": query.count // size}
 
 
@@ -69,7 +72,7 @@ def _count(record: Mapping[str, Any]) -> int:
     """EC2 may tell an UltraServer's instances only by its type."""
     if record.get("InstanceCount") is None and record.get("UltraserverType"):
         kind = word(record, "UltraserverType")
-        size = next((size for size, suffix in _ULTRASERVERS.items() if kind.endswith(suffix)), 0)
+        size = next((size for suffix, size in ULTRASERVER_SIZES.items() if kind.endswith(suffix)), 0)
         return size * blocks_of(record) or whole(record, "InstanceCount", least=1)
     return whole(record, "InstanceCount", least=1)
 

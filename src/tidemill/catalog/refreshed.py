@@ -14,11 +14,9 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tidemill.catalog import Catalog, PriceList, assembled, load, shipped_prices, shipped_types, split_name
+from tidemill.model.ec2_facts import ULTRASERVER_FAMILIES
 
 VERSION: Final = 1
-# Sold only in UltraServers, which no field of EC2's answer says. One that does not ship is taken for not sold ahead:
-# better no offer than an offer for a count that does not exist.
-_ULTRASERVER_FAMILIES = ("p6e-", "trn2u")
 # EC2 answers 512 GiB for a Trainium2 chip; the Neuron architecture guide says what a chip has: 96 GiB.
 _MEMORY_MIB = {"Trainium2": 98_304}
 _ON_DEMAND = "on-demand"
@@ -110,7 +108,8 @@ def corrected(facts: TypeFacts) -> TypeFacts:
     if facts.accelerator is not None and facts.accelerator.model in _MEMORY_MIB:
         true_mib = _MEMORY_MIB[facts.accelerator.model]
         changes["accelerator"] = facts.accelerator.model_copy(update={"memory_mib": true_mib})
-    if facts.name.startswith(_ULTRASERVER_FAMILIES):
+    # One that does not ship counts as not sold in blocks: better no offer than one for a count that does not exist.
+    if facts.name.startswith(ULTRASERVER_FAMILIES):
         changes["block"] = False
     return facts.model_copy(update=changes)
 

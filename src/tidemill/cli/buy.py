@@ -19,6 +19,7 @@ from tidemill.cli.settle import look_again
 from tidemill.cli.submit import show, submit, tell
 from tidemill.decide.purchasing.approval import not_granted, over_budget
 from tidemill.model.capacity import Reservation
+from tidemill.model.ec2_facts import is_legal_duration, nearest_legal_durations
 from tidemill.model.errors import NoCapacity, Refused, SpecError
 from tidemill.model.offers import ExtensionQuery, Offer
 from tidemill.model.purchases import PurchaseIntent, PurchaseState
@@ -30,7 +31,6 @@ from tidemill.offer_search.proposal import (
     same_block,
 )
 from tidemill.offer_search.request import crowded, held_by_date
-from tidemill.spec.durations import is_legal, nearest_legal
 from tidemill.spec.units import format_duration, parse_duration
 
 
@@ -199,7 +199,7 @@ def _length(written: str) -> timedelta:
         found = parse_duration(written)
     except ValueError as error:
         raise SpecError(f"--by: {error}") from None
-    if not is_legal(found):
-        nearest = " and ".join(format_duration(one) for one in nearest_legal(found))
+    if not is_legal_duration(found):
+        nearest = " and ".join(format_duration(one) for one in nearest_legal_durations(found))
         raise SpecError(f"--by: EC2 does not sell {written}; the nearest it sells: {nearest}")
     return found

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from tidemill.cli.session import Desk
+from tidemill.model.ec2_facts import DAY, FARTHEST_START
 from tidemill.model.errors import Refused, SpecError
 from tidemill.offer_search.request import (
-    DAY,
-    FARTHEST,
     Question,
     StartWindow,
     Wish,
@@ -66,7 +65,7 @@ def starts(now: datetime, from_: str | None, to: str | None, days: str | None) -
         whole_days = [_when("--start", day.strip()) for day in days.split(",")]
         return tuple(StartWindow(max(day, now), day + DAY - timedelta(seconds=1)) for day in whole_days)
     earliest = max(_when("--from", from_), now) if from_ is not None else now
-    latest = now + FARTHEST if to is None else _when("--to", to, end_of_day=True)
+    latest = now + FARTHEST_START if to is None else _when("--to", to, end_of_day=True)
     return (StartWindow(earliest, latest),)
 
 

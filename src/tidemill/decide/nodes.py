@@ -13,6 +13,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from tidemill.model.capacity import Reservation
+from tidemill.model.ec2_facts import (
+    EKS_SCALES_DOWN_BEFORE_END,
+    KARPENTER_DRAINS_BEFORE_END,
+    TERMINATES_BEFORE_END,
+    terminates_before_end,
+)
 from tidemill.model.nodes import InstanceState, Node
 from tidemill.model.plan import MarkReady, RemoveNode, StartDrain, Terminate
 from tidemill.model.pods import Pod
@@ -98,14 +104,11 @@ def phase_of(node: Node) -> Phase:
 
 # --- the end ------------------------------------------------------------------------------------------
 
-EC2_TERMINATES_BEFORE_END = timedelta(minutes=30)
-ULTRASERVER_TERMINATES_BEFORE_END = timedelta(minutes=60)
-# EKS managed node groups scale to zero, and Karpenter deletes its NodeClaims, 40 minutes before the end.
 PROVISIONER_ACTS_BEFORE_END = {
-    Provisioner.NATIVE: EC2_TERMINATES_BEFORE_END,
-    Provisioner.ASG: EC2_TERMINATES_BEFORE_END,
-    Provisioner.MANAGED: timedelta(minutes=40),
-    Provisioner.KARPENTER: timedelta(minutes=40),
+    Provisioner.NATIVE: TERMINATES_BEFORE_END,
+    Provisioner.ASG: TERMINATES_BEFORE_END,
+    Provisioner.MANAGED: EKS_SCALES_DOWN_BEFORE_END,
+    Provisioner.KARPENTER: KARPENTER_DRAINS_BEFORE_END,
 }
 
 
@@ -113,8 +116,7 @@ def kill_at(reservation: Reservation) -> datetime | None:
     """When EC2 starts terminating. Only blocks are terminated at their end; `end` is the paid one."""
     if reservation.end is None:
         return None
-    early = ULTRASERVER_TERMINATES_BEFORE_END if reservation.ultraserver else EC2_TERMINATES_BEFORE_END
-    return reservation.end - early
+    return reservation.end - terminates_before_end(ultraserver=reservation.ultraserver)
 
 
 def deadline_of(reservation: Reservation, provisioner: Provisioner) -> datetime | None:

@@ -23,6 +23,7 @@ from tidemill.decide.purchasing.demand import (
 from tidemill.decide.purchasing.reconcile import FAR_TOO_MUCH
 from tidemill.engine.ownership import ours
 from tidemill.model.capacity import Reservation
+from tidemill.model.ec2_facts import DAY
 from tidemill.model.errors import NoCapacity, NotAllowed, OutcomeUnknown, PortError, Refused, Throttled
 from tidemill.model.labels import Pairs
 from tidemill.model.offers import (
@@ -38,8 +39,6 @@ from tidemill.ports import Clock, Cloud, Ledger
 from tidemill.spec import Spec, names
 from tidemill.spec.units import format_instant
 
-# A start-now block begins at an odd minute and ends on the grid, up to a day later than its length says.
-GRID_STEP = timedelta(days=1)
 # Nobody uses an older answer; each question is asked about another date, so they would pile up.
 KEPT = timedelta(hours=12)
 
@@ -225,7 +224,7 @@ class Buyer:
         if inside:
             # A day's wait may be worth a lower fee; what is needed now is not put off for longer.
             soonest = min(offer.start for offer in inside)
-            soon = [offer for offer in inside if offer.start <= soonest + GRID_STEP]
+            soon = [offer for offer in inside if offer.start <= soonest + DAY]
             return min(soon, key=lambda offer: (offer.fee_usd, offer.start, offer.id))
         note = "no offer inside its envelope"
         if intent.state is PurchaseState.APPROVED and fitting:
@@ -252,7 +251,8 @@ class Buyer:
                 one for one in more if one.start == envelope.latest_start and one.end >= envelope.earliest_end
             ]
         now = self._clock.now()
-        latest_end = envelope.latest_start + envelope.duration + GRID_STEP
+        # A start-now block begins at an odd minute and ends on the grid, up to a day later than its duration says.
+        latest_end = envelope.latest_start + envelope.duration + DAY
         asked = OfferQuery(
             envelope.instance_type,
             envelope.count,

@@ -10,9 +10,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from tidemill.catalog import Catalog, InstanceType
-from tidemill.offer_search.request import FARTHEST, Question, StartWindow, is_sold, wrong_count
+from tidemill.model.ec2_facts import (
+    FARTHEST_START,
+    LEGAL_DURATIONS,
+    MAX_INSTANCES_PER_BLOCK,
+    SMALLEST_ULTRASERVER,
+)
+from tidemill.offer_search.request import Question, StartWindow, is_sold, wrong_count
 from tidemill.offer_search.search import Found, Shopper
-from tidemill.spec.durations import LEGAL_DURATIONS, MAX_INSTANCES_PER_BLOCK
 from tidemill.spec.units import format_duration
 
 
@@ -75,14 +80,14 @@ def other_zones(question: Question, around: Surroundings) -> Iterator[Detour]:
 
 def other_days(question: Question, around: Surroundings) -> Iterator[Detour]:
     starts = question.starts
-    whole = StartWindow(around.now, around.now + FARTHEST)
+    whole = StartWindow(around.now, around.now + FARTHEST_START)
     if starts.earliest > around.now or starts.latest < whole.latest:
         yield Detour(replace(question, starts=whole), "on any day of the next 8 weeks")
 
 
 def fewer(question: Question, around: Surroundings) -> Iterator[Detour]:
     kind = around.catalog.types[question.instance_type]
-    for count in dict.fromkeys((question.count // 2, 9 if kind.ultraserver else 1)):
+    for count in dict.fromkeys((question.count // 2, SMALLEST_ULTRASERVER if kind.ultraserver else 1)):
         if 0 < count < question.count and not wrong_count(kind, count):
             yield Detour(replace(question, count=count), f"{count} instead of {question.count} instances")
 

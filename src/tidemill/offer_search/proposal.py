@@ -12,8 +12,9 @@ from datetime import datetime, timedelta
 from tidemill.decide.purchasing.approval import fee_to_approve_usd
 from tidemill.decide.purchasing.extensions import extension_envelope
 from tidemill.decide.purchasing.purchase_states import OPEN
-from tidemill.decide.purchasing.window_cover import intent_id, on_grid
+from tidemill.decide.purchasing.window_cover import intent_id
 from tidemill.model.capacity import Reservation
+from tidemill.model.ec2_facts import is_on_grid
 from tidemill.model.offers import ExtensionOffer, Offer
 from tidemill.model.purchases import Envelope, PurchaseIntent, PurchaseState
 from tidemill.spec.platform import Platform
@@ -25,7 +26,7 @@ NOW_MAY_BE_LATER = timedelta(hours=6)
 
 def starts_now(offer: Offer) -> bool:
     """EC2 starts blocks of a later day on the grid, and others at an odd minute."""
-    return offer.start != on_grid(offer.start)
+    return not is_on_grid(offer.start)
 
 
 def same_block(seen: Offer, offered: Offer) -> bool:

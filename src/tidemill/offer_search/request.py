@@ -13,21 +13,20 @@ from datetime import date, datetime, timedelta
 
 from tidemill.catalog import Catalog, InstanceType
 from tidemill.model.capacity import Reservation, ReservationState, SourceKind
-from tidemill.model.errors import SpecError
-from tidemill.model.offers import Offer, OfferQuery
-from tidemill.spec.durations import (
+from tidemill.model.ec2_facts import (
+    DAY,
+    FARTHEST_START,
     MAX_INSTANCES_ON_A_DATE,
     MAX_INSTANCES_PER_BLOCK,
-    is_legal,
-    nearest_legal,
+    SMALLEST_ULTRASERVER,
+    is_legal_duration,
+    nearest_legal_durations,
 )
+from tidemill.model.errors import SpecError
+from tidemill.model.offers import Offer, OfferQuery
 from tidemill.spec.problem import quoted, suggestion
 from tidemill.spec.units import format_duration, format_instant
 
-FARTHEST = timedelta(weeks=8)
-DAY = timedelta(days=1)
-# u-p6e-gb200x36 and x72, in instances.
-_ULTRASERVERS = (9, 18)
 _HOLDING = (ReservationState.PAYMENT_PENDING, ReservationState.SCHEDULED, ReservationState.ACTIVE)
 
 
@@ -94,8 +93,8 @@ def check(wish: Wish, catalog: Catalog, now: datetime) -> None:
     for starts in wish.starts:
         if starts.latest < now:
             wrong.append(f"{format_instant(starts.latest)} is past: a block starts from 30 minutes ahead")
-        elif starts.earliest > now + FARTHEST:
-            last = format_instant(now + FARTHEST)
+        elif starts.earliest > now + FARTHEST_START:
+            last = format_instant(now + FARTHEST_START)
             wrong.append(f"EC2 sells at most 8 weeks ahead: the latest start is {last}")
         elif starts.latest < starts.earliest:
             wrong.append("the latest start is before the earliest")
@@ -119,8 +118,8 @@ def is_sold(kind: InstanceType) -> bool:
 
 def _wrong_durations(durations: Iterable[timedelta]) -> Iterator[str]:
     for duration in durations:
-        if not is_legal(duration):
-            nearest = " and ".join(format_duration(one) for one in nearest_legal(duration))
+        if not is_legal_duration(duration):
+            nearest = " and ".join(format_duration(one) for one in nearest_legal_durations(duration))
             yield f"EC2 does not sell {format_duration(duration)}; the nearest it sells: {nearest}"
 
 
@@ -129,8 +128,9 @@ def wrong_count(kind: InstanceType, count: int) -> str:
         return (
             f"a block has 1 to {MAX_INSTANCES_PER_BLOCK} instances, not {count}: ask for several smaller ones"
         )
-    if kind.ultraserver and count % _ULTRASERVERS[0]:
-        below, above = count // 9 * 9, count // 9 * 9 + 9
+    if kind.ultraserver and count % SMALLEST_ULTRASERVER:
+        below = count // SMALLEST_ULTRASERVER * SMALLEST_ULTRASERVER
+        above = below + SMALLEST_ULTRASERVER
         near = " or ".join(str(one) for one in (below, above) if 1 <= one <= MAX_INSTANCES_PER_BLOCK)
         return f"{kind.name} is sold by the UltraServer, 9 or 18 instances each: ask for {near}, not {count}"
     return ""
@@ -164,7 +164,7 @@ def never_fits(held: Counter[date], question: Question, now: datetime) -> str:
     """Why no start in its window leaves room on every date, or nothing."""
     why = ""
     start = max(question.starts.earliest, now)
-    while start <= min(question.starts.latest, now + FARTHEST):
+    while start <= min(question.starts.latest, now + FARTHEST_START):
         # The grid may move it by a day either way; the dates in between are touched in any case.
         why = crowded(held, question.count, start, start + question.duration)
         if not why:

@@ -11,15 +11,14 @@ from datetime import datetime
 
 from tidemill.decide.purchasing.calendar_gaps import lacking
 from tidemill.decide.purchasing.demand import held_for, missing
-from tidemill.decide.purchasing.extensions import EXTENDABLE_UNTIL
 from tidemill.decide.purchasing.planner.demand import demand_of
 from tidemill.model.alerts import Alert, AlertKind, Severity
 from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.ec2_facts import EXTENSION_CLOSES_BEFORE_END, LEGAL_DURATIONS
 from tidemill.model.purchases import PurchaseIntent, PurchaseState
 from tidemill.model.world import World
 from tidemill.spec import Spec
 from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
-from tidemill.spec.durations import LEGAL_DURATIONS
 from tidemill.spec.units import format_instant
 
 SHORTEST = LEGAL_DURATIONS[0]  # no extension is shorter
@@ -98,7 +97,7 @@ def _is_near(spec: Spec, world: World, block: Reservation) -> bool:
     if block.owner != spec.platform.spec.deployment or block.kind is not SourceKind.BLOCK:
         return False
     lead = spec.platform.spec.alerts.extension_lead
-    return block.end - EXTENDABLE_UNTIL - lead <= world.now < block.end
+    return block.end - EXTENSION_CLOSES_BEFORE_END - lead <= world.now < block.end
 
 
 def _lacks_without(spec: Spec, world: World, plan: CapacityPlan, block: Reservation) -> str:
@@ -136,7 +135,7 @@ def _instead(world: World, block: Reservation, end: datetime) -> list[Reservatio
 
 def _closes(block: Reservation, plan: CapacityPlan, demand: str) -> Alert:
     assert block.end is not None
-    closes, end = format_instant(block.end - EXTENDABLE_UNTIL), format_instant(block.end)
+    closes, end = format_instant(block.end - EXTENSION_CLOSES_BEFORE_END), format_instant(block.end)
     return Alert(
         f"extension-closing/{block.id}/{end}",
         AlertKind.EXTENSION_CLOSING,

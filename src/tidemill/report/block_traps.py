@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from tidemill.catalog import Catalog
-from tidemill.decide.purchasing.extensions import EXTENDABLE_UNTIL
 from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.ec2_facts import EXTENSION_CLOSES_BEFORE_END, KARPENTER_DRAINS_BEFORE_END
 from tidemill.model.nodes import InstanceState
-from tidemill.report.instance_endings import KARPENTER_BEFORE_END, killed_at, whose
+from tidemill.report.instance_endings import killed_at, whose
 from tidemill.report.trap import COMING, Scene, Trap
 from tidemill.report.trap import written as _at
 
@@ -58,7 +58,7 @@ def blocks_end_without_a_successor(scene: Scene) -> Iterator[Trap]:
         lasts = sum(other.count for other in scene.reservations if _follows(other, one))
         if not scene.now < end <= scene.now + _SOON or lasts >= one.count:
             continue
-        last = end - EXTENDABLE_UNTIL
+        last = end - EXTENSION_CLOSES_BEFORE_END
         less = f"only {lasts} of its type last longer" if lasts else "nothing of its type lasts longer"
         yield Trap(
             "ends-without-successor",
@@ -94,8 +94,8 @@ def karpenter_is_too_late(scene: Scene) -> Iterator[Trap]:
             yield Trap(
                 "TR-14",
                 id_,
-                f"Karpenter empties its nodes on {id_} at {_at(end - KARPENTER_BEFORE_END)}, and EC2 starts ending the "
-                f"UltraServer at {_at(killed)}, before that",
+                f"Karpenter empties its nodes on {id_} at {_at(end - KARPENTER_DRAINS_BEFORE_END)}, and EC2 starts "
+                f"ending the UltraServer at {_at(killed)}, before that",
                 f"drain them yourself before {_at(killed)}, or use a pool that does",
             )
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from tidemill.model.capacity import SourceKind
+from tidemill.model.ec2_facts import EKS_SCALES_DOWN_BEFORE_END
 from tidemill.report.instance_endings import killed_at, size_at
 from tidemill.report.survey import ScalingGroup
 from tidemill.report.trap import COMING, Scene, Trap
 from tidemill.report.trap import written as _at
 from tidemill.spec.units import format_duration
 
-EKS_BEFORE_END = timedelta(minutes=40)
 # EKS's action is made some seconds beside the whole minute.
 _ABOUT = timedelta(minutes=5)
 
@@ -74,7 +74,11 @@ def hooks_are_cut_short(scene: Scene) -> Iterator[Trap]:
 def eks_action_is_behind(scene: Scene) -> Iterator[Trap]:
     for group, block in scene.aimed():
         for action in group.schedules or ():
-            if action.theirs and block.end is not None and block.end - action.at > EKS_BEFORE_END + _ABOUT:
+            if (
+                action.theirs
+                and block.end is not None
+                and block.end - action.at > EKS_SCALES_DOWN_BEFORE_END + _ABOUT
+            ):
                 yield Trap(
                     "eks-action-behind",
                     group.name,

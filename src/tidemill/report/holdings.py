@@ -12,14 +12,18 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from tidemill.decide.nodes import deadline_of
-from tidemill.decide.purchasing.extensions import EXTENDABLE_FROM, EXTENDABLE_UNTIL
 from tidemill.engine.ownership import ours
 from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.ec2_facts import (
+    DAY,
+    EXTENSION_CLOSES_BEFORE_END,
+    EXTENSION_OPENS_BEFORE_END,
+    LONGEST_BLOCK,
+)
 from tidemill.model.nodes import Instance, InstanceState
 from tidemill.model.purchases import Adoption, PurchaseIntent
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import Provisioner
-from tidemill.spec.durations import LONGEST
 
 Held = Literal["bought", "adopted", "untracked", "another's"]
 
@@ -97,8 +101,8 @@ def _holding(
         start=block.start,
         end=block.end,
         deadline=deadline_of(block, provisioner),
-        extendable_from=block.end - EXTENDABLE_FROM if live and block.end else None,
-        extendable_until=block.end - EXTENDABLE_UNTIL if live and block.end else None,
+        extendable_from=block.end - EXTENSION_OPENS_BEFORE_END if live and block.end else None,
+        extendable_until=block.end - EXTENSION_CLOSES_BEFORE_END if live and block.end else None,
         extension_pending_to=block.extension_pending_to,
         held=held,
         owner=block.owner,
@@ -147,12 +151,14 @@ def _running(block: Reservation, provisioner: Provisioner, now: datetime) -> str
         return "it has no end"
     if now >= deadline:
         return "EC2 takes its instances back"
-    if now >= end - EXTENDABLE_UNTIL:
+    if now >= end - EXTENSION_CLOSES_BEFORE_END:
         return f"drained by {_at(deadline)}; too late to extend"
-    if end + timedelta(days=1) - block.start > LONGEST:
+    if end + DAY - block.start > LONGEST_BLOCK:
         return f"drained by {_at(deadline)}; it cannot get any longer"
     if now >= end - _SOON:
-        return f"extend it until {_at(end - EXTENDABLE_UNTIL)}, or it is drained by {_at(deadline)}"
+        return (
+            f"extend it until {_at(end - EXTENSION_CLOSES_BEFORE_END)}, or it is drained by {_at(deadline)}"
+        )
     return f"drained by {_at(deadline)}"
 
 

@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Literal
 
 from tidemill.catalog import Catalog
-from tidemill.decide.purchasing.extensions import EXTENDABLE_UNTIL
 from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.ec2_facts import EXTENSION_CLOSES_BEFORE_END
 from tidemill.report.account_traps import traps
 from tidemill.report.block_traps import idle_usd_h
 from tidemill.report.instance_endings import Ending, by_reservation, endings, killed_at, size_at
@@ -152,7 +152,7 @@ def _block(
         start=one.start,
         end=one.end,
         kill_at=killed_at(one),
-        extend_until=one.end - EXTENDABLE_UNTIL if extendable and one.end else None,
+        extend_until=one.end - EXTENSION_CLOSES_BEFORE_END if extendable and one.end else None,
         extension_pending_to=one.extension_pending_to,
         used=used,
         unseen=max(0, one.count - one.available - used) if one.state is ReservationState.ACTIVE else 0,

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from tidemill.decide.nodes import kill_at
 from tidemill.model.capacity import Reservation, SourceKind
+from tidemill.model.ec2_facts import KARPENTER_DRAINS_BEFORE_END
 from tidemill.model.nodes import InstanceState
 from tidemill.report.survey import TAG_GROUP, TAG_NODE_GROUP, Machine, ScalingGroup, Survey
 from tidemill.spec import names
-
-# Karpenter deletes its nodes so long before the end of a block, of an UltraServer too.
-KARPENTER_BEFORE_END = timedelta(minutes=40)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +114,7 @@ def _of_the_block(
         return
     yield killed, "EC2 takes the block back"
     if machine.node_pool:
-        yield block.end - KARPENTER_BEFORE_END, "Karpenter deletes it"
+        yield block.end - KARPENTER_DRAINS_BEFORE_END, "Karpenter deletes it"
     if group is not None:
         shrinking = size_at(group, killed, now)
         if shrinking.zero_since is not None:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 
+from tidemill.model.ec2_facts import FARTHEST_START
 from tidemill.spec.model import Document, Model, Name
 from tidemill.spec.platform import Budget
 from tidemill.spec.units import Count, Duration, Instant, Length
@@ -147,7 +148,7 @@ class DemandCalendar(Model):
     the dearest type, or twice its price in a block where it is not sold on demand."""
     on_demand: Literal["allowed", "never"] = "never"
     """Whether hours on demand count as cover. The pool needs an on-demand source, whose caps hold."""
-    horizon: Length = timedelta(weeks=8)
+    horizon: Length = FARTHEST_START
     """How far ahead to plan; EC2 sells at most 8 weeks ahead."""
     buy_ahead: Length = timedelta(days=7)
     """A chosen purchase is proposed this long before it starts; until then it may still change."""
@@ -206,7 +207,7 @@ class CapacityPlanSpec(Model):
     """Windows, each bought as it is written: when how many instances are needed."""
     calendar: DemandCalendar | None = None
     """Instead of windows: what is needed over time, bought as the planner finds cheapest."""
-    propose_before: Duration = timedelta(days=56)
+    propose_before: Duration = FARTHEST_START
     """Start to search this long before a window opens; EC2 sells at most 8 weeks ahead."""
     extend: Extending = Extending()
     """Whether a block that ends before its demand is extended, which comes before a new one is bought."""

@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from tidemill.catalog import Catalog, InstanceType
+from tidemill.model.ec2_facts import LONGEST_BLOCK
 from tidemill.spec.model import Document, Model, Name
 from tidemill.spec.units import Count, CpuMilli, Duration, Length, MemoryBytes
 
@@ -132,7 +133,7 @@ class ComputePoolSpec(Model):
     """Higher weights are tried first."""
     default_duration: Duration | None = None
     """How long a pod that does not say runs; none: it is taken to have no end."""
-    max_expected_duration: Length = timedelta(days=182)
+    max_expected_duration: Length = LONGEST_BLOCK
     """A pod that says it runs longer is taken to run this long, and is drained if it is not done then. The default is
     the longest block EC2 sells: whoever says more would wait for ever."""
     allowed_namespaces: tuple[str, ...] = ()

@@ -6,11 +6,12 @@ that adding a line changes nothing about the others.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from tidemill.model.ec2_facts import DAY, grid_at_or_after, is_on_grid, nearest_on_grid
 from tidemill.spec.model import Document, Model, Name
 from tidemill.spec.node_class import AmiTerm
 from tidemill.spec.podspec import Placement
@@ -182,6 +183,22 @@ class OwnedReservation(Model):
     """Fewer than `count`: a short delivery."""
     id: Annotated[str, Field(pattern=r"^cr-[0-9a-f]{17}$")] | None = None
     """Its reservation id, for pools that are pinned to it; default: made up from the seed."""
+
+
+# A block that is there when a rehearsal begins began a little earlier, unless it begins on the grid.
+_ALREADY_RUNNING_FOR = timedelta(minutes=5)
+
+
+def block_window(now: datetime, offset: timedelta, duration: timedelta) -> tuple[datetime, datetime]:
+    """Start and end of a block that starts so long after `now`. Later today is kept (EC2 sells "now" at any minute), a
+    later day moves to the grid; the end is always on the grid."""
+    start = now + offset
+    if start == now:
+        start = now if is_on_grid(now) else now - _ALREADY_RUNNING_FOR
+    elif start.date() != now.date():
+        start = grid_at_or_after(start)
+    end = nearest_on_grid(start + duration)
+    return start, end if end > start else end + DAY
 
 
 class Market(Model):

@@ -14,9 +14,9 @@ from tidemill.decide.handover.destinations import how_many
 from tidemill.decide.handover.forecast import Outlook
 from tidemill.decide.purchasing.planner.result import Means, Way
 from tidemill.model.capacity import SourceKind
+from tidemill.model.ec2_facts import LONGEST_BLOCK
 from tidemill.model.offers import Offer
 from tidemill.spec import names
-from tidemill.spec.durations import LONGEST
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 # EC2 takes extensions until then.
@@ -69,7 +69,7 @@ def _extension(context: DecisionContext, one: Outlook) -> Way:
     context.wake(block.end - _EXTENDABLE_UNTIL)
     if context.now >= block.end - _EXTENDABLE_UNTIL:
         return Way(means, None, "", f"{block.id} can no longer be extended: EC2 asks for an hour")
-    if block.end + days * DAY - block.start > LONGEST:
+    if block.end + days * DAY - block.start > LONGEST_BLOCK:
         return Way(means, None, "", f"{block.id} would be longer than 182 days")
     offers = [
         (offer.fee_usd, offer.id)

@@ -15,12 +15,11 @@ from itertools import pairwise
 from tidemill.decide.purchasing.calendar_gaps import still_lacking
 from tidemill.decide.purchasing.purchase_states import MAY_COST, OPEN
 from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.ec2_facts import DAY, LEGAL_DURATIONS, LONGEST_BLOCK, round_up_duration
 from tidemill.model.offers import ExtensionOffer, Offer
 from tidemill.model.purchases import PurchaseIntent, PurchaseState
 from tidemill.spec import Spec
 from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
-from tidemill.spec.durations import LEGAL_DURATIONS, LONGEST, round_up
-from tidemill.spec.grid import DAY
 
 # A block is extended as a whole, and an UltraServer sold as one: what holds more than twice what is missing is not
 # bought by itself. Somebody who wants it all the same says `tidemill extend` or `tidemill buy`.
@@ -96,7 +95,7 @@ def is_far_too_much(
     if intent.extends or (kind is not None and kind.ultraserver):  # sold as a whole
         count = min(bound.count, MOST_HELD * count)
     span = gaps[-1].end - gaps[0].start + plan.spec.overlap + DAY
-    least = ((round_up(span) or LONGEST) + DAY) * count
+    least = ((round_up_duration(span) or LONGEST_BLOCK) + DAY) * count
     used = sum(((gap.end - gap.start) * min(gap.count, bound.count) for gap in gaps), timedelta(0))
     wanted = bound.duration * bound.count
     return used * 2 < wanted and wanted > least

@@ -11,15 +11,18 @@ from datetime import datetime, timedelta
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.purchasing.demand import LIVE, Gap, held_for
 from tidemill.model.capacity import Reservation, ReservationState
+from tidemill.model.ec2_facts import (
+    EXTENSION_CLOSES_BEFORE_END,
+    EXTENSION_OPENS_BEFORE_END,
+    LONGEST_BLOCK,
+    round_up_duration,
+)
 from tidemill.model.offers import ExtensionOffer, ExtensionQuery, ExtensionSearch
 from tidemill.model.plan import SearchExtensions
 from tidemill.model.purchases import Envelope, PurchaseIntent, PurchaseState
 from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
-from tidemill.spec.durations import LONGEST, round_up
 from tidemill.spec.platform import Platform
 
-EXTENDABLE_FROM = timedelta(days=56)
-EXTENDABLE_UNTIL = timedelta(hours=1)
 # Blocks end on the grid, and demand begins when people say: what ends within a day of it runs into it.
 NEAR = timedelta(days=1)
 # An answer older than this is asked for again; one that was empty, sooner than a search for blocks: the window closes.
@@ -41,7 +44,7 @@ def extendable(
     for block in held_for(context.spec, context.world.reservations, plan.spec.pool, window):
         if block.end is None or not gap.start - NEAR <= block.end <= gap.start + NEAR:
             continue
-        by = round_up(gap.end - block.end)
+        by = round_up_duration(gap.end - block.end)
         if by is None or block.count < gap.count or _failed_before(block, intents):
             continue
         if _may_extend(context, block, by):
@@ -62,7 +65,7 @@ def extension_envelope(
         earliest_end=offer.end,
         zones=(block.zone,),
         max_fee_usd=max_fee_usd,
-        expires_at=min(now + platform.spec.approval.expires_after, offer.start - EXTENDABLE_UNTIL),
+        expires_at=min(now + platform.spec.approval.expires_after, offer.start - EXTENSION_CLOSES_BEFORE_END),
     )
 
 
@@ -71,11 +74,11 @@ def _may_extend(context: DecisionContext, block: Reservation, by: timedelta) -> 
         return False
     if block.state not in LIVE or block.state is ReservationState.PAYMENT_PENDING:
         return False
-    opens, closes = block.end - EXTENDABLE_FROM, block.end - EXTENDABLE_UNTIL
+    opens, closes = block.end - EXTENSION_OPENS_BEFORE_END, block.end - EXTENSION_CLOSES_BEFORE_END
     if context.now < opens:
         context.wake(opens)
         return False
-    return context.now <= closes and block.end + by - block.start <= LONGEST
+    return context.now <= closes and block.end + by - block.start <= LONGEST_BLOCK
 
 
 def _failed_before(block: Reservation, intents: list[PurchaseIntent]) -> bool:

@@ -13,16 +13,23 @@ from math import ceil
 
 from tidemill.decide.purchasing.planner.calendar import Step
 from tidemill.decide.purchasing.planner.inputs import DAY, PoolDemand
-from tidemill.decide.purchasing.planner.offer_filter import EXTENSION_CLOSES, EXTENSION_OPENS, suits
+from tidemill.decide.purchasing.planner.offer_filter import suits
 from tidemill.decide.purchasing.purchase_states import OPEN
-from tidemill.decide.purchasing.window_cover import on_grid
 from tidemill.model.capacity import Reservation, ReservationState
+from tidemill.model.ec2_facts import (
+    EXTENSION_CLOSES_BEFORE_END,
+    EXTENSION_OPENS_BEFORE_END,
+    LONGEST_BLOCK,
+    MAX_INSTANCES_PER_BLOCK,
+    SMALLEST_ULTRASERVER,
+    grid_at_or_before,
+    round_up_duration,
+)
 from tidemill.model.offers import ExtensionQuery, ExtensionSearch, OfferQuery, OfferSearch
 from tidemill.model.purchases import PurchaseState
 from tidemill.model.world import World
 from tidemill.spec import Spec
 from tidemill.spec.capacity_plan import CapacityPlan
-from tidemill.spec.durations import LONGEST, MAX_INSTANCES_PER_BLOCK, round_up
 
 # A round of planning asks at most so many questions, all calendars together: EC2 throttles, and more offers do not
 # make a much cheaper plan.
@@ -34,7 +41,6 @@ LONGER_BY = (timedelta(days=1), timedelta(days=7), timedelta(days=14), timedelta
 MOST_LAYERS = 3
 # First come, first served: an answer older than this is asked for again before anything is planned on it.
 FRESH = timedelta(minutes=30)
-ULTRASERVER = 9  # instances: the smaller of the two
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +96,8 @@ def _counts(spec: Spec, name: str, gpus: int) -> tuple[int, ...]:
     kind = spec.catalog.types[name]
     instances = ceil(gpus / max(1, kind.gpus))
     if kind.ultraserver:
-        instances = ceil(instances / ULTRASERVER) * ULTRASERVER
-        return (min(instances, MAX_INSTANCES_PER_BLOCK // ULTRASERVER * ULTRASERVER),)
+        instances = ceil(instances / SMALLEST_ULTRASERVER) * SMALLEST_ULTRASERVER
+        return (min(instances, MAX_INSTANCES_PER_BLOCK // SMALLEST_ULTRASERVER * SMALLEST_ULTRASERVER),)
     if instances <= MAX_INSTANCES_PER_BLOCK:
         return (instances,)
     rest = instances % MAX_INSTANCES_PER_BLOCK
@@ -100,8 +106,8 @@ def _counts(spec: Spec, name: str, gpus: int) -> tuple[int, ...]:
 
 def _pieces(demand: PoolDemand, stretch: Stretch) -> Iterator[tuple[datetime, timedelta]]:
     """Starts on the grid, the last before it is needed, and legal lengths."""
-    begin, end = on_grid(stretch.start - demand.warm_up), stretch.end + demand.wind_down
-    whole = round_up(end - begin) or LONGEST
+    begin, end = grid_at_or_before(stretch.start - demand.warm_up), stretch.end + demand.wind_down
+    whole = round_up_duration(end - begin) or LONGEST_BLOCK
     yield begin, whole
     for duration in (one for one in PIECES if one < whole):
         start = begin
@@ -130,9 +136,11 @@ def extension_queries(
         missed = [step for step in lacks if step.end > block.end - demand.wind_down]
         if block.end > soon or not missed or missed[0].start > block.end + DAY:
             continue
-        rest = round_up(missed[-1].end + demand.wind_down - block.end)
+        rest = round_up_duration(missed[-1].end + demand.wind_down - block.end)
         lengths = sorted({*LONGER_BY, *([rest] if rest else [])})
-        found += [ExtensionQuery(block.id, by) for by in lengths if block.end + by - block.start <= LONGEST]
+        found += [
+            ExtensionQuery(block.id, by) for by in lengths if block.end + by - block.start <= LONGEST_BLOCK
+        ]
     return tuple(found)
 
 
@@ -145,7 +153,7 @@ def _extendable(world: World, block: Reservation) -> bool:
     asked = [one for one in world.purchases if one.extends == block.id]
     if any(one.state in OPEN or one.state is PurchaseState.FAILED for one in asked):
         return False
-    return block.end - EXTENSION_OPENS <= world.now <= block.end - EXTENSION_CLOSES
+    return block.end - EXTENSION_OPENS_BEFORE_END <= world.now <= block.end - EXTENSION_CLOSES_BEFORE_END
 
 
 # --- what was answered --------------------------------------------------------------------------------

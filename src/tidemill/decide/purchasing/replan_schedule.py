@@ -25,8 +25,8 @@ from tidemill.decide.purchasing.offer_queries import (
 from tidemill.decide.purchasing.planner.calendar import Step
 from tidemill.decide.purchasing.planner.demand import demand_of, learned_of, planned
 from tidemill.decide.purchasing.planner.offer_filter import holdings
-from tidemill.decide.purchasing.window_cover import on_grid
 from tidemill.model.capacity import Reservation, SourceKind
+from tidemill.model.ec2_facts import grid_at_or_before
 from tidemill.model.offers import ExtensionQuery, OfferQuery
 from tidemill.model.purchases import PurchaseIntent
 from tidemill.model.world import World
@@ -84,7 +84,7 @@ def reconsidered_at(spec: Spec, world: World) -> datetime:
         for plan in planned(spec)
         if (first := _first_missing(spec, world, plan)) is not None
     ]
-    return min([on_grid(world.now) + timedelta(days=1), *late])
+    return min([grid_at_or_before(world.now) + timedelta(days=1), *late])
 
 
 def _wanted_from(spec: Spec, world: World, plan: CapacityPlan) -> datetime | None:
@@ -92,9 +92,9 @@ def _wanted_from(spec: Spec, world: World, plan: CapacityPlan) -> datetime | Non
     calendar = plan.spec.calendar
     assert calendar is not None
     if learned_of(calendar):
-        return on_grid(world.now)
+        return grid_at_or_before(world.now)
     first = _first_missing(spec, world, plan)
-    return None if first is None else on_grid(first.start - calendar.warm_up) - calendar.buy_ahead
+    return None if first is None else grid_at_or_before(first.start - calendar.warm_up) - calendar.buy_ahead
 
 
 def _first_missing(spec: Spec, world: World, plan: CapacityPlan) -> Step | None:
@@ -118,7 +118,9 @@ def missing_from_now(spec: Spec, world: World, plan: CapacityPlan) -> tuple[Step
 
 def _missing(spec: Spec, world: World, plan: CapacityPlan) -> tuple[Step, ...]:
     learned_gpus = dict(world.advice.learned_gpus).get(plan.name, 0) if world.advice is not None else 0
-    return lacks(spec, plan.name, learned_gpus, world.reservations, world.purchases, on_grid(world.now))
+    return lacks(
+        spec, plan.name, learned_gpus, world.reservations, world.purchases, grid_at_or_before(world.now)
+    )
 
 
 def since(steps: tuple[Step, ...], now: datetime) -> tuple[Step, ...]:
@@ -132,7 +134,9 @@ def questions(spec: Spec, world: World, learned_gpus: Mapping[str, int]) -> Roun
     for plan in planned(spec):
         gpus = learned_gpus.get(plan.name, 0)
         demand = demand_of(spec, plan.name, gpus)
-        whole = lacks(spec, plan.name, gpus, world.reservations, world.purchases, on_grid(world.now))
+        whole = lacks(
+            spec, plan.name, gpus, world.reservations, world.purchases, grid_at_or_before(world.now)
+        )
         missing = since(whole, world.now)
         offers += offer_queries(spec, demand, missing, world.now)
         extensions += extension_queries(plan, demand, missing, world)

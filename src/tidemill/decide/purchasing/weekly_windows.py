@@ -11,9 +11,9 @@ from math import ceil
 
 from tidemill.decide.purchasing.planner.calendar import WEEK, Step
 from tidemill.decide.purchasing.planner.demand import demand_of, gpus_each
+from tidemill.model.ec2_facts import MAX_INSTANCES_PER_BLOCK
 from tidemill.spec import Spec
 from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
-from tidemill.spec.durations import MAX_INSTANCES_PER_BLOCK
 
 _A_MONDAY = datetime(2024, 1, 1, 11, 30, tzinfo=UTC)  # any Monday on the grid: weeks are counted from it
 # Less than this is over before a block bought for it would serve.

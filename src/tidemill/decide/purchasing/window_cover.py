@@ -16,11 +16,11 @@ from tidemill.decide.purchasing.proposal_backoff import ASK_AGAIN, asked_again_a
 from tidemill.decide.purchasing.purchase_states import OPEN
 from tidemill.decide.purchasing.utilization import lapses
 from tidemill.model.capacity import Reservation
+from tidemill.model.ec2_facts import LEGAL_DURATIONS, grid_at_or_before, round_up_duration
 from tidemill.model.offers import ExtensionOffer, Offer, OfferQuery, OfferSearch
 from tidemill.model.plan import ProposePurchase, SearchOffers
 from tidemill.model.purchases import Envelope, PurchaseIntent, PurchaseState
 from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
-from tidemill.spec.durations import LEGAL_DURATIONS, round_up
 from tidemill.spec.units import format_instant
 
 ENGINE = "tidemill-engine"
@@ -185,9 +185,11 @@ def query_for(
 ) -> OfferQuery | None:
     """Blocks lie on the 11:30 UTC grid: take the last grid start before the gap and the first end after."""
     start = (
-        max(on_grid(needed_from(context, plan, gap)), context.now) if gap.start > context.now else context.now
+        max(grid_at_or_before(needed_from(context, plan, gap)), context.now)
+        if gap.start > context.now
+        else context.now
     )
-    duration = round_up(gap.end - start)
+    duration = round_up_duration(gap.end - start)
     if duration is None:
         context.warn(window.name, "what it lacks is longer than the longest block, 182 days")
         return None
@@ -195,12 +197,6 @@ def query_for(
     latest = start + duration + timedelta(days=1)
     zones = window.zones or tuple(sorted(context.spec.platform.spec.subnets))
     return OfferQuery(window.instance_type, gap.count, duration, start.replace(second=0), latest, zones)
-
-
-def on_grid(at: datetime) -> datetime:
-    """The last 11:30 UTC at or before `at`."""
-    grid = at.replace(hour=11, minute=30, second=0, microsecond=0)
-    return grid if grid <= at else grid - timedelta(days=1)
 
 
 def _new_blocks(

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tidemill.model.capacity import SourceKind
+from tidemill.model.ec2_facts import EKS_SCALES_DOWN_BEFORE_END, terminates_before_end
 from tidemill.provision.images import image_of
 from tidemill.provision.template import has_efa
 from tidemill.render.cloudformation.intrinsics import hole
@@ -19,8 +20,6 @@ from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool, Provisioner
 from tidemill.spec.units import format_instant
 
-# EC2 begins to terminate thirty minutes before a block's end, UltraServers sixty. EKS scales its own groups itself.
-_KILL = {True: timedelta(minutes=60), False: timedelta(minutes=30)}
 # With no engine there, draining begins when the group is told to shrink: as long as the engine would take at least.
 _SHORTEST_LEAD = timedelta(minutes=10)
 # A block is active a moment after its start.
@@ -165,8 +164,8 @@ def moments(spec: Spec, pool: ComputePool, asked: Asked) -> dict[str, datetime]:
         found["UpAt"] = asked.start + _UP_AFTER_START
     if asked.end is not None:
         ultraserver = bool(spec.catalog.types[asked.instance_type].ultraserver)
-        early = timedelta(minutes=40) if pool.spec.provisioner is Provisioner.MANAGED else timedelta(0)
-        found["EndsAt"] = asked.end - max(_KILL[ultraserver], early)
+        eks = EKS_SCALES_DOWN_BEFORE_END if pool.spec.provisioner is Provisioner.MANAGED else timedelta(0)
+        found["EndsAt"] = asked.end - max(terminates_before_end(ultraserver=ultraserver), eks)
         found["DownAt"] = found["EndsAt"] - max(_SHORTEST_LEAD, pool.spec.drain.lead or timedelta(0))
     return found
 

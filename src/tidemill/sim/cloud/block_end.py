@@ -8,10 +8,11 @@ for at that moment: a mark set for an end that has moved since does nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.ec2_facts import EKS_SCALES_DOWN_BEFORE_END
 from tidemill.model.nodes import InstanceState
 from tidemill.sim.cloud.groups import Groups
 from tidemill.sim.cloud.instances import Fleet
@@ -19,7 +20,6 @@ from tidemill.sim.cloud.reservations import ReservationBook, kill_at
 from tidemill.sim.journal import Journal
 from tidemill.sim.timeline import Timeline
 
-SCALE_DOWN_LEAD: Final = timedelta(minutes=40)
 # The provisioner tag of an instance -> who scales it down before the end.
 _SCALES_DOWN: Final = {"managed": "EKS", "karpenter": "Karpenter"}
 
@@ -39,7 +39,7 @@ class BlockEnd:
         kill, end = kill_at(reservation), reservation.end
         if kill is None or end is None:
             return
-        self._mark(reservation.id, end, end - SCALE_DOWN_LEAD, self._scale_down)
+        self._mark(reservation.id, end, end - EKS_SCALES_DOWN_BEFORE_END, self._scale_down)
         self._mark(reservation.id, end, kill, self._reclaim)
 
     def _mark(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
+from tidemill.model.ec2_facts import EKS_SCALE_DOWN_ACTION
 from tidemill.model.errors import Gone, Refused
 from tidemill.model.purchases import LaunchIntent
 from tidemill.ports import Clock
@@ -26,7 +27,7 @@ from tidemill.ports.compute import (
 from tidemill.sim.cloud.cloud import SimCloud
 from tidemill.sim.cloud.ids import seeded_id
 from tidemill.sim.cloud.launch_data import Recipe, recipe_of
-from tidemill.sim.cloud.node_groups import SCALE_DOWN, Asked, EksNodeGroup
+from tidemill.sim.cloud.node_groups import Asked, EksNodeGroup
 from tidemill.sim.cloud.scaling import AutoScalingGroup, GroupMember, LifecycleHook, ScheduledAction
 from tidemill.spec import names
 
@@ -276,7 +277,7 @@ def _schedule(action: ScheduledAction) -> Schedule:
         action.desired,
         action.minimum,
         action.maximum,
-        theirs=action.name == SCALE_DOWN,
+        theirs=action.name == EKS_SCALE_DOWN_ACTION,
     )
 
 

@@ -7,10 +7,11 @@ carries them (`wakes` in process, the queue on the wire). Nothing here is truth:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.ec2_facts import WARNING_BEFORE_TERMINATION
 from tidemill.model.nodes import Instance, InstanceState
 from tidemill.sim.cloud.instances import Fleet
 from tidemill.sim.cloud.reservations import ReservationBook, kill_at
@@ -28,8 +29,6 @@ INTERRUPTED = "EC2 Capacity Reservation Instance Interruption Warning"
 SPOT_INTERRUPTED = "EC2 Spot Instance Interruption Warning"
 HEALTH_EVENT = "AWS Health Event"
 STATE_CHANGED = "EC2 Instance State-change Notification"
-# Ten minutes before EC2 starts to terminate: T-40, of UltraServers T-70 (one page of AWS's has 40 for them too).
-WARNING_LEAD = timedelta(minutes=10)
 
 
 class Events:
@@ -58,7 +57,7 @@ class BlockEvents:
     def _follow_end(self, block: Reservation) -> None:
         kill, end = kill_at(block), block.end
         if kill is not None and end is not None:
-            self._timeline.at(kill - WARNING_LEAD, lambda: self._warn(block.id, end, kill))
+            self._timeline.at(kill - WARNING_BEFORE_TERMINATION, lambda: self._warn(block.id, end, kill))
 
     def _warn(self, block_id: str, end: datetime, kill: datetime) -> None:
         block = self._book.get(block_id)

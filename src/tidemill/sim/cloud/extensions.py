@@ -11,6 +11,15 @@ from datetime import datetime, timedelta
 
 from tidemill.catalog import Catalog
 from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.ec2_facts import (
+    EXTENSION_CLOSES_BEFORE_END,
+    EXTENSION_OPENS_BEFORE_END,
+    EXTENSION_PAID_BEFORE_END,
+    LONGEST_BLOCK,
+    PAID_AFTER_PURCHASE,
+    is_legal_duration,
+    nearest_legal_durations,
+)
 from tidemill.model.errors import NoCapacity, Refused
 from tidemill.model.offers import Extension, ExtensionOffer, ExtensionQuery, ExtensionState
 from tidemill.sim.cloud.faults import CloudTrouble
@@ -19,13 +28,8 @@ from tidemill.sim.cloud.market import OfferBoard
 from tidemill.sim.cloud.prices import block_fee_usd
 from tidemill.sim.cloud.reservations import ReservationBook
 from tidemill.sim.timeline import Timeline, stream
-from tidemill.spec.durations import LONGEST, is_legal, nearest_legal
 from tidemill.spec.units import format_duration, format_instant
 
-_FROM = timedelta(days=56)
-_UNTIL = timedelta(hours=1)
-_PAID_BY = timedelta(minutes=35)
-_UNPAID_AFTER = timedelta(hours=12)
 _PAYMENT_TAKES_S = (60, 360)
 _SEEN_AFTER_MAX_S = 90
 
@@ -133,7 +137,7 @@ class ExtensionDesk:
         one = BlockExtension(now, block.id, offer.start, offer.end, offer.fee_usd, offer.id, seen_at)
         self.bought.append(one)
         self._book.await_extension(block.id, offer.end)
-        deadline = min(offer.start - _PAID_BY, now + _UNPAID_AFTER)
+        deadline = min(offer.start - EXTENSION_PAID_BEFORE_END, now + PAID_AFTER_PURCHASE)
         paid = pays and now + settles_after <= deadline
 
         def settle() -> None:
@@ -157,13 +161,13 @@ class ExtensionDesk:
             raise Refused(f"{block.id} is {block.state.value}: only active and scheduled blocks are extended")
         if block.extension_pending_to is not None:
             raise Refused(f"{block.id} already has an extension whose payment is pending")
-        if not end - _FROM <= now <= end - _UNTIL:
+        if not end - EXTENSION_OPENS_BEFORE_END <= now <= end - EXTENSION_CLOSES_BEFORE_END:
             raise Refused(
                 f"{block.id} is extended from 56 days to 1 hour before its end, {format_instant(end)}"
             )
-        if not is_legal(by):
-            nearest = " and ".join(format_duration(step) for step in nearest_legal(by))
+        if not is_legal_duration(by):
+            nearest = " and ".join(format_duration(step) for step in nearest_legal_durations(by))
             raise Refused(f"{format_duration(by)} is not a duration EC2 sells; the nearest: {nearest}")
-        if end + by - block.start > LONGEST:
-            raise Refused(f"{block.id} would last longer than {format_duration(LONGEST)} in all")
+        if end + by - block.start > LONGEST_BLOCK:
+            raise Refused(f"{block.id} would last longer than {format_duration(LONGEST_BLOCK)} in all")
         return end

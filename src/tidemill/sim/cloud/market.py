@@ -14,30 +14,32 @@ from datetime import UTC, date, datetime, timedelta
 
 from tidemill.catalog import Catalog, InstanceType
 from tidemill.model.capacity import Reservation
+from tidemill.model.ec2_facts import (
+    DAY,
+    EARLIEST_START,
+    FARTHEST_START,
+    MAX_INSTANCES_ON_A_DATE,
+    MAX_INSTANCES_PER_BLOCK,
+    grid_at_or_after,
+    grid_at_or_before,
+    is_legal_duration,
+    nearest_legal_durations,
+    ultraserver_for,
+)
 from tidemill.model.errors import NoCapacity, SpecError
 from tidemill.model.offers import Offer, OfferQuery
 from tidemill.sim.cloud.ids import seeded_id
 from tidemill.sim.cloud.prices import block_fee_usd
 from tidemill.sim.timeline import stream
-from tidemill.spec import grid
-from tidemill.spec.durations import (
-    MAX_INSTANCES_ON_A_DATE,
-    MAX_INSTANCES_PER_BLOCK,
-    is_legal,
-    nearest_legal,
-)
 from tidemill.spec.scenario import Market
 from tidemill.spec.units import format_duration
 
-EARLIEST = timedelta(minutes=30)
-FARTHEST = timedelta(weeks=8)
 MAX_OFFERS = 6
 # A start-now offer this short would be reclaimed almost as soon as its nodes joined; EC2 does not show it.
 _SHORTEST_NOW = timedelta(hours=2)
 # Buying closes this long before the start, so that a payment still has its ten minutes.
 _LAST_ORDERS = timedelta(minutes=15)
 _PRICE_SWING = 0.15
-ULTRASERVER_SIZES = (18, 9)  # u-p6e-gb200x72 and x36, in instances
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +85,12 @@ def blocks_in(count: int, kind: InstanceType) -> tuple[int, ...]:
     """The instances of each block a purchase of `count` makes: one block, or one per UltraServer."""
     if not kind.ultraserver:
         return (count,)
-    size = next((size for size in ULTRASERVER_SIZES if count % size == 0), None)
-    if size is None:
+    ultraserver = ultraserver_for(count)
+    if ultraserver is None:
         raise SpecError(
             f"{kind.name} is sold by the UltraServer: {count} is no multiple of 9 or 18 instances"
         )
+    _, size = ultraserver
     return (size,) * (count // size)
 
 
@@ -158,8 +161,8 @@ class OfferBoard:
         kind = self._catalog.types.get(query.instance_type)
         if kind is None:
             raise SpecError(f"'{query.instance_type}' is not an instance type of the catalog")
-        if not is_legal(query.duration):
-            nearest = " and ".join(format_duration(step) for step in nearest_legal(query.duration))
+        if not is_legal_duration(query.duration):
+            nearest = " and ".join(format_duration(step) for step in nearest_legal_durations(query.duration))
             raise SpecError(
                 f"{format_duration(query.duration)} is not a duration EC2 sells; the nearest: {nearest}"
             )
@@ -171,7 +174,7 @@ class OfferBoard:
     # --- what could be sold -------------------------------------------------------------------------
 
     def _windows(self, query: OfferQuery, zone: str, now: datetime) -> Iterator[tuple[datetime, datetime]]:
-        earliest = max(query.earliest_start, now + EARLIEST)
+        earliest = max(query.earliest_start, now + EARLIEST_START)
         for start, end in (*self._now_windows(query, zone, now), *_grid_windows(query, earliest, now)):
             if end <= query.latest_end:
                 yield start, end
@@ -181,12 +184,12 @@ class OfferBoard:
     ) -> tuple[tuple[datetime, datetime], ...]:
         """Start-now offers: one slightly shorter and one slightly longer than asked; both end on the grid."""
         draw = stream(self._seed, "now-start", query.instance_type, zone, now.date().isoformat())
-        start = (now + EARLIEST).replace(second=0) + timedelta(minutes=1 + draw.randrange(4))
+        start = (now + EARLIEST_START).replace(second=0) + timedelta(minutes=1 + draw.randrange(4))
         start = start.replace(minute=start.minute | 1)  # an odd minute, so never on the grid
         if start < query.earliest_start:
             return ()
-        shorter = grid.at_or_before(start + query.duration)
-        ends = [end for end in (shorter, shorter + grid.DAY) if end - start >= _SHORTEST_NOW]
+        shorter = grid_at_or_before(start + query.duration)
+        ends = [end for end in (shorter, shorter + DAY) if end - start >= _SHORTEST_NOW]
         return tuple((start, end) for end in ends)
 
     def _offer(
@@ -259,10 +262,10 @@ class OfferBoard:
 def _grid_windows(
     query: OfferQuery, earliest: datetime, now: datetime
 ) -> Iterator[tuple[datetime, datetime]]:
-    start = grid.at_or_after(earliest)
-    while start <= now + FARTHEST:
+    start = grid_at_or_after(earliest)
+    while start <= now + FARTHEST_START:
         yield start, start + query.duration
-        start += grid.DAY
+        start += DAY
 
 
 def _dates(start: datetime, end: datetime) -> Iterator[date]:
@@ -271,4 +274,4 @@ def _dates(start: datetime, end: datetime) -> Iterator[date]:
     day = start.date()
     while day <= end.date():
         yield day
-        day += grid.DAY
+        day += DAY

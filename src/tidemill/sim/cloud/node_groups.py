@@ -13,9 +13,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.ec2_facts import EKS_SCALE_DOWN_ACTION, EKS_SCALES_DOWN_BEFORE_END
 from tidemill.model.errors import Gone, Refused
 from tidemill.model.labels import Pairs
-from tidemill.sim.cloud.block_end import SCALE_DOWN_LEAD
 from tidemill.sim.cloud.groups import Groups
 from tidemill.sim.cloud.ids import seeded_id
 from tidemill.sim.cloud.launch_data import Recipe, recipe_of
@@ -25,7 +25,6 @@ from tidemill.sim.journal import Journal
 from tidemill.sim.timeline import Timeline, stream
 from tidemill.sim.wakes import Wakes
 
-SCALE_DOWN = "Amazon EKS Node Group Capacity Scaledown Before Reservation End"
 CAPACITY_TYPES = ("ON_DEMAND", "SPOT", "CAPACITY_BLOCK")
 _NOT_IN_A_TEMPLATE = ("SubnetId", "IamInstanceProfile")
 _TAKES_S = (60, 180)  # from CREATING to ACTIVE, and out of UPDATING and DELETING
@@ -221,9 +220,9 @@ class NodeGroups:
         )  # fmt: skip
 
     def _schedule(self, node_group: EksNodeGroup, block: Reservation) -> None:
-        at = None if block.end is None else block.end - SCALE_DOWN_LEAD
+        at = None if block.end is None else block.end - EKS_SCALES_DOWN_BEFORE_END
         if at is not None and at > self._timeline.now():
-            self._groups.put_schedule(node_group.group, ScheduledAction(SCALE_DOWN, at, 0, 0))
+            self._groups.put_schedule(node_group.group, ScheduledAction(EKS_SCALE_DOWN_ACTION, at, 0, 0))
 
     def _end_moved(self, block: Reservation) -> None:
         if self.follows_extensions:

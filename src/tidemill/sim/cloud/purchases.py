@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 from tidemill.catalog import Catalog
 from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.ec2_facts import PAID_AFTER_PURCHASE, PAID_BEFORE_START
 from tidemill.model.labels import Pairs
 from tidemill.model.offers import Offer
 from tidemill.sim.cloud.faults import CloudTrouble
@@ -24,8 +25,6 @@ from tidemill.spec.units import format_instant
 
 _SEEN_AFTER_MAX_S = 90
 _PAYMENT_TAKES_S = (60, 360)
-_UNPAID_BEFORE_START = timedelta(minutes=5)
-_UNPAID_AFTER = timedelta(hours=12)
 
 
 @dataclass(slots=True)
@@ -109,7 +108,7 @@ class PurchaseDesk:
         return block
 
     def _await_payment(self, purchase: Purchase) -> None:
-        deadline = min(purchase.offer.start - _UNPAID_BEFORE_START, purchase.at + _UNPAID_AFTER)
+        deadline = min(purchase.offer.start - PAID_BEFORE_START, purchase.at + PAID_AFTER_PURCHASE)
         takes_s = stream(self._seed, "payment", purchase.reservation_ids[0]).randint(*_PAYMENT_TAKES_S)
         paid_at = purchase.at + timedelta(seconds=takes_s)
         paid = self._trouble.takes_payment() and paid_at <= deadline

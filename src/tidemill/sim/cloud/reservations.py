@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.ec2_facts import terminates_before_end
 from tidemill.model.errors import Gone
 from tidemill.model.labels import Pairs
 from tidemill.sim.cloud.faults import CloudTrouble
@@ -25,15 +26,13 @@ from tidemill.spec.units import format_instant
 
 _ENDED_LISTED_FOR = timedelta(days=1)
 _COMING = (ReservationState.PAYMENT_PENDING, ReservationState.SCHEDULED, ReservationState.ACTIVE)
-_RECLAIM_LEAD = timedelta(minutes=30)
-_RECLAIM_LEAD_ULTRASERVER = timedelta(minutes=60)
 
 
 def kill_at(reservation: Reservation) -> datetime | None:
     """When EC2 starts terminating what runs there; None where it never does (on-demand reservations)."""
     if reservation.kind is not SourceKind.BLOCK or reservation.end is None:
         return None
-    return reservation.end - (_RECLAIM_LEAD_ULTRASERVER if reservation.ultraserver else _RECLAIM_LEAD)
+    return reservation.end - terminates_before_end(ultraserver=reservation.ultraserver)
 
 
 @dataclass(slots=True)

@@ -10,8 +10,7 @@ from tidemill.model.errors import SpecError
 from tidemill.sim.cloud.ids import seeded_id
 from tidemill.sim.cloud.prices import block_fee_usd
 from tidemill.spec import names
-from tidemill.spec.grid import block_window
-from tidemill.spec.scenario import OwnedReservation
+from tidemill.spec.scenario import OwnedReservation, block_window
 
 
 def owned_reservation(

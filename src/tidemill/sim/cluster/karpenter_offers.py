@@ -14,12 +14,12 @@ from typing import Any
 from tidemill.catalog import Catalog, InstanceType
 from tidemill.decide.scheduler_rules import holds
 from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
+from tidemill.model.ec2_facts import KARPENTER_DRAINS_BEFORE_END
 from tidemill.model.labels import Expression, Taint
 from tidemill.spec import names
 
 Object = Mapping[str, Any]
 # From here on Karpenter launches nothing on a block and deletes what it has there.
-EXPIRES_BEFORE_END = timedelta(minutes=40)
 _FAMILIES = ("karpenter.k8s.aws", "eks.amazonaws.com")
 _RESERVATION_TYPE = {SourceKind.BLOCK: "capacity-block", SourceKind.ODCR: "default"}
 
@@ -96,7 +96,9 @@ def _reserved(
     terms = pool.node_class.get("capacityReservationSelectorTerms", ())
     for one in reservations:
         expiring = (
-            one.kind is SourceKind.BLOCK and one.end is not None and now >= one.end - EXPIRES_BEFORE_END
+            one.kind is SourceKind.BLOCK
+            and one.end is not None
+            and now >= one.end - KARPENTER_DRAINS_BEFORE_END
         )
         if one.state is not ReservationState.ACTIVE or one.available < 1 or expiring:
             continue

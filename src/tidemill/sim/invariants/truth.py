@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from tidemill.engine.loop import Decide
 from tidemill.model.capacity import SourceKind
-from tidemill.sim.cloud.block_end import SCALE_DOWN_LEAD
+from tidemill.model.ec2_facts import EKS_SCALES_DOWN_BEFORE_END
 from tidemill.sim.cloud.cloud import SimCloud
 from tidemill.sim.cloud.instances import InstanceLife
 from tidemill.sim.cloud.reservations import kill_at
@@ -25,7 +25,7 @@ from tidemill.store.memory import MemoryLedger
 Finding = tuple[int, tuple[str, ...]]  # the invariant's number, the objects involved
 Findings = Iterator[Finding]
 Span = tuple[datetime, datetime]
-# Provisioners that end what they made at SCALE_DOWN_LEAD, before EC2 does.
+# Provisioners that end what they made at EKS_SCALES_DOWN_BEFORE_END, before EC2 does.
 END_EARLY = (Provisioner.MANAGED, Provisioner.KARPENTER)
 
 
@@ -60,7 +60,7 @@ class Truth:
         block = self.cloud.reservation(life.now.source.id) if life.now.source.id else None
         if block is not None and block.kind is SourceKind.BLOCK and block.end is not None:
             ends += [kill] if (kill := kill_at(block)) is not None else []
-            ends += [block.end - SCALE_DOWN_LEAD] if life.now.provisioner in END_EARLY else []
+            ends += [block.end - EKS_SCALES_DOWN_BEFORE_END] if life.now.provisioner in END_EARLY else []
         return min(ends, default=None)
 
     def soon_over(self, instance_id: str, now: datetime) -> bool:

@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.ec2_facts import FARTHEST_START, ULTRASERVER_SIZES, ultraserver_for
 from tidemill.model.errors import NoCapacity
 from tidemill.model.offers import Offer, OfferQuery
-from tidemill.sim.cloud.market import FARTHEST, ULTRASERVER_SIZES
 from tidemill.sim.wire.ec2_reservations import as_aws, block_id, tags_of
 from tidemill.sim.wire.operations import Asked, Result, operation
 from tidemill.sim.wire.paging import Facets, chosen
@@ -23,7 +23,6 @@ from tidemill.spec.units import format_instant
 _HOUR = timedelta(hours=1)
 # What a block can be bought for; see the list in EC2's page on Capacity Blocks.
 _PLATFORMS = ("Linux/UNIX", "Red Hat Enterprise Linux", "RHEL with HA", "SUSE Linux", "Ubuntu Pro")
-_ULTRASERVER = "x36", "x72"
 _TAGGED = ("capacity-reservation", "capacity-block")
 
 
@@ -42,7 +41,7 @@ def offerings(asked: Asked) -> Result:
         count,
         duration,
         _whole(asked.get("StartDateRange", now)),
-        _whole(asked.get("EndDateRange", now + FARTHEST + duration + timedelta(days=1))),
+        _whole(asked.get("EndDateRange", now + FARTHEST_START + duration + timedelta(days=1))),
     )
     found = wire.body.search_offers(query)
     asked.stop_if_dry()
@@ -60,10 +59,9 @@ def _shape(asked: Asked) -> tuple[str, int]:
         raise AwsError("InvalidParameterCombination", "name an InstanceType or an UltraserverType, not both")
     family, size = ultraserver[:-3], ultraserver[-3:]
     kinds = [kind.name for kind in asked.wire.body.catalog.types.values() if kind.ultraserver == family]
-    if not kinds or size not in _ULTRASERVER:
+    if not kinds or size not in ULTRASERVER_SIZES:
         raise AwsError("InvalidParameterValue", f"there is no UltraServer '{ultraserver}'")
-    instances = min(ULTRASERVER_SIZES) if size == "x36" else max(ULTRASERVER_SIZES)
-    return kinds[0], instances * asked.get("UltraserverCount", 1)
+    return kinds[0], ULTRASERVER_SIZES[size] * asked.get("UltraserverCount", 1)
 
 
 def _offering(wire: Wire, offer: Offer) -> dict[str, Any]:
@@ -83,14 +81,12 @@ def _offering(wire: Wire, offer: Offer) -> dict[str, Any]:
         "ZoneType": "availability-zone",
     }
     if offer.ultraserver:
-        size = next(size for size in ULTRASERVER_SIZES if offer.count % size == 0)
-        written["UltraserverType"] = _ultraserver(wire, offer.instance_type, size)
+        ultraserver = ultraserver_for(offer.count)
+        assert ultraserver is not None
+        suffix, size = ultraserver
+        written["UltraserverType"] = f"{wire.body.catalog.types[offer.instance_type].ultraserver}{suffix}"
         written["UltraserverCount"] = offer.count // size
     return written
-
-
-def _ultraserver(wire: Wire, instance_type: str, instances: int) -> str:
-    return f"{wire.body.catalog.types[instance_type].ultraserver}{'x72' if instances == 18 else 'x36'}"
 
 
 def _whole(instant: datetime) -> datetime:
@@ -162,7 +158,9 @@ def _block(wire: Wire, one: Reservation) -> dict[str, Any]:
         "Tags": as_tags(tags_of(wire, one)),
     }
     if one.ultraserver:
-        written["UltraserverType"] = _ultraserver(wire, one.instance_type, one.count)
+        # A short delivery (fewer instances than either has) shows as the smaller of the two.
+        suffix = "x72" if one.count == ULTRASERVER_SIZES["x72"] else "x36"
+        written["UltraserverType"] = f"{wire.body.catalog.types[one.instance_type].ultraserver}{suffix}"
     return written
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from tidemill.model.ec2_facts import LONGEST_BLOCK, MAX_INSTANCES_ON_A_DATE, MAX_INSTANCES_PER_BLOCK
 from tidemill.spec.capacity_plan import CapacityPlan
 from tidemill.spec.check.market import Shelf
 from tidemill.spec.compute_pool import matching_types
 from tidemill.spec.document import Path
-from tidemill.spec.durations import LONGEST, MAX_INSTANCES_ON_A_DATE, MAX_INSTANCES_PER_BLOCK
 from tidemill.spec.located import Written
 from tidemill.spec.model import Document
 from tidemill.spec.problem import Problem, quoted
@@ -46,10 +46,10 @@ def windows_can_be_bought(shelf: Shelf) -> Iterator[Problem]:
         yield from shelf.unknown_type(plan, ("demand", index, "instanceType"), window.instance_type)
         yield from shelf.not_sold_as_block(plan, ("demand", index, "instanceType"), window.instance_type)
         length = window.end - window.start
-        if length > LONGEST:
+        if length > LONGEST_BLOCK:
             message = (
                 f"a window of {format_duration(length)} is longer than any block EC2 sells"
-                f" ({format_duration(LONGEST)}); split it in two"
+                f" ({format_duration(LONGEST_BLOCK)}); split it in two"
             )
             yield plan.error(("demand", index, "to"), message, "duration")
         if window.instances > MAX_INSTANCES_PER_BLOCK:

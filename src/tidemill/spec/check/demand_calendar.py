@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tidemill.model.ec2_facts import MAX_INSTANCES_ON_A_DATE
 from tidemill.spec.capacity_plan import CapacityPlan, DemandCalendar, LearnedDemand
 from tidemill.spec.check.market import Shelf
 from tidemill.spec.compute_pool import matching_types
 from tidemill.spec.document import Path
-from tidemill.spec.durations import MAX_INSTANCES_ON_A_DATE
 from tidemill.spec.located import Written
 from tidemill.spec.platform import Platform
 from tidemill.spec.problem import Problem, quoted

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+from tidemill.model.ec2_facts import DAY, TERMINATES_BEFORE_END
 from tidemill.spec.check.market import Shelf
 from tidemill.spec.compute_pool import ComputePool
-from tidemill.spec.grid import DAY, block_window
 from tidemill.spec.located import Written
 from tidemill.spec.problem import Problem, quoted
-from tidemill.spec.scenario import OwnedReservation, Scenario, ScenarioSpec, Service
+from tidemill.spec.scenario import OwnedReservation, Scenario, ScenarioSpec, Service, block_window
 from tidemill.spec.units import format_duration
 
 CODE = "TR-11"
 # Boot, registration and the node check of a large GPU node, as the engine reckons before it has measured any.
 BOOT = timedelta(minutes=7)
-# EC2 begins to terminate so long before the end, and the drain is done by then.
-KILL_LEAD = timedelta(minutes=30)
 
 Span = tuple[int, datetime, datetime]  # its place in the scenario, start and end
 
@@ -56,7 +54,7 @@ def _late(
     needed = BOOT + service.load + service.grace
     over = spec.start + min(spec.duration, service.until or spec.duration)
     for _, _, end in blocks:
-        empty_by = end - KILL_LEAD
+        empty_by = end - TERMINATES_BEFORE_END
         if empty_by >= over:
             continue
         if any(start + needed <= empty_by and later > end for _, start, later in blocks):

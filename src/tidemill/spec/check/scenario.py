@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
+from tidemill.model.ec2_facts import (
+    LONGEST_BLOCK,
+    MAX_INSTANCES_PER_BLOCK,
+    is_legal_duration,
+    nearest_legal_durations,
+)
 from tidemill.spec.capacity_plan import CapacityPlan
 from tidemill.spec.check.market import Shelf
 from tidemill.spec.document import Path
-from tidemill.spec.durations import LONGEST, MAX_INSTANCES_PER_BLOCK, is_legal, nearest_legal
 from tidemill.spec.located import Written
 from tidemill.spec.model import Document
 from tidemill.spec.problem import Problem, quoted, suggestion
@@ -54,9 +59,9 @@ def _block_could_be_sold(
 
 
 def _legal(document: Written[Document], path: Path, duration: timedelta) -> Iterator[Problem]:
-    if is_legal(duration):
+    if is_legal_duration(duration):
         return
-    nearest = [format_duration(each) for each in nearest_legal(duration)]
+    nearest = [format_duration(each) for each in nearest_legal_durations(duration)]
     hint = f"the nearest are {' and '.join(nearest)}" if len(nearest) > 1 else f"the nearest is {nearest[0]}"
     message = f"{format_duration(duration)} is not a duration EC2 sells; {hint}"
     yield document.error(path, message, "duration")
@@ -73,11 +78,9 @@ def extensions_could_be_bought(shelf: Shelf) -> Iterator[Problem]:
                     f"no block is named {quoted(extension.block)}; {suggestion(extension.block, blocks)}"
                 )
                 yield scenario.error(("extensions", index, "block"), message, "reference")
-            elif block.duration is not None and block.duration + extension.by > LONGEST:
+            elif block.duration is not None and block.duration + extension.by > LONGEST_BLOCK:
                 total = format_duration(block.duration + extension.by)
-                message = (
-                    f"extended, the block would last {total}; EC2 allows {format_duration(LONGEST)} in all"
-                )
+                message = f"extended, the block would last {total}; EC2 allows {format_duration(LONGEST_BLOCK)} in all"
                 yield scenario.error(("extensions", index, "by"), message, "duration")
 
 

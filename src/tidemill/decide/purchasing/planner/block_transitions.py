@@ -16,8 +16,8 @@ from tidemill.decide.purchasing.planner.offer_filter import starts_now, suits
 from tidemill.decide.purchasing.planner.result import Cover, HandOver, Way
 from tidemill.decide.purchasing.planner.slots import Problem, serving
 from tidemill.model.capacity import Reservation
+from tidemill.model.ec2_facts import LONGEST_BLOCK
 from tidemill.model.offers import Offer
-from tidemill.spec.durations import LONGEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ def _extension_of_a(problem: Problem, pool: PoolDemand, a: Stretch, gap: timedel
     if longer:
         usd, id_ = min(longer)
         return Way("a-days-extension-of-a", usd, id_, f"{id_} keeps it long enough")
-    if a.end + days * DAY - a.supply.start > LONGEST:
+    if a.end + days * DAY - a.supply.start > LONGEST_BLOCK:
         return Way("a-days-extension-of-a", None, "", f"{a.id} would be longer than 182 days")
     if not a.supply.fee_usd:
         return Way(

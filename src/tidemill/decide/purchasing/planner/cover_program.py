@@ -18,7 +18,7 @@ from tidemill.decide.purchasing.planner.mip_solver import INFINITE, Program, Row
 from tidemill.decide.purchasing.planner.one_zone import search
 from tidemill.decide.purchasing.planner.slots import Problem, apart, dates, serving, serving_longer
 from tidemill.model.capacity import Reservation, SourceKind
-from tidemill.spec.durations import MAX_INSTANCES_ON_A_DATE
+from tidemill.model.ec2_facts import MAX_INSTANCES_ON_A_DATE
 
 # Where one zone must be chosen at every instant the last half percent takes longer than all the rest; 1 % is promised.
 ONE_ZONE_GAP = 0.008

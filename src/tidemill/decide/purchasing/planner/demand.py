@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import lru_cache
 
 from tidemill.catalog import Catalog
-from tidemill.decide.nodes import EC2_TERMINATES_BEFORE_END, PROVISIONER_ACTS_BEFORE_END
+from tidemill.decide.nodes import PROVISIONER_ACTS_BEFORE_END
 from tidemill.decide.purchasing.planner.calendar import (
     WEEK,
     Between,
@@ -23,6 +23,7 @@ from tidemill.decide.purchasing.planner.calendar import (
     Windows,
 )
 from tidemill.decide.purchasing.planner.inputs import PoolDemand, Prices, TypePrice
+from tidemill.model.ec2_facts import TERMINATES_BEFORE_END
 from tidemill.spec import Spec
 from tidemill.spec.capacity_plan import (
     DAY,
@@ -85,7 +86,7 @@ def of_windows(spec: Spec, plan: CapacityPlan) -> PoolDemand:
 
 def wind_down(pool: ComputePool | None) -> timedelta:
     acts = PROVISIONER_ACTS_BEFORE_END[pool.spec.provisioner if pool else Provisioner.NATIVE]
-    return max(EC2_TERMINATES_BEFORE_END, acts)
+    return max(TERMINATES_BEFORE_END, acts)
 
 
 def gpus_each(spec: Spec, calendar: DemandCalendar) -> int:

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from tidemill.decide.purchasing.planner.calendar import Calendar
+from tidemill.model.ec2_facts import EARLIEST_START, TERMINATES_BEFORE_END
 from tidemill.model.offers import Offer, OfferSearch
 
 HOUR = timedelta(hours=1)
@@ -34,7 +35,7 @@ class PoolDemand:
     zones: tuple[str, ...] = ()  # empty: any
     one_zone: bool = False  # multi-node work: at any instant only what stands in one zone counts
     warm_up: timedelta = timedelta(0)
-    wind_down: timedelta = timedelta(minutes=30)
+    wind_down: timedelta = TERMINATES_BEFORE_END
     # A purchase is made this long before it starts, and its fee counts in that month; None: at once.
     buy_ahead: timedelta | None = None
     per_purchase_usd: int | None = None  # ceilings of its own, where they are lower than those of the whole
@@ -89,7 +90,7 @@ class Policy:
     until: datetime  # demand after it is not seen, and a block that outlasts it is charged in full
     ceilings: Ceilings
     # EC2 sells from about 30 minutes ahead; whoever waits for approvals plans further ahead than that.
-    lead: timedelta = timedelta(minutes=30)
+    lead: timedelta = EARLIEST_START
     offers_fresh: timedelta = timedelta(minutes=30)  # first come, first served: what is older may be gone
     held_elsewhere: int = 0  # instances on blocks of other accounts of the organization, against the 256
     gap: float = 0.005  # stop when this share of the cost is all that could still be saved; 1 % is promised

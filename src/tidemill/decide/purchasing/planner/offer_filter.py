@@ -18,12 +18,18 @@ from tidemill.decide.purchasing.planner.inputs import (
 )
 from tidemill.decide.purchasing.planner.result import LeftOut
 from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.ec2_facts import (
+    EXTENSION_CLOSES_BEFORE_END,
+    EXTENSION_OPENS_BEFORE_END,
+    FARTHEST_START,
+    LONGEST_BLOCK,
+    MAX_INSTANCES_PER_BLOCK,
+    is_legal_duration,
+    nearest_legal_durations,
+)
 from tidemill.model.offers import Offer
-from tidemill.spec.durations import LONGEST, MAX_INSTANCES_PER_BLOCK, is_legal, nearest_legal
 from tidemill.spec.units import format_duration
 
-FARTHEST = timedelta(weeks=8)
-EXTENSION_OPENS, EXTENSION_CLOSES = timedelta(days=56), timedelta(hours=1)
 _LIVE = (ReservationState.PAYMENT_PENDING, ReservationState.SCHEDULED, ReservationState.ACTIVE)
 _EXTENDABLE = (ReservationState.SCHEDULED, ReservationState.ACTIVE)
 
@@ -58,7 +64,7 @@ def _why_not(seen: SeenOffer, demand: Sequence[PoolDemand], prices: Prices, poli
         return f"a block has 1 to {MAX_INSTANCES_PER_BLOCK} instances, not {offer.count}"
     if offer.start < policy.now + policy.lead:
         return f"it starts sooner than {format_duration(policy.lead)} from now"
-    if offer.start > policy.now + FARTHEST:
+    if offer.start > policy.now + FARTHEST_START:
         return "it starts more than 8 weeks ahead"
     if not _on_grid(offer.end) or not _legal_length(offer.start, offer.end, policy.now):
         return f"EC2 sells no block of {format_duration(offer.end - offer.start)} like this"
@@ -100,9 +106,13 @@ def _why_not_extend(one: ExtensionOffer, blocks: Mapping[str, Reservation], poli
         return f"seen {format_duration(policy.now - one.at)} ago: it may be gone"
     if block.state not in _EXTENDABLE or block.extension_pending_to is not None:
         return f"{block.id} is not paid, or has an extension that is not"
-    if not block.end - EXTENSION_OPENS <= policy.now <= block.end - max(EXTENSION_CLOSES, policy.lead):
+    if (
+        not block.end - EXTENSION_OPENS_BEFORE_END
+        <= policy.now
+        <= block.end - max(EXTENSION_CLOSES_BEFORE_END, policy.lead)
+    ):
         return "extensions are sold from 56 days to 1 hour before the end"
-    if not is_legal(one.end - block.end) or one.end - block.start > LONGEST:
+    if not is_legal_duration(one.end - block.end) or one.end - block.start > LONGEST_BLOCK:
         return f"EC2 sells no extension by {format_duration(one.end - block.end)} of this block"
     if one.fee_usd > policy.ceilings.per_purchase_usd:
         return (
@@ -124,6 +134,6 @@ def _legal_length(start: datetime, end: datetime, now: datetime) -> bool:
     """On the grid exactly a legal length; one that starts now is a little shorter or longer than one."""
     length = end - start
     if _on_grid(start):
-        return is_legal(length)
-    nearest = min((abs(length - legal) for legal in nearest_legal(length)), default=DAY)
+        return is_legal_duration(length)
+    nearest = min((abs(length - legal) for legal in nearest_legal_durations(length)), default=DAY)
     return start - now < DAY and nearest < DAY and length > timedelta(0)

@@ -15,10 +15,10 @@ from tidemill.decide.purchasing.planner.calendar import levels
 from tidemill.decide.purchasing.planner.inputs import DAY, HOUR, ExtensionOffer, Policy, PoolDemand, Prices
 from tidemill.decide.purchasing.planner.offer_filter import suits
 from tidemill.model.capacity import Reservation
+from tidemill.model.ec2_facts import ULTRASERVER_TERMINATES_BEFORE_END
 from tidemill.model.errors import SpecError
 from tidemill.model.offers import Offer
 
-ULTRASERVER_WIND_DOWN = timedelta(minutes=60)
 Month = tuple[int, int]
 
 
@@ -87,7 +87,7 @@ def serving_longer(pool: PoolDemand, block: Reservation, end: datetime) -> tuple
 
 
 def _wind_down(pool: PoolDemand, supply: Offer | Reservation) -> timedelta:
-    return max(pool.wind_down, ULTRASERVER_WIND_DOWN) if supply.ultraserver else pool.wind_down
+    return max(pool.wind_down, ULTRASERVER_TERMINATES_BEFORE_END) if supply.ultraserver else pool.wind_down
 
 
 def dates(start: datetime, end: datetime) -> list[date]:
