@@ -16,7 +16,7 @@ from importlib import resources
 from typing import Any
 
 from tidemill.catalog.sizing import allocatable
-from tidemill.model.resources import Amounts
+from tidemill.model.resources import Amounts, Resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,10 @@ class InstanceType:
     @property
     def gpus(self) -> int:
         return self.accelerator.count if self.accelerator else 0
+
+    def free_beside(self, daemons: Mapping[str, int]) -> Resources:
+        """What a new node of this type has for pods, beside its daemons."""
+        return Resources(self.allocatable).minus(daemons)
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,18 +62,10 @@ def cheapest_when_full(fits: Iterable[Fit]) -> Fit | None:
     return min(priced, key=lambda fit: (fit.usd_h_per_pod, *_rank(fit)), default=None)
 
 
-def room(instance_type: InstanceType, daemons: Amounts) -> dict[str, int]:
-    """What a new node of this type has for pods, beside its daemons."""
-    free = dict(instance_type.allocatable)
-    for name, taken in daemons:
-        free[name] = free.get(name, 0) - taken
-    return free
-
-
 def _fit(instance_type: InstanceType, requests: Amounts, daemons: Amounts) -> Fit | None:
-    free = room(instance_type, daemons)
+    free = instance_type.free_beside(dict(daemons))
     each = {name: wanted for name, wanted in requests if wanted > 0} | {"pods": 1}
-    pods = min(free.get(name, 0) // wanted for name, wanted in each.items())
+    pods = free.count_fitting(requests)
     if pods < 1:
         return None
     return Fit(instance_type, pods, _left(free, each, pods))

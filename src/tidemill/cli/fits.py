@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from tidemill.catalog import InstanceType
-from tidemill.catalog.fitting import Fit, cheapest, cheapest_when_full, fitting, room
+from tidemill.catalog.fitting import Fit, cheapest, cheapest_when_full, fitting
 from tidemill.catalog.sizing import GIB, USUAL_DAEMONS
 from tidemill.model.errors import SpecError
 from tidemill.model.resources import Amounts, amount
@@ -84,7 +84,7 @@ def _spoken(resource: str, value: int) -> str:
 
 def why_none(types: Sequence[InstanceType], requests: Amounts) -> str:
     """One sentence: which request is larger than any of these types can meet, or that it is their sum."""
-    rooms = [room(one, USUAL_DAEMONS) for one in types]
+    rooms = [one.free_beside(dict(USUAL_DAEMONS)) for one in types]
     for resource, wanted in sorted(requests, key=lambda one: list(_WORDS).index(one[0])):
         most = max(has.get(resource, 0) for has in rooms)
         if wanted > most:

@@ -12,14 +12,14 @@ from tidemill.decide.context import DecisionContext, End
 from tidemill.decide.nodes import SHORTEST_LEAD, deadline_of
 from tidemill.decide.placement.candidates import BOOT, Rooms, Stage
 from tidemill.decide.placement.eligibility import may_use, refusal
-from tidemill.decide.placement.launch_options import end_of_opening, fresh, usable_reservations
+from tidemill.decide.placement.launch_options import end_of_opening, usable_reservations
 from tidemill.decide.placement.queue import Item, lasts, time_needed, useful_until
 from tidemill.decide.pool_templates import PoolTemplate
-from tidemill.decide.scheduler_rules import admits, fits, tolerates
+from tidemill.decide.scheduler_rules import admits, tolerates
 from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
 from tidemill.model.plan import UnmetCode
 from tidemill.model.pods import Pod
-from tidemill.model.resources import Amounts
+from tidemill.model.resources import Amounts, Resources
 from tidemill.spec import names
 from tidemill.spec.compute_pool import ComputePool
 from tidemill.spec.units import format_cpu, format_duration, format_instant, format_memory
@@ -222,7 +222,7 @@ def _too_large(
         for view in context.views
         if view.pool is pool and view.facts.kind
     }
-    return not any(fits(item.shape.requests, fresh(kind, daemons)) for kind in kinds.values())
+    return not any(kind.free_beside(daemons).fits(item.shape.requests) for kind in kinds.values())
 
 
 def _most_at_once(context: DecisionContext, template: PoolTemplate) -> float:
@@ -280,7 +280,7 @@ def _misfit(context: DecisionContext, item: Item, template: PoolTemplate) -> Ans
     if not labelled:
         wanted = ", ".join(f"{key}={value}" for key, value in shape.node_selector)
         return Answer(0, "impossible", f"no pool has nodes with the labels it selects ({wanted})")
-    if not any(fits(shape.requests, dict(kind.allocatable)) for kind in labelled):
+    if not any(Resources(kind.allocatable).fits(shape.requests) for kind in labelled):
         return Answer(
             3, "impossible", f"it asks for {_asks(pod)}, more than any node of pool {pool.name} has"
         )
@@ -333,7 +333,7 @@ def _kept_from(context: DecisionContext, item: Item, pool: ComputePool, found: R
             for room in group.rooms
             if room.claimed_by is not None
             and room.claimed_from is not None
-            and fits(item.shape.requests, room.free)
+            and room.free.fits(item.shape.requests)
         ),
         default=None,
     )
@@ -354,7 +354,7 @@ def _free_too_short(item: Item, pool: ComputePool, found: Rooms) -> bool:
         and group.template.pool is pool
         and admits(item.shape, group.labels, group.taints)
         and (item.terms.overflow or not group.overflow)
-        and any(fits(item.shape.requests, room.free) for room in group.rooms)
+        and any(room.free.fits(item.shape.requests) for room in group.rooms)
         for group in found.groups.values()
     )
 

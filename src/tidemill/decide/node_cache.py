@@ -18,10 +18,10 @@ from tidemill.decide.nodes import SHORTEST_LEAD, Phase, phase_of, pod_lead
 from tidemill.decide.packer.problem import Resident
 from tidemill.decide.placement.solve_cache import Answers
 from tidemill.decide.pool_templates import PoolTemplate, templates
-from tidemill.decide.scheduler_rules import left_over
 from tidemill.model.capacity import Source
-from tidemill.model.nodes import Node
+from tidemill.model.nodes import KubeNode, Node
 from tidemill.model.pods import Pod, PodShape
+from tidemill.model.resources import Resources
 from tidemill.spec import Spec, names
 from tidemill.spec.compute_pool import Provisioner
 
@@ -57,9 +57,9 @@ class NodeFacts:
     all_told: bool  # none of them was told nothing, or something else than the others
     cordoned: bool  # by somebody: nothing new can start there
     labels: Mapping[str, str]
-    free: Mapping[str, int]  # empty unless Ready
+    free: Resources  # empty unless Ready
     free_accelerators: int
-    daemons: Mapping[str, int]  # what daemon pods take here
+    daemons: Resources  # what daemon pods take here
     drift: str | None
     order: tuple[int, int]
     ending: tuple[str, Provisioner, Source]  # what it shares its end with
@@ -118,7 +118,7 @@ def _work_out(spec: Spec, groups: dict[object, int], node: Node, bound: tuple[Po
     checkpoint = template.pool.spec.drain.checkpoint if template else True
     provisioner = _PROVISIONERS.get(instance.provisioner, Provisioner.NATIVE)
     announced = {pod.ends_at for pod in pods if pod.deleting_until is None}
-    free = left_over(kube.allocatable, bound) if phase is Phase.READY and kube is not None else {}
+    free = free_on(kube, bound) if phase is Phase.READY and kube is not None else Resources()
     return NodeFacts(
         node=node,
         bound=bound,
@@ -194,14 +194,20 @@ def moves(pod: Pod) -> bool:
     )
 
 
-def daemon_requests(bound: Iterable[Pod]) -> dict[str, int]:
+def free_on(kube: KubeNode, bound: Iterable[Pod]) -> Resources:
+    """What a node has left beside the pods bound to it."""
+    free = Resources(kube.allocatable)
+    for pod in bound:
+        free.subtract_pod(pod.shape.requests)
+    return free
+
+
+def daemon_requests(bound: Iterable[Pod]) -> Resources:
     """What daemon pods take of a node."""
-    taken: dict[str, int] = {}
+    taken = Resources()
     for pod in bound:
         if pod.daemon:
-            taken[names.PODS] = taken.get(names.PODS, 0) + 1
-            for name, wanted in pod.shape.requests:
-                taken[name] = taken.get(name, 0) + wanted
+            taken.add_pod(pod.shape.requests)
     return taken
 
 

@@ -10,8 +10,7 @@ import re
 from collections.abc import Mapping
 
 from tidemill.model.labels import Expression, Selector, Taint, Toleration
-from tidemill.model.pods import Pod, PodShape
-from tidemill.model.resources import Amounts
+from tidemill.model.pods import PodShape
 from tidemill.spec import names
 
 HostPort = tuple[str, int, str]  # protocol, port, host IP
@@ -108,27 +107,3 @@ def ports_clash(one: HostPort, other: HostPort) -> bool:
     if (one[0] or "TCP", one[1]) != (other[0] or "TCP", other[1]):
         return False
     return one[2] == other[2] or one[2] in _EVERY_ADDRESS or other[2] in _EVERY_ADDRESS
-
-
-def fits(requests: Amounts, free: Mapping[str, int]) -> bool:
-    if free.get(names.PODS, 0) < 1:
-        return False
-    for name, wanted in requests:
-        if wanted > 0 and free.get(name, 0) < wanted:
-            return False
-    return True
-
-
-def how_often(requests: Amounts, free: Mapping[str, int]) -> int:
-    """How many pods of these requests find room beside each other."""
-    return max(0, min(free.get(name, 0) // wanted for name, wanted in (*requests, (names.PODS, 1)) if wanted))
-
-
-def left_over(allocatable: Amounts, pods: tuple[Pod, ...]) -> dict[str, int]:
-    """What a node has left beside the pods bound to it."""
-    free = dict(allocatable)
-    for pod in pods:
-        for name, wanted in pod.shape.requests:
-            free[name] = free.get(name, 0) - wanted
-    free[names.PODS] = free.get(names.PODS, 0) - len(pods)
-    return free

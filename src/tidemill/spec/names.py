@@ -3,6 +3,10 @@
 They are an interface: users write some of them, other tools select on others.
 """
 
+from tidemill.model.resources import CPU as CPU
+from tidemill.model.resources import MEMORY as MEMORY
+from tidemill.model.resources import PODS as PODS
+
 GROUP = "tidemill.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
@@ -52,9 +56,6 @@ APPLIED = f"{GROUP}/applied"  # on Karpenter's objects: short for what was last 
 CHECKPOINT_DONE = f"{GROUP}/checkpoint-done-at"  # written by the pod itself
 
 # Resource names.
-CPU = "cpu"
-MEMORY = "memory"
-PODS = "pods"
 NVIDIA_GPU = "nvidia.com/gpu"
 NEURON = "aws.amazon.com/neuron"
 EFA = "vpc.amazonaws.com/efa"

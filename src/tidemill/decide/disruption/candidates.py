@@ -20,8 +20,8 @@ from tidemill.decide.placement.backfill import reserve
 from tidemill.decide.placement.candidates import BOOT, Room, Stage, survey
 from tidemill.decide.placement.packing import Packing, pack
 from tidemill.decide.placement.queue import POD_START, Item
-from tidemill.decide.scheduler_rules import fits
 from tidemill.model.pods import Pod
+from tidemill.model.resources import Resources
 
 # How many rooms are looked at in all questions to the solver together: one costs about as much as there are rooms.
 _MOST_ROOMS = 60_000
@@ -124,13 +124,12 @@ class Moves:
         usd_h = sum(candidate.usd_h for candidate in leaving)
         rooms = [free for view, free in self._rooms if view not in gone]
         new = [free for price, free in self._openings if price <= usd_h - _CENT]
-        wanted: dict[str, int] = {}
+        wanted = Resources()
         for candidate in leaving:
             for item in candidate.items:
-                if not any(fits(item.shape.requests, free) for free in (*rooms, *new)):
+                if not any(free.fits(item.shape.requests) for free in (*rooms, *new)):
                     return False
-                for name, amount in item.shape.requests:
-                    wanted[name] = wanted.get(name, 0) + amount
+                wanted.add_pod(item.shape.requests)
         for name, amount in wanted.items():
             there = sum(max(0, free.get(name, 0)) for free in rooms)
             if amount > there + max((free.get(name, 0) for free in new), default=0):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.overflow import PREPAID
 from tidemill.decide.placement.candidates import Room, Rooms
-from tidemill.decide.scheduler_rules import admits, fits
+from tidemill.decide.scheduler_rules import admits
 from tidemill.model.pods import Pod, PodShape
 
 
@@ -63,4 +63,4 @@ def _suits(room: Room, view: NodeView, shape: PodShape, elsewhere: bool) -> bool
     ends, leaves = group.end.drain_from, view.deadline
     if ends is not None and leaves is not None and ends <= leaves:
         return False
-    return admits(shape, group.labels, group.taints) and fits(shape.requests, room.unclaimed())
+    return admits(shape, group.labels, group.taints) and room.unclaimed().fits(shape.requests)

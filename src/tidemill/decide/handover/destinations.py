@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from datetime import datetime, timedelta
 
 from tidemill.decide.context import DecisionContext, NodeView
@@ -11,9 +11,10 @@ from tidemill.decide.nodes import Phase
 from tidemill.decide.placement.candidates import BOOT
 from tidemill.decide.placement.launch_options import usable_reservations
 from tidemill.decide.pool_templates import PoolTemplate
-from tidemill.decide.scheduler_rules import admits, fits, how_often
+from tidemill.decide.scheduler_rules import admits
 from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
 from tidemill.model.pods import PodShape, Workload
+from tidemill.model.resources import Resources
 from tidemill.spec import names
 
 # Paid for. One whose payment is pending may still fail: nothing is kept waiting for it.
@@ -65,13 +66,13 @@ def may_use(view: NodeView, workload: Workload) -> bool:
     return template.overflow[view.source.kind] is None or workload.terms.overflow
 
 
-def how_many(shape: PodShape, free: Mapping[str, int]) -> int:
+def how_many(shape: PodShape, free: Resources) -> int:
     """Replicas beside each other on one node; of those that keep apart from their like, one."""
-    if not fits(shape.requests, free):
+    if not free.fits(shape.requests):
         return 0
     if any(term.topology_key == names.LABEL_HOSTNAME for term in shape.anti_affinity):
         return 1
-    return how_often(shape.requests, free)
+    return free.count_fitting(shape.requests)
 
 
 def may_launch(context: DecisionContext, workload: Workload) -> bool:

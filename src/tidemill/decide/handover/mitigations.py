@@ -16,6 +16,7 @@ from tidemill.decide.purchasing.planner.result import Means, Way
 from tidemill.model.capacity import SourceKind
 from tidemill.model.ec2_facts import LONGEST_BLOCK
 from tidemill.model.offers import Offer
+from tidemill.model.resources import Resources
 from tidemill.spec import names
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
@@ -39,7 +40,7 @@ def ways_out(context: DecisionContext, one: Outlook) -> tuple[Way, ...]:
 def instances_needed(context: DecisionContext, one: Outlook) -> int:
     """Nodes of the block's type for all replicas that leave it."""
     kind = context.spec.catalog.types.get(one.block.instance_type)
-    beside = how_many(one.workload.shape, dict(kind.allocatable)) if kind is not None else 0
+    beside = how_many(one.workload.shape, Resources(kind.allocatable)) if kind is not None else 0
     return ceil(one.leaving / beside) if beside else one.block.count
 
 

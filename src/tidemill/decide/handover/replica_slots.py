@@ -23,7 +23,7 @@ from tidemill.decide.scheduler_rules import admits
 from tidemill.model.capacity import Reservation, Source
 from tidemill.model.labels import Taint
 from tidemill.model.pods import Workload
-from tidemill.model.resources import Amounts
+from tidemill.model.resources import Resources
 from tidemill.spec import names
 
 # Blocks are launched into within seconds of their start; what is not there yet is looked at anew this often, so
@@ -40,7 +40,7 @@ class Seat:
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
     template: PoolTemplate
-    free: dict[str, int]
+    free: Resources
     apart: set[str]  # workloads that keep apart from their like, and are here
 
 
@@ -88,7 +88,7 @@ def take(seats: list[Seat], workload: Workload) -> Seat | None:
         if (allowed and workload.namespace not in allowed) or workload.name in seat.apart:
             continue
         if how_many(workload.shape, seat.free) and admits(workload.shape, seat.labels, seat.taints):
-            _use(seat.free, workload.shape.requests)
+            seat.free.subtract_pod(workload.shape.requests)
             if any(term.topology_key == names.LABEL_HOSTNAME for term in workload.shape.anti_affinity):
                 seat.apart.add(workload.name)
             return seat
@@ -115,9 +115,9 @@ def _of_life(
         or not outlives(view.drain_from, leave_by)
     ):
         return None
-    free = _fresh(facts.kind, facts.daemons)
+    free = facts.kind.free_beside(facts.daemons)
     for pod in facts.movers:
-        _use(free, pod.shape.requests)
+        free.subtract_pod(pod.shape.requests)
     apart = {pod.workload for pod in facts.movers if pod.shape.anti_affinity}
     if view.phase is Phase.READY and kube is not None:
         at = kube.opened_at or kube.joined_at
@@ -129,14 +129,4 @@ def _of_life(
 
 def _to_come(template: PoolTemplate, kind: InstanceType, one: Reservation, at: datetime) -> Seat:
     labels = template.labels(one.source, kind, one.zone)
-    return Seat(at, one.source, labels, template.taints, template, _fresh(kind, {}), set())
-
-
-def _fresh(kind: InstanceType, daemons: Mapping[str, int]) -> dict[str, int]:
-    return {name: count - daemons.get(name, 0) for name, count in kind.allocatable}
-
-
-def _use(free: dict[str, int], requests: Amounts) -> None:
-    for name, count in requests:
-        free[name] = free.get(name, 0) - count
-    free[names.PODS] = free.get(names.PODS, 0) - 1
+    return Seat(at, one.source, labels, template.taints, template, Resources(kind.allocatable), set())

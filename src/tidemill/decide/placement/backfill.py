@@ -16,10 +16,9 @@ from tidemill.decide.nodes import Phase
 from tidemill.decide.placement.candidates import Group, Room, Rooms
 from tidemill.decide.placement.queue import Item, done_at, lasts
 from tidemill.decide.placement.queue_order import birthday_from, last_birthday
-from tidemill.decide.scheduler_rules import admits, fits, how_often
+from tidemill.decide.scheduler_rules import admits
 from tidemill.model.capacity import Source
-from tidemill.model.resources import Amounts
-from tidemill.spec import names
+from tidemill.model.resources import Amounts, Resources
 
 OLD = timedelta(minutes=10)
 
@@ -135,19 +134,17 @@ def _free_at(
     context: DecisionContext, view: NodeView, requests: Amounts
 ) -> tuple[datetime | None, int, datetime | None]:
     """From when this node could take such pods (None: now), how many (0: nobody can say), how long that stands."""
-    free = dict(view.facts.free)
-    if fits(requests, free):
-        return None, how_often(requests, free), None
+    free = Resources(view.facts.free)
+    if free.fits(requests):
+        return None, free.count_fitting(requests), None
     leaving = sorted(
         ((end, pod) for pod in view.pods if (end := done_at(pod, view.pool, context.now)) is not None),
         key=lambda one: (one[0], one[1].name),
     )
     for end, pod in leaving:
-        for name, amount in pod.shape.requests:
-            free[name] = free.get(name, 0) + amount
-        free[names.PODS] = free.get(names.PODS, 0) + 1
-        if fits(requests, free):
-            return end, how_often(requests, free), leaving[0][0]
+        free.add_pod(pod.shape.requests)
+        if free.fits(requests):
+            return end, free.count_fitting(requests), leaving[0][0]
     return None, 0, leaving[0][0] if leaving else None
 
 
@@ -160,7 +157,7 @@ def _promise(item: Item, since: datetime, views: list[NodeView], found: Rooms) -
 
 
 def _claim_whole(room: Room, item: Item, since: datetime) -> None:
-    for _ in range(how_often(item.shape.requests, room.free)):
+    for _ in range(room.free.count_fitting(item.shape.requests)):
         room.claim(item.shape.requests, since)
     if room.claimed:
         room.claimed_by = item

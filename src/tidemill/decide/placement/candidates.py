@@ -16,13 +16,13 @@ from tidemill.catalog import InstanceType
 from tidemill.catalog.sizing import USUAL_DAEMONS
 from tidemill.decide.context import NO_END, DecisionContext, End, NodeView
 from tidemill.decide.launches import InFlight
+from tidemill.decide.node_cache import free_on
 from tidemill.decide.nodes import Phase
-from tidemill.decide.placement.launch_options import Allowance, LaunchOption, find_openings, fresh
+from tidemill.decide.placement.launch_options import Allowance, LaunchOption, find_openings
 from tidemill.decide.pool_templates import PoolTemplate
-from tidemill.decide.scheduler_rules import left_over
 from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
 from tidemill.model.labels import Taint
-from tidemill.model.resources import Amounts
+from tidemill.model.resources import Amounts, Resources
 from tidemill.spec import names
 from tidemill.spec.default_durations import BOOT as BOOT
 
@@ -66,32 +66,27 @@ class Group:
 class Room:
     group: Group
     name: str
-    free: Mapping[str, int]
+    free: Resources
     view: NodeView | None = None
     opening: LaunchOption | None = None
-    claimed: dict[str, int] = field(
-        default_factory=dict
+    claimed: Resources = field(
+        default_factory=Resources
     )  # by services that will move in, or a gang that waits
     claimed_from: datetime | None = None
     claimed_by: Item | None = None  # the gang
-    _own: dict[str, int] | None = None  # `free` is shared with the facts until something is taken
+    _own: Resources | None = None  # `free` is shared with the facts until something is taken
 
     def take(self, requests: Amounts) -> None:
         if self._own is None:
-            self._own = dict(self.free)
-            self.free = self._own
-        for name, wanted in requests:
-            self._own[name] = self._own.get(name, 0) - wanted
-        self._own[names.PODS] = self._own.get(names.PODS, 0) - 1
+            self._own = self.free = Resources(self.free)
+        self._own.subtract_pod(requests)
 
     def claim(self, requests: Amounts, since: datetime) -> None:
-        for name, wanted in requests:
-            self.claimed[name] = self.claimed.get(name, 0) + wanted
-        self.claimed[names.PODS] = self.claimed.get(names.PODS, 0) + 1
+        self.claimed.add_pod(requests)
         self.claimed_from = min(since, self.claimed_from or since)
 
-    def unclaimed(self) -> dict[str, int]:
-        return {name: free - self.claimed.get(name, 0) for name, free in self.free.items()}
+    def unclaimed(self) -> Resources:
+        return self.free.minus(self.claimed)
 
 
 class Rooms:
@@ -187,7 +182,7 @@ def survey(
             end = End(view.deadline, view.drain_from)
             group = found.coming(facts.template, facts.source, facts.kind, view.node.instance.zone, end)
             group.rooms.append(
-                Room(group, view.node.name, fresh(facts.kind, found.daemons[facts.pool_name]), view)
+                Room(group, view.node.name, facts.kind.free_beside(found.daemons[facts.pool_name]), view)
             )
     types = context.spec.catalog.types
     for (pool_name, kind_name), count in counts.items():
@@ -230,7 +225,9 @@ def _add_in_flight(context: DecisionContext, found: Rooms, in_flight: InFlight) 
         end = context.end_of(intent.source, intent.pool, template.pool.spec.provisioner)
         group = found.coming(template, intent.source, kind, intent.zone, end)
         for number in range(count):
-            group.rooms.append(Room(group, f"{intent.id}/{number}", fresh(kind, found.daemons[intent.pool])))
+            group.rooms.append(
+                Room(group, f"{intent.id}/{number}", kind.free_beside(found.daemons[intent.pool]))
+            )
 
 
 def _add_returning(context: DecisionContext, found: Rooms, in_flight: InFlight) -> None:
@@ -260,7 +257,7 @@ def _add_returning(context: DecisionContext, found: Rooms, in_flight: InFlight) 
             )  # fmt: skip
             for number in range(one.count - one.available - taken):
                 name = f"{one.id}/returning/{number}"
-                group.rooms.append(Room(group, name, fresh(kind, found.daemons[template.pool.name])))
+                group.rooms.append(Room(group, name, kind.free_beside(found.daemons[template.pool.name])))
             found.returning.append(group)
 
 
@@ -280,7 +277,7 @@ def _add_strangers(context: DecisionContext, found: Rooms) -> None:
     for node in context.strangers:
         kube = node.kube
         if kube is not None and kube.ready and not kube.unschedulable:
-            free = left_over(kube.allocatable, context.world.pods_by_node.get(kube.name, ()))
+            free = free_on(kube, context.world.pods_by_node.get(kube.name, ()))
             group = found.groups[kube.name] = Group(
                 Stage.READY,
                 None,
@@ -296,29 +293,26 @@ def _add_strangers(context: DecisionContext, found: Rooms) -> None:
 
 def _daemon_overhead(context: DecisionContext) -> Mapping[str, Mapping[str, int]]:
     """What daemon pods take on a node of each pool: the most seen there, or a cautious guess before there is one."""
-    worst: dict[str, dict[str, int]] = {}
+    worst: dict[str, Resources] = {}
     last: tuple[str, Mapping[str, int]] | None = None
     for view in context.views:
         taken = view.facts.daemons
         if not taken or (last is not None and taken == last[1] and view.facts.pool_name == last[0]):
             continue
         last = (view.facts.pool_name, taken)
-        most = worst.setdefault(view.facts.pool_name, {})
-        for name, used in taken.items():
-            most[name] = max(most.get(name, 0), used)
+        worst.setdefault(view.facts.pool_name, Resources()).raise_to(taken.items())
     return {
         name: worst.get(name) or _remembered(context, name) or dict(USUAL_DAEMONS)
         for name in context.templates
     }
 
 
-def _remembered(context: DecisionContext, pool: str) -> dict[str, int]:
+def _remembered(context: DecisionContext, pool: str) -> Resources:
     """The most that was seen on the last nodes of the pool, for a while: what runs on nodes may have changed."""
-    worst: dict[str, int] = {}
+    worst = Resources()
     for one in context.world.overheads:
         forgotten_at = one.seen_at + REMEMBERED
         if one.pool == pool and context.now < forgotten_at:
             context.wake(forgotten_at)
-            for name, used in one.taken:
-                worst[name] = max(worst.get(name, 0), used)
+            worst.raise_to(one.taken)
     return worst

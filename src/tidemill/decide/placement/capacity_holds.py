@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from tidemill.decide.placement.candidates import Group, Room, Rooms
 from tidemill.decide.placement.queue import Item
+from tidemill.model.resources import Resources
 
 
 @dataclass(slots=True)
@@ -31,7 +32,7 @@ def promises(found: Rooms) -> list[CapacityHold]:
     return sorted(by_instant.values(), key=lambda one: one.since)
 
 
-def unclaimed(room: Room, held: Sequence[CapacityHold]) -> Mapping[str, int]:
+def unclaimed(room: Room, held: Sequence[CapacityHold]) -> Resources:
     """What is free of it for somebody who must leave room beside these promises."""
     if any(room.claimed_from == one.since and room.claimed_by is one.beyond for one in held):
         return room.unclaimed()

@@ -12,7 +12,7 @@ from tidemill.decide.context import DecisionContext, End
 from tidemill.decide.placement.candidates import BOOT, Group, Stage
 from tidemill.decide.placement.launch_options import LaunchOption, end_of_opening, money_allows
 from tidemill.decide.placement.queue import Item, lasts
-from tidemill.decide.scheduler_rules import admits, fits, wants_host
+from tidemill.decide.scheduler_rules import admits, wants_host
 
 # A node that would be drained sooner than this after booting is not worth launching.
 SHORTEST_USE = timedelta(minutes=15)
@@ -49,7 +49,7 @@ def refusal(context: DecisionContext, item: Item, opening: LaunchOption) -> str 
         return unfit
     if not admits(item.shape, opening.labels, opening.template.taints) or wants_host(item.shape):
         return "selector"
-    if not fits(item.shape.requests, opening.free):
+    if not opening.free.fits(item.shape.requests):
         return "size"
     if opening.purse is not None and not item.terms.overflow:
         return "opt-in"

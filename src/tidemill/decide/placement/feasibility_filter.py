@@ -5,14 +5,14 @@ Errs on the side of hope: whoever it turns away no solver could place.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from tidemill.decide.packer.problem import Flavour
 from tidemill.decide.placement.candidates import Group
 from tidemill.decide.placement.capacity_holds import CapacityHold, unclaimed
 from tidemill.decide.placement.queue import Item
-from tidemill.decide.scheduler_rules import how_often
 from tidemill.model.pods import PodShape
+from tidemill.model.resources import Resources
 
 
 class Chance:
@@ -24,17 +24,15 @@ class Chance:
     def __init__(
         self, groups: Iterable[Group], flavours: Iterable[Flavour], held: Sequence[CapacityHold]
     ) -> None:
-        self._by_source: dict[tuple[object, str], list[Mapping[str, int]]] = {}
+        self._by_source: dict[tuple[object, str], list[Resources]] = {}
         for group in groups:
             if group.rooms:
                 rooms = self._by_source.setdefault((group.source, group.zone), [])
                 rooms += [unclaimed(room, held) for room in group.rooms]
         self._new = [flavour.capacity for flavour in flavours]
-        self._largest: dict[str, int] = {}
+        self._largest = Resources()
         for free in (*(free for rooms in self._by_source.values() for free in rooms), *self._new):
-            for name, amount in free.items():
-                if amount > self._largest.get(name, 0):
-                    self._largest[name] = amount
+            self._largest.raise_to(free.items())
         self._fitting: dict[int, tuple[int, int]] = {}
         # Of one shape and number of pods: how many were let through.
         self._ahead: dict[tuple[int, int], int] = {}
@@ -61,7 +59,8 @@ class Chance:
         known = self._fitting.get(id(shape))
         if known is None:
             held = [
-                sum(how_often(shape.requests, free) for free in rooms) for rooms in self._by_source.values()
+                sum(free.count_fitting(shape.requests) for free in rooms)
+                for rooms in self._by_source.values()
             ]
             known = self._fitting[id(shape)] = (sum(held), max(held, default=0))
         return known

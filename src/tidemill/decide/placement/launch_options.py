@@ -21,6 +21,7 @@ from tidemill.model.capacity import Reservation, ReservationState, Source, Sourc
 from tidemill.model.plan import Launch
 from tidemill.model.purchases import LaunchIntent
 from tidemill.spec.compute_pool import ComputePool, Limits, SourceSpec
+from tidemill.model.resources import Resources
 
 Till = tuple[str, SourceKind]  # where money by the hour is counted: pool and kind of source
 
@@ -86,7 +87,7 @@ class LaunchOption:
     usd_h: float
     order: tuple[int, int]
     allowance: Allowance
-    free: Mapping[str, int]
+    free: Resources
     reservation: Reservation | None = None
     purse: HourlyCap | None = None  # set: it is overflow
     resting_until: datetime | None = None
@@ -158,7 +159,7 @@ def _reserved(
         LaunchOption(
             template, one.source, template.kinds[one.instance_type], one.zone, stocks[one.source], 0.0,
             template.order(one.source), allowance,
-            fresh(template.kinds[one.instance_type], daemons), reservation=one,
+            template.kinds[one.instance_type].free_beside(daemons), reservation=one,
         )
         for one in usable_reservations(context, template.pool, wanted)
         if one.instance_type in template.kinds and one.state is ReservationState.ACTIVE
@@ -183,7 +184,7 @@ def _hourly(
     return [
         LaunchOption(
             template, source, kind, zone, Stock(float("inf")), usd_per_hour(context.spec, kind.name, source.kind),
-            template.order(source), allowance, fresh(kind, daemons), purse=purse,
+            template.order(source), allowance, kind.free_beside(daemons), purse=purse,
         )
         for kind in template.kinds.values()
         if kind.on_demand_usd_h is not None  # a price nobody knows cannot be kept inside a cap
@@ -253,14 +254,6 @@ def money_allows(context: DecisionContext, opening: LaunchOption) -> bool:
     if purse.added_usd_h + opening.usd_h > purse.hourly_left_usd + 1e-6:  # sums of prices are not exact
         return False
     return min(money_left_usd(context.spec, context.world, purse.source, purse.pool, purse.kind)) > 0
-
-
-def fresh(kind: InstanceType, daemons: Mapping[str, int]) -> dict[str, int]:
-    """What a new node of this type has for pods."""
-    free = dict(kind.allocatable)
-    for name, used in daemons.items():
-        free[name] = free.get(name, 0) - used
-    return free
 
 
 def write_launch(context: DecisionContext, opening: LaunchOption, count: int, reason: str) -> None:

@@ -13,12 +13,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tidemill.catalog import Catalog, InstanceType
-from tidemill.decide.scheduler_rules import admitted, fits, tolerated
+from tidemill.decide.scheduler_rules import admitted, tolerated
 from tidemill.model.errors import Gone, NoCapacity, PortError, Refused
 from tidemill.model.labels import Pairs
 from tidemill.model.nodes import Instance, InstanceState, KubeNode
 from tidemill.model.pods import Pod, PodShape
 from tidemill.model.purchases import LaunchIntent
+from tidemill.model.resources import Resources
 from tidemill.sim.cloud.cloud import SimCloud
 from tidemill.sim.cluster.cluster import SimCluster
 from tidemill.sim.cluster.karpenter_offers import NodePool, Object, Offering, offerings
@@ -157,12 +158,10 @@ class SimKarpenter:
         opened = {node.instance_id for node in self._cluster.view().nodes if _is_open(node)}
         return [claim for claim in self.claims.values() if claim.instance_id not in opened]
 
-    def _placed(self, pod: Pod, coming: list[tuple[Offering, dict[str, int]]]) -> bool:
+    def _placed(self, pod: Pod, coming: list[tuple[Offering, Resources]]) -> bool:
         for offering, free in coming:
-            if _suits(pod, offering) and fits(pod.shape.requests, free):
-                for name, count in pod.shape.requests:
-                    free[name] = free.get(name, 0) - count
-                free[names.PODS] -= 1
+            if _suits(pod, offering) and free.fits(pod.shape.requests):
+                free.subtract_pod(pod.shape.requests)
                 return True
         return False
 
@@ -171,7 +170,7 @@ class SimKarpenter:
             if not tolerated(pod.shape, pool.taints):
                 continue
             for offering in self._offerings(pool):
-                suits = _suits(pod, offering) and fits(pod.shape.requests, self._free(offering.kind))
+                suits = _suits(pod, offering) and self._free(offering.kind).fits(pod.shape.requests)
                 if suits and self._launch_within(pool, offering):
                     return offering
         return None
@@ -284,12 +283,10 @@ class SimKarpenter:
     def _has(self, pool: NodePool) -> list[InstanceType]:
         return [claim.offering.kind for claim in self.claims.values() if claim.pool == pool.name]
 
-    def _free(self, kind: InstanceType) -> dict[str, int]:
+    def _free(self, kind: InstanceType) -> Resources:
         """What pods get of a node of a type, daemons taken off."""
-        free = dict(kind.allocatable)
-        for name, count in self._cluster.daemon_requests:
-            free[name] = free.get(name, 0) - count
-        free[names.PODS] = free.get(names.PODS, 0) - 1
+        free = Resources(kind.allocatable)
+        free.subtract_pod(self._cluster.daemon_requests)
         return free
 
 
