@@ -20,8 +20,8 @@ from tidemill.decide.pool_templates import PoolTemplate
 from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
 from tidemill.model.plan import Launch
 from tidemill.model.purchases import LaunchIntent
-from tidemill.spec.compute_pool import ComputePool, Limits, SourceSpec
 from tidemill.model.resources import Resources
+from tidemill.spec.compute_pool import ComputePool, Limits, SourceSpec
 
 Till = tuple[str, SourceKind]  # where money by the hour is counted: pool and kind of source
 
