@@ -265,7 +265,7 @@ def _known_misfit(context: DecisionContext, item: Item, template: PoolTemplate) 
 def _misfit(context: DecisionContext, item: Item, template: PoolTemplate) -> Answer | None:
     """The pool could never run it, whatever capacity it had."""
     pod, pool, shape = item.pods[0], template.pool, item.shape
-    if pool.spec.allowed_namespaces and pod.namespace not in pool.spec.allowed_namespaces:
+    if not pool.spec.serves(pod.namespace):
         return Answer(1, "impossible", f"pool {pool.name} does not serve namespace {pod.namespace}")
     for taint in template.taints:
         if taint.effect != "PreferNoSchedule" and not tolerates(shape.tolerations, taint):

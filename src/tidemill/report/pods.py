@@ -115,7 +115,7 @@ class _Queues:
         return self._known[key]
 
     def _is_asked_for(self, pool: ComputePool, pod: Pod) -> bool:
-        if pool.spec.allowed_namespaces and pod.namespace not in pool.spec.allowed_namespaces:
+        if not pool.spec.serves(pod.namespace):
             return False
         wanted = {key: value for key, value in pod.shape.node_selector if key not in _ENGINES_CHOICE}
         return any(

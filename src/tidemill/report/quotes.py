@@ -94,8 +94,7 @@ def _cheapest(
     inside: dict[str, InstanceType] = {}
     outside: dict[str, InstanceType] = {}
     for template in templates(spec).values():
-        allowed = template.pool.spec.allowed_namespaces
-        if allowed and namespace not in allowed:
+        if not template.pool.spec.serves(namespace):
             continue
         inside |= _usable(spec, template, shape, template.kinds.values())
         archs = {kind.arch for kind in template.kinds.values()}

@@ -139,6 +139,10 @@ class ComputePoolSpec(Model):
     allowed_namespaces: tuple[str, ...] = ()
     """Empty: all."""
 
+    def serves(self, namespace: str) -> bool:
+        """Whether pods of this namespace may use the pool."""
+        return not self.allowed_namespaces or namespace in self.allowed_namespaces
+
     @property
     def kept_warm(self) -> bool | int:
         """How many nodes of its blocks stay up without work: all (True), so many, or none."""

@@ -58,10 +58,7 @@ def ready_room(
 
 def may_use(view: NodeView, workload: Workload) -> bool:
     template = view.facts.template
-    if template is None:
-        return False
-    allowed = template.pool.spec.allowed_namespaces
-    if allowed and workload.namespace not in allowed:
+    if template is None or not template.pool.spec.serves(workload.namespace):
         return False
     return template.overflow[view.source.kind] is None or workload.terms.overflow
 

@@ -84,8 +84,7 @@ _PREPAID = tuple(kind.value for kind in PREPAID)
 def take(seats: list[Seat], workload: Workload) -> Seat | None:
     """The first seat that one replica could have; it is taken from then on."""
     for seat in seats:
-        allowed = seat.template.pool.spec.allowed_namespaces
-        if (allowed and workload.namespace not in allowed) or workload.name in seat.apart:
+        if not seat.template.pool.spec.serves(workload.namespace) or workload.name in seat.apart:
             continue
         if how_many(workload.shape, seat.free) and admits(workload.shape, seat.labels, seat.taints):
             seat.free.subtract_pod(workload.shape.requests)

@@ -122,8 +122,7 @@ def _sources(
 
 def _may_run(item: Item, group: Group) -> bool:
     assert group.template is not None
-    allowed = group.template.pool.spec.allowed_namespaces
-    if allowed and item.pods[0].namespace not in allowed:
+    if not group.template.pool.spec.serves(item.pods[0].namespace):
         return False
     if group.overflow and not item.terms.overflow:
         return False

@@ -34,7 +34,7 @@ def barred(context: DecisionContext, item: Item, group: Group) -> bool:
     if group.template is None:
         return True  # a gated pod is pinned to a source, and a stranger's node has none
     pool = group.template.pool
-    if pool.spec.allowed_namespaces and item.pods[0].namespace not in pool.spec.allowed_namespaces:
+    if not pool.spec.serves(item.pods[0].namespace):
         return True
     if group.overflow and not item.terms.overflow:
         return True
@@ -66,8 +66,7 @@ def refusal(context: DecisionContext, item: Item, opening: LaunchOption) -> str 
 
 def stranger_to(item: Item, opening: LaunchOption) -> str | None:
     """The pool does not serve its namespace, or it was promised to another source."""
-    allowed = opening.pool.spec.allowed_namespaces
-    if allowed and item.pods[0].namespace not in allowed:
+    if not opening.pool.spec.serves(item.pods[0].namespace):
         return "namespace"
     if item.pinned_to and item.pinned_to != opening.source.label:
         return "pinned"

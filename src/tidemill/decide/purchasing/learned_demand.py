@@ -80,8 +80,7 @@ def _standing(spec: Spec, world: World, plan: CapacityPlan) -> Iterator[Pod]:
 
 
 def _could_run(spec: Spec, plan: CapacityPlan, template: PoolTemplate, pod: Pod) -> bool:
-    allowed = template.pool.spec.allowed_namespaces
-    if allowed and pod.namespace not in allowed:
+    if not template.pool.spec.serves(pod.namespace):
         return False
     demand, source = demand_of(spec, plan.name, 0), Source(SourceKind.BLOCK)
     return any(
