@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from tidemill.catalog.sizing import GIB, MIB
 from tidemill.decide.packer.problem import Ask, Flavour, Problem
@@ -18,7 +17,6 @@ from tidemill.model.pods import PodShape, PodTerm, Spread
 from tidemill.model.resources import Amounts
 from tidemill.spec.names import LABEL_ARCH, LABEL_HOSTNAME, LABEL_TYPE, LABEL_ZONE
 
-NOW = datetime(2026, 1, 5, 11, 30, tzinfo=UTC)
 ZONES = ("test-zone-1", "test-zone-2", "test-zone-3")
 CAPACITY_TYPE = "karpenter.sh/capacity-type"
 OFFERINGS = (
@@ -194,4 +192,4 @@ def build_preferences(pods: int, seed: int) -> Problem:
 
 def one_pool(asks: tuple[Ask, ...]) -> Problem:
     far = {"cpu": FAR_AWAY, "memory": FAR_AWAY, "nodes": FAR_AWAY}
-    return Problem(NOW, asks, flavours=flavours(), budgets={"default": far})
+    return Problem(asks, flavours=flavours(), budgets={"default": far})

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from itertools import cycle
 
-from benchmarks.mixes.diverse import NOW
+from benchmarks.mixes.end_times import refused
 from tidemill.catalog import InstanceType, load
 from tidemill.catalog.sizing import GIB
 from tidemill.decide.packer.problem import Ask, Flavour, Problem
@@ -26,6 +26,11 @@ ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
 FAMILIES = frozenset({"g5", "g6", "g6e", "p4d", "p5", "p5en", "p6-b200"})
 GPU_MEMORY = "karpenter.k8s.aws/instance-gpu-memory"  # MiB of one GPU, the label users already select on
 FAMILY = "karpenter.k8s.aws/instance-family"
+# How long each block can be used, by the group of its node option.
+LASTS = {
+    "cr-short": timedelta(hours=24) - TERMINATES_BEFORE_END,
+    "cr-long": timedelta(hours=72) - TERMINATES_BEFORE_END,
+}
 
 GPUS = ((1, 0.50), (2, 0.20), (4, 0.15), (8, 0.15))
 GANGS = (2, 4, 8, 16)
@@ -43,11 +48,10 @@ def build(pods: int, seed: int) -> Problem:
     short, long = max(2, pods // 125), max(2, pods // 250)
     types = load().types
     blocks = (
-        _block("cr-short", types["p5.48xlarge"], ZONES[0], timedelta(hours=24)),
-        _block("cr-long", types["p5en.48xlarge"], ZONES[1], timedelta(hours=72)),
+        _block("cr-short", types["p5.48xlarge"], ZONES[0]),
+        _block("cr-long", types["p5en.48xlarge"], ZONES[1]),
     )
     return Problem(
-        NOW,
         tuple(_asks(pods, chance)),
         flavours=(*blocks, *_on_demand()),
         stocks={"cr-short": short, "cr-long": long},
@@ -66,15 +70,15 @@ def _labels(offered: InstanceType, zone: str, source: str) -> dict[str, str]:
     }
 
 
-def _block(name: str, offered: InstanceType, zone: str, lasts: timedelta) -> Flavour:
+def _block(name: str, offered: InstanceType, zone: str) -> Flavour:
     return Flavour(
         offered.name,
         _labels(offered, zone, name),
         dict(offered.allocatable),
         price=0.0,  # paid already
         stock=name,
-        deadline=NOW + lasts - TERMINATES_BEFORE_END,
         rank=(0,),
+        group=name,
     )
 
 
@@ -90,7 +94,6 @@ def _on_demand() -> Iterator[Flavour]:
                 dict(offered.allocatable),
                 offered.on_demand_usd_h,
                 rank=(1,),
-                overflow=True,
             )
 
 
@@ -108,7 +111,8 @@ def _asks(pods: int, chance: random.Random) -> Iterator[Ask]:
 def _singles(gpus: int, count: int, chance: random.Random, known: dict[PodShape, PodShape]) -> Iterator[Ask]:
     for number in range(count):
         shape = _shape(_single_requests(gpus, chance), big=chance.random() < BIG_GPU_SHARE)
-        yield Ask(f"gpu{gpus}-{number}", known.setdefault(shape, shape), need=_need(chance), lead=LEAD)
+        refuses = refused(_need(chance), LEAD, LASTS)
+        yield Ask(f"gpu{gpus}-{number}", known.setdefault(shape, shape), refuses=refuses)
 
 
 def _gangs(members: int, chance: random.Random, known: dict[PodShape, PodShape]) -> Iterator[Ask]:
@@ -118,14 +122,13 @@ def _gangs(members: int, chance: random.Random, known: dict[PodShape, PodShape])
             return
         members -= size
         shape = _shape(tuple(sorted((*WHOLE_NODE, (EFA, GANG_EFA)))), big=False)
-        need = _need(chance)
+        refuses = refused(_need(chance), LEAD, LASTS)
         for rank in range(size):
             yield Ask(
                 f"gang{number}-{rank}",
                 known.setdefault(shape, shape),
                 gang=Gang(f"gang{number}", size),
-                need=need,
-                lead=LEAD,
+                refuses=refuses,
             )
 
 

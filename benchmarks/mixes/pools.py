@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from benchmarks.mixes import diverse
-from benchmarks.mixes.diverse import FAR_AWAY, NOW, TYPES, ZONES, FakeType
+from benchmarks.mixes.diverse import FAR_AWAY, TYPES, ZONES, FakeType
+from benchmarks.mixes.end_times import refused
 from tidemill.decide.packer.problem import Ask, Flavour, Problem
 from tidemill.model.labels import Taint, Toleration
 from tidemill.model.pods import PodShape
@@ -46,10 +47,11 @@ TOLERATIONS: dict[tuple[Toleration, ...], float] = {
 }
 # The two blocks of a pool: which type, how many for so many pods, and how long they last.
 BLOCKS = (("short", 31, 400, timedelta(hours=12)), ("long", 63, 800, timedelta(hours=60)))
-EXPIRY = timedelta(days=30)  # on-demand nodes are replaced after that
 TYPE_STEP = 10  # every tenth type, so that pools offer different ones
 NEEDS = {timedelta(hours=1): 0.5, timedelta(hours=24): 0.3, timedelta(hours=100): 0.2}
 LEAD = timedelta(minutes=10)
+# How long the sources that end can be used, by the group of their node options; on-demand nodes outlast every pod.
+LASTS = {f"pool-{rank}/{block}": lasts for rank in range(len(POOLS)) for block, _, _, lasts in BLOCKS}
 
 
 def build(pods: int, seed: int) -> Problem:
@@ -66,17 +68,17 @@ def build(pods: int, seed: int) -> Problem:
         stocks[f"{name}/on-demand"] = pods
         limit = int(demand * pool.limit) if pool.limit else FAR_AWAY
         budgets[name] = {"cpu": limit, "memory": FAR_AWAY, "nodes": FAR_AWAY}
-    return Problem(NOW, asks, flavours=tuple(flavours), stocks=stocks, budgets=budgets)
+    return Problem(asks, flavours=tuple(flavours), stocks=stocks, budgets=budgets)
 
 
 def _flavours(rank: int, name: str, pool: Pool) -> Iterator[Flavour]:
-    for order, (block, index, _, lasts) in enumerate(BLOCKS):
-        yield _flavour(FakeType(index), pool, name, block, pool.zones[-1], 0.0, lasts, (rank, order))
+    for order, (block, index, _, _) in enumerate(BLOCKS):
+        yield _flavour(FakeType(index), pool, name, block, pool.zones[-1], 0.0, (rank, order))
     for index in range(rank, TYPES, TYPE_STEP):
         fake = FakeType(index)
         for zone in pool.zones:
             order = len(BLOCKS)
-            yield _flavour(fake, pool, name, "on-demand", zone, fake.price, EXPIRY, (rank, order))
+            yield _flavour(fake, pool, name, "on-demand", zone, fake.price, (rank, order))
 
 
 def _flavour(
@@ -86,7 +88,6 @@ def _flavour(
     source: str,
     zone: str,
     price: float,
-    lasts: timedelta,
     rank: tuple[int, ...],
 ) -> Flavour:
     hourly = source == "on-demand"
@@ -100,9 +101,8 @@ def _flavour(
         stock=f"{name}/{source}",
         budget=name,
         consumes=fake.consumes,
-        deadline=NOW + lasts,
         rank=rank,
-        overflow=hourly,
+        group=f"{name}/{source}",
     )
 
 
@@ -118,4 +118,4 @@ def _asks(pods: int, chance: random.Random) -> Iterator[Ask]:
             spread=drawn.spread,
         )
         need = chance.choices(list(NEEDS), list(NEEDS.values()))[0]
-        yield Ask(f"pod-{number}", known.setdefault(shape, shape), need=need, lead=LEAD)
+        yield Ask(f"pod-{number}", known.setdefault(shape, shape), refuses=refused(need, LEAD, LASTS))

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-
 from tests.checker.check import check
 from tidemill.decide.packer.problem import Ask, Flavour, NewNode, Place, Problem, Resident, Solution
 from tidemill.model.labels import Expression
 from tidemill.model.pods import Gang, PodShape, PodTerm, Spread
 
-NOW = datetime(2026, 8, 3, 12, 0, tzinfo=UTC)
 ZONE = "topology.kubernetes.io/zone"
 HOST = "kubernetes.io/hostname"
 SOURCE = "tidemill.dev/source"
@@ -22,63 +19,41 @@ def shape(cpu=100, labels=None, requests=None, **rest) -> PodShape:
     )
 
 
-def ask(
-    name="pod", *, gang=None, size=2, namespace="default", need="0h", lead="0h", overflow=True, **rest
-) -> Ask:
+def ask(name="pod", *, gang=None, size=2, namespace="default", refuses=(), **rest) -> Ask:
     return Ask(
         name,
         shape(**rest),
         namespace=namespace,
         gang=Gang(gang, size) if gang else None,
-        need=span(need),
-        lead=span(lead),
-        overflow=overflow,
+        refuses=frozenset(refuses),
     )
-
-
-def span(text: str) -> timedelta:
-    number, unit = text[:-1], text[-1]
-    return timedelta(**{{"h": "hours", "m": "minutes", "d": "days"}[unit]: int(number)})
-
-
-def after(text: str | None) -> datetime | None:
-    return None if text is None else NOW + span(text)
 
 
 def resident(count=1, namespace="default", **rest) -> Resident:
     return Resident(shape(**rest), namespace, count)
 
 
-def place(
-    name="n1", zone="a", *, labels=None, free=None, ready=None, deadline=None, drain=None, **rest
-) -> Place:
+def place(name="n1", zone="a", *, labels=None, free=None, **rest) -> Place:
     return Place(
         name,
         {**({ZONE: zone} if zone else {}), **(labels or {})},
         free if free is not None else {"cpu": 10_000, "pods": 10},
-        ready_at=after(ready),
-        deadline=after(deadline),
-        drain_from=after(drain),
         **rest,
     )
 
 
-def flavour(
-    name="m", zone="a", *, labels=None, capacity=None, price=1.0, deadline=None, drain=None, **rest
-) -> Flavour:
+def flavour(name="m", zone="a", *, labels=None, capacity=None, price=1.0, **rest) -> Flavour:
     return Flavour(
         name,
         {**({ZONE: zone} if zone else {}), **(labels or {})},
         capacity if capacity is not None else {"cpu": 10_000, "pods": 10},
         price,
-        deadline=after(deadline),
-        drain_from=after(drain),
         **rest,
     )
 
 
 def problem(asks, places=(), flavours=(), **rest) -> Problem:
-    return Problem(NOW, tuple(asks), tuple(places), tuple(flavours), **rest)
+    return Problem(tuple(asks), tuple(places), tuple(flavours), **rest)
 
 
 def answer(stated: Problem, where: str) -> Solution:

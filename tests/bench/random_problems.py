@@ -21,6 +21,8 @@ from tidemill.model.labels import Taint, Toleration
 
 LETTERS = st.sampled_from("xyz")
 KEYS = st.sampled_from([ZONE, HOST])
+# Groups of nodes that a pod may not use: it would outlast them, or it may not cost money by the hour.
+REFUSED = ((), (), (), ("node-0", "node-2"), ("node-0", "node-2", "cr-2"), ("on-demand",))
 TAINTS = st.sampled_from([(), (), (), (Taint("team", "red"),), (Taint("soft", effect="PreferNoSchedule"),)])
 
 
@@ -69,11 +71,8 @@ def asks(draw, most: int):
         ]
     for number in range(draw(st.integers(1, most))):
         kind, cpu = draw(st.sampled_from(templates))
-        need, overflow = (
-            draw(st.sampled_from(["0h", "2h", "9h"])),
-            draw(st.sampled_from([True, True, True, False])),
-        )
-        found.append(ask(f"pod{number}", cpu=cpu * 500, need=need, lead="10m", overflow=overflow, **kind))
+        refuses = draw(st.sampled_from(REFUSED))
+        found.append(ask(f"pod{number}", cpu=cpu * 500, refuses=refuses, **kind))
     return found
 
 
@@ -93,8 +92,7 @@ def places(draw):
                 free={"cpu": draw(st.integers(0, 6)) * 1000, "pods": draw(st.integers(0, 4))},
                 residents=tuple(there),
                 taints=draw(TAINTS),
-                deadline=draw(st.sampled_from([None, "3h", "12h"])),
-                ready=draw(st.sampled_from([None, "5m"])),
+                group=f"node-{number}",
             )
         )
     return found
@@ -103,7 +101,7 @@ def places(draw):
 @st.composite
 def flavours(draw):
     """Odd ones; and mostly, so that there is something to do well, one that would take anybody in any zone."""
-    roomy = {"capacity": {"cpu": 8_000, "pods": 8}, "price": 9.0, "rank": (1,), "overflow": True}
+    roomy = {"capacity": {"cpu": 8_000, "pods": 8}, "price": 9.0, "rank": (1,), "group": "on-demand"}
     found = [flavour("roomy", zone, labels={SOURCE: "on-demand"}, **roomy) for zone in "abc"]
     if not draw(st.sampled_from([True, True, True, False])):
         found = []
@@ -120,9 +118,8 @@ def flavours(draw):
                 budget="pool",
                 consumes={"cpu": size * 1000, "nodes": 1},
                 taints=draw(TAINTS),
-                deadline="8h" if prepaid else None,
                 rank=(0,) if prepaid else (1,),
-                overflow=not prepaid,
+                group="cr-2" if prepaid else "on-demand",
             )
         )
     return found

@@ -61,7 +61,7 @@ def test_what_is_there_and_what_is_prepaid_costs_nothing():
 
 def test_a_flavour_nobody_may_use_does_not_make_it_cheaper():
     stated = problem(
-        pods(4, 500, overflow=False), [], [sized("m", 1000, 0.1, overflow=True), sized("k", 1000, 1.0)]
+        pods(4, 500, refuses=["hourly"]), [], [sized("m", 1000, 0.1, group="hourly"), sized("k", 1000, 1.0)]
     )
     assert volumetric(stated) == pytest.approx(2.0)
 

@@ -244,49 +244,40 @@ def test_a_pod_follows_its_volumes():
     assert kinds(stated, "m@c") == []
 
 
-# --- time and money ---------------------------------------------------------------------------------------
+# --- refused groups and money -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("node", "fits"),
-    [
-        ({"deadline": "5h"}, True),  # 4 h and 1 h of lead: to the minute
-        ({"deadline": "299m"}, False),
-        ({"drain": "4h"}, True),  # a drain's beginning already has everybody's lead in it
-        ({"drain": "239m"}, False),
-        ({"deadline": "9h", "drain": "3h"}, False),
-        ({"deadline": "3h", "drain": "9h"}, False),
-        ({}, True),
-    ],
-)
-def test_a_pod_is_done_before_it_would_have_to_leave(node, fits):
-    stated = problem([ask(need="4h", lead="1h")], [place("n1", **node)])
-    assert kinds(stated, "n1") == ([] if fits else ["time"])
+def test_a_pod_may_not_use_an_existing_node_of_a_group_it_refuses():
+    stated = problem(
+        [ask(refuses=["ends-soon"])], [place("n1", group="ends-soon"), place("n2", group="lasts")]
+    )
+    assert kinds(stated, "n1") == ["refused"]
+    assert kinds(stated, "n2") == []
 
 
-@pytest.mark.parametrize(
-    ("ready", "fits"), [(None, True), ("60m", True), ("61m", False)], ids=["ready", "in-time", "late"]
-)
-def test_time_begins_when_the_node_is_ready(ready, fits):
-    stated = problem([ask(need="4h")], [place("n1", ready=ready, deadline="5h")])
-    assert kinds(stated, "n1") == ([] if fits else ["time"])
+def test_a_pod_may_not_use_a_new_node_of_a_group_it_refuses():
+    stated = problem(
+        [ask(refuses=["ends-soon"])], [], [flavour("m", group="ends-soon"), flavour("k", group="lasts")]
+    )
+    assert kinds(stated, "m") == ["refused"]
+    assert kinds(stated, "k") == []
 
 
-def test_time_on_an_opened_node_begins_after_its_boot():
-    stated = problem([ask(need="4h")], [], [flavour("m", deadline="247m")])
-    assert kinds(stated, "m") == []
-    stated = problem([ask(need="4h")], [], [flavour("m", deadline="246m")])
-    assert kinds(stated, "m") == ["time"]
+def test_a_pod_that_refuses_nothing_may_use_every_group():
+    stated = problem([ask("a"), ask("b")], [place("n1", group="ends-soon")], [flavour("m", group="lasts")])
+    assert kinds(stated, "n1 m") == []
 
 
 @pytest.mark.requirement("PE-18")
 def test_only_who_opted_in_uses_capacity_paid_by_the_hour():
     stated = problem(
-        [ask("no", overflow=False), ask("yes")], [place("n1", overflow=True)], [flavour("m", overflow=True)]
+        [ask("no", refuses=["hourly"]), ask("yes")],
+        [place("n1", group="hourly")],
+        [flavour("m", group="hourly")],
     )
     assert kinds(stated, "- n1") == []
-    assert kinds(stated, "n1 -") == ["overflow"]
-    assert kinds(stated, "m -") == ["overflow"]
+    assert kinds(stated, "n1 -") == ["refused"]
+    assert kinds(stated, "m -") == ["refused"]
 
 
 @pytest.mark.requirement("PE-5")

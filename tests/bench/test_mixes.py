@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import timedelta
 
 import pytest
 
 from benchmarks.first_fit import first_fit
 from benchmarks.mixes import MIXES, build
+from benchmarks.mixes.end_times import refused
 from tests.bench.problems import HOST, ZONE
 from tidemill.model.errors import SpecError
 from tidemill.model.resources import amount
@@ -98,8 +100,30 @@ def test_gpu_pods_come_in_their_shares_with_gangs_among_the_largest():
     assert all(size == members for (_, size), members in gangs.items())
     assert {size for _, size in gangs} == {2, 4, 8, 16}
     assert all(amount(ask.shape.requests, "vpc.amazonaws.com/efa") for ask in stated.asks if ask.gang)
-    assert len({f.deadline for f in stated.flavours if f.stock}) == 2
-    assert all(f.price > 0 for f in stated.flavours if f.overflow)
+    assert {f.group for f in stated.flavours if f.stock} == {"cr-short", "cr-long"}
+    assert {ask.refuses for ask in stated.asks} == {frozenset(), frozenset({"cr-short"})}
+    assert all(f.price > 0 for f in stated.flavours if not f.stock)
+
+
+@pytest.mark.parametrize(
+    ("usable", "fits"),
+    [("307m", True), ("306m", False)],  # 7 minutes to boot, 4 h of work, 1 h to leave: to the minute
+)
+def test_a_pod_refuses_a_source_that_ends_before_it_would_be_gone(usable, fits):
+    lasts = {"block": timedelta(minutes=int(usable[:-1]))}
+    refuses = refused(timedelta(hours=4), timedelta(hours=1), lasts)
+    assert refuses == (frozenset() if fits else frozenset({"block"}))
+
+
+def test_a_pod_refuses_only_the_sources_that_end_too_soon():
+    lasts = {"short": timedelta(hours=3), "long": timedelta(hours=9)}
+    assert refused(timedelta(hours=4), timedelta(0), lasts) == {"short"}
+    assert refused(timedelta(hours=4), timedelta(0), {}) == frozenset()
+
+
+def test_pools_with_long_pods_refuse_the_short_blocks_of_every_pool():
+    refusals = {len(ask.refuses) for ask in build("pools", 200).asks}
+    assert refusals == {0, 8, 16}  # 1 h, 24 h and 100 h beside blocks of 12 h and 60 h in eight pools
 
 
 def test_the_cluster_is_there_and_partly_full():

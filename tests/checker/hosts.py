@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from tidemill.decide.packer.problem import Flavour, Place, Problem, Resident, Solution
 from tidemill.model.labels import Taint
@@ -20,11 +19,7 @@ class Host:
     kind: int  # hosts of one kind differ in their name only: answers about one hold for all
     labels: Mapping[str, str]  # the host name included
     room: Mapping[str, int]
-    usable_from: datetime
     taints: tuple[Taint, ...] = ()
-    deadline: datetime | None = None
-    drain_from: datetime | None = None
-    overflow: bool = False
     group: str = ""
     residents: tuple[Resident, ...] = ()
     asks: list[int] = field(default_factory=list)
@@ -50,11 +45,7 @@ def host_of_place(problem: Problem, index: int) -> Host:
         kind=index,
         labels={LABEL_HOSTNAME: place.name, **place.labels},
         room=place.free,
-        usable_from=max(problem.now, place.ready_at or problem.now),
         taints=place.taints,
-        deadline=place.deadline,
-        drain_from=place.drain_from,
-        overflow=place.overflow,
         group=place.group,
         residents=place.residents,
     )
@@ -69,10 +60,6 @@ def host_of_flavour(problem: Problem, flavour_index: int, number: int) -> Host:
         kind=len(problem.places) + flavour_index,
         labels={**flavour.labels, LABEL_HOSTNAME: name},
         room=flavour.capacity,
-        usable_from=problem.now + problem.boot,
         taints=flavour.taints,
-        deadline=flavour.deadline,
-        drain_from=flavour.drain_from,
-        overflow=flavour.overflow,
         group=flavour.group,
     )

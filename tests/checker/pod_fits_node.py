@@ -1,4 +1,4 @@
-"""Does one pod suit one node? Labels, taints, ports and time, read anew from the Kubernetes scheduler's rules.
+"""May this pod run on this node? Labels, taints, ports and groups, read anew from the kube-scheduler's rules.
 
 Knows no other pod: what pods are to each other is in `neighbours`. Shares no code with the solver, on purpose.
 """
@@ -96,25 +96,8 @@ def misfits(ask: Ask, host: Host) -> Iterator[tuple[str, str]]:
         yield "taint", f"it does not tolerate {taint.key}={taint.value}:{taint.effect}"
     if shape.volume_zones and host.labels.get(LABEL_ZONE) not in shape.volume_zones:
         yield "volume-zone", f"its volumes can be reached from {', '.join(shape.volume_zones)} only"
-    if host.overflow and not ask.overflow:
-        yield "overflow", "it may not use capacity paid by the hour"
     if host.group in ask.refuses:
         yield "refused", f"it may not use {host.group}"
-    late = too_late(ask, host)
-    if late:
-        yield "time", late
-
-
-def too_late(ask: Ask, host: Host) -> str:
-    """Why the pod could not stay as long as it needs; empty when it can."""
-    done = host.usable_from + ask.need
-    if host.deadline is not None and done > host.deadline - ask.lead:
-        return (
-            f"it would need until {done:%d %H:%M} and must leave {ask.lead} before {host.deadline:%d %H:%M}"
-        )
-    if host.drain_from is not None and done > host.drain_from:
-        return f"it would need until {done:%d %H:%M} and the drain begins at {host.drain_from:%d %H:%M}"
-    return ""
 
 
 def suitability(ask: Ask) -> tuple[object, ...]:
@@ -125,8 +108,5 @@ def suitability(ask: Ask) -> tuple[object, ...]:
         shape.node_terms,
         shape.tolerations,
         shape.volume_zones,
-        ask.need,
-        ask.lead,
-        ask.overflow,
         ask.refuses,
     )

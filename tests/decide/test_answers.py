@@ -1,25 +1,22 @@
-"""An equal problem is not solved again, and its answer is told in its own terms; time matters where something ends."""
+"""An equal problem is solved once, and each answer refers to the node options of its own problem."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
 
-from tests.decide.builders import NOW, ahead
 from tidemill.decide.packer import solve
 from tidemill.decide.packer.problem import Ask, Flavour, Problem, Solution
 from tidemill.decide.placement.solve_cache import Answers
 from tidemill.model.pods import PodShape
 
 SHAPE = PodShape(requests=(("cpu", 4000),))
-LATER = timedelta(minutes=10)
 
 
 def problem(**changes: object) -> Problem:
     node = Flavour("m7i.2xlarge", {}, {"cpu": 8000, "pods": 10}, 0.4)
-    stated = Problem(NOW, (Ask("a", SHAPE), Ask("b", SHAPE), Ask("c", SHAPE)), flavours=(node,))
+    stated = Problem((Ask("a", SHAPE), Ask("b", SHAPE), Ask("c", SHAPE)), flavours=(node,))
     return replace(stated, **changes)  # type: ignore[arg-type]
 
 
@@ -37,7 +34,7 @@ def solved(monkeypatch: pytest.MonkeyPatch) -> list[Problem]:
 
 
 def test_an_equal_problem_is_solved_once_and_answered_in_its_own_flavours(solved: list[Problem]):
-    answers, again = Answers(), problem(now=NOW + LATER)
+    answers, again = Answers(), problem()
     first, second = answers.solve(problem()), answers.solve(again)
     assert len(solved) == 1
     assert [node.asks for node in second.opened] == [node.asks for node in first.opened]
@@ -69,11 +66,10 @@ def test_another_problem_is_solved_anew(solved: list[Problem], changes: dict[str
     assert len(solved) == 2
 
 
-def test_a_problem_in_which_something_ends_is_another_one_later(solved: list[Problem]):
+def test_a_pod_that_refuses_another_group_makes_another_problem(solved: list[Problem]):
     answers = Answers()
-    ending = problem(flavours=(replace(problem().flavours[0], deadline=ahead("1h")),))
-    answers.solve(ending)
-    answers.solve(replace(ending, now=NOW + LATER))
+    answers.solve(problem())
+    answers.solve(problem(asks=tuple(replace(ask, refuses=frozenset({"block"})) for ask in problem().asks)))
     assert len(solved) == 2
 
 

@@ -82,7 +82,7 @@ def test_binds_soundly_and_leaves_nobody_waiting_without_a_reason(
         by_node.setdefault(pod.node, []).append(pod)
 
     empty = places(town, {})
-    stated = Problem(town.now, tuple(Ask(pod.name, pod.shape) for pod in bound), empty)
+    stated = Problem(tuple(Ask(pod.name, pod.shape) for pod in bound), empty)
     numbers = {place.name: number for number, place in enumerate(empty)}
     solution = Solution()
     for index, pod in enumerate(bound):

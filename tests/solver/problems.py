@@ -5,15 +5,12 @@ from __future__ import annotations
 from tests.bench import problems as bench
 from tests.bench.problems import (
     HOST,
-    NOW,
     SOURCE,
     ZONE,
-    after,
     having,
     place,
     problem,
     resident,
-    span,
     spread,
     term,
 )
@@ -24,8 +21,8 @@ from tidemill.model.pods import Gang
 from tidemill.spec.names import EFA, NVIDIA_GPU
 
 __all__ = [
-    "HOST", "NOW", "SOURCE", "ZONE", "after", "ask", "asks", "flavour", "gpus", "having", "kind_of", "left_out",
-    "place", "problem", "resident", "sound", "span", "spread", "term", "where",
+    "HOST", "SOURCE", "ZONE", "ask", "asks", "flavour", "gpus", "having", "kind_of", "left_out",
+    "place", "problem", "resident", "sound", "spread", "term", "where",
 ]  # fmt: skip
 
 TEN = {"cpu": 10_000, "pods": 10}
@@ -33,7 +30,7 @@ TEN = {"cpu": 10_000, "pods": 10}
 
 def ask(
     name="pod", *, gpus=0, efa=0, requests=None, gang=None, size=2, priority=0, since=0.0, namespace="default",
-    need="0h", lead="0h", overflow=True, selector=None, **rest,
+    refuses=(), selector=None, **rest,
 ) -> Ask:  # fmt: skip
     """A pod that waits, of 100 millicores unless told. `selector` is its node selector."""
     devices = {key: count for key, count in ((NVIDIA_GPU, gpus), (EFA, efa)) if count}
@@ -48,9 +45,7 @@ def ask(
         priority=priority,
         since=since,
         gang=Gang(gang, size) if gang else None,
-        need=span(need),
-        lead=span(lead),
-        overflow=overflow,
+        refuses=frozenset(refuses),
     )
 
 
@@ -59,8 +54,8 @@ def asks(count: int, name="pod", **rest) -> list[Ask]:
     first = ask(f"{name}0", **rest)
     return [
         Ask(
-            f"{name}{number}", first.shape, first.namespace, first.priority, first.since, first.gang, first.need,
-            first.lead, first.overflow,
+            f"{name}{number}", first.shape, first.namespace, first.priority, first.since, first.gang,
+            first.refuses,
         )
         for number in range(count)
     ]  # fmt: skip

@@ -18,12 +18,14 @@ from tidemill.model.pods import Gang
 
 RACK = "example.com/rack"
 RULES = (
-    "devices", "labels", "taints", "ports", "volumes", "time", "overflow", "priorities", "stocks", "limits",
+    "devices", "labels", "taints", "ports", "volumes", "refusals", "priorities", "stocks", "limits",
     "affinity", "anti-affinity", "spread", "gangs",
 )  # fmt: skip
 EVERY = frozenset(RULES)
 NAMESPACES = st.sampled_from(["default", "default", "default", "other"])
 LETTERS = st.sampled_from("xyz")
+# Nodes of one group are alike to every pod, so each existing node has one of its own.
+GROUPS = (*(f"g{number}" for number in range(8)), "o1", "o2", "o3")
 TOPOLOGY = st.sampled_from([ZONE, ZONE, HOST, HOST, RACK])
 
 
@@ -95,13 +97,8 @@ def shapes(draw, rules):
 def templates(draw, rules):
     """An ask for others to be copies of."""
     drawn = draw(shapes(rules))
-    if "time" in rules:
-        drawn |= {
-            "need": draw(st.sampled_from(["0h", "2h", "9h"])),
-            "lead": draw(st.sampled_from(["0h", "10m"])),
-        }
-    if "overflow" in rules:
-        drawn["overflow"] = draw(st.sampled_from([True, True, False]))
+    if "refusals" in rules:
+        drawn["refuses"] = draw(st.sets(st.sampled_from(GROUPS), max_size=6))
     if "priorities" in rules:
         drawn["priority"] = draw(st.sampled_from([0, 0, 1, 5]))
     return ask(**drawn, namespace=draw(NAMESPACES))
@@ -153,16 +150,10 @@ def places(draw, rules, number):
     if "devices" in rules:
         free["nvidia.com/gpu"] = draw(st.sampled_from([0, 0, 1, 4, 8]))
     rest = {}
-    if "time" in rules:
-        rest |= {
-            "deadline": draw(st.sampled_from([None, "3h", "12h"])),
-            "drain": draw(st.sampled_from([None, None, "2h"])),
-            "ready": draw(st.sampled_from([None, None, "5m"])),
-        }
+    if "refusals" in rules:
+        rest["group"] = draw(st.sampled_from(["", f"g{number}"]))
     if "taints" in rules:
         rest["taints"] = draw(rarely(TAINTS))
-    if "overflow" in rules:
-        rest["overflow"] = draw(st.booleans())
     labels = {HOST: f"n{number}", **draw(LABELS)}
     return place(
         f"n{number}", draw(st.sampled_from("abc")), labels=labels, free=free, residents=tuple(there), **rest
@@ -179,12 +170,10 @@ def flavours(draw, rules, number):
     if "limits" in rules:
         rest["budget"] = draw(st.sampled_from(["", "p1", "p1", "p2"]))
         rest["consumes"] = {"cpu": size * 1000, "gpus": count, "nodes": 1}
-    if "time" in rules:
-        rest["deadline"] = draw(st.sampled_from([None, None, "8h"]))
     if "taints" in rules:
         rest["taints"] = draw(rarely(TAINTS))
-    if "overflow" in rules:
-        rest["overflow"] = draw(st.booleans())
+    if "refusals" in rules:
+        rest["group"] = draw(st.sampled_from(["", "o1", "o2", "o3"]))
     return flavour(
         f"f{number}", draw(st.sampled_from("abc")), labels=draw(LABELS), cpu=size * 1000, gpus=count,
         capacity={"pods": draw(st.sampled_from([2, 10, 50]))},

@@ -43,8 +43,8 @@ def test_a_pod_that_fits_nowhere_keeps_no_smaller_one_waiting():
 
 def test_the_pod_with_no_choice_gets_what_the_other_can_do_without():
     prepaid = flavour("block", price=0.0, stock="cr-1", rank=(0,))
-    hourly = flavour("hourly", price=1.0, overflow=True, rank=(1,))
-    pods = [ask("modest", cpu=9000, overflow=False), ask("eager", cpu=9000)]
+    hourly = flavour("hourly", price=1.0, group="hourly", rank=(1,))
+    pods = [ask("modest", cpu=9000, refuses=["hourly"]), ask("eager", cpu=9000)]
     for order in (pods, pods[::-1]):
         assert left_out(problem(order, [], [prepaid, hourly], stocks={"cr-1": 1})) == set()
 
@@ -57,9 +57,10 @@ def test_a_node_is_opened_only_for_who_finds_no_room():
     assert kind_of(problem(asks(3, cpu=4000), [place()], [flavour("m", price=0.0)])) == ["n1", "n1", "m"]
 
 
-def test_a_node_on_its_way_is_room_as_well():
-    coming = place("coming", ready="4m")
-    assert where(problem(asks(2, cpu=5000), [coming], [flavour("m")])) == ["coming", "coming"]
+def test_a_node_on_its_way_is_used_before_a_new_one():
+    coming = place("coming", rank=(1,))
+    new = flavour("m", rank=(2,))
+    assert where(problem(asks(2, cpu=5000), [coming], [new])) == ["coming", "coming"]
 
 
 def test_places_are_used_in_the_order_of_their_rank():
@@ -82,9 +83,9 @@ def test_a_lower_rank_is_used_up_before_the_next_whatever_the_price():
 
 
 def test_prepaid_capacity_goes_first_and_the_rest_overflows():
-    block = gpus("block", 8, 0.0, stock="cr-1", rank=(0,), deadline="9h")
-    hourly = gpus("hourly", 8, 50.0, rank=(1,), overflow=True)
-    pods = [*asks(3, gpus=8, cpu=1), ask("long", gpus=8, cpu=1, need="20h")]
+    block = gpus("block", 8, 0.0, stock="cr-1", rank=(0,), group="block")
+    hourly = gpus("hourly", 8, 50.0, rank=(1,))
+    pods = [*asks(3, gpus=8, cpu=1), ask("long", gpus=8, cpu=1, refuses=["block"])]
     got = kind_of(problem(pods, [], [hourly, block], stocks={"cr-1": 2}))
     assert sorted(got[:3]) == ["block", "block", "hourly"]
     assert got[3] == "hourly"

@@ -175,10 +175,10 @@ def test_members_with_one_host_port_get_a_node_each():
     assert len(set(where(stated))) == 3
 
 
-def test_a_gang_lasts_no_longer_than_its_block():
-    ending = block(deadline="5h")
-    assert left_out(problem(gang(2, need="4h"), [], [ending], stocks={"cr-1": 2})) == set()
-    assert len(left_out(problem(gang(2, need="5h"), [], [ending], stocks={"cr-1": 2}))) == 2
+def test_a_gang_waits_when_it_refuses_the_only_block():
+    ending = block(group="ends-soon")
+    assert left_out(problem(gang(2), [], [ending], stocks={"cr-1": 2})) == set()
+    assert len(left_out(problem(gang(2, refuses=["ends-soon"]), [], [ending], stocks={"cr-1": 2}))) == 2
 
 
 @pytest.mark.requirement("PE-5")

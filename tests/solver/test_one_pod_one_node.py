@@ -209,44 +209,38 @@ def test_volumes_bind_a_pod_to_their_zones():
     assert where(problem([ask(volume_zones=("c",))], [place()], [near, far])) == ["-"]
 
 
-# --- time and overflow ------------------------------------------------------------------------------------
+# --- groups that a pod refuses ----------------------------------------------------------------------------
 
 
-def test_takes_only_a_node_that_lasts_long_enough():
-    ends = flavour("block", price=0.0, deadline="3h")
-    assert choice(ask(need="2h"), ends, flavour("m")) == "block"
-    assert choice(ask(need="3h"), ends, flavour("m")) == "m"  # it takes seven minutes to be there
-    assert choice(ask(need="3h"), ends) == "-"
+def test_a_pod_gets_no_new_node_of_a_group_it_refuses():
+    block = flavour("block", price=0.0, group="block")
+    assert choice(ask(), block, flavour("m")) == "block"
+    assert choice(ask(refuses=["block"]), block, flavour("m")) == "m"
+    assert choice(ask(refuses=["block"]), block) == "-"
 
 
-def test_leaves_time_to_leave_before_the_deadline():
-    ends = flavour("block", price=0.0, deadline="3h")
-    assert choice(ask(need="2h", lead="50m"), ends) == "block"
-    assert choice(ask(need="2h", lead="55m"), ends) == "-"
+def test_a_pod_gets_no_existing_node_of_a_group_it_refuses():
+    assert where(problem([ask()], [place(group="block")])) == ["n1"]
+    assert where(problem([ask(refuses=["other"])], [place(group="block")])) == ["n1"]
+    assert where(problem([ask(refuses=["block"])], [place(group="block")])) == ["-"]
 
 
-def test_a_node_that_is_there_needs_no_boot_and_one_on_its_way_is_counted_from_when_it_is_ready():
-    assert where(problem([ask(need="3h")], [place(deadline="3h")])) == ["n1"]
-    assert where(problem([ask(need="3h")], [place(deadline="3h", ready="5m")])) == ["-"]
-    assert where(problem([ask(need="2h")], [place(deadline="3h", ready="1h")])) == ["n1"]
-
-
-@pytest.mark.parametrize("deadline", [None, "9h"])
-def test_work_is_done_when_the_drain_begins(deadline):
-    drained = place(drain="2h", deadline=deadline)
-    assert where(problem([ask(need="2h")], [drained])) == ["n1"]
-    assert where(problem([ask(need="3h")], [drained])) == ["-"]
+def test_pods_that_refuse_different_groups_share_a_node_that_neither_refuses():
+    pods = [ask("a", refuses=["x"]), ask("b", refuses=["y"])]
+    nodes = [place("n1", group="x", free={"cpu": 150, "pods": 9}), place("n2", group="z")]
+    assert where(problem(pods, nodes)) == ["n2", "n1"]
+    assert where(problem(pods, nodes[1:])) == ["n2", "n2"]
 
 
 @pytest.mark.requirement("PE-18")
 def test_capacity_paid_by_the_hour_is_for_those_who_said_so():
     prepaid = flavour("block", price=0.0, stock="cr-1", rank=(0,))
-    hourly = flavour("hourly", price=1.0, overflow=True, rank=(1,))
-    modest, eager = ask("modest", cpu=9000, overflow=False), ask("eager", cpu=9000)
+    hourly = flavour("hourly", price=1.0, group="hourly", rank=(1,))
+    modest, eager = ask("modest", cpu=9000, refuses=["hourly"]), ask("eager", cpu=9000)
     assert kind_of(problem([modest], [], [prepaid, hourly], stocks={"cr-1": 0})) == ["-"]
     assert kind_of(problem([eager], [], [prepaid, hourly], stocks={"cr-1": 0})) == ["hourly"]
-    assert where(problem([modest], [place(overflow=True)], [hourly])) == ["-"]
-    assert where(problem([eager], [place(overflow=True)], [hourly])) == ["n1"]
+    assert where(problem([modest], [place(group="hourly")], [hourly])) == ["-"]
+    assert where(problem([eager], [place(group="hourly")], [hourly])) == ["n1"]
 
 
 def test_a_volume_and_a_selector_that_name_different_zones_cannot_both_be_had():

@@ -27,11 +27,11 @@ def random_case(seed: int) -> Problem:
     random = Random(seed)
     zones = random.choice(["a", "ab", "ab"])
     offered: list[Flavour] = [
-        gpus(name, count, price, zone, labels={SOURCE: "on-demand"}, rank=(1,), overflow=True)
+        gpus(name, count, price, zone, labels={SOURCE: "on-demand"}, rank=(1,))
         for name, count, price in random.sample(TYPES, random.randint(2, 5))
         for zone in zones
     ]
-    offered.append(gpus("g5.48xlarge", 8, 16.29, "a", labels={SOURCE: "on-demand"}, rank=(1,), overflow=True))
+    offered.append(gpus("g5.48xlarge", 8, 16.29, "a", labels={SOURCE: "on-demand"}, rank=(1,)))
     stocks = {}
     if random.random() < 0.5:
         name, count, _ = random.choice(TYPES)

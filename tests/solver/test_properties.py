@@ -38,7 +38,7 @@ def overlooked(stated: Problem, solution: Solution) -> Iterator[str]:
 
 
 def _kind(ask: Ask) -> tuple[object, ...]:
-    return ask.shape, ask.namespace, ask.overflow, ask.need, ask.lead
+    return ask.shape, ask.namespace, ask.refuses
 
 
 def _with(stated: Problem, solution: Solution, index: int) -> Iterator[Solution]:

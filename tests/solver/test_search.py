@@ -44,8 +44,8 @@ def test_a_pod_that_is_alone_on_its_host_does_not_take_the_prepaid_node_a_large_
     block = gpus("p5", 8, 0.0, stock="cr-1", rank=(0,))
     types = [
         block,
-        gpus("p5", 8, 55.0, rank=(1,), overflow=True),
-        gpus("g6", 1, 0.8, rank=(1,), overflow=True),
+        gpus("p5", 8, 55.0, rank=(1,)),
+        gpus("g6", 1, 0.8, rank=(1,)),
     ]
     lone = asks(2, "lone", gpus=1, labels={"app": "x"}, anti_affinity=(term(HOST, app="x"),))
     assert sound(problem([*lone, ask(gpus=8)], [], types, stocks={"cr-1": 1})).price == pytest.approx(1.6)

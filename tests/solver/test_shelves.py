@@ -66,7 +66,7 @@ def test_what_a_bin_refuses_as_pods_come_is_what_it_refuses_when_asked_from_scra
     )
     found = gather(stated)
     ground = Ground(stated, found)
-    one = Filler(ground, found.weights).draft(found.crowds[0], ground.strata[0], 0)
+    one = Filler(ground, found.weights).draft_node(found.crowds[0], ground.strata[0], 0)
     for number in order:
         crowd = found.crowds[number]
         content = all(

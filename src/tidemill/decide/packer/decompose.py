@@ -1,7 +1,7 @@
 """A problem as problems that have nothing to do with each other: pods that could never stand on one node.
 
 Pools with selectors of their own are what makes them, and a platform has several. Knows who may use a node, and leaves
-out rules about other pods, amounts and time: parts that could meet by these are told apart all the less.
+out rules about other pods and amounts: parts that could meet by these are told apart all the less.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def parts(problem: Problem) -> list[Problem]:
     sites: tuple[Place | Flavour, ...] = (*problem.places, *problem.flavours)
     kinds: dict[tuple[object, ...], list[Ask]] = {}
     for ask in problem.asks:
-        kinds.setdefault((id(ask.shape), ask.refuses, ask.overflow), []).append(ask)
+        kinds.setdefault((id(ask.shape), ask.refuses), []).append(ask)
     if len(kinds) * len(sites) > _MOST_LOOKS:
         return [problem]
     found: list[tuple[set[int], list[Ask]]] = []
@@ -35,7 +35,7 @@ def parts(problem: Problem) -> list[Problem]:
 
 
 def _may_use(ask: Ask, site: Place | Flavour) -> bool:
-    if site.group in ask.refuses or (site.overflow and not ask.overflow):
+    if site.group in ask.refuses:
         return False
     labels = {LABEL_HOSTNAME: site.name, **site.labels} if isinstance(site, Place) else site.labels
     return tolerated(ask.shape, site.taints) and admitted(ask.shape, labels)

@@ -24,8 +24,7 @@ def narrowed(problem: Problem) -> Problem:
     alike: dict[tuple[object, ...], list[Flavour]] = {}
     for one in problem.flavours:
         look = (
-            tuple(one.labels.get(key) for key in keys), one.rank, one.taints, one.stock, one.budget, one.deadline,
-            one.drain_from, one.overflow, one.group,
+            tuple(one.labels.get(key) for key in keys), one.rank, one.taints, one.stock, one.budget, one.group,
         )  # fmt: skip
         alike.setdefault(look, []).append(one)
     kept = {id(one) for flavours in alike.values() for one in _useful(flavours, wanted)}

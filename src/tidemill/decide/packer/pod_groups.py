@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from operator import attrgetter
 
 from tidemill.decide.packer.affinity_counters import HOST as HOST
@@ -27,9 +26,6 @@ class Crowd:
     shape: PodShape
     namespace: str
     priority: int
-    overflow: bool
-    need: timedelta
-    lead: timedelta
     refuses: frozenset[str]
     asks: list[int]
     since: float = 0.0  # the oldest of them
@@ -90,8 +86,8 @@ def gather(problem: Problem) -> Crowds:
         wants, size = needs.of(first.shape)
         eligibility, alone, names_host = profiles.of(first)
         crowd = Crowd(
-            first.shape, first.namespace, first.priority, first.overflow, first.need, first.lead,
-            first.refuses, members, first.since, wants, size, eligibility, alone, names_host,
+            first.shape, first.namespace, first.priority, first.refuses, members,
+            first.since, wants, size, eligibility, alone, names_host,
             host_moves=one.host_moves, host_caps=one.host_caps, host_apart=one.host_apart,
             host_company=one.host_company, moves=one.moves, spreads=one.spreads, apart=one.apart,
             company=one.company, minds=one.minds, marks=one.marks, solitary=one.solitary,
@@ -108,7 +104,7 @@ def gather(problem: Problem) -> Crowds:
     return found
 
 
-_TERMS = attrgetter("namespace", "priority", "overflow", "need", "lead", "refuses", "gang")
+_TERMS = attrgetter("namespace", "priority", "refuses", "gang")
 
 
 def _alike(problem: Problem) -> list[list[int]]:
@@ -168,8 +164,7 @@ class _Profiles:
     def of(self, ask: Ask) -> tuple[int, frozenset[int], bool]:
         shape = ask.shape
         profile = (
-            shape.node_selector, shape.node_terms, shape.tolerations, shape.volume_zones, ask.overflow,
-            ask.need, ask.lead, ask.refuses,
+            shape.node_selector, shape.node_terms, shape.tolerations, shape.volume_zones, ask.refuses,
         )  # fmt: skip
         known = self._known.get(profile)
         if known is None:

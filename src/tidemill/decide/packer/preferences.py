@@ -77,7 +77,7 @@ class _Board:
             for number, place in enumerate(problem.places)
         ]
         for number, node in enumerate(solution.opened):
-            place = as_place(problem, f"new node {number}", node.flavour)
+            place = as_place(f"new node {number}", node.flavour)
             self.nodes.append(_Node(place, -1, node.flavour, list(node.asks)))
         for one in self.nodes:
             one.free = dict(one.place.free)
@@ -116,7 +116,7 @@ class _Board:
         for other in self._alternatives(node.flavour, node):
             if self._tries <= 0:
                 return
-            node.flavour, node.place = other, as_place(self._problem, node.place.name, other)
+            node.flavour, node.place = other, as_place(node.place.name, other)
             node.free = dict(other.capacity)
             for ask in node.asks:
                 self._take(node, ask, 1)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 
 from tidemill.model.labels import Taint
 from tidemill.model.pods import Gang, PodShape
@@ -24,9 +23,6 @@ class Ask:
     priority: int = 0
     since: float = 0.0  # when it began to wait, in seconds; the older comes first among equals
     gang: Gang | None = None
-    need: timedelta = timedelta(0)  # how long it must be able to stay, once on a ready node
-    lead: timedelta = timedelta(0)  # how long before a deadline it would have to start leaving
-    overflow: bool = True  # may use places paid by the hour beside prepaid ones
     refuses: frozenset[str] = frozenset()  # groups it may not use, for reasons that are none of the solver's
 
 
@@ -41,7 +37,7 @@ class Resident:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A node that is there, or on its way (`ready_at` in the future).
+    """A node that is there, or on its way.
 
     Places of one group are alike but for their name, what is free and who is there; no group: like no other.
     """
@@ -51,11 +47,7 @@ class Place:
     free: Mapping[str, int]  # beside the residents
     taints: tuple[Taint, ...] = ()
     residents: tuple[Resident, ...] = ()
-    ready_at: datetime | None = None  # None: it is ready
-    deadline: datetime | None = None
-    drain_from: datetime | None = None
     rank: tuple[int, ...] = ()  # the lower the sooner it is used, other things being equal
-    overflow: bool = False
     group: str = ""
 
 
@@ -75,22 +67,17 @@ class Flavour:
     stock: str = ""  # empty: there is no end of it
     budget: str = ""
     consumes: Mapping[str, int] = field(default_factory=dict)  # of the budget: cpu, memory, gpus, nodes
-    deadline: datetime | None = None
-    drain_from: datetime | None = None
     rank: tuple[int, ...] = ()  # pool weight and source order: a lower rank is taken whatever the price
-    overflow: bool = False
     group: str = ""  # what it is refused by
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    now: datetime
     asks: tuple[Ask, ...]
     places: tuple[Place, ...] = ()
     flavours: tuple[Flavour, ...] = ()
     stocks: Mapping[str, int] = field(default_factory=dict)
     budgets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    boot: timedelta = timedelta(minutes=7)
 
 
 @dataclass(slots=True)

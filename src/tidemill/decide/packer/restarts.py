@@ -92,7 +92,7 @@ def _has_hope(problem: Problem, best: Solution, attempt: Attempt) -> bool:
     for indexes in alone.values():
         first = problem.asks[indexes[0]]
         size = first.gang.size if first.gang is not None else 1
-        looks = (id(first.shape), first.namespace, size, len(indexes), first.refuses, first.overflow)
+        looks = (id(first.shape), first.namespace, size, len(indexes), first.refuses)
         if looks in asked:
             continue
         asked.add(looks)

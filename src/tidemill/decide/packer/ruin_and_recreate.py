@@ -142,7 +142,7 @@ class Ruin:
         flavour, staying = node.flavour, self._staying(node.asks, taken)
         open_to_all = flavour.group not in refused
         return replace(
-            as_place(self.problem, f"new node {number}", flavour),
+            as_place(f"new node {number}", flavour),
             free=_less(flavour.capacity, staying) if open_to_all else {},
             residents=_residents(staying),
         )

@@ -10,7 +10,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from itertools import pairwise
 
 from tidemill.decide.packer.bins import NO_END
@@ -125,9 +124,6 @@ class Stratum:
     taints: tuple[Taint, ...]
     stock: str
     budget: str
-    deadline: datetime | None
-    drain_from: datetime | None
-    overflow: bool
     group: str
     ladders: dict[frozenset[int], Ladder | None] = field(default_factory=dict)
     built: dict[tuple[int, ...], Ladder | None] = field(default_factory=dict)  # by positions of the flavours
@@ -169,14 +165,13 @@ class Ground:
         for flavour in flavours:
             domain = self.domain_of(flavour.labels)
             key = (
-                flavour.rank, domain, flavour.taints, flavour.stock, flavour.budget, flavour.deadline,
-                flavour.drain_from, flavour.overflow, flavour.group,
+                flavour.rank, domain, flavour.taints, flavour.stock, flavour.budget, flavour.group,
             )  # fmt: skip
             stratum = groups.get(key)
             if stratum is None:
                 stratum = groups[key] = Stratum(
                     len(groups), flavour.rank, domain, [], flavour.taints, flavour.stock, flavour.budget,
-                    flavour.deadline, flavour.drain_from, flavour.overflow, flavour.group,
+                    flavour.group,
                 )  # fmt: skip
             stratum.flavours.append(flavour)
         return list(groups.values())
@@ -236,13 +231,11 @@ class Ground:
         known = stratum.allowed.get(eligibility)
         if known is None:
             crowd = self._profiles[eligibility]
-            shape, ready = crowd.shape, self.problem.now + self.problem.boot
+            shape = crowd.shape
             suits = (
-                (crowd.overflow or not stratum.overflow)
-                and stratum.group not in crowd.refuses
+                stratum.group not in crowd.refuses
                 and tolerated(shape, stratum.taints)
                 and not wants_host(shape)
-                and self.lasts(crowd, stratum.deadline, stratum.drain_from, ready)
             )
             known = (
                 [place for place, one in enumerate(stratum.flavours) if admitted(shape, one.labels)]
@@ -253,24 +246,13 @@ class Ground:
         return known
 
     def may_stand(self, crowd: Crowd, place: Place) -> bool:
-        ready = place.ready_at or self.problem.now
         return (
-            (crowd.overflow or not place.overflow)
-            and place.group not in crowd.refuses
+            place.group not in crowd.refuses
             and tolerated(crowd.shape, place.taints)
-            and self.lasts(crowd, place.deadline, place.drain_from, ready)
             and admitted(
                 crowd.shape, {HOST: place.name, **place.labels} if crowd.names_host else place.labels
             )
         )
-
-    def lasts(
-        self, crowd: Crowd, deadline: datetime | None, drain_from: datetime | None, ready: datetime
-    ) -> bool:
-        ends = ready + crowd.need
-        if deadline is not None and ends > deadline - crowd.lead:
-            return False
-        return drain_from is None or ends <= drain_from
 
     def ladder(self, stratum: Stratum, eligibilities: frozenset[int]) -> Ladder | None:
         """For pods of all these eligibilities on one node; None: no flavour suits them all."""

@@ -67,14 +67,9 @@ def _use(ground: Ground, flavour: Flavour, sign: int) -> None:
 
 
 def _opened(problem: Problem, solution: Solution) -> list[Place]:
-    return [
-        as_place(problem, f"new node {number}", node.flavour) for number, node in enumerate(solution.opened)
-    ]
+    return [as_place(f"new node {number}", node.flavour) for number, node in enumerate(solution.opened)]
 
 
-def as_place(problem: Problem, name: str, flavour: Flavour) -> Place:
+def as_place(name: str, flavour: Flavour) -> Place:
     """A node of this flavour, as if it were on its way."""
-    return Place(
-        name, flavour.labels, flavour.capacity, flavour.taints, ready_at=problem.now + problem.boot,
-        deadline=flavour.deadline, drain_from=flavour.drain_from, rank=flavour.rank, overflow=flavour.overflow,
-    )  # fmt: skip
+    return Place(name, flavour.labels, flavour.capacity, flavour.taints, rank=flavour.rank)

@@ -81,9 +81,7 @@ def _state(
     places = [words.place(room) for room in rooms]
     if found.between_pods:
         places += _closed(context, rooms, found)
-    problem = Problem(
-        context.now, tuple(asks), tuple(places), tuple(flavours), stocks=stocks, budgets=budgets, boot=BOOT
-    )
+    problem = Problem(tuple(asks), tuple(places), tuple(flavours), stocks=stocks, budgets=budgets)
     return Statement(problem, rooms, openings, waiting)
 
 

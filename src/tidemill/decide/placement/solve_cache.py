@@ -37,19 +37,8 @@ class Answers:
 
 
 def _is_same(one: Problem, other: Problem) -> bool:
-    """Time passes between two looks: it matters only where a place or a flavour says when it ends."""
-    if len(one.asks) != len(other.asks) or len(one.places) != len(other.places):
-        return False
-    alike = (one.asks, one.places, one.flavours, one.stocks, one.budgets, one.boot) == (
-        other.asks, other.places, other.flavours, other.stocks, other.budgets, other.boot,
-    )  # fmt: skip
-    return alike and (one.now == other.now or not _ends(one))
-
-
-def _ends(problem: Problem) -> bool:
-    return any(
-        (place.deadline, place.drain_from, place.ready_at) != (None, None, None) for place in problem.places
-    ) or any((flavour.deadline, flavour.drain_from) != (None, None) for flavour in problem.flavours)
+    """Lengths first: a tuple of other length is otherwise compared up to its end."""
+    return len(one.asks) == len(other.asks) and len(one.places) == len(other.places) and one == other
 
 
 def _carried_over(known: _Kept, problem: Problem) -> Solution:
