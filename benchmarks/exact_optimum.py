@@ -13,7 +13,6 @@ from itertools import pairwise
 from benchmarks.linear_program import INFINITE, Program
 from benchmarks.pod_kinds import AskKind, apart, ask_kinds
 from tests.checker.hosts import Host, host_of_flavour, host_of_place
-from tests.checker.pod_counts import means
 from tests.checker.spread import Rule, flavour_domains, rules_of
 from tidemill.decide.packer.problem import Flavour, Problem
 from tidemill.spec.names import LABEL_SOURCE, LABEL_ZONE
@@ -69,9 +68,9 @@ def _told(problem: Problem, kinds: list[AskKind]) -> bool:
                 return False
     loners = [kind for kind in kinds if kind.loner]
     # A pod that a loner means and that is no loner itself would need a rule of its own.
-    for meaning in apart(kind.ask for kind in loners):
+    for selector in apart(kind.ask for kind in loners):
         for kind in kinds:
-            if not kind.loner and means(meaning, kind.ask.namespace, dict(kind.ask.shape.labels)):
+            if not kind.loner and selector.matches(kind.ask.namespace, dict(kind.ask.shape.labels)):
                 return False
     ruled = any(kind.loner or kind.ask.shape.spread for kind in kinds)
     anti = any(r.shape.anti_affinity for place in problem.places for r in place.residents)
@@ -156,7 +155,9 @@ def _deal(program: Program, problem: Problem, slots: list[Slot], kinds: list[Ask
     zones = {s.host.labels[LABEL_ZONE] for s in counting if s.flavour is None} | flavour_domains(
         problem, rule
     )
-    meant = {n for n, k in enumerate(kinds) if means(rule.meaning, k.ask.namespace, dict(k.ask.shape.labels))}
+    meant = {
+        n for n, k in enumerate(kinds) if rule.selector.matches(k.ask.namespace, dict(k.ask.shape.labels))
+    }
     carriers = [n for n, k in enumerate(kinds) if rule in rules_of(k.ask.shape, k.ask.namespace)]
     everybody = float(sum(kind.count for kind in kinds))
 

@@ -11,10 +11,11 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from benchmarks.first_fit_counts import Manners, Tallies
 from tests.checker.hosts import Host, host_of_flavour, host_of_place
-from tests.checker.pod_fits_node import misfits, ports_clash, suitability
+from tests.checker.pod_fits_node import misfits, suitability
 from tidemill.decide.packer.problem import Ask, Flavour, NewNode, Problem, Solution
 from tidemill.model.pods import PodShape
 from tidemill.model.resources import Amounts
+from tidemill.sim.cluster.scheduler_filters import ports_conflict
 from tidemill.spec.names import LABEL_SOURCE, LABEL_ZONE, PODS
 
 OTHER_TRIES = 5
@@ -159,7 +160,7 @@ class _Packing:
             self._suits[key] = next(misfits(ask, host), None) is None
         if not self._suits[key]:
             return False
-        if any(ports_clash(port, other) for port in ask.shape.host_ports for other in taken):
+        if any(ports_conflict(port, other) for port in ask.shape.host_ports for other in taken):
             return False
         return self._tallies.welcome(manners, host)
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 from tests.checker.affinity import Together
 from tests.checker.hosts import Host
-from tests.checker.pod_counts import Meaning, meaning_of_term, means
 from tests.checker.spread import Rule, flavour_domains, rules_of
 from tidemill.decide.packer.problem import Problem
 from tidemill.model.labels import Pairs
 from tidemill.model.pods import PodShape
+from tidemill.sim.cluster.scheduler_filters import PodSelector
 
 
 @dataclass(slots=True, eq=False)
@@ -24,7 +24,7 @@ class Avoided:
     """One anti-affinity term: where those are whom it means, and where those are who carry it."""
 
     key: str
-    meaning: Meaning
+    selector: PodSelector
     meant: Counter[str] = field(default_factory=Counter)
     carriers: Counter[str] = field(default_factory=Counter)
 
@@ -76,7 +76,7 @@ class Manners:
 class Tallies:
     def __init__(self, problem: Problem, hosts: Iterable[Host]) -> None:
         self._problem = problem
-        self._avoided: dict[tuple[str, Meaning], Avoided] = {}
+        self._avoided: dict[tuple[str, PodSelector], Avoided] = {}
         self._sought: dict[Together, Sought] = {}
         self._dealt: dict[Rule, Dealt] = {}
         self._manners: dict[tuple[object, ...], Manners] = {}
@@ -100,7 +100,7 @@ class Tallies:
 
     def _learn(self, shape: PodShape, namespace: str, *, resident: bool) -> None:
         for term in shape.anti_affinity:
-            key = (term.topology_key, meaning_of_term(term, namespace))
+            key = (term.topology_key, PodSelector.of_term(term, namespace))
             self._avoided.setdefault(key, Avoided(*key))
         if resident:  # whom it sought and how it was spread was settled when it came
             return
@@ -128,17 +128,17 @@ class Tallies:
     def _manners_of(self, shape: PodShape, namespace: str, pairs: Pairs) -> Manners:
         labels = dict(pairs)
         terms = together(shape, namespace)
-        apart = [(t.topology_key, meaning_of_term(t, namespace)) for t in shape.anti_affinity]
+        apart = [(t.topology_key, PodSelector.of_term(t, namespace)) for t in shape.anti_affinity]
         return Manners(
-            likes_itself=all(means(meaning, namespace, labels) for _, meaning in terms),
+            likes_itself=all(selector.matches(namespace, labels) for _, selector in terms),
             sought=self._sought.get(terms),
             avoids=[self._avoided[key] for key in apart],
             dealt=[self._dealt[rule] for rule in rules_of(shape, namespace) if rule in self._dealt],
-            avoided_by=[a for a in self._avoided.values() if means(a.meaning, namespace, labels)],
+            avoided_by=[a for a in self._avoided.values() if a.selector.matches(namespace, labels)],
             company_for=[
-                s for s in self._sought.values() if all(means(m, namespace, labels) for _, m in s.terms)
+                s for s in self._sought.values() if all(m.matches(namespace, labels) for _, m in s.terms)
             ],
-            counted_by=[d for d in self._dealt.values() if means(d.rule.meaning, namespace, labels)],
+            counted_by=[d for d in self._dealt.values() if d.rule.selector.matches(namespace, labels)],
         )
 
     def welcome(self, manners: Manners, host: Host) -> bool:
@@ -200,4 +200,4 @@ class Tallies:
 
 
 def together(shape: PodShape, namespace: str) -> Together:
-    return tuple((t.topology_key, meaning_of_term(t, namespace)) for t in shape.affinity)
+    return tuple((t.topology_key, PodSelector.of_term(t, namespace)) for t in shape.affinity)

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tests.checker.hosts import Host
-from tests.checker.pod_counts import Meaning, meaning_of_term, means
 from tests.checker.pod_fits_node import misfits, suitability
 from tidemill.decide.packer.problem import Ask, Problem
+from tidemill.sim.cluster.scheduler_filters import PodSelector
 from tidemill.spec.names import LABEL_HOSTNAME, PODS
 
 
@@ -46,13 +46,13 @@ def ask_kinds(problem: Problem, *, gangs: bool = True) -> list[AskKind]:
     return list(kinds.values())
 
 
-def apart(asks: Iterable[Ask]) -> dict[Meaning, list[Ask]]:
+def apart(asks: Iterable[Ask]) -> dict[PodSelector, list[Ask]]:
     """Pods that carry a host anti-affinity which means themselves: no two of a list may share a host."""
-    found: dict[Meaning, list[Ask]] = {}
+    found: dict[PodSelector, list[Ask]] = {}
     for ask in asks:
         for term in ask.shape.anti_affinity:
             if term.topology_key == LABEL_HOSTNAME:
-                meaning = meaning_of_term(term, ask.namespace)
-                if means(meaning, ask.namespace, dict(ask.shape.labels)):
-                    found.setdefault(meaning, []).append(ask)
+                selector = PodSelector.of_term(term, ask.namespace)
+                if selector.matches(ask.namespace, dict(ask.shape.labels)):
+                    found.setdefault(selector, []).append(ask)
     return found

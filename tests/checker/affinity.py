@@ -13,12 +13,13 @@ from itertools import permutations
 
 from tests.checker.fault import Fault
 from tests.checker.hosts import Host
-from tests.checker.pod_counts import Crowd, Crowds, Meaning, meaning_of_term, means
+from tests.checker.pod_counts import Crowd, Crowds
 from tidemill.decide.packer.problem import Ask, Problem
 from tidemill.model.labels import Pairs
+from tidemill.sim.cluster.scheduler_filters import PodSelector
 
-Apart = tuple[str, Meaning]  # a topology key, and whom not to meet there
-Together = tuple[tuple[str, Meaning], ...]  # all affinity terms of a pod
+Apart = tuple[str, PodSelector]  # a topology key, and whom not to meet there
+Together = tuple[tuple[str, PodSelector], ...]  # all affinity terms of a pod
 
 FEW, TRIES = (
     5,
@@ -28,13 +29,13 @@ FEW, TRIES = (
 
 def check_anti_affinity(problem: Problem, hosts: Sequence[Host], crowds: Crowds) -> Iterator[Fault]:
     asks = problem.asks
-    for (key, meaning), holders in _kept_apart(asks, hosts).items():
-        asked, resident = crowds.count(crowds.meant_by(meaning), key)
+    for (key, selector), holders in _kept_apart(asks, hosts).items():
+        asked, resident = crowds.count(crowds.meant_by(selector), key)
         for index, number in holders:
             domain = hosts[number].labels.get(key)
             if domain is None:  # a node without the key is in no domain: nobody can be met there
                 continue
-            itself = means(meaning, asks[index].namespace, dict(asks[index].shape.labels))
+            itself = selector.matches(asks[index].namespace, dict(asks[index].shape.labels))
             if asked[domain] + resident[domain] - itself > 0:
                 yield Fault(
                     "anti-affinity",
@@ -49,7 +50,7 @@ def _kept_apart(asks: Sequence[Ask], hosts: Sequence[Host]) -> dict[Apart, list[
     for number, host in enumerate(hosts):
         for index in host.asks:
             for term in asks[index].shape.anti_affinity:
-                apart = (term.topology_key, meaning_of_term(term, asks[index].namespace))
+                apart = (term.topology_key, PodSelector.of_term(term, asks[index].namespace))
                 holders.setdefault(apart, []).append((index, number))
     return holders
 
@@ -62,10 +63,10 @@ def _against_residents(problem: Problem, hosts: Sequence[Host], crowds: Crowds) 
             for term in resident.shape.anti_affinity:
                 domain = host.labels.get(term.topology_key)
                 if domain is not None:
-                    apart = (term.topology_key, meaning_of_term(term, resident.namespace))
+                    apart = (term.topology_key, PodSelector.of_term(term, resident.namespace))
                     closed.setdefault(apart, set()).add(domain)
-    for (key, meaning), domains in closed.items():
-        for crowd in crowds.meant_by(meaning):
+    for (key, selector), domains in closed.items():
+        for crowd in crowds.meant_by(selector):
             for number, indexes in crowd.asks.items():
                 domain = hosts[number].labels.get(key)
                 if domain in domains:
@@ -90,7 +91,7 @@ class Party:
         """Whether it may be the first of its kind: company for itself, on nodes that have the keys."""
         if None in self.domains:
             return False
-        return all(means(meaning, self.crowd.namespace, self.crowd.labels) for _, meaning in self.terms)
+        return all(selector.matches(self.crowd.namespace, self.crowd.labels) for _, selector in self.terms)
 
 
 class _Standing:
@@ -107,7 +108,9 @@ class _Standing:
         sought = self._sought.get(crowd)
         if sought is None:
             sought = self._sought[crowd] = [
-                terms for terms in self._met if all(means(m, crowd.namespace, crowd.labels) for _, m in terms)
+                terms
+                for terms in self._met
+                if all(m.matches(crowd.namespace, crowd.labels) for _, m in terms)
             ]
         for terms in sought:
             for (key, _), met in zip(terms, self._met[terms], strict=True):
@@ -229,7 +232,7 @@ def _parties(
             if not ask.shape.affinity:
                 others[crowd, number] += 1
                 continue
-            terms = tuple((t.topology_key, meaning_of_term(t, ask.namespace)) for t in ask.shape.affinity)
+            terms = tuple((t.topology_key, PodSelector.of_term(t, ask.namespace)) for t in ask.shape.affinity)
             domains = tuple(host.labels.get(key) for key, _ in terms)
             party = parties.setdefault((crowd, terms, domains), Party(crowd, terms, domains))
             party.members.append((index, number))

@@ -1,7 +1,7 @@
 """Does an answer keep every rule? An independent verification of a Solution, on the final state.
 
 Reads the problem and the answer and nothing of how the answer was found. `check` is the whole story: rules of
-one pod and one node are in `matching`, those between pods in `spreading` and `company`.
+one pod and one node are in `pod_fits_node`, those between pods in `spread` and `affinity`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from tests.checker.affinity import check_affinity, check_anti_affinity
 from tests.checker.fault import Fault
 from tests.checker.hosts import Host, hosts_of
 from tests.checker.pod_counts import Crowds
-from tests.checker.pod_fits_node import misfits, ports_clash, suitability
+from tests.checker.pod_fits_node import misfits, suitability
 from tests.checker.spread import check_spread
 from tidemill.decide.packer.problem import Problem, Solution
+from tidemill.sim.cluster.scheduler_filters import ports_conflict
 from tidemill.spec.names import LABEL_SOURCE, LABEL_ZONE, PODS
 
 __all__ = ["Fault", "check"]
@@ -112,7 +113,7 @@ def _check_ports(problem: Problem, hosts: Sequence[Host]) -> Iterator[Fault]:
         for index in host.asks:
             ask = problem.asks[index]
             for port in ask.shape.host_ports:
-                if any(ports_clash(port, other) for other in taken):
+                if any(ports_conflict(port, other) for other in taken):
                     yield Fault(
                         "host-port",
                         f"{ask.id} finds port {port[1]} taken on {host.name}",

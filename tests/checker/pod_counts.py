@@ -11,18 +11,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from tests.checker.hosts import Host
-from tests.checker.pod_fits_node import selects
 from tidemill.decide.packer.problem import Ask
-from tidemill.model.labels import Expression, Pairs, Selector
-from tidemill.model.pods import PodTerm, Spread
-
-
-@dataclass(frozen=True, slots=True)
-class Meaning:
-    """Which pods a term means, wherever they are: a selector with its namespaces resolved."""
-
-    selector: Selector
-    namespaces: tuple[str, ...]
+from tidemill.model.labels import Pairs
+from tidemill.sim.cluster.scheduler_filters import PodSelector
 
 
 @dataclass(slots=True, eq=False)
@@ -33,28 +24,13 @@ class Crowd:
     residents: Counter[int] = field(default_factory=Counter)  # index of a host -> how many
 
 
-def meaning_of_term(term: PodTerm, namespace: str) -> Meaning:
-    return Meaning(term.selector, term.namespaces or (namespace,))
-
-
-def meaning_of_spread(spread: Spread, namespace: str, labels: Pairs) -> Meaning:
-    """matchLabelKeys narrow the selector to the pod's own values; a key the pod lacks is ignored."""
-    own = dict(labels)
-    narrowed = tuple(Expression(key, "In", (own[key],)) for key in spread.match_label_keys if key in own)
-    return Meaning(spread.selector + narrowed, (namespace,))
-
-
-def means(meaning: Meaning, namespace: str, labels: dict[str, str]) -> bool:
-    return namespace in meaning.namespaces and selects(meaning.selector, labels)
-
-
 class Crowds:
     """Every pod of the final state, residents and asks, by namespace and labels."""
 
     def __init__(self, hosts: Sequence[Host], asks: Sequence[Ask]) -> None:
         self.hosts = hosts
         self._crowds: dict[tuple[str, Pairs], Crowd] = {}
-        self._meant: dict[Meaning, list[Crowd]] = {}
+        self._meant: dict[PodSelector, list[Crowd]] = {}
         for number, host in enumerate(hosts):
             for resident in host.residents:
                 self.of(resident.namespace, resident.shape.labels).residents[number] += resident.count
@@ -68,11 +44,11 @@ class Crowds:
             crowd = self._crowds[namespace, labels] = Crowd(namespace, dict(labels))
         return crowd
 
-    def meant_by(self, meaning: Meaning) -> list[Crowd]:
-        found = self._meant.get(meaning)
+    def meant_by(self, selector: PodSelector) -> list[Crowd]:
+        found = self._meant.get(selector)
         if found is None:
-            found = [c for c in self._crowds.values() if means(meaning, c.namespace, c.labels)]
-            self._meant[meaning] = found
+            found = [c for c in self._crowds.values() if selector.matches(c.namespace, c.labels)]
+            self._meant[selector] = found
         return found
 
     def count(

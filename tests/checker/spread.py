@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from tests.checker.fault import Fault
 from tests.checker.hosts import Host
-from tests.checker.pod_counts import Crowds, Meaning, meaning_of_spread
-from tests.checker.pod_fits_node import untolerated, wants_node
+from tests.checker.pod_counts import Crowds
 from tidemill.decide.packer.problem import Ask, Problem
 from tidemill.model.labels import Selector, Taint, Toleration
 from tidemill.model.pods import PodShape, Spread
+from tidemill.sim.cluster.scheduler_filters import PodSelector, matches_node_affinity, untolerated_taint
 from tidemill.spec.names import LABEL_HOSTNAME
 
 
@@ -31,9 +31,11 @@ class Counted:
     def includes(self, labels: Mapping[str, str], taints: tuple[Taint, ...]) -> bool:
         if not self.keys <= labels.keys():
             return False
-        if self.tolerations is not None and untolerated(self.tolerations, taints) is not None:
+        if self.tolerations is not None and untolerated_taint(self.tolerations, taints) is not None:
             return False
-        return wants_node(PodShape(node_selector=self.node_selector, node_terms=self.node_terms), labels)
+        return matches_node_affinity(
+            PodShape(node_selector=self.node_selector, node_terms=self.node_terms), labels
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class Rule:
     """One constraint, the same for every pod it is the same for."""
 
     topology_key: str
-    meaning: Meaning
+    selector: PodSelector
     max_skew: int
     min_domains: int
     counted: Counted
@@ -53,7 +55,7 @@ def rules_of(shape: PodShape, namespace: str) -> list[Rule]:
     return [
         Rule(
             spread.topology_key,
-            meaning_of_spread(spread, namespace, shape.labels),
+            PodSelector.of_spread(spread, namespace, shape.labels),
             spread.max_skew,
             spread.min_domains,
             _counted(spread, shape, keys),
@@ -84,7 +86,7 @@ def flavour_domains(problem: Problem, rule: Rule) -> set[str]:
 def check_spread(problem: Problem, hosts: Sequence[Host], crowds: Crowds) -> Iterator[Fault]:
     for rule, holders in _holders(problem.asks, hosts).items():
         counting = _counting(rule, hosts)
-        asks, residents = crowds.count(crowds.meant_by(rule.meaning), rule.topology_key, counting)
+        asks, residents = crowds.count(crowds.meant_by(rule.selector), rule.topology_key, counting)
         domains = {hosts[number].labels[rule.topology_key] for number in counting}
         domains |= flavour_domains(problem, rule)
         least = min((asks[domain] + residents[domain] for domain in domains), default=0)

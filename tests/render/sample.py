@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
+from tidemill.sim.cluster.kubelet import Eviction
 from tidemill.sim.scenario.outcome import (
     BlockRow,
-    EvictionRow,
     JobRow,
     NodeSpan,
     OnDemandEquivalent,
@@ -172,10 +172,10 @@ BLOCK_B = block(
     "bravo", start=53.5, gpu_hours_used=1_420.5, drained_at=hour(125.5) - timedelta(minutes=33, seconds=4)
 )
 EVICTIONS = (
-    EvictionRow(hour(76.7), "inference/chat-7d9f-x2k1", "ip-10-0-1-17", False, 30, "hand-over to bravo"),
-    EvictionRow(hour(76.82), "training/train-21-0", "ip-10-0-1-18", True, 95,
+    Eviction(hour(76.7), "inference/chat-7d9f-x2k1", "ip-10-0-1-17", False, 30, "hand-over to bravo"),
+    Eviction(hour(76.82), "training/train-21-0", "ip-10-0-1-18", True, 95,
                 "block alpha ends; the checkpoint request was not acknowledged"),
-    EvictionRow(hour(124.9), "training/eval-35-0", "ip-10-0-2-41", True, 60,
+    Eviction(hour(124.9), "training/eval-35-0", "ip-10-0-2-41", True, 60,
                 "block bravo ends; its PodDisruptionBudget allowed no eviction in time"),
 )  # fmt: skip
 

@@ -12,7 +12,9 @@ import pytest
 
 from tests.render import sample
 from tidemill.render.rehearsal_page import page
-from tidemill.sim.scenario.outcome import EvictionRow, KillRow, Outcome, Series, Violation, WarningRow
+from tidemill.sim.cluster.kubelet import Eviction
+from tidemill.sim.invariants.truth import Violation
+from tidemill.sim.scenario.outcome import KillRow, Outcome, Series, WarningRow
 
 _VOID = {"meta", "br", "input", "link", "img", "hr"}
 HOSTILE = "<img src=x onerror=alert(1)>\"'&</script><!--"
@@ -126,9 +128,7 @@ def test_no_name_can_become_markup_or_script(outcome: Outcome) -> None:
             replace(job, name=HOSTILE, stream=HOSTILE, team=HOSTILE, reason=HOSTILE) for job in outcome.jobs
         ),
         services=tuple(replace(service, name=HOSTILE) for service in outcome.services),
-        evictions=tuple(
-            EvictionRow(row.at, HOSTILE, HOSTILE, True, 30, HOSTILE) for row in outcome.evictions
-        ),
+        evictions=tuple(Eviction(row.at, HOSTILE, HOSTILE, True, 30, HOSTILE) for row in outcome.evictions),
         invariant_violations=(Violation(4, outcome.end, HOSTILE, (HOSTILE,)),),
         journal=tuple((at, HOSTILE, HOSTILE, HOSTILE) for at, _, _, _ in outcome.journal),
         kills=(KillRow(outcome.end, HOSTILE, HOSTILE, 30, 0, False),),

@@ -11,7 +11,8 @@ from rich.console import Console
 
 from tests.render import sample
 from tidemill.render.rehearsal_text import summary
-from tidemill.sim.scenario.outcome import KillRow, OnDemandEquivalent, Outcome, Series, Violation, WarningRow
+from tidemill.sim.invariants.truth import Violation
+from tidemill.sim.scenario.outcome import KillRow, OnDemandEquivalent, Outcome, Series, WarningRow
 
 
 def shown(outcome: Outcome, width: int = 120, color: bool = False) -> str:

@@ -1,4 +1,4 @@
-"""The filter rules of kube-scheduler, one row each, and the order and packing of a pass."""
+"""The filter rules of kube-scheduler, one row each, in the simulator and in the engine; order and packing of a pass."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from dataclasses import replace
 import pytest
 
 from tests.sim.rehearsal_builder import BLOCK, START, Stage
-from tidemill.decide.scheduler_rules import holds, tolerates
+from tidemill.decide import scheduler_rules
 from tidemill.model.labels import Expression, Taint, Toleration
 from tidemill.model.nodes import KubeNode
 from tidemill.model.pods import PodShape, Terms
-from tidemill.sim.cluster.free_resources import Room, needs
-from tidemill.sim.cluster.scheduler import choose, explain, obstacle
+from tidemill.sim.cluster.scheduler import choose, explain, node_rejection
+from tidemill.sim.cluster.scheduler_cache import NodeInfo, pod_requests
+from tidemill.sim.cluster.scheduler_filters import matches_expression, tolerates
 from tidemill.spec import names
 
 NODE = KubeNode(
@@ -39,10 +40,11 @@ TOLERANT = (Toleration("nvidia.com/gpu", "Exists"),)
         (Toleration("nvidia.com/gpu", "Exists", effect="NoExecute"), False),
     ],
 )
-def test_a_toleration_matches_by_key_operator_value_and_effect(
+def test_simulator_and_engine_match_a_toleration_by_key_operator_value_and_effect(
     toleration: Toleration, expected: bool
 ) -> None:
     assert tolerates((toleration,), NODE.taints[0]) is expected
+    assert scheduler_rules.tolerates((toleration,), NODE.taints[0]) is expected
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,7 @@ def test_a_toleration_matches_by_key_operator_value_and_effect(
 def test_a_node_is_ruled_out_for_the_reason_kubernetes_gives(
     shape: PodShape, pinned_to: str, node: KubeNode, expected: str
 ) -> None:
-    reason = obstacle(shape, pinned_to, node)
+    reason = node_rejection(shape, pinned_to, node)
     assert (expected in reason) if expected else reason == ""
 
 
@@ -93,12 +95,16 @@ def test_a_node_is_ruled_out_for_the_reason_kubernetes_gives(
         (Expression("tier", "DoesNotExist"), False),
     ],
 )
-def test_an_expression_holds_as_in_kubernetes(expression: Expression, expected: bool) -> None:
-    assert holds(expression, {"tier": "train", "memory": "8"}) is expected
+def test_simulator_and_engine_match_an_expression_as_kubernetes_does(
+    expression: Expression, expected: bool
+) -> None:
+    labels = {"tier": "train", "memory": "8"}
+    assert matches_expression(expression, labels) is expected
+    assert scheduler_rules.holds(expression, labels) is expected
 
 
-def room(name: str, cpu: int = 4000, gpus: int = 8, used: int = 0) -> Room:
-    made = Room(
+def node_info(name: str, cpu: int = 4000, gpus: int = 8, used: int = 0) -> NodeInfo:
+    made = NodeInfo(
         replace(NODE, name=name),
         ((names.CPU, cpu), (names.MEMORY, 2**40), (names.NVIDIA_GPU, gpus), (names.PODS, 10)),
     )
@@ -107,29 +113,29 @@ def room(name: str, cpu: int = 4000, gpus: int = 8, used: int = 0) -> Room:
 
 
 def test_packs_onto_the_fullest_node_that_still_fits() -> None:
-    want = needs(PodShape(((names.CPU, 100), (names.NVIDIA_GPU, 2))))
-    rooms = [room("a"), room("b", used=4), room("c", used=7)]
-    chosen = choose(want, rooms)
+    want = pod_requests(PodShape(((names.CPU, 100), (names.NVIDIA_GPU, 2))))
+    nodes = [node_info("a"), node_info("b", used=4), node_info("c", used=7)]
+    chosen = choose(want, nodes)
     assert chosen is not None
     assert chosen.node.name == "b"
 
 
 def test_the_first_name_wins_a_tie() -> None:
-    chosen = choose(needs(PodShape(((names.CPU, 100),))), [room("a"), room("b")])
+    chosen = choose(pod_requests(PodShape(((names.CPU, 100),))), [node_info("a"), node_info("b")])
     assert chosen is not None
     assert chosen.node.name == "a"
 
 
 def test_every_pod_takes_a_slot_of_the_pod_limit() -> None:
-    full = Room(NODE, ((names.CPU, 4000), (names.PODS, 1)))
-    small = needs(PodShape(((names.CPU, 1),)))
+    full = NodeInfo(NODE, ((names.CPU, 4000), (names.PODS, 1)))
+    small = pod_requests(PodShape(((names.CPU, 1),)))
     full.take(small)
-    assert full.lacks(small) == [names.PODS]
+    assert full.insufficient(small) == [names.PODS]
 
 
 def test_says_why_nothing_fits_as_kube_scheduler_does() -> None:
-    want = needs(PodShape(((names.CPU, 5000), (names.NVIDIA_GPU, 1))))
-    said = explain(want, [room("a"), room("b", used=8)], Counter({"node(s) were unschedulable": 2}))
+    want = pod_requests(PodShape(((names.CPU, 5000), (names.NVIDIA_GPU, 1))))
+    said = explain(want, [node_info("a"), node_info("b", used=8)], Counter({"node(s) were unschedulable": 2}))
     assert said == (
         "0/4 nodes are available: 2 Insufficient cpu, 1 Insufficient nvidia.com/gpu, "
         "2 node(s) were unschedulable."
@@ -191,7 +197,7 @@ def test_higher_priority_goes_first_then_the_older() -> None:
     assert [pod.name for pod in later_but_higher if (now := stage.pod(pod.uid)) and now.node] == ["b-high"]
 
 
-def test_terminating_pods_still_hold_their_room() -> None:
+def test_terminating_pods_still_hold_their_node_info() -> None:
     stage = Stage()
     stage.ready_nodes("i-1")
     (running,) = stage.run_job("first", grace="5m")

@@ -13,7 +13,8 @@ from typing import Literal
 
 from tidemill.render.figures import counted, span
 from tidemill.render.rehearsal_notices import Notice, notices
-from tidemill.sim.scenario.outcome import BlockRow, EvictionRow, JobRow, Outcome
+from tidemill.sim.cluster.kubelet import Eviction
+from tidemill.sim.scenario.outcome import BlockRow, JobRow, Outcome
 
 # A block in one of these states never gave a node.
 _NEVER_DELIVERED = frozenset({"payment-pending", "payment-failed", "failed", "cancelled", "unavailable"})
@@ -99,7 +100,7 @@ class Facts:
     endings: tuple[Ending, ...]
     troubles: tuple[Trouble, ...]
     notices: tuple[Notice, ...]
-    forced: tuple[EvictionRow, ...]
+    forced: tuple[Eviction, ...]
     jobs_by_state: dict[str, int]
     late: int
     downtime_s: int  # of all services together

@@ -21,14 +21,13 @@ from tidemill.model.resources import Amounts
 from tidemill.ports import ClusterView
 from tidemill.sim.cluster.deadline_agent import DeadlineAgents
 from tidemill.sim.cluster.jobs import Jobs
-from tidemill.sim.cluster.kubelet import Kill, Kubelets, Owner
+from tidemill.sim.cluster.kubelet import Eviction, Kill, Kubelets, Owner
 from tidemill.sim.cluster.node_life import NodeLives, NodeTruth
 from tidemill.sim.cluster.objects import Objects, Ran
 from tidemill.sim.cluster.scheduler import Scheduler
 from tidemill.sim.cluster.services import Services
 from tidemill.sim.cluster.workloads import JobTruth, ServiceTruth
 from tidemill.sim.journal import Journal
-from tidemill.sim.scenario.outcome import EvictionRow
 from tidemill.sim.timeline import Timeline
 from tidemill.spec import Spec, names
 from tidemill.spec.scenario import JobStream, Service
@@ -64,11 +63,11 @@ class SimCluster:
         self._scheduler = Scheduler(
             self._objects, self._kubelets.bind, self._preempt, self._services.allowances
         )
-        self._objects.stir = self._scheduler.stir
+        self._objects.request_scheduling = self._scheduler.request_pass
         self._agents: DeadlineAgents | None = None
         self._view = ClusterView((), (), (), {})
-        self.evictions: list[EvictionRow] = []
-        self.cut_short: list[EvictionRow] = []  # those with less grace than the pod's own
+        self.evictions: list[Eviction] = []
+        self.cut_short: list[Eviction] = []  # those with less grace than the pod's own
 
     # --- ports.Cluster ------------------------------------------------------------------------------
 
@@ -176,7 +175,7 @@ class SimCluster:
         own_s = int(pod.terms.grace.total_seconds())
         given_s = own_s if grace_s is None else grace_s
         reason = self._objects.node(pod.node).drain_reason or "no drain was announced"
-        row = EvictionRow(self._timeline.now(), pod.full_name, pod.node, forced, given_s, reason)
+        row = Eviction(self._timeline.now(), pod.full_name, pod.node, forced, given_s, reason)
         self.evictions.append(row)
         if given_s < own_s:
             self.cut_short.append(row)
@@ -187,9 +186,7 @@ class SimCluster:
     def _preempt(self, pod: Pod, by: Pod) -> None:
         """The scheduler's own doing: with the pod's whole grace, and past a budget where nothing else would do."""
         grace_s, reason = int(pod.terms.grace.total_seconds()), f"preempted by {by.full_name}"
-        self.evictions.append(
-            EvictionRow(self._timeline.now(), pod.full_name, pod.node, False, grace_s, reason)
-        )
+        self.evictions.append(Eviction(self._timeline.now(), pod.full_name, pod.node, False, grace_s, reason))
         self._journal.add("pod-preempted", pod.full_name, f"from {pod.node}: {reason}")
         self._kubelets.delete(pod)
 

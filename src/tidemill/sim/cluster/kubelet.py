@@ -14,8 +14,8 @@ from typing import Protocol
 
 from tidemill.model.pods import Pod, PodPhase
 from tidemill.model.resources import amount
-from tidemill.sim.cluster.free_resources import needs
 from tidemill.sim.cluster.objects import Objects, accelerators
+from tidemill.sim.cluster.scheduler_cache import pod_requests
 from tidemill.sim.timeline import stream, whole_seconds
 
 _START_S = (2, 15)  # image on the node or nearly: scheduling to container start
@@ -45,6 +45,18 @@ class Owner(Protocol):
         ...
 
     def pod_gone(self, pod: Pod, end: PodEnd) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """A pod that somebody deleted from its node, with the grace it was given."""
+
+    at: datetime
+    pod: str
+    node: str
+    forced: bool
+    grace_s: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +106,8 @@ class Kubelets:
 
     def _lacking(self, pod: Pod) -> str:
         """The first resource the node has not registered, or has already given to others."""
-        node, free = self._objects.node(pod.node), self._objects.rooms[pod.node].free
-        for name, asked in needs(pod.shape):
+        node, free = self._objects.node(pod.node), self._objects.node_infos[pod.node].free
+        for name, asked in pod_requests(pod.shape):
             if asked > amount(node.allocatable, name) or free[name] < 0:
                 return name
         return ""

@@ -247,7 +247,7 @@ class NodeLives:
         if kind.accelerator is not None:
             resource = kind.accelerator.resource
             left = tuple((name, count - (name == resource)) for name, count in left)
-            self._objects.rooms[node.name].shrink(resource, 1)
+            self._objects.node_infos[node.name].shrink(resource, 1)
         self._objects.put_node(replace(node, allocatable=left, check="failed", check_message=GPU_FAILURE))
         self._objects.journal.add("node-check-failed", truth.name, GPU_FAILURE)
         self._objects.wake(f"{truth.name} failed its check")

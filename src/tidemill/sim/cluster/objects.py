@@ -15,8 +15,8 @@ from tidemill.model.errors import Gone
 from tidemill.model.nodes import KubeNode
 from tidemill.model.pods import Pod, PodPhase
 from tidemill.model.resources import Amounts, amount
-from tidemill.sim.cluster.bound_pods import Company
-from tidemill.sim.cluster.free_resources import Room, needs
+from tidemill.sim.cluster.scheduler_cache import BoundPods, NodeInfo, pod_requests
+from tidemill.sim.cluster.scheduler_filters import has_pod_rules
 from tidemill.sim.journal import Journal
 from tidemill.sim.timeline import Timeline
 from tidemill.spec import names
@@ -67,8 +67,8 @@ class Objects:
         self.verbose = verbose
         self.pods: dict[str, Pod] = {}
         self.nodes: dict[str, KubeNode] = {}  # kept in the order of names
-        self.rooms: dict[str, Room] = {}
-        self.company: Company | None = None  # from the first pod on that minds where others are
+        self.node_infos: dict[str, NodeInfo] = {}
+        self.bound_pods: BoundPods | None = None  # from the first pod on that has rules about other pods
         self.lowest_priority = 0  # of all pods there ever were: nobody with no more than that can preempt
         self.waiting: dict[str, None] = {}  # uids the scheduler may place, in order of arrival
         self.gpus_used: Counter[str] = Counter()  # by source label, running non-daemon pods
@@ -81,8 +81,12 @@ class Objects:
         self.node_changes = 0
         self.gpu_changes = 0
         self.layout = 0  # moves when a node's labels, taints or readiness did: static filters are stale
-        self.openings = 0  # moves when room may have appeared: pods that did not fit are worth another look
-        self.stir: Callable[[], None] = lambda: None  # called when a waiting pod may have found room
+        self.openings = (
+            0  # moves when resources may have become free: pods that did not fit are worth another look
+        )
+        self.request_scheduling: Callable[[], None] = lambda: (
+            None
+        )  # called when a waiting pod may fit somewhere
         self._bound: dict[str, dict[str, None]] = {}
         self._pods_on: dict[str, tuple[Pod, ...]] = {}  # by node; a missing entry is made when it is read
         self._pods_read: tuple[Pod, ...] | None = ()
@@ -126,7 +130,7 @@ class Objects:
     # --- pods ---------------------------------------------------------------------------------------
 
     def put_pod(self, pod: Pod) -> None:
-        """Create or replace. Binding (`node` filled in) takes the pod's requests out of the node's room."""
+        """Create or replace. Binding (`node` filled in) takes the pod's requests out of what the node has free."""
         before = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
         self._pods_read = None
@@ -136,7 +140,7 @@ class Objects:
             self._first_seen(pod)
         if pod.node and (before is None or not before.node):
             self._bound[pod.node][pod.uid] = None
-            self.rooms[pod.node].take(needs(pod.shape))
+            self.node_infos[pod.node].take(pod_requests(pod.shape))
             self._pod_moved(pod, +1)
         if pod.phase is PodPhase.RUNNING and (before is None or before.phase is not PodPhase.RUNNING):
             self._count_used(pod, +1)
@@ -145,9 +149,9 @@ class Objects:
         else:
             if pod.uid not in self.waiting:
                 self.waiting[pod.uid] = None
-                self.stir()
-        if self.company is not None:
-            self._company_changed(self.company, before, pod)
+                self.request_scheduling()
+        if self.bound_pods is not None:
+            self._update_bound_pods(self.bound_pods, before, pod)
 
     def drop_pod(self, uid: str) -> Pod:
         pod = self.pods.pop(uid)
@@ -161,33 +165,33 @@ class Objects:
                 self.ran.append(Ran.of(pod, self.timeline.now()))
         if pod.node:
             del self._bound[pod.node][uid]
-            self.rooms[pod.node].give_back(needs(pod.shape))
-            if self.company is not None:
-                self.company.gone(pod)
+            self.node_infos[pod.node].give_back(pod_requests(pod.shape))
+            if self.bound_pods is not None:
+                self.bound_pods.pod_gone(pod)
             self.openings += 1
             self._pod_moved(pod, -1)
-            self.stir()
+            self.request_scheduling()
         return pod
 
     def _first_seen(self, pod: Pod) -> None:
         if pod.terms.priority < self.lowest_priority:
             self.lowest_priority = pod.terms.priority
-        if self.company is None and pod.shape.sociable:
+        if self.bound_pods is None and has_pod_rules(pod.shape):
             others = (other for other in self.pods.values() if other is not pod)
-            self.company = Company(self.rooms, others)
+            self.bound_pods = BoundPods(self.node_infos, others)
 
-    def _company_changed(self, company: Company, before: Pod | None, pod: Pod) -> None:
-        """A pod that came can be the company another waits for, and one that leaves can even out a spread."""
+    def _update_bound_pods(self, bound: BoundPods, before: Pod | None, pod: Pod) -> None:
+        """A bound pod can satisfy the affinity of another, and one that leaves can even out a spread."""
         if not pod.node:
             return
         if before is None or not before.node:
-            company.came(pod)
+            bound.pod_bound(pod)
         elif pod.deleting_until is not None and before.deleting_until is None:
-            company.leaving(pod)
+            bound.pod_terminating(pod)
         else:
             return
         self.openings += 1
-        self.stir()
+        self.request_scheduling()
 
     def _count_used(self, pod: Pod, sign: int) -> None:
         count = 0 if pod.daemon else accelerators(pod.shape.requests)
@@ -203,7 +207,7 @@ class Objects:
             self.pods_on_source[source] += sign
             if self.pods_on_source[source] == 0:
                 self.emptied_at[source] = self.timeline.now()
-            self.nodes[pod.node] = self.rooms[pod.node].node = replace(
+            self.nodes[pod.node] = self.node_infos[pod.node].node = replace(
                 node, last_pod_event_at=self.timeline.now()
             )
             self._nodes_read = None
@@ -213,27 +217,27 @@ class Objects:
 
     def add_node(self, node: KubeNode, capacity: Amounts) -> None:
         """`capacity` is what the scheduler reckons with; the kubelet may not have all of it to give yet."""
-        self.rooms[node.name] = Room(node, capacity)
+        self.node_infos[node.name] = NodeInfo(node, capacity)
         self._bound[node.name] = {}
         self._write_node(None, node)
         self.nodes = dict(sorted(self.nodes.items()))
 
     def put_node(self, node: KubeNode) -> None:
         before = self.nodes[node.name]
-        self.rooms[node.name].node = node
+        self.node_infos[node.name].node = node
         self._write_node(before, node)
 
     def drop_node(self, name: str) -> KubeNode:
         """Its pods must be gone already."""
         assert not self._bound[name], f"{name} still has pods"
         node = self.nodes.pop(name)
-        del self.rooms[name], self._bound[name]
+        del self.node_infos[name], self._bound[name]
         self._pods_on.pop(name, None)
         self._count_ready(node, -1)
         self._nodes_read = None
         self.node_changes += 1
         self.layout += 1
-        self.stir()
+        self.request_scheduling()
         return node
 
     def _write_node(self, before: KubeNode | None, node: KubeNode) -> None:
@@ -245,7 +249,7 @@ class Objects:
         if before is not None:
             self._count_ready(before, -1)
         self._count_ready(node, +1)
-        self.stir()
+        self.request_scheduling()
 
     def _count_ready(self, node: KubeNode, sign: int) -> None:
         opened = node.ready and all(taint.key != names.TAINT_STARTUP for taint in node.taints)

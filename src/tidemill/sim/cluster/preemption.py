@@ -1,7 +1,8 @@
-"""Whom to send away so that a more important pod fits: kube-scheduler's preemption.
+"""Which pods to delete so that a more important pod fits: kube-scheduler's preemption.
 
-On each node all pods of lower priority are thought away; those that can stay after all are put back, the most
-important first. Of the nodes that would do, the one whose loss is smallest. Nothing is changed here for good.
+On each node all pods of lower priority are left out of the count; those that can stay after all are put back, the
+most important first. Of the nodes that would do, the one whose loss is smallest. It only reads: every count is as
+before when it returns.
 """
 
 from __future__ import annotations
@@ -12,96 +13,108 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tidemill.model.pods import Pod
-from tidemill.sim.cluster.bound_pods import Company
-from tidemill.sim.cluster.free_resources import Room, needs
 from tidemill.sim.cluster.objects import Objects
+from tidemill.sim.cluster.scheduler_cache import BoundPods, NodeInfo, pod_requests
 
 
 @dataclass(frozen=True, slots=True)
-class Sacrifice:
-    room: Room
-    victims: tuple[Pod, ...]  # empty: those that are terminating there already make room enough
+class Candidate:
+    """A node, and the pods that would have to leave it."""
+
+    info: NodeInfo
+    victims: tuple[Pod, ...]  # empty: the pods that are terminating there free enough
     over_budget: int  # how many of them a disruption budget would protect
 
     @property
     def loss(self) -> tuple[object, ...]:
-        """In the order in which kube-scheduler compares: broken budgets, the highest rank, all ranks, how many."""
-        ranks = sorted((pod.terms.priority for pod in self.victims), reverse=True)
+        """In the order in which kube-scheduler compares: budgets, the highest priority, all priorities, how many."""
+        priorities = sorted((pod.terms.priority for pod in self.victims), reverse=True)
         # Of equally important victims the youngest have lost least.
-        begun = max((-_begun(pod).timestamp() for pod in self.victims), default=0.0)
-        return (self.over_budget, ranks[:1], sum(ranks), len(ranks), begun, self.room.node.name)
+        started = max((-_started(pod).timestamp() for pod in self.victims), default=0.0)
+        return (
+            self.over_budget,
+            priorities[:1],
+            sum(priorities),
+            len(priorities),
+            started,
+            self.info.node.name,
+        )
 
 
-def least_sacrifice(
+def find_candidate(
     pod: Pod,
-    rooms: Iterable[Room],
+    nodes: Iterable[NodeInfo],
     objects: Objects,
-    fits: Callable[[Room], bool],
+    fits: Callable[[NodeInfo], bool],
     allowances: Mapping[str, int],
-) -> Sacrifice | None:
-    """`fits` judges a room as the cluster stands at that moment; `allowances` are the budgets', by workload."""
-    found = (_sacrifice(pod, room, objects, fits, allowances) for room in rooms)
-    return min((one for one in found if one is not None), key=lambda one: one.loss, default=None)
+) -> Candidate | None:
+    """`fits` judges a node as the cluster stands at that moment; `allowances` are the budgets', by workload."""
+    candidates = (_candidate(pod, info, objects, fits, allowances) for info in nodes)
+    return min(
+        (candidate for candidate in candidates if candidate is not None),
+        key=lambda candidate: candidate.loss,
+        default=None,
+    )
 
 
-def _sacrifice(
+def _candidate(
     pod: Pod,
-    room: Room,
+    info: NodeInfo,
     objects: Objects,
-    fits: Callable[[Room], bool],
+    fits: Callable[[NodeInfo], bool],
     allowances: Mapping[str, int],
-) -> Sacrifice | None:
-    lesser = [
+) -> Candidate | None:
+    lower = [
         other
-        for other in objects.on(room.node.name)
+        for other in objects.on(info.node.name)
         if not other.daemon and other.terms.priority < pod.terms.priority
     ]
-    if not lesser:
+    if not lower:
         return None
-    company = objects.company
-    for other in lesser:
-        _away(room, company, other)
-    if not fits(room):
-        for other in lesser:
-            _back(room, company, other)
+    bound = objects.bound_pods
+    for other in lower:
+        _leave_out(info, bound, other)
+    if not fits(info):
+        for other in lower:
+            _put_back(info, bound, other)
         return None
-    protected = _protected(lesser, allowances)
-    staying = [other for other in lesser if other.deleting_until is None]
-    # Protected ones are the first to be let off, then the most important, then the longest at work.
-    staying.sort(key=lambda one: (one.uid not in protected, -one.terms.priority, _begun(one)))
+    protected = _protected(lower, allowances)
+    staying = [other for other in lower if other.deleting_until is None]
+    # Protected ones are the first to be put back, then the most important, then those that started first.
+    staying.sort(key=lambda other: (other.uid not in protected, -other.terms.priority, _started(other)))
     victims = []
     for other in staying:
-        _back(room, company, other)
-        if not fits(room):
-            _away(room, company, other)
+        _put_back(info, bound, other)
+        if not fits(info):
+            _leave_out(info, bound, other)
             victims.append(other)
-    for other in (*victims, *(one for one in lesser if one.deleting_until is not None)):
-        _back(room, company, other)
-    return Sacrifice(room, tuple(victims), sum(one.uid in protected for one in victims))
+    for other in (*victims, *(other for other in lower if other.deleting_until is not None)):
+        _put_back(info, bound, other)
+    return Candidate(info, tuple(victims), sum(victim.uid in protected for victim in victims))
 
 
 def _protected(pods: Iterable[Pod], allowances: Mapping[str, int]) -> set[str]:
-    """Those whose going a budget would not allow any more, were they to go in order of age."""
-    found, going = set(), Counter[str]()
-    for pod in sorted(pods, key=lambda one: (-one.terms.priority, _begun(one))):
+    """Those that a budget would not let go any more, if they left in order of priority and age."""
+    protected, leaving = set(), Counter[str]()
+    for pod in sorted(pods, key=lambda pod: (-pod.terms.priority, _started(pod))):
         if pod.ready and pod.deleting_until is None and pod.workload in allowances:
-            going[pod.workload] += 1
-            if going[pod.workload] > allowances[pod.workload]:
-                found.add(pod.uid)
-    return found
+            leaving[pod.workload] += 1
+            if leaving[pod.workload] > allowances[pod.workload]:
+                protected.add(pod.uid)
+    return protected
 
 
-def _begun(pod: Pod) -> datetime:
+def _started(pod: Pod) -> datetime:
     return pod.started_at or pod.created_at
 
 
-def _away(room: Room, company: Company | None, pod: Pod) -> None:
-    room.give_back(needs(pod.shape))
-    if company is not None:
-        company.gone(pod)
+def _leave_out(info: NodeInfo, bound: BoundPods | None, pod: Pod) -> None:
+    info.give_back(pod_requests(pod.shape))
+    if bound is not None:
+        bound.pod_gone(pod)
 
 
-def _back(room: Room, company: Company | None, pod: Pod) -> None:
-    room.take(needs(pod.shape))
-    if company is not None:
-        company.came(pod)
+def _put_back(info: NodeInfo, bound: BoundPods | None, pod: Pod) -> None:
+    info.take(pod_requests(pod.shape))
+    if bound is not None:
+        bound.pod_bound(pod)

@@ -1,7 +1,7 @@
-"""Where would it rather be? kube-scheduler's scores for wishes: node affinity, company, spread, soft taints.
+"""kube-scheduler's scores for preferences: soft taints, node affinity, inter-pod affinity, topology spread.
 
 Each plugin's score is brought to 0..100 over the nodes that passed the filters and weighed as in the default
-profile. Simplified: wishes come before how full a node is (Kubernetes adds that in with weight 1), scores are
+profile. Simplified: preferences come before how full a node is (Kubernetes adds that in with weight 1), scores are
 not rounded, and there are no default spread constraints.
 """
 
@@ -12,111 +12,123 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from math import log
 
-from tidemill.decide.scheduler_rules import selects, tolerates
 from tidemill.model.pods import PodShape, PodTerm
-from tidemill.sim.cluster.bound_pods import Company, Group
-from tidemill.sim.cluster.free_resources import Room
-from tidemill.sim.cluster.pod_filters import Field
+from tidemill.sim.cluster.pod_filters import SpreadDomains
+from tidemill.sim.cluster.scheduler_cache import BoundPods, NodeInfo, PodClass
+from tidemill.sim.cluster.scheduler_filters import PodSelector, matches, tolerates
 from tidemill.spec import names
 
 # Weights of the plugins in kube-scheduler's default profile.
-_TAINTS, _NODE_AFFINITY, _SPREAD, _COMPANY = 3, 2, 2, 2
-_REQUIRED_AFFINITY_WEIGHT = 1  # hardPodAffinityWeight: what a settled pod's required affinity pulls with
-_BEST = 100.0
+_TAINT_TOLERATION, _NODE_AFFINITY, _TOPOLOGY_SPREAD, _POD_AFFINITY = 3, 2, 2, 2
+_REQUIRED_AFFINITY_WEIGHT = 1  # hardPodAffinityWeight: what a bound pod's required affinity attracts with
+_MAX_SCORE = 100.0
 
 
-def soft_taints(shape: PodShape, room: Room) -> int:
+def count_soft_taints(shape: PodShape, info: NodeInfo) -> int:
     """PreferNoSchedule taints it does not tolerate."""
     return sum(
         taint.effect == "PreferNoSchedule" and not tolerates(shape.tolerations, taint)
-        for taint in room.node.taints
+        for taint in info.node.taints
     )
 
 
 def scores(
     shape: PodShape,
     namespace: str,
-    rooms: Sequence[Room],
-    company: Company | None,
-    spread_over: Sequence[Field],
+    nodes: Sequence[NodeInfo],
+    bound: BoundPods | None,
+    spread_over: Sequence[SpreadDomains],
 ) -> list[float]:
-    """One for each room, the higher the more it wants to be there; all alike where it wishes for nothing."""
-    total = [0.0] * len(rooms)
+    """One for each node, the higher the better; all alike for a pod without preferences."""
+    total = [0.0] * len(nodes)
 
-    def add(weight: int, found: Iterable[float]) -> None:
-        for index, score in enumerate(found):
+    def add(weight: int, plugin_scores: Iterable[float]) -> None:
+        for index, score in enumerate(plugin_scores):
             total[index] += weight * score
 
-    taints = [soft_taints(shape, room) for room in rooms]
+    taints = [count_soft_taints(shape, info) for info in nodes]
     if any(taints):
         most = max(taints)
-        add(_TAINTS, (_BEST - _BEST * count / most for count in taints))
+        add(_TAINT_TOLERATION, (_MAX_SCORE - _MAX_SCORE * count / most for count in taints))
     if shape.preferred_nodes:
-        add(_NODE_AFFINITY, _share_of_the_best([_liking(shape, room) for room in rooms]))
-    if company is not None:
-        add(_COMPANY, _company(shape, namespace, rooms, company))
+        add(_NODE_AFFINITY, _node_affinity_scores(shape, nodes))
+    if bound is not None:
+        add(_POD_AFFINITY, _pod_affinity_scores(shape, namespace, nodes, bound))
         if spread_over:
-            add(_SPREAD, _evenness(shape, namespace, rooms, company, spread_over))
+            add(_TOPOLOGY_SPREAD, _spread_scores(shape, namespace, nodes, bound, spread_over))
     return total
 
 
-def _liking(shape: PodShape, room: Room) -> float:
-    return float(sum(weight for weight, term in shape.preferred_nodes if selects(term, room.labels)))
+def _node_affinity_scores(shape: PodShape, nodes: Sequence[NodeInfo]) -> list[float]:
+    weights = [
+        float(sum(weight for weight, term in shape.preferred_nodes if matches(term, info.labels)))
+        for info in nodes
+    ]
+    most = max(weights, default=0.0)
+    return [_MAX_SCORE * weight / most for weight in weights] if most else weights
 
 
-def _share_of_the_best(found: list[float]) -> list[float]:
-    most = max(found, default=0.0)
-    return [_BEST * score / most for score in found] if most else found
+def _pod_affinity_scores(
+    shape: PodShape, namespace: str, nodes: Sequence[NodeInfo], bound: BoundPods
+) -> Iterable[float]:
+    """What it prefers about pods that are bound, and what those prefer about it."""
+    weights: Counter[tuple[str, str]] = Counter()  # by topology key and domain
 
+    def add(weight: int, key: str, classes: Iterable[PodClass]) -> None:
+        for value, pods in bound.count(key, classes).items():
+            weights[key, value] += weight * pods
 
-def _company(shape: PodShape, namespace: str, rooms: Sequence[Room], company: Company) -> Iterable[float]:
-    """What it wishes of pods that are there, and what those wish of it."""
-    pull: Counter[tuple[str, str]] = Counter()
-
-    def draw(weight: int, key: str, groups: Iterable[Group]) -> None:
-        for value, pods in company.count(key, groups).items():
-            pull[key, value] += weight * pods
-
-    for weight, term in _signed(shape):
-        draw(weight, term.topology_key, company.meant_by(term, namespace))
-    own = Group(shape, namespace, dict(shape.labels))
-    for group in company.minding:
-        required = ((_REQUIRED_AFFINITY_WEIGHT, term) for term in group.shape.affinity)
-        for weight, term in chain(_signed(group.shape), required):
-            if group.at and own.is_meant_by(term, group.namespace):
-                draw(weight, term.topology_key, (group,))
-    if not pull:
+    for weight, term in _preferred_terms(shape):
+        add(weight, term.topology_key, bound.matching(PodSelector.of_term(term, namespace)))
+    own = PodClass(shape, namespace, dict(shape.labels))
+    for pod_class in bound.with_pod_rules:
+        required = ((_REQUIRED_AFFINITY_WEIGHT, term) for term in pod_class.shape.affinity)
+        for weight, term in chain(_preferred_terms(pod_class.shape), required):
+            if pod_class.by_node and own.matches(PodSelector.of_term(term, pod_class.namespace)):
+                add(weight, term.topology_key, (pod_class,))
+    if not weights:
         return ()
     found = [
-        sum(weight for (key, value), weight in pull.items() if room.labels.get(key) == value)
-        for room in rooms
+        sum(weight for (key, value), weight in weights.items() if info.labels.get(key) == value)
+        for info in nodes
     ]
     low, high = min(found), max(found)
-    return [_BEST * (score - low) / (high - low) for score in found] if high > low else ()
+    return [_MAX_SCORE * (score - low) / (high - low) for score in found] if high > low else ()
 
 
-def _signed(shape: PodShape) -> Iterator[tuple[int, PodTerm]]:
+def _preferred_terms(shape: PodShape) -> Iterator[tuple[int, PodTerm]]:
+    """With their weights; of anti-affinity these are negative."""
     yield from shape.preferred_affinity
     for weight, term in shape.preferred_anti_affinity:
         yield -weight, term
 
 
-def _evenness(
-    shape: PodShape, namespace: str, rooms: Sequence[Room], company: Company, spread_over: Sequence[Field]
+def _spread_scores(
+    shape: PodShape,
+    namespace: str,
+    nodes: Sequence[NodeInfo],
+    bound: BoundPods,
+    spread_over: Sequence[SpreadDomains],
 ) -> Iterable[float]:
-    """The fewer alike are in a room's domains the better; a room without one of the keys scores nothing."""
-    keys = [field.rule.topology_key for field in spread_over]
-    keyed = [room for room in rooms if all(key in room.labels for key in keys)]
-    terms = [_crowding(field, field.counts(company, shape, namespace), keyed) for field in spread_over]
-    crowd = {room.node.name: sum(term(room) for term in terms) for room in keyed}
-    low, high = min(crowd.values(), default=0.0), max(crowd.values(), default=0.0)
-    even = {name: _BEST * (high + low - one) / high if high else _BEST for name, one in crowd.items()}
-    return [even.get(room.node.name, 0.0) for room in rooms]
+    """The fewer matching pods are in a node's domains the better; a node without one of the keys scores nothing."""
+    keys = [domains.rule.topology_key for domains in spread_over]
+    with_keys = [info for info in nodes if all(key in info.labels for key in keys)]
+    counters = [
+        _spread_cost(domains, domains.counts(bound, shape, namespace), with_keys) for domains in spread_over
+    ]
+    costs = {info.node.name: sum(cost(info) for cost in counters) for info in with_keys}
+    low, high = min(costs.values(), default=0.0), max(costs.values(), default=0.0)
+    by_node = {
+        name: _MAX_SCORE * (high + low - cost) / high if high else _MAX_SCORE for name, cost in costs.items()
+    }
+    return [by_node.get(info.node.name, 0.0) for info in nodes]
 
 
-def _crowding(field: Field, counts: Counter[str], rooms: Sequence[Room]) -> Callable[[Room], float]:
-    """A key with many values weighs more, else hosts would drown in zones."""
-    key = field.rule.topology_key
-    values = len(rooms) if key == names.LABEL_HOSTNAME else len({room.labels[key] for room in rooms})
-    weight, slack = log(values + 2), field.rule.max_skew - 1
-    return lambda room: counts[room.labels[key]] * weight + slack
+def _spread_cost(
+    domains: SpreadDomains, counts: Counter[str], nodes: Sequence[NodeInfo]
+) -> Callable[[NodeInfo], float]:
+    """A key with many values weighs more, else host names would count for nothing beside zones."""
+    key = domains.rule.topology_key
+    values = len(nodes) if key == names.LABEL_HOSTNAME else len({info.labels[key] for info in nodes})
+    weight, slack = log(values + 2), domains.rule.max_skew - 1
+    return lambda info: counts[info.labels[key]] * weight + slack

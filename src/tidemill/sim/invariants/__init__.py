@@ -15,9 +15,8 @@ from tidemill.sim.invariants.capacity import Strangers, blocks_hold, limits_hold
 from tidemill.sim.invariants.endings import Endings
 from tidemill.sim.invariants.money import Overflow, purchases_held
 from tidemill.sim.invariants.plans import Plans
-from tidemill.sim.invariants.truth import Findings, Truth
+from tidemill.sim.invariants.truth import Findings, Truth, Violation
 from tidemill.sim.invariants.wholeness import Gangs, Orphans, services_up
-from tidemill.sim.scenario.outcome import Violation
 from tidemill.store.memory import MemoryLedger
 
 __all__ = ["Invariants", "SENTENCES", "Truth", "still_unknown"]

@@ -10,9 +10,8 @@ from datetime import timedelta
 
 from tidemill.model.capacity import SourceKind
 from tidemill.sim.cloud.instances import InstanceLife
-from tidemill.sim.cluster.kubelet import Kill
+from tidemill.sim.cluster.kubelet import Eviction, Kill
 from tidemill.sim.invariants.truth import Findings, Truth
-from tidemill.sim.scenario.outcome import EvictionRow
 
 # The engine forces a pod out a minute before its grace would no longer fit: an engine that was there at any
 # moment of that minute could have done it. One that was away for all of it is reported, not blamed.
@@ -59,7 +58,7 @@ def _judge_death(truth: Truth, kill: Kill, life: InstanceLife) -> Findings:
         yield 4, (life.now.source.label, life.now.id, kill.pod)
 
 
-def _forced_by_deadline(truth: Truth, row: EvictionRow) -> bool:
+def _forced_by_deadline(truth: Truth, row: Eviction) -> bool:
     life = truth.life_of_node(row.node)
     deadline = truth.deadline_of(life) if life is not None else None
     if not row.forced or deadline is None or life is None:

@@ -29,6 +29,14 @@ Span = tuple[datetime, datetime]
 END_EARLY = (Provisioner.MANAGED, Provisioner.KARPENTER)
 
 
+@dataclass(frozen=True, slots=True)
+class Violation:
+    invariant: int
+    at: datetime
+    sentence: str
+    objects: tuple[str, ...]
+
+
 @dataclass(slots=True)
 class Truth:
     spec: Spec

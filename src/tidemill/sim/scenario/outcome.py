@@ -11,6 +11,8 @@ from datetime import datetime
 from typing import Any, Literal
 
 from tidemill.report.costs import NO_COSTS, Costs
+from tidemill.sim.cluster.kubelet import Eviction
+from tidemill.sim.invariants.truth import Violation
 from tidemill.spec.units import format_instant
 
 
@@ -78,16 +80,6 @@ class ServiceRow:
     down: tuple[tuple[datetime, datetime], ...] = ()  # the spans `downtime_s` is the sum of
     waiting: int = 0  # replicas that wait at the end
     reason: str = ""  # what they waited for longest
-
-
-@dataclass(frozen=True, slots=True)
-class EvictionRow:
-    at: datetime
-    pod: str
-    node: str
-    forced: bool
-    grace_s: int
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,14 +160,6 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Violation:
-    invariant: int
-    at: datetime
-    sentence: str
-    objects: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Outcome:
     scenario: str
     seed: int
@@ -191,7 +175,7 @@ class Outcome:
     nodes: tuple[NodeSpan, ...]
     jobs: tuple[JobRow, ...]
     services: tuple[ServiceRow, ...]
-    evictions: tuple[EvictionRow, ...]
+    evictions: tuple[Eviction, ...]
     gpu_hours: dict[str, float]  # paid, ready, used, idle
     cost_usd: dict[str, float]  # blocks, on_demand, spot, total, idle (of all of them, up to the end)
     prices_as_of: str

@@ -27,12 +27,12 @@ from tidemill.provision.reconcilers import Keepers, Planned
 from tidemill.sim.cloud.cloud import SimCloud
 from tidemill.sim.cloud.compute import SimMachines
 from tidemill.sim.cluster.cluster import SimCluster
-from tidemill.sim.cluster.karpenter import SimKarpenter, bootable
 from tidemill.sim.invariants import Invariants, Truth
+from tidemill.sim.invariants.truth import Violation
 from tidemill.sim.journal import Journal
+from tidemill.sim.karpenter.controller import SimKarpenter, bootable
 from tidemill.sim.scenario.alarms import Alarms
 from tidemill.sim.scenario.crash import Crashing, CrashPoints, EngineCrashed
-from tidemill.sim.scenario.outcome import Violation
 from tidemill.sim.scenario.reason_history import Spoken
 from tidemill.sim.scenario.recorder import Recorder
 from tidemill.sim.scenario.script import lay_out

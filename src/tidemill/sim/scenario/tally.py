@@ -16,6 +16,7 @@ from tidemill.model.purchases import PurchaseIntent, PurchaseState
 from tidemill.report.costs import Costs, rounded
 from tidemill.sim.cloud.instances import InstanceLife
 from tidemill.sim.cluster.workloads import JobTruth, ServiceTruth
+from tidemill.sim.invariants.truth import Violation
 from tidemill.sim.scenario.on_demand_equivalent import equivalent
 from tidemill.sim.scenario.outcome import (
     BlockRow,
@@ -25,7 +26,6 @@ from tidemill.sim.scenario.outcome import (
     Outcome,
     PurchaseRow,
     ServiceRow,
-    Violation,
     WarningRow,
 )
 from tidemill.sim.scenario.reason_history import ON_ITS_WAY, shape

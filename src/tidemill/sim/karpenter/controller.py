@@ -13,7 +13,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tidemill.catalog import Catalog, InstanceType
-from tidemill.decide.scheduler_rules import admitted, tolerated
 from tidemill.model.errors import Gone, NoCapacity, PortError, Refused
 from tidemill.model.labels import Pairs
 from tidemill.model.nodes import Instance, InstanceState, KubeNode
@@ -22,8 +21,15 @@ from tidemill.model.purchases import LaunchIntent
 from tidemill.model.resources import Resources
 from tidemill.sim.cloud.cloud import SimCloud
 from tidemill.sim.cluster.cluster import SimCluster
-from tidemill.sim.cluster.karpenter_offers import NodePool, Object, Offering, offerings
+from tidemill.sim.cluster.scheduler_cache import pod_requests
+from tidemill.sim.cluster.scheduler_filters import (
+    insufficient,
+    matches_node_affinity,
+    reaches_volumes,
+    untolerated_taint,
+)
 from tidemill.sim.journal import Journal
+from tidemill.sim.karpenter.offerings import NodePool, Object, Offering, offerings
 from tidemill.sim.timeline import Timeline
 from tidemill.spec import Spec, names
 from tidemill.spec.platform import KarpenterRef
@@ -160,18 +166,18 @@ class SimKarpenter:
 
     def _placed(self, pod: Pod, coming: list[tuple[Offering, Resources]]) -> bool:
         for offering, free in coming:
-            if _suits(pod, offering) and free.fits(pod.shape.requests):
+            if _fits(pod, offering, free):
                 free.subtract_pod(pod.shape.requests)
                 return True
         return False
 
     def _launch_for(self, pod: Pod, pools: Sequence[NodePool]) -> Offering | None:
         for pool in pools:
-            if not tolerated(pod.shape, pool.taints):
+            if untolerated_taint(pod.shape.tolerations, pool.taints) is not None:
                 continue
             for offering in self._offerings(pool):
-                suits = _suits(pod, offering) and self._free(offering.kind).fits(pod.shape.requests)
-                if suits and self._launch_within(pool, offering):
+                fits = _fits(pod, offering, self._free(offering.kind))
+                if fits and self._launch_within(pool, offering):
                     return offering
         return None
 
@@ -304,10 +310,15 @@ def bootable(spec: Spec) -> Spec:
     return replace(spec, platform=spec.platform.model_copy(update={"spec": said}))
 
 
-def _suits(pod: Pod, offering: Offering) -> bool:
-    """Its selector, affinity, volumes and pin. Startup taints come off; the pool's own are looked at per pool."""
-    pinned = not pod.pinned_to or offering.labels.get(names.LABEL_SOURCE) == pod.pinned_to
-    return pinned and admitted(pod.shape, offering.labels)
+def _fits(pod: Pod, offering: Offering, free: Mapping[str, int]) -> bool:
+    """By pin, node affinity, volumes and resources. Startup taints come off; those of the pool are checked per pool."""
+    if pod.pinned_to and offering.labels.get(names.LABEL_SOURCE) != pod.pinned_to:
+        return False
+    if not matches_node_affinity(pod.shape, offering.labels) or not reaches_volumes(
+        pod.shape, offering.labels
+    ):
+        return False
+    return not insufficient(pod_requests(pod.shape), free)
 
 
 def _is_open(node: KubeNode) -> bool:

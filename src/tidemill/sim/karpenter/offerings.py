@@ -12,14 +12,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tidemill.catalog import Catalog, InstanceType
-from tidemill.decide.scheduler_rules import holds
 from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
 from tidemill.model.ec2_facts import KARPENTER_DRAINS_BEFORE_END
 from tidemill.model.labels import Expression, Taint
+from tidemill.sim.cluster.scheduler_filters import matches
 from tidemill.spec import names
 
 Object = Mapping[str, Any]
-# From here on Karpenter launches nothing on a block and deletes what it has there.
 _FAMILIES = ("karpenter.k8s.aws", "eks.amazonaws.com")
 _RESERVATION_TYPE = {SourceKind.BLOCK: "capacity-block", SourceKind.ODCR: "default"}
 
@@ -86,8 +85,8 @@ def offerings(
 ) -> list[Offering]:
     """Reserved capacity first, which is paid for, then the cheapest."""
     found = [*_reserved(pool, catalog, reservations, now), *_by_the_hour(pool, catalog, zones)]
-    allowed = [one for one in found if all(holds(each, one.labels) for each in pool.requirements)]
-    return sorted(allowed, key=lambda one: (one.usd_h, one.kind.name, one.zone, one.source))
+    allowed = [offering for offering in found if matches(pool.requirements, offering.labels)]
+    return sorted(allowed, key=lambda offer: (offer.usd_h, offer.kind.name, offer.zone, offer.source))
 
 
 def _reserved(
