@@ -8,7 +8,7 @@ import pytest
 
 from tidemill.decide.packer import solve
 from tidemill.decide.packer.problem import Ask, Flavour, Problem, Solution
-from tidemill.decide.placement.solve_cache import Answers
+from tidemill.decide.placement.solve_cache import SolveCache
 from tidemill.model.pods import PodShape
 
 SHAPE = PodShape(requests=(("cpu", 4000),))
@@ -34,7 +34,7 @@ def solved(monkeypatch: pytest.MonkeyPatch) -> list[Problem]:
 
 
 def test_an_equal_problem_is_solved_once_and_answered_in_its_own_flavours(solved: list[Problem]):
-    answers, again = Answers(), problem()
+    answers, again = SolveCache(), problem()
     first, second = answers.solve(problem()), answers.solve(again)
     assert len(solved) == 1
     assert [node.asks for node in second.opened] == [node.asks for node in first.opened]
@@ -42,7 +42,7 @@ def test_an_equal_problem_is_solved_once_and_answered_in_its_own_flavours(solved
 
 
 def test_changing_an_answer_does_not_change_what_is_remembered(solved: list[Problem]):
-    answers = Answers()
+    answers = SolveCache()
     answers.solve(problem())
     answers.solve(problem()).opened.clear()
     assert len(answers.solve(problem()).opened) == 2
@@ -60,21 +60,21 @@ def test_changing_an_answer_does_not_change_what_is_remembered(solved: list[Prob
     ids=["asks", "prices", "limits", "nothing to open"],
 )
 def test_another_problem_is_solved_anew(solved: list[Problem], changes: dict[str, object]):
-    answers = Answers()
+    answers = SolveCache()
     answers.solve(problem())
     answers.solve(problem(**changes))
     assert len(solved) == 2
 
 
 def test_a_pod_that_refuses_another_group_makes_another_problem(solved: list[Problem]):
-    answers = Answers()
+    answers = SolveCache()
     answers.solve(problem())
     answers.solve(problem(asks=tuple(replace(ask, refuses=frozenset({"block"})) for ask in problem().asks)))
     assert len(solved) == 2
 
 
 def test_a_question_and_a_thorough_search_are_two_things(solved: list[Problem]):
-    answers = Answers()
+    answers = SolveCache()
     answers.solve(problem())
     answers.solve(problem(), thorough=False)
     assert len(solved) == 2

@@ -13,9 +13,9 @@ from tidemill.decide import decide
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.handover.destinations import boot_of
 from tidemill.decide.handover.durations import high, loading, nth_of
-from tidemill.decide.handover.forecast import Outlook, outlooks
+from tidemill.decide.handover.forecast import ServiceForecast, forecast
 from tidemill.decide.handover.methods import in_effect, lacking
-from tidemill.decide.handover.mitigations import ways_out
+from tidemill.decide.handover.mitigations import mitigations
 from tidemill.decide.purchasing.planner.result import Way
 from tidemill.engine.observe import budgets
 from tidemill.model.capacity import ReservationState, Source, SourceKind
@@ -338,8 +338,8 @@ def beforehand(
     return DecisionContext(documents or spec(), seen), seen
 
 
-def outlook(context: DecisionContext) -> Outlook:
-    (one,) = outlooks(context)
+def outlook(context: DecisionContext) -> ServiceForecast:
+    (one,) = forecast(context)
     return one
 
 
@@ -374,7 +374,7 @@ def test_a_day_of_overlap_is_enough() -> None:
 def test_a_service_that_has_enough_replicas_elsewhere_is_not_short() -> None:
     kept = node("i-9", source=Source(SourceKind.BLOCK, "cr-9"), launched="60m", opened_at=ago("51m"))
     context, _ = beforehand(None, kept, chat(9, kept), block("cr-9", ends_in="90h", count=1), replicas=3)
-    found = {one.source.id: one for one in outlooks(context)}
+    found = {one.source.id: one for one in forecast(context)}
     assert found["cr-1"].short is None
 
 
@@ -391,12 +391,12 @@ def test_a_minimum_that_is_all_it_has_is_missed_for_as_long_as_each_takes() -> N
 
 
 def way(context: DecisionContext, means: str) -> Way:
-    return next(one for one in ways_out(context, outlook(context)) if one.means == means)
+    return next(one for one in mitigations(context, outlook(context)) if one.means == means)
 
 
 def test_what_would_help_is_priced_and_the_cheapest_comes_first() -> None:
     context, _ = beforehand()
-    ways = ways_out(context, outlook(context))
+    ways = mitigations(context, outlook(context))
     assert [one.usd is None for one in ways] == sorted(one.usd is None for one in ways)
     prices = [one.usd for one in ways if one.usd is not None]
     assert prices == sorted(prices)

@@ -25,7 +25,7 @@ from tests.sim.scenario_builder import (
 )
 from tidemill.cli.playback import glimpse
 from tidemill.decide.context import DecisionContext
-from tidemill.decide.handover.forecast import outlooks
+from tidemill.decide.handover.forecast import forecast
 from tidemill.model.plan import Evict, RestartWorkload, ScaleWorkload, StartDrain
 from tidemill.sim.scenario.rehearsal import Rehearsal
 
@@ -208,7 +208,7 @@ def said_and_was(played: Scene, seed: int) -> tuple[int, int]:
     rehearsal = played.rehearse(seed)
     rehearsal.run_until(after("20m"))
     world, _ = glimpse(rehearsal)
-    (one,) = outlooks(DecisionContext(rehearsal.spec, world))
+    (one,) = forecast(DecisionContext(rehearsal.spec, world))
     rehearsal.run()
     lasts = one.short.lasts if one.short is not None else timedelta(0)
     assert lasts is not None

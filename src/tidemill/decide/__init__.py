@@ -10,11 +10,11 @@ from tidemill.decide.context import DecisionContext
 from tidemill.decide.disruption.reclaim import reclaim
 from tidemill.decide.drain import drain
 from tidemill.decide.handover.steps import hand_over
-from tidemill.decide.handover.warnings import forewarn
-from tidemill.decide.launches import follow_launches
-from tidemill.decide.nodes import follow_nodes
-from tidemill.decide.placement.place_pending import serve
-from tidemill.decide.purchasing import follow_purchases
+from tidemill.decide.handover.warnings import warn_of_shortages
+from tidemill.decide.launches import reconcile_launches
+from tidemill.decide.nodes import manage_nodes
+from tidemill.decide.placement.place_pending import place_pending
+from tidemill.decide.purchasing import manage_purchases
 from tidemill.model.plan import Plan
 from tidemill.model.world import World
 from tidemill.spec import Spec
@@ -24,12 +24,16 @@ __all__ = ["decide"]
 
 def decide(spec: Spec, world: World) -> Plan:
     context = DecisionContext(spec, world)  # who is ours, in which phase, ending when
-    follow_purchases(context)  # 1 money: reconcile, submit what is approved, propose what is missing
-    in_flight = follow_launches(context)  # 2 launches: settle what is seen, repeat what may be lost
-    follow_nodes(context)  # 3 nodes: let checked ones work, replace late and failed ones, clean up
+    manage_purchases(context)  # 1 money: reconcile, submit what is approved, propose what is missing
+    in_flight = reconcile_launches(context)  # 2 launches: settle what is seen, repeat what may be lost
+    manage_nodes(context)  # 3 nodes: let checked ones work, replace late and failed ones, clean up
     hand_over(context)  # services: the next step off what ends, onto what lasts
     drain(context)  # 4 time: whatever ends is drained before its deadline
-    serve(context, in_flight)  # 5 work: warm blocks, admit what fits, launch for the rest, say why not
+    place_pending(
+        context, in_flight
+    )  # 5 work: warm blocks, admit what fits, launch for the rest, say why not
     reclaim(context, in_flight)  # 6 thrift: give back what nobody wants
-    forewarn(context)  # and said before it happens: who will be short at a hand-over, and what would help
+    warn_of_shortages(
+        context
+    )  # and said before it happens: who will be short at a hand-over, and what would help
     return context.plan()

@@ -24,7 +24,7 @@ from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool, Provisioner
 
 if TYPE_CHECKING:
-    from tidemill.decide.placement.queue import Item
+    from tidemill.decide.placement.queue import QueueItem
 
 
 @dataclass(slots=True, eq=False)
@@ -91,7 +91,7 @@ class DecisionContext:
         self.wake_at: datetime | None = None
         self.usable: dict[tuple[str, int], list[Reservation]] = {}  # by pool and source, worked out once
         self.keeps_away = False  # some pod that runs has rules that others must respect
-        self.waiting: list[Item] = []  # in the order it is served
+        self.waiting: list[QueueItem] = []  # in the order it is served
         self.placed: set[str] = set()  # pools in which something that waits was given room in this plan
         self.views: list[NodeView] = []  # those that are not gone
         self.gone: list[NodeView] = []

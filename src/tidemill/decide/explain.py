@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 
 from tidemill.decide.context import DecisionContext, End
 from tidemill.decide.nodes import SHORTEST_LEAD, deadline_of
-from tidemill.decide.placement.candidates import BOOT, Rooms, Stage
+from tidemill.decide.placement.candidates import BOOT, Candidates, Stage
 from tidemill.decide.placement.eligibility import may_use, refusal
-from tidemill.decide.placement.launch_options import end_of_opening, usable_reservations
-from tidemill.decide.placement.queue import Item, lasts, time_needed, useful_until
+from tidemill.decide.placement.launch_options import end_of_option, usable_reservations
+from tidemill.decide.placement.queue import QueueItem, lasts, time_needed, useful_until
 from tidemill.decide.pool_templates import PoolTemplate
 from tidemill.decide.scheduler_rules import admits, tolerates
 from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
@@ -29,7 +29,7 @@ _NEED = "{need}"  # filled in for each pod: the answer is shared, its own time i
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Explanation:
     closeness: int  # how near the pool came to serving it
     code: UnmetCode
     sentence: str
@@ -47,23 +47,23 @@ class _Known:
     shortest: timedelta
     longest: timedelta
     passing: timedelta | None
-    answer: Answer
+    answer: Explanation
 
 
 class Explainer:
     """One answer serves every item of a kind for which the same sources last long enough."""
 
-    def __init__(self, context: DecisionContext, found: Rooms) -> None:
-        self._draft, self._found = context, found
+    def __init__(self, context: DecisionContext, candidates: Candidates) -> None:
+        self._context, self._found = context, candidates
         self._known: dict[tuple[object, ...], list[_Known]] = {}
         self._pairs: list[tuple[PoolTemplate, set[_Met]]] | None = None
 
-    def explain(self, item: Item) -> None:
+    def explain(self, item: QueueItem) -> None:
         known = self._recall(item) or self._work_out(item)
         answer = known.answer
         if known.passing is not None:
             # As time passes sources last less long: one that would just do is too short a second after this.
-            self._draft.wake(self._draft.now + (known.passing - item.need) + timedelta(seconds=1))
+            self._context.wake(self._context.now + (known.passing - item.need) + timedelta(seconds=1))
         sentence = answer.sentence
         if answer.timed:
             sentence = sentence.replace(_NEED, format_duration(item.need))
@@ -76,26 +76,26 @@ class Explainer:
             )
             earliest = since if earliest is None else min(earliest, since)
         for pod in item.pods:
-            self._draft.hold(pod, answer.code, sentence, earliest)
+            self._context.hold(pod, answer.code, sentence, earliest)
 
-    def _recall(self, item: Item) -> _Known | None:
+    def _recall(self, item: QueueItem) -> _Known | None:
         for known in self._known.get(item.kind, ()):
             if known.shortest < item.need <= known.longest:
                 return known
         return None
 
-    def _work_out(self, item: Item) -> _Known:
-        answers = [_ask(self._draft, item, one, self._found) for one in self._draft.templates.values()]
+    def _work_out(self, item: QueueItem) -> _Known:
+        answers = [_ask(self._context, item, one, self._found) for one in self._context.templates.values()]
         best = max(answers, key=lambda answer: answer.closeness, default=None)
         if best is None:
-            best = Answer(0, "impossible", "there is no compute pool")
+            best = Explanation(0, "impossible", "there is no compute pool")
         less, more, passing = self._slack(item)
         need = item.need
         known = _Known(need - less, need + more, None if passing is None else need + passing, best)
         self._known.setdefault(item.kind, []).append(known)
         return known
 
-    def _slack(self, item: Item) -> tuple[timedelta, timedelta, timedelta | None]:
+    def _slack(self, item: QueueItem) -> tuple[timedelta, timedelta, timedelta | None]:
         """By how much less and more time an item could ask for and still meet the same sources that last.
 
         And by how much more it could until the next of those that are there, and last less long as time passes.
@@ -119,104 +119,126 @@ class Explainer:
     def _ends(self) -> list[tuple[PoolTemplate, set[_Met]]]:
         """For each pool: every possible start with an end that a pod could meet there."""
         if self._pairs is None:
-            self._pairs = [(one, self._ends_in(one)) for one in self._draft.templates.values()]
+            self._pairs = [(one, self._ends_in(one)) for one in self._context.templates.values()]
         return self._pairs
 
     def _ends_in(self, template: PoolTemplate) -> set[_Met]:
-        context, found, now = self._draft, self._found, self._draft.now
+        context, found, now = self._context, self._found, self._context.now
         here = {(group.end, True) for group in found.groups.values() if group.template is template}
         # Money that nobody spends runs out ever later: its end moves on with the time.
-        mine = [one for one in found.openings if one.template is template]
-        here |= {(end_of_opening(context, one), one.purse is None) for one in mine}
+        mine = [one for one in found.launch_options if one.template is template]
+        here |= {(end_of_option(context, one), one.hourly_cap is None) for one in mine}
         met = {(start, end, passes) for end, passes in here for start in (now, now + BOOT)}
         return met | {
             (one.start + BOOT, _end_of(one, template.pool), False) for one in _coming(context, template)
         }
 
 
-def _ask(context: DecisionContext, item: Item, template: PoolTemplate, found: Rooms) -> Answer:
+def _ask(
+    context: DecisionContext, item: QueueItem, template: PoolTemplate, candidates: Candidates
+) -> Explanation:
     pool = template.pool
     misfit = _known_misfit(context, item, template)
     if misfit is not None:
         return misfit
     if pool.spec.limits is None:
-        return Answer(5, "limit", f"pool {pool.name} has no limits, and without limits it launches nothing")
+        return Explanation(
+            5, "limit", f"pool {pool.name} has no limits, and without limits it launches nothing"
+        )
     if item.gang is not None and (most := _most_at_once(context, template)) < len(item.pods):
         limited = pool.spec.limits.nodes is not None and most == pool.spec.limits.nodes
         what = f"the limits of pool {pool.name} allow" if limited else f"a source of pool {pool.name} has"
         sentence = f"its gang needs {len(item.pods)} nodes at once, more than the {most:g} {what}"
-        return Answer(32, "limit" if limited else "gang", sentence)
+        return Explanation(32, "limit" if limited else "gang", sentence)
     coming = _next_reservation(context, item, template)
     earliest = coming.start + BOOT if coming is not None else None
     later = f"; block {coming.id} starts {format_instant(coming.start)}" if coming is not None else ""
-    words = {refusal(context, item, one) for one in found.openings if one.template is template}
-    answer = _closest(context, item, pool, words, found)
+    words = {refusal(context, item, one) for one in candidates.launch_options if one.template is template}
+    answer = _closest(context, item, pool, words, candidates)
     return replace(answer, sentence=answer.sentence + later, earliest=answer.earliest or earliest)
 
 
 def _closest(
-    context: DecisionContext, item: Item, pool: ComputePool, words: set[str | None], found: Rooms
-) -> Answer:
+    context: DecisionContext,
+    item: QueueItem,
+    pool: ComputePool,
+    words: set[str | None],
+    candidates: Candidates,
+) -> Explanation:
     if None in words and item.gang is not None:
-        return _gang_too_large(item, pool, found)
+        return _gang_too_large(item, pool, candidates)
     if None in words and item.shape.sociable:
-        return Answer(
+        return Explanation(
             27,
             "held",
             f"its rules about other pods (affinity, spread, ports) leave no place in pool {pool.name}",
         )
-    if None in words and item.terms.overflow and any(one.purse for one in found.openings if one.pool is pool):
+    if (
+        None in words
+        and item.terms.overflow
+        and any(one.hourly_cap for one in candidates.launch_options if one.pool is pool)
+    ):
         sentence = (
             f"the money for overflow of pool {pool.name} would not last until it and what runs there are done"
         )
-        return Answer(29, "budget", sentence)
-    if _too_large(context, item, pool, words, found):
-        daemons = tuple(pair for pair in found.daemons[pool.name].items() if pair[0] != names.PODS)
+        return Explanation(29, "budget", sentence)
+    if _too_large(context, item, pool, words, candidates):
+        daemons = tuple(pair for pair in candidates.daemons[pool.name].items() if pair[0] != names.PODS)
         asked = f"it asks for {_asks(item.pods[0])}, more than a node of pool {pool.name} has"
-        return Answer(33, "impossible", f"{asked} beside its daemon pods, which take {_amounts(daemons)}")
+        return Explanation(
+            33, "impossible", f"{asked} beside its daemon pods, which take {_amounts(daemons)}"
+        )
     if "limit" in words:
-        return Answer(30, "limit", f"pool {pool.name} has reached its limits ({_limits(pool)})")
+        return Explanation(30, "limit", f"pool {pool.name} has reached its limits ({_limits(pool)})")
     if "resting" in words:
         until = min(
-            one.resting_until for one in found.openings if one.pool is pool and one.resting_until is not None
+            one.resting_until
+            for one in candidates.launch_options
+            if one.pool is pool and one.resting_until is not None
         )
-        return Answer(
+        return Explanation(
             29, "no-capacity",
             f"EC2 has no capacity for pool {pool.name} now; next try {format_instant(until)}", until,
         )  # fmt: skip
     if "money" in words and item.terms.overflow:
-        return Answer(29, "budget", f"the overflow caps or the budget of pool {pool.name} are used up")
-    kept = _kept_from(context, item, pool, found)
+        return Explanation(29, "budget", f"the overflow caps or the budget of pool {pool.name} are used up")
+    kept = _kept_from(context, item, pool, candidates)
     if kept is not None:
         whom = f"a gang that has waited longer, from {format_instant(kept)}"
-        return Answer(28, "held", f"the free nodes of pool {pool.name} are kept for {whom}")
-    if _busy(context, item, pool, found):
-        if not _free_too_short(item, pool, found):
-            return Answer(28, "no-capacity", f"every node pool {pool.name} can have is taken")
+        return Explanation(28, "held", f"the free nodes of pool {pool.name} are kept for {whom}")
+    if _busy(context, item, pool, candidates):
+        if not _free_too_short(item, pool, candidates):
+            return Explanation(28, "no-capacity", f"every node pool {pool.name} can have is taken")
         need, timed = _need(item, pool)
         sentence = f"it needs {need}; what is free in pool {pool.name} ends sooner, and what lasts that long is taken"
-        return Answer(28, "held", sentence, timed=timed)
-    if "time" in words or _too_short(item, pool, found):
+        return Explanation(28, "held", sentence, timed=timed)
+    if "time" in words or _too_short(item, pool, candidates):
         need, timed = _need(item, pool)
-        return Answer(
+        return Explanation(
             26, "held", f"it needs {need} and nothing in pool {pool.name} lasts that long", timed=timed
         )
     if "full" in words:
-        return Answer(28, "no-capacity", f"every node pool {pool.name} can have is taken")
+        return Explanation(28, "no-capacity", f"every node pool {pool.name} can have is taken")
     if "opt-in" in words:
-        return Answer(25, "held", f"pool {pool.name} has only overflow capacity now, and it did not opt in")
+        return Explanation(
+            25, "held", f"pool {pool.name} has only overflow capacity now, and it did not opt in"
+        )
     if not (context.world.ledger_ok and context.world.cloud_ok):
-        return Answer(24, "held", "AWS or the ledger cannot be reached, so nothing is launched")
-    return Answer(20, "no-capacity", f"pool {pool.name} has no active capacity")
+        return Explanation(24, "held", "AWS or the ledger cannot be reached, so nothing is launched")
+    return Explanation(20, "no-capacity", f"pool {pool.name} has no active capacity")
 
 
 def _too_large(
-    context: DecisionContext, item: Item, pool: ComputePool, words: set[str | None], found: Rooms
+    context: DecisionContext,
+    item: QueueItem,
+    pool: ComputePool,
+    words: set[str | None],
+    candidates: Candidates,
 ) -> bool:
     """It fits no node the pool could launch once its daemon pods run there, and none that it has."""
     if "size" not in words or words - {"size", "selector", "namespace", "pinned"}:
         return False
-    daemons = found.daemons[pool.name]
+    daemons = candidates.daemons[pool.name]
     kinds = {
         view.facts.kind.name: view.facts.kind
         for view in context.views
@@ -239,17 +261,19 @@ def _most_at_once(context: DecisionContext, template: PoolTemplate) -> float:
     return min(most, capped)
 
 
-def _gang_too_large(item: Item, pool: ComputePool, found: Rooms) -> Answer:
+def _gang_too_large(item: QueueItem, pool: ComputePool, candidates: Candidates) -> Explanation:
     """One of its pods would find a node, all of them together do not."""
     count = len(item.pods)
-    kinds = [one for one in found.openings if one.pool is pool]
+    kinds = [one for one in candidates.launch_options if one.pool is pool]
     if not any(one.allowance.allows(one.kind, count) for one in kinds):
         sentence = f"its gang needs {count} nodes at once, more than the limits of pool {pool.name} leave"
-        return Answer(31, "limit", f"{sentence} ({_limits(pool)})")
-    return Answer(28, "gang", f"no source of pool {pool.name} has the {count} nodes its gang needs at once")
+        return Explanation(31, "limit", f"{sentence} ({_limits(pool)})")
+    return Explanation(
+        28, "gang", f"no source of pool {pool.name} has the {count} nodes its gang needs at once"
+    )
 
 
-def _known_misfit(context: DecisionContext, item: Item, template: PoolTemplate) -> Answer | None:
+def _known_misfit(context: DecisionContext, item: QueueItem, template: PoolTemplate) -> Explanation | None:
     """It follows from documents and the shape alone, so it is worked out once."""
     known, key = context.memory.misfits, (template.pool.name, id(item.shape), item.pods[0].namespace)
     if key not in known:
@@ -262,14 +286,16 @@ def _known_misfit(context: DecisionContext, item: Item, template: PoolTemplate) 
     return known[key][0]
 
 
-def _misfit(context: DecisionContext, item: Item, template: PoolTemplate) -> Answer | None:
+def _misfit(context: DecisionContext, item: QueueItem, template: PoolTemplate) -> Explanation | None:
     """The pool could never run it, whatever capacity it had."""
     pod, pool, shape = item.pods[0], template.pool, item.shape
     if not pool.spec.serves(pod.namespace):
-        return Answer(1, "impossible", f"pool {pool.name} does not serve namespace {pod.namespace}")
+        return Explanation(1, "impossible", f"pool {pool.name} does not serve namespace {pod.namespace}")
     for taint in template.taints:
         if taint.effect != "PreferNoSchedule" and not tolerates(shape.tolerations, taint):
-            return Answer(2, "impossible", f"it does not tolerate the taint {taint.key} of pool {pool.name}")
+            return Explanation(
+                2, "impossible", f"it does not tolerate the taint {taint.key} of pool {pool.name}"
+            )
     source = Source(SourceKind.ON_DEMAND)
     zones = sorted(context.spec.platform.spec.subnets) or [""]
     labelled = [
@@ -279,9 +305,9 @@ def _misfit(context: DecisionContext, item: Item, template: PoolTemplate) -> Ans
     ]
     if not labelled:
         wanted = ", ".join(f"{key}={value}" for key, value in shape.node_selector)
-        return Answer(0, "impossible", f"no pool has nodes with the labels it selects ({wanted})")
+        return Explanation(0, "impossible", f"no pool has nodes with the labels it selects ({wanted})")
     if not any(Resources(kind.allocatable).fits(shape.requests) for kind in labelled):
-        return Answer(
+        return Explanation(
             3, "impossible", f"it asks for {_asks(pod)}, more than any node of pool {pool.name} has"
         )
     return None
@@ -299,7 +325,9 @@ def _coming(context: DecisionContext, template: PoolTemplate) -> list[Reservatio
     ]
 
 
-def _next_reservation(context: DecisionContext, item: Item, template: PoolTemplate) -> Reservation | None:
+def _next_reservation(
+    context: DecisionContext, item: QueueItem, template: PoolTemplate
+) -> Reservation | None:
     """The first reservation still to start that would last long enough for it."""
     pool = template.pool
     good = [
@@ -315,38 +343,40 @@ def _end_of(one: Reservation, pool: ComputePool) -> End:
     return End(deadline, deadline - SHORTEST_LEAD if deadline else None)
 
 
-def _busy(context: DecisionContext, item: Item, pool: ComputePool, found: Rooms) -> bool:
+def _busy(context: DecisionContext, item: QueueItem, pool: ComputePool, candidates: Candidates) -> bool:
     """Some room would do for it, if it were free."""
     return any(
         group.template is not None and group.template.pool is pool and may_use(context, item, group)
-        for group in found.groups.values()
+        for group in candidates.groups.values()
     )
 
 
-def _kept_from(context: DecisionContext, item: Item, pool: ComputePool, found: Rooms) -> datetime | None:
+def _kept_from(
+    context: DecisionContext, item: QueueItem, pool: ComputePool, candidates: Candidates
+) -> datetime | None:
     """From when room that would do for it is promised to a gang."""
     return min(
         (
-            room.claimed_from
-            for group in found.groups.values()
+            candidate.claimed_from
+            for group in candidates.groups.values()
             if group.template is not None and group.template.pool is pool and may_use(context, item, group)
-            for room in group.rooms
-            if room.claimed_by is not None
-            and room.claimed_from is not None
-            and room.free.fits(item.shape.requests)
+            for candidate in group.nodes
+            if candidate.claimed_by is not None
+            and candidate.claimed_from is not None
+            and candidate.free.fits(item.shape.requests)
         ),
         default=None,
     )
 
 
-def _need(item: Item, pool: ComputePool) -> tuple[str, bool]:
+def _need(item: QueueItem, pool: ComputePool) -> tuple[str, bool]:
     """How long it is taken to need, and whether that is its own word, to be filled in for each."""
     needed = time_needed(item.terms, pool)
     own = needed == time_needed(item.terms, None) or item.terms.expected is None
     return (_NEED, True) if own else (format_duration(needed), False)
 
 
-def _free_too_short(item: Item, pool: ComputePool, found: Rooms) -> bool:
+def _free_too_short(item: QueueItem, pool: ComputePool, candidates: Candidates) -> bool:
     """Ready room is free that would suit it but for the time."""
     return item.gated and any(
         group.stage is Stage.READY
@@ -354,19 +384,19 @@ def _free_too_short(item: Item, pool: ComputePool, found: Rooms) -> bool:
         and group.template.pool is pool
         and admits(item.shape, group.labels, group.taints)
         and (item.terms.overflow or not group.overflow)
-        and any(room.free.fits(item.shape.requests) for room in group.rooms)
-        for group in found.groups.values()
+        and any(candidate.free.fits(item.shape.requests) for candidate in group.nodes)
+        for group in candidates.groups.values()
     )
 
 
-def _too_short(item: Item, pool: ComputePool, found: Rooms) -> bool:
+def _too_short(item: QueueItem, pool: ComputePool, candidates: Candidates) -> bool:
     """There is room that would suit it but for the time."""
     return any(
         group.template is not None
         and group.template.pool is pool
         and admits(item.shape, group.labels, group.taints)
         and (item.terms.overflow or not group.overflow)
-        for group in found.groups.values()
+        for group in candidates.groups.values()
     )
 
 

@@ -36,7 +36,7 @@ class InFlight:
         return sum(count for intent, count in self.unseen if intent.source == source)
 
 
-def follow_launches(context: DecisionContext) -> InFlight:
+def reconcile_launches(context: DecisionContext) -> InFlight:
     in_flight = InFlight()
     failures: dict[Spot, list[datetime]] = {}
     ids: set[str] = set()

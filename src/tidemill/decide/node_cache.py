@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from tidemill.catalog import InstanceType
 from tidemill.decide.nodes import SHORTEST_LEAD, Phase, phase_of, pod_lead
 from tidemill.decide.packer.problem import Resident
-from tidemill.decide.placement.solve_cache import Answers
+from tidemill.decide.placement.solve_cache import SolveCache
 from tidemill.decide.pool_templates import PoolTemplate, templates
 from tidemill.model.capacity import Source
 from tidemill.model.nodes import KubeNode, Node
@@ -26,9 +26,9 @@ from tidemill.spec import Spec, names
 from tidemill.spec.compute_pool import Provisioner
 
 if TYPE_CHECKING:
-    from tidemill.decide.explain import Answer
-    from tidemill.decide.handover.forecast import Outlook
-    from tidemill.decide.placement.queue import Item
+    from tidemill.decide.explain import Explanation
+    from tidemill.decide.handover.forecast import ServiceForecast
+    from tidemill.decide.placement.queue import QueueItem
     from tidemill.model.plan import Unmet
 
 _PROVISIONERS = {one.value: one for one in Provisioner}
@@ -83,15 +83,17 @@ class NodeCache:
         self._spec = spec
         self.known: dict[str, NodeFacts] = {}
         self._groups: dict[object, int] = {}  # lives as long as the facts that carry its numbers
-        self.items: dict[str, Item] = {}  # by pod uid: pods that wait by themselves
-        self.gangs: dict[tuple[str, str], tuple[tuple[Pod, ...], Item]] = {}
+        self.items: dict[str, QueueItem] = {}  # by pod uid: pods that wait by themselves
+        self.gangs: dict[tuple[str, str], tuple[tuple[Pod, ...], QueueItem]] = {}
         self.misfits: dict[
-            tuple[str, int, str], tuple[Answer | None, PodShape]
+            tuple[str, int, str], tuple[Explanation | None, PodShape]
         ] = {}  # by pool, shape, namespace
         self.settled: dict[str, tuple[object, ...]] = {}  # by pool: what was looked at and left as it is
-        self.answers = Answers()
+        self.answers = SolveCache()
         self.unmet: dict[str, Unmet] = {}  # by pod uid: what each was told last
-        self.outlooks: tuple[tuple[object, ...], list[Outlook]] | None = None  # beside what they follow from
+        self.outlooks: tuple[tuple[object, ...], list[ServiceForecast]] | None = (
+            None  # beside what they follow from
+        )
 
     def facts_of(self, node: Node, bound: tuple[Pod, ...]) -> NodeFacts:
         known = self.known.get(node.key)

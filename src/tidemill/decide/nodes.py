@@ -165,7 +165,7 @@ def waves_lead(longest: timedelta, pods: Iterable[Pod], disruptions_at_once: dic
 # --- following each node ------------------------------------------------------------------------------
 
 
-def follow_nodes(context: DecisionContext) -> None:
+def manage_nodes(context: DecisionContext) -> None:
     """Let checked nodes work, replace those that miss a limit or fail, clean up after those that are gone."""
     for view in context.gone:
         _clean_up(context, view)

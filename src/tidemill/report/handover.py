@@ -12,8 +12,8 @@ from typing import Any
 
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.handover.durations import at_once
-from tidemill.decide.handover.forecast import Outlook, outlooks
-from tidemill.decide.handover.mitigations import ways_out
+from tidemill.decide.handover.forecast import ServiceForecast, forecast
+from tidemill.decide.handover.mitigations import mitigations
 from tidemill.decide.handover.warnings import pins_that_must_move
 from tidemill.decide.nodes import deadline_of
 from tidemill.model.pods import Method
@@ -83,7 +83,7 @@ def hand_over(spec: Spec, world: World, before: str, after: str = "") -> HandOve
     """`before` and `after` are reservation ids that the world knows."""
     context = DecisionContext(spec, world)
     held, follows = context.reservations[before], context.reservations.get(after)
-    found = outlooks(context, only=before, onto=(after,) if after else ())
+    found = forecast(context, only=before, onto=(after,) if after else ())
     pool = spec.pools.get(held.pool)
     provisioner = pool.spec.provisioner if pool is not None else Provisioner.NATIVE
     return HandOverReport(
@@ -101,7 +101,7 @@ def hand_over(spec: Spec, world: World, before: str, after: str = "") -> HandOve
     )
 
 
-def _move(context: DecisionContext, one: Outlook) -> ServiceMove:
+def _move(context: DecisionContext, one: ServiceForecast) -> ServiceMove:
     short = one.short
     return ServiceMove(
         service=one.workload.name,
@@ -124,7 +124,7 @@ def _move(context: DecisionContext, one: Outlook) -> ServiceMove:
         short_from=short.since if short is not None else None,
         short_s=_seconds(short.lasts) if short is not None and short.lasts is not None else None,
         steps=tuple(sorted(_steps(one), key=lambda step: step.at)),
-        ways=tuple(WayOut(way.means, way.usd, way.offer, way.words) for way in ways_out(context, one)),
+        ways=tuple(WayOut(way.means, way.usd, way.offer, way.words) for way in mitigations(context, one)),
     )
 
 
@@ -132,7 +132,7 @@ def _seconds(length: timedelta) -> int:
     return int(length.total_seconds())
 
 
-def _steps(one: Outlook) -> Iterator[MoveStep]:
+def _steps(one: ServiceForecast) -> Iterator[MoveStep]:
     after, workload = one.successor, one.workload
     yield MoveStep(one.drain_from, f"the nodes of {one.block.id} take nothing new")
     if after is not None and not one.bridged:
@@ -154,7 +154,7 @@ def _steps(one: Outlook) -> Iterator[MoveStep]:
     yield MoveStep(one.deadline, f"{one.block.id} must be empty")
 
 
-def _begin(one: Outlook) -> str:
+def _begin(one: ServiceForecast) -> str:
     workload, method = one.workload, one.in_effect
     count = at_once(workload, method, one.leaving, workload.replicas - one.minimum)
     match method:

@@ -28,20 +28,20 @@ class Disruptions:
     """The budgets of one decision: nodes that this plan takes away are marked as ending and counted."""
 
     def __init__(self, context: DecisionContext) -> None:
-        self._draft = context
+        self._context = context
 
     def left(self, pool: ComputePool, reason: Reason) -> float:
         """How many more may go. Budgets with a schedule wake the engine when they begin and end to hold."""
         if not pool.spec.disruption.budgets:
             return float("inf")
-        views = [view for view in self._draft.views if view.facts.pool_name == pool.name]
+        views = [view for view in self._context.views if view.facts.pool_name == pool.name]
         going = sum(view.ending or view.phase is Phase.DRAINING for view in views)
         most = float("inf")
         for budget in pool.spec.disruption.budgets:
             if budget.reasons and reason not in budget.reasons:
                 continue
-            holds, until = in_force(budget, self._draft.now)
-            self._draft.wake(until)
+            holds, until = in_force(budget, self._context.now)
+            self._context.wake(until)
             if holds:
                 most = min(most, most_at_once(budget.nodes, len(views)))
         return max(0.0, most - going)

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from tidemill.decide.context import DecisionContext, NodeView
-from tidemill.decide.handover.claims import claim
+from tidemill.decide.handover.claims import hold_for_services
 from tidemill.decide.launches import InFlight
 from tidemill.decide.nodes import Phase
 from tidemill.decide.overflow import PREPAID, usd_per_hour
-from tidemill.decide.placement.backfill import reserve
-from tidemill.decide.placement.candidates import BOOT, Room, Stage, survey
+from tidemill.decide.placement.backfill import hold_for_gangs
+from tidemill.decide.placement.candidates import BOOT, CandidateNode, Stage, find_candidates
 from tidemill.decide.placement.packing import Packing, pack
-from tidemill.decide.placement.queue import POD_START, Item
+from tidemill.decide.placement.queue import POD_START, QueueItem
 from tidemill.model.pods import Pod
 from tidemill.model.resources import Resources
 
@@ -37,20 +37,20 @@ class Candidate:
     """A node all of whose pods may move."""
 
     view: NodeView
-    items: tuple[Item, ...]
+    items: tuple[QueueItem, ...]
     usd_h: float
     redone: timedelta  # work that is done twice if it moves, at worst
     ends: datetime | None  # when its last pod is done anyway; None: not known, or never
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class ConsolidationMove:
     leaving: tuple[Candidate, ...]
     packing: Packing
-    new: Room | None
+    new: CandidateNode | None
     saves_usd_h: float
 
-    def is_better(self, other: Move | None) -> bool:
+    def is_better(self, other: ConsolidationMove | None) -> bool:
         """It saves more, or for the same money it launches nothing."""
         if other is None or self.saves_usd_h > other.saves_usd_h + _CENT:
             return True
@@ -58,21 +58,21 @@ class Move:
         return same and (self.new is None or other.new is not None)
 
 
-class Moves:
+class ConsolidationMoves:
     """The questions of one pool in one decision."""
 
     def __init__(self, context: DecisionContext, in_flight: InFlight) -> None:
-        self._draft, self._in_flight = context, in_flight
+        self._context, self._in_flight = context, in_flight
         self._looks = max(2, _MOST_ROOMS // max(1, len(context.views)))
-        everything = survey(context, in_flight, accelerated=False, gangs=False, between_pods=False)
+        everything = find_candidates(context, in_flight, accelerated=False, gangs=False, between_pods=False)
         self._rooms = [
-            (id(room.view), room.free) for group in everything.groups.values() for room in group.rooms
+            (id(target.view), target.free) for group in everything.groups.values() for target in group.nodes
         ]
-        self._openings = [(opening.usd_h, opening.free) for opening in everything.openings]
+        self._launch_options = [(option.usd_h, option.free) for option in everything.launch_options]
 
-    def best(self, candidates: Sequence[Candidate], most: int) -> Move | None:
+    def best(self, candidates: Sequence[Candidate], most: int) -> ConsolidationMove | None:
         """As many nodes at once as pays, found by bisection; else the first single one that pays."""
-        best: Move | None = None
+        best: ConsolidationMove | None = None
         low, high = 2, most
         while low <= high:
             middle = (low + high) // 2
@@ -90,40 +90,42 @@ class Moves:
         single = (self._of((candidate,)) for candidate in candidates)
         return next((move for move in single if move is not None), None)
 
-    def _of(self, leaving: Sequence[Candidate]) -> Move | None:
-        context = self._draft
+    def _of(self, leaving: Sequence[Candidate]) -> ConsolidationMove | None:
+        context = self._context
         if self._looks <= 0 or not self._might_do(leaving) or not _keeps_services_up(context, leaving):
             return None
         self._looks -= 1
         packing = self._packing(leaving)
         if packing.unplaced:
             return None
-        rooms = {id(room): room for placement in packing.placements for room in placement.rooms}
-        new = [room for room in rooms.values() if room.group.stage is Stage.NEW]
-        price = sum(_extra_usd_h(context, room) for room in rooms.values())
+        rooms = {id(target): target for placement in packing.placements for target in placement.nodes}
+        new = [target for target in rooms.values() if target.group.stage is Stage.NEW]
+        price = sum(_extra_usd_h(context, target) for target in rooms.values())
         saves = sum(candidate.usd_h for candidate in leaving) - price
         if len(new) > 1 or saves < _CENT or not _pays(context, leaving, rooms.values(), price, saves):
             return None
-        return Move(tuple(leaving), packing, new[0] if new else None, saves)
+        return ConsolidationMove(tuple(leaving), packing, new[0] if new else None, saves)
 
     def _packing(self, leaving: Sequence[Candidate]) -> Packing:
-        context = self._draft
+        context = self._context
         items = [item for candidate in leaving for item in candidate.items]
         accelerated = all(item.wants_accelerator for item in items)
         minds = context.keeps_away or any(item.shape.sociable for item in items)
-        found = survey(context, self._in_flight, accelerated=accelerated, gangs=False, between_pods=minds)
-        found.leave_out(candidate.view for candidate in leaving)
-        found.shut(_going_sooner(context, leaving))
-        claim(context, found)
-        reserve(context, context.waiting, found)  # who moves comes again as the last in line
-        return pack(context, items, found, thorough=False)
+        targets = find_candidates(
+            context, self._in_flight, accelerated=accelerated, gangs=False, between_pods=minds
+        )
+        targets.leave_out(candidate.view for candidate in leaving)
+        targets.shut(_going_sooner(context, leaving))
+        hold_for_services(context, targets)
+        hold_for_gangs(context, context.waiting, targets)  # who moves comes again as the last in line
+        return pack(context, items, targets, thorough=False)
 
     def _might_do(self, leaving: Sequence[Candidate]) -> bool:
         """Sums and single fits, before the solver is asked: most nodes have no chance."""
         gone = {id(candidate.view) for candidate in leaving}
         usd_h = sum(candidate.usd_h for candidate in leaving)
         rooms = [free for view, free in self._rooms if view not in gone]
-        new = [free for price, free in self._openings if price <= usd_h - _CENT]
+        new = [free for price, free in self._launch_options if price <= usd_h - _CENT]
         wanted = Resources()
         for candidate in leaving:
             for item in candidate.items:
@@ -189,11 +191,11 @@ def _keeps_services_up(context: DecisionContext, leaving: Sequence[Candidate]) -
     return services == staying
 
 
-def _extra_usd_h(context: DecisionContext, room: Room) -> float:
+def _extra_usd_h(context: DecisionContext, target: CandidateNode) -> float:
     """What an hour of this room costs only because of the move: one that is empty would have gone by itself."""
-    if room.opening is not None:
-        return room.opening.usd_h
-    view = room.view
+    if target.option is not None:
+        return target.option.usd_h
+    view = target.view
     return usd_h(context, view) if view is not None and not view.pods else 0.0
 
 
@@ -203,11 +205,15 @@ def usd_h(context: DecisionContext, view: NodeView) -> float:
 
 
 def _pays(
-    context: DecisionContext, leaving: Sequence[Candidate], rooms: Iterable[Room], price: float, saves: float
+    context: DecisionContext,
+    leaving: Sequence[Candidate],
+    rooms: Iterable[CandidateNode],
+    price: float,
+    saves: float,
 ) -> bool:
     """Is the move paid for before any of the pods would be done, and before any of their new places ends?"""
     hours = (BOOT + POD_START) / _HOUR
     cost = price * hours + sum(one.usd_h * ((one.redone + POD_START) / _HOUR) for one in leaving)
     ends = [one.ends for one in leaving if one.ends is not None]
-    ends += [room.group.end.drain_from for room in rooms if room.group.end.drain_from is not None]
+    ends += [target.group.end.drain_from for target in rooms if target.group.end.drain_from is not None]
     return not ends or context.now + _MARGIN * timedelta(hours=cost / saves) <= min(ends)

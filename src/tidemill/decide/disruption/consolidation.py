@@ -12,13 +12,20 @@ from datetime import UTC, datetime, timedelta
 
 from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.disruption.budgets import Disruptions, idle_since, is_protected
-from tidemill.decide.disruption.candidates import Candidate, Move, Moves, is_replica, last_end, usd_h
+from tidemill.decide.disruption.candidates import (
+    Candidate,
+    ConsolidationMove,
+    ConsolidationMoves,
+    is_replica,
+    last_end,
+    usd_h,
+)
 from tidemill.decide.launches import InFlight
 from tidemill.decide.nodes import Phase
 from tidemill.decide.overflow import PREPAID
 from tidemill.decide.placement.candidates import Stage
-from tidemill.decide.placement.launch_options import write_launch
-from tidemill.decide.placement.queue import Item
+from tidemill.decide.placement.launch_options import plan_launch
+from tidemill.decide.placement.queue import QueueItem
 from tidemill.model.plan import Launch, StartDrain
 from tidemill.model.pods import Pod
 from tidemill.model.purchases import LaunchState
@@ -44,7 +51,7 @@ def consolidate(context: DecisionContext, in_flight: InFlight, disruptions: Disr
         if not candidates or context.memory.settled.get(name) == key:
             continue
         wake_at = context.wake_at
-        move = Moves(context, in_flight).best(candidates, int(min(allowed, len(candidates))))
+        move = ConsolidationMoves(context, in_flight).best(candidates, int(min(allowed, len(candidates))))
         context.wake_at = wake_at  # what was only looked at is nothing to wake up for
         if move is None:
             context.memory.settled[name] = key
@@ -116,9 +123,9 @@ def _candidate(context: DecisionContext, view: NodeView) -> Candidate:
     return Candidate(view, items, usd_h(context, view), redone, last_end(context, view.pods))
 
 
-def _again(pod: Pod) -> Item:
+def _again(pod: Pod) -> QueueItem:
     """The pod as it would wait after the move: the last of its priority."""
-    item = Item((pod,), None, True)
+    item = QueueItem((pod,), None, True)
     item.turn = (True, False, -pod.terms.priority, _LAST, pod.name)
     return item
 
@@ -132,18 +139,18 @@ def _disturbance(candidate: Candidate) -> tuple[object, ...]:
 # --- doing it -----------------------------------------------------------------------------------------
 
 
-def _carry_out(context: DecisionContext, move: Move) -> None:
+def _carry_out(context: DecisionContext, move: ConsolidationMove) -> None:
     for placement in move.packing.placements:
-        for room in placement.rooms:
-            if room.view is not None:
-                room.view.reserved = True
+        for target in placement.nodes:
+            if target.view is not None:
+                target.view.reserved = True
     names = ", ".join(candidate.view.node.name for candidate in move.leaving)
     saving = f"saves ${move.saves_usd_h:,.2f} an hour"
-    if move.new is not None and move.new.opening is not None:
+    if move.new is not None and move.new.option is not None:
         if _is_unsettling(context, move.leaving[0].view.facts.pool_name):
             return
         nodes = "node" if len(move.leaving) == 1 else "nodes"
-        write_launch(context, move.new.opening, 1, f"replaces {nodes} {names}: {saving}")
+        plan_launch(context, move.new.option, 1, f"replaces {nodes} {names}: {saving}")
     elif all(placement.stage is Stage.READY for placement in move.packing.placements):
         for candidate in move.leaving:
             candidate.view.ending = True

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.overflow import PREPAID
-from tidemill.decide.placement.candidates import Room, Rooms
+from tidemill.decide.placement.candidates import CandidateNode, Candidates
 from tidemill.decide.scheduler_rules import admits
 from tidemill.model.pods import Pod, PodShape
 
 
-def claim(context: DecisionContext, found: Rooms) -> None:
+def hold_for_services(context: DecisionContext, candidates: Candidates) -> None:
     """For every replica on a source that ends: the first prepaid room of its pool that outlives the source."""
     leaving = [
         (view.drain_from, view, pod)
@@ -20,16 +20,18 @@ def claim(context: DecisionContext, found: Rooms) -> None:
         if view.facts.movers and view.drain_from is not None
         for pod in view.facts.movers
     ]
-    rooms = list(found.all_rooms()) if leaving else []
+    rooms = list(candidates.all_nodes()) if leaving else []
     under_way = _under_way(context) if leaving else {}
     for when, view, pod in sorted(leaving, key=lambda one: (one[0], one[1].node.name, one[2].name)):
         if under_way.get(pod.workload, 0) > 0:
             under_way[pod.workload] -= 1
             continue
         shape = _goes_as(context, pod)
-        room = next((room for room in rooms if _suits(room, view, shape, pod.shape is not shape)), None)
-        if room is not None:
-            room.claim(shape.requests, when)
+        candidate = next(
+            (candidate for candidate in rooms if _suits(candidate, view, shape, pod.shape is not shape)), None
+        )
+        if candidate is not None:
+            candidate.claim(shape.requests, when)
 
 
 def _under_way(context: DecisionContext) -> dict[str, int]:
@@ -52,8 +54,8 @@ def _goes_as(context: DecisionContext, pod: Pod) -> PodShape:
     return pair.shape if pair is not None else pod.shape
 
 
-def _suits(room: Room, view: NodeView, shape: PodShape, elsewhere: bool) -> bool:
-    group = room.group
+def _suits(candidate: CandidateNode, view: NodeView, shape: PodShape, elsewhere: bool) -> bool:
+    group = candidate.group
     if group.template is None or group.source == view.source:
         return False
     if not elsewhere and group.template is not view.facts.template:
@@ -63,4 +65,4 @@ def _suits(room: Room, view: NodeView, shape: PodShape, elsewhere: bool) -> bool
     ends, leaves = group.end.drain_from, view.deadline
     if ends is not None and leaves is not None and ends <= leaves:
         return False
-    return admits(shape, group.labels, group.taints) and room.unclaimed().fits(shape.requests)
+    return admits(shape, group.labels, group.taints) and candidate.unclaimed().fits(shape.requests)

@@ -17,7 +17,7 @@ from tidemill.decide.handover.destinations import boot_of, may_launch
 from tidemill.decide.handover.durations import Span, at_once, loading, move_time, starting, waves
 from tidemill.decide.handover.methods import in_effect, lacking
 from tidemill.decide.handover.move_timeline import Move, Short
-from tidemill.decide.handover.replica_slots import Seat, seats_for, take
+from tidemill.decide.handover.replica_slots import ReplicaSlot, replica_slots, take
 from tidemill.decide.nodes import MARGIN
 from tidemill.decide.overflow import PREPAID
 from tidemill.model.capacity import Reservation, Source
@@ -25,7 +25,7 @@ from tidemill.model.pods import Method, Pod, Workload
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class ServiceForecast:
     workload: Workload
     pool: str
     source: Source
@@ -52,10 +52,10 @@ _SECOND = timedelta(seconds=1)  # a step that takes no time at all would make wa
 Together = dict[tuple[Source, str], list[tuple[NodeView, Pod]]]
 
 
-def outlooks(context: DecisionContext, only: str = "", onto: Collection[str] = ()) -> list[Outlook]:
+def forecast(context: DecisionContext, only: str = "", onto: Collection[str] = ()) -> list[ServiceForecast]:
     """For every service on prepaid capacity that ends, the first end first; `only` one source's, `onto` these alone."""
-    found: list[Outlook] = []
-    seats: dict[Source, list[Seat]] = {}
+    found: list[ServiceForecast] = []
+    seats: dict[Source, list[ReplicaSlot]] = {}
     for (source, name), pairs in sorted(_standing(context).items(), key=_first_end):
         workload, block = context.workloads.get(name), context.reservations.get(source.id)
         if workload is None or block is None or (only and source.id != only):
@@ -63,7 +63,7 @@ def outlooks(context: DecisionContext, only: str = "", onto: Collection[str] = (
         if pairs[0][0].facts.template is None:
             continue  # its pool was removed: nothing is launched for it any more
         if source not in seats:
-            seats[source] = seats_for(context, source, _deadline(pairs), onto)
+            seats[source] = replica_slots(context, source, _deadline(pairs), onto)
         found.append(_outlook(context, workload, block, pairs, seats[source]))
     return found
 
@@ -91,8 +91,8 @@ def _outlook(
     workload: Workload,
     block: Reservation,
     pairs: list[tuple[NodeView, Pod]],
-    seats: list[Seat],
-) -> Outlook:
+    seats: list[ReplicaSlot],
+) -> ServiceForecast:
     deadline, pods, pool = _deadline(pairs), [pod for _, pod in pairs], pairs[0][0].facts.pool_name
     method, minimum = in_effect(workload, context.workloads), minimum_of(context, workload)
     load = loading(workload.terms, _all_of(context, workload))
@@ -104,7 +104,7 @@ def _outlook(
     bridged = move.short() is not None and may_launch(context, goes_as)
     move = move.bridged(boot.length) if bridged else move
     count = waves(workload, method, len(pods), workload.replicas - minimum)
-    return Outlook(
+    return ServiceForecast(
         workload=workload,
         pool=pool,
         source=block.source,

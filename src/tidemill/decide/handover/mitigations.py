@@ -11,7 +11,7 @@ from math import ceil
 
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.handover.destinations import how_many
-from tidemill.decide.handover.forecast import Outlook
+from tidemill.decide.handover.forecast import ServiceForecast
 from tidemill.decide.purchasing.planner.result import Means, Way
 from tidemill.model.capacity import SourceKind
 from tidemill.model.ec2_facts import LONGEST_BLOCK
@@ -24,7 +24,7 @@ DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 _EXTENDABLE_UNTIL = HOUR
 
 
-def ways_out(context: DecisionContext, one: Outlook) -> tuple[Way, ...]:
+def mitigations(context: DecisionContext, one: ServiceForecast) -> tuple[Way, ...]:
     """The cheapest first, those that do not exist last. None where the service is not short."""
     if one.short is None:
         return ()
@@ -37,20 +37,20 @@ def ways_out(context: DecisionContext, one: Outlook) -> tuple[Way, ...]:
     return tuple(sorted(found, key=lambda way: (way.usd is None, way.usd or 0.0)))
 
 
-def instances_needed(context: DecisionContext, one: Outlook) -> int:
+def instances_needed(context: DecisionContext, one: ServiceForecast) -> int:
     """Nodes of the block's type for all replicas that leave it."""
     kind = context.spec.catalog.types.get(one.block.instance_type)
     beside = how_many(one.workload.shape, Resources(kind.allocatable)) if kind is not None else 0
     return ceil(one.leaving / beside) if beside else one.block.count
 
 
-def _lasts(one: Outlook) -> timedelta:
+def _lasts(one: ServiceForecast) -> timedelta:
     """How long it is short; where nobody knows, a day is what is asked about."""
     assert one.short is not None
     return one.short.lasts if one.short.lasts is not None else DAY
 
 
-def _usd_day(context: DecisionContext, one: Outlook, count: int) -> float | None:
+def _usd_day(context: DecisionContext, one: ServiceForecast, count: int) -> float | None:
     """Of `count` instances: at the rate the block was bought at, else at the catalog's."""
     block = one.block
     if block.fee_usd and block.end is not None:
@@ -59,7 +59,7 @@ def _usd_day(context: DecisionContext, one: Outlook, count: int) -> float | None
     return None if kind is None or kind.block_usd_h is None else kind.block_usd_h * count * 24
 
 
-def _extension(context: DecisionContext, one: Outlook) -> Way:
+def _extension(context: DecisionContext, one: ServiceForecast) -> Way:
     means: Means = "a-days-extension-of-a"
     block = one.block
     days = max(1, ceil(_lasts(one) / DAY))
@@ -87,7 +87,7 @@ def _extension(context: DecisionContext, one: Outlook) -> Way:
     return Way(means, None if rate is None else rate * days, "", words)
 
 
-def _more_of_b(context: DecisionContext, one: Outlook) -> Way:
+def _more_of_b(context: DecisionContext, one: ServiceForecast) -> Way:
     means: Means = "a-day-more-of-b"
     count = instances_needed(context, one)
     if one.successor is not None:
@@ -100,7 +100,7 @@ def _more_of_b(context: DecisionContext, one: Outlook) -> Way:
     return Way(means, _usd_day(context, one, count), "", f"{words}; EC2 has shown no offer")
 
 
-def _start_now(context: DecisionContext, one: Outlook) -> Way:
+def _start_now(context: DecisionContext, one: ServiceForecast) -> Way:
     means: Means = "a-start-now-block"
     count = instances_needed(context, one)
     best = _cheapest(context, one, count, one.deadline - one.needed, one.deadline + _lasts(one), now=True)
@@ -111,7 +111,13 @@ def _start_now(context: DecisionContext, one: Outlook) -> Way:
 
 
 def _cheapest(
-    context: DecisionContext, one: Outlook, count: int, by: datetime, until: datetime, *, now: bool = False
+    context: DecisionContext,
+    one: ServiceForecast,
+    count: int,
+    by: datetime,
+    until: datetime,
+    *,
+    now: bool = False,
 ) -> Offer | None:
     """Of the offers EC2 has shown for the pool: there in time, and long enough. A start-now block is off the grid."""
     kinds = context.templates[one.pool].kinds
@@ -125,7 +131,7 @@ def _cheapest(
     return min(fitting, key=lambda offer: (offer.fee_usd, offer.id), default=None)
 
 
-def _bridge(context: DecisionContext, one: Outlook) -> Way:
+def _bridge(context: DecisionContext, one: ServiceForecast) -> Way:
     """Warm when the block stops, and so paid for while it warms up."""
     means: Means = "an-on-demand-bridge"
     count = instances_needed(context, one)
@@ -140,7 +146,7 @@ def _bridge(context: DecisionContext, one: Outlook) -> Way:
     return Way(means, kind.on_demand_usd_h * count * hours, "", f"{words}{lacks}")
 
 
-def _lacks_for_overflow(context: DecisionContext, one: Outlook) -> str:
+def _lacks_for_overflow(context: DecisionContext, one: ServiceForecast) -> str:
     pool = context.templates[one.pool].pool
     lacks = []
     if not any(source.type == "on-demand" for source in pool.spec.sources):

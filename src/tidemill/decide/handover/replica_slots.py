@@ -32,7 +32,7 @@ LOOK_AGAIN = timedelta(minutes=15)
 
 
 @dataclass(slots=True, eq=False)
-class Seat:
+class ReplicaSlot:
     """A node, there or to come."""
 
     at: datetime
@@ -44,11 +44,11 @@ class Seat:
     apart: set[str]  # workloads that keep apart from their like, and are here
 
 
-def seats_for(
+def replica_slots(
     context: DecisionContext, leaving: Source, leave_by: datetime, onto: Collection[str]
-) -> list[Seat]:
+) -> list[ReplicaSlot]:
     """On prepaid capacity that outlives the source, the earliest first. `onto`: only these reservations; empty: any."""
-    found: list[Seat] = []
+    found: list[ReplicaSlot] = []
     held: dict[str, int] = {}
     boots = {name: boots_of(context, one) or [BOOT] for name, one in context.templates.items()}
     for view in context.views:
@@ -81,7 +81,7 @@ def seats_for(
 _PREPAID = tuple(kind.value for kind in PREPAID)
 
 
-def take(seats: list[Seat], workload: Workload) -> Seat | None:
+def take(seats: list[ReplicaSlot], workload: Workload) -> ReplicaSlot | None:
     """The first seat that one replica could have; it is taken from then on."""
     for seat in seats:
         if not seat.template.pool.spec.serves(workload.namespace) or workload.name in seat.apart:
@@ -103,7 +103,7 @@ def launched_at(context: DecisionContext, one: Reservation) -> datetime:
 
 def _of_life(
     context: DecisionContext, view: NodeView, leave_by: datetime, boots: Mapping[str, list[timedelta]]
-) -> Seat | None:
+) -> ReplicaSlot | None:
     facts, kube, instance = view.facts, view.node.kube, view.node.instance
     if facts.template is None or facts.kind is None or instance is None or view.source.kind not in PREPAID:
         return None
@@ -120,12 +120,12 @@ def _of_life(
     apart = {pod.workload for pod in facts.movers if pod.shape.anti_affinity}
     if view.phase is Phase.READY and kube is not None:
         at = kube.opened_at or kube.joined_at
-        return Seat(at, view.source, facts.labels, kube.taints, facts.template, free, apart)
+        return ReplicaSlot(at, view.source, facts.labels, kube.taints, facts.template, free, apart)
     labels = facts.template.labels(view.source, facts.kind, instance.zone)
     at = instance.launched_at + high(boots[facts.template.pool.name])
-    return Seat(at, view.source, labels, facts.template.taints, facts.template, free, apart)
+    return ReplicaSlot(at, view.source, labels, facts.template.taints, facts.template, free, apart)
 
 
-def _to_come(template: PoolTemplate, kind: InstanceType, one: Reservation, at: datetime) -> Seat:
+def _to_come(template: PoolTemplate, kind: InstanceType, one: Reservation, at: datetime) -> ReplicaSlot:
     labels = template.labels(one.source, kind, one.zone)
-    return Seat(at, one.source, labels, template.taints, template, Resources(kind.allocatable), set())
+    return ReplicaSlot(at, one.source, labels, template.taints, template, Resources(kind.allocatable), set())

@@ -9,8 +9,8 @@ from math import ceil
 
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.handover.destinations import SURE, boot_of, may_launch, successors
-from tidemill.decide.handover.forecast import Outlook, outlooks
-from tidemill.decide.handover.mitigations import ways_out
+from tidemill.decide.handover.forecast import ServiceForecast, forecast
+from tidemill.decide.handover.mitigations import mitigations
 from tidemill.decide.handover.replica_slots import LOOK_AGAIN, launched_at
 from tidemill.decide.nodes import deadline_of
 from tidemill.decide.placement.launch_options import usable_reservations
@@ -24,19 +24,19 @@ NOBODY_FOLLOWS = timedelta(days=2)
 _MINUTE = timedelta(minutes=1)
 
 
-def forewarn(context: DecisionContext) -> None:
+def warn_of_shortages(context: DecisionContext) -> None:
     for one in _outlooks(context) if context.workloads else ():
         name = one.workload.name
         if one.lacking:
             context.warn(f"hand-over of {name}", lacks(one))
         if _is_news(context, one):
-            context.warn(name, will_be_short(one, ways_out(context, one)), "service-short", one.deadline)
+            context.warn(name, will_be_short(one, mitigations(context, one)), "service-short", one.deadline)
     for template in context.templates.values():
         for about, sentence in pins_that_must_move(context, template):
             context.warn(about, sentence)
 
 
-def _outlooks(context: DecisionContext) -> list[Outlook]:
+def _outlooks(context: DecisionContext) -> list[ServiceForecast]:
     """Worked out anew only where something they follow from has changed: most events are about jobs."""
     world = context.world
     empty = [one for one in world.reservations if one.available and one.owner == context.owner]
@@ -51,11 +51,11 @@ def _outlooks(context: DecisionContext) -> list[Outlook]:
     )
     known = context.memory.outlooks
     if known is None or known[0] != follow_from:
-        known = context.memory.outlooks = (follow_from, outlooks(context))
+        known = context.memory.outlooks = (follow_from, forecast(context))
     return known[1]
 
 
-def _is_news(context: DecisionContext, one: Outlook) -> bool:
+def _is_news(context: DecisionContext, one: ServiceForecast) -> bool:
     """A move that is under way is told by its steps."""
     if one.short is None:
         return False
@@ -65,7 +65,7 @@ def _is_news(context: DecisionContext, one: Outlook) -> bool:
     return context.now < one.drain_from or not _may_still_move(context, one, one.short.since)
 
 
-def _may_still_move(context: DecisionContext, one: Outlook, by: datetime) -> bool:
+def _may_still_move(context: DecisionContext, one: ServiceForecast, by: datetime) -> bool:
     """Under way, its seats cannot be told from those of its own replacements: only what comes too late is certain."""
     if may_launch(context, one.workload):
         return True
@@ -74,14 +74,14 @@ def _may_still_move(context: DecisionContext, one: Outlook, by: datetime) -> boo
     return any(after.start + boot_of(context, template).length <= by for template, after in found)
 
 
-def lacks(one: Outlook) -> str:
+def lacks(one: ServiceForecast) -> str:
     return (
         f"it asks for {one.method.value}, and {'; '.join(one.lacking)}. Until then its replicas are evicted within"
         " their budget, and nothing is promised"
     )
 
 
-def will_be_short(one: Outlook, ways: tuple[Way, ...]) -> str:
+def will_be_short(one: ServiceForecast, ways: tuple[Way, ...]) -> str:
     assert one.short is not None
     since, ends = format_instant(one.short.since), format_instant(one.deadline)
     if one.short.lasts is None:
@@ -102,7 +102,7 @@ def will_be_short(one: Outlook, ways: tuple[Way, ...]) -> str:
     return f"{told}: {one.block.id} must be empty by {ends}, and {after} takes pods from {ready}. {_help(one, ways)}"
 
 
-def _help(one: Outlook, ways: tuple[Way, ...]) -> str:
+def _help(one: ServiceForecast, ways: tuple[Way, ...]) -> str:
     """In a few words: `tidemill handover` has all of them."""
     brief = {
         "a-day-more-of-b": "a block that starts a day earlier",

@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 
 from tidemill.decide.context import DecisionContext, End, NodeView
 from tidemill.decide.nodes import Phase
-from tidemill.decide.placement.candidates import Group, Room, Rooms
-from tidemill.decide.placement.queue import Item, done_at, lasts
+from tidemill.decide.placement.candidates import CandidateGroup, CandidateNode, Candidates
+from tidemill.decide.placement.queue import QueueItem, done_at, lasts
 from tidemill.decide.placement.queue_order import birthday_from, last_birthday
 from tidemill.decide.scheduler_rules import admits
 from tidemill.model.capacity import Source
@@ -33,12 +33,12 @@ class _Coming:
     )  # from when, name, how many pods
 
 
-def reserve(context: DecisionContext, items: list[Item], found: Rooms) -> None:
+def hold_for_gangs(context: DecisionContext, items: list[QueueItem], candidates: Candidates) -> None:
     """At most one gang is waited for on each source: the first in line."""
     free = {
         (group.source, group.zone)
-        for group in found.groups.values()
-        if any(room.view is not None for room in group.rooms)
+        for group in candidates.groups.values()
+        if any(candidate.view is not None for candidate in group.nodes)
     }
     if not free:
         return  # nothing is free now, so there is nothing to keep
@@ -54,7 +54,7 @@ def reserve(context: DecisionContext, items: list[Item], found: Rooms) -> None:
         key = (id(item.shape), item.standing)
         sources = coming.get(key)
         if sources is None:
-            sources = coming[key] = _sources(context, item, found, free)
+            sources = coming[key] = _sources(context, item, candidates, free)
         left = [one for one in sources if one.where not in taken]
         promise = _soonest(context, item, left) if left else None
         if promise is None:
@@ -65,11 +65,11 @@ def reserve(context: DecisionContext, items: list[Item], found: Rooms) -> None:
             context.wake(since)  # if it is not whole then, there is another instant to wait for
             for view in views:
                 context.wake(view.facts.free_at[id(item.shape)][2])  # and when a guess turns out wrong
-            _promise(item, since, views, found)
+            _promise(item, since, views, candidates)
 
 
 def _soonest(
-    context: DecisionContext, item: Item, sources: list[_Coming]
+    context: DecisionContext, item: QueueItem, sources: list[_Coming]
 ) -> tuple[datetime, _Coming, list[NodeView]] | None:
     best: tuple[datetime, _Coming, list[NodeView]] | None = None
     for one in sources:
@@ -89,7 +89,7 @@ def _soonest(
 
 
 def _sources(
-    context: DecisionContext, item: Item, found: Rooms, free: set[tuple[Source, str]]
+    context: DecisionContext, item: QueueItem, candidates: Candidates, free: set[tuple[Source, str]]
 ) -> list[_Coming]:
     """Where something is free and it may run by everything but time; the nodes in the order they come free."""
     suits: dict[int, _Coming | None] = {}
@@ -100,7 +100,7 @@ def _sources(
         if view.phase is not Phase.READY or view.ending or facts.cordoned:
             continue
         if facts.group not in suits:
-            group = found.groups.get((facts.group, view.drain_from))
+            group = candidates.groups.get((facts.group, view.drain_from))
             where = (group.source, group.zone) if group is not None else None
             if group is None or where not in free or group.template is None or not _may_run(item, group):
                 suits[facts.group] = None
@@ -120,7 +120,7 @@ def _sources(
     return list(by_source.values())
 
 
-def _may_run(item: Item, group: Group) -> bool:
+def _may_run(item: QueueItem, group: CandidateGroup) -> bool:
     assert group.template is not None
     if not group.template.pool.spec.serves(item.pods[0].namespace):
         return False
@@ -147,16 +147,16 @@ def _free_at(
     return None, 0, leaving[0][0] if leaving else None
 
 
-def _promise(item: Item, since: datetime, views: list[NodeView], found: Rooms) -> None:
-    found.promised[id(item)] = (since, views[0].source.label)
+def _promise(item: QueueItem, since: datetime, views: list[NodeView], candidates: Candidates) -> None:
+    candidates.promised[id(item)] = (since, views[0].source.label)
     wanted = {id(view) for view in views}
-    for room in found.all_rooms():
-        if room.view is not None and id(room.view) in wanted and not room.claimed:
-            _claim_whole(room, item, since)
+    for candidate in candidates.all_nodes():
+        if candidate.view is not None and id(candidate.view) in wanted and not candidate.claimed:
+            _claim_whole(candidate, item, since)
 
 
-def _claim_whole(room: Room, item: Item, since: datetime) -> None:
-    for _ in range(room.free.count_fitting(item.shape.requests)):
-        room.claim(item.shape.requests, since)
-    if room.claimed:
-        room.claimed_by = item
+def _claim_whole(candidate: CandidateNode, item: QueueItem, since: datetime) -> None:
+    for _ in range(candidate.free.count_fitting(item.shape.requests)):
+        candidate.claim(item.shape.requests, since)
+    if candidate.claimed:
+        candidate.claimed_by = item

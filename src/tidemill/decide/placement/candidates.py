@@ -18,7 +18,7 @@ from tidemill.decide.context import NO_END, DecisionContext, End, NodeView
 from tidemill.decide.launches import InFlight
 from tidemill.decide.node_cache import free_on
 from tidemill.decide.nodes import Phase
-from tidemill.decide.placement.launch_options import Allowance, LaunchOption, find_openings
+from tidemill.decide.placement.launch_options import Allowance, LaunchOption, find_launch_options
 from tidemill.decide.pool_templates import PoolTemplate
 from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
 from tidemill.model.labels import Taint
@@ -27,7 +27,7 @@ from tidemill.spec import names
 from tidemill.spec.default_durations import BOOT as BOOT
 
 if TYPE_CHECKING:
-    from tidemill.decide.placement.queue import Item
+    from tidemill.decide.placement.queue import QueueItem
 
 # So long a guess that turned out wrong is not made again. Then one launch finds out whether it still is.
 REMEMBERED = timedelta(days=1)
@@ -40,7 +40,7 @@ class Stage(IntEnum):
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class CandidateGroup:
     """Rooms that are alike but for what is free."""
 
     stage: Stage
@@ -53,7 +53,7 @@ class Group:
     order: tuple[int, int]  # pool weight (negated), place of the source in the pool's list
     overflow: bool = False
     returning: bool = False  # slots of a reservation that EC2 is cleaning up: they will hold nodes again
-    rooms: list[Room] = field(default_factory=list)
+    nodes: list[CandidateNode] = field(default_factory=list)
     rank: tuple[object, ...] = ()
 
     def __post_init__(self) -> None:
@@ -63,17 +63,17 @@ class Group:
 
 
 @dataclass(slots=True, eq=False)
-class Room:
-    group: Group
+class CandidateNode:
+    group: CandidateGroup
     name: str
     free: Resources
     view: NodeView | None = None
-    opening: LaunchOption | None = None
+    option: LaunchOption | None = None
     claimed: Resources = field(
         default_factory=Resources
     )  # by services that will move in, or a gang that waits
     claimed_from: datetime | None = None
-    claimed_by: Item | None = None  # the gang
+    claimed_by: QueueItem | None = None  # the gang
     _own: Resources | None = None  # `free` is shared with the facts until something is taken
 
     def take(self, requests: Amounts) -> None:
@@ -89,15 +89,15 @@ class Room:
         return self.free.minus(self.claimed)
 
 
-class Rooms:
+class Candidates:
     """All groups, in order of preference, and what could be opened beside them."""
 
     def __init__(self, context: DecisionContext, in_flight: InFlight) -> None:
-        self._draft = context
+        self._context = context
         self._in_flight = in_flight
-        self._openings: list[LaunchOption] | None = None
-        self.groups: dict[object, Group] = {}
-        self.returning: list[Group] = []
+        self._launch_options: list[LaunchOption] | None = None
+        self.groups: dict[object, CandidateGroup] = {}
+        self.returning: list[CandidateGroup] = []
         self.allowances = {
             name: Allowance.of(one.pool.spec.limits) for name, one in context.templates.items()
         }
@@ -109,22 +109,24 @@ class Rooms:
         self.between_pods = False  # somebody has rules about other pods: who stands where matters
 
     @property
-    def openings(self) -> list[LaunchOption]:
+    def launch_options(self) -> list[LaunchOption]:
         """Looked for only when somebody needs one: most ticks place everything on nodes that are there."""
-        if self._openings is None:
-            self._openings = find_openings(self._draft, self._in_flight, self.allowances, self.daemons)
-        return self._openings
+        if self._launch_options is None:
+            self._launch_options = find_launch_options(
+                self._context, self._in_flight, self.allowances, self.daemons
+            )
+        return self._launch_options
 
     @property
     def opened(self) -> list[LaunchOption]:
         """Those that something was given room on."""
-        return [one for one in self._openings or () if one.opened > 0]
+        return [one for one in self._launch_options or () if one.opened > 0]
 
-    def ordered(self) -> list[Group]:
+    def ordered(self) -> list[CandidateGroup]:
         return sorted(self.groups.values(), key=lambda group: group.rank)
 
-    def all_rooms(self) -> Iterable[Room]:
-        return (room for group in self.ordered() for room in group.rooms)
+    def all_nodes(self) -> Iterable[CandidateNode]:
+        return (candidate for group in self.ordered() for candidate in group.nodes)
 
     def leave_out(self, views: Iterable[NodeView]) -> None:
         """As if they, and all who are there, were gone."""
@@ -137,34 +139,34 @@ class Rooms:
 
     def _close(self, views: set[int]) -> None:
         for group in self.groups.values() if views else ():
-            group.rooms = [room for room in group.rooms if id(room.view) not in views]
+            group.nodes = [candidate for candidate in group.nodes if id(candidate.view) not in views]
 
     def coming(
         self, template: PoolTemplate, source: Source, kind: InstanceType, zone: str, end: End
-    ) -> Group:
+    ) -> CandidateGroup:
         """The group of nodes of this kind that are on their way, ending so."""
         key = (template.pool.name, source, kind.name, zone, end)
         group = self.groups.get(key)
         if group is None:
-            group = self.groups[key] = Group(
+            group = self.groups[key] = CandidateGroup(
                 Stage.COMING, template, source, zone, template.labels(source, kind, zone), template.taints,
                 end, template.order(source), overflow=template.overflow[source.kind] is not None,
             )  # fmt: skip
         return group
 
 
-def survey(
+def find_candidates(
     context: DecisionContext, in_flight: InFlight, *, accelerated: bool, gangs: bool, between_pods: bool
-) -> Rooms:
+) -> Candidates:
     """Every room there is. `accelerated`: all that waits wants an accelerator, so full nodes need not be listed;
     `gangs`: some of it comes in gangs; `between_pods`: some of it, or of what runs, has rules about other pods."""
-    found = Rooms(context, in_flight)
-    found.between_pods = between_pods
-    found.daemons = _daemon_overhead(context)
+    candidates = Candidates(context, in_flight)
+    candidates.between_pods = between_pods
+    candidates.daemons = _daemon_overhead(context)
     everything = not accelerated or between_pods
     counts: dict[tuple[str, str], int] = {}
     last: tuple[int, datetime | None] = (-1, None)  # neighbours are mostly of one group
-    ready: Group | None = None
+    ready: CandidateGroup | None = None
     for view in context.views:
         facts = view.facts
         if facts.template is None or facts.kind is None:
@@ -174,34 +176,36 @@ def survey(
             continue
         if view.phase is Phase.READY:
             if ready is None or facts.group != last[0] or view.drain_from is not last[1]:
-                ready, last = _ready_group(found, view), (facts.group, view.drain_from)
+                ready, last = _ready_group(candidates, view), (facts.group, view.drain_from)
             if facts.free_accelerators > 0 or everything:
-                ready.rooms.append(Room(ready, view.node.name, facts.free, view))
+                ready.nodes.append(CandidateNode(ready, view.node.name, facts.free, view))
         elif view.phase is not Phase.DRAINING:
             assert view.node.instance is not None
             end = End(view.deadline, view.drain_from)
-            group = found.coming(facts.template, facts.source, facts.kind, view.node.instance.zone, end)
-            group.rooms.append(
-                Room(group, view.node.name, facts.kind.free_beside(found.daemons[facts.pool_name]), view)
+            group = candidates.coming(facts.template, facts.source, facts.kind, view.node.instance.zone, end)
+            group.nodes.append(
+                CandidateNode(
+                    group, view.node.name, facts.kind.free_beside(candidates.daemons[facts.pool_name]), view
+                )
             )
     types = context.spec.catalog.types
     for (pool_name, kind_name), count in counts.items():
-        found.allowances[pool_name].take(types[kind_name], count)
-    _add_in_flight(context, found, in_flight)
+        candidates.allowances[pool_name].take(types[kind_name], count)
+    _add_in_flight(context, candidates, in_flight)
     if gangs:
-        _add_returning(context, found, in_flight)
-    _add_strangers(context, found)
-    return found
+        _add_returning(context, candidates, in_flight)
+    _add_strangers(context, candidates)
+    return candidates
 
 
-def _ready_group(found: Rooms, view: NodeView) -> Group:
+def _ready_group(candidates: Candidates, view: NodeView) -> CandidateGroup:
     facts = view.facts
     key = (facts.group, view.drain_from)
-    group = found.groups.get(key)
+    group = candidates.groups.get(key)
     if group is None:
         kube, instance = view.node.kube, view.node.instance
         assert kube is not None and instance is not None and facts.template is not None
-        group = found.groups[key] = Group(
+        group = candidates.groups[key] = CandidateGroup(
             Stage.READY, facts.template, facts.source, instance.zone, _without_host(facts.labels), kube.taints,
             End(view.deadline, view.drain_from), facts.order,
             overflow=facts.template.overflow[facts.source.kind] is not None,
@@ -213,7 +217,7 @@ def _without_host(labels: Mapping[str, str]) -> Mapping[str, str]:
     return {key: value for key, value in labels.items() if key != names.LABEL_HOSTNAME}
 
 
-def _add_in_flight(context: DecisionContext, found: Rooms, in_flight: InFlight) -> None:
+def _add_in_flight(context: DecisionContext, candidates: Candidates, in_flight: InFlight) -> None:
     for intent, count in in_flight.unseen:
         kind, template = (
             context.spec.catalog.types.get(intent.instance_type),
@@ -221,16 +225,18 @@ def _add_in_flight(context: DecisionContext, found: Rooms, in_flight: InFlight) 
         )
         if kind is None or template is None:
             continue
-        found.allowances[intent.pool].take(kind, count)
+        candidates.allowances[intent.pool].take(kind, count)
         end = context.end_of(intent.source, intent.pool, template.pool.spec.provisioner)
-        group = found.coming(template, intent.source, kind, intent.zone, end)
+        group = candidates.coming(template, intent.source, kind, intent.zone, end)
         for number in range(count):
-            group.rooms.append(
-                Room(group, f"{intent.id}/{number}", kind.free_beside(found.daemons[intent.pool]))
+            group.nodes.append(
+                CandidateNode(
+                    group, f"{intent.id}/{number}", kind.free_beside(candidates.daemons[intent.pool])
+                )
             )
 
 
-def _add_returning(context: DecisionContext, found: Rooms, in_flight: InFlight) -> None:
+def _add_returning(context: DecisionContext, candidates: Candidates, in_flight: InFlight) -> None:
     """Slots of a warm block that hold no node and cannot be launched into yet: minutes after one was lost.
 
     Only gangs count on them: so a broken gang's other nodes are kept for it (PE-17) and not filled in between.
@@ -251,14 +257,16 @@ def _add_returning(context: DecisionContext, found: Rooms, in_flight: InFlight) 
         if one.count - one.available - taken > 0:
             kind = template.kinds[one.instance_type]
             end = context.end_of(one.source, template.pool.name, template.pool.spec.provisioner)
-            group = Group(
+            group = CandidateGroup(
                 Stage.COMING, template, one.source, one.zone, template.labels(one.source, kind, one.zone),
                 template.taints, end, template.order(one.source), returning=True,
             )  # fmt: skip
             for number in range(one.count - one.available - taken):
                 name = f"{one.id}/returning/{number}"
-                group.rooms.append(Room(group, name, kind.free_beside(found.daemons[template.pool.name])))
-            found.returning.append(group)
+                group.nodes.append(
+                    CandidateNode(group, name, kind.free_beside(candidates.daemons[template.pool.name]))
+                )
+            candidates.returning.append(group)
 
 
 def _warm_template(context: DecisionContext, reservation: Reservation) -> PoolTemplate | None:
@@ -273,12 +281,12 @@ def _warm_template(context: DecisionContext, reservation: Reservation) -> PoolTe
     return None
 
 
-def _add_strangers(context: DecisionContext, found: Rooms) -> None:
+def _add_strangers(context: DecisionContext, candidates: Candidates) -> None:
     for node in context.strangers:
         kube = node.kube
         if kube is not None and kube.ready and not kube.unschedulable:
             free = free_on(kube, context.world.pods_by_node.get(kube.name, ()))
-            group = found.groups[kube.name] = Group(
+            group = candidates.groups[kube.name] = CandidateGroup(
                 Stage.READY,
                 None,
                 Source(SourceKind.ON_DEMAND),
@@ -288,7 +296,7 @@ def _add_strangers(context: DecisionContext, found: Rooms) -> None:
                 NO_END,
                 (0, 0),
             )
-            group.rooms.append(Room(group, kube.name, free))
+            group.nodes.append(CandidateNode(group, kube.name, free))
 
 
 def _daemon_overhead(context: DecisionContext) -> Mapping[str, Mapping[str, int]]:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from tidemill.decide.placement.candidates import Group, Room, Rooms
-from tidemill.decide.placement.queue import Item
+from tidemill.decide.placement.candidates import CandidateGroup, CandidateNode, Candidates
+from tidemill.decide.placement.queue import QueueItem
 from tidemill.model.resources import Resources
 
 
@@ -16,24 +16,24 @@ class CapacityHold:
     """One instant, in one pool. Whoever is still there then must fit beside what is promised."""
 
     since: datetime
-    group: Group  # one of those with such room: its pool says how long a pod is assumed to run
+    group: CandidateGroup  # one of those with such room: its pool says how long a pod is assumed to run
     # Whom it is promised to, if it is a gang: it and everyone before it in line is not held back.
-    beyond: Item | None = None
+    beyond: QueueItem | None = None
 
 
-def promises(found: Rooms) -> list[CapacityHold]:
+def capacity_holds(candidates: Candidates) -> list[CapacityHold]:
     """One for each instant from which room is promised, in order."""
     by_instant: dict[tuple[datetime, int], CapacityHold] = {}
-    for group in found.groups.values():
-        for room in group.rooms:
-            if room.claimed_from is not None:
-                key = (room.claimed_from, id(room.claimed_by))
-                by_instant.setdefault(key, CapacityHold(room.claimed_from, group, room.claimed_by))
+    for group in candidates.groups.values():
+        for candidate in group.nodes:
+            if candidate.claimed_from is not None:
+                key = (candidate.claimed_from, id(candidate.claimed_by))
+                by_instant.setdefault(key, CapacityHold(candidate.claimed_from, group, candidate.claimed_by))
     return sorted(by_instant.values(), key=lambda one: one.since)
 
 
-def unclaimed(room: Room, held: Sequence[CapacityHold]) -> Resources:
+def unclaimed(candidate: CandidateNode, held: Sequence[CapacityHold]) -> Resources:
     """What is free of it for somebody who must leave room beside these promises."""
-    if any(room.claimed_from == one.since and room.claimed_by is one.beyond for one in held):
-        return room.unclaimed()
-    return room.free
+    if any(candidate.claimed_from == one.since and candidate.claimed_by is one.beyond for one in held):
+        return candidate.unclaimed()
+    return candidate.free

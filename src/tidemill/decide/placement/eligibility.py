@@ -9,21 +9,21 @@ from __future__ import annotations
 from datetime import timedelta
 
 from tidemill.decide.context import DecisionContext, End
-from tidemill.decide.placement.candidates import BOOT, Group, Stage
-from tidemill.decide.placement.launch_options import LaunchOption, end_of_opening, money_allows
-from tidemill.decide.placement.queue import Item, lasts
+from tidemill.decide.placement.candidates import BOOT, CandidateGroup, Stage
+from tidemill.decide.placement.launch_options import LaunchOption, end_of_option, money_allows
+from tidemill.decide.placement.queue import QueueItem, lasts
 from tidemill.decide.scheduler_rules import admits, wants_host
 
 # A node that would be drained sooner than this after booting is not worth launching.
 SHORTEST_USE = timedelta(minutes=15)
 
 
-def may_use(context: DecisionContext, item: Item, group: Group) -> bool:
+def may_use(context: DecisionContext, item: QueueItem, group: CandidateGroup) -> bool:
     """Everything but resources and other pods."""
     return not barred(context, item, group) and admits(item.shape, group.labels, group.taints)
 
 
-def barred(context: DecisionContext, item: Item, group: Group) -> bool:
+def barred(context: DecisionContext, item: QueueItem, group: CandidateGroup) -> bool:
     """Ungated pods go where the scheduler sends them; we only count on room for them."""
     if item.pinned_to and item.pinned_to != group.source.label:
         return True
@@ -42,39 +42,39 @@ def barred(context: DecisionContext, item: Item, group: Group) -> bool:
     return not lasts(item, group.end, pool, from_)
 
 
-def refusal(context: DecisionContext, item: Item, opening: LaunchOption) -> str | None:
+def refusal(context: DecisionContext, item: QueueItem, option: LaunchOption) -> str | None:
     """Why this opening will not do, as a word `why` understands; None: it will."""
-    unfit = stranger_to(item, opening)
+    unfit = pool_refusal(item, option)
     if unfit is not None:
         return unfit
-    if not admits(item.shape, opening.labels, opening.template.taints) or wants_host(item.shape):
+    if not admits(item.shape, option.labels, option.template.taints) or wants_host(item.shape):
         return "selector"
-    if not opening.free.fits(item.shape.requests):
+    if not option.free.fits(item.shape.requests):
         return "size"
-    if opening.purse is not None and not item.terms.overflow:
+    if option.hourly_cap is not None and not item.terms.overflow:
         return "opt-in"
-    if not money_allows(context, opening):
+    if not money_allows(context, option):
         return "money"
-    if not outlasts(context, item, end_of_opening(context, opening), opening):
+    if not outlasts(context, item, end_of_option(context, option), option):
         return "time"
-    if opening.left < 1:
+    if option.left < 1:
         return "full"  # before limits: raising them would not help
-    if not opening.allowance.allows(opening.kind):
+    if not option.allowance.allows(option.kind):
         return "limit"
-    return "resting" if opening.rests(context.now) else None
+    return "resting" if option.rests(context.now) else None
 
 
-def stranger_to(item: Item, opening: LaunchOption) -> str | None:
+def pool_refusal(item: QueueItem, option: LaunchOption) -> str | None:
     """The pool does not serve its namespace, or it was promised to another source."""
-    if not opening.pool.spec.serves(item.pods[0].namespace):
+    if not option.pool.spec.serves(item.pods[0].namespace):
         return "namespace"
-    if item.pinned_to and item.pinned_to != opening.source.label:
+    if item.pinned_to and item.pinned_to != option.source.label:
         return "pinned"
     return None
 
 
-def outlasts(context: DecisionContext, item: Item, end: End, opening: LaunchOption) -> bool:
-    return worth_launching(context, end) and lasts(item, end, opening.pool, context.now + BOOT)
+def outlasts(context: DecisionContext, item: QueueItem, end: End, option: LaunchOption) -> bool:
+    return worth_launching(context, end) and lasts(item, end, option.pool, context.now + BOOT)
 
 
 def worth_launching(context: DecisionContext, end: End) -> bool:

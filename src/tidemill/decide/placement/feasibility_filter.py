@@ -8,27 +8,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tidemill.decide.packer.problem import Flavour
-from tidemill.decide.placement.candidates import Group
+from tidemill.decide.placement.candidates import CandidateGroup
 from tidemill.decide.placement.capacity_holds import CapacityHold, unclaimed
-from tidemill.decide.placement.queue import Item
+from tidemill.decide.placement.queue import QueueItem
 from tidemill.model.pods import PodShape
 from tidemill.model.resources import Resources
 
 
-class Chance:
+class FeasibilityFilter:
     """A long queue mostly waits for what nobody has: who wants more than there is need not be asked about.
 
     For those who refuse the same groups and must leave room beside the same promises; rules between pods aside.
     """
 
     def __init__(
-        self, groups: Iterable[Group], flavours: Iterable[Flavour], held: Sequence[CapacityHold]
+        self, groups: Iterable[CandidateGroup], flavours: Iterable[Flavour], held: Sequence[CapacityHold]
     ) -> None:
         self._by_source: dict[tuple[object, str], list[Resources]] = {}
         for group in groups:
-            if group.rooms:
+            if group.nodes:
                 rooms = self._by_source.setdefault((group.source, group.zone), [])
-                rooms += [unclaimed(room, held) for room in group.rooms]
+                rooms += [unclaimed(candidate, held) for candidate in group.nodes]
         self._new = [flavour.capacity for flavour in flavours]
         self._largest = Resources()
         for free in (*(free for rooms in self._by_source.values() for free in rooms), *self._new):
@@ -37,7 +37,7 @@ class Chance:
         # Of one shape and number of pods: how many were let through.
         self._ahead: dict[tuple[int, int], int] = {}
 
-    def has(self, item: Item) -> bool:
+    def has(self, item: QueueItem) -> bool:
         """Called in the order of the line: behind as many of the same as could fit there is no chance either."""
         largest = self._largest
         for pod in item.pods if item.gang is not None else item.pods[:1]:

@@ -12,36 +12,36 @@ from datetime import datetime
 from tidemill.decide.context import DecisionContext, End
 from tidemill.decide.nodes import SHORTEST_LEAD, pod_lead
 from tidemill.decide.packer.problem import Solution
-from tidemill.decide.placement.candidates import BOOT, Rooms, Stage
-from tidemill.decide.placement.launch_options import LaunchOption, Till, end_of_opening, money_end
+from tidemill.decide.placement.candidates import BOOT, Candidates, Stage
+from tidemill.decide.placement.launch_options import CostKey, LaunchOption, end_of_option, money_end
 from tidemill.decide.placement.problem_builder import Statement
 from tidemill.decide.placement.queue import lasts
 from tidemill.model.pods import Pod
 
-Rates = Mapping[Till, float]  # dollars an hour that would be added
+Rates = Mapping[CostKey, float]  # dollars an hour that would be added
 
 
-def one_more(found: Rooms) -> dict[Till, float]:
+def one_more(candidates: Candidates) -> dict[CostKey, float]:
     """The least that is added to each source of overflow, if anything is."""
-    least: dict[Till, float] = {}
-    for opening in found.openings:
-        if opening.purse is not None:
-            least[opening.till] = min(opening.usd_h, least.get(opening.till, opening.usd_h))
+    least: dict[CostKey, float] = {}
+    for option in candidates.launch_options:
+        if option.hourly_cap is not None:
+            least[option.till] = min(option.usd_h, least.get(option.till, option.usd_h))
     return least
 
 
-def rates(statement: Statement, solution: Solution) -> dict[Till, float]:
-    added: dict[Till, float] = {}
+def rates(statement: Statement, solution: Solution) -> dict[CostKey, float]:
+    added: dict[CostKey, float] = {}
     for node in solution.opened:
-        opening, _ = statement.openings[id(node.flavour)]
-        if opening.usd_h:
-            added[opening.till] = added.get(opening.till, 0.0) + opening.usd_h
+        option, _ = statement.launch_options[id(node.flavour)]
+        if option.usd_h:
+            added[option.till] = added.get(option.till, 0.0) + option.usd_h
     return added
 
 
 def overflow_nodes(statement: Statement, solution: Solution) -> int:
-    openings = (statement.openings[id(node.flavour)][0] for node in solution.opened)
-    return sum(opening.purse is not None for opening in openings)
+    options = (statement.launch_options[id(node.flavour)][0] for node in solution.opened)
+    return sum(option.hourly_cap is not None for option in options)
 
 
 def money_lasts(context: DecisionContext, statement: Statement, solution: Solution) -> bool:
@@ -51,8 +51,8 @@ def money_lasts(context: DecisionContext, statement: Statement, solution: Soluti
         return True
     return (
         all(
-            _lasts_on_new(context, statement, solution, opening, added, total)
-            for opening in _new(statement, solution)
+            _lasts_on_new(context, statement, solution, option, added, total)
+            for option in _new(statement, solution)
         )
         and _lasts_where_it_runs(context, statement, solution, added, total)
         and all(_lets_finish(context, till, pods, added, total) for till, pods in _running(context))
@@ -60,23 +60,23 @@ def money_lasts(context: DecisionContext, statement: Statement, solution: Soluti
 
 
 def _new(statement: Statement, solution: Solution) -> list[LaunchOption]:
-    openings = {id(node.flavour): statement.openings[id(node.flavour)][0] for node in solution.opened}
-    return [opening for opening in openings.values() if opening.purse is not None]
+    options = {id(node.flavour): statement.launch_options[id(node.flavour)][0] for node in solution.opened}
+    return [option for option in options.values() if option.hourly_cap is not None]
 
 
 def _lasts_on_new(
     context: DecisionContext,
     statement: Statement,
     solution: Solution,
-    opening: LaunchOption,
+    option: LaunchOption,
     added: Rates,
     total: float,
 ) -> bool:
-    end = end_of_opening(context, opening, added.get(opening.till, 0.0), total)
+    end = end_of_option(context, option, added.get(option.till, 0.0), total)
     return all(
-        lasts(statement.waiting[ask][0], end, opening.pool, context.now + BOOT)
+        lasts(statement.waiting[ask][0], end, option.pool, context.now + BOOT)
         for node in solution.opened
-        if statement.openings[id(node.flavour)][0] is opening
+        if statement.launch_options[id(node.flavour)][0] is option
         for ask in node.asks
     )
 
@@ -85,9 +85,9 @@ def _lasts_where_it_runs(
     context: DecisionContext, statement: Statement, solution: Solution, added: Rates, total: float
 ) -> bool:
     for place, asks in solution.existing.items():
-        if place >= len(statement.rooms):
+        if place >= len(statement.nodes):
             continue
-        group = statement.rooms[place].group
+        group = statement.nodes[place].group
         if group.template is None or not group.overflow:
             continue
         pool = group.template.pool
@@ -101,9 +101,9 @@ def _lasts_where_it_runs(
     return True
 
 
-def _running(context: DecisionContext) -> Iterator[tuple[Till, list[tuple[Pod, datetime]]]]:
+def _running(context: DecisionContext) -> Iterator[tuple[CostKey, list[tuple[Pod, datetime]]]]:
     """Work on overflow that would be done in time as things are, and could not be resumed."""
-    found: dict[Till, list[tuple[Pod, datetime]]] = {}
+    found: dict[CostKey, list[tuple[Pod, datetime]]] = {}
     for view in context.views:
         template = view.facts.template
         if template is None or template.overflow[view.source.kind] is None or view.deadline is None:
@@ -119,7 +119,7 @@ def _running(context: DecisionContext) -> Iterator[tuple[Till, list[tuple[Pod, d
 
 
 def _lets_finish(
-    context: DecisionContext, till: Till, pods: list[tuple[Pod, datetime]], added: Rates, total: float
+    context: DecisionContext, till: CostKey, pods: list[tuple[Pod, datetime]], added: Rates, total: float
 ) -> bool:
     end: End = money_end(context, till[0], till[1], added.get(till, 0.0), total)
     return end.deadline is None or all(done <= end.deadline for _, done in pods)

@@ -23,7 +23,7 @@ from tidemill.model.purchases import LaunchIntent
 from tidemill.model.resources import Resources
 from tidemill.spec.compute_pool import ComputePool, Limits, SourceSpec
 
-Till = tuple[str, SourceKind]  # where money by the hour is counted: pool and kind of source
+CostKey = tuple[str, SourceKind]  # where money by the hour is counted: pool and kind of source
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class LaunchOption:
     allowance: Allowance
     free: Resources
     reservation: Reservation | None = None
-    purse: HourlyCap | None = None  # set: it is overflow
+    hourly_cap: HourlyCap | None = None  # set: it is overflow
     resting_until: datetime | None = None
     opened: int = 0
 
@@ -98,7 +98,7 @@ class LaunchOption:
         return self.template.pool
 
     @property
-    def till(self) -> Till:
+    def till(self) -> CostKey:
         return (self.template.pool.name, self.source.kind)
 
     @property
@@ -122,11 +122,11 @@ class LaunchOption:
         self.opened += sign
         self.stock.left -= sign
         self.allowance.take(self.kind, sign)
-        if self.purse is not None:
-            self.purse.added_usd_h += sign * self.usd_h
+        if self.hourly_cap is not None:
+            self.hourly_cap.added_usd_h += sign * self.usd_h
 
 
-def find_openings(
+def find_launch_options(
     context: DecisionContext,
     in_flight: InFlight,
     allowances: Mapping[str, Allowance],
@@ -145,9 +145,9 @@ def find_openings(
                 found += _reserved(context, template, wanted, stocks, allowances[name], daemons[name])
             else:
                 found += _hourly(context, template, wanted, allowances[name], daemons[name])
-    for opening in found:
-        opening.resting_until = in_flight.resting.get((opening.source, opening.kind.name, opening.zone))
-        context.wake(opening.resting_until)
+    for option in found:
+        option.resting_until = in_flight.resting.get((option.source, option.kind.name, option.zone))
+        context.wake(option.resting_until)
     return found
 
 
@@ -176,15 +176,15 @@ def _hourly(
     pool = template.pool
     source = Source(SourceKind(wanted.type))
     overflow = template.overflow[source.kind]
-    purse = None
+    hourly_cap = None
     if overflow is not None:
         running = hourly_rate(context.spec, context.world, pool.name, source.kind)
-        purse = HourlyCap(overflow, pool.name, source.kind, (overflow.max_hourly_usd or 0.0) - running)
+        hourly_cap = HourlyCap(overflow, pool.name, source.kind, (overflow.max_hourly_usd or 0.0) - running)
     zones = [zone for zone in sorted(context.spec.platform.spec.subnets) if _is_allowed(zone, pool, wanted)]
     return [
         LaunchOption(
             template, source, kind, zone, Stock(float("inf")), usd_per_hour(context.spec, kind.name, source.kind),
-            template.order(source), allowance, kind.free_beside(daemons), purse=purse,
+            template.order(source), allowance, kind.free_beside(daemons), hourly_cap=hourly_cap,
         )
         for kind in template.kinds.values()
         if kind.on_demand_usd_h is not None  # a price nobody knows cannot be kept inside a cap
@@ -222,18 +222,18 @@ def is_usable(one: Reservation, pool: ComputePool, wanted: SourceSpec, owner: st
     )
 
 
-def end_of_opening(
+def end_of_option(
     context: DecisionContext,
-    opening: LaunchOption,
+    option: LaunchOption,
     added_usd_h: float | None = None,
     all_added_usd_h: float | None = None,
 ) -> End:
     """As `DecisionContext.end_of`, but where money is the limit it counts what would be added (one node)."""
-    pool, purse = opening.pool, opening.purse
-    if purse is None:
-        return context.end_of(opening.source, pool.name, pool.spec.provisioner)
-    extra = purse.added_usd_h + (opening.usd_h if added_usd_h is None else added_usd_h)
-    return money_end(context, pool.name, purse.kind, extra, all_added_usd_h)
+    pool, hourly_cap = option.pool, option.hourly_cap
+    if hourly_cap is None:
+        return context.end_of(option.source, pool.name, pool.spec.provisioner)
+    extra = hourly_cap.added_usd_h + (option.usd_h if added_usd_h is None else added_usd_h)
+    return money_end(context, pool.name, hourly_cap.kind, extra, all_added_usd_h)
 
 
 def money_end(
@@ -247,25 +247,30 @@ def money_end(
     return End(out, out - SHORTEST_LEAD) if out is not None else NO_END
 
 
-def money_allows(context: DecisionContext, opening: LaunchOption) -> bool:
-    purse = opening.purse
-    if purse is None:
+def money_allows(context: DecisionContext, option: LaunchOption) -> bool:
+    hourly_cap = option.hourly_cap
+    if hourly_cap is None:
         return True
-    if purse.added_usd_h + opening.usd_h > purse.hourly_left_usd + 1e-6:  # sums of prices are not exact
+    if (
+        hourly_cap.added_usd_h + option.usd_h > hourly_cap.hourly_left_usd + 1e-6
+    ):  # sums of prices are not exact
         return False
-    return min(money_left_usd(context.spec, context.world, purse.source, purse.pool, purse.kind)) > 0
+    return (
+        min(money_left_usd(context.spec, context.world, hourly_cap.source, hourly_cap.pool, hourly_cap.kind))
+        > 0
+    )
 
 
-def write_launch(context: DecisionContext, opening: LaunchOption, count: int, reason: str) -> None:
-    pool = opening.pool
-    where = f"{pool.name}|{opening.source.label}|{opening.kind.name}|{opening.zone}"
+def plan_launch(context: DecisionContext, option: LaunchOption, count: int, reason: str) -> None:
+    pool = option.pool
+    where = f"{pool.name}|{option.source.label}|{option.kind.name}|{option.zone}"
     key = f"{context.owner}|{where}|{context.now.isoformat()}|{len(context.actions)}"
     intent = LaunchIntent(
         id="ti-" + blake2b(key.encode(), digest_size=9).hexdigest(),
         pool=pool.name,
-        source=opening.source,
-        instance_type=opening.kind.name,
-        zone=opening.zone,
+        source=option.source,
+        instance_type=option.kind.name,
+        zone=option.zone,
         count=count,
         provisioner=pool.spec.provisioner.value,
         written_at=context.now,

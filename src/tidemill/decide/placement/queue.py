@@ -23,7 +23,7 @@ POD_START = timedelta(minutes=1)
 OVERRUN = timedelta(minutes=30)
 
 
-class Item:
+class QueueItem:
     """What waits as one: a pod, or all the pods of a gang. What follows from it is worked out once.
 
     `kind`: items of one kind ask for the same room and differ only in how long they need it. `need`: how long that
@@ -71,7 +71,7 @@ class Item:
         self.turn = (not pinned_to, rest_of_gang, -first.terms.priority, first.created_at, first.name)
 
 
-def waiting(context: DecisionContext) -> list[Item]:
+def waiting(context: DecisionContext) -> list[QueueItem]:
     """Everything that waits for a place, in the order it is served: priority, then age."""
     unbound = [pod for pod in context.world.pods if not pod.node]
     items = _single_items(context, unbound)
@@ -88,7 +88,7 @@ def waiting(context: DecisionContext) -> list[Item]:
     return items
 
 
-def _single_items(context: DecisionContext, unbound: list[Pod]) -> list[Item]:
+def _single_items(context: DecisionContext, unbound: list[Pod]) -> list[QueueItem]:
     """Remembered by the pod itself: in a long queue most pods are the very same ones as a tick ago."""
     known = context.memory.items
     items = []
@@ -99,7 +99,7 @@ def _single_items(context: DecisionContext, unbound: list[Pod]) -> list[Item]:
         if item is None or item.pods[0] is not pod:
             if not _waits(pod):
                 continue
-            item = known[pod.uid] = Item((pod,), None, pod.gated, pod.pinned_to)
+            item = known[pod.uid] = QueueItem((pod,), None, pod.gated, pod.pinned_to)
         items.append(item)
     if len(known) > 2 * len(items) + 1000:
         context.memory.items = {item.pods[0].uid: item for item in items}
@@ -116,7 +116,7 @@ def _waits(pod: Pod) -> bool:
     )
 
 
-def _gang_item(context: DecisionContext, members: list[Pod]) -> Iterable[Item]:
+def _gang_item(context: DecisionContext, members: list[Pod]) -> Iterable[QueueItem]:
     """A gang that waits whole is one item; one that is broken is stopped, so that it can wait whole again.
 
     A member that is merely missing may have finished; only a fresh gated replacement proves a loss.
@@ -132,7 +132,7 @@ def _gang_item(context: DecisionContext, members: list[Pod]) -> Iterable[Item]:
     if not gated:
         unbound = [pod for pod in members if _waits(pod)]
         if unbound:
-            yield Item(tuple(unbound), gang, False, unbound[0].pinned_to)
+            yield QueueItem(tuple(unbound), gang, False, unbound[0].pinned_to)
         return
     if len(members) < gang.size:
         for pod in members:
@@ -154,10 +154,10 @@ def _gang_item(context: DecisionContext, members: list[Pod]) -> Iterable[Item]:
     for half in (unbound, gated):
         if half:
             pods = tuple(sorted(half, key=lambda pod: pod.name))
-            yield Item(pods, gang, half is gated, admitted[0].pinned_to)
+            yield QueueItem(pods, gang, half is gated, admitted[0].pinned_to)
 
 
-def _whole_gang(context: DecisionContext, members: list[Pod], gang: Gang) -> Item:
+def _whole_gang(context: DecisionContext, members: list[Pod], gang: Gang) -> QueueItem:
     """Remembered while its pods are the very same ones."""
     key = (members[0].namespace, gang.name)
     known = context.memory.gangs.get(key)
@@ -165,7 +165,7 @@ def _whole_gang(context: DecisionContext, members: list[Pod], gang: Gang) -> Ite
         return known[1]
     if len(context.memory.gangs) > 10_000:  # those that are gone; the waiting come back at once
         context.memory.gangs.clear()
-    item = Item(tuple(sorted(members, key=lambda pod: pod.name)), gang, True)
+    item = QueueItem(tuple(sorted(members, key=lambda pod: pod.name)), gang, True)
     context.memory.gangs[key] = (tuple(members), item)
     return item
 
@@ -213,7 +213,7 @@ def time_needed(terms: Terms, pool: ComputePool | None) -> timedelta:
     return POD_START + terms.load + (run or timedelta(0))
 
 
-def useful_until(item: Item, end: End, pool: ComputePool) -> datetime | None:
+def useful_until(item: QueueItem, end: End, pool: ComputePool) -> datetime | None:
     """When a source with this end would start to drain if this item ran there too."""
     if end.deadline is None:
         return None
@@ -221,7 +221,7 @@ def useful_until(item: Item, end: End, pool: ComputePool) -> datetime | None:
     return min(own, end.drain_from) if end.drain_from is not None else own
 
 
-def lasts(item: Item, end: End, pool: ComputePool, from_: datetime) -> bool:
+def lasts(item: QueueItem, end: End, pool: ComputePool, from_: datetime) -> bool:
     """Is there time enough for this item, starting on a Ready node at `from_`?"""
     until = useful_until(item, end, pool)
     return until is None or from_ + time_needed(item.terms, pool) <= until

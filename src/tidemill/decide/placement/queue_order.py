@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from tidemill.decide.context import DecisionContext
-from tidemill.decide.placement.queue import Item
+from tidemill.decide.placement.queue import QueueItem
 
 # Among equals in priority, whoever has waited longer than one of these goes before whoever has not. Within such a
 # class the large go before the small, which is what packs well. Everybody grows older at the same instants.
@@ -25,7 +25,7 @@ def birthday_from(due: datetime) -> datetime:
     return birthday if birthday == due else birthday + BIRTHDAY
 
 
-def levels(context: DecisionContext, items: Sequence[Item]) -> list[int]:
+def levels(context: DecisionContext, items: Sequence[QueueItem]) -> list[int]:
     """What is promised already first, then priority, then how long it has waited, in few classes."""
     keys = []
     birthday = last_birthday(context.now)

@@ -23,7 +23,7 @@ class _Kept:
     solution: Solution
 
 
-class Answers:
+class SolveCache:
     def __init__(self) -> None:
         self._kept: deque[_Kept] = deque(maxlen=_KEPT)
 

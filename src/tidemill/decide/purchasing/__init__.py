@@ -14,7 +14,7 @@ from tidemill.decide.purchasing.window_cover import cover
 from tidemill.model.purchases import PurchaseIntent
 
 
-def follow_purchases(context: DecisionContext) -> None:
+def manage_purchases(context: DecisionContext) -> None:
     if not (context.world.ledger_ok and context.world.cloud_ok):
         return  # what was bought is found later; what is to be bought waits until we can see
     by_window: dict[tuple[str, str], list[PurchaseIntent]] = {}
