@@ -101,7 +101,7 @@ def _document(result: Packing) -> dict[str, Any]:
 
 
 def _print_table(results: Iterable[Packing]) -> None:
-    from tidemill.cli.tables import console, table
+    from tidemill.cli.terminal import console, table
 
     words = ("mix", "solver", "checked")
     made = table(*COLUMNS, right=tuple(heading for heading in COLUMNS if heading not in words))

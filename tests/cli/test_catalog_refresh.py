@@ -14,7 +14,7 @@ from tests.aws.wired import wired as open_wired
 from tidemill.aws.session import Aws
 from tidemill.catalog import load, shipped_types
 from tidemill.catalog.refreshed import Refreshed, TypeFacts, read, written
-from tidemill.cli import catalog_cache, main
+from tidemill.cli import main, region_catalog
 from tidemill.model.errors import SpecError
 
 TODAY = date(2026, 11, 15)
@@ -109,7 +109,7 @@ def test_the_region_is_the_usual_one_or_asked_for(cache: Path, monkeypatch: pyte
 def test_a_folder_that_cannot_be_written_is_one_sentence(cache: Path):
     cache.parent.write_text("in the way")
     with pytest.raises(SpecError, match=f"cannot write {cache}"):
-        catalog_cache.keep(refreshed())
+        region_catalog.save(refreshed())
 
 
 # --- being used ---------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(cache: Path):
 
 @pytest.fixture
 def kept(cache: Path) -> Path:
-    catalog_cache.keep(refreshed())
+    region_catalog.save(refreshed())
     return cache
 
 
@@ -160,19 +160,19 @@ spec: {nodeClassName: gpu, requirements: {instanceTypes: [g4dn.xlarge]}, limits:
 
 
 def test_it_is_left_aside_where_somebody_says_so(kept: Path, monkeypatch: pytest.MonkeyPatch):
-    assert catalog_cache.catalog_of("us-east-1") is not load()
+    assert region_catalog.catalog_of("us-east-1") is not load()
     monkeypatch.setenv("TIDEMILL_CATALOG", "shipped")
-    assert catalog_cache.catalog_of("us-east-1") is load()
+    assert region_catalog.catalog_of("us-east-1") is load()
 
 
 def test_the_same_catalog_is_the_same_object(kept: Path):
-    assert catalog_cache.catalog_of("us-east-1") is catalog_cache.catalog_of("us-east-1")
+    assert region_catalog.catalog_of("us-east-1") is region_catalog.catalog_of("us-east-1")
 
 
 def test_an_older_one_is_as_good_as_none(kept: Path, capsys):
     old = read(kept.read_bytes(), "us-east-1").model_dump() | {"as_of": "2026-01-01"}
     kept.write_text(written(Refreshed.model_validate(old, strict=False)))
-    assert catalog_cache.catalog_of("us-east-1") is load()
+    assert region_catalog.catalog_of("us-east-1") is load()
     assert capsys.readouterr().err == ""
 
 
@@ -183,8 +183,8 @@ def test_an_older_one_is_as_good_as_none(kept: Path, capsys):
 def test_a_broken_or_newer_one_is_named_once_and_what_ships_is_used(cache: Path, capsys, text: str, why: str):
     cache.parent.mkdir()
     cache.write_text(text)
-    assert catalog_cache.catalog_of("us-east-1") is load()
-    assert catalog_cache.catalog_of("us-east-1") is load()
+    assert region_catalog.catalog_of("us-east-1") is load()
+    assert region_catalog.catalog_of("us-east-1") is load()
     (line,) = capsys.readouterr().err.splitlines()
     assert f"{cache} is not used, the shipped catalog is: {why}" in line
     assert "`tidemill catalog refresh --region us-east-1` writes it anew" in line
@@ -192,4 +192,4 @@ def test_a_broken_or_newer_one_is_named_once_and_what_ships_is_used(cache: Path,
 
 @pytest.mark.parametrize("region", ["", "../../etc/passwd", "US", "a" * 99])
 def test_what_is_no_region_reads_no_file(cache: Path, region: str):
-    assert catalog_cache.catalog_of(region) is load()
+    assert region_catalog.catalog_of(region) is load()

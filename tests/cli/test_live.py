@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 
 from tidemill.cli import main
-from tidemill.cli.loading import load_scenario
-from tidemill.cli.pace import Pace
-from tidemill.cli.playback import Playback
-from tidemill.cli.snapshot_file import Current, path, read
-from tidemill.cli.up import demo_path
+from tidemill.cli.loading import demo_path, load_scenario
+from tidemill.cli.playback import Pace, Playback
+from tidemill.cli.snapshot_file import SnapshotFile, read_snapshot, snapshot_path
 from tidemill.sim.scenario.rehearsal import Rehearsal
 
 DRAIN = ("demo", "--at", "12h24m")
@@ -42,7 +40,7 @@ def running_up():
     rehearsal = Rehearsal(spec, scenario, 1)
     playback = Playback(rehearsal, "demo", Pace(rehearsal.end, wall_s=10, speed=3600))
     playback.advance(passed_s=1, elapsed_s=0, within_s=10)
-    with Current(playback) as current:
+    with SnapshotFile(playback) as current:
         current.write()
         yield rehearsal
 
@@ -144,7 +142,7 @@ def test_plan_changes_nothing(running_up):
         return running_up.ticks, len(running_up.done), running_up.ledger.purchases(), running_up.cloud.changes
 
     before = truth()
-    assert read() is not None
+    assert read_snapshot() is not None
     assert truth() == before
 
 
@@ -218,7 +216,7 @@ def test_why_as_json_has_the_prices_also_when_a_running_up_is_asked(asked, runni
     ("pod", "says"),
     [
         ("fintune-1-0-0", "there is no pod 'fintune-1-0-0' now; did you mean research/finetune-1-0-0"),
-        ("foundation/", "'foundation/' fits several pods: foundation/pretrain-1-0-0, "),
+        ("foundation/", "'foundation/' matches several pods; name one of: foundation/pretrain-1-0-0, "),
         ("zzz", "there are: "),
     ],
 )
@@ -237,14 +235,14 @@ def test_without_files_they_look_at_a_running_up(asked, running_up):
 
 
 def test_the_file_of_an_up_that_is_gone_counts_as_none(asked, running_up):
-    content = path().read_text().replace(f'"pid":{os.getpid()}', '"pid":999999999')
-    path().write_text(content)
+    content = snapshot_path().read_text().replace(f'"pid":{os.getpid()}', '"pid":999999999')
+    snapshot_path().write_text(content)
     assert "start `tidemill up`" in asked("status", code=2)
 
 
 def test_a_file_of_another_make_counts_as_none(asked):
-    path().parent.mkdir(parents=True)
-    path().write_text('{"pid": 1}')
+    snapshot_path().parent.mkdir(parents=True)
+    snapshot_path().write_text('{"pid": 1}')
     assert "start `tidemill up`" in asked("plan", code=2)
 
 

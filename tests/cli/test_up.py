@@ -19,8 +19,7 @@ from rich.console import Console
 
 from tidemill.cli import main
 from tidemill.cli.loading import load_scenario
-from tidemill.cli.pace import LINGER, Pace
-from tidemill.cli.playback import Playback
+from tidemill.cli.playback import SLOW_FOR, Pace, Playback
 from tidemill.render.live_view import screen
 from tidemill.sim.scenario.rehearsal import Rehearsal
 
@@ -189,7 +188,7 @@ def _read(terminal):
     [
         (["no-such-file.yaml"], "there is no such file"),
         (["--for", "soon"], "'soon' is not a duration"),
-        (["--for", "0s"], "no time at all"),
+        (["--for", "0s"], "not longer than zero"),
     ],
 )
 def test_wrong_input_is_a_message_and_code_2(capsys, arguments, says):
@@ -236,7 +235,7 @@ def test_without_a_speed_the_quiet_hours_make_up_for_the_slow_turns():
         goal = pace.goal(now, passed_s=0.1, elapsed_s=elapsed_s)
         for turn in [turn for turn in turns if turn <= goal]:
             turns.remove(turn)
-            pace.turn(turn)
+            pace.slow_down(turn)
         now = goal
     assert 55 < elapsed_s < 62
 
@@ -249,12 +248,12 @@ def test_the_clock_goes_slower_after_a_turn_and_then_as_before():
         return pace.rate
 
     even = rate(START)
-    pace.turn(START)
+    pace.slow_down(START)
     assert rate(START) == pytest.approx(even / 8)
-    assert rate(START + LINGER) > even / 2
+    assert rate(START + SLOW_FOR) > even / 2
 
 
 def test_a_given_speed_is_kept():
     pace = Pace(START + timedelta(hours=24), wall_s=60, speed=100)
-    pace.turn(START)
+    pace.slow_down(START)
     assert pace.goal(START, passed_s=2, elapsed_s=50) == START + timedelta(seconds=200)

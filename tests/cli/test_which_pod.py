@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tidemill.cli.find_pod import find
+from tidemill.cli.status import find_pod
 from tidemill.model.errors import SpecError
 from tidemill.report import PodRow
 
@@ -38,19 +38,19 @@ GANG = (
     ],
 )
 def test_a_workload_stands_for_its_first_waiting_pod_and_a_pod_for_itself(written, meant):
-    found, others_wait = find(written, GANG)
+    found, others_wait = find_pod(written, GANG)
     assert (found.name, others_wait) == meant
 
 
 def test_jobs_of_a_stream_are_taken_in_the_order_people_count():
-    found, _ = find("j", [row("j-10-0-0", "Job/j-10"), row("j-9-0-0", "Job/j-9")])
+    found, _ = find_pod("j", [row("j-10-0-0", "Job/j-10"), row("j-9-0-0", "Job/j-9")])
     assert found.name == "ml/j-9-0-0"
 
 
 @pytest.mark.parametrize(
     ("written", "says"),
-    [("ml/", "fits several pods"), ("wbe-0", "did you mean ml/web-0"), ("zzz", "there are: ml/j-1-0-0, ")],
+    [("ml/", "matches several pods"), ("wbe-0", "did you mean ml/web-0"), ("zzz", "there are: ml/j-1-0-0, ")],
 )
 def test_a_name_nothing_has_is_answered_with_what_there_is(written, says):
     with pytest.raises(SpecError, match=says):
-        find(written, GANG)
+        find_pod(written, GANG)

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.decide.builders import NOW
-from tidemill.cli.pace import Pace
-from tidemill.cli.planner_thread import InThread
-from tidemill.cli.playback import Playback
+from tidemill.cli.playback import Pace, Playback
+from tidemill.cli.up import PlannerThread
 from tidemill.engine.planner_runner import AtOnce
 from tidemill.model.plan import ProposePurchase, SearchOffers
 from tidemill.model.planner_result import Advice
@@ -32,13 +31,13 @@ def documents(days: int) -> tuple[Spec, Scenario]:
     return loaded.checked_spec(), scenario.model_copy(update={"spec": short})
 
 
-def wait_for(beside: InThread) -> None:
+def wait_for(beside: PlannerThread) -> None:
     assert beside._thread is not None
     beside._thread.join(timeout=60)
 
 
 def test_a_thread_is_busy_until_it_is_done_and_gives_its_advice_once():
-    gate, beside = threading.Event(), InThread()
+    gate, beside = threading.Event(), PlannerThread()
     advice = Advice(NOW, ())
 
     def work():
@@ -57,7 +56,7 @@ def test_planning_that_fails_is_logged_and_says_that_nothing_could_be_planned(ca
     def work() -> Advice:
         raise RuntimeError("no plan today")
 
-    beside = InThread()
+    beside = PlannerThread()
     beside.begin(work, FAILED)
     wait_for(beside)
     assert beside.take() is FAILED
@@ -67,7 +66,7 @@ def test_planning_that_fails_is_logged_and_says_that_nothing_could_be_planned(ca
 def test_the_engine_ticks_on_while_it_is_planned_and_proposes_when_it_is_done():
     gate = threading.Event()
 
-    class Slow(InThread):
+    class Slow(PlannerThread):
         def begin(self, work, otherwise):
             def later():
                 gate.wait(60)
@@ -134,7 +133,7 @@ def test_an_engine_that_is_lost_plans_again_and_buys_nothing_twice():
 def test_the_clock_that_people_watch_stands_still_while_it_is_planned():
     gate = threading.Event()
 
-    class Slow(InThread):
+    class Slow(PlannerThread):
         def begin(self, work, otherwise):
             def later():
                 gate.wait(60)

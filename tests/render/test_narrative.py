@@ -7,7 +7,7 @@ from datetime import timedelta, timezone
 
 import pytest
 
-from tidemill.cli.up import demo_path
+from tidemill.cli.loading import demo_path
 from tidemill.render.names import Names
 from tidemill.render.narrative import Narrator
 from tidemill.sim.scenario.rehearsal import Rehearsal

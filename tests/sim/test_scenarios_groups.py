@@ -21,7 +21,7 @@ from tests.sim.scenario_builder import (
     told,
 )
 from tidemill.cli.loading import load_spec
-from tidemill.cli.playback import glimpse
+from tidemill.cli.playback import observe_and_decide
 from tidemill.model.plan import Launch, RemoveNode, Terminate
 from tidemill.model.purchases import LaunchState
 from tidemill.provision.asg import DOWN, UP
@@ -157,7 +157,7 @@ def test_who_only_looks_sees_what_the_engine_sees(way: str):
     while not rehearsal.cloud.lives:
         assert rehearsal.step()
     rehearsal.timeline.advance(rehearsal.timeline.now() + timedelta(seconds=20))
-    world, _ = glimpse(rehearsal)
+    world, _ = observe_and_decide(rehearsal)
     (intent,) = rehearsal.ledger.launches()
     assert [node.instance.intent_id for node in world.nodes if node.instance] == [intent.id] * 2
 

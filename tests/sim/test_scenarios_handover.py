@@ -23,7 +23,7 @@ from tests.sim.scenario_builder import (
     service,
     told,
 )
-from tidemill.cli.playback import glimpse
+from tidemill.cli.playback import observe_and_decide
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.handover.forecast import forecast
 from tidemill.model.plan import Evict, RestartWorkload, ScaleWorkload, StartDrain
@@ -207,7 +207,7 @@ def said_and_was(played: Scene, seed: int) -> tuple[int, int]:
     """How long the service would be short, as reckoned three hours before, and how long it was; in seconds."""
     rehearsal = played.rehearse(seed)
     rehearsal.run_until(after("20m"))
-    world, _ = glimpse(rehearsal)
+    world, _ = observe_and_decide(rehearsal)
     (one,) = forecast(DecisionContext(rehearsal.spec, world))
     rehearsal.run()
     lasts = one.short.lasts if one.short is not None else timedelta(0)

@@ -81,7 +81,7 @@ class _NotAllowed(_Failed):
     exit_code = EXIT_NOT_ALLOWED
 
 
-class _InDoubt(_Failed):
+class _OutcomeUnknown(_Failed):
     """Not a failure that a script may answer by trying again."""
 
     exit_code = EXIT_UNKNOWN
@@ -130,7 +130,7 @@ def _failure_of(error: TidemillError) -> type[_Failed]:
         return _UserMistake
     if isinstance(error, NotAllowed):
         return _NotAllowed
-    return _InDoubt if isinstance(error, OutcomeUnknown) else _Failed
+    return _OutcomeUnknown if isinstance(error, OutcomeUnknown) else _Failed
 
 
 @click.command(
@@ -146,21 +146,21 @@ def root() -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; never a traceback for what is not a bug."""
-    _make_stdout_bearable()
+    _prepare_output()
     given = sys.argv[1:] if argv is None else list(argv)
     try:
         code = root.main(args=given, prog_name="tidemill", standalone_mode=False)
         sys.stdout.flush()  # here: at interpreter exit a closed pipe can no longer be handled
     except click.ClickException as failure:
-        return _told(failure, as_json="--json" in given)
+        return _report_failure(failure, as_json="--json" in given)
     except (KeyboardInterrupt, click.Abort):
         return EXIT_INTERRUPTED
     except OSError as error:
-        return _lost_output(error)
+        return _output_failed(error)
     return code if isinstance(code, int) else 0
 
 
-def _told(failure: click.ClickException, *, as_json: bool) -> int:
+def _report_failure(failure: click.ClickException, *, as_json: bool) -> int:
     """A verb that has printed its own object ends with an exit code, and does not come here: one object is enough."""
     failure.show()
     if as_json:
@@ -169,11 +169,11 @@ def _told(failure: click.ClickException, *, as_json: bool) -> int:
             click.echo(json.dumps(told, indent=2))
             sys.stdout.flush()
         except OSError as error:
-            _lost_output(error)
+            _output_failed(error)
     return failure.exit_code  # whatever became of the output: 4 must not be told as 1
 
 
-def _make_stdout_bearable() -> None:
+def _prepare_output() -> None:
     """A letter that its encoding lacks is a question mark, and no reason to fail.
 
     After `>&-` or `2>&-` Python has None there, and the next file that is opened would be stdout to everybody.
@@ -186,7 +186,7 @@ def _make_stdout_bearable() -> None:
         sys.stdout.reconfigure(errors="replace")
 
 
-def _lost_output(error: OSError) -> int:
+def _output_failed(error: OSError) -> int:
     """Stdout takes no more: quiet when its reader went away, a line when the disk is full."""
     if error.filename is not None:  # of a file somebody failed to handle, and not of stdout
         raise error

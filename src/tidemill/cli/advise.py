@@ -35,10 +35,10 @@ def advise(files: tuple[str, ...], pool: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"pools": [each.as_json() for each in found]}, indent=2))
         return
-    click.echo("\n\n".join(_told(each) for each in found))
+    click.echo("\n\n".join(_advice_text(each) for each in found))
 
 
-def _told(advice: PoolAdvice) -> str:
+def _advice_text(advice: PoolAdvice) -> str:
     best = advice.best.provisioner.value
     head = f"{advice.pool}: {best}" + ("" if advice.now == best else f" (now: {advice.now.value})")
     lines = [head]

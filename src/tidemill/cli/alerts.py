@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
+import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tidemill.cli.terminal import duration_s, sigterm_as_interrupt
+
 if TYPE_CHECKING:
     from tidemill.model.alerts import Delivery, Raised
+    from tidemill.notify.watchdog import Watchdog
+    from tidemill.report.engine_heartbeat import Heard
     from tidemill.spec.platform import Notification
 
 
@@ -45,16 +51,16 @@ def list_(address: str, open_only: bool, as_json: bool) -> None:
     finally:
         ledger.close()
     if as_json:
-        click.echo(json.dumps(_document(found, heartbeat), indent=2))
+        click.echo(json.dumps(_alerts_document(found, heartbeat), indent=2))
         return
     for one in found:
-        _print(one)
+        _print_alert(one)
     if not found:
         click.echo("no alert is open" if open_only else "no alert was raised")
     click.echo(f"engine last heard: {_at(heartbeat) if heartbeat else 'never'}")
 
 
-def _document(found: tuple[Raised, ...], heartbeat: datetime | None) -> dict[str, Any]:
+def _alerts_document(found: tuple[Raised, ...], heartbeat: datetime | None) -> dict[str, Any]:
     from tidemill.store.rows import document
 
     return {
@@ -74,14 +80,14 @@ def _document(found: tuple[Raised, ...], heartbeat: datetime | None) -> dict[str
     }
 
 
-def _print(one: Raised) -> None:
+def _print_alert(one: Raised) -> None:
     alert = one.alert
     click.echo(f"{_at(one.raised_at)}  {alert.severity.value:<8}  {alert.kind.value:<17}  {alert.title}")
     click.echo(f"  {alert.text}")
     click.echo(f"  {_state(one)}; {alert.key}")
     for word in one.deliveries:
         if word.occasion == one.occasion:
-            click.echo(f"  {word.target}: {_told(word)}")
+            click.echo(f"  {word.target}: {_delivery_text(word)}")
     if not one.deliveries:
         click.echo("  no target wanted it")
 
@@ -92,7 +98,7 @@ def _state(one: Raised) -> str:
     return "open" if one.resolved_at is None else f"resolved {_at(one.resolved_at)}"
 
 
-def _told(word: Delivery) -> str:
+def _delivery_text(word: Delivery) -> str:
     what = f"that it was {word.word.value}"
     if word.sent_at is not None:
         return f"{what}, sent {_at(word.sent_at)} ({word.answer})"
@@ -165,3 +171,85 @@ def _message(platform: Any, word: Any, now: datetime) -> Any:
     )
     delivery = Delivery(alert.key, 1, "test", word, now, now)
     return Message.of(Raised(alert, now, now, 1, now if word == "resolved" else None), delivery, platform)
+
+
+# --- watchdog ---
+
+
+@click.command(short_help="Alert when the engine is silent.")
+@click.argument("documents", nargs=-1, required=True, metavar="DOCUMENT…")
+@click.option(
+    "--ledger",
+    "address",
+    envvar="TIDEMILL_LEDGER",
+    required=True,
+    metavar="ADDRESS",
+    help="The engine's ledger.",
+)
+@click.option(
+    "--every",
+    "every_s",
+    callback=duration_s,
+    metavar="TIME",
+    help="Look again and again, such as every 60s.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a look.")
+@click.pass_context
+def watchdog(
+    ctx: click.Context, documents: tuple[str, ...], address: str, every_s: float | None, as_json: bool
+) -> None:
+    """Look whether the engine has been heard of lately, and alert the targets of the Platform in DOCUMENT… if not.
+
+    A dead engine cannot alert by itself: run this apart from it, in another process on another machine or from cron.
+    `alerts.silentAfter` of the Platform says how long is too long. Looks once and exits 0 (heard) or 1 (silent, or the
+    ledger cannot be read); with --every it goes on until it is stopped, and tells also when the ledger stays away.
+    """
+    from tidemill.cli.loading import load_spec
+    from tidemill.notify.targets import senders
+    from tidemill.notify.watchdog import Watchdog
+    from tidemill.store.deployment_guard import Whose
+    from tidemill.store.memory_alerts import MemoryAlerts
+    from tidemill.store.open_ledger import WallClock, open_durable
+
+    spec, _ = load_spec(documents)
+    platform, clock = spec.platform, WallClock()
+    ledger = open_durable(
+        address, Whose.of(platform), clock=clock, writer="tidemill-watchdog", must_exist=True
+    )
+    try:
+        dog = Watchdog(platform, senders(platform), ledger.alerts, MemoryAlerts(), clock)
+        if every_s is None:
+            heard = dog.look()
+            _print_heard(heard, as_json)
+            ctx.exit(1 if heard.is_silent or heard.trouble or heard.last is None else 0)
+        with sigterm_as_interrupt():
+            _watch(dog, every_s, as_json)
+    finally:
+        ledger.close()
+
+
+def _watch(dog: Watchdog, every_s: float, as_json: bool) -> None:
+    """A line when something changed; every look where a program reads it."""
+    before = None
+    while True:
+        heard = dog.look()
+        state = (heard.is_silent, bool(heard.trouble), heard.last is None)
+        if as_json or state != before:
+            _print_heard(heard, as_json)
+            before = state
+        time.sleep(every_s)
+
+
+def _print_heard(heard: Heard, as_json: bool) -> None:
+    if as_json:
+        last = None if heard.last is None else heard.last.isoformat()
+        told = {
+            "at": heard.at.isoformat(),
+            "heartbeat_at": last,
+            "silent": heard.is_silent,
+            "trouble": heard.trouble,
+        }
+        click.echo(json.dumps(told))
+    else:
+        click.echo(f"{heard.at:%Y-%m-%d %H:%M:%S} {heard.sentence()}")
+    sys.stdout.flush()  # a program, or a person, reads along

@@ -7,10 +7,9 @@ from typing import Any
 
 import click
 
-from tidemill.cli.confirm import confirmed
-from tidemill.cli.purchase_summary import lines
-from tidemill.cli.session import JSON, YES, Desk, at_the_desk
-from tidemill.cli.tables import console, table
+from tidemill.cli.purchase_summary import summary_lines
+from tidemill.cli.session import JSON, YES, Session, with_session
+from tidemill.cli.terminal import confirmed, console, table
 from tidemill.decide.purchasing.approval import not_granted
 from tidemill.model.errors import Refused, SpecError
 from tidemill.model.purchases import PurchaseIntent, PurchaseState, Verdict
@@ -25,11 +24,11 @@ from tidemill.store.rows import document
 @click.option("--note", default="", help="Why; kept with the word.")
 @YES
 @JSON
-@at_the_desk
+@with_session
 @click.pass_context
 def approve(
     ctx: click.Context,
-    desk: Desk,
+    session: Session,
     intent_ids: tuple[str, ...],
     refuse: bool,
     note: str,
@@ -45,59 +44,65 @@ def approve(
     if not intent_ids and refuse:
         raise SpecError("say which INTENT to refuse; without --refuse those that wait are listed")
     if not intent_ids:
-        _list(desk, as_json)
+        _print_waiting(session, as_json)
         return
     made, failed = [], False
     for intent_id in dict.fromkeys(intent_ids):
         try:
-            made.append(_decide(desk, intent_id, approved=not refuse, note=note, yes=yes))
+            made.append(_decide(session, intent_id, approved=not refuse, note=note, yes=yes))
         except (Refused, SpecError) as error:
             if len(intent_ids) == 1:
                 raise
             failed = True
             click.echo(f"error: {error}", err=True)
-    _tell(desk, made, as_json)
+    _print_decided(session, made, as_json)
     if failed:
         ctx.exit(1)
 
 
-def _decide(desk: Desk, intent_id: str, *, approved: bool, note: str, yes: bool) -> PurchaseIntent:
-    intent = desk.purchase(intent_id)
-    for line in lines(desk.spec, intent, None, desk.ledger.spending(desk.now())):
+def _decide(session: Session, intent_id: str, *, approved: bool, note: str, yes: bool) -> PurchaseIntent:
+    intent = session.purchase(intent_id)
+    for line in summary_lines(session.spec, intent, None, session.ledger.spending(session.now())):
         click.echo(line, err=True)
-    click.echo(f"You are {desk.who}.", err=True)
+    click.echo(f"You are {session.who}.", err=True)
 
     # Beforehand: whoever may not decide is told before being asked, not after.
-    now = desk.now()
-    verdict = Verdict(desk.who, now, approved, note)
-    decided(desk.spec.platform, intent, verdict, desk.ledger.spending(now))
+    now = session.now()
+    verdict = Verdict(session.who, now, approved, note)
+    decided(session.spec.platform, intent, verdict, session.ledger.spending(now))
     if approved and not confirmed("Approve it?", yes=yes):
         raise Refused("you said neither yes nor no: nothing was written down; --refuse says no")
     return give_verdict(
-        desk.ledger, desk.spec.platform, intent, who=desk.who, approved=approved, at=desk.now(), note=note
+        session.ledger,
+        session.spec.platform,
+        intent,
+        who=session.who,
+        approved=approved,
+        at=session.now(),
+        note=note,
     )
 
 
-def _tell(desk: Desk, made: list[PurchaseIntent], as_json: bool) -> None:
+def _print_decided(session: Session, made: list[PurchaseIntent], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"purchases": [document(one) for one in made]}, indent=2))
         return
     for one in made:
-        if one.state is PurchaseState.APPROVED and _is_granted(desk, one):
+        if one.state is PurchaseState.APPROVED and _is_granted(session, one):
             click.echo(f"{one.id} is approved. The engine buys it, or you do: tidemill buy {one.id}")
         elif one.state is PurchaseState.REFUSED:
             click.echo(f"{one.id} is refused.")
         else:
-            click.echo(f"{one.id} has your yes; {_waits_for(desk, one)}")
+            click.echo(f"{one.id} has your yes; {_waits_for(session, one)}")
 
 
 # --- those that wait ----------------------------------------------------------------------------------
 
 
-def _list(desk: Desk, as_json: bool) -> None:
-    waiting = [one for one in desk.ledger.purchases() if _waits(desk, one)]
+def _print_waiting(session: Session, as_json: bool) -> None:
+    waiting = [one for one in session.ledger.purchases() if _waits(session, one)]
     if as_json:
-        click.echo(json.dumps({"waiting": [_row(desk, one) for one in waiting]}, indent=2))
+        click.echo(json.dumps({"waiting": [_row(session, one) for one in waiting]}, indent=2))
         return
     if not waiting:
         click.echo("no purchase waits for approval")
@@ -110,28 +115,28 @@ def _list(desk: Desk, as_json: bool) -> None:
         )
         made.add_row(
             one.id, what, f"{envelope.earliest_start:%Y-%m-%d %H:%M}", f"{envelope.earliest_end:%Y-%m-%d %H:%M}",
-            f"${envelope.max_fee_usd:,}", one.proposer, _waits_for(desk, one),
+            f"${envelope.max_fee_usd:,}", one.proposer, _waits_for(session, one),
             f"{envelope.expires_at:%Y-%m-%d %H:%M}",
         )  # fmt: skip
     console().print(made)
 
 
-def _row(desk: Desk, intent: PurchaseIntent) -> dict[str, Any]:
-    return {**document(intent), "waits_for": _waits_for(desk, intent)}
+def _row(session: Session, intent: PurchaseIntent) -> dict[str, Any]:
+    return {**document(intent), "waits_for": _waits_for(session, intent)}
 
 
-def _waits(desk: Desk, intent: PurchaseIntent) -> bool:
+def _waits(session: Session, intent: PurchaseIntent) -> bool:
     """Also what was approved once, and is not enough for the policy of today."""
     approved = intent.state is PurchaseState.APPROVED
-    return intent.state is PurchaseState.PROPOSED or (approved and not _is_granted(desk, intent))
+    return intent.state is PurchaseState.PROPOSED or (approved and not _is_granted(session, intent))
 
 
-def _is_granted(desk: Desk, intent: PurchaseIntent) -> bool:
-    return not_granted(desk.spec.platform, intent, desk.ledger.spending(desk.now())) is None
+def _is_granted(session: Session, intent: PurchaseIntent) -> bool:
+    return not_granted(session.spec.platform, intent, session.ledger.spending(session.now())) is None
 
 
-def _waits_for(desk: Desk, intent: PurchaseIntent) -> str:
-    if expired(intent, desk.now()):
+def _waits_for(session: Session, intent: PurchaseIntent) -> str:
+    if expired(intent, session.now()):
         return "it has expired"
-    spending = desk.ledger.spending(desk.now())
-    return not_granted(desk.spec.platform, intent, spending) or "it may be bought"
+    spending = session.ledger.spending(session.now())
+    return not_granted(session.spec.platform, intent, spending) or "it may be bought"

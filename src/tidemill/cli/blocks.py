@@ -8,11 +8,10 @@ from datetime import datetime
 
 import click
 
-from tidemill.cli.confirm import confirmed
-from tidemill.cli.offer_options import pool_named
-from tidemill.cli.session import JSON, YES, Desk, at_the_desk
-from tidemill.cli.settle import NOT_BEFORE
-from tidemill.cli.tables import console, table
+from tidemill.cli.offers import pool_named
+from tidemill.cli.session import JSON, YES, Session, with_session
+from tidemill.cli.settle import NOT_BOUGHT_AFTER
+from tidemill.cli.terminal import confirmed, console, table
 from tidemill.engine.ownership import as_shown
 from tidemill.model.errors import PortError, Refused, SpecError
 from tidemill.model.purchases import Adoption, PurchaseIntent, PurchaseState
@@ -24,60 +23,62 @@ from tidemill.spec.compute_pool import matches
 
 @click.command(short_help="List every block and what is to be done.")
 @JSON
-@at_the_desk
-def blocks(desk: Desk, as_json: bool) -> None:
+@with_session
+def blocks(session: Session, as_json: bool) -> None:
     """List every Capacity Block of the account: state, times, whose it is, and what is to be done next.
 
     Blocks bought elsewhere are listed as untracked; no tag makes one ours, only `tidemill adopt`. The deadline is when
     its nodes must be drained: EC2's own time, or earlier where the pool's provisioner acts earlier.
     """
-    found = _holdings(desk)
+    found = _holdings(session)
     if as_json:
         head = {
-            "at": plain(desk.now()),
-            "deployment": desk.deployment,
-            "region": desk.spec.platform.spec.region,
+            "at": plain(session.now()),
+            "deployment": session.deployment,
+            "region": session.spec.platform.spec.region,
         }
-        doubt = [one.id for one in _in_doubt(desk)]
+        doubt = [one.id for one in _in_doubt(session)]
         click.echo(json.dumps({**head, "blocks": [plain(one) for one in found], "in_doubt": doubt}, indent=2))
         return
     _print(found)
-    for line in _not_shown(desk, found):
+    for line in _missing_at_aws(session, found):
         click.echo(line)
-    for one in _in_doubt(desk):
+    for one in _in_doubt(session):
         click.echo(f"{one.id} may have bought a block, and nobody knows yet: tidemill settle {one.id}")
 
 
-def _not_shown(desk: Desk, found: tuple[Holding, ...]) -> list[str]:
+def _missing_at_aws(session: Session, found: tuple[Holding, ...]) -> list[str]:
     """Bought, and not in EC2's lists, which can be late. One that ended is in none any more."""
     shown = {one.id for one in found}
     return [
-        f"{intent.id} bought {id_}; {_since_when(desk, intent)}"
-        for intent in desk.ledger.purchases()
-        if intent.state is PurchaseState.CONFIRMED and intent.envelope.earliest_end > desk.now()
+        f"{intent.id} bought {id_}; {_since_when(session, intent)}"
+        for intent in session.ledger.purchases()
+        if intent.state is PurchaseState.CONFIRMED and intent.envelope.earliest_end > session.now()
         for id_ in intent.reservation_ids
         if id_ not in shown
     ]
 
 
-def _since_when(desk: Desk, intent: PurchaseIntent) -> str:
+def _since_when(session: Session, intent: PurchaseIntent) -> str:
     since = intent.state_at or intent.proposed_at
-    if desk.now() < since + NOT_BEFORE:
+    if session.now() < since + NOT_BOUGHT_AFTER:
         return "AWS does not list it yet"
     return f"AWS has not listed it since {since:%Y-%m-%d %H:%M} UTC: tidemill settle {intent.id}"
 
 
-def _in_doubt(desk: Desk) -> list[PurchaseIntent]:
+def _in_doubt(session: Session) -> list[PurchaseIntent]:
     return [
         one
-        for one in desk.ledger.purchases()
+        for one in session.ledger.purchases()
         if one.state in (PurchaseState.SUBMITTED, PurchaseState.UNKNOWN)
     ]
 
 
-def _holdings(desk: Desk) -> tuple[Holding, ...]:
-    books = Books(desk.ledger.purchases(), desk.ledger.adoptions())
-    return holdings(desk.spec, desk.cloud.reservations(), desk.cloud.instances(), books, desk.now())
+def _holdings(session: Session) -> tuple[Holding, ...]:
+    books = Books(session.ledger.purchases(), session.ledger.adoptions())
+    return holdings(
+        session.spec, session.cloud.reservations(), session.cloud.instances(), books, session.now()
+    )
 
 
 def _print(found: tuple[Holding, ...]) -> None:
@@ -111,55 +112,57 @@ def _at(instant: datetime | None) -> str:
 @click.option("--undo", is_flag=True, help="Take back that it was adopted: it is no longer counted or used.")
 @YES
 @JSON
-@at_the_desk
-def adopt(desk: Desk, block: str, pool: str, undo: bool, yes: bool, as_json: bool) -> None:
+@with_session
+def adopt(session: Session, block: str, pool: str, undo: bool, yes: bool, as_json: bool) -> None:
     """Take in BLOCK (cr-…), bought elsewhere or shared by another account: from then on the engine uses it.
 
     It is written into the ledger with your identity, and tagged with the platform's owner tag where that is allowed;
     EC2 lets nobody tag a block that another account shares. --undo takes it back, while none of our nodes is on it.
     """
     if undo:
-        _give_up(desk, block, yes=yes, as_json=as_json)
+        _undo_adoption(session, block, yes=yes, as_json=as_json)
         return
-    found = next((one for one in _holdings(desk) if one.id == block), None)
+    found = next((one for one in _holdings(session) if one.id == block), None)
     if found is None:
         raise SpecError(f"AWS shows no block '{block}'; list them: tidemill blocks")
-    _check_it_may(desk, found, pool)
+    _check_adoptable(session, found, pool)
     click.echo(
         f"{found.count} x {found.type} in {found.zone}, {found.state}, {_at(found.start)} to {_at(found.end)} UTC"
         f"{f', for pool {pool}' if pool else ''}; {found.used} of its instances are used, {found.free} free",
         err=True,
     )
-    if not confirmed(f"Take {block} in as {desk.deployment}'s?", yes=yes):
+    if not confirmed(f"Take {block} in as {session.deployment}'s?", yes=yes):
         raise Refused("not adopted: you said no")
-    (shown,) = (one for one in desk.cloud.reservations() if one.id == block)
-    desk.ledger.adopt(Adoption(block, pool, desk.who, desk.now(), as_shown(shown, None)))
-    tagged = _tagged(desk, block, pool)
-    said = f"{block} is {desk.deployment}'s from now on{'' if tagged else '; it carries no tag of ours'}"
+    (shown,) = (one for one in session.cloud.reservations() if one.id == block)
+    session.ledger.adopt(Adoption(block, pool, session.who, session.now(), as_shown(shown, None)))
+    tagged = _tag_block(session, block, pool)
+    said = f"{block} is {session.deployment}'s from now on{'' if tagged else '; it carries no tag of ours'}"
     if as_json:
         click.echo(
-            json.dumps({"id": block, "pool": pool, "who": desk.who, "tagged": tagged, "said": said}, indent=2)
+            json.dumps(
+                {"id": block, "pool": pool, "who": session.who, "tagged": tagged, "said": said}, indent=2
+            )
         )
     else:
         click.echo(said)
 
 
-def _give_up(desk: Desk, block: str, *, yes: bool, as_json: bool) -> None:
+def _undo_adoption(session: Session, block: str, *, yes: bool, as_json: bool) -> None:
     """Its nodes, if any, become strangers': nobody drains or ends them."""
-    held = next((one for one in desk.ledger.adoptions() if one.reservation_id == block), None)
+    held = next((one for one in session.ledger.adoptions() if one.reservation_id == block), None)
     if held is None or held.given_up:
         raise SpecError(f"{block} was not adopted here; list blocks: tidemill blocks")
-    on = sum(one.source.id == block and one.owner == desk.deployment for one in desk.cloud.instances())
+    on = sum(one.source.id == block and one.owner == session.deployment for one in session.cloud.instances())
     if on:
         raise Refused(f"{on} of our instances are on {block}: let them end first, nobody would drain them")
     if not confirmed(f"Give {block} up? Its demand is then open again, and may be bought anew.", yes=yes):
         raise Refused("still adopted: you said no")
-    desk.ledger.adopt(replace(held, who=desk.who, at=desk.now(), given_up=True))
-    said = f"{block} is no longer {desk.deployment}'s; its tags are as they were"
-    click.echo(json.dumps({"id": block, "who": desk.who, "said": said}, indent=2) if as_json else said)
+    session.ledger.adopt(replace(held, who=session.who, at=session.now(), given_up=True))
+    said = f"{block} is no longer {session.deployment}'s; its tags are as they were"
+    click.echo(json.dumps({"id": block, "who": session.who, "said": said}, indent=2) if as_json else said)
 
 
-def _check_it_may(desk: Desk, found: Holding, pool: str) -> None:
+def _check_adoptable(session: Session, found: Holding, pool: str) -> None:
     if found.held in ("bought", "adopted"):
         raise Refused(f"{found.id} is ours already ({found.held})")
     if found.held == "another's":
@@ -167,15 +170,15 @@ def _check_it_may(desk: Desk, found: Holding, pool: str) -> None:
     if found.state not in ("payment-pending", "scheduled", "active"):
         raise Refused(f"{found.id} is {found.state}: there is nothing to take in")
     if pool:
-        kind = desk.spec.catalog.types.get(found.type)
-        if kind is None or not matches(kind, pool_named(desk, pool).spec.requirements):
+        kind = session.spec.catalog.types.get(found.type)
+        if kind is None or not matches(kind, pool_named(session, pool).spec.requirements):
             raise SpecError(f"pool {pool} does not allow {found.type}")
 
 
-def _tagged(desk: Desk, block: str, pool: str) -> bool:
-    tags = ((names.TAG_OWNER, desk.deployment), *(((names.TAG_POOL, pool),) if pool else ()))
+def _tag_block(session: Session, block: str, pool: str) -> bool:
+    tags = ((names.TAG_OWNER, session.deployment), *(((names.TAG_POOL, pool),) if pool else ()))
     try:
-        desk.cloud.tag_reservation(block, tags)
+        session.cloud.tag_reservation(block, tags)
     except (Refused, PortError) as error:
         click.echo(f"not tagged: {error}", err=True)
         return False

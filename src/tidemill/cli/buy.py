@@ -6,29 +6,37 @@ through the same Buyer as the engine's. An outcome nobody knows is told as such,
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import click
 
-from tidemill.cli.confirm import confirmed
-from tidemill.cli.duplicate_check import Wanted, first_time, shown, void
-from tidemill.cli.offer_cache import Noted, recall
-from tidemill.cli.pool_capacity import more_than_limits, pool_for
-from tidemill.cli.session import JSON, YES, Desk, at_the_desk
-from tidemill.cli.settle import look_again
-from tidemill.cli.submit import show, submit, tell
+from tidemill.cli.offer_cache import CachedOffer, cached_offer
+from tidemill.cli.pool_capacity import limit_warning, pool_for
+from tidemill.cli.purchase_summary import purchase_document, summary_lines
+from tidemill.cli.session import JSON, YES, Session, with_session
+from tidemill.cli.settle import confirm_from_aws
+from tidemill.cli.terminal import confirmed
 from tidemill.decide.purchasing.approval import not_granted, over_budget
-from tidemill.model.capacity import Reservation
+from tidemill.engine.ownership import ours
+from tidemill.model.capacity import Reservation, ReservationState
 from tidemill.model.ec2_facts import is_legal_duration, nearest_legal_durations
-from tidemill.model.errors import NoCapacity, Refused, SpecError
+from tidemill.model.errors import NoCapacity, OutcomeUnknown, PortError, Refused, SpecError
 from tidemill.model.offers import ExtensionQuery, Offer
 from tidemill.model.purchases import PurchaseIntent, PurchaseState
 from tidemill.offer_search.proposal import (
+    asks_for_the_same_time,
+    attempts,
     block_intent,
     expired,
     extension_intent,
+    held_already,
+    is_live,
     lapsed,
     same_block,
+    stands_in_the_way,
 )
 from tidemill.offer_search.request import crowded, held_by_date
 from tidemill.spec.units import format_duration, parse_duration
@@ -40,17 +48,17 @@ from tidemill.spec.units import format_duration, parse_duration
 @click.option("--another", is_flag=True, help="Buy it although the same was bought, or may have been.")
 @YES
 @JSON
-@at_the_desk
-def buy(desk: Desk, what: str, pool: str | None, another: bool, yes: bool, as_json: bool) -> None:
+@with_session
+def buy(session: Session, what: str, pool: str | None, another: bool, yes: bool, as_json: bool) -> None:
     """Buy OFFER (cb-…, as `tidemill offers` shows it), or INTENT (tp-…) that is approved.
 
     Shows what it is, what it costs and who must approve, and asks. --yes skips the question, never the approval.
     A block cannot be cancelled or refunded. Exits 1 where nothing was bought, 4 where nobody knows.
     """
     if what.startswith("tp-"):
-        _buy_intent(desk, what, yes=yes, as_json=as_json)
+        _buy_intent(session, what, yes=yes, as_json=as_json)
     elif what.startswith("cb-"):
-        _buy_offer(desk, what, pool, another=another, yes=yes, as_json=as_json)
+        _buy_offer(session, what, pool, another=another, yes=yes, as_json=as_json)
     elif what.startswith("cr-"):
         raise SpecError(
             f"{what} is bought already: `tidemill extend` buys time on it, `tidemill adopt` takes it in"
@@ -67,15 +75,15 @@ def buy(desk: Desk, what: str, pool: str | None, another: bool, yes: bool, as_js
 @click.option("--another", is_flag=True, help="Although the same was bought before, or may have been.")
 @YES
 @JSON
-@at_the_desk
-def extend(desk: Desk, block: str, by: str, another: bool, yes: bool, as_json: bool) -> None:
+@with_session
+def extend(session: Session, block: str, by: str, another: bool, yes: bool, as_json: bool) -> None:
     """Buy more time on BLOCK (cr-…): its nodes stay, nothing boots and nothing moves.
 
     EC2 sells it from 56 days to 1 hour before the end, one extension at a time, if it has the capacity. The end moves
     only when it is paid. Shows, asks and needs approval as `tidemill buy` does.
     """
-    found = _ours(desk, block)
-    offers = desk.cloud.search_extensions(ExtensionQuery(block, _length(by)))
+    found = _our_block(session, block)
+    offers = session.cloud.search_extensions(ExtensionQuery(block, _extension_length(by)))
     if not offers:
         raise NoCapacity(
             f"EC2 sells no {by} more of {block} now. A new block can follow it: tidemill offers "
@@ -85,43 +93,46 @@ def extend(desk: Desk, block: str, by: str, another: bool, yes: bool, as_json: b
 
     def intent(attempt: int) -> PurchaseIntent:
         return extension_intent(
-            desk.spec.platform, found, offer, proposer=desk.who, now=desk.now(), attempt=attempt
+            session.spec.platform, found, offer, proposer=session.who, now=session.now(), attempt=attempt
         )
 
-    _propose_and_buy(desk, Wanted(offer.id, offer.fee_usd, intent), another=another, yes=yes, as_json=as_json)
+    _propose_and_buy(
+        session, PurchaseRequest(offer.id, offer.fee_usd, intent), another=another, yes=yes, as_json=as_json
+    )
 
 
 # --- an offer -----------------------------------------------------------------------------------------
 
 
 def _buy_offer(
-    desk: Desk, offer_id: str, pool: str | None, *, another: bool, yes: bool, as_json: bool
+    session: Session, offer_id: str, pool: str | None, *, another: bool, yes: bool, as_json: bool
 ) -> None:
-    noted = recall(offer_id)
+    noted = cached_offer(offer_id)
     if noted is None:
         raise SpecError(f"{offer_id} is not an offer you were shown lately; search again: tidemill offers")
-    offer = _offered_again(desk, noted)
-    used_by = pool_for(desk, offer, pool)
-    why_not = crowded(held_by_date(desk.cloud.reservations()), offer.count, offer.start, offer.end)
+    offer = _search_again(session, noted)
+    used_by = pool_for(session, offer, pool)
+    why_not = crowded(held_by_date(session.cloud.reservations()), offer.count, offer.start, offer.end)
     if why_not:
         raise Refused(why_not)
-    if short := more_than_limits(desk, used_by, offer, shown(desk)):
+    if short := limit_warning(session, used_by, offer, our_reservations(session)):
         click.echo(f"warning: {short}", err=True)
 
     def intent(attempt: int) -> PurchaseIntent:
         return block_intent(
-            desk.spec.platform, offer, noted.question.duration, pool=used_by, proposer=desk.who, now=desk.now(),
+            session.spec.platform, offer, noted.question.duration, pool=used_by, proposer=session.who,
+            now=session.now(),
             attempt=attempt,
         )  # fmt: skip
 
-    wanted = Wanted(offer.id, offer.fee_usd, intent, typed=offer_id)
-    _propose_and_buy(desk, wanted, another=another, yes=yes, as_json=as_json)
+    wanted = PurchaseRequest(offer.id, offer.fee_usd, intent, typed=offer_id)
+    _propose_and_buy(session, wanted, another=another, yes=yes, as_json=as_json)
 
 
-def _offered_again(desk: Desk, noted: Noted) -> Offer:
+def _search_again(session: Session, noted: CachedOffer) -> Offer:
     """What EC2 says of it now: a note of it is no more than a hint."""
     seen = noted.offer
-    alike = [one for one in desk.cloud.search_offers(noted.question.query) if same_block(seen, one)]
+    alike = [one for one in session.cloud.search_offers(noted.question.query) if same_block(seen, one)]
     if not alike:
         raise NoCapacity(f"{seen.id} is no longer sold; search again: tidemill offers {seen.instance_type}")
     offer = min(alike, key=lambda one: (one.id != seen.id, one.fee_usd, one.id))
@@ -135,66 +146,72 @@ def _offered_again(desk: Desk, noted: Noted) -> Offer:
 # --- the same way for both ----------------------------------------------------------------------------
 
 
-def _propose_and_buy(desk: Desk, wanted: Wanted, *, another: bool, yes: bool, as_json: bool) -> None:
-    platform, spending = desk.spec.platform, desk.ledger.spending(desk.now())
+def _propose_and_buy(
+    session: Session, wanted: PurchaseRequest, *, another: bool, yes: bool, as_json: bool
+) -> None:
+    platform, spending = session.spec.platform, session.ledger.spending(session.now())
     if platform.spec.approval.mode == "propose":
         raise Refused("the Platform only proposes and buys nothing: set approval.mode to one, two or auto")
-    intent = first_time(desk, wanted, another=another)
+    intent = check_duplicate(session, wanted, another=another)
     if why_not := over_budget(platform, None, None, wanted.fee_usd, spending):
         raise Refused(why_not)
-    show(desk, intent, wanted.fee_usd)
+    print_summary(session, intent, wanted.fee_usd)
     if not confirmed("Extend it?" if intent.extends else "Buy it?", yes=yes):
         raise Refused("not bought: you said no")
-    void(desk, lapsed(desk.ledger.purchases(), intent, desk.now()))
-    desk.ledger.propose(intent)
+    void_expired(session, lapsed(session.ledger.purchases(), intent, session.now()))
+    session.ledger.propose(intent)
     waits = not_granted(platform, intent, spending)
     if waits is None:
-        submit(desk, intent, as_json=as_json)
+        submit(session, intent, as_json=as_json)
     else:
         said = f"{intent.id} is proposed; {waits}: tidemill approve {intent.id}"
-        tell(desk, intent, wanted.fee_usd, said, as_json)
+        print_result(session, intent, wanted.fee_usd, said, as_json)
 
 
 # --- an intent ----------------------------------------------------------------------------------------
 
 
-def _buy_intent(desk: Desk, intent_id: str, *, yes: bool, as_json: bool) -> None:
-    intent = desk.purchase(intent_id)
+def _buy_intent(session: Session, intent_id: str, *, yes: bool, as_json: bool) -> None:
+    intent = session.purchase(intent_id)
     if intent.state in (PurchaseState.SUBMITTED, PurchaseState.UNKNOWN):
-        settled = look_again(desk, intent)
+        settled = confirm_from_aws(session, intent)
         ids = ", ".join(settled.reservation_ids)
-        tell(
-            desk, settled, None, f"{intent_id} was bought: AWS shows {ids}. Nothing was bought again", as_json
+        print_result(
+            session,
+            settled,
+            None,
+            f"{intent_id} was bought: AWS shows {ids}. Nothing was bought again",
+            as_json,
         )
         return
     if intent.state not in (PurchaseState.PROPOSED, PurchaseState.APPROVED):
         came = f": {', '.join(intent.reservation_ids)}" if intent.reservation_ids else ""
         raise Refused(f"{intent_id} is {intent.state.value}{came}; there is nothing left to buy")
-    if expired(intent, desk.now()):
+    if expired(intent, session.now()):
         by = format_duration(intent.envelope.duration)
         again = f"extend {intent.extends} --by {by}" if intent.extends else "offers"
         raise Refused(f"{intent_id} has expired and cannot be bought; propose it again: tidemill {again}")
-    if why_not := not_granted(desk.spec.platform, intent, desk.ledger.spending(desk.now())):
+    if why_not := not_granted(session.spec.platform, intent, session.ledger.spending(session.now())):
         raise Refused(f"{intent_id} may not be bought: {why_not}")
-    show(desk, intent, None)
+    print_summary(session, intent, None)
     if not confirmed("Buy it?", yes=yes):
         raise Refused("not bought: you said no")
-    submit(desk, intent, as_json=as_json)
+    submit(session, intent, as_json=as_json)
 
 
 # --- a block to extend --------------------------------------------------------------------------------
 
 
-def _ours(desk: Desk, block: str) -> Reservation:
-    found = next((one for one in shown(desk) if one.id == block), None)
+def _our_block(session: Session, block: str) -> Reservation:
+    found = next((one for one in our_reservations(session) if one.id == block), None)
     if found is None:
         raise SpecError(f"AWS shows no block '{block}'; list them: tidemill blocks")
-    if found.owner != desk.deployment:
+    if found.owner != session.deployment:
         raise Refused(f"{block} is not ours; take it in first: tidemill adopt {block}")
     return found
 
 
-def _length(written: str) -> timedelta:
+def _extension_length(written: str) -> timedelta:
     try:
         found = parse_duration(written)
     except ValueError as error:
@@ -203,3 +220,147 @@ def _length(written: str) -> timedelta:
         nearest = " and ".join(format_duration(one) for one in nearest_legal_durations(found))
         raise SpecError(f"--by: EC2 does not sell {written}; the nearest it sells: {nearest}")
     return found
+
+
+# --- duplicate_check ---
+
+
+_OVER = (
+    ReservationState.EXPIRED,
+    ReservationState.CANCELLED,
+    ReservationState.FAILED,
+    ReservationState.PAYMENT_FAILED,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PurchaseRequest:
+    """`intent` makes the intent of the n-th time this offer is asked for."""
+
+    offer_id: str
+    fee_usd: int
+    intent: Callable[[int], PurchaseIntent]
+    typed: str = ""  # the id it was asked for by, where EC2 sells it under another by now
+
+
+def check_duplicate(session: Session, wanted: PurchaseRequest, *, another: bool) -> PurchaseIntent:
+    """Refused where it was asked for before, or the like of it is there or may be, under whatever id."""
+    purchases, now = session.ledger.purchases(), session.now()
+    before = attempts(session.spec.platform, purchases, wanted.offer_id)
+    for asked in (before, attempts(session.spec.platform, purchases, wanted.typed)):
+        if asked and is_live(asked[-1], now) and not another:
+            raise Refused(_duplicate_message(asked[-1]))
+    intent = wanted.intent(len(before))
+    if (same := asks_for_the_same_time(purchases, intent, now)) is not None:
+        raise Refused(_duplicate_message(same))
+    if not another:
+        _check_no_equal_block(session, purchases, intent)
+    return intent
+
+
+def _check_no_equal_block(
+    session: Session, purchases: Sequence[PurchaseIntent], intent: PurchaseIntent
+) -> None:
+    like = stands_in_the_way(purchases, intent, session.now())
+    if like is not None and like.state in (PurchaseState.SUBMITTED, PurchaseState.UNKNOWN):
+        raise Refused(
+            f"{like.id} may have bought the same and nobody knows yet: look with `tidemill settle {like.id}` "
+            "first; --another buys beside it"
+        )
+    if like is not None:
+        raise Refused(_duplicate_message(like))
+    held = held_already(_live_blocks(session), intent)
+    if held is not None:
+        raise Refused(f"{held.id} is the same, at the same time, and ours; --another buys a second one")
+
+
+def _live_blocks(session: Session) -> list[Reservation]:
+    return [
+        one for one in our_reservations(session) if one.owner == session.deployment and one.state not in _OVER
+    ]
+
+
+def void_expired(session: Session, gone: Iterable[PurchaseIntent]) -> None:
+    for one in gone:
+        note = "expired; it is asked for anew"
+        session.ledger.advance(
+            one, replace(one, state=PurchaseState.VOIDED, state_at=session.now(), note=note)
+        )
+
+
+def _duplicate_message(intent: PurchaseIntent) -> str:
+    beside = "" if intent.extends else "; --another asks for a second one"
+    if intent.state is PurchaseState.CONFIRMED:
+        ids = ", ".join(intent.reservation_ids)
+        return f"{intent.id} bought this already: {ids}; --another buys a second one"
+    if intent.state in (PurchaseState.PROPOSED, PurchaseState.APPROVED):
+        verb = "approve" if intent.state is PurchaseState.PROPOSED else "buy"
+        said = f"{intent.id} asks for this already and is {intent.state.value}: tidemill {verb} {intent.id}"
+        return f"{said}{beside}"
+    return f"{intent.id} may have bought this, and nobody knows yet: tidemill settle {intent.id}"
+
+
+def our_reservations(session: Session) -> list[Reservation]:
+    ledger = session.ledger
+    return list(
+        ours(
+            session.cloud.reservations(),
+            ledger.purchases(),
+            ledger.adoptions(),
+            session.deployment,
+            session.now(),
+        )
+    )
+
+
+# --- submit ---
+
+
+def print_summary(session: Session, intent: PurchaseIntent, fee_usd: int | None) -> None:
+    for line in summary_lines(session.spec, intent, fee_usd, session.ledger.spending(session.now())):
+        click.echo(line, err=True)
+
+
+def print_result(
+    session: Session, intent: PurchaseIntent, fee_usd: int | None, sentence: str, as_json: bool
+) -> None:
+    if as_json:
+        told = {**purchase_document(session.spec, intent, fee_usd), "said": sentence}
+        click.echo(json.dumps(told, indent=2))
+    else:
+        click.echo(sentence)
+
+
+def submit(session: Session, intent: PurchaseIntent, *, as_json: bool) -> None:
+    try:
+        said = session.buyer().submit(intent)
+    except NoCapacity as error:
+        after = session.purchase(intent.id)
+        again = "approve" if after.state.value == "proposed" and intent.state.value == "approved" else "buy"
+        raise NoCapacity(
+            f"nothing was bought: {error}. {intent.id} stays: tidemill {again} {intent.id}"
+        ) from error
+    except (PortError, KeyboardInterrupt) as error:
+        if not _may_have_been_bought(session, intent.id):
+            raise
+        raise OutcomeUnknown(outcome_unknown_message(intent.id)) from error
+    after = session.purchase(intent.id)
+    print_result(
+        session, after, after.fee_usd, f"{intent.id}: {said}. Follow it with: tidemill blocks", as_json
+    )
+
+
+def _may_have_been_bought(session: Session, intent_id: str) -> bool:
+    """Whether the call may have been made. A ledger that does not answer cannot say no."""
+    try:
+        return session.purchase(intent_id).state in (PurchaseState.SUBMITTED, PurchaseState.UNKNOWN)
+    except PortError:
+        return True
+
+
+def outcome_unknown_message(intent_id: str) -> str:
+    return (
+        f"nobody knows whether {intent_id} was bought: AWS did not answer. It is not submitted again, and its fee "
+        f"counts as spent. AWS shows a purchase within minutes: `tidemill settle {intent_id}` looks for it. Do not buy "
+        "the same again before that"
+    )

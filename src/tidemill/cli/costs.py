@@ -22,7 +22,7 @@ def costs(address: str, as_json: bool) -> None:
     as TIDEMILL_LEDGER. Fees are spread over the hours they pay for; idle hours are charged to the block's pool. What
     is paid by the hour counts as used. Nothing is changed.
     """
-    from tidemill.cli.catalog_cache import catalog_of
+    from tidemill.cli.region_catalog import catalog_of
     from tidemill.report.costs import rounded
     from tidemill.report.ledger_costs import ledger_costs
     from tidemill.store.open_ledger import WallClock, read_ledger
@@ -49,7 +49,7 @@ def _plain(told: Costs, name: str) -> list[dict[str, object]]:
 
 
 def _print(told: Costs, prices_as_of: str) -> None:
-    from tidemill.cli.tables import console, table
+    from tidemill.cli.terminal import console, table
     from tidemill.render.figures import usd
     from tidemill.render.rehearsal_costs import cost_rows
 

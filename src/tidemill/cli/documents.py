@@ -34,8 +34,8 @@ def validate(ctx: click.Context, given: tuple[Path, ...], as_json: bool, strict:
     All files, and the YAML files of a folder, are read as one set, and everything wrong with any of them is found in
     one run.
     """
-    from tidemill.cli.catalog_cache import catalog_of
     from tidemill.cli.loading import documents_in
+    from tidemill.cli.region_catalog import catalog_of
     from tidemill.spec.read import load
 
     files = tuple(Path(name) for name in documents_in([str(path) for path in given]))

@@ -1,6 +1,6 @@
-"""`tidemill handover A B --dry-run`: how services would move from one block to the next, before they do.
+"""`tidemill handover A B --dry-run`: how services will move from one block to the next.
 
-The engine hands over by itself when the time comes. This verb only looks.
+The engine hands over by itself when the time comes. This verb shows the plan and changes nothing.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from tidemill.sim.scenario.rehearsal import Rehearsal
 
 BY_ITSELF = (
-    "The engine hands over by itself: it starts early enough for the method of each service, and nothing has to be"
-    " asked for. Add --dry-run to see how it will go."
+    "The engine hands over by itself and starts early enough for each service's method; there is nothing to start by"
+    " hand. Add --dry-run to see the steps."
 )
 
 
@@ -28,70 +28,69 @@ BY_ITSELF = (
     "-f", "--file", "files", multiple=True, envvar="TIDEMILL_FILES", metavar="FILE",
     help="Documents with a Scenario, or `demo`. May be given several times.",
 )  # fmt: skip
-@click.option(
-    "--dry-run", is_flag=True, help="Show it. Without this nothing is shown, and nothing is ever done."
-)
+@click.option("--dry-run", is_flag=True, help="Show the steps. This verb never changes anything.")
 @click.option(
     "--at",
     metavar="TIME",
-    help="How far to play, such as 26h. Default: until a service runs on A and is ready.",
+    help="How far to play, such as 26h. Default: until the services on A are ready.",
 )
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Draws everything random."
+    "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Seed of all random draws."
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def handover(
     before: str, after: str, files: tuple[str, ...], dry_run: bool, at: str | None, seed: int, as_json: bool
 ) -> None:
     """Show how services will move from block A to block B (names or reservation ids).
 
-    For each service on A: its method and what that lacks, its minimum, the overlap it needs and has, when each step
-    happens, for how long it would be short, and what would help at which price. Without B: to whatever lasts.
+    For each service on A: its method and what is missing for a better one, its minimum replicas, the overlap it needs
+    and has, the time of each step, how long it would be below its minimum, and what would help at which price.
+    Without B: services move to any capacity that lasts longer than A.
     """
     if not dry_run:
         click.echo(json.dumps({"dry_run": False, "said": BY_ITSELF}) if as_json else BY_ITSELF)
         return
     if not files:
-        raise SpecError("there is nothing to look at: name documents with a Scenario, -f FILE, or -f demo")
-    from tidemill.cli.playback import called, glimpse
+        raise SpecError("no documents; name files with a Scenario: -f FILE, or -f demo")
+    from tidemill.cli.playback import observe_and_decide, reservation_names
     from tidemill.render.handover_text import hand_over_text
     from tidemill.render.names import Names
     from tidemill.report.handover import hand_over
 
-    rehearsal = _played(files, before, at, seed)
+    rehearsal = _rehearsed(files, before, at, seed)
     first, second = _block(rehearsal, before), _block(rehearsal, after) if after else ""
     if first == second:
         raise SpecError(f"'{before}' and '{after}' are the same block")
-    world, _ = glimpse(rehearsal)
+    world, _ = observe_and_decide(rehearsal)
     report = hand_over(rehearsal.spec, world, first, second)
     if as_json:
         head = {"simulated": True, "scenario": rehearsal.scenario.name, "seed": seed}
         click.echo(json.dumps({**head, **report.as_json()}, indent=2))
         return
-    names = Names(called(rehearsal))
+    names = Names(reservation_names(rehearsal))
     click.echo(f"SIMULATED  {rehearsal.scenario.name}, seed {seed}, {names.both(world.now)}\n")
     click.echo(hand_over_text(report, names))
 
 
-def _played(files: tuple[str, ...], before: str, at: str | None, seed: int) -> Rehearsal:
+def _rehearsed(files: tuple[str, ...], before: str, at: str | None, seed: int) -> Rehearsal:
     from tidemill.cli.loading import load_scenario
     from tidemill.cli.playback import run_until
-    from tidemill.cli.status import instant
+    from tidemill.cli.status import parse_at
     from tidemill.sim.scenario.rehearsal import Rehearsal
 
     spec, document = load_scenario(files)
     rehearsal = Rehearsal(spec, document, seed)
     if at is None:
-        _until_it_serves(rehearsal, _block(rehearsal, before))
+        _run_until_ready(rehearsal, _block(rehearsal, before))
     else:
-        run_until(rehearsal, instant(at, document))
+        run_until(rehearsal, parse_at(at, document))
     return rehearsal
 
 
 def _block(rehearsal: Rehearsal, written: str) -> str:
-    """The id of a reservation by its name in the scenario, or by its id."""
+    """A reservation's id, from its name in the scenario or its id."""
     names = rehearsal.cloud.names
-    ids = {one.id for one in rehearsal.cloud.all_reservations()}
+    ids = {block.id for block in rehearsal.cloud.all_reservations()}
     if written in names:
         return names[written]
     if written in ids:
@@ -101,11 +100,13 @@ def _block(rehearsal: Rehearsal, written: str) -> str:
     raise SpecError(f"there is no block '{written}'; {suggestion(written, sorted({*names, *ids}))}")
 
 
-def _until_it_serves(rehearsal: Rehearsal, block: str) -> None:
-    """Until every replica on the block is ready, or as long as the scenario lasts if none ever is."""
-    on = rehearsal.cluster
+def _run_until_ready(rehearsal: Rehearsal, block: str) -> None:
+    """Play until every pod on the block is ready; to the end of the scenario if that never happens."""
+    cluster = rehearsal.cluster
     while rehearsal.step():
-        nodes = {node.name for node in on.nodes.values() if node.source == block}
-        here = [pod for pod in on.pods.values() if pod.node in nodes and not pod.daemon and not pod.pinned_to]
+        nodes = {node.name for node in cluster.nodes.values() if node.source == block}
+        here = [
+            pod for pod in cluster.pods.values() if pod.node in nodes and not pod.daemon and not pod.pinned_to
+        ]
         if here and all(pod.ready for pod in here):
             return

@@ -100,7 +100,7 @@ def _say_what_to_replace() -> None:
 
 def _print_table() -> None:
     from tidemill.aws.permissions import PERMISSIONS
-    from tidemill.cli.tables import console, table
+    from tidemill.cli.terminal import console, table
 
     made = table("policy", "action", "condition")
     for one in PERMISSIONS:

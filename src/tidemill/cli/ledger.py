@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tidemill.cli.session import AWS, FILES, JSON, SIM, YES
-from tidemill.cli.tables import console, table
+from tidemill.cli.terminal import console, table
 from tidemill.model.errors import Refused
 
 if TYPE_CHECKING:
@@ -89,36 +89,40 @@ def rebuild(
     --spent-usd, or the budget of the month has as much more room. A ledger that holds purchases is not lost, and is
     refused.
     """
-    from tidemill.cli.confirm import confirmed
-    from tidemill.cli.session import open_desk
+    from tidemill.cli.session import open_session
+    from tidemill.cli.terminal import confirmed
     from tidemill.model.purchases import Adoption
     from tidemill.store.rebuild import rebuild as rebuilt_from
     from tidemill.store.rebuild import spent_besides
 
-    desk = open_desk(files, sim, address, aws=aws)
+    session = open_session(files, sim, address, aws=aws)
     try:
         found = rebuilt_from(
-            desk.spec, desk.cloud.reservations(), desk.cloud.extensions(), who=desk.who, now=desk.now()
+            session.spec,
+            session.cloud.reservations(),
+            session.cloud.extensions(),
+            who=session.who,
+            now=session.now(),
         )
-        _check_it_is_lost(desk.ledger, found)
+        _check_empty(session.ledger, found)
         if spent_usd is not None:
-            besides = spent_besides(desk.spec, spent_usd, who=desk.who, now=desk.now())
+            besides = spent_besides(session.spec, spent_usd, who=session.who, now=session.now())
             found = replace(found, purchases=(*found.purchases, besides))
         _print_found(found, adopt_tagged)
         if spent_usd is None:
-            click.echo(_NOT_TO_BE_FOUND, err=True)
+            click.echo(_MISSING_COSTS, err=True)
         if not confirmed("Write this down?", yes=yes):
             raise Refused("nothing was written down: you said no")
         for intent in found.purchases:
-            _write(desk.ledger, intent)
+            _write(session.ledger, intent)
         for one in found.tagged if adopt_tagged else ():
-            desk.ledger.adopt(Adoption(one.id, one.pool, desk.who, desk.now()))
-        _tell_rebuilt(found, adopt_tagged, as_json)
+            session.ledger.adopt(Adoption(one.id, one.pool, session.who, session.now()))
+        _print_rebuilt(found, adopt_tagged, as_json)
     finally:
-        desk.close()
+        session.close()
 
 
-_NOT_TO_BE_FOUND = (
+_MISSING_COSTS = (
     "warning: AWS no longer lists blocks that ended, nor what ran by the hour. What they cost this month is missing "
     "here, and the monthly budget has as much more room: take it from the bill and say it with "
     "--spent-usd N (0: nothing)"
@@ -133,7 +137,7 @@ def _write(ledger: SqlLedger, intent: PurchaseIntent) -> None:
         ledger.advance(held, replace(held, fee_usd=intent.fee_usd, note=intent.note))
 
 
-def _check_it_is_lost(ledger: SqlLedger, found: Rebuilt) -> None:
+def _check_empty(ledger: SqlLedger, found: Rebuilt) -> None:
     """Empty, or begun to be rebuilt by somebody who was interrupted: that can be gone on with."""
     from tidemill.store.rebuild import NOTE
 
@@ -156,7 +160,7 @@ def _print_found(found: Rebuilt, adopt_tagged: bool) -> None:
         click.echo(f"  {reservation.id}  our owner tag and no intent: {then}", err=True)
 
 
-def _tell_rebuilt(found: Rebuilt, adopt_tagged: bool, as_json: bool) -> None:
+def _print_rebuilt(found: Rebuilt, adopt_tagged: bool, as_json: bool) -> None:
     from tidemill.store.rows import document
 
     adopted = [one.id for one in found.tagged] if adopt_tagged else []

@@ -1,4 +1,4 @@
-"""Documents for a verb: read and checked, or a SpecError that lists everything wrong with them."""
+"""Load the documents that a verb names, check them, and raise one SpecError that lists every error in them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from tidemill.cli.catalog_cache import catalog_of
+from tidemill.cli.region_catalog import catalog_of
 from tidemill.model.errors import SpecError
 from tidemill.spec import Spec
 from tidemill.spec.ceilings import lowered, read_ceilings
@@ -21,14 +21,17 @@ DEMO = "demo"
 
 
 def load_scenario(files: Sequence[str]) -> tuple[Spec, Scenario]:
-    """The word `demo` stands for the scenario that ships with Tidemill."""
+    """The name `demo` stands for the scenario that ships with Tidemill."""
     spec, scenario = load_spec(files)
     if scenario is None:
-        raise SpecError(f"{', '.join(files)}: there is no Scenario document; a rehearsal needs one")
+        raise SpecError(
+            f"{', '.join(files)}: no Scenario document; add one (see `tidemill schema Scenario`), or name `demo`"
+        )
     return spec, scenario
 
 
 def load_spec(files: Sequence[str]) -> tuple[Spec, Scenario | None]:
+    """The spec; warnings go to stderr."""
     spec, scenario, warnings = load_checked(files)
     for problem in warnings:
         click.echo(f"{problem}", err=True)
@@ -36,7 +39,7 @@ def load_spec(files: Sequence[str]) -> tuple[Spec, Scenario | None]:
 
 
 def load_checked(files: Sequence[str]) -> tuple[Spec, Scenario | None, tuple[Problem, ...]]:
-    """With the warnings, for a verb that shows them among its results."""
+    """Like load_spec, but returns the warnings, for a verb that prints them among its results."""
     loaded = load([_path(name) for name in documents_in(files)], catalog_of=catalog_of)
     if loaded.errors:
         count = len(loaded.errors)
@@ -45,36 +48,36 @@ def load_checked(files: Sequence[str]) -> tuple[Spec, Scenario | None, tuple[Pro
             click.echo(f"{problem}", err=True)
         raise SpecError(f"{count} {'error' if count == 1 else 'errors'} in the documents:\n{listed}")
     if loaded.spec is None:
-        raise SpecError(f"{', '.join(files)}: there is no Platform document")
-    return _under_the_ceilings(loaded.spec), loaded.scenario, loaded.warnings
-
-
-def _under_the_ceilings(spec: Spec) -> Spec:
+        raise SpecError(f"{', '.join(files)}: no Platform document; add one (see `tidemill schema Platform`)")
+    spec = loaded.spec
     platform = lowered(spec.platform, read_ceilings(os.environ))
-    return spec if platform is spec.platform else replace(spec, platform=platform)
+    if platform is not spec.platform:
+        spec = replace(spec, platform=platform)
+    return spec, loaded.scenario, loaded.warnings
 
 
 def documents_in(paths: Sequence[str]) -> list[str]:
-    """Files as they are; of a folder the YAML files in it, by name."""
-    found: list[str] = []
+    """Each file as it is; for a folder, the YAML files in it, sorted by name."""
+    files: list[str] = []
     for name in paths:
         path = Path(name)
         if not path.is_dir():
-            found.append(name)
+            files.append(name)
             continue
         try:
-            inside = sorted(str(one) for one in path.iterdir() if one.suffix in (".yaml", ".yml"))
+            inside = sorted(str(file) for file in path.iterdir() if file.suffix in (".yaml", ".yml"))
         except OSError as error:
             raise SpecError(f"{name}: the folder cannot be read: {error.strerror}") from None
         if not inside:
-            raise SpecError(f"{name}: there is no .yaml file in this folder")
-        found += inside
-    return found
+            raise SpecError(f"{name}: this folder has no .yaml file; name a folder or a file with documents")
+        files += inside
+    return files
+
+
+def demo_path() -> Path:
+    """The scenario that ships with Tidemill."""
+    return Path(__file__).with_name("demo.yaml")
 
 
 def _path(name: str) -> Path:
-    if name == DEMO and not Path(name).exists():
-        from tidemill.cli.up import demo_path
-
-        return demo_path()
-    return Path(name)
+    return demo_path() if name == DEMO and not Path(name).exists() else Path(name)

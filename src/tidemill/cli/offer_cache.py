@@ -22,31 +22,31 @@ _KEPT = 500  # the latest; offers live for minutes or hours
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class CachedOffer:
     offer: Offer
     question: Question
     at: AwareDatetime
 
 
-_FORMAT = TypeAdapter(dict[str, Noted])
+_FORMAT = TypeAdapter(dict[str, CachedOffer])
 
 
-def path() -> Path:
+def cache_path() -> Path:
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(state).expanduser() / "tidemill" / "offers.json"
 
 
-def recall(offer_id: str) -> Noted | None:
+def cached_offer(offer_id: str) -> CachedOffer | None:
     return _read().get(offer_id)
 
 
-def remember(found: Iterable[Found], at: AwareDatetime) -> None:
+def cache_offers(found: Iterable[Found], at: AwareDatetime) -> None:
     notes = _read()
     for one in found:
         notes.pop(one.offer.id, None)  # back in at the end: the latest are kept
-        notes[one.offer.id] = Noted(one.offer, one.question, at)
+        notes[one.offer.id] = CachedOffer(one.offer, one.question, at)
     latest = dict(list(notes.items())[-_KEPT:])
-    target = path()
+    target = cache_path()
     fresh = target.with_name(f"{target.name}.{os.getpid()}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -58,8 +58,8 @@ def remember(found: Iterable[Found], at: AwareDatetime) -> None:
         )
 
 
-def _read() -> dict[str, Noted]:
+def _read() -> dict[str, CachedOffer]:
     try:
-        return _FORMAT.validate_json(path().read_bytes())
+        return _FORMAT.validate_json(cache_path().read_bytes())
     except (OSError, ValidationError):
         return {}

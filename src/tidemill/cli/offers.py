@@ -5,23 +5,38 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from datetime import datetime
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidemill.cli.offer_cache import remember
-from tidemill.cli.offer_options import check_zones, lengths, numbers, starts, too_many, types_of, with_room
-from tidemill.cli.offer_rows import offer_json, offer_table, price_of
-from tidemill.cli.pool_capacity import unheld
-from tidemill.cli.progress import progress
-from tidemill.cli.session import JSON, Desk, at_the_desk
-from tidemill.cli.tables import console
-from tidemill.model.errors import Retryable, SpecError
+from tidemill.catalog.block_price import BlockPrice, block_price
+from tidemill.cli.offer_cache import cache_offers
+from tidemill.cli.pool_capacity import limit_warnings
+from tidemill.cli.session import JSON, Session, with_session
+from tidemill.cli.terminal import console, progress, table
+from tidemill.model.ec2_facts import DAY, FARTHEST_START
+from tidemill.model.errors import Refused, Retryable, SpecError
 from tidemill.offer_search.alternatives import Alternative, Surroundings, look_around
-from tidemill.offer_search.request import Question, Wish, check
+from tidemill.offer_search.request import (
+    Question,
+    StartWindow,
+    Wish,
+    check,
+    held_by_date,
+    is_sold,
+    never_fits,
+)
 from tidemill.offer_search.search import BURST, REQUESTS_PER_S, Found, Shopper, TokenBucket
-from tidemill.spec.units import format_instant
+from tidemill.spec.compute_pool import matching_types
+from tidemill.spec.problem import suggestion
+from tidemill.spec.units import format_duration, format_instant, parse_duration, parse_instant
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from tidemill.offer_search.search import Found
+    from tidemill.spec.compute_pool import ComputePool
 
 EXIT_FAILED, EXIT_INTERRUPTED = 1, 130
 SHOWN_PER_CHANGE = 3
@@ -44,10 +59,10 @@ SHOWN_PER_CHANGE = 3
     help="The most requests to EC2 that one search may come to.",
 )  # fmt: skip
 @JSON
-@at_the_desk
+@with_session
 @click.pass_context
 def offers(
-    ctx: click.Context, desk: Desk, types: tuple[str, ...], counts: str, durations: str, from_: str | None,
+    ctx: click.Context, session: Session, types: tuple[str, ...], counts: str, durations: str, from_: str | None,
     to: str | None, days: str | None, zones: tuple[str, ...], pool: str | None, max_requests: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Search for Capacity Blocks of TYPE…, the cheapest per GPU-hour first.
@@ -56,19 +71,20 @@ def offers(
     --max-requests in all. Where nothing is sold, the nearest that is: other lengths, zones, days, fewer instances,
     other types with the same accelerator. Buy one with `tidemill buy ID`.
     """
-    now = desk.now()
+    now = session.now()
     wish = Wish(
-        types or types_of(desk, pool), numbers(counts), lengths(durations), starts(now, from_, to, days),
-        tuple((zone,) for zone in zones) or (tuple(sorted(desk.spec.platform.spec.subnets)),),
+        types or types_of(session, pool), parse_counts(counts), parse_durations(durations),
+        start_windows(now, from_, to, days),
+        tuple((zone,) for zone in zones) or (tuple(sorted(session.spec.platform.spec.subnets)),),
     )  # fmt: skip
-    check(wish, desk.spec.catalog, now)
-    check_zones(desk, zones)
-    for why_not in unheld(desk, wish.types, wish.counts, pool):
+    check(wish, session.spec.catalog, now)
+    check_zones(session, zones)
+    for why_not in limit_warnings(session, wish.types, wish.counts, pool):
         click.echo(f"warning: `tidemill buy` will refuse some of these: {why_not}", err=True)
-    questions = with_room(desk, wish, now)
+    questions = questions_within_quota(session, wish, now)
     if len(questions) > max_requests:
-        raise SpecError(too_many(wish, len(questions), max_requests))
-    search = _Search(desk, questions, max_requests)
+        raise SpecError(too_many_requests(wish, len(questions), max_requests))
+    search = _Search(session, questions, max_requests)
     search.run()
     search.remember()
     if as_json:
@@ -84,10 +100,10 @@ def offers(
 class _Search:
     """One search and what came of it, also where somebody stopped it half-way."""
 
-    def __init__(self, desk: Desk, questions: Sequence[Question], max_requests: int) -> None:
-        self._desk, self._questions = desk, questions
+    def __init__(self, session: Session, questions: Sequence[Question], max_requests: int) -> None:
+        self._session, self._questions = session, questions
         bucket = TokenBucket(REQUESTS_PER_S, BURST, clock=time.monotonic, pause=time.sleep)
-        self._shopper = Shopper(desk.cloud, bucket, max_requests)
+        self._shopper = Shopper(session.cloud, bucket, max_requests)
         self.alternatives: list[Alternative] = []
         self.tried: list[str] = []
         self.interrupted = False
@@ -110,8 +126,8 @@ class _Search:
             self._look_around()
 
     def _look_around(self) -> None:
-        zones = tuple(sorted(self._desk.spec.platform.spec.subnets))
-        around = Surroundings(self._desk.spec.catalog, zones, self._desk.now())
+        zones = tuple(sorted(self._session.spec.platform.spec.subnets))
+        around = Surroundings(self._session.spec.catalog, zones, self._session.now())
         try:
             for change, found in look_around(self._shopper, self._questions, around):
                 self.alternatives += found
@@ -124,24 +140,24 @@ class _Search:
     def remember(self) -> None:
         shown = [*self.found, *(one.found for one in self.alternatives)]
         if shown:
-            remember(shown, self._desk.now())
+            cache_offers(shown, self._session.now())
 
     def _price_first(self, one: Found) -> tuple[float, datetime, int, str]:
         """To the cent, as it is shown: fees are whole dollars, so the rest is rounding."""
-        cents = round(price_of(self._desk, one).usd_per_gpu_h, 2)
+        cents = round(price_of(self._session, one).usd_per_gpu_h, 2)
         return cents, one.offer.start, one.offer.fee_usd, one.offer.id
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "at": format_instant(self._desk.now()),
-            "region": self._desk.spec.platform.spec.region,
+            "at": format_instant(self._session.now()),
+            "region": self._session.spec.platform.spec.region,
             "requests": self._shopper.asked,
             "interrupted": self.interrupted,
             "failed": self.failed,
             "refused": self._shopper.refused,
-            "offers": [offer_json(self._desk, one) for one in self.found],
+            "offers": [offer_json(self._session, one) for one in self.found],
             "alternatives": [
-                {**offer_json(self._desk, one.found), "change": one.change} for one in self.alternatives
+                {**offer_json(self._session, one.found), "change": one.change} for one in self.alternatives
             ],
             "tried": self.tried,
         }
@@ -155,14 +171,14 @@ class _Search:
         for no in self._shopper.refused:
             click.echo(f"EC2 does not take the question: {no}", err=True)
         if self.found:
-            screen.print(offer_table(self._desk, self.found))
+            screen.print(offer_table(self._session, self.found))
             screen.print(self._footer(len(self.found)))
         elif self.tried or not (self.interrupted or self.failed):
             screen.print(f"EC2 sells no such block now ({_searches(self._shopper.asked)} made).")
             self._show_alternatives()
 
     def _footer(self, count: int) -> str:
-        lists = {one.kind: one.as_of for one in self._desk.spec.catalog.price_lists}
+        lists = {one.kind: one.as_of for one in self._session.spec.catalog.price_lists}
         return (
             f"{count} offers, {_searches(self._shopper.asked)} made. On-demand prices of "
             f"{lists.get('on-demand', 'no known date')}. First come, first served: tidemill buy ID"
@@ -184,8 +200,153 @@ class _Search:
             near = [one.found for one in self.alternatives if one.change == change]
             if near:
                 screen.print(f"\n{change}:")
-                screen.print(offer_table(self._desk, sorted(near, key=self._price_first)[:SHOWN_PER_CHANGE]))
+                screen.print(
+                    offer_table(self._session, sorted(near, key=self._price_first)[:SHOWN_PER_CHANGE])
+                )
 
 
 def _searches(number: int) -> str:
     return f"{number} {'request' if number == 1 else 'requests'}"
+
+
+# --- offer_rows ---
+
+
+def price_of(session: Session, one: Found) -> BlockPrice:
+    offer = one.offer
+    kind = session.spec.catalog.types[offer.instance_type]
+    return block_price(kind, offer.count, offer.end - offer.start, offer.fee_usd)
+
+
+def percent(share: float | None) -> str:
+    return "" if share is None else f"{share:+.0%}"
+
+
+def offer_table(session: Session, found: Sequence[Found]) -> Table:
+    made = table(
+        "id", "type", "zone", "count", "start (UTC)", "end", "hours", "fee", "$/GPU-h", "to on-demand",
+        right=("count", "hours", "fee", "$/GPU-h", "to on-demand"),
+    )  # fmt: skip
+    for one in found:
+        offer, price = one.offer, price_of(session, one)
+        made.add_row(
+            offer.id, offer.instance_type, offer.zone, str(offer.count), f"{offer.start:%Y-%m-%d %H:%M}",
+            f"{offer.end:%Y-%m-%d %H:%M}", f"{price.hours:.1f}".removesuffix(".0"), f"${offer.fee_usd:,}",
+            f"{price.usd_per_gpu_h:.2f}", percent(price.against_on_demand) or "-",
+        )  # fmt: skip
+    return made
+
+
+def offer_json(session: Session, one: Found) -> dict[str, Any]:
+    offer, price = one.offer, price_of(session, one)
+    return {
+        "id": offer.id,
+        "type": offer.instance_type,
+        "zone": offer.zone,
+        "count": offer.count,
+        "asked_duration": format_duration(one.question.duration),
+        "start": format_instant(offer.start),
+        "end": format_instant(offer.end),
+        "hours": round(price.hours, 2),
+        "fee_usd": offer.fee_usd,
+        "usd_per_gpu_h": round(price.usd_per_gpu_h, 4),
+        "on_demand_usd_per_gpu_h": price.on_demand_usd_per_gpu_h,
+        "against_on_demand": None if price.against_on_demand is None else round(price.against_on_demand, 4),
+        "ultraserver": offer.ultraserver,
+    }
+
+
+# --- offer_options ---
+
+
+def types_of(session: Session, pool: str | None) -> tuple[str, ...]:
+    if pool is None:
+        raise SpecError("name a type, such as p5.48xlarge, or a pool with --pool")
+    found = pool_named(session, pool)
+    kinds = matching_types(session.spec.catalog, found.spec.requirements)
+    sold = tuple(one.name for one in kinds if is_sold(one))
+    if not sold:
+        raise SpecError(f"no type that pool {pool} allows is sold as Capacity Blocks")
+    return sold
+
+
+def pool_named(session: Session, name: str) -> ComputePool:
+    found = session.spec.pools.get(name)
+    if found is None:
+        raise SpecError(f"there is no pool '{name}'; {suggestion(name, session.spec.pools)}")
+    return found
+
+
+def parse_counts(written: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in written.split(",")]
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise SpecError(f"--count: '{written}' is not a number, or several with commas between them")
+    return tuple(dict.fromkeys(int(part) for part in parts))
+
+
+def parse_durations(written: str) -> tuple[timedelta, ...]:
+    try:
+        return tuple(dict.fromkeys(parse_duration(part.strip()) for part in written.split(",")))
+    except ValueError as error:
+        raise SpecError(f"--duration: {error}") from None
+
+
+def start_windows(
+    now: datetime, from_: str | None, to: str | None, days: str | None
+) -> tuple[StartWindow, ...]:
+    if days is not None:
+        if from_ is not None or to is not None:
+            raise SpecError("--start names dates, --from and --to a window: give one or the other")
+        whole_days = [_parse_when("--start", day.strip()) for day in days.split(",")]
+        return tuple(StartWindow(max(day, now), day + DAY - timedelta(seconds=1)) for day in whole_days)
+    earliest = max(_parse_when("--from", from_), now) if from_ is not None else now
+    latest = now + FARTHEST_START if to is None else _parse_when("--to", to, end_of_day=True)
+    return (StartWindow(earliest, latest),)
+
+
+def _parse_when(option: str, written: str, *, end_of_day: bool = False) -> datetime:
+    """A date such as 2026-11-20 (UTC; as a latest start all of that day), or an instant."""
+    try:
+        if "T" in written:
+            return parse_instant(written)
+        day = datetime.strptime(written, "%Y-%m-%d").replace(tzinfo=UTC)
+    except ValueError:
+        raise SpecError(
+            f"{option}: '{written}' is not a date such as 2026-11-20, nor an instant such as 2026-11-20T11:30:00Z"
+        ) from None
+    return day + timedelta(days=1, seconds=-1) if end_of_day else day
+
+
+def check_zones(session: Session, zones: tuple[str, ...]) -> None:
+    known = session.spec.platform.spec.subnets
+    for zone in zones if known else ():
+        if zone not in known:
+            raise SpecError(f"the Platform has no subnet in '{zone}'; {suggestion(zone, known)}")
+
+
+def questions_within_quota(session: Session, wish: Wish, now: datetime) -> tuple[Question, ...]:
+    """Without those that would make too many on a date whenever they start."""
+    held = held_by_date(session.cloud.reservations())
+    questions, why = [], ""
+    for question in wish.questions():
+        crowded = never_fits(held, question, now)
+        why = crowded or why
+        if not crowded:
+            questions.append(question)
+    if not questions:
+        raise Refused(why)
+    if why:
+        click.echo(f"warning: some combinations were left out: {why}", err=True)
+    return tuple(questions)
+
+
+def too_many_requests(wish: Wish, needed: int, allowed: int) -> str:
+    parts = (
+        (len(wish.types), "types"), (len(wish.counts), "counts"), (len(wish.durations), "durations"),
+        (len(wish.starts), "starts"), (len(wish.zones), "zones"),
+    )  # fmt: skip
+    product = " x ".join(f"{number} {name}" for number, name in parts if number > 1)
+    return (
+        f"this needs {needed} requests ({product}), more than --max-requests {allowed}: "
+        f"name fewer, or allow more with --max-requests {needed}"
+    )

@@ -1,4 +1,4 @@
-"""`tidemill plan-blocks`: what the purchase planner would buy at an instant, and why. Reads only."""
+"""`tidemill plan-blocks`: what the purchase planner would buy at one instant of a rehearsal, and why. Buys nothing."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tidemill.cli.status import instant_options
 @click.argument("files", nargs=-1, required=True, metavar="SCENARIO…")
 @instant_options
 def plan_blocks(files: tuple[str, ...], at: str | None, seed: int, as_json: bool) -> None:
-    """Show the cheapest cover of the plans' demand: what to buy, the runner-up, what would change it. Buys nothing.
+    """Show the cheapest blocks that cover the demand of the plans: what to buy, the runner-up, what would change it.
 
-    With SCENARIO (YAML files): a rehearsal is played to --at, its market is searched, and everything is planned anew at
-    that instant. Each place where one block ends and is still needed is told with the four ways to zero downtime and
-    their prices. Needs the extra `plan`: pip install 'tidemill[plan]'.
+    Buys nothing. Plays SCENARIO (YAML files) to --at, searches its market and plans everything again at that instant.
+    Where a block ends and its capacity is still needed, it shows four ways to avoid downtime, with their prices.
+    Needs the extra `plan`: pip install 'tidemill[plan]'.
     """
     from tidemill.cli.loading import load_scenario
-    from tidemill.cli.playback import called, glimpse, run_until
-    from tidemill.cli.progress import progress
-    from tidemill.cli.status import instant, print_json_of, print_text
+    from tidemill.cli.playback import observe_and_decide, reservation_names, run_until
+    from tidemill.cli.status import parse_at, print_json, print_text
+    from tidemill.cli.terminal import progress
     from tidemill.decide.purchasing.planner.mip_solver import without_solver
     from tidemill.model.errors import SpecError
     from tidemill.render.names import Names
@@ -32,14 +32,16 @@ def plan_blocks(files: tuple[str, ...], at: str | None, seed: int, as_json: bool
         raise SpecError(missing)
     spec, document = load_scenario(files)
     rehearsal = Rehearsal(spec, document, seed)
-    run_until(rehearsal, instant(at, document))
-    world, _ = glimpse(rehearsal)
+    run_until(rehearsal, parse_at(at, document))
+    world, _ = observe_and_decide(rehearsal)
     with progress("Searching") as show:
-        told = outlook(spec, world, rehearsal.cloud, show)
+        result = outlook(spec, world, rehearsal.cloud, show)
     if as_json:
-        print_json_of(document.name, seed, told.as_json())
+        print_json(document.name, seed, result.as_json())
         return
-    bought = {intent.id: intent.window for intent in rehearsal.ledger.purchases()}
-    blocks = {one.id: bought[one.intent_id] for one in world.reservations if one.intent_id in bought}
-    names = Names({**blocks, **bought, **called(rehearsal)})
-    print_text(document.name, seed, names.both(told.at), outlook_text(told, names))
+    windows = {intent.id: intent.window for intent in rehearsal.ledger.purchases()}
+    blocks = {
+        block.id: windows[block.intent_id] for block in world.reservations if block.intent_id in windows
+    }
+    names = Names({**blocks, **windows, **reservation_names(rehearsal)})
+    print_text(document.name, seed, names.both(result.at), outlook_text(result, names))

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tidemill.cli.offer_options import pool_named
-from tidemill.cli.session import Desk
+from tidemill.cli.offers import pool_named
+from tidemill.cli.session import Session
 from tidemill.decide.placement.launch_options import Allowance
 from tidemill.decide.purchasing.demand import LIVE
 from tidemill.model.capacity import Reservation
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from tidemill.spec.compute_pool import ComputePool
 
 
-def pool_for(desk: Desk, offer: Offer, named: str | None) -> str:
+def pool_for(session: Session, offer: Offer, named: str | None) -> str:
     """The pool that is named, or the only one that could use it. SpecError: none could, or several."""
-    _check_the_zone(desk, offer.zone)
-    usable = _usable(desk, offer.instance_type)
+    _check_zone(session, offer.zone)
+    usable = _usable_pools(session, offer.instance_type)
     if named is not None:
-        pool_named(desk, named)
+        pool_named(session, named)
         if named not in usable:
             raise SpecError(
                 f"pool {named} could not use it: it needs a block source and must allow {offer.instance_type}"
@@ -39,12 +39,12 @@ def pool_for(desk: Desk, offer: Offer, named: str | None) -> str:
         )
         raise SpecError(f"{could}: name one with --pool")
     name = named or usable[0]
-    if why_not := _too_many(desk, name, offer.instance_type, offer.count):
+    if why_not := _over_limits(session, name, offer.instance_type, offer.count):
         raise SpecError(f"{why_not}: raise spec.limits of the pool, or buy fewer")
     return name
 
 
-def more_than_limits(desk: Desk, name: str, offer: Offer, blocks: Iterable[Reservation]) -> str:
+def limit_warning(session: Session, name: str, offer: Offer, blocks: Iterable[Reservation]) -> str:
     """Why not all of it could run beside the blocks the pool has at that time, or nothing."""
     beside = [
         one
@@ -59,7 +59,7 @@ def more_than_limits(desk: Desk, name: str, offer: Offer, blocks: Iterable[Reser
         ),
         default=0,
     )
-    if not most or not _too_many(desk, name, offer.instance_type, offer.count + most):
+    if not most or not _over_limits(session, name, offer.instance_type, offer.count + most):
         return ""
     return (
         f"pool {name} has {most} instances of blocks at that time, and its limits do not hold {offer.count} more: "
@@ -67,21 +67,23 @@ def more_than_limits(desk: Desk, name: str, offer: Offer, blocks: Iterable[Reser
     )
 
 
-def unheld(desk: Desk, types: Iterable[str], counts: tuple[int, ...], pool: str | None) -> list[str]:
+def limit_warnings(
+    session: Session, types: Iterable[str], counts: tuple[int, ...], pool: str | None
+) -> list[str]:
     """Of what is searched for, what `tidemill buy` would refuse, and why."""
     told = []
     for type_ in types:
-        pools = [pool] if pool is not None else _usable(desk, type_)
+        pools = [pool] if pool is not None else _usable_pools(session, type_)
         if not pools:
             told.append(f"no pool uses {type_}")
         for count in counts if pools else ():
-            why_not = [_too_many(desk, name, type_, count) for name in pools]
+            why_not = [_over_limits(session, name, type_, count) for name in pools]
             told += [why_not[0]] if all(why_not) else []
     return told
 
 
-def _check_the_zone(desk: Desk, zone: str) -> None:
-    known = desk.spec.platform.spec.subnets
+def _check_zone(session: Session, zone: str) -> None:
+    known = session.spec.platform.spec.subnets
     if known and zone not in known:
         raise SpecError(
             f"the Platform has no subnet in {zone}, so nothing could start there: add one to spec.subnets, or search "
@@ -89,19 +91,19 @@ def _check_the_zone(desk: Desk, zone: str) -> None:
         )
 
 
-def _usable(desk: Desk, instance_type: str) -> list[str]:
-    return [name for name, pool in desk.spec.pools.items() if _allows(desk, pool, instance_type)]
+def _usable_pools(session: Session, instance_type: str) -> list[str]:
+    return [name for name, pool in session.spec.pools.items() if _allows(session, pool, instance_type)]
 
 
-def _allows(desk: Desk, pool: ComputePool, instance_type: str) -> bool:
-    kind = desk.spec.catalog.types.get(instance_type)
+def _allows(session: Session, pool: ComputePool, instance_type: str) -> bool:
+    kind = session.spec.catalog.types.get(instance_type)
     has_source = any(one.type == "block" for one in pool.spec.sources)
     return kind is not None and has_source and matches(kind, pool.spec.requirements)
 
 
-def _too_many(desk: Desk, name: str, instance_type: str, count: int) -> str:
-    kind = desk.spec.catalog.types[instance_type]
-    allowance = Allowance.of(pool_named(desk, name).spec.limits)
+def _over_limits(session: Session, name: str, instance_type: str, count: int) -> str:
+    kind = session.spec.catalog.types[instance_type]
+    allowance = Allowance.of(pool_named(session, name).spec.limits)
     if allowance.allows(kind, count):
         return ""
     most = next(number for number in range(count - 1, -1, -1) if not number or allowance.allows(kind, number))

@@ -16,8 +16,8 @@ from tidemill.spec import Spec
 from tidemill.spec.units import format_duration
 from tidemill.store.rows import document as plain
 
-NO_WAY_BACK = "A Capacity Block cannot be cancelled, moved, changed or refunded once it is bought."
-NO_WAY_BACK_EXTENSION = "An extension cannot be cancelled or refunded once it is bought."
+BLOCK_IS_FINAL = "A Capacity Block cannot be cancelled, moved, changed or refunded once it is bought."
+EXTENSION_IS_FINAL = "An extension cannot be cancelled or refunded once it is bought."
 
 
 def price(spec: Spec, intent: PurchaseIntent, fee_usd: int) -> BlockPrice:
@@ -27,7 +27,7 @@ def price(spec: Spec, intent: PurchaseIntent, fee_usd: int) -> BlockPrice:
     return block_price(kind, envelope.count, envelope.earliest_end - envelope.latest_start, fee_usd)
 
 
-def lines(spec: Spec, intent: PurchaseIntent, fee_usd: int | None, spending: Spending) -> list[str]:
+def summary_lines(spec: Spec, intent: PurchaseIntent, fee_usd: int | None, spending: Spending) -> list[str]:
     """`fee_usd` None: it will be known when the offers are searched again; the most it may be is shown."""
     envelope = intent.envelope
     told = [
@@ -39,7 +39,7 @@ def lines(spec: Spec, intent: PurchaseIntent, fee_usd: int | None, spending: Spe
         f"  budget    {_budget(spec, intent, fee_usd, spending)}",
         f"  approval  {approval(spec, intent, spending)}",
     ]
-    return [heading(intent), *told, NO_WAY_BACK_EXTENSION if intent.extends else NO_WAY_BACK]
+    return [heading(intent), *told, EXTENSION_IS_FINAL if intent.extends else BLOCK_IS_FINAL]
 
 
 def heading(intent: PurchaseIntent) -> str:
@@ -96,7 +96,7 @@ def approval(spec: Spec, intent: PurchaseIntent, spending: Spending) -> str:
     return f"by {people} other than {intent.proposer}{among}"
 
 
-def document(spec: Spec, intent: PurchaseIntent, fee_usd: int | None) -> dict[str, Any]:
+def purchase_document(spec: Spec, intent: PurchaseIntent, fee_usd: int | None) -> dict[str, Any]:
     """For programs: the intent as the ledger has it, and its price."""
     found = price(spec, intent, intent.envelope.max_fee_usd if fee_usd is None else fee_usd)
     return {

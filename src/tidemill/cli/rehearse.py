@@ -52,7 +52,7 @@ def rehearse(scenario: tuple[str, ...], seed: int, as_json: bool, html: Path | N
 
 def run(rehearsal: Rehearsal, name: str) -> Outcome:
     """To the end, or to the first violation; with a progress bar on a terminal."""
-    from tidemill.cli.progress import progress
+    from tidemill.cli.terminal import progress
 
     began = time.perf_counter()
     violation: InvariantViolated | None = None

@@ -8,16 +8,20 @@ done.
 from __future__ import annotations
 
 import functools
+import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.error import URLError
+from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import click
 
-from tidemill.model.errors import Refused, SpecError
+from tidemill.model.errors import Refused, Retryable, SpecError
 
 if TYPE_CHECKING:
     from tidemill.engine.buyer import Buyer
@@ -55,14 +59,14 @@ YES = click.option("--yes", is_flag=True, help="Do not ask. An approval that is 
 JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 
 
-class Opened(NamedTuple):
+class OpenedAccount(NamedTuple):
     cloud: Cloud
     clock: Clock
     name: str
 
 
 @dataclass(slots=True)
-class Desk:
+class Session:
     spec: Spec
     cloud: Cloud
     clock: Clock
@@ -88,7 +92,7 @@ class Desk:
         if self.ledger_url == MEMORY:
             raise Refused("nothing is bought or written down in a ledger in memory: name one in a database")
         # The account is AWS's word, not the documents': a ledger never serves two.
-        whose = replace(Whose.of(self.spec.platform), account=_parts(self.who)[1])
+        whose = replace(Whose.of(self.spec.platform), account=_arn_parts(self.who)[1])
         ledger = open_durable(self.ledger_url, whose, clock=self.clock, writer=self.who)
         click.echo(f"ledger {redacted(self.ledger_url)}", err=True)
         return ledger
@@ -116,8 +120,8 @@ class Desk:
             one.close()
 
 
-def at_the_desk(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options every such verb has, and calls it with `desk`."""
+def with_session(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options every such verb has, and calls it with `session`."""
 
     @FILES
     @SIM
@@ -125,46 +129,44 @@ def at_the_desk(verb: Callable[..., Any]) -> Callable[..., Any]:
     @LEDGER
     @functools.wraps(verb)
     def run(*, files: tuple[str, ...], sim: Path | None, aws: bool, ledger_url: str, **given: Any) -> Any:
-        desk = open_desk(files, sim, ledger_url, aws=aws)
+        session = open_session(files, sim, ledger_url, aws=aws)
         try:
-            return verb(desk=desk, **given)
+            return verb(session=session, **given)
         finally:
-            desk.close()
+            session.close()
 
     return run
 
 
-def open_desk(files: Sequence[str], sim: Path | None, ledger_url: str, *, aws: bool = False) -> Desk:
+def open_session(files: Sequence[str], sim: Path | None, ledger_url: str, *, aws: bool = False) -> Session:
     from tidemill.cli.loading import load_spec
 
     spec, _ = load_spec(files)
     opened = open_cloud(spec, sim, aws=aws)
     who = opened.cloud.identity()
-    check_the_account(spec, who)
+    check_account(spec, who)
     platform = spec.platform.spec
-    told = reached(opened.name, who, platform.region, opened.clock.now())
+    told = account_line(opened.name, who, platform.region, opened.clock.now())
     click.echo(f"{told}; deployment {platform.deployment}", err=True)
-    return Desk(spec, opened.cloud, opened.clock, who, ledger_url)
+    return Session(spec, opened.cloud, opened.clock, who, ledger_url)
 
 
-def reached(name: str, who: str, region: str, at: datetime) -> str:
+def account_line(name: str, who: str, region: str, at: datetime) -> str:
     """Which account it is, as whom, where and when."""
-    _, account, role = _parts(who)
+    _, account, role = _arn_parts(who)
     return f"{name}: account {account}, {role}, {region}, {at:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def open_cloud(spec: Spec, sim: Path | None, *, aws: bool = False) -> Opened:
+def open_cloud(spec: Spec, sim: Path | None, *, aws: bool = False) -> OpenedAccount:
     """The one place that chooses an AWS."""
     if aws and sim is not None and sim.name:
         raise SpecError(f"--aws and --sim {sim} name two accounts: leave one out (TIDEMILL_SIM may be set)")
     if aws:
-        from tidemill.cli.real_aws import open_aws
-
-        return Opened(*open_aws(spec))
+        return OpenedAccount(*open_aws(spec))
     if sim is None or not sim.name:
         raise SpecError(NO_AWS)
     account = open_account(sim, spec)
-    return Opened(account, account, f"SIMULATED AWS in {sim}")
+    return OpenedAccount(account, account, f"SIMULATED AWS in {sim}")
 
 
 def open_account(sim: Path, spec: Spec | None = None) -> SimAccount:
@@ -175,7 +177,7 @@ def open_account(sim: Path, spec: Spec | None = None) -> SimAccount:
     from tidemill.store.open_ledger import WallClock
 
     wall = WallClock().now
-    if spec is not None and AccountFile(sim).make(new_story(spec, wall())):
+    if spec is not None and AccountFile(sim).make(new_account_story(spec, wall())):
         click.echo(f"made a simulated account in {sim}", err=True)
     elif spec is None and not sim.exists():
         raise SpecError(f"there is no simulated account in {sim}; make one: tidemill sim new {sim} -f FILE")
@@ -186,7 +188,7 @@ def open_account(sim: Path, spec: Spec | None = None) -> SimAccount:
     return account
 
 
-def new_story(spec: Spec, wall: datetime, **changes: Any) -> Any:
+def new_account_story(spec: Spec, wall: datetime, **changes: Any) -> Any:
     from tidemill.sim.cloud.account_file import NOBODYS_ACCOUNT, Story
 
     platform = spec.platform.spec
@@ -195,16 +197,76 @@ def new_story(spec: Spec, wall: datetime, **changes: Any) -> Any:
     return Story(wall.replace(microsecond=0), platform.region, zones, account=account, **changes)
 
 
-def check_the_account(spec: Spec, who: str) -> None:
+def check_account(spec: Spec, who: str) -> None:
     wanted = spec.platform.spec.account_id
-    _, account, _ = _parts(who)
+    _, account, _ = _arn_parts(who)
     if wanted is not None and account != wanted:
         raise Refused(f"the Platform is in account {wanted}, and {who} is in {account}: nothing is touched")
 
 
-def _parts(arn: str) -> tuple[str, str, str]:
+def _arn_parts(arn: str) -> tuple[str, str, str]:
     """Service, account and who of `arn:aws:sts::123456789012:assumed-role/ROLE/NAME`."""
     parts = arn.split(":", 5)
     if len(parts) != 6:
         raise SpecError(f"{SIM_AS}: '{arn}' is not an ARN; write a name, or all of arn:aws:sts::…")
     return parts[2], parts[4], parts[5]
+
+
+# --- real_aws ---
+
+
+ROLE = "TIDEMILL_AWS_ROLE"
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_WAIT_S = 5
+
+
+def open_aws(spec: Spec) -> tuple[Cloud, Clock, str]:
+    """The account through boto3, its clock, and what to call it."""
+    from tidemill.aws.account import AwsAccount
+    from tidemill.aws.compute import AwsMachines
+    from tidemill.aws.images import AwsImages
+    from tidemill.aws.session import Aws
+    from tidemill.provision import Provisioned
+
+    platform, role = spec.platform.spec, os.environ.get(ROLE, "")
+    clock, name = clock_and_name()
+    aws = Aws(platform.region, role_arn=role)
+    account = AwsAccount(aws, clock, spec.catalog, owner=platform.deployment)
+    machines = AwsMachines(aws, platform.deployment, platform.cluster.name)
+    cloud = Provisioned(account, machines, spec, None, clock, images=AwsImages(aws, clock, spec))
+    return cloud, clock, name
+
+
+def clock_and_name() -> tuple[Clock, str]:
+    """What time it is there, and what to call it."""
+    from tidemill.store.open_ledger import WallClock
+
+    endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
+    if simulated := _simulated(endpoint):
+        return simulated, f"SIMULATED AWS at {endpoint}"
+    return WallClock(), f"AWS at {endpoint}" if endpoint else "AWS"
+
+
+class SimulatedClock:
+    """What time it is in the simulated AWS: asked each time, since it may run a thousand times as fast."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._url = f"{endpoint.rstrip('/')}/tidemill/clock"
+
+    def now(self) -> datetime:
+        try:
+            with urlopen(self._url, timeout=_WAIT_S) as answer:
+                return datetime.fromisoformat(json.load(answer)["now"])
+        except (URLError, ValueError, KeyError, TypeError, OSError) as error:
+            raise Retryable(f"the simulated AWS does not tell the time: {self._url}: {error}") from error
+
+
+def _simulated(endpoint: str) -> SimulatedClock | None:
+    if urlsplit(endpoint).hostname not in _LOOPBACK:
+        return None
+    clock = SimulatedClock(endpoint)
+    try:
+        clock.now()
+    except Retryable:  # some other AWS on this machine
+        return None
+    return clock

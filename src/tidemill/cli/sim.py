@@ -49,7 +49,7 @@ def new(file: Path, files: tuple[str, ...], at: str | None, seed: int, market: s
     With --at its time stands still until `tidemill sim advance` moves it; else it runs with this machine's.
     """
     from tidemill.cli.loading import load_spec
-    from tidemill.cli.session import new_story
+    from tidemill.cli.session import new_account_story
     from tidemill.sim.cloud.account_file import AccountFile
     from tidemill.spec.scenario import Market
     from tidemill.spec.units import parse_instant
@@ -60,7 +60,7 @@ def new(file: Path, files: tuple[str, ...], at: str | None, seed: int, market: s
         begins = None if at is None else parse_instant(at).replace(microsecond=0)
     except ValueError as error:
         raise SpecError(f"--at: {error}") from None
-    story = new_story(
+    story = new_account_story(
         spec, begins or WallClock().now(), seed=seed, market=Market.model_validate({"offers": market}),
         stands_at=begins,
     )  # fmt: skip

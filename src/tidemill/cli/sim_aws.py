@@ -79,21 +79,21 @@ def aws(
     It is no AWS: no credentials are checked and no money is spent. What it is told lasts until it ends. Its clock, its
     faults and its journal are at /tidemill; see docs/guides/aws-by-hand.md.
     """
-    served = _served(files, seed, start, market)
+    served = _account_to_serve(files, seed, start, market)
     from tidemill.sim.wire import WireServer
 
     server = WireServer(
         served.cloud, served.timeline, speed=speed, region=served.region, host=host, port=port,
         subnets=served.subnets, cluster=served.cluster, kube=_kube(kube_api, kube_token_file, kube_ca),
     )  # fmt: skip
-    with _told_to_stop() as stopped, server:
-        _tell(server, as_json)
+    with _stop_event() as stopped, server:
+        _print_server(server, as_json)
         stopped.wait()
         click.echo(f"\nended; it was {server.clock.now():%Y-%m-%d %H:%M:%S} UTC there", err=True)
 
 
 @contextmanager
-def _told_to_stop() -> Iterator[threading.Event]:
+def _stop_event() -> Iterator[threading.Event]:
     """Set by Ctrl-C or a polite kill: both are the ordinary end of it."""
     stopped = threading.Event()
     before = {
@@ -132,7 +132,7 @@ def _token(file: Path) -> str:
 # --- which account ------------------------------------------------------------------------------------
 
 
-def _served(files: tuple[str, ...], seed: int, start: str | None, market: str | None) -> _Served:
+def _account_to_serve(files: tuple[str, ...], seed: int, start: str | None, market: str | None) -> _Served:
     accounts = [name for name in files if name.endswith(".json")]
     if not accounts:
         return _from_documents(files, seed, start, market) if files else _empty(seed, start, market)
@@ -208,7 +208,7 @@ def _instant(written: str | None) -> datetime:
 # --- what is said -------------------------------------------------------------------------------------
 
 
-def _tell(server: WireServer, as_json: bool) -> None:
+def _print_server(server: WireServer, as_json: bool) -> None:
     wire, network = server.wire, server.wire.network
     if as_json:
         head = {"endpoint": server.endpoint, "environment": server.environment}
@@ -217,7 +217,7 @@ def _tell(server: WireServer, as_json: bool) -> None:
         click.echo(json.dumps({**head, **about, **clock}))
         return
     click.echo(f"SIMULATED AWS at {server.endpoint}: no account, no credentials, no money")
-    click.echo(f"  account {wire.account} in {wire.region}, {_pace(server)}")
+    click.echo(f"  account {wire.account} in {wire.region}, {_clock_text(server)}")
     click.echo("  in another shell:")
     for name, value in server.environment.items():
         click.echo(f"    export {name}={shlex.quote(value)}")
@@ -230,6 +230,6 @@ def _tell(server: WireServer, as_json: bool) -> None:
     click.echo("Ctrl-C ends it.")
 
 
-def _pace(server: WireServer) -> str:
+def _clock_text(server: WireServer) -> str:
     runs = f"{server.clock.speed:g} times as fast as here" if server.clock.speed else "standing still"
     return f"{server.clock.now():%Y-%m-%d %H:%M:%S} UTC, {runs}"

@@ -1,7 +1,7 @@
-"""The instant that a running `tidemill up` shows, in a file, so that other commands can look at it too.
+"""The instant that a running `tidemill up` shows, in a file, so that `status`, `plan` and `why` can read it.
 
-Written at most once a second, whole or not at all, and removed at the end. It is a copy of read models, not
-a state anyone resumes from; a file whose process is gone counts as none.
+The file is replaced at most once a second and removed at the end. It is a copy of read models; nothing resumes from
+it. A file whose process has ended is ignored.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from types import TracebackType
 
 from pydantic import TypeAdapter, ValidationError
 
-from tidemill.cli.playback import Playback, called, glimpse
+from tidemill.cli.playback import Playback, observe_and_decide, reservation_names
 from tidemill.model.errors import PortError
 from tidemill.provision.reconcilers import Planned
 from tidemill.report import NextSteps, PodRow, Status, next_steps, pods, status
@@ -26,7 +26,7 @@ EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Snapshot:
     """One instant of a simulated platform, as `status`, `plan` and `why` show it."""
 
     scenario: str
@@ -34,20 +34,20 @@ class Look:
     status: Status
     next: NextSteps
     pods: tuple[PodRow, ...]
-    pid: int = 0  # of the `tidemill up` that wrote it; 0: nobody wrote it
+    pid: int = 0  # of the `tidemill up` that wrote it; 0: not written
 
 
-def look(rehearsal: Rehearsal, scenario: str) -> Look:
-    world, plan = glimpse(rehearsal)
+def take_snapshot(rehearsal: Rehearsal, scenario: str) -> Snapshot:
+    world, plan = observe_and_decide(rehearsal)
     spec = rehearsal.spec
-    return Look(
+    return Snapshot(
         scenario,
         rehearsal.seed,
         status(
             spec,
             world,
             plan,
-            called=called(rehearsal),
+            called=reservation_names(rehearsal),
             used_gpu_hours=rehearsal.recorder.used_hours_until(world.now),
         ),
         next_steps(spec, world, plan, change_rows(rehearsal.planned(world))),
@@ -57,21 +57,21 @@ def look(rehearsal: Rehearsal, scenario: str) -> Look:
 
 
 def change_rows(planned: Iterable[Planned]) -> tuple[ChangeRow, ...]:
-    return tuple(ChangeRow(one.verb, one.about, one.reason) for one in planned)
+    return tuple(ChangeRow(change.verb, change.about, change.reason) for change in planned)
 
 
-def path() -> Path:
+def snapshot_path() -> Path:
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(state).expanduser() / "tidemill" / "up.json"
 
 
-_FORMAT = TypeAdapter(Look)
+_FORMAT = TypeAdapter(Snapshot)
 
 
-def read() -> Look | None:
-    """What a running `up` shows; None: none is running, or an older one wrote something else."""
+def read_snapshot() -> Snapshot | None:
+    """What a running `up` shows. None: no `up` is running, or another version wrote the file."""
     try:
-        found = _FORMAT.validate_json(path().read_bytes())
+        found = _FORMAT.validate_json(snapshot_path().read_bytes())
     except (OSError, ValidationError):
         return None
     return found if _is_alive(found.pid) else None
@@ -87,24 +87,24 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-class Current:
-    """Keeps the file up to date while `up` runs. Where it cannot be written, nobody can ask."""
+class SnapshotFile:
+    """Keeps the file up to date while `up` runs. A file that cannot be written is not an error."""
 
     def __init__(self, playback: Playback) -> None:
         self._playback = playback
         self._due = 0.0
 
-    def __enter__(self) -> Current:
+    def __enter__(self) -> SnapshotFile:
         return self
 
     def write(self) -> None:
         if time.monotonic() < self._due:
             return
         self._due = time.monotonic() + EVERY_S
-        target = path()
+        target = snapshot_path()
         fresh = target.with_name(f"{target.name}.{os.getpid()}")
         try:
-            content = _FORMAT.dump_json(look(self._playback.rehearsal, self._playback.title))
+            content = _FORMAT.dump_json(take_snapshot(self._playback.rehearsal, self._playback.title))
             target.parent.mkdir(parents=True, exist_ok=True)
             fresh.write_bytes(content)
             fresh.replace(target)
@@ -114,7 +114,7 @@ class Current:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Only its own: another `up` may have taken over."""
-        mine = read()
+        """Remove our own file only: another `up` may have replaced it."""
+        mine = read_snapshot()
         if mine is not None and mine.pid == os.getpid():
-            path().unlink(missing_ok=True)
+            snapshot_path().unlink(missing_ok=True)

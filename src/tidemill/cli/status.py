@@ -1,15 +1,18 @@
-"""`tidemill status`, `plan` and `why`: one instant, looked at.
+"""`tidemill status`, `plan` and `why`: read models of one instant, printed. Nothing is changed.
 
-The instant is what a running `tidemill up` shows, or, with files, the one a rehearsal has reached at `--at`.
+The instant is what a running `tidemill up` shows; with files, the one a rehearsal has reached at `--at`;
+with `plan --aws`, a real account now.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -18,73 +21,76 @@ from tidemill.model.errors import SpecError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from tidemill.cli.snapshot_file import Look
+    from tidemill.cli.session import Session
+    from tidemill.cli.snapshot_file import Snapshot
+    from tidemill.model.world import World
     from tidemill.render.names import Names
+    from tidemill.report import PodRow
     from tidemill.spec.scenario import Scenario
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+NAMES_SHOWN = 6  # in a message; the rest is a count
+_SQLITE_FILE = "sqlite:///"
+
 
 def instant_options(verb: F) -> F:
-    """What says which instant is meant."""
+    """The options that say which instant is meant."""
     at = click.option(
         "--at", metavar="TIME", help="With files: how far to play, such as 26h. Default: the start."
     )
     seed = click.option(
-        "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="With files."
+        "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="With files: the seed."
     )
-    as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+    as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
     return at(seed(as_json(verb)))
 
 
-@click.command(short_help="Show pools, nodes, blocks and what is waiting.")
+@click.command(short_help="Show pools, nodes, blocks and pending pods.")
 @click.argument("files", nargs=-1, metavar="[SCENARIO…]")
 @instant_options
 def status(files: tuple[str, ...], at: str | None, seed: int, as_json: bool) -> None:
-    """Show pools, blocks, nodes, what waits and the money.
+    """Show pools, blocks, nodes, pending pods and the money.
 
-    Without files: the instant a running `tidemill up` shows. With SCENARIO (YAML files, or `demo`): the
-    instant a rehearsal has reached at --at.
+    Without files: the instant a running `tidemill up` shows. With SCENARIO (YAML files, or `demo`): the instant a
+    rehearsal has reached at --at.
     """
     from tidemill.render.status_text import status_text
 
-    look = _look(files, at, seed)
+    snapshot = _snapshot(files, at, seed)
     if as_json:
-        _print_json(look, look.status.as_json())
+        print_json(snapshot.scenario, snapshot.seed, snapshot.status.as_json())
     else:
-        _print(look, status_text(look.status, _names(look)))
+        _print(snapshot, status_text(snapshot.status, _names(snapshot)))
 
 
 @click.command(short_help="Show what the engine would do next, and why.")
 @click.argument("files", nargs=-1, metavar="[SCENARIO…]")
 @instant_options
-@click.option("--aws", is_flag=True, help="What would change in the account that your credentials reach.")
+@click.option("--aws", is_flag=True, help="Show what would change in the account your credentials reach.")
 def plan(files: tuple[str, ...], at: str | None, seed: int, as_json: bool, aws: bool) -> None:
-    """Show what the engine would do next, with its reasons, and what waits. Nothing is done.
+    """Show what the engine would do next, with its reasons, and which pods wait. Nothing is done.
 
-    Templates, groups, node groups and Karpenter's objects that are not as the documents and the blocks want them are
-    listed: what would be created, changed and removed.
+    Also lists launch templates, Auto Scaling groups, node groups and Karpenter objects that differ from what the
+    documents and the blocks need: what the engine would create, change and remove.
 
-    Without files: at the instant a running `tidemill up` shows. With SCENARIO (YAML files, or `demo`): at the
-    instant a rehearsal has reached at --at. With --aws the files are documents, and what would change in the account
-    is shown; pods are not looked at.
+    Without files: at the instant a running `tidemill up` shows. With SCENARIO (YAML files, or `demo`): at the instant
+    a rehearsal has reached at --at. With --aws FILE…: compares the documents with the account; pods are not read.
     """
     from tidemill.render.status_text import plan_text
 
     if aws:
-        from tidemill.cli.plan_account import plan_account
-
         if at is not None:
-            raise SpecError("--at is for scenarios: an account is looked at as it is now")
+            raise SpecError("--at works with scenarios only; --aws always shows the account as it is now")
         if not files:
-            raise SpecError("name the documents that the account is compared with: tidemill plan --aws FILE…")
-        plan_account(files, as_json=as_json)
+            raise SpecError("--aws needs documents to compare the account with: tidemill plan --aws FILE…")
+        _plan_account(files, as_json=as_json)
         return
-    look = _look(files, at, seed)
+    snapshot = _snapshot(files, at, seed)
     if as_json:
-        _print_json(look, look.next.as_json())
+        print_json(snapshot.scenario, snapshot.seed, snapshot.next.as_json())
     else:
-        _print(look, plan_text(look.next))
+        _print(snapshot, plan_text(snapshot.next))
 
 
 @click.command(short_help="Say in one sentence why a pod is pending.")
@@ -92,64 +98,58 @@ def plan(files: tuple[str, ...], at: str | None, seed: int, as_json: bool, aws: 
 @click.argument("files", nargs=-1, metavar="[SCENARIO…]")
 @instant_options
 def why(pod: str, files: tuple[str, ...], at: str | None, seed: int, as_json: bool) -> None:
-    """Say why POD waits, or where it runs and until when; and the cheapest type that would hold it.
+    """Say why POD is pending, or where it runs and until when, and the cheapest instance type that would hold it.
 
-    POD is a name, namespace/name, or the beginning of one. The name of a job, a job stream or a service stands
-    for the first of its pods that waits. Without files: at the instant a running `tidemill up` shows. With
-    SCENARIO (YAML files, or `demo`): at the instant a rehearsal reached at --at.
+    POD is a name, namespace/name, or the beginning of one. The name of a job, a job stream or a service stands for
+    its first pending pod. Without files: at the instant a running `tidemill up` shows. With SCENARIO (YAML files, or
+    `demo`): at the instant a rehearsal has reached at --at.
     """
-    from tidemill.cli.find_pod import find
     from tidemill.render.price_text import price_words
     from tidemill.render.status_text import why_text
     from tidemill.report.rows import plain
 
     if not files and Path(pod).is_file():
-        raise SpecError(f"{pod} is a file: name the pod before it, tidemill why POD {pod}")
-    look = _look(files, at, seed)
-    found, others_wait = find(pod, look.pods)
+        raise SpecError(f"{pod} is a file; name the pod first: tidemill why POD {pod}")
+    snapshot = _snapshot(files, at, seed)
+    row, others_wait = find_pod(pod, snapshot.pods)
     if as_json:
-        _print_json(look, {"at": plain(look.status.at), "pod": plain(found)})
-    else:
-        click.echo(why_text(found, _names(look)))
-        if priced := price_words(found.price):
-            click.echo(priced)
-        if others_wait:
-            click.echo(f"{others_wait} more {'pod' if others_wait == 1 else 'pods'} of {pod} wait too.")
+        print_json(snapshot.scenario, snapshot.seed, {"at": plain(snapshot.status.at), "pod": plain(row)})
+        return
+    click.echo(why_text(row, _names(snapshot)))
+    if price := price_words(row.price):
+        click.echo(price)
+    if others_wait:
+        click.echo(f"{others_wait} more {'pod' if others_wait == 1 else 'pods'} of {pod} wait too.")
 
 
 # --- which instant ------------------------------------------------------------------------------------
 
 
-def _look(files: tuple[str, ...], at: str | None, seed: int) -> Look:
+def _snapshot(files: tuple[str, ...], at: str | None, seed: int) -> Snapshot:
+    from tidemill.cli.snapshot_file import read_snapshot, take_snapshot
+
     if files:
-        return _rehearsed(files, at, seed)
+        from tidemill.cli.loading import load_scenario
+        from tidemill.cli.playback import run_until
+        from tidemill.sim.scenario.rehearsal import Rehearsal
+
+        spec, document = load_scenario(files)
+        until = parse_at(at, document)
+        rehearsal = Rehearsal(spec, document, seed)
+        run_until(rehearsal, until)
+        return take_snapshot(rehearsal, document.name)
     if at is not None:
-        raise SpecError("--at needs a scenario to play: name a file, or `demo`")
-    from tidemill.cli.snapshot_file import read
-
-    look = read()
-    if look is None:
+        raise SpecError("--at needs a scenario to play; name a file, or `demo`")
+    snapshot = read_snapshot()
+    if snapshot is None:
         raise SpecError(
-            "there is nothing to look at: start `tidemill up` in another terminal, or name a scenario and an "
-            "instant, for example: tidemill status demo --at 12h25m"
+            "nothing is running; start `tidemill up` in another terminal, or name a scenario and an instant, for "
+            "example: tidemill status demo --at 12h25m"
         )
-    return look
+    return snapshot
 
 
-def _rehearsed(files: tuple[str, ...], at: str | None, seed: int) -> Look:
-    from tidemill.cli.loading import load_scenario
-    from tidemill.cli.playback import run_until
-    from tidemill.cli.snapshot_file import look
-    from tidemill.sim.scenario.rehearsal import Rehearsal
-
-    spec, document = load_scenario(files)
-    until = instant(at, document)
-    rehearsal = Rehearsal(spec, document, seed)
-    run_until(rehearsal, until)
-    return look(rehearsal, document.name)
-
-
-def instant(at: str | None, scenario: Scenario) -> datetime:
+def parse_at(at: str | None, scenario: Scenario) -> datetime:
     """`26h` from the scenario's start, or an instant such as 2026-11-17T11:00:00Z."""
     from tidemill.spec.units import format_duration, format_instant, parse_duration, parse_instant
 
@@ -157,40 +157,139 @@ def instant(at: str | None, scenario: Scenario) -> datetime:
     if at is None:
         return start
     try:
-        found = parse_instant(at) if "T" in at else start + parse_duration(at)
+        instant = parse_instant(at) if "T" in at else start + parse_duration(at)
     except ValueError as error:
         raise SpecError(f"--at: {error}") from error
-    if not start <= found <= end:
+    if not start <= instant <= end:
         lasts = f"{format_duration(scenario.spec.duration)} from {format_instant(start)}"
         raise SpecError(f"--at: '{at}' is outside the scenario, which lasts {lasts}")
-    return found.replace(microsecond=0)
+    return instant.replace(microsecond=0)
+
+
+# --- which pod ----------------------------------------------------------------------------------------
+
+
+def find_pod(written: str, pods: Sequence[PodRow]) -> tuple[PodRow, int]:
+    """The pod that is meant, and, where a workload was named, how many more of its pods wait."""
+    exact = [row for row in pods if written in (row.name, _short(row))]
+    if len(exact) == 1:
+        return exact[0], 0
+    workload = [] if exact else _pods_of_workload(written, pods)
+    if workload:
+        waiting = [row for row in workload if row.state == "waiting"]
+        return (waiting or workload)[0], max(len(waiting) - 1, 0)
+    begins = exact or [row for row in pods if row.name.startswith(written) or _short(row).startswith(written)]
+    if len(begins) == 1:
+        return begins[0], 0
+    raise SpecError(_not_found_message(written, pods, begins))
+
+
+def _pods_of_workload(written: str, pods: Sequence[PodRow]) -> list[PodRow]:
+    """`chat`, `train-7` or `Job/train-7`, with or without the namespace; or the stream `train`, whose jobs are
+    train-1, train-2 and so on. Sorted by number: 2 before 10."""
+    named = [row for row in pods if written in _workload_names(row)]
+    numbered = re.compile(re.escape(written) + r"-\d+")
+    stream = (row for row in pods if any(numbered.fullmatch(name) for name in _workload_names(row)))
+    return sorted(named or stream, key=lambda row: [int(n) for n in re.findall(r"\d+", _short(row))])
+
+
+def _workload_names(row: PodRow) -> tuple[str, ...]:
+    if not row.workload:
+        return ()
+    name = row.workload.rpartition("/")[2]
+    return row.workload, name, f"{row.name.partition('/')[0]}/{name}"
+
+
+def _not_found_message(written: str, pods: Sequence[PodRow], begins: Sequence[PodRow]) -> str:
+    from difflib import get_close_matches
+
+    if begins:
+        return f"'{written}' matches several pods; name one of: {_listed(row.name for row in begins)}"
+    if not pods:
+        return f"there is no pod '{written}': no pod exists at this instant; choose a later one with --at"
+    known = {name: row.name for row in pods for name in (row.name, _short(row))}
+    near = dict.fromkeys(known[name] for name in get_close_matches(written, known, n=3, cutoff=0.5))
+    hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {_listed(row.name for row in pods)}"
+    return f"there is no pod '{written}' now; {hint}"
+
+
+def _short(row: PodRow) -> str:
+    return row.name.rsplit("/", 1)[-1]
+
+
+def _listed(names: Iterable[str]) -> str:
+    every = sorted(names)
+    more = len(every) - NAMES_SHOWN
+    return ", ".join(every[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 # --- printing -----------------------------------------------------------------------------------------
 
 
-def _names(look: Look) -> Names:
+def _names(snapshot: Snapshot) -> Names:
     from tidemill.render.names import Names
 
-    return Names({row.id: row.name for row in look.status.blocks})
+    return Names({row.id: row.name for row in snapshot.status.blocks})
 
 
-def _print(look: Look, body: RenderableType) -> None:
-    print_text(look.scenario, look.seed, _names(look).both(look.status.at), body)
+def _print(snapshot: Snapshot, body: RenderableType) -> None:
+    print_text(snapshot.scenario, snapshot.seed, _names(snapshot).both(snapshot.status.at), body)
 
 
 def print_text(scenario: str, seed: int, at: str, body: RenderableType) -> None:
-    from tidemill.cli.tables import console
+    from tidemill.cli.terminal import console
 
-    shown_on = console()
-    shown_on.print(f"SIMULATED  {scenario}, seed {seed}, {at}\n", style="bright_black")
-    shown_on.print(body)
-
-
-def _print_json(look: Look, body: dict[str, Any]) -> None:
-    print_json_of(look.scenario, look.seed, body)
+    stdout = console()
+    stdout.print(f"SIMULATED  {scenario}, seed {seed}, {at}\n", style="bright_black")
+    stdout.print(body)
 
 
-def print_json_of(scenario: str, seed: int, body: dict[str, Any]) -> None:
+def print_json(scenario: str, seed: int, body: dict[str, Any]) -> None:
     head = {"simulated": True, "scenario": scenario, "seed": seed}
     click.echo(json.dumps({**head, **body}, indent=2))
+
+
+# --- a real account -----------------------------------------------------------------------------------
+
+
+def _plan_account(files: Sequence[str], *, as_json: bool) -> None:
+    """What launches need in the account, and what of it the engine would create, change and remove."""
+    from tidemill.cli.session import DEFAULT_LEDGER, open_session
+    from tidemill.cli.snapshot_file import change_rows
+    from tidemill.cli.terminal import console
+    from tidemill.provision import Provisioned
+    from tidemill.render.status_text import changes_table
+    from tidemill.report.rows import plain
+
+    session = open_session(files, None, os.environ.get("TIDEMILL_LEDGER", DEFAULT_LEDGER), aws=True)
+    try:
+        world = _account_world(session)
+        reconcilers = cast(Provisioned, session.cloud).keeper
+        rows, problems = change_rows(reconcilers.planned(world)), reconcilers.problems(world)
+    finally:
+        session.close()
+    for subject, sentence in problems:
+        click.echo(f"warning: {subject}: {sentence}", err=True)
+    if as_json:
+        click.echo(json.dumps({"at": plain(world.now), "changes": plain(rows)}, indent=2))
+    elif rows:
+        console().print(changes_table(rows))
+    elif not problems:
+        click.echo("Nothing to change: the account has everything that the documents and the blocks need.")
+
+
+def _account_world(session: Session) -> World:
+    """The account without its cluster. A ledger that does not exist is not created."""
+    from tidemill.engine.ownership import ours
+    from tidemill.model.nodes import Node
+    from tidemill.model.world import World
+
+    now, listed = session.now(), tuple(session.cloud.reservations())
+    nodes = tuple(Node(instance, None) for instance in session.cloud.instances())
+    path = Path(session.ledger_url.removeprefix(_SQLITE_FILE))
+    if session.ledger_url.startswith(_SQLITE_FILE) and not path.exists():
+        click.echo(f"no ledger at {path}: only tags say which blocks are ours", err=True)
+        return World(now, reservations=listed, nodes=nodes)
+    ledger = session.ledger
+    held = ours(listed, ledger.purchases(), ledger.adoptions(), session.deployment, now)
+    return World(now, reservations=held, nodes=nodes, launches=ledger.launches())

@@ -1,165 +1,208 @@
 """`tidemill up`: watch the engine run a scenario on the simulator, on an accelerated clock.
 
-Needs no account and reads no credentials. Ends by itself, after `--for`, or on Ctrl-C; all three are a good
-end: the terminal is restored, the summary is printed and the exit code is 0.
+Needs no AWS account and reads no credentials. It ends with the scenario, after `--for`, or on Ctrl-C. In all three
+cases the terminal is restored, the summary is printed and the exit code is 0.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import os
-import signal
 import sys
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from types import TracebackType
+from typing import Protocol
 
 import click
+from rich.console import Console
+from rich.live import Live
 
-from tidemill.model.errors import InvariantViolated, SpecError
+from tidemill.cli.loading import DEMO, load_scenario
+from tidemill.cli.playback import Pace, Playback
+from tidemill.cli.snapshot_file import SnapshotFile
+from tidemill.cli.terminal import duration_s, sigterm_as_interrupt
+from tidemill.model.errors import InvariantViolated
+from tidemill.model.planner_result import Advice
+from tidemill.render.actions_text import Weight
+from tidemill.render.figures import short_instant
+from tidemill.render.live_view import BANNER, screen
+from tidemill.render.narrative import Told
+from tidemill.render.rehearsal_text import summary
+from tidemill.sim.scenario.rehearsal import Rehearsal
+from tidemill.sim.scenario.tally import tally
 
-if TYPE_CHECKING:
-    from tidemill.cli.displays import Show
-    from tidemill.cli.playback import Playback
-
-# Frames a second: enough for a clock that runs smoothly, few enough to leave the processor alone.
+# Seconds between frames: short enough for a clock that runs smoothly, long enough to leave the processor idle.
 _FRAME_S = 0.12
-# The whole scenario goes by in this time unless --for or --speed say otherwise.
+# The whole scenario takes this long unless --for or --speed is given.
 _WALL_S = 150.0
-# The end of the story must not fall off the end of the time: a slow machine lags a little.
-_FITTED = 0.92
+# Share of the wall time that is planned for the scenario; the rest is slack for a slow machine.
+_USED_SHARE = 0.92
+
+log = logging.getLogger("tidemill.engine.planner_runner")
 
 
-def demo_path() -> Path:
-    """The scenario that ships with Tidemill."""
-    return Path(__file__).with_name("demo.yaml")
-
-
-def duration_s(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-    if value is None:
-        return None
-    from tidemill.spec.units import parse_duration
-
-    try:
-        seconds = parse_duration(value).total_seconds()
-    except ValueError as error:
-        raise SpecError(f"{parameter.opts[0]}: {error}") from error
-    if seconds <= 0:
-        raise SpecError(f"{parameter.opts[0]}: '{value}' is no time at all; write for example 60s")
-    return seconds
-
-
-def _a_number(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    """`nan` is in every range, as far as comparing tells."""
+def _not_nan(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    """click's range check lets `nan` pass, because every comparison with it is false."""
     if value is not None and math.isnan(value):
-        raise click.BadParameter("nan is no number", ctx, parameter)
+        raise click.BadParameter("nan is not a number; write for example 600", ctx, parameter)
     return value
 
 
 @click.command(short_help="Watch the engine run a simulated day.")
 @click.argument("scenario", nargs=-1, metavar="[SCENARIO…]")
+@click.option("--for", "for_s", callback=duration_s, metavar="TIME", help="End after this time, such as 60s.")
 @click.option(
-    "--for", "for_s", callback=duration_s, metavar="TIME", help="End after this much time, such as 60s."
-)
-@click.option(
-    "--speed",
-    type=click.FloatRange(1, 1e9),
-    callback=_a_number,
-    metavar="N",
+    "--speed", type=click.FloatRange(1, 1e9), callback=_not_nan, metavar="N",
     help="Virtual seconds per second, constant.",
-)
+)  # fmt: skip
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Draws everything random."
+    "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Seed of all random draws."
 )
-@click.option(
-    "--plain", is_flag=True, help="Print lines instead of a screen; the default without a terminal."
-)
+@click.option("--plain", is_flag=True, help="Print lines instead of a screen. Default without a terminal.")
 @click.pass_context
 def up(
-    ctx: click.Context,
-    scenario: tuple[str, ...],
-    for_s: float | None,
-    speed: float | None,
-    seed: int,
-    plain: bool,
-) -> None:
-    """Watch the engine run SCENARIO (YAML files; default: the day that ships with Tidemill).
+    ctx: click.Context, scenario: tuple[str, ...], for_s: float | None, speed: float | None, seed: int, plain: bool
+) -> None:  # fmt: skip
+    """Watch the engine run SCENARIO (YAML files; default: the demo day that ships with Tidemill).
 
-    Everything is simulated: no AWS account, no credentials, no money. Without --speed the whole scenario goes
-    by in two and a half minutes, or in the time given with --for, slower where something happens. Ctrl-C ends
-    it with the same summary as its own end. While it runs, `tidemill status`, `plan` and `why POD` in another
-    terminal look at the same instant.
+    Everything is simulated: no AWS account, no credentials, no money. Without --speed the whole scenario takes two and
+    a half minutes, or the time given with --for, and the clock slows down where something happens. Ctrl-C ends it and
+    prints the summary. While it runs, `tidemill status`, `plan` and `why POD` in another terminal show the same
+    instant.
     """
-    from tidemill.cli.displays import LineShow, ScreenShow
-    from tidemill.cli.loading import DEMO, load_scenario
-    from tidemill.cli.pace import Pace
-    from tidemill.cli.planner_thread import InThread
-    from tidemill.cli.playback import Playback
-    from tidemill.sim.scenario.rehearsal import Rehearsal
-
     files = scenario or (DEMO,)
     spec, document = load_scenario(files)
-    rehearsal = Rehearsal(spec, document, seed, beside=InThread)
-    pace = Pace(rehearsal.end, wall_s=_FITTED * (for_s or _WALL_S), speed=speed)
+    rehearsal = Rehearsal(spec, document, seed, beside=PlannerThread)
+    pace = Pace(rehearsal.end, wall_s=_USED_SHARE * (for_s or _WALL_S), speed=speed)
     playback = Playback(rehearsal, document.name, pace)
-    show: Show = ScreenShow(playback) if _draws() and not plain else LineShow(playback)
+    can_draw = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    display: Display = ScreenDisplay(playback) if can_draw and not plain else LineDisplay(playback)
     began = time.monotonic()
     violation = None
-    with terminated_like_ctrl_c():
+    with sigterm_as_interrupt():
         try:
-            with show:
-                play(playback, show, for_s)
+            with display:
+                play(playback, display, for_s)
         except KeyboardInterrupt:
-            pass  # asked to stop: the summary of what was seen so far follows
-        except InvariantViolated as caught:
-            violation = caught
-    ctx.exit(_summary(playback, " ".join(files), time.monotonic() - began, violation))
+            pass  # the user asked to stop: print the summary so far
+        except InvariantViolated as error:
+            violation = error
+    wall_s = time.monotonic() - began
+    outcome = tally(rehearsal, scenario=" ".join(files), wall_s=wall_s, violation=violation)
+    console = Console()
+    console.print(summary(outcome, console.width, console.is_terminal))
+    ctx.exit(1 if outcome.invariant_violations else 0)
 
 
-def _draws() -> bool:
-    """Is there a terminal that can be drawn on?"""
-    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-
-
-def play(playback: Playback, show: Show, for_s: float | None) -> None:
-    """Frame by frame until the scenario is over or the time is up. Sleeps between frames, never spins."""
-    from tidemill.cli.snapshot_file import Current
-
+def play(playback: Playback, display: Display, for_s: float | None) -> None:
+    """Draw frames until the scenario is over or the time is up. Sleeps between frames."""
     began = last = time.monotonic()
-    with Current(playback) as current:
+    with SnapshotFile(playback) as snapshot_file:
         while not playback.over and (for_s is None or last - began < for_s):
             time.sleep(max(0.0, last + _FRAME_S - time.monotonic()))
             now = time.monotonic()
-            fresh = playback.advance(passed_s=now - last, elapsed_s=now - began, within_s=_FRAME_S)
+            news = playback.advance(passed_s=now - last, elapsed_s=now - began, within_s=_FRAME_S)
             last = now
-            show.told(fresh)
-            current.write()
+            display.update(news)
+            snapshot_file.write()
 
 
-@contextmanager
-def terminated_like_ctrl_c() -> Iterator[None]:
-    """`timeout` and service managers send SIGTERM: the terminal must be restored all the same."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+# --- two displays: a screen that is redrawn, and lines that are printed once --------------------------
 
 
-def _summary(playback: Playback, name: str, wall_s: float, violation: InvariantViolated | None) -> int:
-    from rich.console import Console
+class Display(Protocol):
+    def __enter__(self) -> object: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def update(self, news: list[Told]) -> None:
+        """Called once per frame, with what happened since the last one."""
+        ...
 
-    from tidemill.render.rehearsal_text import summary
-    from tidemill.sim.scenario.tally import tally
 
-    outcome = tally(playback.rehearsal, scenario=name, wall_s=wall_s, violation=violation)
-    console = Console()
-    console.print(summary(outcome, console.width, console.is_terminal))
-    return 1 if outcome.invariant_violations else 0
+class ScreenDisplay:
+    """Draws on the terminal's alternate screen, so the earlier content comes back at the end."""
+
+    def __init__(self, playback: Playback, console: Console | None = None) -> None:
+        self._playback = playback
+        self._console = console or Console()
+        self._live = Live(console=self._console, screen=True, auto_refresh=False)
+
+    def __enter__(self) -> ScreenDisplay:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def update(self, news: list[Told]) -> None:
+        width, height = self._console.size
+        self._live.update(screen(self._playback.frame(), width, height), refresh=True)
+
+
+class LineDisplay:
+    """Prints one line per event, for pipes and logs."""
+
+    def __init__(self, playback: Playback) -> None:
+        self._playback = playback
+
+    def __enter__(self) -> LineDisplay:
+        rehearsal = self._playback.rehearsal
+        click.echo(BANNER)
+        hours = (rehearsal.end - rehearsal.start).total_seconds() / 3600
+        click.echo(
+            f"{self._playback.title}, seed {rehearsal.seed}: {hours:g} hours from "
+            f"{short_instant(rehearsal.start)} UTC; Ctrl-C ends it with a summary"
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        click.echo("")
+
+    def update(self, news: list[Told]) -> None:
+        for line in news:
+            mark = "*" if line.weight is Weight.TURN else " "
+            click.echo(f"{short_instant(line.at)}:{line.at:%S} {mark} {line.who:<7}{line.words}")
+
+
+# --- planning in a thread -----------------------------------------------------------------------------
+
+
+class PlannerThread:
+    """Runs the purchase planner beside the ticks, one run at a time; the next tick takes the result.
+
+    The solver releases the interpreter lock, so a tick hardly waits for it. The thread is a daemon: stopping the loop
+    does not wait for the plan.
+    """
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._done: Advice | None = None
+
+    @property
+    def busy(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def begin(self, work: Callable[[], Advice], otherwise: Advice) -> None:
+        def run() -> None:
+            try:
+                self._done = work()
+            except Exception:
+                log.exception("planning the calendars failed; the simple rule buys until the next run")
+                self._done = otherwise
+
+        self._thread = threading.Thread(target=run, name="tidemill-planner", daemon=True)
+        self._thread.start()
+
+    def take(self) -> Advice | None:
+        if self.busy:
+            return None
+        done, self._done = self._done, None
+        return done
