@@ -35,15 +35,15 @@ def _a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["up", "--speed", "nan"], "nan is no number"),
+        (["up", "--speed", "nan"], "nan is not a number"),
         (["up", "--speed", "inf"], "is not in the range"),
-        (["why", "other.json"], "other.json is a file: name the pod before it, tidemill why POD other.json"),
+        (["why", "other.json"], "other.json is a file; name the pod first: tidemill why POD other.json"),
         (["import", "karpenter", "kept.yaml", "-o", "kept.yaml"], "kept.yaml is what is read: name another"),
         (
             ["rehearse", "kept.yaml", "--html", "kept.yaml"],
             "kept.yaml is what is rehearsed: name another file",
         ),
-        (["plan", "--aws"], "name the documents that the account is compared with"),
+        (["plan", "--aws"], "--aws needs documents to compare the account with"),
         (["sim", "aws", "--kube-token-file", "token"], "are for a --kube-api"),
         (
             ["sim", "aws", "--kube-api", "https://api", "--kube-token-file", "token"],
@@ -69,8 +69,8 @@ def _a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         (["ledger", "sqlite:///folder"], "the ledger cannot be at folder: it is a folder"),
         (["ledger", "sqlite:///text.db"], "text.db is no ledger: it is a file of another kind"),
         (["ledger", "text.db"], "'text.db' is no address of a ledger; write sqlite:///text.db"),
-        (["rehearse", "folder"], "folder: there is no .yaml file in this folder"),
-        (["validate", "folder"], "folder: there is no .yaml file in this folder"),
+        (["rehearse", "folder"], "folder: this folder has no .yaml file"),
+        (["validate", "folder"], "folder: this folder has no .yaml file"),
     ],
     ids=lambda value: " ".join(value[:3]).replace(str(ROOT), "") if isinstance(value, list) else "",
 )

@@ -51,7 +51,7 @@ VERBS = {
     "costs": Verb("costs", "costs", "Show what a ledger says everything cost, by pool and team."),
     "handover": Verb("handover", "handover", "Show how services will move from one block to the next."),
     "alerts": Verb("alerts", "alerts", "List what people were told, and test where alerts go."),
-    "watchdog": Verb("watchdog", "watchdog", "Alert when the engine is silent."),
+    "watchdog": Verb("alerts", "watchdog", "Alert when the engine is silent."),
     "iam": Verb("iam", "iam", "Print the IAM policies it needs, and no more."),
     "sim": Verb("sim", "sim", "A simulated AWS account in a file, to try all of this on."),
     "catalog": Verb("catalog", "catalog", "List instance types, what pods get of them, and prices."),

@@ -8,7 +8,6 @@ from datetime import datetime
 
 import click
 
-from tidemill.cli.offers import pool_named
 from tidemill.cli.session import JSON, YES, Session, with_session
 from tidemill.cli.settle import NOT_BOUGHT_AFTER
 from tidemill.cli.terminal import confirmed, console, table
@@ -171,7 +170,7 @@ def _check_adoptable(session: Session, found: Holding, pool: str) -> None:
         raise Refused(f"{found.id} is {found.state}: there is nothing to take in")
     if pool:
         kind = session.spec.catalog.types.get(found.type)
-        if kind is None or not matches(kind, pool_named(session, pool).spec.requirements):
+        if kind is None or not matches(kind, session.pool(pool).spec.requirements):
             raise SpecError(f"pool {pool} does not allow {found.type}")
 
 

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tidemill.offer_search.search import Found
-    from tidemill.spec.compute_pool import ComputePool
 
 EXIT_FAILED, EXIT_INTERRUPTED = 1, 130
 SHOWN_PER_CHANGE = 3
@@ -262,19 +261,12 @@ def offer_json(session: Session, one: Found) -> dict[str, Any]:
 def types_of(session: Session, pool: str | None) -> tuple[str, ...]:
     if pool is None:
         raise SpecError("name a type, such as p5.48xlarge, or a pool with --pool")
-    found = pool_named(session, pool)
+    found = session.pool(pool)
     kinds = matching_types(session.spec.catalog, found.spec.requirements)
     sold = tuple(one.name for one in kinds if is_sold(one))
     if not sold:
         raise SpecError(f"no type that pool {pool} allows is sold as Capacity Blocks")
     return sold
-
-
-def pool_named(session: Session, name: str) -> ComputePool:
-    found = session.spec.pools.get(name)
-    if found is None:
-        raise SpecError(f"there is no pool '{name}'; {suggestion(name, session.spec.pools)}")
-    return found
 
 
 def parse_counts(written: str) -> tuple[int, ...]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tidemill.cli.offers import pool_named
 from tidemill.cli.session import Session
 from tidemill.decide.placement.launch_options import Allowance
 from tidemill.decide.purchasing.demand import LIVE
@@ -26,7 +25,7 @@ def pool_for(session: Session, offer: Offer, named: str | None) -> str:
     _check_zone(session, offer.zone)
     usable = _usable_pools(session, offer.instance_type)
     if named is not None:
-        pool_named(session, named)
+        session.pool(named)
         if named not in usable:
             raise SpecError(
                 f"pool {named} could not use it: it needs a block source and must allow {offer.instance_type}"
@@ -103,7 +102,7 @@ def _allows(session: Session, pool: ComputePool, instance_type: str) -> bool:
 
 def _over_limits(session: Session, name: str, instance_type: str, count: int) -> str:
     kind = session.spec.catalog.types[instance_type]
-    allowance = Allowance.of(pool_named(session, name).spec.limits)
+    allowance = Allowance.of(session.pool(name).spec.limits)
     if allowance.allows(kind, count):
         return ""
     most = next(number for number in range(count - 1, -1, -1) if not number or allowance.allows(kind, number))

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tidemill.ports import Clock, Cloud
     from tidemill.sim.cloud.account import SimAccount
     from tidemill.spec import Spec
+    from tidemill.spec.compute_pool import ComputePool
     from tidemill.store.sql import SqlLedger
 
 DEFAULT_LEDGER = "sqlite:///tidemill-ledger.db"
@@ -111,6 +112,13 @@ class Session:
             known = suggestion(intent_id, [one.id for one in purchases], what="known")
             raise SpecError(f"this ledger knows no purchase '{intent_id}'; {known}")
         return found
+
+    def pool(self, name: str) -> ComputePool:
+        if name not in self.spec.pools:
+            from tidemill.spec.problem import suggestion
+
+            raise SpecError(f"there is no pool '{name}'; {suggestion(name, self.spec.pools)}")
+        return self.spec.pools[name]
 
     def now(self) -> datetime:
         return self.clock.now()
