@@ -25,7 +25,7 @@ def test_names_are_unique_within_a_kind(read: Reader) -> None:
 def test_there_is_one_platform(read: Reader) -> None:
     (only,) = told(read(PLATFORM, PLATFORM.replace("name: prod}\nspec", "name: test}\nspec")))
     assert only.startswith(
-        "b.yaml:2:18: a second Platform 'test'; there is one a run, and 'prod' is defined at"
+        "b.yaml:2:18: 'test' is a second Platform; a run has one, and 'prod' is already defined at"
     )
 
 
@@ -37,7 +37,7 @@ def test_there_is_one_platform(read: Reader) -> None:
         ("{instanceTypes: [p5.48xlrge]}", "unknown instance type 'p5.48xlrge'; did you mean 'p5.48xlarge'?"),
         (
             "{instanceFamilies: [p5], arch: arm64}",
-            "the requirements of pool 'training' leave no instance type in the catalog",
+            "no instance type of the catalog meets the requirements of pool 'training'",
         ),
     ],
 )
@@ -52,7 +52,7 @@ def test_warns_of_a_pool_without_limits(read: Reader, limits: str) -> None:
     (problem,) = read(pool(limits=limits), NODE_CLASS).problems
     assert (problem.code, problem.severity) == ("TR-9", "warning")
     assert (
-        problem.message == "pool 'training' has no limits, so it launches nothing; set them, such as 'gpus'"
+        problem.message == "pool 'training' has no limits, so it launches nothing; set limits, such as 'gpus'"
     )
 
 
@@ -127,7 +127,7 @@ def test_a_plan_must_feed_a_pool_that_takes_its_blocks(read: Reader) -> None:
         p.message for p in read(together(NODE_CLASS, BLOCK_POOL, plan(window(), pool="trainin"))).errors
     ] == ["no ComputePool is named 'trainin'; did you mean 'training'?"]
     assert [p.message for p in read(together(NODE_CLASS, pool(), plan(window()))).errors] == [
-        "pool 'training' has no source of type 'block': what is bought for it would stand idle"
+        "pool 'training' has no source of type 'block': it could not use the blocks bought for it"
     ]
     assert [
         p.message for p in read(together(NODE_CLASS, BLOCK_POOL, plan(window(type="p4d.24xlarge")))).errors
@@ -147,7 +147,7 @@ def test_refuses_more_than_64_instances_a_block(read: Reader) -> None:
     (problem,) = read(together(NODE_CLASS, BLOCK_POOL, plan(window(instances=65)))).errors
     assert problem.code == "block-size"
     (problem,) = read(scenario(f"reservations: [{block(count=65)}]")).errors
-    assert problem.message == "EC2 sells at most 64 instances a block, not 65"
+    assert problem.message == "EC2 sells at most 64 instances in one block, not 65"
 
 
 @pytest.mark.requirement("CB-2")
@@ -157,7 +157,10 @@ def test_refuses_more_than_256_instances_on_a_date_over_all_windows(read: Reader
     later = window(name="later", start="2026-11-20T11:30:00Z", end="2026-11-21T11:30:00Z", instances=64)
     assert told(read(together(NODE_CLASS, BLOCK_POOL, plan(*four, later)))) == []
     (problem,) = read(together(NODE_CLASS, BLOCK_POOL, plan(*four, window(name="w4", instances=1)))).errors
-    assert problem.message == "with 'w4' there would be 257 instances in blocks on one date; EC2 allows 256"
+    assert (
+        problem.message
+        == "with 'w4' there would be 257 instances in blocks on one date; EC2 allows at most 256"
+    )
 
 
 @pytest.mark.requirement("CB-2")
@@ -216,7 +219,7 @@ def test_a_block_needs_an_end(read: Reader) -> None:
 def test_an_extension_cannot_make_a_block_longer_than_182_days(read: Reader) -> None:
     text = scenario(f"reservations: [{block(duration='182d')}]", "extensions: [{at: 1h, block: a, by: 1d}]")
     assert [p.message for p in read(text).errors] == [
-        "extended, the block would last 183d; EC2 allows 182d in all"
+        "the extended block would last 183d; EC2 allows at most 182d"
     ]
 
 
@@ -226,7 +229,10 @@ def test_an_extension_cannot_make_a_block_longer_than_182_days(read: Reader) -> 
         (f"reservations: [{block(type='g6.xlarge')}]", "EC2 does not sell g6.xlarge as Capacity Blocks"),
         (f"reservations: [{block(type='p6.x')}]", "unknown instance type 'p6.x'"),
         (f"reservations: [{block(more='pool: nope')}]", "no ComputePool is named 'nope'"),
-        (f"reservations: [{block(more='delivered: 5')}]", "5 delivered are more than the 4 reserved"),
+        (
+            f"reservations: [{block(more='delivered: 5')}]",
+            "'delivered' (5) must not be more than 'count' (4)",
+        ),
         (f"reservations: [{block()}, {block()}]", "a reservation 'a' is already listed"),
         ("decisions: [{at: 1h, window: run-9, verdict: approve}]", "no plan has a window 'run-9'"),
         ("extensions: [{at: 1h, block: b, by: 7d}]", "no block is named 'b'"),
@@ -236,10 +242,13 @@ def test_an_extension_cannot_make_a_block_longer_than_182_days(read: Reader) -> 
         ),
         (
             "services: [{name: s, replicas: 2, minAvailable: 3}]",
-            "service 's' can never have 3 available of 2 replicas",
+            "service 's' has 2 replicas, so it can never have 3 available",
         ),
-        ("services: [{name: s, replicas: 2, zeroDowntime: true}]", "zeroDowntime promises nothing"),
-        ("faults: [{at: 1h, fault: node-dies, target: nobody}]", "nothing is named 'nobody'"),
+        ("services: [{name: s, replicas: 2, zeroDowntime: true}]", "zeroDowntime has no effect"),
+        (
+            "faults: [{at: 1h, fault: node-dies, target: nobody}]",
+            "no pool, block or instance type is named 'nobody'",
+        ),
     ],
 )
 def test_a_scenario_line_must_be_possible_and_hit_something(read: Reader, line: str, message: str) -> None:

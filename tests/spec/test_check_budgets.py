@@ -28,9 +28,9 @@ def test_accepts_what_can_be_kept(read: Reader, fields: str) -> None:
         ("nodes: '110%'", "neither a number of nodes nor a percentage"),
         ("schedule: '0 9 * * 1-5'", "duration is missing"),
         ("duration: 8h", "schedule is missing"),
-        ("schedule: '61 9 * * *', duration: 8h", "is no cron line (bad minute)"),
-        ("schedule: '@daily', duration: 8h", "it has not five fields"),
-        ("schedule: '0 0 30 2 *', duration: 8h", "is no cron line"),
+        ("schedule: '61 9 * * *', duration: 8h", "is not a cron line (bad minute)"),
+        ("schedule: '@daily', duration: 8h", "it does not have five fields"),
+        ("schedule: '0 0 30 2 *', duration: 8h", "is not a cron line"),
     ],
 )
 def test_refuses_what_cannot(read: Reader, fields: str, said: str) -> None:

@@ -76,9 +76,9 @@ def test_types_must_be_sold_as_blocks_and_used_by_the_pool(read: Reader) -> None
 
 def test_a_pool_has_one_calendar_and_no_windows_beside_it(read: Reader) -> None:
     twice = together(NODE_CLASS, BLOCK_POOL, calendar(ALWAYS), calendar(ALWAYS, name="other"))
-    assert "has its calendar in plan 'rolling'" in told(read(twice))[0]
+    assert "already has a calendar in plan 'rolling'" in told(read(twice))[0]
     beside = together(NODE_CLASS, BLOCK_POOL, calendar(ALWAYS), plan(window()))
-    assert "write these windows as entries of it" in told(read(beside))[0]
+    assert "write these windows as entries of that calendar" in told(read(beside))[0]
 
 
 def test_hours_on_demand_need_a_source(read: Reader) -> None:

@@ -44,7 +44,7 @@ def trapped(
 def test_back_to_back_windows_are_told_with_what_to_set(read: Reader) -> None:
     (problem,) = trapped(read)
     assert problem.severity == "warning"
-    assert "window 'second' follows 'first' with 0s" in problem.message
+    assert "'first' and 'second' can both run pods for only 0s" in problem.message
     assert "set 'overlap' to 47m or more" in problem.message
 
 

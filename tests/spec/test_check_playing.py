@@ -8,7 +8,8 @@ from tests.spec.conftest import Reader
 from tests.spec.writing import NODE_CLASS, block, plan, pool, scenario, together, told, window
 from tidemill.ports import Account, Cloud, Cluster, Ledger
 from tidemill.sim.scenario.script import CRASH_STEPS
-from tidemill.spec.check.workloads import CALLS, STEPS
+from tidemill.spec.check.scenario import CRASH_STEPS as ACCEPTED_STEPS
+from tidemill.spec.check.scenario import ENGINE_CALLS
 
 BLOCK_POOL = pool("sources: [{type: block}]")
 
@@ -27,7 +28,7 @@ def test_warns_of_what_comes_after_the_end(read: Reader, line: str) -> None:
     (problem,) = read(scenario(line)).problems
     assert (problem.code, problem.severity) == ("never", "warning")
     assert problem.message == (
-        "30d is not before the end of the scenario, which lasts 30d: this never happens"
+        "this never happens: 30d is not before the end of the scenario, which lasts 30d"
     )
     assert told(read(scenario(line.replace("30d", "29d")))) == []
 
@@ -39,7 +40,7 @@ def test_warns_of_decisions_and_extensions_after_the_end(read: Reader) -> None:
         "extensions: [{at: 32d, block: a, by: 7d}]",
     )
     problems = read(together(NODE_CLASS, BLOCK_POOL, plan(window()), late)).problems
-    assert [(each.code, each.message.split()[0]) for each in problems] == [("never", "31d"), ("never", "32d")]
+    assert [(each.code, each.message.split()[3]) for each in problems] == [("never", "31d"), ("never", "32d")]
 
 
 def test_a_block_after_the_end_may_cover_the_demand_of_a_plan(read: Reader) -> None:
@@ -62,7 +63,7 @@ def test_warns_of_a_window_that_is_over_when_the_scenario_begins(read: Reader) -
     gone = window(start="2026-11-10T11:30:00Z", end="2026-11-16T00:00:00Z")
     (problem,) = read(together(NODE_CLASS, BLOCK_POOL, plan(gone), scenario())).problems
     assert (problem.code, problem.severity) == ("never", "warning")
-    assert problem.message.startswith("window 'run-1' is over when the scenario begins")
+    assert problem.message.startswith("window 'run-1' ends before the scenario begins")
     running = window(start="2026-11-10T11:30:00Z", end="2026-11-16T11:30:00Z")
     assert told(read(together(NODE_CLASS, BLOCK_POOL, plan(running), scenario()))) == []
 
@@ -86,5 +87,5 @@ def test_the_steps_are_the_calls_of_the_ports() -> None:
     public = {
         name for port in (Account, Cloud, Cluster, Ledger) for name in vars(port) if not name.startswith("_")
     }
-    assert set(CALLS) == public - {"durable", "deployment"}  # facts about the ledger, not calls
-    assert {step for step in CRASH_STEPS if step} <= STEPS
+    assert set(ENGINE_CALLS) == public - {"durable", "deployment"}  # facts about the ledger, not calls
+    assert {step for step in CRASH_STEPS if step} <= ACCEPTED_STEPS

@@ -25,7 +25,7 @@ def codes(loaded):
 def test_refuses_a_karpenter_that_knows_no_blocks(read: Reader) -> None:
     (problem,) = read(together(platform('karpenter: {version: "1.5.4"}'), NODE_CLASS, KARPENTER)).problems
     assert (problem.code, problem.severity, problem.line) == ("karpenter", "error", 8)
-    assert "1.6 is the oldest" in problem.message
+    assert "upgrade it to 1.6 or later" in problem.message
 
 
 @pytest.mark.requirement("KP-5")

@@ -52,7 +52,7 @@ def suggestion(word: str, valid: Iterable[str], *, what: str = "valid") -> str:
     if near:
         return f"did you mean {quoted(near[0])}?"
     if not names:
-        return f"there are no {what} ones" if what != "valid" else "there are none"
+        return f"there are no {what}" if what != "valid" else "there are none"
     shown = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
     return f"{what}: {shown}"
 

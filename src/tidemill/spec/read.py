@@ -20,10 +20,10 @@ from tidemill.model.errors import SpecError
 from tidemill.spec import Spec
 from tidemill.spec.capacity_plan import CapacityPlan
 from tidemill.spec.check import check
+from tidemill.spec.check.document_set import Heading, LocatedDocument, M, of_kind
 from tidemill.spec.compute_pool import ComputePool
 from tidemill.spec.document import Parsed, Path, parse
 from tidemill.spec.explain import explain
-from tidemill.spec.located import Heading, M, Written, of_kind
 from tidemill.spec.model import Document
 from tidemill.spec.names import API_VERSION
 from tidemill.spec.node_class import NodeClass
@@ -45,7 +45,7 @@ MAX_FILE_BYTES = 8 * 2**20  # 8 MiB: hand-written documents are kilobytes; a log
 class Loaded:
     """What was read. `spec` is there when there is a Platform and no error, `scenario` when there is one."""
 
-    documents: tuple[Written[Document], ...]
+    documents: tuple[LocatedDocument[Document], ...]
     problems: tuple[Problem, ...]
     spec: Spec | None
     scenario: Scenario | None
@@ -85,24 +85,26 @@ def load(
     """
     problems: list[Problem] = []
     headings: list[Heading] = []
-    documents: list[Written[Document]] = []
+    documents: list[LocatedDocument[Document]] = []
     for path in dict.fromkeys(FilePath(path) for path in paths):
         for parsed in read_file(path):
-            document = modelled(parsed)
+            document = validated(parsed)
             problems += parsed.problems
             headings += heading(parsed)
             documents += [document] if document else []
     types = catalog or _catalog(documents, catalog_of)
-    problems += untold(check(documents, headings, types), documents)
+    problems += without_reported(check(documents, headings, types), documents)
     return _bundle(documents, problems, types)
 
 
-def _catalog(documents: Sequence[Written[Document]], of: Callable[[str], Catalog] | None) -> Catalog:
+def _catalog(documents: Sequence[LocatedDocument[Document]], of: Callable[[str], Catalog] | None) -> Catalog:
     platform = next(of_kind(documents, Platform), None)
     return shipped.load() if of is None or platform is None else of(platform.model.spec.region)
 
 
-def untold(problems: Iterable[Problem], documents: Iterable[Written[Document]]) -> Iterator[Problem]:
+def without_reported(
+    problems: Iterable[Problem], documents: Iterable[LocatedDocument[Document]]
+) -> Iterator[Problem]:
     """Without those at places somebody has complained about already."""
     told = {(each.parsed.file, *position) for each in documents for position in each.parsed.told}
     return (each for each in problems if (each.file, each.line, each.column) not in told)
@@ -144,7 +146,7 @@ def _unreadable(file: str, message: str) -> Parsed:
     return Parsed(file, problems=[Problem(file, 1, 1, message, "file")])
 
 
-def modelled(parsed: Parsed) -> Written[Document] | None:
+def validated(parsed: Parsed) -> LocatedDocument[Document] | None:
     """The model of one document, or none after noting in `parsed.problems` why there is none."""
     if parsed.data is None:
         return None
@@ -157,10 +159,12 @@ def modelled(parsed: Parsed) -> Written[Document] | None:
     except ValidationError as error:
         parsed.problems += explain(error, model, parsed, model.__name__)
         return _salvaged(error, model, parsed)
-    return Written(document, parsed)
+    return LocatedDocument(document, parsed)
 
 
-def _salvaged(error: ValidationError, model: type[Document], parsed: Parsed) -> Written[Document] | None:
+def _salvaged(
+    error: ValidationError, model: type[Document], parsed: Parsed
+) -> LocatedDocument[Document] | None:
     """The document without what is wrong in it, so that the rules across documents still see the rest.
 
     They must not complain about the hole: what surrounds it counts as told.
@@ -175,7 +179,7 @@ def _salvaged(error: ValidationError, model: type[Document], parsed: Parsed) -> 
             path = path[:-1]  # taking one out of a list would move the others
         _remove(data, path)
     try:
-        return Written(model.model_validate(data, by_alias=True, by_name=False), parsed)
+        return LocatedDocument(model.model_validate(data, by_alias=True, by_name=False), parsed)
     except ValidationError:
         return None
 
@@ -225,7 +229,9 @@ def heading(parsed: Parsed) -> Iterator[Heading]:
         yield Heading(kind, name, parsed)
 
 
-def _bundle(documents: Sequence[Written[Document]], problems: Iterable[Problem], catalog: Catalog) -> Loaded:
+def _bundle(
+    documents: Sequence[LocatedDocument[Document]], problems: Iterable[Problem], catalog: Catalog
+) -> Loaded:
     found = tuple(sorted(set(problems)))
     sound = not any(problem.severity == "error" for problem in found)
     platform = next(of_kind(documents, Platform), None)
@@ -242,5 +248,5 @@ def _bundle(documents: Sequence[Written[Document]], problems: Iterable[Problem],
     return Loaded(tuple(documents), found, spec, scenario.model if sound and scenario else None)
 
 
-def _by_name(documents: Sequence[Written[Document]], kind: type[M]) -> dict[str, M]:
+def _by_name(documents: Sequence[LocatedDocument[Document]], kind: type[M]) -> dict[str, M]:
     return {each.name: each.model for each in sorted(of_kind(documents, kind), key=lambda each: each.name)}

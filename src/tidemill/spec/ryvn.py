@@ -17,14 +17,14 @@ import yaml
 from tidemill import catalog as shipped
 from tidemill.catalog import Catalog
 from tidemill.spec.check import check
+from tidemill.spec.check.document_set import Heading, LocatedDocument
 from tidemill.spec.compute_pool import ComputePoolSpec
 from tidemill.spec.document import Parsed, Path
-from tidemill.spec.located import Heading, Written
 from tidemill.spec.model import Document
 from tidemill.spec.names import API_VERSION
 from tidemill.spec.node_class import NodeClassSpec
 from tidemill.spec.problem import Position, Problem, quoted
-from tidemill.spec.read import heading, modelled, read_file, untold
+from tidemill.spec.read import heading, read_file, validated, without_reported
 
 Kind = Literal["NodeClass", "ComputePool"]
 _KEYS: dict[Kind, frozenset[str]] = {
@@ -44,12 +44,12 @@ class Imported:
 def import_ryvn(paths: Sequence[FilePath], catalog: Catalog | None = None) -> Imported:
     problems: list[Problem] = []
     headings: list[Heading] = []
-    documents: list[Written[Document]] = []
+    documents: list[LocatedDocument[Document]] = []
     for path in dict.fromkeys(paths):
         for blueprint in read_file(path):
             problems += blueprint.problems
             for parsed in _entries(blueprint, problems):
-                document = modelled(parsed)
+                document = validated(parsed)
                 problems += parsed.problems
                 headings += heading(parsed)
                 documents += [document] if document else []
@@ -118,10 +118,10 @@ def _moved(path: Path) -> Path:
 
 
 def _across(
-    documents: Sequence[Written[Document]], headings: Sequence[Heading], catalog: Catalog
+    documents: Sequence[LocatedDocument[Document]], headings: Sequence[Heading], catalog: Catalog
 ) -> Iterator[Problem]:
     """The rules of `check`, but a node class may be in a blueprint that is imported another time."""
-    for problem in untold(check(documents, headings, catalog), documents):
+    for problem in without_reported(check(documents, headings, catalog), documents):
         if problem.code == "reference":
             yield Problem(
                 problem.file, problem.line, problem.column, problem.message, problem.code, "warning"
@@ -130,7 +130,7 @@ def _across(
             yield problem
 
 
-def _text(documents: Sequence[Written[Document]], paths: Sequence[FilePath]) -> str:
+def _text(documents: Sequence[LocatedDocument[Document]], paths: Sequence[FilePath]) -> str:
     names = ", ".join(path.name.encode("unicode_escape").decode() for path in paths)
     order = sorted(documents, key=lambda each: each.parsed.data["kind"] != "NodeClass")  # classes first
     body = yaml.safe_dump_all(

@@ -1,31 +1,37 @@
-"""ComputePool: what it refers to exists, what it may spend is capped, what it may launch is bounded."""
+"""ComputePool and NodeClass: references exist, spending is capped, launches are limited, images are pinned and new
+enough, and the Karpenter of the cluster can do what its pools ask of it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import combinations
 
-from tidemill.spec.check.market import Shelf
-from tidemill.spec.compute_pool import ComputePool, SourceSpec, kubelet_may_set, matching_types
-from tidemill.spec.located import Written
+from tidemill.catalog.image_drivers import CUDA, OLDEST_DRIVER, driver_of, too_old
+from tidemill.spec.check.document_set import DocumentSet, LocatedDocument
+from tidemill.spec.compute_pool import ComputePool, Provisioner, SourceSpec, kubelet_may_set, matching_types
+from tidemill.spec.names import NVIDIA_GPU
+from tidemill.spec.node_class import NodeClass
+from tidemill.spec.platform import KARPENTER_CAPACITY_BLOCKS, KARPENTER_SEVERAL_BLOCKS, KarpenterRef, Platform
 from tidemill.spec.problem import Problem, quoted, suggestion
+from tidemill.spec.scenario import Scenario
 from tidemill.spec.units import format_cpu
 
-RESERVED = ("block", "odcr")  # capacity that is reserved; the other sources are paid by the hour
+RESERVED = ("block", "odcr")  # the other sources are paid by the hour
 
 
-def node_class_exists(shelf: Shelf) -> Iterator[Problem]:
-    for pool in shelf.all(ComputePool):
-        yield from shelf.missing(pool, ("nodeClassName",), "NodeClass", pool.model.spec.node_class_name)
+def node_class_exists(documents: DocumentSet) -> Iterator[Problem]:
+    for pool in documents.all(ComputePool):
+        yield from documents.missing(pool, ("nodeClassName",), "NodeClass", pool.model.spec.node_class_name)
 
 
-def instance_types_exist(shelf: Shelf) -> Iterator[Problem]:
-    """The catalog knows every word of the requirements, and together they leave something to launch."""
-    types = shelf.catalog.types
+def instance_types_exist(documents: DocumentSet) -> Iterator[Problem]:
+    """The catalog has every category, family and type of the requirements, and at least one type meets them all."""
+    types = documents.catalog.types
     families = {each.family for each in types.values()}
     categories = {each.category for each in types.values()}
-    for pool in shelf.all(ComputePool):
+    for pool in documents.all(ComputePool):
         wanted = pool.model.spec.requirements
         unknown = [
             *_unknown(
@@ -35,13 +41,13 @@ def instance_types_exist(shelf: Shelf) -> Iterator[Problem]:
             *_unknown(pool, "instanceTypes", wanted.instance_types, types, "instance type"),
         ]
         yield from unknown
-        if not unknown and not matching_types(shelf.catalog, wanted):
-            message = f"the requirements of pool {quoted(pool.name)} leave no instance type in the catalog"
+        if not unknown and not matching_types(documents.catalog, wanted):
+            message = f"no instance type of the catalog meets the requirements of pool {quoted(pool.name)}"
             yield pool.error(("requirements",), message, "no-instance-type")
 
 
 def _unknown(
-    pool: Written[ComputePool], key: str, given: tuple[str, ...], valid: Iterable[str], what: str
+    pool: LocatedDocument[ComputePool], key: str, given: tuple[str, ...], valid: Iterable[str], what: str
 ) -> Iterator[Problem]:
     names = set(valid)
     for index, name in enumerate(given):
@@ -50,30 +56,32 @@ def _unknown(
             yield pool.error(("requirements", key, index), message, "instance-type")
 
 
-def sources_make_sense(shelf: Shelf) -> Iterator[Problem]:
-    for pool in shelf.all(ComputePool):
+def sources_make_sense(documents: DocumentSet) -> Iterator[Problem]:
+    for pool in documents.all(ComputePool):
         for index, source in enumerate(pool.model.spec.sources):
             if source.type not in RESERVED:
                 yield from _nothing_to_select(pool, index, source)
             elif source.ids:
                 yield pool.warning(
                     ("sources", index, "ids"),
-                    "pinned to reservation ids: when they end the pool has nothing until someone edits this;"
-                    " select by 'tags' so that the next block is taken up by itself",
+                    "pinned to reservation ids: when these reservations end, the pool has no capacity until someone"
+                    " edits this list; select by 'tags', so that the pool uses the next block without an edit",
                     "TR-3",
                 )
 
 
-def _nothing_to_select(pool: Written[ComputePool], index: int, source: SourceSpec) -> Iterator[Problem]:
+def _nothing_to_select(
+    pool: LocatedDocument[ComputePool], index: int, source: SourceSpec
+) -> Iterator[Problem]:
     for key, given in (("ids", source.ids), ("tags", source.tags)):
         if given:
-            message = f"{quoted(key)} selects reservations, and a source of type '{source.type}' has none"
+            message = f"{quoted(key)} selects reservations, but a source of type '{source.type}' uses none; remove it"
             yield pool.error(("sources", index, key), message, "source")
 
 
-def overflow_is_capped(shelf: Shelf) -> Iterator[Problem]:
-    """Fail closed: beside reserved capacity, money by the hour needs both caps."""
-    for pool in shelf.all(ComputePool):
+def overflow_is_capped(documents: DocumentSet) -> Iterator[Problem]:
+    """A source that is paid by the hour beside reserved capacity needs both caps."""
+    for pool in documents.all(ComputePool):
         sources = pool.model.spec.sources
         if not any(source.type in RESERVED for source in sources):
             continue
@@ -88,22 +96,22 @@ def overflow_is_capped(shelf: Shelf) -> Iterator[Problem]:
                 )
 
 
-def limits_are_set(shelf: Shelf) -> Iterator[Problem]:
-    for pool in shelf.all(ComputePool):
+def limits_are_set(documents: DocumentSet) -> Iterator[Problem]:
+    for pool in documents.all(ComputePool):
         limits = pool.model.spec.limits
         if limits is None or not limits.model_dump(exclude_none=True):
             yield pool.warning(
                 ("limits",),
-                f"pool {quoted(pool.name)} has no limits, so it launches nothing; set them, such as 'gpus'",
+                f"pool {quoted(pool.name)} has no limits, so it launches nothing; set limits, such as 'gpus'",
                 "TR-9",
             )
 
 
-def cpu_limit_is_whole_nodes(shelf: Shelf) -> Iterator[Problem]:
-    """Only where all types that could be launched have one vCPU count: else there is no right multiple."""
-    for pool in shelf.all(ComputePool):
+def cpu_limit_is_whole_nodes(documents: DocumentSet) -> Iterator[Problem]:
+    """Only where all allowed types have the same vCPU count: otherwise there is no right multiple."""
+    for pool in documents.all(ComputePool):
         limits, requirements = pool.model.spec.limits, pool.model.spec.requirements
-        sizes = {each.vcpus for each in matching_types(shelf.catalog, requirements)}
+        sizes = {each.vcpus for each in matching_types(documents.catalog, requirements)}
         if limits is None or limits.cpu is None or len(sizes) != 1:
             continue
         vcpus = sizes.pop()
@@ -111,39 +119,39 @@ def cpu_limit_is_whole_nodes(shelf: Shelf) -> Iterator[Problem]:
         if rest:
             yield pool.warning(
                 ("limits", "cpu"),
-                f"a limit of {format_cpu(limits.cpu)} CPU is {nodes} nodes of {vcpus} vCPUs and a rest that"
-                f" launches nothing; write {nodes * vcpus} or {(nodes + 1) * vcpus}",
+                f"a limit of {format_cpu(limits.cpu)} CPU is {nodes} nodes of {vcpus} vCPUs and a rest too small for"
+                f" a node; write {nodes * vcpus} or {(nodes + 1) * vcpus}",
                 "TR-18",
             )
 
 
-def prepaid_nodes_stay(shelf: Shelf) -> Iterator[Problem]:
-    for pool in shelf.all(ComputePool):
+def prepaid_nodes_stay(documents: DocumentSet) -> Iterator[Problem]:
+    for pool in documents.all(ComputePool):
         blocks = any(source.type == "block" for source in pool.model.spec.sources)
         if blocks and pool.model.spec.disruption.consolidate_blocks:
             yield pool.warning(
                 ("disruption", "consolidateBlocks"),
-                "nodes of a block are paid for whether they run or not: taking them away saves nothing, and bringing"
-                " them back takes minutes",
+                "a block is paid for whether its nodes run or not: removing nodes saves nothing, and launching them"
+                " again takes minutes",
                 "TR-5",
             )
 
 
-def nodes_may_set_their_labels(shelf: Shelf) -> Iterator[Problem]:
-    for pool in shelf.all(ComputePool):
+def nodes_may_set_their_labels(documents: DocumentSet) -> Iterator[Problem]:
+    for pool in documents.all(ComputePool):
         for label in pool.model.spec.labels:
             if not kubelet_may_set(label):
                 yield pool.warning(
                     ("labels", label),
-                    f"a node may not give itself the label {quoted(label)}: its kubelet would not start;"
+                    f"a node may not set the label {quoted(label)} on itself: its kubelet would not start;"
                     " use a prefix of your own",
                     "label",
                 )
 
 
-def budgets_can_be_kept(shelf: Shelf) -> Iterator[Problem]:
-    """A count or a percentage, and a window that a cron line and a duration describe together."""
-    for pool in shelf.all(ComputePool):
+def budgets_can_be_kept(documents: DocumentSet) -> Iterator[Problem]:
+    """`nodes` is a count or a percentage; `schedule` and `duration` describe a window together."""
+    for pool in documents.all(ComputePool):
         for index, budget in enumerate(pool.model.spec.disruption.budgets):
             where = ("disruption", "budgets", index)
             if re.fullmatch(r"[0-9]{1,6}|(100|[0-9]{1,2})%", budget.nodes) is None:
@@ -157,21 +165,162 @@ def budgets_can_be_kept(shelf: Shelf) -> Iterator[Problem]:
                     where, f"a window needs a schedule and a duration; {missing} is missing", "budget"
                 )
             elif budget.duration is not None and budget.duration < timedelta(minutes=1):
-                yield pool.error((*where, "duration"), "a window lasts a minute at least", "budget")
+                yield pool.error((*where, "duration"), "a window must last at least 1m", "budget")
             elif budget.schedule is not None and (wrong := _wrong_schedule(budget.schedule)) is not None:
-                message = f"{quoted(budget.schedule)} is no cron line ({wrong}); five fields in UTC, e.g. '0 9 * * 1-5'"
+                message = (
+                    f"{quoted(budget.schedule)} is not a cron line ({wrong}); write five fields in UTC, such as"
+                    " '0 9 * * 1-5'"
+                )
                 yield pool.error((*where, "schedule"), message, "budget")
 
 
 def _wrong_schedule(schedule: str) -> str | None:
-    from cronsim import CronSim, CronSimError  # only where somebody has a schedule
+    from cronsim import CronSim, CronSimError  # loaded only where a budget has a schedule
 
     if len(schedule.split()) != 5:
-        return "it has not five fields"
+        return "it does not have five fields"
     try:
         next(CronSim(schedule, datetime(2026, 1, 1, tzinfo=UTC)))
     except CronSimError as error:
         return str(error).lower()
     except StopIteration:
-        return "it never comes"
+        return "no date matches it"
     return None
+
+
+FAMILIES = ("al2023", "bottlerocket")
+
+
+def images_are_pinned(documents: DocumentSet) -> Iterator[Problem]:
+    for node_class in documents.all(NodeClass):
+        for index, term in enumerate(node_class.model.spec.ami_selector_terms):
+            if term.alias is not None and (term.alias.endswith("@latest") or "@" not in term.alias):
+                yield node_class.warning(
+                    ("amiSelectorTerms", index, "alias"),
+                    f"the AMI alias {quoted(term.alias)} changes without an edit: nodes of one pool will differ"
+                    " and drift; pin a version, such as 'bottlerocket@v1.52.0'",
+                    "TR-8",
+                )
+
+
+def images_are_known(documents: DocumentSet) -> Iterator[Problem]:
+    """A warning only: a rehearsal boots no images."""
+    for node_class in documents.all(NodeClass):
+        for index, term in enumerate(node_class.model.spec.ami_selector_terms):
+            family = term.alias.partition("@")[0] if term.alias else FAMILIES[0]
+            if family not in FAMILIES:
+                yield node_class.warning(
+                    ("amiSelectorTerms", index, "alias"),
+                    f"Tidemill does not know how images of {quoted(family)} join a cluster, so it launches no node from"
+                    f" them; write {' or '.join(FAMILIES)}",
+                    "ami-family",
+                )
+
+
+def drivers_are_new_enough(documents: DocumentSet) -> Iterator[Problem]:
+    """AE-12. Silent where the release notes of the image do not say which driver it has."""
+    versions = {platform.model.spec.cluster.version for platform in documents.all(Platform)}
+    for node_class in documents.all(NodeClass):
+        if not _boots_gpus(documents, node_class.name):
+            continue
+        for index, term in enumerate(node_class.model.spec.ami_selector_terms):
+            drivers = {driver_of(term.alias, version) for version in versions} if term.alias else set()
+            for driver in sorted(each for each in drivers if each is not None and too_old(each)):
+                yield node_class.warning(
+                    ("amiSelectorTerms", index, "alias"),
+                    f"the image {quoted(term.alias)} has NVIDIA driver {driver}; CUDA {CUDA} needs {OLDEST_DRIVER}"
+                    " or later: use a newer image",
+                    "AE-12",
+                )
+
+
+def _boots_gpus(documents: DocumentSet, node_class: str) -> bool:
+    return any(
+        kind.accelerator is not None and kind.accelerator.resource == NVIDIA_GPU
+        for pool in documents.all(ComputePool)
+        if pool.model.spec.node_class_name == node_class
+        for kind in matching_types(documents.catalog, pool.model.spec.requirements)
+    )
+
+
+def karpenter_knows_blocks(documents: DocumentSet) -> Iterator[Problem]:
+    """KP-5: an older Karpenter does not fail; it launches on-demand nodes while the paid block stays empty."""
+    pools = [pool for pool in _karpenter_pools(documents) if _uses_blocks(pool)]
+    for platform in documents.all(Platform) if pools else ():
+        own = platform.model.spec.karpenter
+        if own is None or not (own.version or own.auto_mode):
+            message = (
+                f"Karpenter launches nodes for pool {quoted(pools[0].name)}, but its version is not given;"
+                " set karpenter.version (blocks need 1.6 or later) or karpenter.autoMode"
+            )
+            yield platform.warning(("karpenter",), message, "karpenter")
+        elif not own.supports(KARPENTER_CAPACITY_BLOCKS):
+            message = (
+                f"Karpenter {own.version} does not support Capacity Blocks; upgrade it to 1.6 or later,"
+                " or use another provisioner"
+            )
+            yield platform.error(("karpenter", "version"), message, "karpenter")
+
+
+def ultraservers_are_drained_in_time(documents: DocumentSet) -> Iterator[Problem]:
+    for pool in _karpenter_pools(documents):
+        kinds = matching_types(documents.catalog, pool.model.spec.requirements)
+        if _uses_blocks(pool) and any(kind.ultraserver for kind in kinds):
+            yield pool.warning(
+                ("provisioner",),
+                "Karpenter drains 40 minutes before a block's end, but EC2 terminates UltraServers 60 minutes"
+                " before it: while the engine is down their pods are killed; use 'native' or 'asg'",
+                "TR-14",
+            )
+
+
+def blocks_are_told_apart(documents: DocumentSet) -> Iterator[Problem]:
+    """TR-15: before 1.8 Karpenter does not see the second of two blocks of one type and zone under one tag."""
+    own = next((each.model.spec.karpenter for each in documents.all(Platform)), None)
+    if own is None or own.supports(KARPENTER_SEVERAL_BLOCKS) or not own.supports(KARPENTER_CAPACITY_BLOCKS):
+        return
+    for pool in _karpenter_pools(documents):
+        by_tag = any(source.type == "block" and not source.ids for source in pool.model.spec.sources)
+        if by_tag and _has_overlapping_blocks(documents, pool.name):
+            yield pool.warning(("sources",), _hidden_block_message(own, pool.name), "TR-15")
+
+
+def _hidden_block_message(own: KarpenterRef, pool: str) -> str:
+    return (
+        f"pool {quoted(pool)} will have two blocks of one type at once, and before 1.8 Karpenter sees only one block"
+        f" under a tag (here {own.version}): upgrade it; until then each block is selected by its id"
+    )
+
+
+def _has_overlapping_blocks(documents: DocumentSet, pool: str) -> bool:
+    """Whether two blocks of one type, planned or in the scenario, exist at the same time."""
+    planned = [
+        (window.instance_type, window.start - plan.model.spec.overlap, window.end)
+        for plan, _, window in documents.windows()
+        if plan.model.spec.pool == pool
+    ]
+    owned = [
+        (
+            one.instance_type,
+            scenario.model.spec.start + one.start,
+            scenario.model.spec.start + one.start + one.duration,
+        )
+        for scenario in documents.all(Scenario)
+        for one in scenario.model.spec.reservations
+        if one.type == "block" and one.pool in ("", pool) and one.duration is not None
+    ]
+    return any(_same_type_at_once(one, other) for one, other in combinations([*planned, *owned], 2))
+
+
+def _same_type_at_once(one: tuple[str, datetime, datetime], other: tuple[str, datetime, datetime]) -> bool:
+    return one[0] == other[0] and one[1] < other[2] and other[1] < one[2]
+
+
+def _karpenter_pools(documents: DocumentSet) -> list[LocatedDocument[ComputePool]]:
+    return [
+        pool for pool in documents.all(ComputePool) if pool.model.spec.provisioner is Provisioner.KARPENTER
+    ]
+
+
+def _uses_blocks(pool: LocatedDocument[ComputePool]) -> bool:
+    return any(source.type == "block" for source in pool.model.spec.sources)

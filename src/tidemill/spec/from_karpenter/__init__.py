@@ -15,15 +15,15 @@ import yaml
 from tidemill import catalog as shipped
 from tidemill.catalog import Catalog
 from tidemill.spec.check import check
+from tidemill.spec.check.document_set import Heading, LocatedDocument
 from tidemill.spec.document import Parsed
 from tidemill.spec.from_karpenter.node_class import node_class_spec
 from tidemill.spec.from_karpenter.node_pool import pool_spec
 from tidemill.spec.from_karpenter.origin import Origin
-from tidemill.spec.located import Heading, Written
 from tidemill.spec.model import Document
 from tidemill.spec.names import API_VERSION
 from tidemill.spec.problem import Problem, quoted
-from tidemill.spec.read import heading, modelled, read_file
+from tidemill.spec.read import heading, read_file, validated
 from tidemill.spec.ryvn import Imported
 
 _NODE_CLASSES = ("EC2NodeClass", "NodeClass")
@@ -40,10 +40,10 @@ def import_karpenter(paths: Sequence[FilePath], catalog: Catalog | None = None) 
     origins = [one for path in dict.fromkeys(paths) for one in _origins(path, problems)]
     classes = {one.name: one for one in origins if one.kind in _NODE_CLASSES}
     headings: list[Heading] = []
-    documents: list[Written[Document]] = []
+    documents: list[LocatedDocument[Document]] = []
     for one in sorted(origins, key=lambda each: each.kind == "NodePool"):  # classes first
         parsed = _document(one, classes)
-        document = modelled(parsed)
+        document = validated(parsed)
         problems += [*one.problems, *parsed.problems]
         headings += heading(parsed)
         documents += [document] if document else []
@@ -107,7 +107,7 @@ def _document(one: Origin, classes: dict[str, Origin]) -> Parsed:
 
 
 def _across(
-    documents: list[Written[Document]], headings: list[Heading], catalog: Catalog
+    documents: list[LocatedDocument[Document]], headings: list[Heading], catalog: Catalog
 ) -> Iterator[Problem]:
     """A node class may be in a file that is imported another time."""
     for each in check(documents, headings, catalog):
@@ -115,7 +115,7 @@ def _across(
         yield Problem(each.file, each.line, each.column, each.message, each.code, severity)
 
 
-def _text(documents: Sequence[Written[Document]], paths: Sequence[FilePath]) -> str:
+def _text(documents: Sequence[LocatedDocument[Document]], paths: Sequence[FilePath]) -> str:
     names = ", ".join(path.name.encode("unicode_escape").decode() for path in paths)
     body = yaml.safe_dump_all(
         [each.parsed.data for each in documents], sort_keys=False, allow_unicode=True, explicit_start=True
