@@ -9,7 +9,7 @@ import pytest
 
 from tests.decide.builders import NOW, ahead, block, daemon, node, of, pod, pool, replica, spec, world
 from tidemill.decide import decide
-from tidemill.decide.nodes import deadline_of, kill_at
+from tidemill.decide.deadlines import deadline_of, kill_at
 from tidemill.model.plan import AnnounceEnd, AnnounceNodeEnd, StartDrain
 from tidemill.model.pods import DisruptionBudget, Pod
 from tidemill.spec.compute_pool import Provisioner

@@ -8,7 +8,7 @@ import pytest
 
 from tests.decide.builders import NOW, ago, block, gang, node, of, pod, spec, why, world
 from tidemill.decide import decide
-from tidemill.decide.nodes import Phase, phase_of
+from tidemill.decide.phases import Phase, phase_of
 from tidemill.model.labels import Taint
 from tidemill.model.nodes import InstanceState, Node
 from tidemill.model.plan import Admit, Evict, MarkReady, RemoveNode, RequestCheckpoint, StartDrain, Terminate

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from tidemill.decide.deadlines import deadline_of
 from tidemill.decide.handover.durations import services_lead
 from tidemill.decide.node_cache import NodeFacts, recall
-from tidemill.decide.nodes import Phase, deadline_of
 from tidemill.decide.overflow import money_runs_out_at
+from tidemill.decide.phases import Phase
 from tidemill.decide.pool_templates import templates
 from tidemill.model.capacity import Reservation, Source, SourceKind
 from tidemill.model.nodes import Node

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from tidemill.decide.context import DecisionContext, End
-from tidemill.decide.nodes import SHORTEST_LEAD, deadline_of
+from tidemill.decide.deadlines import SHORTEST_LEAD, deadline_of
 from tidemill.decide.placement.candidates import BOOT, Candidates, Stage
 from tidemill.decide.placement.eligibility import may_use, refusal
 from tidemill.decide.placement.launch_options import end_of_option, usable_reservations

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from tidemill.decide.context import DecisionContext
-from tidemill.decide.nodes import REQUESTED_LIMIT
+from tidemill.decide.phases import REQUESTED_LIMIT
 from tidemill.model.capacity import Source
 from tidemill.model.plan import Launch, SettleLaunch
 from tidemill.model.purchases import LaunchIntent, LaunchState

@@ -14,8 +14,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tidemill.catalog import InstanceType
-from tidemill.decide.nodes import SHORTEST_LEAD, Phase, phase_of, pod_lead
+from tidemill.decide.deadlines import SHORTEST_LEAD, pod_lead
 from tidemill.decide.packer.problem import Resident
+from tidemill.decide.phases import Phase, phase_of
 from tidemill.decide.placement.solve_cache import SolveCache
 from tidemill.decide.pool_templates import PoolTemplate, templates
 from tidemill.model.capacity import Source

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from tidemill.decide.nodes import deadline_of
+from tidemill.decide.deadlines import deadline_of
 from tidemill.model.capacity import Reservation
 from tidemill.model.nodes import Instance, InstanceState
 from tidemill.model.purchases import LaunchIntent

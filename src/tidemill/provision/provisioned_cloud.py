@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 
-from tidemill.decide.nodes import deadline_of
+from tidemill.decide.deadlines import deadline_of
 from tidemill.model.capacity import Reservation, Source
 from tidemill.model.errors import NoCapacity, PortError
 from tidemill.model.labels import Pairs

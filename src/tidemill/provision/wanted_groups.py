@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 
-from tidemill.decide.nodes import deadline_of
+from tidemill.decide.deadlines import deadline_of
 from tidemill.decide.placement.launch_options import Allowance, is_usable
 from tidemill.model.capacity import Reservation, ReservationState
 from tidemill.model.errors import PortError, SpecError

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from tidemill.decide.nodes import deadline_of
+from tidemill.decide.deadlines import deadline_of
 from tidemill.model.plan import (
     Action,
     Admit,

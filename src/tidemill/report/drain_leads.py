@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from tidemill.decide.context import DecisionContext, NodeView
+from tidemill.decide.deadlines import SHORTEST_LEAD, pod_lead
 from tidemill.decide.handover.durations import at_once, services_lead
 from tidemill.decide.handover.methods import in_effect
-from tidemill.decide.nodes import SHORTEST_LEAD, pod_lead
 from tidemill.model.pods import Method, Pod
 from tidemill.spec.units import format_duration
 

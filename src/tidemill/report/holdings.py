@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from tidemill.decide.nodes import deadline_of
+from tidemill.decide.deadlines import deadline_of
 from tidemill.engine.ownership import ours
 from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.model.ec2_facts import (

@@ -8,8 +8,9 @@ from datetime import datetime
 
 from tidemill.catalog.equivalent import on_demand_usd
 from tidemill.decide.context import DecisionContext, NodeView
-from tidemill.decide.nodes import Phase, kill_at
+from tidemill.decide.deadlines import kill_at
 from tidemill.decide.overflow import hourly_rate
+from tidemill.decide.phases import Phase
 from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.model.plan import Plan
 from tidemill.model.purchases import PurchaseIntent

@@ -14,8 +14,8 @@ from datetime import datetime, timedelta
 from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.handover.claims import hold_for_services
 from tidemill.decide.launches import InFlight
-from tidemill.decide.nodes import Phase
 from tidemill.decide.overflow import PREPAID, usd_per_hour
+from tidemill.decide.phases import Phase
 from tidemill.decide.placement.backfill import hold_for_gangs
 from tidemill.decide.placement.candidates import BOOT, CandidateNode, Stage, find_candidates
 from tidemill.decide.placement.packing import Packing, pack

@@ -21,8 +21,8 @@ from tidemill.decide.disruption.candidates import (
     usd_h,
 )
 from tidemill.decide.launches import InFlight
-from tidemill.decide.nodes import Phase
 from tidemill.decide.overflow import PREPAID
+from tidemill.decide.phases import Phase
 from tidemill.decide.placement.candidates import Stage
 from tidemill.decide.placement.launch_options import plan_launch
 from tidemill.decide.placement.queue import QueueItem

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.handover.durations import Span, boots, high
-from tidemill.decide.nodes import Phase
+from tidemill.decide.phases import Phase
 from tidemill.decide.placement.candidates import BOOT
 from tidemill.decide.placement.launch_options import usable_reservations
 from tidemill.decide.pool_templates import PoolTemplate

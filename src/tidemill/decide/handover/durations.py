@@ -12,8 +12,8 @@ from datetime import timedelta
 from math import ceil
 from typing import Literal
 
+from tidemill.decide.deadlines import MARGIN, REPLACEMENT_START, SIGNAL_LAG, waves_lead
 from tidemill.decide.handover.methods import in_effect
-from tidemill.decide.nodes import MARGIN, REPLACEMENT_START, SIGNAL_LAG, waves_lead
 from tidemill.model.nodes import Node
 from tidemill.model.pods import Method, Pod, Terms, Workload
 from tidemill.spec.default_durations import BOOT, LOAD

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from tidemill.decide.context import DecisionContext, NodeView
+from tidemill.decide.deadlines import MARGIN
 from tidemill.decide.drain import FORCE_MARGIN
 from tidemill.decide.handover.destinations import boot_of, may_launch
 from tidemill.decide.handover.durations import Span, at_once, loading, move_time, starting, waves
 from tidemill.decide.handover.methods import in_effect, lacking
 from tidemill.decide.handover.move_timeline import Move, Short
 from tidemill.decide.handover.replica_slots import ReplicaSlot, replica_slots, take
-from tidemill.decide.nodes import MARGIN
 from tidemill.decide.overflow import PREPAID
 from tidemill.model.capacity import Reservation, Source
 from tidemill.model.pods import Method, Pod, Workload

@@ -14,8 +14,8 @@ from tidemill.catalog import InstanceType
 from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.handover.destinations import SURE, boots_of, how_many, outlives
 from tidemill.decide.handover.durations import high, nth_of
-from tidemill.decide.nodes import Phase
 from tidemill.decide.overflow import PREPAID
+from tidemill.decide.phases import Phase
 from tidemill.decide.placement.candidates import BOOT
 from tidemill.decide.placement.launch_options import usable_reservations
 from tidemill.decide.pool_templates import PoolTemplate

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from tidemill.decide.context import DecisionContext, End, NodeView
-from tidemill.decide.nodes import Phase
+from tidemill.decide.phases import Phase
 from tidemill.decide.placement.candidates import CandidateGroup, CandidateNode, Candidates
 from tidemill.decide.placement.queue import QueueItem, done_at, lasts
 from tidemill.decide.placement.queue_order import birthday_from, last_birthday

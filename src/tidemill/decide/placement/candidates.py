@@ -17,7 +17,7 @@ from tidemill.catalog.sizing import USUAL_DAEMONS
 from tidemill.decide.context import NO_END, DecisionContext, End, NodeView
 from tidemill.decide.launches import InFlight
 from tidemill.decide.node_cache import free_on
-from tidemill.decide.nodes import Phase
+from tidemill.decide.phases import Phase
 from tidemill.decide.placement.launch_options import Allowance, LaunchOption, find_launch_options
 from tidemill.decide.pool_templates import PoolTemplate
 from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from tidemill.decide.context import DecisionContext, End
-from tidemill.decide.nodes import SHORTEST_LEAD, pod_lead
+from tidemill.decide.deadlines import SHORTEST_LEAD, pod_lead
 from tidemill.decide.packer.problem import Solution
 from tidemill.decide.placement.candidates import BOOT, Candidates, Stage
 from tidemill.decide.placement.launch_options import CostKey, LaunchOption, end_of_option, money_end

@@ -13,8 +13,8 @@ from hashlib import blake2b
 
 from tidemill.catalog import InstanceType
 from tidemill.decide.context import NO_END, DecisionContext, End
+from tidemill.decide.deadlines import SHORTEST_LEAD
 from tidemill.decide.launches import InFlight
-from tidemill.decide.nodes import SHORTEST_LEAD
 from tidemill.decide.overflow import hourly_rate, money_left_usd, money_runs_out_at, usd_per_hour
 from tidemill.decide.pool_templates import PoolTemplate
 from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind

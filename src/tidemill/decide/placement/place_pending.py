@@ -8,7 +8,7 @@ from tidemill.decide.context import DecisionContext
 from tidemill.decide.explain import Explainer
 from tidemill.decide.handover.claims import hold_for_services
 from tidemill.decide.launches import InFlight
-from tidemill.decide.nodes import Phase
+from tidemill.decide.phases import Phase
 from tidemill.decide.placement.backfill import hold_for_gangs
 from tidemill.decide.placement.candidates import BOOT, CandidateNode, Candidates, Stage, find_candidates
 from tidemill.decide.placement.eligibility import worth_launching

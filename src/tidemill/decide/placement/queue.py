@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from operator import is_
 
 from tidemill.decide.context import DecisionContext, End
-from tidemill.decide.nodes import pod_lead
+from tidemill.decide.deadlines import pod_lead
 from tidemill.model.plan import Recreate
 from tidemill.model.pods import Gang, Pod, PodPhase, PodShape, Terms
 from tidemill.spec import names

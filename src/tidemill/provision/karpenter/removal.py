@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from tidemill.decide.nodes import deadline_of
+from tidemill.decide.deadlines import deadline_of
 from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.model.nodes import InstanceState, Node
 from tidemill.model.world import World

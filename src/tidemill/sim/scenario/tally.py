@@ -8,8 +8,8 @@ from typing import Literal
 
 from tidemill import __version__
 from tidemill.catalog.equivalent import on_demand_usd
+from tidemill.decide.deadlines import deadline_of, kill_at
 from tidemill.decide.drain import MUST_BE_EMPTY
-from tidemill.decide.nodes import deadline_of, kill_at
 from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.model.errors import InvariantViolated
 from tidemill.model.purchases import PurchaseIntent, PurchaseState

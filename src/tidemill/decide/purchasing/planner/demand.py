@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import lru_cache
 
 from tidemill.catalog import Catalog
-from tidemill.decide.nodes import PROVISIONER_ACTS_BEFORE_END
+from tidemill.decide.deadlines import PROVISIONER_ACTS_BEFORE_END
 from tidemill.decide.purchasing.planner.calendar import (
     WEEK,
     Between,

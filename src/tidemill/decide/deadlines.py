@@ -1,0 +1,73 @@
+"""When a node must be empty, and how early its drain starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from tidemill.model.capacity import Reservation
+from tidemill.model.ec2_facts import (
+    EKS_SCALES_DOWN_BEFORE_END,
+    KARPENTER_DRAINS_BEFORE_END,
+    TERMINATES_BEFORE_END,
+    terminates_before_end,
+)
+from tidemill.model.pods import Pod
+from tidemill.spec.compute_pool import Provisioner
+
+PROVISIONER_ACTS_BEFORE_END = {
+    Provisioner.NATIVE: TERMINATES_BEFORE_END,
+    Provisioner.ASG: TERMINATES_BEFORE_END,
+    Provisioner.MANAGED: EKS_SCALES_DOWN_BEFORE_END,
+    Provisioner.KARPENTER: KARPENTER_DRAINS_BEFORE_END,
+}
+
+
+def kill_at(reservation: Reservation) -> datetime | None:
+    """When EC2 starts terminating. Only blocks are terminated at their end; `end` is the paid one."""
+    if reservation.end is None:
+        return None
+    return reservation.end - terminates_before_end(ultraserver=reservation.ultraserver)
+
+
+def deadline_of(reservation: Reservation, provisioner: Provisioner) -> datetime | None:
+    """By when the drain is complete: EC2's kill time, or earlier where the provisioner acts earlier."""
+    killed = kill_at(reservation)
+    if killed is None or reservation.end is None:
+        return None
+    return min(killed, reservation.end - PROVISIONER_ACTS_BEFORE_END[provisioner])
+
+
+# An annotation reaches a pod through the downward API within about a minute and a half of kubelet syncs.
+SIGNAL_LAG = timedelta(seconds=90)
+# For the engine's own reaction and a slow API server. Errs early: minutes of idle, not a killed pod.
+MARGIN = timedelta(minutes=2)
+SHORTEST_LEAD = timedelta(minutes=10)
+# Scheduling, image pull and readiness probes of a replacement, on top of its model load.
+REPLACEMENT_START = timedelta(minutes=1)
+
+
+def pod_lead(pod: Pod, *, checkpoint: bool) -> timedelta:
+    """How long before the deadline this pod's turn comes: signal, checkpoint, grace, and a margin."""
+    saving = (
+        pod.terms.checkpoint_time if checkpoint and pod.terms.checkpoint_every is not None else timedelta(0)
+    )
+    return pod.terms.grace + saving + SIGNAL_LAG + MARGIN
+
+
+def waves_lead(longest: timedelta, pods: Iterable[Pod], disruptions_at_once: dict[str, int]) -> timedelta:
+    """How early a source must start to drain: the longest need of its pods, or of its services if they need more.
+
+    `disruptions_at_once` gives, for workloads under a disruption budget, how many replicas may be away at one
+    time: such a workload moves in waves, and each wave waits for replacements to become ready.
+    """
+    longest = max(SHORTEST_LEAD, longest)
+    members: dict[str, list[Pod]] = {}
+    for pod in pods:
+        if pod.workload in disruptions_at_once:
+            members.setdefault(pod.workload, []).append(pod)
+    for workload, group in members.items():
+        waves = -(-len(group) // disruptions_at_once[workload])
+        wave = max(pod.terms.grace + pod.terms.load for pod in group) + REPLACEMENT_START
+        longest = max(longest, waves * wave + MARGIN)
+    return longest

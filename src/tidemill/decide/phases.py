@@ -1,0 +1,87 @@
+"""A node's life as a table: the phases, and how long each may take.
+
+A node is never asked which phase it is in: the phase is read off the facts, so that a restarted engine sees what the
+old one saw. Each phase has a limit; `nodes` replaces a node that misses one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from tidemill.model.nodes import InstanceState, Node
+from tidemill.spec import names
+
+
+class Phase(StrEnum):
+    REQUESTED = "requested"  # an intent is written; no instance seen yet
+    LAUNCHED = "launched"
+    JOINED = "joined"
+    REGISTERING = "registering"
+    VERIFYING = "verifying"
+    READY = "ready"
+    DRAINING = "draining"
+    GONE = "gone"
+
+
+# How long a launch call may take to show an instance before its intent no longer counts as in flight.
+REQUESTED_LIMIT = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseRule:
+    """A phase holds from `since` and should be over within `limit`; `late` says what went wrong if not."""
+
+    since: Callable[[Node], datetime]
+    limit: timedelta
+    late: str
+
+
+def _launched_at(node: Node) -> datetime:
+    assert node.instance is not None
+    return node.instance.launched_at
+
+
+def not_ready_since(node: Node) -> datetime:
+    assert node.kube is not None
+    return node.kube.ready_changed_at or node.kube.joined_at
+
+
+def _joined_at(node: Node) -> datetime:
+    assert node.kube is not None
+    return node.kube.joined_at
+
+
+def _registered_at(node: Node) -> datetime:
+    assert node.kube is not None
+    return node.kube.accelerators_registered_at or node.kube.joined_at
+
+
+# Nodes join in 3-5 minutes and GPUs register 60-90 s later; the limits are three to six times that, because
+# replacing a node that was merely slow costs another five minutes.
+PHASE_RULES: dict[Phase, PhaseRule] = {
+    Phase.LAUNCHED: PhaseRule(_launched_at, timedelta(minutes=15), "never joined the cluster"),
+    Phase.JOINED: PhaseRule(not_ready_since, timedelta(minutes=5), "is not Ready"),
+    Phase.REGISTERING: PhaseRule(_joined_at, timedelta(minutes=10), "never registered its accelerators"),
+    Phase.VERIFYING: PhaseRule(_registered_at, timedelta(minutes=10), "never finished its node check"),
+}
+
+
+def phase_of(node: Node) -> Phase:
+    instance, kube = node.instance, node.kube
+    if instance is None or instance.state in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED):
+        return Phase.GONE
+    if kube is None:
+        return Phase.LAUNCHED
+    if kube.draining_since is not None:
+        return Phase.DRAINING
+    if not kube.ready:
+        return Phase.JOINED
+    if kube.accelerators_registered_at is None:
+        return Phase.REGISTERING
+    # The taint, and not the check, decides: a check that fails later does not make a node young again.
+    if any(taint.key == names.TAINT_STARTUP for taint in kube.taints):
+        return Phase.VERIFYING
+    return Phase.READY
