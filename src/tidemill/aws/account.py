@@ -30,7 +30,7 @@ from tidemill.catalog import Catalog
 from tidemill.model.capacity import Reservation, SourceKind
 from tidemill.model.errors import NotAllowed, OutcomeUnknown, Refused, Retryable
 from tidemill.model.labels import Pairs
-from tidemill.model.nodes import Instance, InstanceState
+from tidemill.model.nodes import INSTANCE_UP_STATES, Instance
 from tidemill.model.offers import Extension, ExtensionOffer, ExtensionQuery, Offer, OfferQuery
 from tidemill.ports import Clock
 from tidemill.spec import names
@@ -240,8 +240,7 @@ class AwsAccount:
         filters = [{"Name": "event.code", "Values": list(ENDING_EVENTS)}]
         records = self._pages("DescribeInstanceStatus", "InstanceStatuses", MaxResults=PAGE, Filters=filters)
         endings = [one for one in self._reader.each("status of", records, event_ending) if one]
-        alive = (InstanceState.PENDING, InstanceState.RUNNING)
-        if any(one.source.kind is SourceKind.SPOT and one.state in alive for one in found):
+        if any(one.source.kind is SourceKind.SPOT and one.state in INSTANCE_UP_STATES for one in found):
             filters = [{"Name": "status-code", "Values": list(ENDING_SPOT)}]
             marked = self._pages("DescribeSpotInstanceRequests", "SpotInstanceRequests", Filters=filters)
             endings += [one for one in self._reader.each("spot request of", marked, spot_ending) if one]

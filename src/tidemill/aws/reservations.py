@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from tidemill.aws.fields import Unreadable, id_of, instant, tags, whole, word
 from tidemill.catalog import Catalog
-from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.capacity import NOT_STARTED_STATES, OVER_STATES, Reservation, ReservationState, SourceKind
 from tidemill.model.labels import Pairs
 from tidemill.model.offers import Extension, ExtensionState
 from tidemill.spec import names
@@ -29,13 +29,6 @@ _STATES = {
     "unsupported": ReservationState.FAILED,
     "cancelling": ReservationState.CANCELLED,
 }
-_COMING = (ReservationState.PAYMENT_PENDING, ReservationState.SCHEDULED)
-_OVER = (
-    ReservationState.EXPIRED,
-    ReservationState.CANCELLED,
-    ReservationState.FAILED,
-    ReservationState.PAYMENT_FAILED,
-)
 _KINDS: Mapping[str, Literal[SourceKind.BLOCK, SourceKind.ODCR]] = {
     "capacity-block": SourceKind.BLOCK,
     "default": SourceKind.ODCR,
@@ -61,7 +54,7 @@ def reservation(record: Mapping[str, Any], catalog: Catalog, say: Say) -> Reserv
         kind=kind,
         instance_type=instance_type,
         zone=word(record, "AvailabilityZone"),
-        count=max(total, _number(tag.get(_COUNT_TO_COME, ""))) if state in _COMING else total,
+        count=max(total, _number(tag.get(_COUNT_TO_COME, ""))) if state in NOT_STARTED_STATES else total,
         available=_available(record, state, id_, say),
         state=state,
         start=instant(record, "StartDate" if record.get("StartDate") is not None else "CreateDate"),
@@ -86,7 +79,7 @@ def with_extensions(found: Iterable[Reservation], extensions: Iterable[Extension
 def still_told(found: Iterable[Reservation], now: datetime) -> tuple[Reservation, ...]:
     """Without those that ended more than a day ago."""
     return tuple(
-        one for one in found if one.state not in _OVER or one.end is None or one.end > now - _LISTED_FOR
+        one for one in found if one.state not in OVER_STATES or one.end is None or one.end > now - _LISTED_FOR
     )
 
 

@@ -12,6 +12,7 @@ from tidemill.cli.session import JSON, YES, Session, with_session
 from tidemill.cli.settle import NOT_BOUGHT_AFTER
 from tidemill.cli.terminal import confirmed, console, table
 from tidemill.engine.ownership import as_shown
+from tidemill.model.capacity import LIVE_STATES
 from tidemill.model.errors import PortError, Refused, SpecError
 from tidemill.model.purchases import Adoption, PurchaseIntent, PurchaseState
 from tidemill.report.holdings import Books, Holding, holdings
@@ -166,7 +167,7 @@ def _check_adoptable(session: Session, found: Holding, pool: str) -> None:
         raise Refused(f"{found.id} is ours already ({found.held})")
     if found.held == "another's":
         raise Refused(f"{found.id} carries the owner tag of deployment {found.owner}: it is not touched")
-    if found.state not in ("payment-pending", "scheduled", "active"):
+    if found.state not in LIVE_STATES:
         raise Refused(f"{found.id} is {found.state}: there is nothing to take in")
     if pool:
         kind = session.spec.catalog.types.get(found.type)

@@ -21,7 +21,7 @@ from tidemill.cli.settle import confirm_from_aws
 from tidemill.cli.terminal import confirmed
 from tidemill.decide.purchasing.approval import not_granted, over_budget
 from tidemill.engine.ownership import ours
-from tidemill.model.capacity import Reservation, ReservationState
+from tidemill.model.capacity import OVER_STATES, Reservation
 from tidemill.model.ec2_facts import is_legal_duration, nearest_legal_durations
 from tidemill.model.errors import NoCapacity, OutcomeUnknown, PortError, Refused, SpecError
 from tidemill.model.offers import ExtensionQuery, Offer
@@ -225,14 +225,6 @@ def _extension_length(written: str) -> timedelta:
 # --- duplicate_check ---
 
 
-_OVER = (
-    ReservationState.EXPIRED,
-    ReservationState.CANCELLED,
-    ReservationState.FAILED,
-    ReservationState.PAYMENT_FAILED,
-)
-
-
 @dataclass(frozen=True, slots=True)
 class PurchaseRequest:
     """`intent` makes the intent of the n-th time this offer is asked for."""
@@ -276,7 +268,9 @@ def _check_no_equal_block(
 
 def _live_blocks(session: Session) -> list[Reservation]:
     return [
-        one for one in our_reservations(session) if one.owner == session.deployment and one.state not in _OVER
+        one
+        for one in our_reservations(session)
+        if one.owner == session.deployment and one.state not in OVER_STATES
     ]
 
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from tidemill.cli.terminal import progress
 from tidemill.decide import decide
 from tidemill.engine.observe import Observer
-from tidemill.model.capacity import ReservationState, SourceKind
+from tidemill.model.capacity import UNPAID_STATES, SourceKind
 from tidemill.model.errors import PortError
 from tidemill.model.plan import Plan
 from tidemill.model.world import World
@@ -30,7 +30,6 @@ _TOO_FAST_TO_STOP = 7200.0
 _MIN_WALL_S = 1.0
 
 _MAX_LINES = 60  # more than a screen can show
-_NOT_PAID = (ReservationState.PAYMENT_PENDING, ReservationState.PAYMENT_FAILED, ReservationState.CANCELLED)
 
 
 class Pace:
@@ -140,7 +139,7 @@ def money_paid(rehearsal: Rehearsal) -> Purse:
     now, start = rehearsal.timeline.now(), rehearsal.start
     used_h = rehearsal.recorder.used_hours_until(now)
     for block in rehearsal.cloud.all_reservations():
-        if block.kind is not SourceKind.BLOCK or block.end is None or block.state in _NOT_PAID:
+        if block.kind is not SourceKind.BLOCK or block.end is None or block.state in UNPAID_STATES:
             continue
         if block.owner != rehearsal.spec.platform.spec.deployment:
             continue

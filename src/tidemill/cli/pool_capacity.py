@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from tidemill.cli.session import Session
 from tidemill.decide.placement.launch_options import Allowance
-from tidemill.decide.purchasing.demand import LIVE
-from tidemill.model.capacity import Reservation
+from tidemill.model.capacity import LIVE_STATES, Reservation
 from tidemill.model.errors import SpecError
 from tidemill.model.offers import Offer
 from tidemill.spec.compute_pool import matches
@@ -48,7 +47,7 @@ def limit_warning(session: Session, name: str, offer: Offer, blocks: Iterable[Re
     beside = [
         one
         for one in blocks
-        if one.pool == name and one.state in LIVE and one.start < offer.end
+        if one.pool == name and one.state in LIVE_STATES and one.start < offer.end
         and (one.end is None or offer.start < one.end)
     ]  # fmt: skip
     most = max(

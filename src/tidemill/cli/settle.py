@@ -15,7 +15,7 @@ import click
 
 from tidemill.cli.session import JSON, YES, Session, with_session
 from tidemill.cli.terminal import confirmed
-from tidemill.model.capacity import Reservation, ReservationState
+from tidemill.model.capacity import NEVER_CAME_STATES, Reservation
 from tidemill.model.errors import OutcomeUnknown, PortError, Refused, SpecError
 from tidemill.model.offers import Extension, ExtensionState
 from tidemill.model.purchases import Adoption, PurchaseIntent, PurchaseState
@@ -26,7 +26,6 @@ from tidemill.store.rows import document
 # no that comes too early buys the same a second time.
 NOT_BOUGHT_AFTER = timedelta(minutes=60)
 _OUTCOME_UNKNOWN = (PurchaseState.SUBMITTED, PurchaseState.UNKNOWN)
-_NEVER_DELIVERED = (ReservationState.PAYMENT_FAILED, ReservationState.FAILED, ReservationState.CANCELLED)
 
 
 @click.command(short_help="Say what became of a purchase in doubt.")
@@ -114,7 +113,7 @@ def state_at_aws(session: Session, intent: PurchaseIntent) -> Literal["there", "
             for one in session.cloud.reservations()
             if one.intent_id == intent.id or one.id in intent.reservation_ids
         ]
-        unpaid = [one.state in _NEVER_DELIVERED for one in made]
+        unpaid = [one.state in NEVER_CAME_STATES for one in made]
     if not unpaid:
         return "missing"
     return "unpaid" if all(unpaid) else "there"

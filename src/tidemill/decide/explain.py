@@ -16,7 +16,13 @@ from tidemill.decide.placement.launch_options import end_of_option, usable_reser
 from tidemill.decide.placement.queue import QueueItem, lasts, time_needed, useful_until
 from tidemill.decide.pool_templates import PoolTemplate
 from tidemill.decide.scheduler_rules import admits, tolerates
-from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
+from tidemill.model.capacity import (
+    LIVE_STATES,
+    NOT_STARTED_STATES,
+    Reservation,
+    Source,
+    SourceKind,
+)
 from tidemill.model.plan import UnmetCode
 from tidemill.model.pods import Pod
 from tidemill.model.resources import Amounts, Resources
@@ -24,7 +30,6 @@ from tidemill.spec import names
 from tidemill.spec.compute_pool import ComputePool
 from tidemill.spec.units import format_cpu, format_duration, format_instant, format_memory
 
-_ALIVE = (ReservationState.ACTIVE, ReservationState.SCHEDULED, ReservationState.PAYMENT_PENDING)
 _NEED = "{need}"  # filled in for each pod: the answer is shared, its own time is not
 
 
@@ -253,7 +258,9 @@ def _most_at_once(context: DecisionContext, template: PoolTemplate) -> float:
     most = 0.0
     for wanted in pool.spec.sources:
         if wanted.type in ("block", "odcr"):
-            counts = [one.count for one in usable_reservations(context, pool, wanted) if one.state in _ALIVE]
+            counts = [
+                one.count for one in usable_reservations(context, pool, wanted) if one.state in LIVE_STATES
+            ]
             most = max(most, max(counts, default=0))
         else:
             most = float("inf")
@@ -320,8 +327,7 @@ def _coming(context: DecisionContext, template: PoolTemplate) -> list[Reservatio
         for wanted in template.pool.spec.sources
         if wanted.type in ("block", "odcr")
         for one in usable_reservations(context, template.pool, wanted)
-        if one.state in (ReservationState.SCHEDULED, ReservationState.PAYMENT_PENDING)
-        and one.instance_type in template.kinds
+        if one.state in NOT_STARTED_STATES and one.instance_type in template.kinds
     ]
 
 

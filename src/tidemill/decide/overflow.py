@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from tidemill.model.capacity import SourceKind
-from tidemill.model.nodes import InstanceState
+from tidemill.model.nodes import INSTANCE_ENDED_STATES
 from tidemill.model.world import World
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool, SourceSpec
@@ -48,7 +48,7 @@ def hourly_rate(spec: Spec, world: World, pool: str | None, kind: SourceKind | N
         if instance is None or instance.owner != owner:
             continue
         seen[instance.intent_id] = seen.get(instance.intent_id, 0) + 1
-        if instance.state in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED):
+        if instance.state in INSTANCE_ENDED_STATES:
             continue
         if (pool is None or instance.pool == pool) and (kind is None or instance.source.kind is kind):
             rate += usd_per_hour(spec, instance.instance_type, instance.source.kind)

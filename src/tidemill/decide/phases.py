@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from tidemill.model.nodes import InstanceState, Node
+from tidemill.model.nodes import INSTANCE_ENDED_STATES, Node
 from tidemill.spec import names
 
 
@@ -71,7 +71,7 @@ PHASE_RULES: dict[Phase, PhaseRule] = {
 
 def phase_of(node: Node) -> Phase:
     instance, kube = node.instance, node.kube
-    if instance is None or instance.state in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED):
+    if instance is None or instance.state in INSTANCE_ENDED_STATES:
         return Phase.GONE
     if kube is None:
         return Phase.LAUNCHED

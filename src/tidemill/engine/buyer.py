@@ -13,7 +13,6 @@ from typing import Any
 
 from tidemill.decide.purchasing.approval import fee_to_approve_usd, not_granted, over_budget
 from tidemill.decide.purchasing.demand import (
-    LIVE,
     is_far_too_much,
     promised,
     still_missing,
@@ -22,7 +21,7 @@ from tidemill.decide.purchasing.demand import (
 )
 from tidemill.decide.purchasing.reconcile import FAR_TOO_MUCH
 from tidemill.engine.ownership import ours
-from tidemill.model.capacity import Reservation
+from tidemill.model.capacity import LIVE_STATES, Reservation
 from tidemill.model.ec2_facts import DAY
 from tidemill.model.errors import NoCapacity, NotAllowed, OutcomeUnknown, PortError, Refused, Throttled
 from tidemill.model.labels import Pairs
@@ -168,7 +167,7 @@ class Buyer:
             for one in listed
             if one.owner == mine
             and one.intent_id
-            and one.state in LIVE
+            and one.state in LIVE_STATES
             # Its own tag is on one already: another ledger gave the same purchase the same name.
             and (one.intent_id == intent.id or not {one.id, one.intent_id} & known)
         )

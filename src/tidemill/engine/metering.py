@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from tidemill.decide.overflow import PREPAID, usd_per_hour
 from tidemill.model.capacity import ReservationState, SourceKind
 from tidemill.model.errors import PortError
-from tidemill.model.nodes import InstanceState
+from tidemill.model.nodes import INSTANCE_ENDED_STATES
 from tidemill.model.pods import Pod
 from tidemill.model.purchases import BlockHours, BlockUse, CostLine
 from tidemill.model.resources import amount
@@ -130,7 +130,7 @@ class Meter:
             if instance is None or instance.owner != owner or instance.source.kind in PREPAID:
                 continue
             held = running.pop(instance.id, None)
-            ended = instance.state in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
+            ended = instance.state in INSTANCE_ENDED_STATES
             known = self._metered.get(instance.id)
             before = held.team if held is not None else known[1] if known is not None else ""
             team = self._team(instance.id, world.pods_by_node.get(node.name, ()), before)

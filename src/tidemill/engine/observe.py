@@ -11,10 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from tidemill.decide.purchasing.demand import LIVE
 from tidemill.engine.daemon_overheads import Overheads
 from tidemill.engine.ownership import as_shown, ours
-from tidemill.model.capacity import Reservation
+from tidemill.model.capacity import LIVE_STATES, Reservation
 from tidemill.model.errors import PortError
 from tidemill.model.nodes import Instance, Node
 from tidemill.model.offers import Extension, ExtensionSearch, OfferSearch
@@ -129,7 +128,7 @@ class Observer:
         """A block does not vanish: one that lives and is missing from a list is there, and the list is wrong."""
         now = self._clock.now()
         for one in listed:
-            if one.state in LIVE and (one.end is None or now < one.end):
+            if one.state in LIVE_STATES and (one.end is None or now < one.end):
                 self._lives[one.id] = now, one
             else:
                 self._lives.pop(one.id, None)

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 
-from tidemill.decide.purchasing.demand import LIVE
 from tidemill.decide.purchasing.purchase_states import MAY_COST
-from tidemill.model.capacity import Reservation, ReservationState
+from tidemill.model.capacity import LIVE_STATES, Reservation, ReservationState
 from tidemill.model.purchases import Adoption, PurchaseIntent, Shown
 
 
@@ -63,5 +62,5 @@ def as_shown(reservation: Reservation, before: Shown | None) -> Shown:
         end = max(end, before.end)
     return Shown(
         reservation.kind, reservation.instance_type, reservation.zone, reservation.count, reservation.start, end,
-        reservation.state in LIVE,
+        reservation.state in LIVE_STATES,
     )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal
+from typing import Final, Literal
 
 from tidemill.model.labels import Pairs
 
@@ -39,6 +39,22 @@ class ReservationState(StrEnum):
     UNAVAILABLE = "unavailable"
     FAILED = "failed"
     CANCELLED = "cancelled"
+
+
+# What the code asks about a state: each set once, here. A block goes payment-pending -> scheduled -> active -> expired,
+# or payment-pending -> payment-failed. `unavailable` is neither live nor over: AWS does not say what it means for a
+# block, so nothing is launched there and nothing of it is given up.
+LIVE_STATES: Final = frozenset(
+    {ReservationState.PAYMENT_PENDING, ReservationState.SCHEDULED, ReservationState.ACTIVE}
+)  # its capacity is there or may still come
+SECURED_STATES: Final = frozenset({ReservationState.SCHEDULED, ReservationState.ACTIVE})  # paid and not over
+NOT_STARTED_STATES: Final = frozenset({ReservationState.PAYMENT_PENDING, ReservationState.SCHEDULED})
+DELIVERED_STATES: Final = frozenset({ReservationState.ACTIVE, ReservationState.EXPIRED})  # its capacity came
+UNPAID_STATES: Final = frozenset({ReservationState.PAYMENT_PENDING, ReservationState.PAYMENT_FAILED})
+NEVER_CAME_STATES: Final = frozenset(
+    {ReservationState.PAYMENT_FAILED, ReservationState.FAILED, ReservationState.CANCELLED}
+)  # over, and its capacity never came
+OVER_STATES: Final = NEVER_CAME_STATES | {ReservationState.EXPIRED}
 
 
 @dataclass(frozen=True, slots=True)

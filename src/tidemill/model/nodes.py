@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal
+from typing import Final, Literal
 
 from tidemill.model.capacity import Source
 from tidemill.model.labels import Pairs, Taint
@@ -17,6 +17,12 @@ class InstanceState(StrEnum):
     RUNNING = "running"
     SHUTTING_DOWN = "shutting-down"
     TERMINATED = "terminated"
+
+
+INSTANCE_UP_STATES: Final = frozenset({InstanceState.PENDING, InstanceState.RUNNING})
+INSTANCE_ENDED_STATES: Final = frozenset({InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED})
+# Those that take a slot of their reservation: EC2 gives it back only when the clean-up is done.
+INSTANCE_SLOT_STATES: Final = INSTANCE_UP_STATES | {InstanceState.SHUTTING_DOWN}
 
 
 @dataclass(frozen=True, slots=True)

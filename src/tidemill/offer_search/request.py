@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
 from tidemill.catalog import Catalog, InstanceType
-from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.capacity import LIVE_STATES, Reservation, SourceKind
 from tidemill.model.ec2_facts import (
     DAY,
     FARTHEST_START,
@@ -26,8 +26,6 @@ from tidemill.model.errors import SpecError
 from tidemill.model.offers import Offer, OfferQuery
 from tidemill.spec.problem import quoted, suggestion
 from tidemill.spec.units import format_duration, format_instant
-
-_HOLDING = (ReservationState.PAYMENT_PENDING, ReservationState.SCHEDULED, ReservationState.ACTIVE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +141,7 @@ def held_by_date(reservations: Iterable[Reservation]) -> Counter[date]:
     """Instances of blocks on each UTC date they touch. What other accounts of the organisation hold, nobody tells."""
     held: Counter[date] = Counter()
     for one in reservations:
-        if one.kind is SourceKind.BLOCK and one.state in _HOLDING and one.end is not None:
+        if one.kind is SourceKind.BLOCK and one.state in LIVE_STATES and one.end is not None:
             for day in _dates(one.start, one.end):
                 held[day] += one.count
     return held

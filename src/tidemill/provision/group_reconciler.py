@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import assert_never
 
+from tidemill.model.capacity import SECURED_STATES
 from tidemill.model.errors import Gone, Retryable, TidemillError
 from tidemill.model.plan import Warning
 from tidemill.model.purchases import LaunchIntent
@@ -33,7 +34,7 @@ from tidemill.provision.group_launcher import Grouped
 from tidemill.provision.group_sizes import open_intents
 from tidemill.provision.group_spec import GROUPED, MakingsOf, Place, Wanted
 from tidemill.provision.group_state import Sight
-from tidemill.provision.wanted_groups import LIVES, Wanting, room_left, wanted
+from tidemill.provision.wanted_groups import Wanting, room_left, wanted
 from tidemill.spec import Spec
 
 log = logging.getLogger("tidemill.provision")
@@ -211,7 +212,7 @@ def _is_about_eks(change: Change) -> bool:
 
 
 def live_reservations(world: World) -> frozenset[str]:
-    return frozenset(one.id for one in world.reservations if one.state in LIVES)
+    return frozenset(one.id for one in world.reservations if one.state in SECURED_STATES)
 
 
 def uses_groups(spec: Spec) -> bool:

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from tidemill.decide.deadlines import deadline_of
 from tidemill.model.capacity import Reservation
-from tidemill.model.nodes import Instance, InstanceState
+from tidemill.model.nodes import INSTANCE_ENDED_STATES, Instance
 from tidemill.model.purchases import LaunchIntent
 from tidemill.ports import Clock
 from tidemill.ports.compute import Group, Machines, Member, NodeGroup, Schedule
@@ -26,7 +26,6 @@ from tidemill.spec.compute_pool import Provisioner
 _NODE_GROUPS_KNOWN_FOR = timedelta(minutes=10)
 # Less than the hook gives: the engine's last call must come before Auto Scaling's.
 HOOK_MARGIN = timedelta(minutes=1)
-_ENDED = (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ class Sight:
         behind EKS's node groups are EKS's business."""
         if group.node_group or self._answer[0] is None:
             return ()
-        ended = {one.id: one.state in _ENDED for one in self.instances}
+        ended = {one.id: one.state in INSTANCE_ENDED_STATES for one in self.instances}
         kept = (one for one in group.members if one.stays or one.waits)
         # EC2 shows the ended for an hour; before the health check has noticed, and after that, one of the two knows.
         return tuple(one for one in kept if ended.get(one.instance_id, not one.healthy))

@@ -13,9 +13,9 @@ from functools import lru_cache
 
 from tidemill.decide.deadlines import deadline_of
 from tidemill.decide.placement.launch_options import Allowance, is_usable
-from tidemill.model.capacity import Reservation, ReservationState
+from tidemill.model.capacity import SECURED_STATES, Reservation
 from tidemill.model.errors import PortError, SpecError
-from tidemill.model.nodes import InstanceState, Node
+from tidemill.model.nodes import INSTANCE_ENDED_STATES, Node
 from tidemill.model.purchases import LaunchIntent
 from tidemill.ports.compute import Template
 from tidemill.provision import asg, managed
@@ -25,7 +25,6 @@ from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool, Provisioner, matching_types
 
 # What is there or will be: for anything else no group is made, and one that is there is left to empty itself.
-LIVES = (ReservationState.SCHEDULED, ReservationState.ACTIVE)
 # No group of hourly nodes is larger, whatever a pool without a number of nodes in its limits would allow.
 _MOST_BY_THE_HOUR = 1000
 
@@ -69,7 +68,7 @@ def reservations_of(spec: Spec, pool: ComputePool, known: Iterable[Reservation])
     return [
         one
         for one in known
-        if one.state in LIVES
+        if one.state in SECURED_STATES
         and one.instance_type in kinds
         and any(is_usable(one, pool, source, owner) for source in pool.spec.sources)
     ]
@@ -95,10 +94,9 @@ def by_the_hour(spec: Spec, pool: ComputePool, place: Place, makings: MakingsOf)
 def room_left(spec: Spec, nodes: Iterable[Node], launches: Iterable[LaunchIntent]) -> dict[str, Allowance]:
     """What each pool's limits leave it beside every node that lives or is on its way."""
     room = {name: Allowance.of(pool.spec.limits) for name, pool in spec.pools.items()}
-    gone = (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
     seen: dict[str, int] = {}
     for instance in (node.instance for node in nodes):
-        if instance is not None and instance.state not in gone and instance.pool in room:
+        if instance is not None and instance.state not in INSTANCE_ENDED_STATES and instance.pool in room:
             room[instance.pool].take(spec.catalog.types[instance.instance_type])
             seen[instance.intent_id] = seen.get(instance.intent_id, 0) + 1
     for intent in launches:

@@ -11,6 +11,7 @@ from itertools import groupby
 
 from rich.text import Text
 
+from tidemill.model.capacity import NOT_STARTED_STATES
 from tidemill.render.figures import counted, short_instant, span, usd
 from tidemill.render.names import Names
 from tidemill.report import BlockRow, NodeRow, PodRow, PoolRow
@@ -78,7 +79,7 @@ def block_cells(row: BlockRow, now: datetime, names: Names, room: int) -> Cells:
 
 def _countdown(row: BlockRow, now: datetime) -> tuple[str, str, datetime | None]:
     """What comes next for a block, and when."""
-    if row.state in ("scheduled", "payment-pending"):
+    if row.state in NOT_STARTED_STATES:
         return f"starts in {span(row.start - now)}", "", row.start
     if row.state != "active" or row.end is None:
         return row.state if row.state != "active" else "open end", SOFT, None

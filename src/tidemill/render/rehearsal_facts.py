@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
+from tidemill.model.capacity import NEVER_CAME_STATES, UNPAID_STATES
 from tidemill.render.figures import counted, span
 from tidemill.render.rehearsal_notices import Notice, notices
 from tidemill.sim.cluster.kubelet import Eviction
 from tidemill.sim.scenario.outcome import BlockRow, JobRow, Outcome
 
-# A block in one of these states never gave a node.
-_NEVER_DELIVERED = frozenset({"payment-pending", "payment-failed", "failed", "cancelled", "unavailable"})
 JOB_STATES = ("finished", "running", "pending", "held", "failed")
 
 Drain = Literal["in-time", "late", "not-drained", "nothing-to-drain", "not-yet", "never-delivered"]
@@ -50,7 +49,7 @@ class Ending:
 
 
 def ending(block: BlockRow, rehearsal_end: datetime) -> Ending:
-    if block.state in _NEVER_DELIVERED:
+    if block.state in UNPAID_STATES | NEVER_CAME_STATES:
         return Ending(block, "never-delivered")
     if block.drained_at is not None and (block.drain_from is not None or block.deadline <= rehearsal_end):
         spare = block.deadline - block.drained_at

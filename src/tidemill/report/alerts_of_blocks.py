@@ -13,7 +13,7 @@ from tidemill.decide.purchasing.calendar_gaps import lacking
 from tidemill.decide.purchasing.demand import held_for, missing
 from tidemill.decide.purchasing.planner.demand import demand_of
 from tidemill.model.alerts import Alert, AlertKind, Severity
-from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.capacity import SECURED_STATES, Reservation, ReservationState, SourceKind
 from tidemill.model.ec2_facts import EXTENSION_CLOSES_BEFORE_END, LEGAL_DURATIONS
 from tidemill.model.purchases import PurchaseIntent, PurchaseState
 from tidemill.model.world import World
@@ -22,7 +22,6 @@ from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
 from tidemill.spec.units import format_instant
 
 SHORTEST = LEGAL_DURATIONS[0]  # no extension is shorter
-_TO_COME = (ReservationState.SCHEDULED, ReservationState.ACTIVE)
 
 
 def about_blocks(spec: Spec, world: World) -> Iterator[Alert]:
@@ -60,7 +59,7 @@ def _short_delivery(intent: PurchaseIntent, blocks: list[Reservation]) -> Iterat
     if len(blocks) < len(intent.reservation_ids) or any(one.ultraserver for one in blocks):
         return
     came, asked = sum(one.count for one in blocks), intent.envelope.count
-    if came >= asked or not all(one.state in _TO_COME for one in blocks):
+    if came >= asked or not all(one.state in SECURED_STATES for one in blocks):
         return
     ids = ", ".join(one.id for one in blocks)
     yield Alert(
@@ -92,7 +91,7 @@ def _closing(spec: Spec, world: World) -> Iterator[Alert]:
 
 def _is_near(spec: Spec, world: World, block: Reservation) -> bool:
     """The last moment to extend it is less than the platform's lead away, and nobody has asked for it."""
-    if block.state not in _TO_COME or block.end is None or block.extension_pending_to is not None:
+    if block.state not in SECURED_STATES or block.end is None or block.extension_pending_to is not None:
         return False
     if block.owner != spec.platform.spec.deployment or block.kind is not SourceKind.BLOCK:
         return False

@@ -6,17 +6,16 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from tidemill.catalog import Catalog
-from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.capacity import LIVE_STATES, SECURED_STATES, Reservation, ReservationState, SourceKind
 from tidemill.model.ec2_facts import EXTENSION_CLOSES_BEFORE_END, KARPENTER_DRAINS_BEFORE_END
 from tidemill.model.nodes import InstanceState
 from tidemill.report.instance_endings import killed_at, whose
-from tidemill.report.trap import COMING, Scene, Trap
+from tidemill.report.trap import Scene, Trap
 from tidemill.report.trap import written as _at
 
 # By then somebody should know what comes next: blocks are sold for a later day more readily than for now.
 _SOON = timedelta(days=1)
 _HOUR = timedelta(hours=1)
-_LIVE = (ReservationState.SCHEDULED, ReservationState.ACTIVE)
 
 
 def payments_are_open(scene: Scene) -> Iterator[Trap]:
@@ -50,7 +49,7 @@ def blocks_end_without_a_successor(scene: Scene) -> Iterator[Trap]:
         end = one.end
         if (
             one.kind is not SourceKind.BLOCK
-            or one.state not in _LIVE
+            or one.state not in SECURED_STATES
             or end is None
             or one.extension_pending_to
         ):
@@ -136,7 +135,7 @@ def idle_usd_h(one: Reservation, catalog: Catalog) -> float | None:
 
 def _follows(other: Reservation, one: Reservation) -> bool:
     """It is there when the first ends, and stays. What another deployment holds is no help."""
-    if other.id == one.id or other.instance_type != one.instance_type or other.state not in COMING:
+    if other.id == one.id or other.instance_type != one.instance_type or other.state not in LIVE_STATES:
         return False
     if other.owner not in ("", one.owner):
         return False

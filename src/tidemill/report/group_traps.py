@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from tidemill.model.capacity import SourceKind
+from tidemill.model.capacity import LIVE_STATES, SourceKind
 from tidemill.model.ec2_facts import EKS_SCALES_DOWN_BEFORE_END
 from tidemill.report.instance_endings import killed_at, size_at
 from tidemill.report.survey import ScalingGroup
-from tidemill.report.trap import COMING, Scene, Trap
+from tidemill.report.trap import Scene, Trap
 from tidemill.report.trap import written as _at
 from tidemill.spec.units import format_duration
 
@@ -128,7 +128,7 @@ def groups_launch_beside_the_block(scene: Scene) -> Iterator[Trap]:
 def groups_have_lost_their_block(scene: Scene) -> Iterator[Trap]:
     if scene.survey.reservations is None:
         return
-    usable = {one.id for one in scene.reservations if one.state in COMING}
+    usable = {one.id for one in scene.reservations if one.state in LIVE_STATES}
     for group in scene.survey.groups:
         lost = [id_ for id_ in group.aim.reservations if id_.startswith("cr-") and id_ not in usable]
         if lost and len(lost) == len(group.aim.reservations) and group.desired:

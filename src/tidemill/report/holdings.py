@@ -13,21 +13,20 @@ from typing import Literal
 
 from tidemill.decide.deadlines import deadline_of
 from tidemill.engine.ownership import ours
-from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.capacity import OVER_STATES, SECURED_STATES, Reservation, ReservationState, SourceKind
 from tidemill.model.ec2_facts import (
     DAY,
     EXTENSION_CLOSES_BEFORE_END,
     EXTENSION_OPENS_BEFORE_END,
     LONGEST_BLOCK,
 )
-from tidemill.model.nodes import Instance, InstanceState
+from tidemill.model.nodes import INSTANCE_SLOT_STATES, Instance
 from tidemill.model.purchases import Adoption, PurchaseIntent
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import Provisioner
 
 Held = Literal["bought", "adopted", "untracked", "another's"]
 
-_EXTENDABLE = (ReservationState.SCHEDULED, ReservationState.ACTIVE)
 # From here on the end of a block is something to think of today.
 _SOON = timedelta(days=7)
 
@@ -78,7 +77,7 @@ def holdings(
     on = Counter[str]()
     strangers = Counter[str]()
     for instance in instances:
-        if instance.state in (InstanceState.PENDING, InstanceState.RUNNING, InstanceState.SHUTTING_DOWN):
+        if instance.state in INSTANCE_SLOT_STATES:
             on[instance.source.id] += 1
             strangers[instance.source.id] += instance.owner != owner
     found = [_holding(spec, one, books, now, on[one.id], strangers[one.id]) for one in claimed]
@@ -91,7 +90,7 @@ def _holding(
     held = _held(spec, block, books)
     pool = spec.pools.get(block.pool)
     provisioner = pool.spec.provisioner if pool is not None else Provisioner.NATIVE
-    live = block.state in _EXTENDABLE and block.end is not None
+    live = block.state in SECURED_STATES and block.end is not None
     return Holding(
         id=block.id,
         type=block.instance_type,
@@ -128,7 +127,7 @@ def _next(block: Reservation, held: Held, provisioner: Provisioner, now: datetim
     state = block.state
     if state is ReservationState.PAYMENT_FAILED:
         return "its payment failed: it will not come, and its demand is open again"
-    if state in (ReservationState.EXPIRED, ReservationState.CANCELLED, ReservationState.FAILED):
+    if state in OVER_STATES:
         return "it is over"
     if not block.listed:
         return "AWS's list leaves it out just now: it is counted on until its end"

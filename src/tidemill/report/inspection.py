@@ -12,17 +12,15 @@ from datetime import datetime
 from typing import Literal
 
 from tidemill.catalog import Catalog
-from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.capacity import LIVE_STATES, SECURED_STATES, Reservation, ReservationState, SourceKind
 from tidemill.model.ec2_facts import EXTENSION_CLOSES_BEFORE_END
 from tidemill.report.account_traps import traps
 from tidemill.report.block_traps import idle_usd_h
 from tidemill.report.instance_endings import Ending, by_reservation, endings, killed_at, size_at
 from tidemill.report.survey import Missed, ScalingGroup, Survey
-from tidemill.report.trap import COMING, Trap
+from tidemill.report.trap import Trap
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import matches
-
-_EXTENDABLE = (ReservationState.SCHEDULED, ReservationState.ACTIVE)
 
 Held = Literal["ours", "another's", "untracked"]
 
@@ -131,7 +129,7 @@ def inspection(survey: Survey, catalog: Catalog, spec: Spec | None = None) -> In
         endings=endings(survey, deployment),
         groups=tuple(_group(one, survey) for one in survey.groups),
         other_groups=survey.other_groups,
-        untracked=tuple(one.id for one in blocks if one.held == "untracked" and one.state in COMING),
+        untracked=tuple(one.id for one in blocks if one.held == "untracked" and one.state in LIVE_STATES),
         traps=traps(survey, catalog),
         claims=() if spec is None else tuple(_claim(one, spec) for one in survey.reservations or ()),
         not_read=survey.missed,
@@ -141,7 +139,7 @@ def inspection(survey: Survey, catalog: Catalog, spec: Spec | None = None) -> In
 def _block(
     one: Reservation, catalog: Catalog, deployment: str, used: int, groups: tuple[str, ...]
 ) -> BlockSeen:
-    extendable = one.kind is SourceKind.BLOCK and one.state in _EXTENDABLE and one.end is not None
+    extendable = one.kind is SourceKind.BLOCK and one.state in SECURED_STATES and one.end is not None
     return BlockSeen(
         id=one.id,
         kind=one.kind.value,
@@ -177,7 +175,7 @@ def _group(group: ScalingGroup, survey: Survey) -> GroupSeen:
     ends = [
         killed
         for id_ in group.aim.reservations
-        if id_ in held and held[id_].state in COMING and (killed := killed_at(held[id_])) is not None
+        if id_ in held and held[id_].state in LIVE_STATES and (killed := killed_at(held[id_])) is not None
     ]
     known = bool(ends) and group.schedules is not None
     zero = size_at(group, min(ends), survey.at).zero_since if known else None
@@ -210,7 +208,7 @@ def _group(group: ScalingGroup, survey: Survey) -> GroupSeen:
 
 def _claim(one: Reservation, spec: Spec) -> Claim:
     deployment, pools = spec.platform.spec.deployment, _could_use(one, spec)
-    if one.state not in COMING:
+    if one.state not in LIVE_STATES:
         return Claim(one.id, "leave", pools, "it is over")
     if one.owner == deployment:
         return Claim(

@@ -11,7 +11,7 @@ from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.deadlines import kill_at
 from tidemill.decide.overflow import hourly_rate
 from tidemill.decide.phases import Phase
-from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.capacity import DELIVERED_STATES, Reservation, SourceKind
 from tidemill.model.plan import Plan
 from tidemill.model.purchases import PurchaseIntent
 from tidemill.model.world import World
@@ -115,7 +115,7 @@ def _block(
 def _gpu_hours_delivered(context: DecisionContext, one: Reservation) -> float:
     """From its start to now or its end; none of one that never came."""
     known = context.spec.catalog.types.get(one.instance_type)
-    if known is None or one.state not in (ReservationState.ACTIVE, ReservationState.EXPIRED):
+    if known is None or one.state not in DELIVERED_STATES:
         return 0.0
     until = context.now if one.end is None else min(context.now, one.end)
     return one.count * known.gpus * max(0.0, (until - one.start).total_seconds() / 3600)
@@ -233,7 +233,7 @@ def _purchase(intent: PurchaseIntent) -> PurchaseRow:
 def _money(spec: Spec, world: World, blocks: tuple[BlockRow, ...]) -> Money:
     hourly = sum(usd for _, usd in world.spending.hourly_usd)
     budget_usd = spec.platform.spec.budget.monthly_usd
-    came = [row for row in blocks if row.kind == SourceKind.BLOCK and row.state in ("active", "expired")]
+    came = [row for row in blocks if row.kind == SourceKind.BLOCK and row.state in DELIVERED_STATES]
     priced = [row for row in came if row.delivered_on_demand_usd is not None]
     counted = any(row.used_on_demand_usd is not None for row in priced)
     return Money(

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from tidemill.model.capacity import Reservation
 from tidemill.model.labels import Pairs
-from tidemill.model.nodes import Instance, InstanceState
+from tidemill.model.nodes import INSTANCE_SLOT_STATES, Instance
 from tidemill.ports.compute import Hook, Schedule
 from tidemill.spec import names
 
@@ -20,7 +20,6 @@ TAG_GROUP = "aws:autoscaling:groupName"
 TAG_NODE_GROUP = "eks:nodegroup-name"
 TAG_CLUSTER = "eks:cluster-name"
 TAG_NODE_POOL = "karpenter.sh/nodepool"
-_HOLDS_A_SLOT = (InstanceState.PENDING, InstanceState.RUNNING, InstanceState.SHUTTING_DOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +106,7 @@ def machines_of(instances: Iterable[Instance]) -> tuple[Machine, ...]:
 
 
 def holds_a_slot(instance: Instance) -> bool:
-    return bool(instance.source.id) and instance.state in _HOLDS_A_SLOT
+    return bool(instance.source.id) and instance.state in INSTANCE_SLOT_STATES
 
 
 def _own_tags(one: Instance) -> Pairs:

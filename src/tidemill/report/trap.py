@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tidemill.catalog import Catalog
-from tidemill.model.capacity import Reservation, ReservationState
+from tidemill.model.capacity import LIVE_STATES, Reservation
 from tidemill.report.instance_endings import by_reservation
 from tidemill.report.survey import ScalingGroup, Survey
 
 # Not over, and not failed.
-COMING = (ReservationState.PAYMENT_PENDING, ReservationState.SCHEDULED, ReservationState.ACTIVE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class Scene:
         """Every group with every reservation that it launches into and that is still to be used."""
         groups = by_reservation(self.survey.groups)
         for reservation in self.reservations:
-            if reservation.state in COMING:
+            if reservation.state in LIVE_STATES:
                 for group in groups.get(reservation.id, ()):
                     yield group, reservation
 

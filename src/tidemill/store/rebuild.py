@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from tidemill.decide.purchasing.proposals import window_name
 from tidemill.decide.purchasing.window_cover import intent_id
-from tidemill.model.capacity import Reservation, ReservationState
+from tidemill.model.capacity import NEVER_CAME_STATES, Reservation
 from tidemill.model.offers import Extension, ExtensionState, Offer
 from tidemill.model.planner_result import Choice
 from tidemill.model.purchases import Envelope, PurchaseIntent, PurchaseState
@@ -101,7 +101,7 @@ def _block(
     """One purchase; of UltraServers it made several blocks."""
     first = blocks[0]
     assert first.end is not None, "a block has an end"
-    unpaid = all(one.state is ReservationState.PAYMENT_FAILED for one in blocks)
+    unpaid = all(one.state in NEVER_CAME_STATES for one in blocks)
     fee_usd, guessed = (0, False) if unpaid else _fee_usd(spec, blocks, extensions)
     envelope = Envelope(
         instance_type=first.instance_type,

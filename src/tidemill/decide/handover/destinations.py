@@ -12,13 +12,12 @@ from tidemill.decide.placement.candidates import BOOT
 from tidemill.decide.placement.launch_options import usable_reservations
 from tidemill.decide.pool_templates import PoolTemplate
 from tidemill.decide.scheduler_rules import admits
-from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
+from tidemill.model.capacity import SECURED_STATES, Reservation, Source, SourceKind
 from tidemill.model.pods import PodShape, Workload
 from tidemill.model.resources import Resources
 from tidemill.spec import names
 
 # Paid for. One whose payment is pending may still fail: nothing is kept waiting for it.
-SURE = (ReservationState.SCHEDULED, ReservationState.ACTIVE)
 
 
 def boot_of(context: DecisionContext, template: PoolTemplate) -> Span:
@@ -101,7 +100,7 @@ def successors(
                 continue
             for one in usable_reservations(context, template.pool, wanted):
                 kind = template.kinds.get(one.instance_type)
-                if kind is None or one.state not in SURE or one.source in avoid:
+                if kind is None or one.state not in SECURED_STATES or one.source in avoid:
                     continue
                 end = context.end_of(one.source, name, template.pool.spec.provisioner)
                 if not outlives(end.drain_from, leave_by):

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from tidemill.catalog import InstanceType
 from tidemill.decide.context import DecisionContext, NodeView
-from tidemill.decide.handover.destinations import SURE, boots_of, how_many, outlives
+from tidemill.decide.handover.destinations import boots_of, how_many, outlives
 from tidemill.decide.handover.durations import high, nth_of
 from tidemill.decide.overflow import PREPAID
 from tidemill.decide.phases import Phase
@@ -20,7 +20,7 @@ from tidemill.decide.placement.candidates import BOOT
 from tidemill.decide.placement.launch_options import usable_reservations
 from tidemill.decide.pool_templates import PoolTemplate
 from tidemill.decide.scheduler_rules import admits
-from tidemill.model.capacity import Reservation, Source
+from tidemill.model.capacity import SECURED_STATES, Reservation, Source
 from tidemill.model.labels import Taint
 from tidemill.model.pods import Workload
 from tidemill.model.resources import Resources
@@ -62,7 +62,7 @@ def replica_slots(
                 kind = template.kinds.get(one.instance_type)
                 if (
                     kind is None
-                    or one.state not in SURE
+                    or one.state not in SECURED_STATES
                     or one.source == leaving
                     or (onto and one.id not in onto)
                 ):

@@ -9,14 +9,14 @@ from math import ceil
 
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.deadlines import deadline_of
-from tidemill.decide.handover.destinations import SURE, boot_of, may_launch, successors
+from tidemill.decide.handover.destinations import boot_of, may_launch, successors
 from tidemill.decide.handover.forecast import ServiceForecast, forecast
 from tidemill.decide.handover.mitigations import mitigations
 from tidemill.decide.handover.replica_slots import LOOK_AGAIN, launched_at
 from tidemill.decide.placement.launch_options import usable_reservations
 from tidemill.decide.pool_templates import PoolTemplate
 from tidemill.decide.purchasing.planner.result import Way
-from tidemill.model.capacity import Reservation
+from tidemill.model.capacity import SECURED_STATES, Reservation
 from tidemill.spec.units import format_duration, format_instant
 
 # Of a block that nothing succeeds: most are followed by one that is bought later. Two days leave time to buy.
@@ -128,14 +128,19 @@ def pins_that_must_move(context: DecisionContext, template: PoolTemplate) -> Ite
     if last is not None and last.end is None:
         return
     for one in context.world.reservations:
-        if one.pool != pool.name or one.owner != context.owner or one.id in usable or one.state not in SURE:
+        if (
+            one.pool != pool.name
+            or one.owner != context.owner
+            or one.id in usable
+            or one.state not in SECURED_STATES
+        ):
             continue
         if last is None or last.end is None or one.end is None or one.end > last.end:
             yield f"pool {pool.name}", must_move(template, last, one)
 
 
 def _last_of(context: DecisionContext, ids: set[str]) -> Reservation | None:
-    held = [one for one in context.world.reservations if one.id in ids and one.state in SURE]
+    held = [one for one in context.world.reservations if one.id in ids and one.state in SECURED_STATES]
     return max(held, key=lambda one: (one.end is None, one.end or one.start, one.id), default=None)
 
 

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from tidemill.decide.purchasing.calendar_gaps import still_lacking
 from tidemill.decide.purchasing.purchase_states import MAY_COST, OPEN
-from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.capacity import LIVE_STATES, Reservation, ReservationState, SourceKind
 from tidemill.model.ec2_facts import DAY, LEGAL_DURATIONS, LONGEST_BLOCK, round_up_duration
 from tidemill.model.offers import ExtensionOffer, Offer
 from tidemill.model.purchases import PurchaseIntent, PurchaseState
@@ -24,7 +24,6 @@ from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
 # A block is extended as a whole, and an UltraServer sold as one: what holds more than twice what is missing is not
 # bought by itself. Somebody who wants it all the same says `tidemill extend` or `tidemill buy`.
 MOST_HELD = 2
-LIVE = (ReservationState.PAYMENT_PENDING, ReservationState.SCHEDULED, ReservationState.ACTIVE)
 
 
 def promised(
@@ -205,7 +204,7 @@ def held_for(
         if one.instance_type == window.instance_type
         and one.owner == spec.platform.spec.deployment
         and (not one.pool or one.pool == pool)
-        and one.state in LIVE
+        and one.state in LIVE_STATES
     ]
 
 

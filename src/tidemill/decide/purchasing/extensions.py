@@ -9,8 +9,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from tidemill.decide.context import DecisionContext
-from tidemill.decide.purchasing.demand import LIVE, Gap, held_for
-from tidemill.model.capacity import Reservation, ReservationState
+from tidemill.decide.purchasing.demand import Gap, held_for
+from tidemill.model.capacity import SECURED_STATES, Reservation
 from tidemill.model.ec2_facts import (
     EXTENSION_CLOSES_BEFORE_END,
     EXTENSION_OPENS_BEFORE_END,
@@ -72,7 +72,7 @@ def extension_envelope(
 def _may_extend(context: DecisionContext, block: Reservation, by: timedelta) -> bool:
     if block.end is None or by <= timedelta(0) or block.extension_pending_to is not None:
         return False
-    if block.state not in LIVE or block.state is ReservationState.PAYMENT_PENDING:
+    if block.state not in SECURED_STATES:
         return False
     opens, closes = block.end - EXTENSION_OPENS_BEFORE_END, block.end - EXTENSION_CLOSES_BEFORE_END
     if context.now < opens:

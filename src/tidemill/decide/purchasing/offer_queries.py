@@ -15,7 +15,7 @@ from tidemill.decide.purchasing.planner.calendar import Step
 from tidemill.decide.purchasing.planner.inputs import DAY, PoolDemand
 from tidemill.decide.purchasing.planner.offer_filter import suits
 from tidemill.decide.purchasing.purchase_states import OPEN
-from tidemill.model.capacity import Reservation, ReservationState
+from tidemill.model.capacity import SECURED_STATES, Reservation
 from tidemill.model.ec2_facts import (
     EXTENSION_CLOSES_BEFORE_END,
     EXTENSION_OPENS_BEFORE_END,
@@ -148,7 +148,7 @@ def _extendable(world: World, block: Reservation) -> bool:
     """EC2 would sell more time on it, nobody is asking for it already, and its payment has not failed before."""
     if block.end is None or block.extension_pending_to is not None:
         return False
-    if block.state not in (ReservationState.ACTIVE, ReservationState.SCHEDULED):
+    if block.state not in SECURED_STATES:
         return False
     asked = [one for one in world.purchases if one.extends == block.id]
     if any(one.state in OPEN or one.state is PurchaseState.FAILED for one in asked):

@@ -9,8 +9,8 @@ from datetime import timedelta
 
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.purchasing.approval import not_granted, over_budget
-from tidemill.decide.purchasing.demand import LIVE, is_far_too_much, promised, still_missing, window_of
-from tidemill.model.capacity import ReservationState
+from tidemill.decide.purchasing.demand import is_far_too_much, promised, still_missing, window_of
+from tidemill.model.capacity import LIVE_STATES, NEVER_CAME_STATES, SECURED_STATES
 from tidemill.model.offers import ExtensionState
 from tidemill.model.plan import SettlePurchase, SubmitPurchase
 from tidemill.model.purchases import PurchaseIntent, PurchaseState
@@ -23,7 +23,6 @@ CALL_ANSWERS_WITHIN = timedelta(minutes=1)
 _BELIEVED = (PurchaseState.SUBMITTED, PurchaseState.UNKNOWN, PurchaseState.CONFIRMED)
 # A payment fails within 12 hours, and lists are minutes late: what does not show after this long, a person must see to.
 SHOWS_WITHIN = timedelta(days=1)
-_NEVER_CAME = (ReservationState.PAYMENT_FAILED, ReservationState.FAILED, ReservationState.CANCELLED)
 
 
 def follow(context: DecisionContext, intent: PurchaseIntent) -> None:
@@ -78,7 +77,9 @@ def _reconcile(context: DecisionContext, intent: PurchaseIntent) -> None:
 def _never_came(context: DecisionContext, intent: PurchaseIntent) -> tuple[str, ...]:
     """What it made, if EC2 shows that none of it was paid."""
     made = [one for one in context.world.reservations if one.intent_id == intent.id and not intent.extends]
-    return tuple(sorted(one.id for one in made)) if all(one.state in _NEVER_CAME for one in made) else ()
+    return (
+        tuple(sorted(one.id for one in made)) if all(one.state in NEVER_CAME_STATES for one in made) else ()
+    )
 
 
 def made_by(context: DecisionContext, intent: PurchaseIntent) -> tuple[str, ...]:
@@ -101,7 +102,7 @@ def made_by(context: DecisionContext, intent: PurchaseIntent) -> tuple[str, ...]
         for one in sorted(context.world.reservations, key=lambda one: one.id)
         if one.intent_id == intent.id
         and one.instance_type == intent.envelope.instance_type
-        and (one.state in LIVE or (believed and one.id in intent.reservation_ids))
+        and (one.state in LIVE_STATES or (believed and one.id in intent.reservation_ids))
     ]
     if not any(one.ultraserver for one in made):
         known = intent.reservation_ids
@@ -131,7 +132,7 @@ def _see_what_came_of_it(context: DecisionContext, intent: PurchaseIntent) -> No
         states = [
             context.reservations[one].state for one in intent.reservation_ids if one in context.reservations
         ]
-        unpaid = bool(states) and all(state in _NEVER_CAME for state in states)
+        unpaid = bool(states) and all(state in NEVER_CAME_STATES for state in states)
     lost = intent.reservation_ids if not intent.extends else ()
     confirmed_at = intent.state_at or intent.proposed_at
     if (
@@ -189,7 +190,7 @@ def _not_wanted(context: DecisionContext, intent: PurchaseIntent) -> str | None:
     if not intent.extends:
         return None
     block = context.reservations.get(intent.extends)
-    if block is None or block.state not in (ReservationState.ACTIVE, ReservationState.SCHEDULED):
+    if block is None or block.state not in SECURED_STATES:
         return "the block it would extend is no longer there"
     if block.end != intent.envelope.latest_start:
         return "the end of the block it would extend has moved"

@@ -11,25 +11,17 @@ from datetime import datetime
 from typing import Any
 
 from tidemill.decide.deadlines import deadline_of
-from tidemill.model.capacity import Reservation, ReservationState, SourceKind
-from tidemill.model.nodes import InstanceState, Node
+from tidemill.model.capacity import OVER_STATES, SECURED_STATES, Reservation, SourceKind
+from tidemill.model.nodes import INSTANCE_ENDED_STATES, Node
 from tidemill.model.world import World
 from tidemill.spec import Spec, names
 from tidemill.spec.compute_pool import Provisioner
 
-# Never again. What is pending or unavailable may come back, and what nobody lists may only have been left out.
-ENDED = (
-    ReservationState.EXPIRED,
-    ReservationState.CANCELLED,
-    ReservationState.FAILED,
-    ReservationState.PAYMENT_FAILED,
-)
 # With a terminationGracePeriod Karpenter replaces drifted nodes though a pod says do-not-disrupt; a budget holds it.
 NEVER_FOR_DRIFT: Mapping[str, Any] = {"nodes": "0", "reasons": ["Drifted"]}
 # What Karpenter goes by where a NodePool has no budgets. Any budget that is written takes its place.
 KARPENTERS_OWN_BUDGET: Mapping[str, Any] = {"nodes": "10%"}
 _NODE_POOL_LABEL = "karpenter.sh/nodepool"
-_GONE = (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
 _OWNED = (names.TAG_OWNER, names.TAG_POOL, names.TAG_PROVISIONER)
 Object = Mapping[str, Any]
 
@@ -37,7 +29,7 @@ Object = Mapping[str, Any]
 def is_over(one: Reservation, now: datetime) -> bool:
     """Its drain is over: from its deadline on nothing is launched on a block, and Karpenter ends what it has there."""
     deadline = deadline_of(one, Provisioner.KARPENTER) if one.kind is SourceKind.BLOCK else one.end
-    return one.state in ENDED or (deadline is not None and now >= deadline)
+    return one.state in OVER_STATES or (deadline is not None and now >= deadline)
 
 
 def may_go(node_pool: Object, world: World) -> bool:
@@ -51,7 +43,7 @@ def may_go(node_pool: Object, world: World) -> bool:
 def lives_in(node: Node, node_pool: Object) -> bool:
     """By Karpenter's own label, or else by pool and source. Errs on yes."""
     instance, kube = node.instance, node.kube
-    if instance is not None and instance.state in _GONE:
+    if instance is not None and instance.state in INSTANCE_ENDED_STATES:
         return False
     labels = dict(kube.labels) if kube is not None else {}
     if _NODE_POOL_LABEL in labels:
@@ -118,7 +110,7 @@ def _why(node_pool: Object, spec: Spec, world: World) -> str:
     if pool.spec.provisioner is not Provisioner.KARPENTER:
         return f"pool {name} is not left to Karpenter any more; drain its nodes when their work may move"
     own = _reservation(node_pool, world)
-    if own is not None and own.state not in (ReservationState.ACTIVE, ReservationState.SCHEDULED):
+    if own is not None and own.state not in SECURED_STATES:
         return f"{own.id} is {own.state.value}, not active"
     if own is not None and own.owner != spec.platform.spec.deployment:
         return f"{own.id} is not known as ours, by its tag and the ledger; adopt it if it is"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from tidemill.catalog import Catalog
-from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.capacity import SECURED_STATES, Reservation, SourceKind
 from tidemill.model.ec2_facts import (
     EXTENSION_CLOSES_BEFORE_END,
     EXTENSION_OPENS_BEFORE_END,
@@ -157,7 +157,7 @@ class ExtensionDesk:
         now, end = self._timeline.now(), block.end
         if block.kind is not SourceKind.BLOCK or end is None:
             raise Refused(f"{block.id} is not a Capacity Block and cannot be extended")
-        if block.state not in (ReservationState.ACTIVE, ReservationState.SCHEDULED):
+        if block.state not in SECURED_STATES:
             raise Refused(f"{block.id} is {block.state.value}: only active and scheduled blocks are extended")
         if block.extension_pending_to is not None:
             raise Refused(f"{block.id} already has an extension whose payment is pending")

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.labels import Pairs
-from tidemill.model.nodes import Instance, InstanceState
+from tidemill.model.nodes import INSTANCE_UP_STATES, Instance, InstanceState
 from tidemill.sim.cloud.prices import HourMeter
 from tidemill.sim.journal import Journal
 from tidemill.sim.timeline import Timeline, stream
@@ -24,7 +24,6 @@ from tidemill.spec import names
 from tidemill.spec.units import format_instant
 
 _TERMINATED_LISTED_FOR = timedelta(hours=1)
-_ALIVE = (InstanceState.PENDING, InstanceState.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ class Fleet:
 
     def alive(self) -> Iterator[InstanceLife]:
         """Pending and running, in the order they were launched."""
-        return (life for life in self._live.values() if life.now.state in _ALIVE)
+        return (life for life in self._live.values() if life.now.state in INSTANCE_UP_STATES)
 
     def forgotten(self, life: InstanceLife) -> bool:
         return life.terminated_at is not None and life.now.id not in self._listed
@@ -163,7 +162,7 @@ class Fleet:
         self._enter(life, InstanceState.RUNNING, "instance-running", "running")
 
     def _shut_down(self, life: InstanceLife, by: str, why: str, takes: timedelta) -> None:
-        if life.now.state not in _ALIVE:
+        if life.now.state not in INSTANCE_UP_STATES:
             return
         life.shutting_down_at = self._timeline.now()
         life.ended_by, life.ended_why = by, why

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tidemill.catalog import Catalog
-from tidemill.model.capacity import ReservationState, SourceKind
+from tidemill.model.capacity import NOT_STARTED_STATES, ReservationState, SourceKind
 from tidemill.model.errors import NoCapacity
 from tidemill.model.labels import Pairs
 from tidemill.model.nodes import Instance, InstanceState
@@ -131,7 +131,7 @@ class LaunchDesk:
                 f"not {intent.instance_type} in {intent.zone}"
             )
         if found.state is not ReservationState.ACTIVE:
-            early = found.state in (ReservationState.PAYMENT_PENDING, ReservationState.SCHEDULED)
+            early = found.state in NOT_STARTED_STATES
             code = _NOT_YET if early else "ReservationCapacityExceeded"
             raise NoCapacity(f"{code}: {found.id} is {found.state.value}, not active")
         if found.available < 1:

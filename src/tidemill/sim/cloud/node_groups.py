@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.capacity import SECURED_STATES, Reservation, SourceKind
 from tidemill.model.ec2_facts import EKS_SCALE_DOWN_ACTION, EKS_SCALES_DOWN_BEFORE_END
 from tidemill.model.errors import Gone, Refused
 from tidemill.model.labels import Pairs
@@ -188,7 +188,7 @@ class NodeGroups:
                 "InvalidParameterException: CAPACITY_BLOCK takes its InstanceType from the template"
             )
         block = self._book.get(recipe.source.id)
-        if block is None or block.state not in (ReservationState.ACTIVE, ReservationState.SCHEDULED):
+        if block is None or block.state not in SECURED_STATES:
             raise Refused(f"InvalidParameterException: {recipe.source.id} is no active or scheduled block")
         if recipe.instance_type != block.instance_type:
             raise Refused(f"InvalidParameterException: {block.id} holds {block.instance_type}")

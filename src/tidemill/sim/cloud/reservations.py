@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.capacity import LIVE_STATES, Reservation, ReservationState, SourceKind
 from tidemill.model.ec2_facts import terminates_before_end
 from tidemill.model.errors import Gone
 from tidemill.model.labels import Pairs
@@ -25,7 +25,6 @@ from tidemill.spec import names
 from tidemill.spec.units import format_instant
 
 _ENDED_LISTED_FOR = timedelta(days=1)
-_COMING = (ReservationState.PAYMENT_PENDING, ReservationState.SCHEDULED, ReservationState.ACTIVE)
 
 
 def kill_at(reservation: Reservation) -> datetime | None:
@@ -88,7 +87,7 @@ class ReservationBook:
     def coming_blocks(self) -> Iterator[Reservation]:
         """Blocks that hold or will hold instances: those that count on a date."""
         for record in self._records.values():
-            if record.now.kind is SourceKind.BLOCK and record.now.state in _COMING:
+            if record.now.kind is SourceKind.BLOCK and record.now.state in LIVE_STATES:
                 yield record.now
 
     def answers_to(self, reservation_id: str) -> tuple[str, ...]:
@@ -226,7 +225,7 @@ class ReservationBook:
 
     def _expire(self, record: _Record, end: datetime) -> None:
         # An extension may have moved the end since this was scheduled, and a failed payment has none.
-        if record.now.end != end or record.now.state not in _COMING:
+        if record.now.end != end or record.now.state not in LIVE_STATES:
             return
         self._change(record, state=ReservationState.EXPIRED)
         self._tell(record, "block-expired", "its time is over")

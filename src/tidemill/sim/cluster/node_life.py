@@ -14,7 +14,7 @@ from typing import Literal
 
 from tidemill.catalog import Catalog, InstanceType
 from tidemill.model.labels import Pairs, Taint, Toleration
-from tidemill.model.nodes import Instance, InstanceState, KubeNode
+from tidemill.model.nodes import INSTANCE_ENDED_STATES, Instance, InstanceState, KubeNode
 from tidemill.model.pods import Pod, PodPhase, PodShape, Terms
 from tidemill.model.resources import Amounts
 from tidemill.sim.cluster.kubelet import Kubelets, gpu_pods
@@ -108,7 +108,7 @@ class NodeLives:
         truth = self.history.get(instance.id)
         if instance.state is InstanceState.RUNNING and truth is None:
             self._boot(instance)
-        elif instance.state in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED) and truth is not None:
+        elif instance.state in INSTANCE_ENDED_STATES and truth is not None:
             self._die(truth)
 
     def _boot(self, instance: Instance) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from tidemill.catalog import Catalog, InstanceType
 from tidemill.model.errors import Gone, NoCapacity, PortError, Refused
 from tidemill.model.labels import Pairs
-from tidemill.model.nodes import Instance, InstanceState, KubeNode
+from tidemill.model.nodes import INSTANCE_ENDED_STATES, Instance, KubeNode
 from tidemill.model.pods import Pod, PodShape
 from tidemill.model.purchases import LaunchIntent
 from tidemill.model.resources import Resources
@@ -107,7 +107,7 @@ class SimKarpenter:
             self._timeline.after(_BATCH, self._reconcile)
 
     def _instance_changed(self, instance: Instance) -> None:
-        gone = instance.state in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
+        gone = instance.state in INSTANCE_ENDED_STATES
         if gone and self.claims.pop(instance.id, None) is not None:
             self._stir()
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
+from tidemill.model.capacity import DELIVERED_STATES
 from tidemill.sim.scenario.outcome import BlockRow, OnDemandEquivalent
 
 
 def equivalent(blocks: Iterable[BlockRow], start: datetime, end: datetime) -> OnDemandEquivalent:
     """Blocks of a type nobody knows the price of are left out of every sum, and named."""
-    paid = [block for block in blocks if block.state in ("active", "expired")]
+    paid = [block for block in blocks if block.state in DELIVERED_STATES]
     priced = [block for block in paid if block.delivered_on_demand_usd is not None]
     return OnDemandEquivalent(
         delivered_usd=round(sum(block.delivered_on_demand_usd or 0.0 for block in priced), 2),

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 
 from tidemill.model.capacity import ReservationState
-from tidemill.model.nodes import InstanceState
+from tidemill.model.nodes import INSTANCE_UP_STATES
 from tidemill.model.plan import Plan, Unmet, UnmetCode, Warning
 from tidemill.model.world import World
 
@@ -128,7 +128,6 @@ class Spoken:
 
 def _something_stands(world: World) -> bool:
     """A reservation is active, or an instance lives: whoever waits now waits for another reason than that."""
-    alive = (InstanceState.PENDING, InstanceState.RUNNING)
     return any(one.state is ReservationState.ACTIVE for one in world.reservations) or any(
-        node.instance is not None and node.instance.state in alive for node in world.nodes
+        node.instance is not None and node.instance.state in INSTANCE_UP_STATES for node in world.nodes
     )

@@ -10,15 +10,13 @@ from datetime import datetime, timedelta
 
 from tidemill.catalog import InstanceType
 from tidemill.decide.pool_templates import templates
-from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.capacity import DELIVERED_STATES, UNPAID_STATES, Reservation, SourceKind
 from tidemill.report.costs import Costs, Paid, Use, costs
 from tidemill.sim.cloud.instances import InstanceLife
 from tidemill.sim.cluster.objects import Ran
 from tidemill.sim.scenario.rehearsal import Rehearsal
 
 _HOUR = timedelta(hours=1)
-_DELIVERED = (ReservationState.ACTIVE, ReservationState.EXPIRED)
-_NOT_PAID = (ReservationState.PAYMENT_PENDING, ReservationState.PAYMENT_FAILED)
 
 
 def spent(rehearsal: Rehearsal, end: datetime) -> Costs:
@@ -43,7 +41,7 @@ class _Spent:
             if one.kind is SourceKind.ODCR:
                 ends[one.id] = one.end
                 yield self._reservation(one)
-            elif one.owner == owner and one.state not in _NOT_PAID:
+            elif one.owner == owner and one.state not in UNPAID_STATES:
                 yield self._block(one)
         for life in self._rehearsal.cloud.lives.values():
             if life.by_the_hour and life.running_at is not None:
@@ -64,7 +62,9 @@ class _Spent:
 
     def _span(self, one: Reservation) -> tuple[datetime, datetime]:
         since = max(one.start, self._rehearsal.start)
-        return since, max(since, min(one.end or self._end, self._end)) if one.state in _DELIVERED else since
+        return since, max(
+            since, min(one.end or self._end, self._end)
+        ) if one.state in DELIVERED_STATES else since
 
     def _whole(
         self, one: Reservation, usd_per_hour: float, since: datetime, until: datetime, outside_usd: float

@@ -10,7 +10,7 @@ from tidemill import __version__
 from tidemill.catalog.equivalent import on_demand_usd
 from tidemill.decide.deadlines import deadline_of, kill_at
 from tidemill.decide.drain import MUST_BE_EMPTY
-from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.capacity import DELIVERED_STATES, UNPAID_STATES, Reservation, SourceKind
 from tidemill.model.errors import InvariantViolated
 from tidemill.model.purchases import PurchaseIntent, PurchaseState
 from tidemill.report.costs import Costs, rounded
@@ -100,7 +100,7 @@ def _block(rehearsal: Rehearsal, one: Reservation, end: datetime) -> BlockRow:
     ]
     kind = rehearsal.spec.catalog.types[one.instance_type]
     gpus = one.count * kind.gpus
-    delivered = one.state in (ReservationState.ACTIVE, ReservationState.EXPIRED)
+    delivered = one.state in DELIVERED_STATES
     span_h = max(0.0, (min(one.end, end) - max(one.start, rehearsal.start)).total_seconds() / 3600)
     drained = rehearsal.cluster.emptied_at(one.id)
     paid_h = gpus * span_h if delivered else 0.0
@@ -251,7 +251,7 @@ def _warnings(rehearsal: Rehearsal) -> tuple[WarningRow, ...]:
 
 def _cost(rehearsal: Rehearsal, blocks: tuple[BlockRow, ...], shares: Costs) -> dict[str, float]:
     """Fees of the blocks that were paid, what the hour meters show, and what of both ran no work so far."""
-    bought = [block for block in blocks if block.state not in ("payment-failed", "payment-pending")]
+    bought = [block for block in blocks if block.state not in UNPAID_STATES]
     fees = sum(block.fee_usd for block in bought)
     hourly = rehearsal.cloud.hourly_usd()
     on_demand = hourly[SourceKind.ON_DEMAND] + hourly[SourceKind.ODCR]

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.capacity import (
+    NOT_STARTED_STATES,
+    UNPAID_STATES,
+    Reservation,
+    SourceKind,
+)
 from tidemill.model.labels import Pairs
 from tidemill.sim.wire.operations import Asked, Result, operation
 from tidemill.sim.wire.paging import Facets, chosen
@@ -14,7 +19,6 @@ from tidemill.sim.wire.tag_format import as_tags
 from tidemill.spec.units import format_instant
 
 _AWS = "aws:ec2capacityreservation:"
-_BEFORE = (ReservationState.PAYMENT_PENDING, ReservationState.SCHEDULED, ReservationState.PAYMENT_FAILED)
 
 
 @operation("ec2", "DescribeCapacityReservations")
@@ -71,7 +75,7 @@ def as_aws(wire: Wire, one: Reservation) -> dict[str, Any]:
         "InstancePlatform": "Linux/UNIX",
         "Tenancy": "default",
         # Of a block that has not begun EC2 shows nothing here: what is to come is in its tags.
-        "TotalInstanceCount": 0 if block and one.state in _BEFORE else one.count,
+        "TotalInstanceCount": 0 if block and one.state in NOT_STARTED_STATES | UNPAID_STATES else one.count,
         "AvailableInstanceCount": one.available,
         "EbsOptimized": True,
         "EphemeralStorage": False,

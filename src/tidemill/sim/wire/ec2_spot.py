@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from tidemill.model.capacity import SourceKind
-from tidemill.model.nodes import InstanceState
+from tidemill.model.nodes import INSTANCE_UP_STATES
 from tidemill.sim.cloud.instances import InstanceLife
 from tidemill.sim.wire import instance_format as words
 from tidemill.sim.wire.operations import Asked, Result, operation
@@ -15,7 +15,6 @@ from tidemill.sim.wire.state import Wire
 
 INTERRUPTED = "spot interruption"  # as the body words it
 _NOTICE = timedelta(minutes=2)
-_ALIVE = (InstanceState.PENDING, InstanceState.RUNNING)
 
 
 @operation("ec2", "DescribeSpotInstanceRequests")
@@ -41,7 +40,7 @@ def _request(wire: Wire, life: InstanceLife) -> dict[str, Any]:
         "LaunchedAvailabilityZone": life.now.zone,
         "ProductDescription": "Linux/UNIX",
         "Type": "one-time",
-        "State": "active" if life.now.state in _ALIVE else "closed",
+        "State": "active" if life.now.state in INSTANCE_UP_STATES else "closed",
         "Status": {"Code": _code(life), "Message": _code(life).replace("-", " "), "UpdateTime": updated},
         "InstanceInterruptionBehavior": "terminate",
     }
@@ -49,7 +48,7 @@ def _request(wire: Wire, life: InstanceLife) -> dict[str, Any]:
 
 def _code(life: InstanceLife) -> str:
     interrupted = life.now.ends_why == INTERRUPTED
-    if life.now.state in _ALIVE:
+    if life.now.state in INSTANCE_UP_STATES:
         return "marked-for-termination" if interrupted else "fulfilled"
     return "instance-terminated-no-capacity" if interrupted else "instance-terminated-by-user"
 
@@ -59,7 +58,7 @@ _FACETS: Facets[InstanceLife] = {
     "instance-id": lambda life: life.now.id,
     "launched-availability-zone": lambda life: life.now.zone,
     "spot-instance-request-id": words.spot_request,
-    "state": lambda life: "active" if life.now.state in _ALIVE else "closed",
+    "state": lambda life: "active" if life.now.state in INSTANCE_UP_STATES else "closed",
     "status-code": _code,
     "type": lambda _: "one-time",
 }

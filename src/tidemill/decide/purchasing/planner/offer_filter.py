@@ -17,7 +17,7 @@ from tidemill.decide.purchasing.planner.inputs import (
     SeenOffer,
 )
 from tidemill.decide.purchasing.planner.result import LeftOut
-from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.capacity import LIVE_STATES, SECURED_STATES, Reservation, SourceKind
 from tidemill.model.ec2_facts import (
     EXTENSION_CLOSES_BEFORE_END,
     EXTENSION_OPENS_BEFORE_END,
@@ -30,13 +30,10 @@ from tidemill.model.ec2_facts import (
 from tidemill.model.offers import Offer
 from tidemill.spec.units import format_duration
 
-_LIVE = (ReservationState.PAYMENT_PENDING, ReservationState.SCHEDULED, ReservationState.ACTIVE)
-_EXTENDABLE = (ReservationState.SCHEDULED, ReservationState.ACTIVE)
-
 
 def holdings(owned: Iterable[Reservation], now: datetime) -> tuple[Reservation, ...]:
     """What will serve: an unpaid block is counted (it is ours to lose), an unpaid extension is not."""
-    live = (one for one in owned if one.state in _LIVE and (one.end is None or one.end > now))
+    live = (one for one in owned if one.state in LIVE_STATES and (one.end is None or one.end > now))
     return tuple(sorted(live, key=lambda one: (one.start, one.id)))
 
 
@@ -104,7 +101,7 @@ def _why_not_extend(one: ExtensionOffer, blocks: Mapping[str, Reservation], poli
         return f"{one.block} is no block that is held"
     if policy.now - one.at > policy.offers_fresh:
         return f"seen {format_duration(policy.now - one.at)} ago: it may be gone"
-    if block.state not in _EXTENDABLE or block.extension_pending_to is not None:
+    if block.state not in SECURED_STATES or block.extension_pending_to is not None:
         return f"{block.id} is not paid, or has an extension that is not"
     if (
         not block.end - EXTENSION_OPENS_BEFORE_END
