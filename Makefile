@@ -9,10 +9,18 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 UP_FLAGS ?=
 PYTEST_FLAGS ?=
 BENCH_FLAGS ?=
+# The pure core: no server, no database, no long rehearsal.
+CORE_TESTS := tests/catalog tests/spec tests/decide tests/solver tests/purchase tests/shopping tests/provision \
+	tests/report tests/render tests/engine tests/test_architecture.py tests/test_report.py tests/test_quotes.py
+PYTEST := $(BIN)/pytest -q -n auto --dist worksteal
 BENCHMARKS := startup packing rehearsal purchase dying_day calendars seeds
 
+# Byte code is kept even where an image sets this: without it every worker and every process that a test starts
+# compiles the whole package again.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
-.PHONY: help up test lint format bench bench-karpenter chaos-money chaos-money-wire two-months goldens conformance slow clean
+.PHONY: help up check test lint format bench bench-karpenter chaos-money chaos-money-wire two-months goldens conformance slow clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,8 +28,11 @@ help: ## List the targets
 up: $(VENV)/.runtime ## Watch the engine run a simulated day (UP_FLAGS="--for 60s")
 	@$(BIN)/tidemill up $(UP_FLAGS)
 
-test: lint ## Lint, types, walls between packages, and the tests
-	$(BIN)/pytest -n auto -q $(PYTEST_FLAGS)
+check: lint ## Before a commit, about a minute: lint, types, and the tests of the pure core
+	$(PYTEST) $(CORE_TESTS) $(PYTEST_FLAGS)
+
+test: lint ## Before a push, some minutes: lint, types, and every test that is not slow
+	$(PYTEST) $(PYTEST_FLAGS)
 
 lint: $(VENV)/.dev ## Ruff, mypy and import-linter
 	$(BIN)/ruff check .
@@ -53,13 +64,14 @@ goldens: $(VENV)/.dev ## Freeze what the engine, the packer and the planner answ
 	@$(BIN)/python -m tests.goldens.freeze $(GOLDENS)
 
 conformance: $(VENV)/.dev ## Which requirement is proved by which test
-	@$(BIN)/pytest -n auto -q --conformance $(PYTEST_FLAGS)
+	@$(PYTEST) --conformance $(PYTEST_FLAGS)
 
-slow: $(VENV)/.dev ## The tests that take minutes
-	$(BIN)/pytest -n auto -q -m slow $(PYTEST_FLAGS)
+slow: $(VENV)/.dev ## The tests that take minutes: many seeds, long rehearsals, the stock AWS CLI
+	$(PYTEST) -m slow $(PYTEST_FLAGS)
 
 clean: ## Remove the virtual environment and every cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build
+	find benchmarks conformance src tests -name __pycache__ -prune -exec rm -rf {} +
 
 # Two stamps: `up` waits for the runtime alone, the checks add their tools.
 $(VENV)/.runtime: pyproject.toml
