@@ -22,6 +22,10 @@ class PodTerm:
     selector: Selector
     namespaces: tuple[str, ...] = ()  # empty: the pod's own
 
+    def namespaces_of(self, pod_namespace: str) -> frozenset[str]:
+        """The namespaces whose pods the term means, for a pod in this namespace."""
+        return frozenset(self.namespaces or (pod_namespace,))
+
 
 @dataclass(frozen=True, slots=True)
 class Spread:

@@ -80,7 +80,7 @@ class Registry:
     def watch(self, shape: PodShape, namespace: str) -> None:
         """A resident keeps others away: they are counted even if nobody who comes minds."""
         for term in shape.anti_affinity:
-            self._counter(term.topology_key, term.selector, term.namespaces or (namespace,)).watched = True
+            self._counter(term.topology_key, term.selector, term.namespaces_of(namespace)).watched = True
 
     def complete(self) -> None:
         """When every counter is known: who moves which, and the bits."""
@@ -107,7 +107,8 @@ class Registry:
         for spread in shape.spread:
             if not spread.hard:
                 continue
-            counter, own = self._minded(one, spread.topology_key, spread_selector(spread, shape.labels), ())
+            selector = spread_selector(spread, shape.labels)
+            counter, own = self._minded(one, spread.topology_key, selector, frozenset((namespace,)))
             counter.watched = True
             if spread.topology_key == HOST:
                 host_caps.append((counter.number, spread.max_skew, own))
@@ -130,18 +131,18 @@ class Registry:
         return one
 
     def _term(self, one: Company, term: PodTerm) -> tuple[Counter, int]:
-        return self._minded(one, term.topology_key, term.selector, term.namespaces)
+        return self._minded(one, term.topology_key, term.selector, term.namespaces_of(one.namespace))
 
     def _minded(
-        self, one: Company, key: str, selector: Selector, namespaces: tuple[str, ...]
+        self, one: Company, key: str, selector: Selector, namespaces: frozenset[str]
     ) -> tuple[Counter, int]:
-        counter = self._counter(key, selector, namespaces or (one.namespace,))
+        counter = self._counter(key, selector, namespaces)
         return counter, int(counter.matches(one.shape, one.namespace))
 
-    def _counter(self, key: str, selector: Selector, namespaces: tuple[str, ...]) -> Counter:
-        named = (key, selector, frozenset(namespaces))
+    def _counter(self, key: str, selector: Selector, namespaces: frozenset[str]) -> Counter:
+        named = (key, selector, namespaces)
         counter = self._numbers.get(named)
         if counter is None:
-            counter = self._numbers[named] = Counter(len(self.counters), key, selector, named[2])
+            counter = self._numbers[named] = Counter(len(self.counters), key, selector, namespaces)
             self.counters.append(counter)
         return counter

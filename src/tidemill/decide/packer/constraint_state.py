@@ -161,7 +161,7 @@ class Census:
 
     def _matched_and_barred(self, resident: Resident) -> tuple[list[Counter], list[Counter]]:
         terms = {
-            (term.topology_key, term.selector, frozenset(term.namespaces or (resident.namespace,)))
+            (term.topology_key, term.selector, term.namespaces_of(resident.namespace))
             for term in resident.shape.anti_affinity
         }
         counters = self.found.counters

@@ -69,5 +69,5 @@ class _Books:
             for term in resident.shape.anti_affinity
             for counter in self._found.counters
             if (counter.key, counter.selector) == (term.topology_key, term.selector)
-            and counter.namespaces == frozenset(term.namespaces or (resident.namespace,))
+            and counter.namespaces == term.namespaces_of(resident.namespace)
         ]

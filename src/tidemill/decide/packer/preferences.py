@@ -203,8 +203,7 @@ class _Board:
 
     def _met(self, ask: int, term: PodTerm) -> Counter[str | None]:
         """Pods a term means, but for the one that asks, by value of the term's key."""
-        namespaces = term.namespaces or (self._problem.asks[ask].namespace,)
-        means = _Meaning(term.selector, frozenset(namespaces))
+        means = _Meaning(term.selector, term.namespaces_of(self._problem.asks[ask].namespace))
         there: Counter[str | None] = Counter()
         for node in self.nodes:
             value = node.value(term.topology_key)
