@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
-from tidemill.decide.deadlines import deadline_of
+from tidemill.decide.deadlines import NO_END, End, deadline_of
 from tidemill.decide.handover.durations import services_lead
-from tidemill.decide.node_cache import NodeFacts, recall
+from tidemill.decide.memory import memory_of
+from tidemill.decide.node_cache import NodeCache, NodeFacts
 from tidemill.decide.overflow import money_runs_out_at
 from tidemill.decide.phases import Phase
+from tidemill.decide.placement.queue_item import QueueItem
 from tidemill.decide.pool_templates import templates
 from tidemill.model.capacity import Reservation, Source, SourceKind
 from tidemill.model.nodes import Node
@@ -23,9 +24,6 @@ from tidemill.model.pods import Method, Pod, Workload
 from tidemill.model.world import World
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool, Provisioner
-
-if TYPE_CHECKING:
-    from tidemill.decide.placement.queue import QueueItem
 
 
 @dataclass(slots=True, eq=False)
@@ -51,15 +49,6 @@ class NodeView:
         return self.facts.source
 
 
-@dataclass(frozen=True, slots=True)
-class End:
-    """When a source ends for a pool, and when draining it starts."""
-
-    deadline: datetime | None
-    drain_from: datetime | None
-
-
-NO_END = End(None, None)
 # Sources that end so close to each other are emptied at the same time.
 TOGETHER = timedelta(hours=2)
 Ending = tuple[str, Provisioner, Source]  # a pool's nodes of one source end together
@@ -71,6 +60,13 @@ class _Group:
     end: End | None = None
 
 
+class _Told:
+    """What each pod that waits was told last, by uid."""
+
+    def __init__(self) -> None:
+        self.unmet: dict[str, Unmet] = {}
+
+
 class DecisionContext:
     def __init__(self, spec: Spec, world: World) -> None:
         self.spec = spec
@@ -78,7 +74,8 @@ class DecisionContext:
         self.now = world.now
         self.owner = spec.platform.spec.deployment
         self.templates = templates(spec)
-        self.memory = recall(spec)
+        self.memory = memory_of(spec)
+        self._told = self.memory.of(_Told).unmet
         self.reservations: dict[str, Reservation] = {r.id: r for r in world.reservations}
         self.workloads: dict[str, Workload] = {one.name: one for one in world.workloads}
         # Services with a minimum, or a method of their own: they need time of their own to leave what ends.
@@ -123,11 +120,11 @@ class DecisionContext:
         self.actions.append(action)
 
     def hold(self, pod: Pod, code: UnmetCode, reason: str, earliest: datetime | None = None) -> None:
-        told = self.memory.unmet.get(pod.uid)
+        told = self._told.get(pod.uid)
         if told is None or told.reason != reason or told.code != code or told.earliest != earliest:
-            if len(self.memory.unmet) > 2 * len(self.world.pods) + 1000:
-                self.memory.unmet.clear()
-            told = self.memory.unmet[pod.uid] = Unmet(pod.uid, pod.full_name, code, reason, earliest)
+            if len(self._told) > 2 * len(self.world.pods) + 1000:
+                self._told.clear()
+            told = self._told[pod.uid] = Unmet(pod.uid, pod.full_name, code, reason, earliest)
         self.unmet[pod.uid] = told
 
     def warn(
@@ -149,8 +146,8 @@ class DecisionContext:
         """Runs over every node at every tick, so it is written to cost little: facts are recalled, and what is
         shared is worked out once per group."""
         owner, pods_by_node = self.owner, self.world.pods_by_node
-        memory = self.memory
-        known = memory.known
+        cache = self.memory.of(NodeCache)
+        known = cache.known
         by_ending: dict[int, list[NodeView]] = {}
         for node in self.world.nodes:
             instance, kube = node.instance, node.kube
@@ -161,7 +158,7 @@ class DecisionContext:
             bound = pods_by_node.get(kube.name, ()) if kube is not None else ()
             facts = known.get(instance.id)
             if facts is None or facts.node is not node or facts.bound is not bound:
-                facts = memory.facts_of(node, bound)
+                facts = cache.facts_of(self.spec, node, bound)
             if facts.keeps_away:
                 self.keeps_away = True
             view = NodeView(facts, node, facts.phase, facts.pods)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from tidemill.model.capacity import Reservation
@@ -14,6 +15,17 @@ from tidemill.model.ec2_facts import (
 )
 from tidemill.model.pods import Pod
 from tidemill.spec.compute_pool import Provisioner
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """When a source ends for a pool, and when draining it starts."""
+
+    deadline: datetime | None
+    drain_from: datetime | None
+
+
+NO_END = End(None, None)
 
 PROVISIONER_ACTS_BEFORE_END = {
     Provisioner.NATIVE: TERMINATES_BEFORE_END,

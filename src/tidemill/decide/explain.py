@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from tidemill.decide.context import DecisionContext, End
-from tidemill.decide.deadlines import SHORTEST_LEAD, deadline_of
+from tidemill.decide.context import DecisionContext
+from tidemill.decide.deadlines import SHORTEST_LEAD, End, deadline_of
 from tidemill.decide.placement.candidates import BOOT, Candidates, Stage
 from tidemill.decide.placement.eligibility import may_use, refusal
 from tidemill.decide.placement.launch_options import end_of_option, usable_reservations
-from tidemill.decide.placement.queue import QueueItem, lasts, time_needed, useful_until
+from tidemill.decide.placement.queue_item import QueueItem, lasts, time_needed, useful_until
 from tidemill.decide.pool_templates import PoolTemplate
 from tidemill.decide.scheduler_rules import admits, tolerates
 from tidemill.model.capacity import (
@@ -24,7 +24,7 @@ from tidemill.model.capacity import (
     SourceKind,
 )
 from tidemill.model.plan import UnmetCode
-from tidemill.model.pods import Pod
+from tidemill.model.pods import Pod, PodShape
 from tidemill.model.resources import Amounts, Resources
 from tidemill.spec import names
 from tidemill.spec.compute_pool import ComputePool
@@ -280,9 +280,19 @@ def _gang_too_large(item: QueueItem, pool: ComputePool, candidates: Candidates) 
     )
 
 
+class _Misfits:
+    """Why a pool could never run a shape, by pool, identity of the shape and namespace."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[str, int, str], tuple[Explanation | None, PodShape]] = {}
+
+
 def _known_misfit(context: DecisionContext, item: QueueItem, template: PoolTemplate) -> Explanation | None:
     """It follows from documents and the shape alone, so it is worked out once."""
-    known, key = context.memory.misfits, (template.pool.name, id(item.shape), item.pods[0].namespace)
+    known, key = (
+        context.memory.of(_Misfits).known,
+        (template.pool.name, id(item.shape), item.pods[0].namespace),
+    )
     if key not in known:
         if len(known) > 10_000:
             known.clear()

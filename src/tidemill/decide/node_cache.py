@@ -11,13 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from tidemill.catalog import InstanceType
 from tidemill.decide.deadlines import SHORTEST_LEAD, pod_lead
 from tidemill.decide.packer.problem import Resident
 from tidemill.decide.phases import Phase, phase_of
-from tidemill.decide.placement.solve_cache import SolveCache
 from tidemill.decide.pool_templates import PoolTemplate, templates
 from tidemill.model.capacity import Source
 from tidemill.model.nodes import KubeNode, Node
@@ -25,12 +23,6 @@ from tidemill.model.pods import Pod, PodShape
 from tidemill.model.resources import Resources
 from tidemill.spec import Spec, names
 from tidemill.spec.compute_pool import Provisioner
-
-if TYPE_CHECKING:
-    from tidemill.decide.explain import Explanation
-    from tidemill.decide.handover.forecast import ServiceForecast
-    from tidemill.decide.placement.queue import QueueItem
-    from tidemill.model.plan import Unmet
 
 _PROVISIONERS = {one.value: one for one in Provisioner}
 
@@ -78,37 +70,20 @@ class NodeFacts:
 
 
 class NodeCache:
-    """The memory of one Spec, by instance id."""
+    """Facts by instance id, kept while the node and its pods are the very same objects."""
 
-    def __init__(self, spec: Spec) -> None:
-        self._spec = spec
+    def __init__(self) -> None:
         self.known: dict[str, NodeFacts] = {}
         self._groups: dict[object, int] = {}  # lives as long as the facts that carry its numbers
-        self.items: dict[str, QueueItem] = {}  # by pod uid: pods that wait by themselves
-        self.gangs: dict[tuple[str, str], tuple[tuple[Pod, ...], QueueItem]] = {}
-        self.misfits: dict[
-            tuple[str, int, str], tuple[Explanation | None, PodShape]
-        ] = {}  # by pool, shape, namespace
-        self.settled: dict[str, tuple[object, ...]] = {}  # by pool: what was looked at and left as it is
-        self.answers = SolveCache()
-        self.unmet: dict[str, Unmet] = {}  # by pod uid: what each was told last
-        self.outlooks: tuple[tuple[object, ...], list[ServiceForecast]] | None = (
-            None  # beside what they follow from
-        )
 
-    def facts_of(self, node: Node, bound: tuple[Pod, ...]) -> NodeFacts:
+    def facts_of(self, spec: Spec, node: Node, bound: tuple[Pod, ...]) -> NodeFacts:
         known = self.known.get(node.key)
         if known is not None and known.node is node and known.bound is bound:
             return known
         if len(self.known) > 20_000:  # nodes that are gone; the living come back at once
             self.known.clear()
-        fresh = self.known[node.key] = _work_out(self._spec, self._groups, node, bound)
+        fresh = self.known[node.key] = _work_out(spec, self._groups, node, bound)
         return fresh
-
-
-@lru_cache(maxsize=8)
-def recall(spec: Spec) -> NodeCache:
-    return NodeCache(spec)
 
 
 def _work_out(spec: Spec, groups: dict[object, int], node: Node, bound: tuple[Pod, ...]) -> NodeFacts:

@@ -25,7 +25,7 @@ from tidemill.decide.overflow import PREPAID
 from tidemill.decide.phases import Phase
 from tidemill.decide.placement.candidates import Stage
 from tidemill.decide.placement.launch_options import plan_launch
-from tidemill.decide.placement.queue import QueueItem
+from tidemill.decide.placement.queue_item import QueueItem
 from tidemill.model.plan import Launch, StartDrain
 from tidemill.model.pods import Pod
 from tidemill.model.purchases import LaunchState
@@ -35,8 +35,16 @@ _MOST_NODES = 100
 _LAST = datetime.max.replace(tzinfo=UTC)
 
 
+class _Settled:
+    """By pool: what was looked at and left as it is."""
+
+    def __init__(self) -> None:
+        self.pools: dict[str, tuple[object, ...]] = {}
+
+
 def consolidate(context: DecisionContext, in_flight: InFlight, disruptions: Disruptions) -> None:
     """Pool by pool; a pool in which something comes or goes is left alone until it is settled."""
+    settled = context.memory.of(_Settled).pools
     for name, template in context.templates.items():
         policy = template.pool.spec.disruption.consolidation_policy
         if policy != "WhenEmptyOrUnderutilized" or template.by_karpenter:
@@ -48,13 +56,13 @@ def consolidate(context: DecisionContext, in_flight: InFlight, disruptions: Disr
             context.wake(until)
         candidates = sorted(_candidates(context, name), key=_disturbance)[:_MOST_NODES]
         key = _fingerprint(context, in_flight, candidates, allowed)
-        if not candidates or context.memory.settled.get(name) == key:
+        if not candidates or settled.get(name) == key:
             continue
         wake_at = context.wake_at
         move = ConsolidationMoves(context, in_flight).best(candidates, int(min(allowed, len(candidates))))
         context.wake_at = wake_at  # what was only looked at is nothing to wake up for
         if move is None:
-            context.memory.settled[name] = key
+            settled[name] = key
         else:
             _carry_out(context, move)
 

@@ -17,7 +17,7 @@ from tidemill.decide.launches import InFlight
 from tidemill.decide.overflow import PREPAID
 from tidemill.decide.phases import Phase
 from tidemill.decide.placement.candidates import BOOT
-from tidemill.decide.placement.queue import done_at
+from tidemill.decide.placement.queue_item import done_at
 from tidemill.model.capacity import Source
 from tidemill.model.plan import Launch, StartDrain
 from tidemill.model.pods import Pod

@@ -25,7 +25,7 @@ _MINUTE = timedelta(minutes=1)
 
 
 def warn_of_shortages(context: DecisionContext) -> None:
-    for one in _outlooks(context) if context.workloads else ():
+    for one in _forecasts(context) if context.workloads else ():
         name = one.workload.name
         if one.lacking:
             context.warn(f"hand-over of {name}", lacks(one))
@@ -36,7 +36,13 @@ def warn_of_shortages(context: DecisionContext) -> None:
             context.warn(about, sentence)
 
 
-def _outlooks(context: DecisionContext) -> list[ServiceForecast]:
+class _ForecastCache:
+    def __init__(self) -> None:
+        self.follow_from: tuple[object, ...] = ()
+        self.forecasts: list[ServiceForecast] = []
+
+
+def _forecasts(context: DecisionContext) -> list[ServiceForecast]:
     """Worked out anew only where something they follow from has changed: most events are about jobs."""
     world = context.world
     empty = [one for one in world.reservations if one.available and one.owner == context.owner]
@@ -49,10 +55,10 @@ def _outlooks(context: DecisionContext) -> list[ServiceForecast]:
         tuple((view.facts.standing, view.drain_from) for view in context.views),
         tuple(launched_at(context, one) for one in empty),
     )
-    known = context.memory.outlooks
-    if known is None or known[0] != follow_from:
-        known = context.memory.outlooks = (follow_from, forecast(context))
-    return known[1]
+    cache = context.memory.of(_ForecastCache)
+    if cache.follow_from != follow_from:
+        cache.follow_from, cache.forecasts = follow_from, forecast(context)
+    return cache.forecasts
 
 
 def _is_news(context: DecisionContext, one: ServiceForecast) -> bool:

@@ -11,11 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from tidemill.decide.context import DecisionContext, End, NodeView
+from tidemill.decide.context import DecisionContext, NodeView
+from tidemill.decide.deadlines import End
 from tidemill.decide.phases import Phase
 from tidemill.decide.placement.candidates import CandidateGroup, CandidateNode, Candidates
-from tidemill.decide.placement.queue import QueueItem, done_at, lasts
-from tidemill.decide.placement.queue_order import birthday_from, last_birthday
+from tidemill.decide.placement.queue import birthday_from, last_birthday
+from tidemill.decide.placement.queue_item import QueueItem, done_at, lasts
 from tidemill.decide.scheduler_rules import admits
 from tidemill.model.capacity import Source
 from tidemill.model.resources import Amounts, Resources

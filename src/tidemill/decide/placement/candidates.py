@@ -10,24 +10,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 from tidemill.catalog import InstanceType
 from tidemill.catalog.sizing import USUAL_DAEMONS
-from tidemill.decide.context import NO_END, DecisionContext, End, NodeView
+from tidemill.decide.context import DecisionContext, NodeView
+from tidemill.decide.deadlines import NO_END, End
 from tidemill.decide.launches import InFlight
 from tidemill.decide.node_cache import free_on
 from tidemill.decide.phases import Phase
 from tidemill.decide.placement.launch_options import Allowance, LaunchOption, find_launch_options
+from tidemill.decide.placement.queue_item import QueueItem
 from tidemill.decide.pool_templates import PoolTemplate
 from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
 from tidemill.model.labels import Taint
 from tidemill.model.resources import Amounts, Resources
 from tidemill.spec import names
 from tidemill.spec.default_durations import BOOT as BOOT
-
-if TYPE_CHECKING:
-    from tidemill.decide.placement.queue import QueueItem
 
 # So long a guess that turned out wrong is not made again. Then one launch finds out whether it still is.
 REMEMBERED = timedelta(days=1)

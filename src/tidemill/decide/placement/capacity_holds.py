@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tidemill.decide.placement.candidates import CandidateGroup, CandidateNode, Candidates
-from tidemill.decide.placement.queue import QueueItem
+from tidemill.decide.placement.queue_item import QueueItem
 from tidemill.model.resources import Resources
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from tidemill.decide.context import DecisionContext, End
+from tidemill.decide.context import DecisionContext
+from tidemill.decide.deadlines import End
 from tidemill.decide.placement.candidates import BOOT, CandidateGroup, Stage
 from tidemill.decide.placement.launch_options import LaunchOption, end_of_option, money_allows
-from tidemill.decide.placement.queue import QueueItem, lasts
+from tidemill.decide.placement.queue_item import QueueItem, lasts
 from tidemill.decide.scheduler_rules import admits, wants_host
 
 # A node that would be drained sooner than this after booting is not worth launching.

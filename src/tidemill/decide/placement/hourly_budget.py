@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
-from tidemill.decide.context import DecisionContext, End
-from tidemill.decide.deadlines import SHORTEST_LEAD, pod_lead
+from tidemill.decide.context import DecisionContext
+from tidemill.decide.deadlines import SHORTEST_LEAD, End, pod_lead
 from tidemill.decide.packer.problem import Solution
 from tidemill.decide.placement.candidates import BOOT, Candidates, Stage
 from tidemill.decide.placement.launch_options import CostKey, LaunchOption, end_of_option, money_end
 from tidemill.decide.placement.problem_builder import Statement
-from tidemill.decide.placement.queue import lasts
+from tidemill.decide.placement.queue_item import lasts
 from tidemill.model.pods import Pod
 
 Rates = Mapping[CostKey, float]  # dollars an hour that would be added

@@ -12,8 +12,8 @@ from datetime import datetime
 from hashlib import blake2b
 
 from tidemill.catalog import InstanceType
-from tidemill.decide.context import NO_END, DecisionContext, End
-from tidemill.decide.deadlines import SHORTEST_LEAD
+from tidemill.decide.context import DecisionContext
+from tidemill.decide.deadlines import NO_END, SHORTEST_LEAD, End
 from tidemill.decide.launches import InFlight
 from tidemill.decide.overflow import hourly_rate, money_left_usd, money_runs_out_at, usd_per_hour
 from tidemill.decide.pool_templates import PoolTemplate

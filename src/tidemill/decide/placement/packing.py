@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tidemill.decide.context import DecisionContext, End
+from tidemill.decide.context import DecisionContext
+from tidemill.decide.deadlines import End
 from tidemill.decide.packer.problem import Solution
 from tidemill.decide.placement.candidates import CandidateGroup, CandidateNode, Candidates, Stage
 from tidemill.decide.placement.hourly_budget import money_lasts, one_more, overflow_nodes, rates
 from tidemill.decide.placement.launch_options import CostKey, LaunchOption
 from tidemill.decide.placement.problem_builder import Statement, state, state_what_is_there
-from tidemill.decide.placement.queue import QueueItem
+from tidemill.decide.placement.queue_item import QueueItem
+from tidemill.decide.placement.solve_cache import SolveCache
 
 # A longer queue is waiting for what is not there.
 _FEW = 20
@@ -47,7 +49,7 @@ def pack(
     statement = state(context, items, candidates, one_more(candidates))
     if not statement.waiting:
         return Packing(unplaced=list(items))
-    solution = context.memory.answers.solve(statement.problem, thorough=thorough)
+    solution = context.memory.of(SolveCache).solve(statement.problem, thorough=thorough)
     if not money_lasts(context, statement, solution):
         statement, solution = _within_money(context, items, candidates, statement, solution)
     return _read(items, statement, solution)
@@ -63,7 +65,7 @@ def _on_what_is_there(
     statement = state_what_is_there(context, items, candidates)
     if len(statement.waiting) < sum(len(item.pods) for item in items):
         return None
-    solution = context.memory.answers.solve(statement.problem)
+    solution = context.memory.of(SolveCache).solve(statement.problem)
     return None if solution.unplaced else _read(items, statement, solution)
 
 
@@ -80,7 +82,7 @@ def _within_money(
 
     def answer(caps: dict[CostKey, float]) -> tuple[Statement, Solution]:
         statement = state(context, items, candidates, caps, capped=True)
-        return statement, context.memory.answers.solve(statement.problem, thorough=False)
+        return statement, context.memory.of(SolveCache).solve(statement.problem, thorough=False)
 
     best, most = answer(shut), 0  # what pools without a cap launch is theirs to launch
     for tills in (list(least), *([till] for till in sorted(least) if till in spent)):

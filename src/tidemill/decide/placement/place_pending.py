@@ -14,7 +14,8 @@ from tidemill.decide.placement.candidates import BOOT, CandidateNode, Candidates
 from tidemill.decide.placement.eligibility import worth_launching
 from tidemill.decide.placement.launch_options import LaunchOption, end_of_option, plan_launch
 from tidemill.decide.placement.packing import Packing, Placement, pack
-from tidemill.decide.placement.queue import QueueItem, stop_gang, time_needed, useful_until, waiting
+from tidemill.decide.placement.queue import stop_gang, waiting
+from tidemill.decide.placement.queue_item import QueueItem, time_needed, useful_until
 from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.plan import Admit, Recreate
 from tidemill.model.pods import Pod

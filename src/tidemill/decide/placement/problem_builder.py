@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from tidemill.decide.context import DecisionContext, End
+from tidemill.decide.context import DecisionContext
+from tidemill.decide.deadlines import End
 from tidemill.decide.node_cache import residents_of
 from tidemill.decide.overflow import PREPAID
 from tidemill.decide.packer.problem import Ask, Flavour, Place, Problem, Resident
@@ -27,8 +28,8 @@ from tidemill.decide.placement.launch_options import (
     end_of_option,
     money_allows,
 )
-from tidemill.decide.placement.queue import POD_START, QueueItem, expected_run, lasts, useful_until
-from tidemill.decide.placement.queue_order import levels as levels_of
+from tidemill.decide.placement.queue import levels as levels_of
+from tidemill.decide.placement.queue_item import POD_START, QueueItem, expected_run, lasts, useful_until
 from tidemill.model.pods import Gang, Pod, PodShape
 from tidemill.spec import names
 

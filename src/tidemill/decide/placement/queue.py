@@ -1,74 +1,33 @@
-"""Which pods may start: what waits as one, whether there is time enough, and gangs that must stay whole.
+"""Which pods wait, in which order they are served, and gangs that must stay whole.
 
-A pin cannot be taken back once the gate is off, so a pod is admitted only onto Ready room that lasts long
-enough for it; everything here errs on the side of waiting.
+A pin cannot be taken back once the gate is off, so a pod is admitted only onto Ready nodes that last long enough for
+it; everything here errs on the side of waiting.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from operator import is_
 
-from tidemill.decide.context import DecisionContext, End
-from tidemill.decide.deadlines import pod_lead
+from tidemill.decide.context import DecisionContext
+from tidemill.decide.placement.queue_item import QueueItem
 from tidemill.model.plan import Recreate
-from tidemill.model.pods import Gang, Pod, PodPhase, PodShape, Terms
-from tidemill.spec import names
-from tidemill.spec.compute_pool import ComputePool
+from tidemill.model.pods import Gang, Pod, PodPhase
 
-# From the gate's removal to useful work: scheduling and image pull, before the pod's own load time.
-POD_START = timedelta(minutes=1)
-# Who says an hour may need a little more; who is later than this has no known end.
-OVERRUN = timedelta(minutes=30)
+# Among equals in priority, whoever has waited longer than one of these goes before whoever has not. Within such a
+# class the large go before the small, which is what packs well. Everybody grows older at the same instants.
+AGES = (timedelta(minutes=30), timedelta(hours=2), timedelta(hours=8))
+BIRTHDAY = timedelta(minutes=30)
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 
-class QueueItem:
-    """What waits as one: a pod, or all the pods of a gang. What follows from it is worked out once.
+class _QueueCache:
+    """Items of pods and gangs that are the very same ones as a tick ago."""
 
-    `kind`: items of one kind ask for the same room and differ only in how long they need it. `need`: how long that
-    is, as far as it says; the longer of two of one kind is the harder to place. `standing`: all that decides which
-    sources it may use, but for that need. `turn`: when it is served; what is
-    admitted already first (its room was promised, and a pin cannot be taken back), of a half-admitted gang the
-    admitted half before the rest, then priority, then age.
-    """
-
-    __slots__ = (
-        "alike",
-        "gang",
-        "gated",
-        "kind",
-        "need",
-        "pinned_to",
-        "pods",
-        "shape",
-        "standing",
-        "terms",
-        "turn",
-        "wants_accelerator",
-    )
-
-    def __init__(self, pods: tuple[Pod, ...], gang: Gang | None, gated: bool, pinned_to: str = "") -> None:
-        first = pods[0]
-        self.pods = pods
-        self.gang = gang
-        self.gated = gated
-        self.pinned_to = pinned_to  # admitted, but not bound yet: only this source will do
-        self.shape: PodShape = first.shape
-        self.alike = all(pod.shape is first.shape or pod.shape == first.shape for pod in pods)
-        self.terms: Terms = first.terms
-        self.wants_accelerator = any(name in names.ACCELERATORS for name, _ in first.shape.requests)
-        self.kind: tuple[object, ...] = (
-            id(first.shape), first.namespace, gated, pinned_to, len(pods), first.terms.overflow, first.terms.grace,
-            first.terms.checkpoint_time, first.terms.expected is None, first.terms.checkpoint_every is not None,
-        )  # fmt: skip
-        self.standing: tuple[object, ...] = (
-            first.namespace, gated, pinned_to, gang is not None, first.terms.overflow, first.terms.grace,
-            first.terms.checkpoint_time, first.terms.checkpoint_every is not None,
-        )  # fmt: skip
-        self.need = time_needed(first.terms, None)
-        rest_of_gang = bool(pinned_to) and gated
-        self.turn = (not pinned_to, rest_of_gang, -first.terms.priority, first.created_at, first.name)
+    def __init__(self) -> None:
+        self.items: dict[str, QueueItem] = {}  # by pod uid: pods that wait by themselves
+        self.gangs: dict[tuple[str, str], tuple[tuple[Pod, ...], QueueItem]] = {}
 
 
 def waiting(context: DecisionContext) -> list[QueueItem]:
@@ -90,7 +49,8 @@ def waiting(context: DecisionContext) -> list[QueueItem]:
 
 def _single_items(context: DecisionContext, unbound: list[Pod]) -> list[QueueItem]:
     """Remembered by the pod itself: in a long queue most pods are the very same ones as a tick ago."""
-    known = context.memory.items
+    cache = context.memory.of(_QueueCache)
+    known = cache.items
     items = []
     for pod in unbound:
         if pod.gang is not None:
@@ -102,7 +62,7 @@ def _single_items(context: DecisionContext, unbound: list[Pod]) -> list[QueueIte
             item = known[pod.uid] = QueueItem((pod,), None, pod.gated, pod.pinned_to)
         items.append(item)
     if len(known) > 2 * len(items) + 1000:
-        context.memory.items = {item.pods[0].uid: item for item in items}
+        cache.items = {item.pods[0].uid: item for item in items}
     return items
 
 
@@ -160,13 +120,14 @@ def _gang_item(context: DecisionContext, members: list[Pod]) -> Iterable[QueueIt
 def _whole_gang(context: DecisionContext, members: list[Pod], gang: Gang) -> QueueItem:
     """Remembered while its pods are the very same ones."""
     key = (members[0].namespace, gang.name)
-    known = context.memory.gangs.get(key)
+    gangs = context.memory.of(_QueueCache).gangs
+    known = gangs.get(key)
     if known is not None and len(known[0]) == len(members) and all(map(is_, known[0], members)):
         return known[1]
-    if len(context.memory.gangs) > 10_000:  # those that are gone; the waiting come back at once
-        context.memory.gangs.clear()
+    if len(gangs) > 10_000:  # those that are gone; the waiting come back at once
+        gangs.clear()
     item = QueueItem(tuple(sorted(members, key=lambda pod: pod.name)), gang, True)
-    context.memory.gangs[key] = (tuple(members), item)
+    gangs[key] = (tuple(members), item)
     return item
 
 
@@ -179,49 +140,35 @@ def stop_gang(context: DecisionContext, pods: Iterable[Pod], reason: str) -> Non
             context.do(Recreate(pod.uid, reason))
 
 
-# --- time ---------------------------------------------------------------------------------------------
+# --- order ------------------------------------------------------------------------------------------
 
 
-def expected_run(terms: Terms, pool: ComputePool | None) -> timedelta | None:
-    """What the pod says, else the pool's default, but never more than the pool believes; None: no end is known."""
-    if pool is None:
-        return terms.expected
-    said = terms.expected if terms.expected is not None else pool.spec.default_duration
-    return None if said is None else min(said, pool.spec.max_expected_duration)
+def last_birthday(now: datetime) -> datetime:
+    return now - (now - _EPOCH) % BIRTHDAY
 
 
-def done_at(pod: Pod, pool: ComputePool | None, now: datetime) -> datetime | None:
-    """When a running pod is done by its own word. One that is late is given a little more; then its word is spent.
-
-    None: nobody can say. A word says when to look again; it never holds back the end of a source.
-    """
-    if pod.deleting_until is not None:
-        return pod.deleting_until if pod.deleting_until > now else None
-    run = expected_run(pod.terms, pool)
-    if run is None or pod.started_at is None:
-        return None
-    end = pod.started_at + pod.terms.load + run
-    return next((estimate for estimate in (end, end + OVERRUN) if estimate > now), None)
+def birthday_from(due: datetime) -> datetime:
+    """The first one at which whoever is due then has reached that age."""
+    birthday = last_birthday(due)
+    return birthday if birthday == due else birthday + BIRTHDAY
 
 
-def time_needed(terms: Terms, pool: ComputePool | None) -> timedelta:
-    """From a Ready node to the end of the work, or to the first checkpoint of a job that can resume."""
-    run = expected_run(terms, pool)
-    if terms.checkpoint_every is not None:
-        to_checkpoint = terms.checkpoint_every + terms.checkpoint_time
-        run = to_checkpoint if run is None else min(run, to_checkpoint)
-    return POD_START + terms.load + (run or timedelta(0))
-
-
-def useful_until(item: QueueItem, end: End, pool: ComputePool) -> datetime | None:
-    """When a source with this end would start to drain if this item ran there too."""
-    if end.deadline is None:
-        return None
-    own = end.deadline - pod_lead(item.pods[0], checkpoint=pool.spec.drain.checkpoint)
-    return min(own, end.drain_from) if end.drain_from is not None else own
-
-
-def lasts(item: QueueItem, end: End, pool: ComputePool, from_: datetime) -> bool:
-    """Is there time enough for this item, starting on a Ready node at `from_`?"""
-    until = useful_until(item, end, pool)
-    return until is None or from_ + time_needed(item.terms, pool) <= until
+def levels(context: DecisionContext, items: Sequence[QueueItem]) -> list[int]:
+    """What is promised already first, then priority, then how long it has waited, in few classes."""
+    keys = []
+    birthday = last_birthday(context.now)
+    old, older, oldest = (birthday - age for age in AGES)
+    first: list[datetime | None] = [None] * (len(AGES) + 1)  # of those in each class, who came first
+    for item in items:
+        came = item.pods[0].created_at
+        waited = (came <= old) + (came <= older) + (came <= oldest)
+        known = first[waited]
+        if known is None or came < known:
+            first[waited] = came
+        promised, rest_of_gang, priority = item.turn[:3]
+        keys.append((promised, rest_of_gang, priority, -waited))
+    if len(items) > 1:  # who is alone in line need not grow old
+        for eldest, age in zip(first, AGES, strict=False):
+            context.wake(birthday_from(eldest + age) if eldest is not None else None)
+    order = {key: -number for number, key in enumerate(sorted(set(keys)))}
+    return [order[key] for key in keys]

@@ -1,0 +1,31 @@
+"""What is remembered from one decision to the next, for as long as the documents are the same.
+
+It changes how fast an answer comes, never the answer: whoever keeps something here also keeps what it follows from,
+and compares. Each user has a class of its own for what it keeps; this module knows none of them.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, TypeVar, cast
+
+from tidemill.spec import Spec
+
+Part = TypeVar("Part")
+
+
+class Memory:
+    def __init__(self) -> None:
+        self._parts: dict[type[Any], Any] = {}
+
+    def of(self, part: type[Part]) -> Part:
+        """What a class remembers; made empty the first time."""
+        known = self._parts.get(part)
+        if known is None:
+            known = self._parts[part] = part()
+        return cast(Part, known)
+
+
+@lru_cache(maxsize=8)
+def memory_of(spec: Spec) -> Memory:
+    return Memory()

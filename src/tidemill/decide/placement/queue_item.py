@@ -1,0 +1,108 @@
+"""What waits as one, a pod or a gang, and how much time it needs."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from tidemill.decide.deadlines import End, pod_lead
+from tidemill.model.pods import Gang, Pod, PodShape, Terms
+from tidemill.spec import names
+from tidemill.spec.compute_pool import ComputePool
+
+# From the gate's removal to useful work: scheduling and image pull, before the pod's own load time.
+POD_START = timedelta(minutes=1)
+# Who says an hour may need a little more; who is later than this has no known end.
+OVERRUN = timedelta(minutes=30)
+
+
+class QueueItem:
+    """What waits as one: a pod, or all the pods of a gang. What follows from it is worked out once.
+
+    `kind`: items of one kind ask for the same room and differ only in how long they need it. `need`: how long that
+    is, as far as it says; the longer of two of one kind is the harder to place. `standing`: all that decides which
+    sources it may use, but for that need. `turn`: when it is served; what is
+    admitted already first (its room was promised, and a pin cannot be taken back), of a half-admitted gang the
+    admitted half before the rest, then priority, then age.
+    """
+
+    __slots__ = (
+        "alike",
+        "gang",
+        "gated",
+        "kind",
+        "need",
+        "pinned_to",
+        "pods",
+        "shape",
+        "standing",
+        "terms",
+        "turn",
+        "wants_accelerator",
+    )
+
+    def __init__(self, pods: tuple[Pod, ...], gang: Gang | None, gated: bool, pinned_to: str = "") -> None:
+        first = pods[0]
+        self.pods = pods
+        self.gang = gang
+        self.gated = gated
+        self.pinned_to = pinned_to  # admitted, but not bound yet: only this source will do
+        self.shape: PodShape = first.shape
+        self.alike = all(pod.shape is first.shape or pod.shape == first.shape for pod in pods)
+        self.terms: Terms = first.terms
+        self.wants_accelerator = any(name in names.ACCELERATORS for name, _ in first.shape.requests)
+        self.kind: tuple[object, ...] = (
+            id(first.shape), first.namespace, gated, pinned_to, len(pods), first.terms.overflow, first.terms.grace,
+            first.terms.checkpoint_time, first.terms.expected is None, first.terms.checkpoint_every is not None,
+        )  # fmt: skip
+        self.standing: tuple[object, ...] = (
+            first.namespace, gated, pinned_to, gang is not None, first.terms.overflow, first.terms.grace,
+            first.terms.checkpoint_time, first.terms.checkpoint_every is not None,
+        )  # fmt: skip
+        self.need = time_needed(first.terms, None)
+        rest_of_gang = bool(pinned_to) and gated
+        self.turn = (not pinned_to, rest_of_gang, -first.terms.priority, first.created_at, first.name)
+
+
+def expected_run(terms: Terms, pool: ComputePool | None) -> timedelta | None:
+    """What the pod says, else the pool's default, but never more than the pool believes; None: no end is known."""
+    if pool is None:
+        return terms.expected
+    said = terms.expected if terms.expected is not None else pool.spec.default_duration
+    return None if said is None else min(said, pool.spec.max_expected_duration)
+
+
+def done_at(pod: Pod, pool: ComputePool | None, now: datetime) -> datetime | None:
+    """When a running pod is done by its own word. One that is late is given a little more; then its word is spent.
+
+    None: nobody can say. A word says when to look again; it never holds back the end of a source.
+    """
+    if pod.deleting_until is not None:
+        return pod.deleting_until if pod.deleting_until > now else None
+    run = expected_run(pod.terms, pool)
+    if run is None or pod.started_at is None:
+        return None
+    end = pod.started_at + pod.terms.load + run
+    return next((estimate for estimate in (end, end + OVERRUN) if estimate > now), None)
+
+
+def time_needed(terms: Terms, pool: ComputePool | None) -> timedelta:
+    """From a Ready node to the end of the work, or to the first checkpoint of a job that can resume."""
+    run = expected_run(terms, pool)
+    if terms.checkpoint_every is not None:
+        to_checkpoint = terms.checkpoint_every + terms.checkpoint_time
+        run = to_checkpoint if run is None else min(run, to_checkpoint)
+    return POD_START + terms.load + (run or timedelta(0))
+
+
+def useful_until(item: QueueItem, end: End, pool: ComputePool) -> datetime | None:
+    """When a source with this end would start to drain if this item ran there too."""
+    if end.deadline is None:
+        return None
+    own = end.deadline - pod_lead(item.pods[0], checkpoint=pool.spec.drain.checkpoint)
+    return min(own, end.drain_from) if end.drain_from is not None else own
+
+
+def lasts(item: QueueItem, end: End, pool: ComputePool, from_: datetime) -> bool:
+    """Is there time enough for this item, starting on a Ready node at `from_`?"""
+    until = useful_until(item, end, pool)
+    return until is None or from_ + time_needed(item.terms, pool) <= until
