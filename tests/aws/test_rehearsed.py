@@ -37,7 +37,7 @@ def test_lost_answers_throttling_crashes_and_dying_nodes_leave_neither_orphans_n
         reservations=[block(count=4)],
         jobs=[job(at=("5m", "6m"), lasts="50m")],
         faults=[
-            fault("0s", "timeout-after-commit", target="launch"),
+            fault("0s", "lost-answer"),
             fault("20m", "throttle", duration="2m"),
             fault("30m", "engine-crash"),
             fault("35m", "retirement", duration="1h"),

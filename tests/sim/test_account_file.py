@@ -17,6 +17,7 @@ from tidemill.model.errors import NoCapacity, OutcomeUnknown, Refused, SpecError
 from tidemill.model.offers import ExtensionQuery, ExtensionState, OfferQuery
 from tidemill.sim.cloud.account import SimAccount
 from tidemill.sim.cloud.account_file import AccountFile, Story
+from tidemill.spec.faults import FaultKind
 from tidemill.spec.scenario import Market, OwnedReservation
 
 DAY = timedelta(days=1)
@@ -115,7 +116,7 @@ def test_a_search_that_led_to_a_purchase_later_is_made_again_at_its_own_instant(
 
 
 def test_a_lost_answer_is_lost_for_good_and_the_block_is_there(process: Open):
-    process().lose_answer("purchase", arrives=True)
+    process().strike(FaultKind.LOST_ANSWER)
     with pytest.raises(OutcomeUnknown):
         buy(process())
     process().advance(timedelta(minutes=3))
@@ -123,7 +124,7 @@ def test_a_lost_answer_is_lost_for_good_and_the_block_is_there(process: Open):
 
 
 def test_a_lost_request_bought_nothing(process: Open):
-    process().lose_answer("purchase", arrives=False)
+    process().strike(FaultKind.LOST_REQUEST)
     with pytest.raises(OutcomeUnknown):
         buy(process())
     process().advance(timedelta(minutes=3))
@@ -131,7 +132,7 @@ def test_a_lost_request_bought_nothing(process: Open):
 
 
 def test_a_payment_that_fails_fails_for_everybody(process: Open):
-    process().fail_next_payment()
+    process().strike(FaultKind.PAYMENT_FAILS)
     buy(process())
     process().advance(timedelta(hours=13))
     assert process().reservations()[0].state is ReservationState.PAYMENT_FAILED

@@ -49,7 +49,7 @@ TROUBLED = scene(
     pool(sources=[{"type": "spot"}, {"type": "on-demand"}], disruption={"consolidateAfter": "3m"}),
     jobs=[job(at=("0s", "20m", "50m"), lasts="25m"), job("pair", at=("5m",), nodes=2, lasts="30m")],
     faults=[
-        fault("3m", "timeout-after-commit"),
+        fault("3m", "lost-answer"),
         fault("25m", "spot-interruption"),
         fault("40m", "gpu-fails"),
         fault("45m", "node-dies"),

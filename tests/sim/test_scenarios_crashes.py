@@ -153,14 +153,31 @@ def test_a_drain_goes_on_while_aws_is_throttled() -> None:
 
 
 @pytest.mark.requirement("CB-4")
-def test_a_purchase_whose_answer_was_lost_is_found_by_its_tag() -> None:
-    rehearsal = buying(fault("30m", "timeout-after-commit", target="purchase"))
+@pytest.mark.parametrize(
+    "lost",
+    [
+        fault("30m", "lost-answer", call="purchase"),
+        fault("30m", "timeout-after-commit", target="purchase"),  # as it was written before
+        fault("30m", "timeout-after-commit", call="purchase"),
+    ],
+)
+def test_a_purchase_whose_answer_was_lost_is_found_by_its_tag(lost: dict[str, Any]) -> None:
+    rehearsal = buying(lost)
     assert [one.error for one in rehearsal.done if isinstance(one.action, SubmitPurchase)] == [
         "outcome-unknown"
     ]
     assert_bought_once(rehearsal)
     (bought,) = rehearsal.cloud.all_reservations()
     assert bought.state is ReservationState.SCHEDULED
+
+
+@pytest.mark.requirement("CB-4")
+def test_a_purchase_whose_request_was_lost_is_made_again_once_it_is_known_to_have_failed() -> None:
+    rehearsal = buying(fault("30m", "lost-request", call="purchase"))
+    assert "outcome-unknown" in [
+        one.error for one in rehearsal.done if isinstance(one.action, SubmitPurchase)
+    ]
+    assert len(rehearsal.cloud.purchases) <= 1
 
 
 @pytest.mark.requirement("CB-4")
@@ -181,7 +198,7 @@ def test_a_purchase_that_may_have_been_made_counts_as_money_spent() -> None:
             {**APPROVAL, "window": "one"},
             {**APPROVAL, "window": "two", "at": "1h1s"},
         ],
-        faults=[fault("30m", "timeout-after-commit", target="purchase")],
+        faults=[fault("30m", "lost-answer", call="purchase")],
         duration="3h",
     ).played()
     assert len(rehearsal.cloud.purchases) == 1
@@ -189,7 +206,7 @@ def test_a_purchase_that_may_have_been_made_counts_as_money_spent() -> None:
 
 def test_a_launch_whose_answer_was_lost_is_not_made_twice() -> None:
     rehearsal = scene(
-        reservations=[block()], faults=[fault("0s", "timeout-after-commit", count=2)], duration="1h"
+        reservations=[block()], faults=[fault("0s", "lost-answer", count=2)], duration="1h"
     ).played()
     assert len(rehearsal.cloud.lives) == 2
     assert rehearsal.cluster.gpus_ready() == 16

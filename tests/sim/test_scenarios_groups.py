@@ -387,7 +387,7 @@ def test_a_crash_at_any_step_neither_loses_nor_doubles(way: str, step: str):
 @pytest.mark.parametrize("seed", range(6))
 def test_with_trouble_drawn_from_the_seed_the_invariants_hold(way: str, seed: int):
     kinds = ["launch-fails", "no-capacity", "late-join", "never-joins", "node-dies", "throttle", "event-lost",
-             "event-late", "engine-crash", "engine-absent", "short-delivery", "timeout-after-commit"]  # fmt: skip
+             "event-late", "engine-crash", "engine-absent", "short-delivery", "lost-answer"]  # fmt: skip
     rehearsal = scene(
         pool(provisioner=way),
         reservations=[block(count=4), block("b", duration="28h", zone="us-east-1b")],

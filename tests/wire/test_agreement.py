@@ -113,7 +113,7 @@ class Hands:
 
     def trouble(self) -> None:
         name = self.chance.choice(
-            ["lost-answer", "lost-request", "internal-error", "payment-fails", "instance-dies"]
+            ["lost-answer", "lost-request", "internal-error", "payment-fails", "node-dies"]
         )
         self.stand.admin("faults", {"fault": name})
 

@@ -72,7 +72,7 @@ def test_a_rule_that_is_disabled_gets_nothing(stand: Stand):
     assert listening.messages() == []
 
 
-@pytest.mark.parametrize(("fault", "times"), [("events-lost", 0), ("events-doubled", 2)])
+@pytest.mark.parametrize(("fault", "times"), [("event-lost", 0), ("event-doubled", 2)])
 def test_events_can_get_lost_and_doubled_on_the_way(stand: Stand, fault: str, times: int):
     listening = Listening(stand)
     stand.block(start=timedelta(hours=1))
@@ -84,7 +84,7 @@ def test_events_can_get_lost_and_doubled_on_the_way(stand: Stand, fault: str, ti
 def test_events_can_be_late(stand: Stand):
     listening = Listening(stand)
     stand.block(start=timedelta(hours=1))
-    stand.admin("faults", {"fault": "events-late", "for": "30m"})
+    stand.admin("faults", {"fault": "event-late", "duration": "30m"})
     stand.server.advance(by=timedelta(minutes=70))
     assert listening.types() == []
     stand.server.advance(by=timedelta(minutes=30))
@@ -97,8 +97,8 @@ def test_hardware_that_is_retired_is_a_health_event_and_spot_that_goes_has_its_o
     (spot,) = stand.ids(InstanceMarketOptions={"MarketType": "spot"})
     stand.wait("5m")
     listening.messages()
-    stand.admin("faults", {"fault": "retired", "target": kept, "for": "3h"})
-    stand.admin("faults", {"fault": "spot-interrupted", "target": spot})
+    stand.admin("faults", {"fault": "retirement", "target": kept, "duration": "3h"})
+    stand.admin("faults", {"fault": "spot-interruption", "target": spot})
     read = [read_event(json.dumps(one)) for one in listening.messages()]
     assert [(one.kind, one.about) for one in read] == [(Kind.HEALTH, (kept,)), (Kind.SPOT, (spot,))]
 

@@ -119,8 +119,8 @@ def test_a_retirement_is_a_scheduled_event_and_a_spot_interruption_is_told_of_it
     (old,) = stand.ids(InstanceType=G6, TagSpecifications=specs("instance", OURS))
     stand.ids(InstanceType=G6)
     stand.wait("2m")
-    assert stand.admin("faults", {"fault": "retired", "target": old, "for": "6h"})["struck"] == old
-    assert stand.admin("faults", {"fault": "spot-interrupted"})["struck"] == spot
+    assert stand.admin("faults", {"fault": "retirement", "target": old, "duration": "6h"})["struck"] == old
+    assert stand.admin("faults", {"fault": "spot-interruption"})["struck"] == spot
     asked = {"Filters": [{"Name": "event.code", "Values": ["instance-retirement"]}]}
     seen = {
         one["InstanceId"]: one["Events"][0]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 from pathlib import Path
+from typing import get_args
 
 import click
 
 from tidemill.cli.session import FILES, JSON, open_account
 from tidemill.cli.sim_aws import aws
 from tidemill.model.errors import SpecError
+from tidemill.spec.faults import ACCOUNT_FAULTS, Call, FaultKind
 
 _FILE = click.argument(
     "file", envvar="TIDEMILL_SIM", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE"
@@ -141,31 +143,29 @@ def buy_elsewhere(
     click.echo(account.buy_elsewhere(owned, owner=owner, shared=shared))
 
 
-@sim.command()
-@click.argument("what", type=click.Choice(("lost-answer", "lost-request", "payment-fails", "shown-late")))
+@sim.command(
+    help="Let something go wrong in the account: once, --count times, or for a while.\n\n"
+    + " ".join(f"{kind}: {kind.meaning.replace('`', '')}." for kind in ACCOUNT_FAULTS)
+)
+@click.argument("kind", metavar="FAULT", type=click.Choice([str(kind) for kind in ACCOUNT_FAULTS]))
+@click.option("--count", type=click.IntRange(1), default=1, show_default=True, help="How often it strikes.")
 @click.option(
-    "--of", "call", type=click.Choice(("purchase", "extension")), default="purchase", show_default=True,
-    help="Of which call an answer or a request is lost.",
+    "--duration", "--up-to", default="10m", show_default=True, metavar="TIME", help="How long it lasts."
+)
+@click.option(
+    "--target", default="", help="A block, an instance type or a zone. Default: whatever comes first."
+)
+@click.option(
+    "--call", "--of", type=click.Choice(get_args(Call)), default="purchase", show_default=True,
+    help="Of which call the answer or the request is lost.",
 )  # fmt: skip
-@click.option("--up-to", default="10m", show_default=True, metavar="TIME", help="How late purchases show.")
 @_FILE_OPTION
-def fault(what: str, call: str, up_to: str, file: Path) -> None:
-    """Let something go wrong: once, or for shown-late from now on.
-
-    lost-answer: the next call is made and not answered. lost-request: it never arrives, which looks the same.
-    payment-fails: what is bought next is not paid. shown-late: what is bought shows in lists only later.
-    """
-    from tidemill.sim.cloud.faults import Call
-
+def fault(kind: str, count: int, duration: str, target: str, call: Call, file: Path) -> None:
     account = open_account(file)
-    failing: Call = "extension" if call == "extension" else "purchase"
-    if what == "payment-fails":
-        account.fail_next_payment()
-    elif what == "shown-late":
-        account.show_purchases_late(_length(up_to))
-    else:
-        account.lose_answer(failing, arrives=what == "lost-answer")
-    click.echo(f"armed: {what}")
+    struck = account.strike(
+        FaultKind(kind), count=count, duration=_length(duration), target=target, call=call
+    )
+    click.echo(f"struck: {', '.join(struck)}" if struck else f"armed: {kind}")
 
 
 def _length(written: str) -> timedelta:

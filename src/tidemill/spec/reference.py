@@ -14,9 +14,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator, PlainSerializer
 from pydantic.fields import FieldInfo
 
-from tidemill.spec import capacity_plan, units
+from tidemill.spec import capacity_plan, faults, units
 from tidemill.spec.names import API_VERSION
 from tidemill.spec.read import KINDS
+from tidemill.spec.scenario import Fault
 
 _UNITS: dict[Any, str] = {
     units.parse_duration: "duration",
@@ -57,6 +58,8 @@ def markdown() -> str:
             if each not in told:
                 told.add(each)
                 parts.append(_section(each))
+                if each is Fault:
+                    parts.append(faults.table(faults.FaultKind) + "\n")
                 queue += [n for field in each.model_fields.values() for n in _models_in(field.annotation)]
     return "\n".join(parts)
 

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from tidemill.model.ec2_facts import DAY, grid_at_or_after, is_on_grid, nearest_on_grid
+from tidemill.spec.faults import Call, FaultKind
 from tidemill.spec.model import Document, Model, Name
 from tidemill.spec.node_class import AmiTerm
 from tidemill.spec.podspec import Placement
@@ -242,30 +243,8 @@ class Roll(Model):
     ami: AmiTerm
 
 
-FaultKind = Literal[
-    "launch-fails",
-    "no-capacity",
-    "late-join",
-    "never-joins",
-    "gpus-never-register",
-    "node-dies",
-    "gpu-fails",
-    "spot-interruption",
-    "retirement",
-    "short-delivery",
-    "payment-fails",
-    "throttle",
-    "timeout-after-commit",
-    "event-lost",
-    "event-doubled",
-    "event-late",
-    "engine-crash",
-    "engine-absent",
-]
-
-
 class Fault(Model):
-    """One line of trouble. `count` how often it strikes, `duration` how long it lasts, `target` what it hits
+    """One fault at one instant. `count` is how often it strikes, `duration` how long it lasts, `target` what it hits
     (a pool, a block's name, an instance type; empty: whatever comes first)."""
 
     at: Duration
@@ -273,6 +252,8 @@ class Fault(Model):
     count: Count = Field(default=1, gt=0)
     duration: Duration = timedelta(minutes=10)
     target: str = ""
+    call: Call = "launch"
+    """lost-answer, lost-request: which call is not answered."""
     step: str = ""
     """engine-crash: before or after which call, e.g. `after:purchase`, `before:launch`; empty: at a tick."""
 

@@ -22,11 +22,13 @@ from tidemill.model.labels import Pairs
 from tidemill.model.nodes import Instance
 from tidemill.model.offers import Extension, ExtensionOffer, ExtensionQuery, Offer, OfferQuery
 from tidemill.model.purchases import LaunchIntent
+from tidemill.sim.cloud.account_faults import strike_account
 from tidemill.sim.cloud.account_file import AccountFile, Call, Story
 from tidemill.sim.cloud.cloud import SimCloud
-from tidemill.sim.cloud.faults import Call as Failing
 from tidemill.sim.journal import Journal
 from tidemill.sim.timeline import Timeline
+from tidemill.spec.faults import Call as Failing
+from tidemill.spec.faults import FaultKind
 from tidemill.spec.scenario import OwnedReservation
 
 # What a call is given, as it is kept in the file. Searches are among them because an offer is sold only to somebody
@@ -39,11 +41,13 @@ _GIVEN: dict[str, TypeAdapter[Any]] = {
     "tag_reservation": TypeAdapter(tuple[str, Pairs]),
     "launch": TypeAdapter(tuple[LaunchIntent, Pairs]),
     "terminate": TypeAdapter(tuple[str]),
+    "buy_elsewhere": TypeAdapter(tuple[OwnedReservation, str, bool]),
+    "fault": TypeAdapter(tuple[FaultKind, int, timedelta, str, Failing]),
+    # Faults, as files of an earlier version have them.
     "timeout_after_commit": TypeAdapter(tuple[int, Failing]),
     "lose_requests": TypeAdapter(tuple[int, Failing]),
     "fail_next_payment": TypeAdapter(tuple[int]),
     "show_purchases_late": TypeAdapter(tuple[timedelta]),
-    "buy_elsewhere": TypeAdapter(tuple[OwnedReservation, str, bool]),
 }
 
 
@@ -147,15 +151,17 @@ class SimAccount:
         """Somebody buys a block in the console; `owner`: and tags it so. Shared: in another account. Its `cr-` id."""
         return self._change("buy_elsewhere", owned, owner, shared)  # type: ignore[no-any-return]
 
-    def lose_answer(self, of: Failing, *, arrives: bool) -> None:
-        """The next such call is not answered; whether it arrived, its caller cannot tell."""
-        self._change("timeout_after_commit" if arrives else "lose_requests", 1, of)
-
-    def fail_next_payment(self) -> None:
-        self._change("fail_next_payment", 1)
-
-    def show_purchases_late(self, up_to: timedelta) -> None:
-        self._change("show_purchases_late", up_to)
+    def strike(
+        self,
+        kind: FaultKind,
+        *,
+        count: int = 1,
+        duration: timedelta = timedelta(minutes=10),
+        target: str = "",
+        call: Failing = "purchase",
+    ) -> tuple[str, ...]:
+        """Arm a fault, or let it strike at once; the ids of the instances it has struck."""
+        return self._change("fault", kind, count, duration, target, call)  # type: ignore[no-any-return]
 
     # --- one call at a time -------------------------------------------------------------------------
 
@@ -244,4 +250,6 @@ def _make(live: _Live, name: str, *given: Any) -> Any:
         return id_
     if name == "tag_reservation" and given[0] in live.shared:
         raise Refused(f"UnauthorizedOperation: {given[0]} belongs to the account that shares it")
+    if name == "fault":
+        return strike_account(cloud, *given)
     return getattr(cloud, name)(*given)

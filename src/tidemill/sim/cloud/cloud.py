@@ -3,7 +3,7 @@
 The first calls make the port; below them are what a scenario does to the account (things that exist beforehand,
 what people and bad luck do) and the truth that reports and invariants read. It knows nothing of Kubernetes:
 a simulated cluster listens through `on_instance`. How each part behaves is told in its own module: market,
-purchases, extensions, reservations, launches, instances, groups, node_groups, block_end, trouble, events, wakes.
+purchases, extensions, reservations, launches, instances, groups, node_groups, block_end, faults, events, wakes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidemill.model.purchases import LaunchIntent
 from tidemill.sim.cloud.block_end import BlockEnd
 from tidemill.sim.cloud.events import BlockEvents, Events
 from tidemill.sim.cloud.extensions import BlockExtension, ExtensionDesk
-from tidemill.sim.cloud.faults import Call, CloudTrouble, hits
+from tidemill.sim.cloud.faults import ArmedFaults, hits
 from tidemill.sim.cloud.groups import Groups
 from tidemill.sim.cloud.instances import Fleet, InstanceLife
 from tidemill.sim.cloud.launches import LaunchDesk, RefusedLaunch
@@ -34,6 +34,7 @@ from tidemill.sim.cloud.scenario_reservations import owned_reservation
 from tidemill.sim.journal import Journal
 from tidemill.sim.timeline import Timeline
 from tidemill.sim.wakes import Wakes
+from tidemill.spec.faults import Call
 from tidemill.spec.scenario import Market, OwnedReservation
 
 # The account of AWS's own examples: nobody's.
@@ -60,18 +61,18 @@ class SimCloud:
         self.seed = self._seed = seed
         self.zones = tuple(zones)
         self._identity = identity
-        self._trouble = CloudTrouble()
+        self._faults = ArmedFaults()
         self._wakes = Wakes(timeline, wake)
-        self._book = ReservationBook(timeline, journal, self._wakes, self._trouble)
+        self._book = ReservationBook(timeline, journal, self._wakes, self._faults)
         self._fleet = Fleet(timeline, journal, self._wakes, seed=seed)
         self._board = OfferBoard(
             catalog, seed=seed, zones=zones, market=market, held=self._book.coming_blocks
         )
         self._purchases = PurchaseDesk(
-            timeline, journal, catalog, seed=seed, board=self._board, book=self._book, trouble=self._trouble
+            timeline, journal, catalog, seed=seed, board=self._board, book=self._book, faults=self._faults
         )
         self._extensions = ExtensionDesk(
-            timeline, catalog, seed=seed, board=self._board, book=self._book, trouble=self._trouble
+            timeline, catalog, seed=seed, board=self._board, book=self._book, faults=self._faults
         )
         self._launches = LaunchDesk(
             timeline,
@@ -81,7 +82,7 @@ class SimCloud:
             market=market,
             book=self._book,
             fleet=self._fleet,
-            trouble=self._trouble,
+            faults=self._faults,
         )
         self.events = Events()
         self.groups = Groups(
@@ -100,43 +101,43 @@ class SimCloud:
     # --- the port -----------------------------------------------------------------------------------
 
     def reservations(self) -> tuple[Reservation, ...]:
-        self._trouble.check_throttle(self._timeline.now())
+        self._faults.check_throttle(self._timeline.now())
         return self._book.listed()
 
     def instances(self) -> tuple[Instance, ...]:
-        self._trouble.check_throttle(self._timeline.now())
+        self._faults.check_throttle(self._timeline.now())
         return self._fleet.listed()
 
     def search_offers(self, query: OfferQuery) -> tuple[Offer, ...]:
         """SpecError: a duration or count that EC2 does not sell."""
         now = self._timeline.now()
-        self._trouble.check_throttle(now)
+        self._faults.check_throttle(now)
         return self._board.search(query, now)
 
     def purchase(self, offer_id: str, tags: Pairs) -> tuple[Reservation, ...]:
-        self._trouble.check_throttle(self._timeline.now())
-        self._trouble.check_request("purchase")
+        self._faults.check_throttle(self._timeline.now())
+        self._faults.check_request("purchase")
         bought = self._purchases.buy(offer_id, tags)
-        self._trouble.check_timeout("purchase")
+        self._faults.check_timeout("purchase")
         return bought
 
     def search_extensions(self, query: ExtensionQuery) -> tuple[ExtensionOffer, ...]:
-        self._trouble.check_throttle(self._timeline.now())
+        self._faults.check_throttle(self._timeline.now())
         return self._extensions.search(query)
 
     def purchase_extension(self, offer_id: str, reservation_id: str) -> Extension:
-        self._trouble.check_throttle(self._timeline.now())
-        self._trouble.check_request("extension")
+        self._faults.check_throttle(self._timeline.now())
+        self._faults.check_request("extension")
         bought = self._extensions.buy(offer_id, reservation_id)
-        self._trouble.check_timeout("extension")
+        self._faults.check_timeout("extension")
         return bought
 
     def extensions(self) -> tuple[Extension, ...]:
-        self._trouble.check_throttle(self._timeline.now())
+        self._faults.check_throttle(self._timeline.now())
         return self._extensions.history()
 
     def tag_reservation(self, reservation_id: str, tags: Pairs) -> None:
-        self._trouble.check_throttle(self._timeline.now())
+        self._faults.check_throttle(self._timeline.now())
         self._book.tag(reservation_id, tags)
 
     def identity(self) -> str:
@@ -144,13 +145,14 @@ class SimCloud:
 
     def launch(self, intent: LaunchIntent, tags: Pairs, minimum: int = 1) -> tuple[str, ...]:
         """As in the port; and NoCapacity where there are fewer free than the minimum."""
-        self._trouble.check_throttle(self._timeline.now())
+        self._faults.check_throttle(self._timeline.now())
+        self._faults.check_request("launch")
         ids = self._launches.launch(intent, tags, minimum)
-        self._trouble.check_timeout("launch")
+        self._faults.check_timeout("launch")
         return ids
 
     def terminate(self, instance_id: str, *, by: str = "engine", why: str = "terminate call") -> None:
-        self._trouble.check_throttle(self._timeline.now())
+        self._faults.check_throttle(self._timeline.now())
         life = self._fleet.lives.get(instance_id)
         if life is None or self._fleet.forgotten(life):
             raise Gone(f"InvalidInstanceID.NotFound: {instance_id}")
@@ -160,15 +162,15 @@ class SimCloud:
 
     def receive(self) -> None:
         """A call of Auto Scaling or EKS arrives. Throttled: it is turned away at the door."""
-        self._trouble.check_throttle(self._timeline.now())
+        self._faults.check_throttle(self._timeline.now())
 
     def untag_reservation(self, reservation_id: str, keys: Collection[str]) -> None:
-        self._trouble.check_throttle(self._timeline.now())
+        self._faults.check_throttle(self._timeline.now())
         self._book.untag(reservation_id, keys)
 
     def tag_instance(self, instance_id: str, tags: Pairs) -> None:
         """These are its tags from now on. Gone: there is no such instance any more."""
-        self._trouble.check_throttle(self._timeline.now())
+        self._faults.check_throttle(self._timeline.now())
         life = self._fleet.lives.get(instance_id)
         if life is None or self._fleet.forgotten(life):
             raise Gone(f"InvalidInstanceID.NotFound: {instance_id}")
@@ -223,32 +225,32 @@ class SimCloud:
     def fail_next_launches(
         self, n: int, error: Literal["retryable", "no-capacity"] = "retryable", target: str = ""
     ) -> None:
-        self._trouble.fail_launches(n, error, target)
+        self._faults.fail_launches(n, error, target)
 
     def no_capacity_for(self, duration: timedelta, target: str = "") -> None:
-        self._trouble.shortage(self._timeline.now() + duration, target)
+        self._faults.shortage(self._timeline.now() + duration, target)
 
     def throttle(self, duration: timedelta) -> None:
         """Every call of the port is Retryable while it lasts."""
-        self._trouble.throttle(self._timeline.now() + duration)
+        self._faults.throttle(self._timeline.now() + duration)
 
     def timeout_after_commit(self, n: int, call: Call) -> None:
-        self._trouble.time_out_after_commit(n, call)
+        self._faults.time_out_after_commit(n, call)
 
     def lose_requests(self, n: int, call: Call) -> None:
         """The call times out and has not taken effect: to the caller it looks like a time-out after commit."""
-        self._trouble.lose_requests(n, call)
+        self._faults.lose_requests(n, call)
 
     def show_purchases_late(self, up_to: timedelta) -> None:
         """What is bought from now on shows in reads only after up to so long."""
         self._purchases.seen_after_max_s = self._extensions.seen_after_max_s = int(up_to.total_seconds())
 
     def fail_next_payment(self, n: int = 1) -> None:
-        self._trouble.fail_payments(n)
+        self._faults.fail_payments(n)
 
     def short_delivery(self, n: int, target: str = "") -> None:
         """The next block to start brings `n` fewer instances than bought."""
-        self._trouble.deliver_short(n, target)
+        self._faults.deliver_short(n, target)
 
     def kill_instance(self, target: str = "") -> str | None:
         """The first running instance the target names dies; None: there is none."""

@@ -22,7 +22,7 @@ from tidemill.model.ec2_facts import (
 )
 from tidemill.model.errors import NoCapacity, Refused
 from tidemill.model.offers import Extension, ExtensionOffer, ExtensionQuery, ExtensionState
-from tidemill.sim.cloud.faults import CloudTrouble
+from tidemill.sim.cloud.faults import ArmedFaults
 from tidemill.sim.cloud.ids import seeded_id
 from tidemill.sim.cloud.market import OfferBoard
 from tidemill.sim.cloud.prices import block_fee_usd
@@ -66,10 +66,10 @@ class ExtensionDesk:
         seed: int,
         board: OfferBoard,
         book: ReservationBook,
-        trouble: CloudTrouble,
+        faults: ArmedFaults,
     ) -> None:
         self._timeline, self._catalog, self._seed = timeline, catalog, seed
-        self._board, self._book, self._trouble = board, book, trouble
+        self._board, self._book, self._faults = board, book, faults
         self._offered: dict[str, tuple[ExtensionOffer, timedelta]] = {}
         self.bought: list[BlockExtension] = []
         self.seen_after_max_s = _SEEN_AFTER_MAX_S
@@ -104,7 +104,7 @@ class ExtensionDesk:
         takes_s = stream(self._seed, "extension-payment", offer_id, str(len(self.bought))).randint(
             *_PAYMENT_TAKES_S
         )
-        pays = self._trouble.takes_payment()
+        pays = self._faults.takes_payment()
         return self._sell(block, offer, pays=pays, settles_after=timedelta(seconds=takes_s)).as_told
 
     def history(self) -> tuple[Extension, ...]:

@@ -13,8 +13,7 @@ from datetime import datetime
 from typing import Literal
 
 from tidemill.model.errors import NoCapacity, OutcomeUnknown, PortError, Retryable, Throttled
-
-Call = Literal["launch", "purchase", "extension"]
+from tidemill.spec.faults import Call
 
 
 def hits(target: str, names: tuple[str, ...]) -> bool:
@@ -28,7 +27,7 @@ class _Armed:
     error: Literal["retryable", "no-capacity"] = "retryable"
 
 
-class CloudTrouble:
+class ArmedFaults:
     def __init__(self) -> None:
         self._throttled_until: datetime | None = None
         self._launches: list[_Armed] = []

@@ -16,7 +16,7 @@ from tidemill.model.errors import NoCapacity
 from tidemill.model.labels import Pairs
 from tidemill.model.nodes import Instance, InstanceState
 from tidemill.model.purchases import LaunchIntent
-from tidemill.sim.cloud.faults import CloudTrouble
+from tidemill.sim.cloud.faults import ArmedFaults
 from tidemill.sim.cloud.ids import seeded_id
 from tidemill.sim.cloud.instances import Fleet, marked
 from tidemill.sim.cloud.prices import spot_usd_h
@@ -46,7 +46,7 @@ class LaunchDesk:
         market: Market,
         book: ReservationBook,
         fleet: Fleet,
-        trouble: CloudTrouble,
+        faults: ArmedFaults,
     ) -> None:
         self._timeline = timeline
         self._catalog = catalog
@@ -55,7 +55,7 @@ class LaunchDesk:
         self._market = market
         self._book = book
         self._fleet = fleet
-        self._trouble = trouble
+        self._faults = faults
         self._by_token: dict[str, tuple[str, ...]] = {}
         self.refused: list[RefusedLaunch] = []
 
@@ -64,7 +64,7 @@ class LaunchDesk:
         if intent.id in self._by_token:
             return self._by_token[intent.id]
         try:
-            self._trouble.check_launch(self._timeline.now(), self._answers_to(intent))
+            self._faults.check_launch(self._timeline.now(), self._answers_to(intent))
             count = min(intent.count, self._free(intent))
             if count < minimum:
                 raise NoCapacity(self._too_few(intent, count, minimum))

@@ -14,7 +14,7 @@ from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.model.ec2_facts import PAID_AFTER_PURCHASE, PAID_BEFORE_START
 from tidemill.model.labels import Pairs
 from tidemill.model.offers import Offer
-from tidemill.sim.cloud.faults import CloudTrouble
+from tidemill.sim.cloud.faults import ArmedFaults
 from tidemill.sim.cloud.ids import seeded_id
 from tidemill.sim.cloud.market import OfferBoard, blocks_in
 from tidemill.sim.cloud.reservations import ReservationBook
@@ -50,7 +50,7 @@ class PurchaseDesk:
         seed: int,
         board: OfferBoard,
         book: ReservationBook,
-        trouble: CloudTrouble,
+        faults: ArmedFaults,
     ) -> None:
         self._timeline = timeline
         self._journal = journal
@@ -58,7 +58,7 @@ class PurchaseDesk:
         self._seed = seed
         self._board = board
         self._book = book
-        self._trouble = trouble
+        self._faults = faults
         self.purchases: list[Purchase] = []
         self.seen_after_max_s = _SEEN_AFTER_MAX_S
 
@@ -111,7 +111,7 @@ class PurchaseDesk:
         deadline = min(purchase.offer.start - PAID_BEFORE_START, purchase.at + PAID_AFTER_PURCHASE)
         takes_s = stream(self._seed, "payment", purchase.reservation_ids[0]).randint(*_PAYMENT_TAKES_S)
         paid_at = purchase.at + timedelta(seconds=takes_s)
-        paid = self._trouble.takes_payment() and paid_at <= deadline
+        paid = self._faults.takes_payment() and paid_at <= deadline
 
         def settle() -> None:
             purchase.settled_at, purchase.paid = self._timeline.now(), paid

@@ -17,7 +17,7 @@ from tidemill.model.capacity import LIVE_STATES, Reservation, ReservationState, 
 from tidemill.model.ec2_facts import terminates_before_end
 from tidemill.model.errors import Gone
 from tidemill.model.labels import Pairs
-from tidemill.sim.cloud.faults import CloudTrouble
+from tidemill.sim.cloud.faults import ArmedFaults
 from tidemill.sim.journal import Journal
 from tidemill.sim.timeline import Timeline
 from tidemill.sim.wakes import Wakes
@@ -46,12 +46,12 @@ class _Record:
 
 
 class ReservationBook:
-    def __init__(self, timeline: Timeline, journal: Journal, wakes: Wakes, trouble: CloudTrouble) -> None:
+    def __init__(self, timeline: Timeline, journal: Journal, wakes: Wakes, faults: ArmedFaults) -> None:
         self._timeline = timeline
         self._journal = journal
         self._wakes = wakes
         self.version = 0  # counts changes, so that others can tell cheaply whether to look again
-        self._trouble = trouble
+        self._faults = faults
         self._records: dict[str, _Record] = {}
         self._listed: dict[str, Reservation] = {}
         self._answer: tuple[Reservation, ...] | None = None
@@ -205,7 +205,7 @@ class ReservationBook:
         bought = record.now.count
         missing = 0
         if record.now.kind is SourceKind.BLOCK:
-            missing = self._trouble.missing_at_delivery(self.answers_to(record.now.id))
+            missing = self._faults.missing_at_delivery(self.answers_to(record.now.id))
         count = max(0, min(bought, bought if record.delivered is None else record.delivered) - missing)
         self._change(record, state=ReservationState.ACTIVE, count=count)
         short = f", {bought - count} fewer than bought" if count < bought else ""

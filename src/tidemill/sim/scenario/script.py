@@ -13,10 +13,12 @@ from random import Random
 from typing import ParamSpec, Protocol
 
 from tidemill.model.errors import Refused
+from tidemill.sim.cloud.account_faults import strike_account
 from tidemill.sim.cloud.cloud import SimCloud
 from tidemill.sim.cluster.cluster import SimCluster
 from tidemill.sim.journal import Journal
 from tidemill.sim.timeline import Timeline, stream, whole_seconds
+from tidemill.spec.faults import FaultKind
 from tidemill.spec.node_class import AmiTerm
 from tidemill.spec.scenario import Arrivals, Fault, JobStream, RandomFaults, Scenario, Spread
 from tidemill.spec.units import format_duration
@@ -119,7 +121,7 @@ def drawn_faults(rule: RandomFaults | None, seed: int, horizon: timedelta) -> li
     for _ in range(rule.count):
         kind = draw.choice(rule.kinds)
         at = timedelta(seconds=draw.randint(int(first), max(int(first), int(last) - 1)))
-        step = draw.choice(CRASH_STEPS) if kind == "engine-crash" else ""
+        step = draw.choice(CRASH_STEPS) if kind is FaultKind.ENGINE_CRASH else ""
         faults.append(Fault(at=at, fault=kind, duration=timedelta(minutes=draw.randint(1, 30)), step=step))
     return sorted(faults, key=lambda fault: fault.at)
 
@@ -143,48 +145,34 @@ def _extend(stage: Stage, block: str, by: timedelta, pays: bool, settles: timede
 
 
 def strike(stage: Stage, fault: Fault) -> None:
-    """One line of trouble, when its time has come."""
-    cloud, cluster, target, count = stage.cloud, stage.cluster, fault.target, fault.count
-    struck = ""
-    match fault.fault:
-        case "launch-fails":
-            cloud.fail_next_launches(count, "retryable", target)
-        case "no-capacity":
-            cloud.no_capacity_for(fault.duration, target)
-        case "late-join":
-            cluster.late_join(count, fault.duration, target)
-        case "never-joins":
-            cluster.never_join(count, target)
-        case "gpus-never-register":
-            cluster.gpus_never_register(count, target)
-        case "node-dies":
-            struck = ", ".join(filter(None, (cloud.kill_instance(target) for _ in range(count))))
-        case "gpu-fails":
-            struck = ", ".join(filter(None, (cluster.fail_gpu(target) for _ in range(count))))
-        case "spot-interruption":
-            struck = ", ".join(filter(None, (cloud.interrupt_spot(target) for _ in range(count))))
-        case "retirement":
-            struck = cloud.retire(target, max(fault.duration, timedelta(hours=2))) or ""
-        case "short-delivery":
-            cloud.short_delivery(count, target)
-        case "payment-fails":
-            cloud.fail_next_payment(count)
-        case "throttle":
-            stage.throttle_cloud(fault.duration)
-        case "timeout-after-commit":
-            cloud.timeout_after_commit(count, "purchase" if target == "purchase" else "launch")
-        case "event-lost":
-            cloud.lose_events(count)
-        case "event-doubled":
-            cloud.double_events(count)
-        case "event-late":
-            cloud.delay_events(count, fault.duration)
-        case "engine-crash":
-            stage.crash_engine(fault.step)
-        case "engine-absent":
-            stage.keep_engine_away(fault.duration)
-    where = f" on {target}" if target else ""
-    hit = f": {struck}" if struck else ""
-    stage.journal.add(
-        "fault", fault.fault, f"{fault.fault} x{count} for {format_duration(fault.duration)}{where}{hit}"
+    """One fault of the scenario, when its time has come."""
+    cluster, kind, count, duration, target = (
+        stage.cluster,
+        fault.fault,
+        fault.count,
+        fault.duration,
+        fault.target,
     )
+    struck: tuple[str, ...] = ()
+    match kind:
+        case FaultKind.LATE_JOIN:
+            cluster.late_join(count, duration, target)
+        case FaultKind.NEVER_JOINS:
+            cluster.never_join(count, target)
+        case FaultKind.GPUS_NEVER_REGISTER:
+            cluster.gpus_never_register(count, target)
+        case FaultKind.GPU_FAILS:
+            struck = tuple(filter(None, (cluster.fail_gpu(target) for _ in range(count))))
+        case FaultKind.ENGINE_CRASH:
+            stage.crash_engine(fault.step)
+        case FaultKind.ENGINE_ABSENT:
+            stage.keep_engine_away(duration)
+        case FaultKind.THROTTLE:
+            stage.throttle_cloud(duration)
+        case _:
+            notice = max(duration, timedelta(hours=2)) if kind is FaultKind.RETIREMENT else duration
+            call = "purchase" if target == "purchase" else fault.call  # as it was written before `call`
+            struck = strike_account(stage.cloud, kind, count, notice, target, call)
+    where = f" on {target}" if target else ""
+    hit = f": {', '.join(struck)}" if struck else ""
+    stage.journal.add("fault", kind, f"{kind} x{count} for {format_duration(duration)}{where}{hit}")

@@ -2,23 +2,52 @@
 
 GET  /tidemill           account, region, network, clock        GET  /tidemill/journal   what happened
 GET  /tidemill/clock     now, speed, when the next thing is due POST /tidemill/advance   {"to": …} or {"by": "10m"}
-POST /tidemill/faults    see `fault_kinds`                      POST /tidemill/speed     {"speed": 60}
+POST /tidemill/faults    {"fault": NAME, …}                     POST /tidemill/speed     {"speed": 60}
+
+Faults are those of `spec.faults`, with the parameters that the table there gives each.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from datetime import timedelta
+from typing import Any, cast
 
 from tidemill.model.errors import SpecError, TidemillError
+from tidemill.sim.cloud.account_faults import strike_account
 from tidemill.sim.wire import operations
-from tidemill.sim.wire.fault_kinds import arm
+from tidemill.sim.wire.faults import Kind, WireFault
 from tidemill.sim.wire.state import Wire
+from tidemill.spec.faults import ACCOUNT_FAULTS, CALL_FAULTS, Call, CallFault, FaultKind
+from tidemill.spec.problem import suggestion
 from tidemill.spec.units import format_instant, parse_instant, parse_length
 
 _LINE = 200  # what is longer is written over several, for people
 Reply = tuple[int, dict[str, str], bytes]
+Given = Mapping[str, Any]
+_OLD_PARAMETERS = {"times": "count", "for": "duration"}
+_STRIKES_AT_ONCE = (FaultKind.NODE_DIES, FaultKind.SPOT_INTERRUPTION, FaultKind.RETIREMENT)
+# How a fault of calls is answered: the kind, and the error where it is always the same.
+_CALL_FAULTS: dict[FaultKind | CallFault, tuple[Kind, dict[str, Any]]] = {
+    FaultKind.THROTTLE: (
+        "error",
+        {"code": "RequestLimitExceeded", "message": "Request limit exceeded.", "status": 503},
+    ),
+    FaultKind.LOST_ANSWER: ("lost-answer", {}),
+    FaultKind.LOST_REQUEST: ("lost-request", {}),
+    CallFault.UNAVAILABLE: (
+        "error",
+        {
+            "code": "Unavailable",
+            "message": "The server is overloaded and can't handle the request.",
+            "status": 503,
+        },
+    ),
+    CallFault.INTERNAL_ERROR: ("error", {}),
+    CallFault.ERROR: ("error", {}),
+    CallFault.ERROR_AFTER: ("error-after", {}),
+}
 
 
 def answer(wire: Wire, environ: dict[str, Any]) -> Reply:
@@ -39,8 +68,8 @@ def _read(wire: Wire, path: str) -> Any:
     return {"": _about, "clock": _clock, "journal": _journal}[path](wire)
 
 
-def _write(wire: Wire, path: str, given: Mapping[str, Any]) -> Any:
-    return {"advance": _advance, "speed": _speed, "faults": arm}[path](wire, given)
+def _write(wire: Wire, path: str, given: Given) -> Any:
+    return {"advance": _advance, "speed": _speed, "faults": arm_fault}[path](wire, given)
 
 
 def _about(wire: Wire) -> Any:
@@ -66,7 +95,7 @@ def _journal(wire: Wire) -> Any:
         ]
 
 
-def _advance(wire: Wire, given: Mapping[str, Any]) -> Any:
+def _advance(wire: Wire, given: Given) -> Any:
     if set(given) not in ({"to"}, {"by"}):
         raise SpecError('say {"to": "2026-11-17T11:30:00Z"} or {"by": "10m"}')
     if "to" in given:
@@ -76,14 +105,95 @@ def _advance(wire: Wire, given: Mapping[str, Any]) -> Any:
     return _clock(wire)
 
 
-def _speed(wire: Wire, given: Mapping[str, Any]) -> Any:
+def _speed(wire: Wire, given: Given) -> Any:
     if set(given) != {"speed"}:
         raise SpecError('say {"speed": 60}: virtual seconds a second; 0: time stands still')
     wire.clock.set_speed(float(given["speed"]))
     return _clock(wire)
 
 
-def _given(environ: dict[str, Any]) -> Mapping[str, Any]:
+# --- faults -------------------------------------------------------------------------------------------
+
+
+def arm_fault(wire: Wire, given: Given) -> Any:
+    """What was armed; and of a fault that strikes at once, which instances it struck."""
+    name = str(given.get("fault", ""))
+    kind = _fault_kind(name)
+    aims_at_calls = kind in CALL_FAULTS
+    takes = (*kind.parameters, *(("action", "count", "duration") if aims_at_calls else ()))
+    written = {_OLD_PARAMETERS.get(key, key): value for key, value in given.items() if key != "fault"}
+    strange = sorted(set(written) - set(takes))
+    if strange:
+        known = ", ".join(dict.fromkeys(takes)) or "nothing"
+        raise SpecError(f"'{name}' takes {known}, not {', '.join(strange)}")
+    if name == "time-out-after-commit":  # the old name of a lost answer was always the account's
+        written.setdefault("call", "purchase")
+    with wire.clock.turn():
+        if isinstance(kind, CallFault) or (aims_at_calls and "call" not in written):
+            _arm_call_fault(wire, kind, written)
+            return {"fault": str(kind)}
+        struck = _arm_account_fault(wire, kind, written)
+    at_once = {"struck": ", ".join(struck) or None} if kind in _STRIKES_AT_ONCE else {}
+    return {"fault": str(kind), **at_once}
+
+
+def _fault_kind(name: str) -> FaultKind | CallFault:
+    kinds: tuple[FaultKind | CallFault, ...] = (*ACCOUNT_FAULTS, *CallFault)
+    for kind in kinds:
+        if name == kind or name in kind.old_names:
+            return kind
+    raise SpecError(f"there is no fault '{name}'; {suggestion(name, [*map(str, kinds)], what='known')}")
+
+
+def _arm_call_fault(wire: Wire, kind: FaultKind | CallFault, given: Given) -> None:
+    """At one API action, or at whatever is called first: once, `count` times, or for a while."""
+    if kind is CallFault.CLEAR:
+        wire.faults.clear()
+        return
+    how, usual = _CALL_FAULTS[kind]
+    until = wire.clock.now() + _duration(given) if "duration" in given else None
+    left = int(given["count"]) if "count" in given else None if until else 1
+    error = {name: given[name] for name in ("code", "message", "status") if name in given}
+    wire.faults.arm(WireFault(how, str(given.get("action", "")), left, until, **{**usual, **error}))
+
+
+def _arm_account_fault(wire: Wire, kind: FaultKind, given: Given) -> tuple[str, ...]:
+    count, target = int(given.get("count", 1)), str(given.get("target", ""))
+    duration = timedelta(0)
+    if "duration" in kind.parameters:
+        usual = {FaultKind.RETIREMENT: timedelta(hours=24), FaultKind.EVENT_LATE: timedelta(minutes=10)}
+        duration = usual[kind] if kind in usual and "duration" not in given else _duration(given)
+    # Events travel to queues here; what wakes an engine in process is another matter.
+    events = wire.bus.road if wire.bus is not None else None
+    match kind:
+        case FaultKind.EVENT_LOST if events is not None:
+            events.lose(count)
+        case FaultKind.EVENT_DOUBLED if events is not None:
+            events.double(count)
+        case FaultKind.EVENT_LATE if events is not None:
+            events.delay(count, duration)
+        case _:
+            return strike_account(wire.body, kind, count, duration, target, _call(given))
+    return ()
+
+
+def _duration(given: Given) -> timedelta:
+    if "duration" not in given:
+        raise SpecError('say for how long: "duration": "10m"')
+    return parse_length(str(given["duration"]))
+
+
+def _call(given: Given) -> Call:
+    call = given.get("call", "purchase")
+    if call not in ("launch", "purchase", "extension"):
+        raise SpecError(f"call is launch, purchase or extension, not '{call}'")
+    return cast(Call, call)
+
+
+# --- JSON in, JSON out --------------------------------------------------------------------------------
+
+
+def _given(environ: dict[str, Any]) -> Given:
     # A web page can make a browser post plain text here unasked, but not JSON.
     if "json" not in environ.get("CONTENT_TYPE", ""):
         raise SpecError("send JSON, and say so: Content-Type: application/json")

@@ -1,7 +1,7 @@
 """Faults of the wire itself, armed now and striking later: calls turned away, failed, or left without an answer.
 
 Each is aimed at an action (`DescribeInstances`) or at whatever comes first, and lasts for so many calls or so much
-virtual time. What goes wrong inside the account (payments, capacity, deliveries) is the body's: see `sim.trouble`.
+virtual time. What goes wrong inside the account (payments, capacity, deliveries) is in `sim.cloud.faults`.
 """
 
 from __future__ import annotations
