@@ -24,7 +24,7 @@ from benchmarks.chaos.play import Restless, Run, play
 from benchmarks.chaos_money import sweep
 from tidemill.aws import session
 from tidemill.aws.account import AwsAccount
-from tidemill.aws.rate_limits import Buckets
+from tidemill.aws.rate_limits import RateLimits
 from tidemill.aws.session import Aws
 from tidemill.ports import Cloud
 from tidemill.sim.cloud.cloud import SimCloud
@@ -87,7 +87,7 @@ def on_the_wire(cloud: SimCloud, timeline: Timeline, sky: Sky, spec: Spec) -> It
     try:
         os.environ.update(server.environment)
         aws = Aws(
-            spec.platform.spec.region, buckets=Buckets(lambda: timeline.now().timestamp(), lambda _: None)
+            spec.platform.spec.region, buckets=RateLimits(lambda: timeline.now().timestamp(), lambda _: None)
         )
 
         def reach() -> Cloud:

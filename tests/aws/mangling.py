@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
-from tidemill.aws.errors import Nature
-from tidemill.aws.rate_limits import Buckets
+from tidemill.aws.errors import CallKind
+from tidemill.aws.rate_limits import RateLimits
 from tidemill.aws.session import Aws
 
 HOSTILE: tuple[Any, ...] = (
@@ -25,12 +25,12 @@ class MangledAws(Aws):
     """Answers from a table instead of the network. `named` finds the key of a call among several of one operation."""
 
     def __init__(self, answers: dict[str, Any], named: Callable[[str, list[str]], str]) -> None:
-        super().__init__("us-east-1", buckets=Buckets(sleep=lambda _: None))
+        super().__init__("us-east-1", buckets=RateLimits(sleep=lambda _: None))
         self.answers, self._named = answers, named
         self.changes: list[str] = []
 
-    def call(self, service: str, operation: str, nature: Nature, **given: Any) -> dict[str, Any]:
-        if nature not in (Nature.READ, Nature.QUESTION):
+    def call(self, service: str, operation: str, nature: CallKind, **given: Any) -> dict[str, Any]:
+        if nature not in (CallKind.READ, CallKind.QUESTION):
             self.changes.append(operation)
         filters = [one["Name"] for one in given.get("Filters", ())]
         answer: dict[str, Any] = self.answers[self._named(operation, filters)]

@@ -279,7 +279,7 @@ def test_whatever_step_of_a_launch_fails_it_comes_to_the_same_instances(
             continue
     assert len(ids) == 2
     assert set(wired.account.cloud.lives) == set(ids)
-    assert len(wired.machines.templates()) == 1
+    assert len(wired.compute.templates()) == 1
 
 
 def test_a_launch_is_repeated_although_its_template_changed_meanwhile(wired: Wired):

@@ -13,7 +13,7 @@ import pytest
 from tests.aws.wired import Wired
 from tests.cli.purchaser import Office, Said, pool
 from tests.sim.account import P5, ZONES
-from tidemill.aws.errors import Nature
+from tidemill.aws.errors import CallKind
 from tidemill.aws.session import Aws
 
 WISH = (P5, "--count", "2", "--duration", "2d", "--from", "2026-11-18", "--to", "2026-11-22")
@@ -87,7 +87,7 @@ def test_plan_lists_what_would_change_in_the_account_and_changes_nothing(wired: 
     network: dict[str, list[str]] = {"subnetIds": []}
     with closing(Aws("us-east-1")) as somebody:
         somebody.call(
-            "eks", "CreateCluster", Nature.CHANGE, name="ml", roleArn=role, resourcesVpcConfig=network
+            "eks", "CreateCluster", CallKind.CHANGE, name="ml", roleArn=role, resourcesVpcConfig=network
         )
     block = wired.account.block()
     documents = str(office.documents)

@@ -7,7 +7,7 @@ from typing import Any
 import botocore.exceptions as boto
 import pytest
 
-from tidemill.aws.errors import Call, Nature, translated
+from tidemill.aws.errors import Call, CallKind, translate_error
 from tidemill.model.errors import (
     Gone,
     NoCapacity,
@@ -24,17 +24,17 @@ DEFINITE = (NoCapacity, Refused, Throttled)
 
 
 def answered(
-    code: str, nature: Nature, message: str = "words", status: int = 400, operation: str = "RunInstances"
+    code: str, nature: CallKind, message: str = "words", status: int = 400, operation: str = "RunInstances"
 ) -> TidemillError:
     response: Any = {
         "Error": {"Code": code, "Message": message},
         "ResponseMetadata": {"HTTPStatusCode": status},
     }
-    return translated(boto.ClientError(response, operation), Call("ec2", operation, nature, "us-east-1"))
+    return translate_error(boto.ClientError(response, operation), Call("ec2", operation, nature, "us-east-1"))
 
 
-def failed(error: Exception, nature: Nature) -> TidemillError:
-    return translated(error, Call("ec2", "DescribeInstances", nature, "us-esat-1"))
+def failed(error: Exception, nature: CallKind) -> TidemillError:
+    return translate_error(error, Call("ec2", "DescribeInstances", nature, "us-esat-1"))
 
 
 @pytest.mark.requirement("CB-4")
@@ -52,7 +52,7 @@ def failed(error: Exception, nature: Nature) -> TidemillError:
 )
 def test_a_purchase_answered_with_a_code_nobody_knows_may_have_been_made(code: str):
     for status in (400, 500, 503):
-        assert type(answered(code, Nature.PURCHASE, status=status)) is OutcomeUnknown
+        assert type(answered(code, CallKind.PURCHASE, status=status)) is OutcomeUnknown
 
 
 @pytest.mark.requirement("CB-4")
@@ -67,7 +67,7 @@ def test_a_purchase_answered_with_a_code_nobody_knows_may_have_been_made(code: s
     ],
 )
 def test_a_purchase_that_was_not_answered_may_have_been_made(error: Exception):
-    assert type(failed(error, Nature.PURCHASE)) is OutcomeUnknown
+    assert type(failed(error, CallKind.PURCHASE)) is OutcomeUnknown
 
 
 @pytest.mark.parametrize(
@@ -84,14 +84,14 @@ def test_a_purchase_that_was_not_answered_may_have_been_made(error: Exception):
     ],
 )
 def test_a_documented_no_to_a_purchase_is_a_no(code: str, expected: type[TidemillError]):
-    error = answered(code, Nature.PURCHASE)
+    error = answered(code, CallKind.PURCHASE)
     assert type(error) is expected
     assert isinstance(error, DEFINITE)
 
 
 def test_what_could_not_be_signed_was_not_bought_and_what_could_not_be_sent_is_not_called_a_no():
-    assert isinstance(failed(boto.NoCredentialsError(), Nature.PURCHASE), DEFINITE)
-    unreachable = failed(boto.ConnectTimeoutError(endpoint_url="https://x"), Nature.PURCHASE)
+    assert isinstance(failed(boto.NoCredentialsError(), CallKind.PURCHASE), DEFINITE)
+    unreachable = failed(boto.ConnectTimeoutError(endpoint_url="https://x"), CallKind.PURCHASE)
     assert type(unreachable) is Retryable
 
 
@@ -110,32 +110,32 @@ def test_what_could_not_be_signed_was_not_bought_and_what_could_not_be_sent_is_n
     ],
 )
 def test_a_launch_that_is_refused_made_nothing(code: str, expected: type[TidemillError]):
-    assert type(answered(code, Nature.LAUNCH)) is expected
+    assert type(answered(code, CallKind.LAUNCH)) is expected
 
 
 def test_an_address_that_is_none_is_said_with_where_it_comes_from():
-    error = failed(ValueError("Invalid endpoint: nonsense"), Nature.READ)
+    error = failed(ValueError("Invalid endpoint: nonsense"), CallKind.READ)
     assert type(error) is NotAllowed
     assert "write all of https://… in AWS_ENDPOINT_URL" in str(error)
 
 
 def test_a_launch_that_was_not_answered_is_asked_about_again_with_its_token():
-    assert type(answered("InternalError", Nature.LAUNCH, status=500)) is OutcomeUnknown
-    assert type(failed(boto.ReadTimeoutError(endpoint_url="https://x"), Nature.LAUNCH)) is OutcomeUnknown
+    assert type(answered("InternalError", CallKind.LAUNCH, status=500)) is OutcomeUnknown
+    assert type(failed(boto.ReadTimeoutError(endpoint_url="https://x"), CallKind.LAUNCH)) is OutcomeUnknown
 
 
 def test_what_is_gone_is_gone_and_reads_that_fail_are_read_again():
-    assert type(answered("InvalidInstanceID.NotFound", Nature.CHANGE)) is Gone
-    assert type(answered("InvalidInstanceID.NotFound", Nature.PURCHASE)) is Refused
-    assert type(answered("InvalidParameterValue", Nature.READ)) is Retryable
-    assert type(failed(boto.ReadTimeoutError(endpoint_url="https://x"), Nature.READ)) is Retryable
+    assert type(answered("InvalidInstanceID.NotFound", CallKind.CHANGE)) is Gone
+    assert type(answered("InvalidInstanceID.NotFound", CallKind.PURCHASE)) is Refused
+    assert type(answered("InvalidParameterValue", CallKind.READ)) is Retryable
+    assert type(failed(boto.ReadTimeoutError(endpoint_url="https://x"), CallKind.READ)) is Retryable
 
 
 def test_ec2s_no_to_a_question_is_an_answer_and_its_own_trouble_is_not():
-    assert type(answered("UnsupportedOperation", Nature.QUESTION)) is Refused
-    assert type(answered("SomethingNew", Nature.QUESTION)) is Refused
-    assert type(answered("InternalError", Nature.QUESTION, status=500)) is Retryable
-    assert type(answered("CapacityBlockDescribeLimitExceeded", Nature.QUESTION)) is Throttled
+    assert type(answered("UnsupportedOperation", CallKind.QUESTION)) is Refused
+    assert type(answered("SomethingNew", CallKind.QUESTION)) is Refused
+    assert type(answered("InternalError", CallKind.QUESTION, status=500)) is Retryable
+    assert type(answered("CapacityBlockDescribeLimitExceeded", CallKind.QUESTION)) is Throttled
 
 
 @pytest.mark.requirement("PE-23")
@@ -145,7 +145,7 @@ def test_a_missing_permission_is_one_sentence_with_the_action_and_the_policy_tha
         "not authorized to perform: iam:PassRole on resource: arn:aws:iam::123456789012:role/node because no "
         "identity-based policy allows the iam:PassRole action. Encoded authorization failure message: AAAABBBBCCCC"
     )
-    error = answered("UnauthorizedOperation", Nature.LAUNCH, said, 403)
+    error = answered("UnauthorizedOperation", CallKind.LAUNCH, said, 403)
     assert isinstance(error, NotAllowed)
     assert str(error) == (
         "AWS does not allow iam:PassRole to arn:aws:sts::123456789012:assumed-role/mill/x: "
@@ -159,14 +159,14 @@ def test_the_policy_named_is_the_one_for_what_was_being_done():
     no = (
         "User: arn:aws:iam::123456789012:user/you is not authorized to perform: ec2:CreateTags on resource: x"
     )
-    launching = answered("UnauthorizedOperation", Nature.LAUNCH, no, 403, "RunInstances")
-    adopting = answered("UnauthorizedOperation", Nature.CHANGE, no, 403, "CreateTags")
+    launching = answered("UnauthorizedOperation", CallKind.LAUNCH, no, 403, "RunInstances")
+    adopting = answered("UnauthorizedOperation", CallKind.CHANGE, no, 403, "CreateTags")
     assert "tidemill iam provisioner" in str(launching)
     assert "tidemill iam purchaser" in str(adopting)
 
 
 def test_a_refusal_that_names_no_action_is_about_the_call_itself():
-    error = answered("UnauthorizedOperation", Nature.PURCHASE, "no", 403, "PurchaseCapacityBlock")
+    error = answered("UnauthorizedOperation", CallKind.PURCHASE, "no", 403, "PurchaseCapacityBlock")
     assert "ec2:PurchaseCapacityBlock" in str(error)
     assert "tidemill iam purchaser" in str(error)
 
@@ -188,7 +188,7 @@ def test_a_refusal_that_names_no_action_is_about_the_call_itself():
     ],
 )
 def test_what_nobody_can_call_aws_without_is_said(error: Exception, words: str):
-    said = failed(error, Nature.READ)
+    said = failed(error, CallKind.READ)
     assert isinstance(said, NotAllowed)
     assert words in str(said)
 
@@ -197,15 +197,15 @@ def test_an_endpoint_that_refuses_the_connection_is_not_a_wrong_region():
     error = boto.EndpointConnectionError(
         endpoint_url="http://127.0.0.1:9", error=OSError("Connection refused")
     )
-    assert type(failed(error, Nature.READ)) is Retryable
+    assert type(failed(error, CallKind.READ)) is Retryable
 
 
 def test_credentials_that_are_not_accepted_say_what_to_do():
-    assert "log in again" in str(answered("ExpiredToken", Nature.READ))
-    assert "clock" in str(answered("RequestExpired", Nature.READ))
-    assert "sts get-caller-identity" in str(answered("AuthFailure", Nature.READ))
+    assert "log in again" in str(answered("ExpiredToken", CallKind.READ))
+    assert "clock" in str(answered("RequestExpired", CallKind.READ))
+    assert "sts get-caller-identity" in str(answered("AuthFailure", CallKind.READ))
 
 
 def test_a_message_of_many_lines_becomes_one_sentence():
-    said = str(answered("SomethingNew", Nature.READ, "first\n\tsecond\r\nthird. "))
+    said = str(answered("SomethingNew", CallKind.READ, "first\n\tsecond\r\nthird. "))
     assert said == "RunInstances: first second third (SomethingNew)"

@@ -30,13 +30,13 @@ from tests.aws.mangling import MangledAws, mangle, places
 from tests.sim.account import OWNER, P5, START, ZONES, tags
 from tidemill import catalog
 from tidemill.aws.account import AwsAccount
-from tidemill.aws.compute import AwsMachines
-from tidemill.aws.templates import digest
+from tidemill.aws.compute import AwsCompute
+from tidemill.aws.templates import template_digest
 from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
 from tidemill.model.errors import NoCapacity, OutcomeUnknown, Retryable, TidemillError
 from tidemill.model.nodes import Instance, InstanceState
 from tidemill.model.offers import ExtensionQuery, ExtensionState, Offer, OfferQuery
-from tidemill.ports.compute import Order, Template, TemplateVersion
+from tidemill.ports.compute import LaunchRequest, Template, TemplateVersion
 from tidemill.spec import names
 
 NOW = START + timedelta(hours=1)
@@ -187,7 +187,7 @@ def test_an_instance_of_ours_that_cannot_be_read_stops_the_look_and_a_strangers_
 
 TEMPLATE = Template("mill-train", {"InstanceType": P5, "ImageId": "ami-1"}, ((names.TAG_POOL, "train"),))
 VERSION = TemplateVersion("lt-0123456789abcdef0", "mill-train", 1)
-ORDER = Order(
+ORDER = LaunchRequest(
     "l-1",
     VERSION,
     Source(SourceKind.BLOCK, CR),
@@ -204,7 +204,7 @@ def machine_answers() -> dict[str, Any]:
     made = {"LaunchTemplateId": VERSION.id, "LaunchTemplateName": VERSION.name, "LatestVersionNumber": 1}
     version = {
         "LaunchTemplateId": VERSION.id, "LaunchTemplateName": VERSION.name, "VersionNumber": 1,
-        "VersionDescription": digest(TEMPLATE.data),
+        "VersionDescription": template_digest(TEMPLATE.data),
         "LaunchTemplateData": {"InstanceType": P5, "NetworkInterfaces": [{"DeviceIndex": 0, "Groups": ["sg-1"]}]},
     }  # fmt: skip
     return {
@@ -227,13 +227,13 @@ def test_a_thousand_mangled_answers_to_launches_launch_nothing_twice_and_end_not
         table = copy.deepcopy(machine_answers())
         mangle(draw, table[draw.choice(list(table))])
         aws = MangledAws(table, by_tag)
-        machines = AwsMachines(aws, OWNER, "mill")
+        compute = AwsCompute(aws, OWNER, "mill")
         for name, ask in {
-            "templates": machines.templates,
-            "put": partial(machines.put_template, TEMPLATE),
-            "run": partial(machines.run, ORDER),
-            "terminate": partial(machines.terminate, INSTANCE),
-            "delete": partial(machines.delete_template, TEMPLATE.name),
+            "templates": compute.templates,
+            "put": partial(compute.put_template, TEMPLATE),
+            "run": partial(compute.run, ORDER),
+            "terminate": partial(compute.terminate, INSTANCE),
+            "delete": partial(compute.delete_template, TEMPLATE.name),
         }.items():
             answer: Any = None
             try:

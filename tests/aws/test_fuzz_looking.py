@@ -15,10 +15,10 @@ from tests.aws.mangling import mangle
 from tests.aws.test_fuzz import NOW, Clock
 from tests.aws.test_types import listed, record
 from tests.sim.account import ZONES
-from tidemill.aws.account_survey import Looking, survey
-from tidemill.aws.errors import Nature
+from tidemill.aws.account_survey import ReadOnlyAws, survey_account
+from tidemill.aws.errors import CallKind
 from tidemill.aws.prices import on_demand_prices
-from tidemill.aws.rate_limits import Buckets
+from tidemill.aws.rate_limits import RateLimits
 from tidemill.aws.session import Aws
 from tidemill.aws.types import accelerated_types
 from tidemill.catalog import load
@@ -28,15 +28,15 @@ from tidemill.report.inspection import inspection
 from tidemill.report.rows import plain
 
 
-class Told(Looking):
+class Told(ReadOnlyAws):
     """Answers from a table instead of the network."""
 
     def __init__(self, answers: dict[str, Any]) -> None:
-        super().__init__("us-east-1", buckets=Buckets(sleep=lambda _: None))
+        super().__init__("us-east-1", buckets=RateLimits(sleep=lambda _: None))
         self.answers = answers
 
-    def call(self, service: str, operation: str, nature: Nature, **given: Any) -> dict[str, Any]:
-        assert nature in (Nature.READ, Nature.QUESTION)
+    def call(self, service: str, operation: str, nature: CallKind, **given: Any) -> dict[str, Any]:
+        assert nature in (CallKind.READ, CallKind.QUESTION)
         answer: dict[str, Any] = self.answers[operation]
         return answer
 
@@ -96,7 +96,7 @@ def mangled(draw: Random, operation: str) -> dict[str, Any]:
 
 
 def looked(aws: Told) -> None:
-    found = inspection(survey(aws, Clock(), load()), load())
+    found = inspection(survey_account(aws, Clock(), load()), load())
     json.dumps(plain(found))
 
 
@@ -112,7 +112,7 @@ def refreshed(aws: Aws) -> None:
 
 def test_healthy_answers_are_read_whole():
     told = Told(answers())
-    found = inspection(survey(told, Clock(), load()), load())
+    found = inspection(survey_account(told, Clock(), load()), load())
     assert not found.not_read
     assert [one.name for one in found.groups] == ["g", "m"]
     refreshed(told)

@@ -14,7 +14,7 @@ import pytest
 from tests.aws.mangling import MangledAws, mangle
 from tests.aws.test_fuzz import NOW
 from tests.sim.account import OWNER
-from tidemill.aws.compute import AwsMachines
+from tidemill.aws.compute import AwsCompute
 from tidemill.model.ec2_facts import EKS_SCALE_DOWN_ACTION
 from tidemill.model.errors import TidemillError
 from tidemill.ports.compute import Group, NodeGroup
@@ -102,15 +102,15 @@ def sane_node_group(one: NodeGroup) -> None:
 
 
 def test_the_healthy_answers_are_read_whole():
-    machines = AwsMachines(MangledAws(answers(), of_eks), OWNER, "ml")
-    ours, behind = machines.groups()
+    compute = AwsCompute(MangledAws(answers(), of_eks), OWNER, "ml")
+    ours, behind = compute.groups()
     assert (ours.trouble, ours.members[0].waits_since) == (
         "ReservationCapacityExceeded",
         NOW - timedelta(minutes=5),
     )
     assert ours.shape.hook is not None
     assert (behind.node_group, behind.schedules[0].theirs) == ("n", True)
-    (node_group,) = machines.node_groups()
+    (node_group,) = compute.node_groups()
     assert (node_group.group, node_group.trouble) == (BEHIND, "AsgInstanceLaunchFailures: none")
 
 
@@ -121,12 +121,12 @@ def test_a_hundred_mangled_answers_crash_nothing_and_change_nothing(
     for number in range(100 * tens, 100 * tens + 100):
         caplog.clear()
         aws = MangledAws(mangled(Random(number)), of_eks)
-        machines = AwsMachines(aws, OWNER, "ml")
+        compute = AwsCompute(aws, OWNER, "ml")
         for _ in range(2):
             try:
-                for one in machines.groups():
+                for one in compute.groups():
                     sane_group(one)
-                for other in machines.node_groups():
+                for other in compute.node_groups():
                     sane_node_group(other)
             except TidemillError:
                 pass  # in our words
@@ -144,7 +144,7 @@ def test_a_member_is_not_ended_on_a_mangled_answer():
         table = mangled(Random(f"end/{number}"))
         aws = MangledAws(table | {"TerminateInstanceInAutoScalingGroup": {}}, of_eks)
         try:
-            AwsMachines(aws, OWNER, "ml").terminate_in_group("i-1")
+            AwsCompute(aws, OWNER, "ml").terminate_in_group("i-1")
         except TidemillError:
             continue
         except Exception as error:

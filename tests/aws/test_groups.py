@@ -12,13 +12,13 @@ import pytest
 from tests.aws.wired import Wired
 from tests.sim.account import OWNER, ZONES, tags
 from tests.sim.scaling import make_group, template_data
-from tidemill.aws.compute import AwsMachines
+from tidemill.aws.compute import AwsCompute
 from tidemill.aws.group_records import read_group, read_hook, read_schedule
 from tidemill.aws.node_groups import read_node_group
 from tidemill.model.capacity import Reservation
 from tidemill.model.errors import Retryable, Throttled
 from tidemill.ports.compute import GroupShape, Hook, Template
-from tidemill.provision import Provisioned
+from tidemill.provision import ProvisionedCloud
 from tidemill.spec.compute_pool import ComputePool
 from tidemill.store.memory import MemoryLedger
 
@@ -27,35 +27,35 @@ MINUTE = timedelta(minutes=1)
 
 
 @pytest.fixture
-def machines(wired: Wired) -> AwsMachines:
+def compute(wired: Wired) -> AwsCompute:
     boto3.client("eks").create_cluster(name="ml", roleArn=ROLE, resourcesVpcConfig={"subnetIds": []})
-    return AwsMachines(wired.aws, OWNER, "ml")
+    return AwsCompute(wired.aws, OWNER, "ml")
 
 
-def make(wired: Wired, machines: AwsMachines, block: Reservation, count: int, name: str = "g") -> None:
+def make(wired: Wired, compute: AwsCompute, block: Reservation, count: int, name: str = "g") -> None:
     """An Auto Scaling group of ours on a block, with so many members."""
     data = template_data(block, ImageId=wired.server.wire.network.images["x86_64"])
-    version = machines.put_template(Template(f"mill-{name}", data, tags()))
+    version = compute.put_template(Template(f"mill-{name}", data, tags()))
     subnet = wired.server.wire.network.in_zone(ZONES[0]).id
-    machines.put_group(GroupShape(name, version, (subnet,), 64, tags(provisioner="asg"), Hook("drain", 1800)))
-    machines.resize(name, count)
+    compute.put_group(GroupShape(name, version, (subnet,), 64, tags(provisioner="asg"), Hook("drain", 1800)))
+    compute.resize(name, count)
 
 
-def through_groups(wired: Wired, machines: AwsMachines) -> Provisioned:
+def through_groups(wired: Wired, compute: AwsCompute) -> ProvisionedCloud:
     given = wired.spec.pools["train"].model_dump(by_alias=True, exclude_unset=True)
     given["spec"]["provisioner"] = "asg"
     spec = replace(wired.spec, pools={"train": ComputePool.model_validate(given)})
-    return Provisioned(wired.direct, machines, spec, MemoryLedger(wired, OWNER), wired)
+    return ProvisionedCloud(wired.direct, compute, spec, MemoryLedger(wired, OWNER), wired)
 
 
 def test_a_look_at_two_thousand_instances_in_groups_takes_at_most_a_dozen_calls(
-    wired: Wired, machines: AwsMachines
+    wired: Wired, compute: AwsCompute
 ):
     ours = {"tags": tags(), "propagated": tags(provisioner="asg"), "maximum": 64, "desired": 62}
     for number in range(32):
         make_group(wired.account, wired.account.block(name=f"b{number}", count=64), f"g{number}", **ours)
     wired.let_pass(5 * MINUTE)
-    cloud = through_groups(wired, machines)
+    cloud = through_groups(wired, compute)
     (
         cloud.reservations(),
         cloud.instances(),
@@ -70,11 +70,11 @@ def test_a_look_at_two_thousand_instances_in_groups_takes_at_most_a_dozen_calls(
 
 
 def test_ending_a_full_group_takes_two_calls_a_member_and_letting_them_go_one(
-    wired: Wired, machines: AwsMachines
+    wired: Wired, compute: AwsCompute
 ):
-    make(wired, machines, wired.account.block(count=20), 20)
+    make(wired, compute, wired.account.block(count=20), 20)
     wired.let_pass(5 * MINUTE)
-    cloud = through_groups(wired, machines)
+    cloud = through_groups(wired, compute)
     for least, most in ((20, 40), (20, 20)):
         cloud.reservations()
         found = cloud.instances()
@@ -88,18 +88,18 @@ def test_ending_a_full_group_takes_two_calls_a_member_and_letting_them_go_one(
     assert not any(one.wait for one in group.members.values())
 
 
-def test_a_member_is_ended_in_one_try(wired: Wired, machines: AwsMachines):
+def test_a_member_is_ended_in_one_try(wired: Wired, compute: AwsCompute):
     """The answer is lost: a second try by the SDK could lower the size twice, and the group would choose."""
-    make(wired, machines, wired.account.block(count=4), 4)
+    make(wired, compute, wired.account.block(count=4), 4)
     wired.let_pass(2 * MINUTE)
-    goes = machines.groups()[0].members[0].instance_id
+    goes = compute.groups()[0].members[0].instance_id
     wired.fault("lost-answer", action="TerminateInstanceInAutoScalingGroup", times=9)
     with pytest.raises(Retryable):
-        machines.terminate_in_group(goes)
+        compute.terminate_in_group(goes)
     assert [one.left for one in wired.server.wire.faults._armed] == [8]  # one call arrived
     wired.fault("clear")
-    machines.terminate_in_group(goes)  # asked again: it is on its way already
-    assert machines.groups()[0].desired == 3
+    compute.terminate_in_group(goes)  # asked again: it is on its way already
+    assert compute.groups()[0].desired == 3
 
 
 # --- what is not believed -----------------------------------------------------------------------------
@@ -160,21 +160,21 @@ def test_a_node_group_that_cannot_be_read_whole_is_not_read(wrong: dict[str, Any
 
 
 def test_what_cannot_be_read_is_left_out_and_said_once(
-    wired: Wired, machines: AwsMachines, caplog: pytest.LogCaptureFixture
+    wired: Wired, compute: AwsCompute, caplog: pytest.LogCaptureFixture
 ):
-    make(wired, machines, wired.account.block(), 1)
+    make(wired, compute, wired.account.block(), 1)
     wired.account.cloud.groups.get("g").maximum = -1
-    assert machines.groups() == machines.groups() == ()
+    assert compute.groups() == compute.groups() == ()
     assert caplog.text.count("cannot be understood") == 1
 
 
-def test_a_role_s_name_becomes_its_arn(wired: Wired, machines: AwsMachines):
-    machines.let_nodes_join("node")
+def test_a_role_s_name_becomes_its_arn(wired: Wired, compute: AwsCompute):
+    compute.let_nodes_join("node")
     assert wired.account.cloud.node_groups.access_entries == {ROLE: "EC2_LINUX"}
 
 
 def test_without_a_cluster_eks_is_not_asked(wired: Wired):
-    alone = AwsMachines(wired.aws, OWNER)
+    alone = AwsCompute(wired.aws, OWNER)
     assert alone.node_groups() == ()
     alone.groups()
     assert not any(one.startswith("eks:") for one in wired.aws.called)
@@ -185,13 +185,13 @@ def test_without_a_cluster_eks_is_not_asked(wired: Wired):
 
 @pytest.mark.parametrize("action", ["DescribeScalingActivities", "DescribeLifecycleHooks"])
 def test_a_group_about_which_a_question_fails_is_not_taken_for_gone(
-    wired: Wired, machines: AwsMachines, action: str
+    wired: Wired, compute: AwsCompute, action: str
 ):
     """Else its members would be ended behind its back, and it would launch others for them."""
-    make(wired, machines, wired.account.block(count=2), 2)
+    make(wired, compute, wired.account.block(count=2), 2)
     wired.let_pass(2 * MINUTE)
-    machines.resize("g", 3)  # it lacks one: its activities are asked for
-    fresh = AwsMachines(wired.aws, OWNER, "ml")  # knows no hook yet
+    compute.resize("g", 3)  # it lacks one: its activities are asked for
+    fresh = AwsCompute(wired.aws, OWNER, "ml")  # knows no hook yet
     wired.fault("throttle", action=action, times=99)
     with pytest.raises(Throttled):
         fresh.groups()
@@ -205,25 +205,25 @@ def test_a_group_about_which_a_question_fails_is_not_taken_for_gone(
 
 
 def test_an_instance_whose_group_is_not_shown_is_asked_about_again(
-    wired: Wired, machines: AwsMachines, monkeypatch: pytest.MonkeyPatch
+    wired: Wired, compute: AwsCompute, monkeypatch: pytest.MonkeyPatch
 ):
-    make(wired, machines, wired.account.block(), 1)
+    make(wired, compute, wired.account.block(), 1)
     wired.let_pass(2 * MINUTE)
-    (member,) = machines.groups()[0].members
-    fresh = AwsMachines(wired.aws, OWNER, "ml")
+    (member,) = compute.groups()[0].members
+    fresh = AwsCompute(wired.aws, OWNER, "ml")
     monkeypatch.setattr(fresh, "_described", lambda name: None)
     with pytest.raises(Retryable, match="which Auto Scaling does not show"):
         fresh.terminate_in_group(member.instance_id)
 
 
-def test_history_is_read_back_to_every_member_that_waits(wired: Wired, machines: AwsMachines):
-    make(wired, machines, wired.account.block(count=2), 2)
+def test_history_is_read_back_to_every_member_that_waits(wired: Wired, compute: AwsCompute):
+    make(wired, compute, wired.account.block(count=2), 2)
     wired.let_pass(2 * MINUTE)
-    goes, began = machines.groups()[0].members[0].instance_id, wired.now()
-    machines.terminate_in_group(goes)
+    goes, began = compute.groups()[0].members[0].instance_id, wired.now()
+    compute.terminate_in_group(goes)
     body = wired.account.cloud.groups
     for _ in range(150):  # more than a page of launches that failed since
         body._activities.fail(body.get("g"), "InsufficientInstanceCapacity")
     wired.let_pass(2 * MINUTE)
-    waits = {one.instance_id: one.waits_since for one in machines.groups()[0].members if one.waits}
+    waits = {one.instance_id: one.waits_since for one in compute.groups()[0].members if one.waits}
     assert waits == {goes: began}

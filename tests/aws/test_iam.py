@@ -15,11 +15,11 @@ from tests.aws.wired import Wired
 from tests.cli.purchaser import Office
 from tests.sim.account import ON_DEMAND, SPOT, tags
 from tidemill.aws.permissions import PERMISSIONS, Guard, Role, calls, policy_with
-from tidemill.aws.policies import Place, policy, scp
+from tidemill.aws.policies import PolicyScope, policy, scp
 from tidemill.cli import main
 from tidemill.spec import names
 
-PLACE = Place("mill", "us-east-1", "123456789012", ("mill-node",))
+PLACE = PolicyScope("mill", "us-east-1", "123456789012", ("mill-node",))
 SERVICES = sorted({one.action.partition(":")[0] for one in PERMISSIONS} - {"iam"})
 # Where operations are spoken of and not called.
 TALK = ("errors.py", "buckets.py", "permissions.py", "policies.py", "events.py")
@@ -63,8 +63,8 @@ def test_what_a_day_of_the_adapter_calls_is_in_the_table(wired: Wired):
     offer = wired.cloud.search_offers(wired.account.query())[0]
     wired.cloud.purchase(offer.id, tags(intent="p-1"))
     wired.cloud.tag_reservation(block.id, ((names.TAG_POOL, "train"),))
-    for one in wired.machines.templates():
-        wired.machines.delete_template(one.name)
+    for one in wired.compute.templates():
+        wired.compute.delete_template(one.name)
     assert wired.aws.called <= calls()
     assert len(wired.aws.called) >= 14
 
@@ -145,9 +145,11 @@ def test_policies_are_short_enough_for_iam():
 
 def test_other_partitions_have_their_own_arns():
     assert (
-        Place(region="us-gov-west-1").arn("ec2", "instance/*").startswith("arn:aws-us-gov:ec2:us-gov-west-1:")
+        PolicyScope(region="us-gov-west-1")
+        .arn("ec2", "instance/*")
+        .startswith("arn:aws-us-gov:ec2:us-gov-west-1:")
     )
-    assert Place(region="cn-north-1").arn("ec2", ":image/*") == "arn:aws-cn:ec2:cn-north-1::image/*"
+    assert PolicyScope(region="cn-north-1").arn("ec2", ":image/*") == "arn:aws-cn:ec2:cn-north-1::image/*"
     assert PLACE.arn("ec2", "*:subnet/*") == "arn:aws:ec2:us-east-1:*:subnet/*"
 
 
@@ -174,7 +176,7 @@ def test_the_command_prints_the_policy_of_the_documents(tmp_path: Path):
     told = office("iam", "provisioner", "-f", str(office.documents))
     assert told.code == 0, told.err
     assert told.json == policy(
-        Role.PROVISIONER, Place("mill", "us-east-1", "123456789012", ("mill-node",), "ml")
+        Role.PROVISIONER, PolicyScope("mill", "us-east-1", "123456789012", ("mill-node",), "ml")
     )
     assert told.err == ""
 

@@ -14,7 +14,7 @@ from tests.sim.account import P5, tags
 from tidemill.aws.images import AwsImages
 from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.errors import NoCapacity, SpecError
-from tidemill.provision import Provisioned
+from tidemill.provision import ProvisionedCloud
 from tidemill.spec.node_class import NodeClass
 
 ALIAS = "al2023@v20261101"
@@ -57,7 +57,7 @@ def test_an_alias_is_looked_up_once_an_hour(wired: Wired):
 def test_a_node_boots_the_image_its_alias_names(wired: Wired):
     by_alias = replace(wired.spec, node_classes={"gpu": node_class()})
     images = AwsImages(wired.aws, wired, by_alias)
-    cloud = Provisioned(wired.direct, wired.machines, by_alias, None, wired, images=images)
+    cloud = ProvisionedCloud(wired.direct, wired.compute, by_alias, None, wired, images=images)
     intent = wired.account.intent(Source(SourceKind.ON_DEMAND))
     (id_,) = cloud.launch(intent, tags(intent=intent.id))
     wired.let_pass(timedelta(seconds=90))
@@ -73,7 +73,7 @@ def test_an_alias_that_aws_does_not_publish_is_said_and_launches_nothing(wired: 
         AwsImages(wired.aws, wired, wired.spec).image_id(never, P5)
     unpublished = replace(wired.spec, node_classes={"gpu": never})
     images = AwsImages(wired.aws, wired, unpublished)
-    cloud = Provisioned(wired.direct, wired.machines, unpublished, None, wired, images=images)
+    cloud = ProvisionedCloud(wired.direct, wired.compute, unpublished, None, wired, images=images)
     intent = wired.account.intent(Source(SourceKind.ON_DEMAND))
     with pytest.raises(NoCapacity, match="publishes no image"):
         cloud.launch(intent, tags(intent=intent.id))
@@ -90,12 +90,12 @@ def test_an_existing_template_is_built_upon(wired: Wired):
         amiSelectorTerms=[{"id": network.images["x86_64"]}], launchTemplate={"id": theirs, "version": "1"}
     )
     based = replace(spec(network), node_classes={"gpu": built})
-    cloud = Provisioned(
-        wired.direct, wired.machines, based, None, wired, images=AwsImages(wired.aws, wired, based)
+    cloud = ProvisionedCloud(
+        wired.direct, wired.compute, based, None, wired, images=AwsImages(wired.aws, wired, based)
     )
     intent = wired.account.intent(Source(SourceKind.ON_DEMAND))
     cloud.launch(intent, tags(intent=intent.id))
-    (made,) = wired.machines.templates()
+    (made,) = wired.compute.templates()
     versions = boto3.client("ec2").describe_launch_template_versions(LaunchTemplateId=made.id)
     data = versions["LaunchTemplateVersions"][0]["LaunchTemplateData"]
     assert (data["KeyName"], data["Monitoring"]) == ("ops", {"Enabled": True})

@@ -15,8 +15,8 @@ from tests.aws.troubled import Troubled
 from tests.cli.purchaser import P5, Office, pool
 from tests.sim.account import GB200, ZONES
 from tests.wire.server_builder import Stand
-from tidemill.aws.account_survey import Looking
-from tidemill.aws.errors import Nature
+from tidemill.aws.account_survey import ReadOnlyAws
+from tidemill.aws.errors import CallKind
 from tidemill.aws.permissions import PERMISSIONS, Role
 from tidemill.cli import main
 from tidemill.model.errors import Refused
@@ -95,11 +95,15 @@ def test_every_call_it_makes_reads_and_the_observer_may_make_it(
 
 @pytest.mark.parametrize(
     ("operation", "nature"),
-    [("TerminateInstances", Nature.CHANGE), ("PurchaseCapacityBlock", Nature.PURCHASE), ("CreateTags", Nature.READ)],
+    [
+        ("TerminateInstances", CallKind.CHANGE),
+        ("PurchaseCapacityBlock", CallKind.PURCHASE),
+        ("CreateTags", CallKind.READ),
+    ],
 )  # fmt: skip
-def test_its_session_refuses_whatever_does_not_read(operation: str, nature: Nature):
+def test_its_session_refuses_whatever_does_not_read(operation: str, nature: CallKind):
     with pytest.raises(Refused, match="only looks"):
-        Looking("us-east-1").call("ec2", operation, nature)
+        ReadOnlyAws("us-east-1").call("ec2", operation, nature)
 
 
 # --- what it finds ------------------------------------------------------------------------------------

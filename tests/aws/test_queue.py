@@ -11,7 +11,7 @@ import pytest
 
 from tests.aws.messages import BLOCK, INSTANCE, OURS, envelope, mangled
 from tests.aws.wired import REGION, Wired
-from tidemill.aws.errors import Nature
+from tidemill.aws.errors import CallKind
 from tidemill.aws.queue import READ_AT_MOST, EventQueue
 from tidemill.aws.session import Aws
 
@@ -22,7 +22,7 @@ class Inbox:
     def __init__(self, wired: Wired) -> None:
         self.outside = Aws(REGION)  # what others do to the queue, and no policy of ours allows
         made = self.outside.call(
-            "sqs", "CreateQueue", Nature.CHANGE, QueueName="mill", Attributes={"VisibilityTimeout": "0"}
+            "sqs", "CreateQueue", CallKind.CHANGE, QueueName="mill", Attributes={"VisibilityTimeout": "0"}
         )
         self.url = made["QueueUrl"]
         self.woken: list[str] = []
@@ -30,7 +30,7 @@ class Inbox:
 
     def send(self, *bodies: str) -> None:
         for body in bodies:
-            self.outside.call("sqs", "SendMessage", Nature.CHANGE, QueueUrl=self.url, MessageBody=body)
+            self.outside.call("sqs", "SendMessage", CallKind.CHANGE, QueueUrl=self.url, MessageBody=body)
 
     def left(self) -> int:
         asked: Any = ["ApproximateNumberOfMessages"]

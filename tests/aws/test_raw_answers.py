@@ -16,7 +16,7 @@ import pytest
 from tests.sim.account import OWNER, P5, START, tags
 from tidemill import catalog
 from tidemill.aws.account import AwsAccount
-from tidemill.aws.rate_limits import Buckets
+from tidemill.aws.rate_limits import RateLimits
 from tidemill.aws.session import Aws
 from tidemill.model.errors import OutcomeUnknown, PortError, Refused
 from tidemill.model.offers import OfferQuery
@@ -104,7 +104,7 @@ class Clock:
 
 def account() -> AwsAccount:
     return AwsAccount(
-        Aws("us-east-1", buckets=Buckets(sleep=lambda _: None)), Clock(), catalog.load(), owner=OWNER
+        Aws("us-east-1", buckets=RateLimits(sleep=lambda _: None)), Clock(), catalog.load(), owner=OWNER
     )
 
 

@@ -24,9 +24,9 @@ from tests.aws.answers import (
 from tests.sim.account import GB200, OWNER, P5, START, ZONES
 from tidemill import catalog
 from tidemill.aws.fields import Reader, Unreadable
-from tidemill.aws.instances import carries, event_ending, instance, spot_ending
-from tidemill.aws.offers import asked, blocks_of, extension, extension_offer, offer
-from tidemill.aws.reservations import reservation, still_told, with_extensions
+from tidemill.aws.instances import event_ending, has_owner_tag, read_instance, spot_ending
+from tidemill.aws.offers import blocks_of, read_extension, read_extension_offer, read_offer, search_parameters
+from tidemill.aws.reservations import read_reservation, recently_listed, with_extensions
 from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
 from tidemill.model.errors import SpecError
 from tidemill.model.nodes import InstanceState
@@ -36,7 +36,7 @@ CATALOG = catalog.load()
 
 
 def read(**given: Any) -> Reservation:
-    return reservation(reservation_record(**given), CATALOG, lambda sentence: None)
+    return read_reservation(reservation_record(**given), CATALOG, lambda sentence: None)
 
 
 # --- reservations -------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ def test_every_state_of_a_block_is_known(state: str):
 @pytest.mark.parametrize("state", ["blocked", "", 7, {}, "ACTIVE"])
 def test_a_state_nobody_knows_counts_as_bought_and_takes_no_launch(state: Any):
     said: list[str] = []
-    block = reservation(reservation_record(State=state), CATALOG, said.append)
+    block = read_reservation(reservation_record(State=state), CATALOG, said.append)
     assert block.state is ReservationState.PAYMENT_PENDING
     assert block.available == 0
     assert "a state nobody knows" in said[0]
@@ -136,8 +136,8 @@ def test_a_fee_that_somebody_wrote_into_the_tag_is_a_whole_number_or_nothing(wri
 
 @pytest.mark.requirement("CB-7")
 def test_an_extension_that_waits_for_its_payment_moves_no_end_and_a_paid_one_adds_its_fee():
-    block, paid = read(), extension(extension_record())
-    waits = extension(extension_record(CapacityBlockExtensionStatus="payment-pending"))
+    block, paid = read(), read_extension(extension_record())
+    waits = read_extension(extension_record(CapacityBlockExtensionStatus="payment-pending"))
     (one,) = with_extensions([block], [waits])
     assert (one.end, one.extension_pending_to) == (block.end, START + timedelta(days=3))
     (two,) = with_extensions([block], [paid])
@@ -149,16 +149,16 @@ def test_an_extension_that_waits_for_its_payment_moves_no_end_and_a_paid_one_add
 def test_ended_ones_are_told_for_a_day():
     ended = read(State="expired")
     assert ended.end is not None
-    assert still_told([ended], ended.end + timedelta(hours=23)) == (ended,)
-    assert still_told([ended], ended.end + timedelta(hours=25)) == ()
-    assert still_told([read()], ended.end + timedelta(days=9))  # late to expire is not gone
+    assert recently_listed([ended], ended.end + timedelta(hours=23)) == (ended,)
+    assert recently_listed([ended], ended.end + timedelta(hours=25)) == ()
+    assert recently_listed([read()], ended.end + timedelta(days=9))  # late to expire is not gone
 
 
 # --- instances ----------------------------------------------------------------------------------------
 
 
 def test_an_instance_is_read_whole():
-    one = instance(instance_record())
+    one = read_instance(instance_record())
     assert (one.id, one.instance_type, one.zone, one.state) == (INSTANCE, P5, ZONES[0], InstanceState.RUNNING)
     assert one.source == Source(SourceKind.BLOCK, CR)
     assert (one.owner, one.pool, one.intent_id, one.provisioner) == (OWNER, "train", "l-1", "native")
@@ -178,8 +178,8 @@ def test_an_instance_is_read_whole():
 def test_the_word_deployment_alone_makes_no_instance_ours(own: dict[str, str]):
     """Companies tag all sorts of things with it; what we end carries what only a provisioner of ours writes."""
     record = instance_record(Tags=tag_list(**own))
-    assert instance(record).owner == ""
-    assert not carries(record, OWNER)
+    assert read_instance(record).owner == ""
+    assert not has_owner_tag(record, OWNER)
 
 
 @pytest.mark.parametrize(
@@ -195,14 +195,14 @@ def test_the_word_deployment_alone_makes_no_instance_ours(own: dict[str, str]):
 )
 def test_where_its_capacity_comes_from(lifecycle: str | None, reserved: str | None, source: Source):
     assert (
-        instance(instance_record(InstanceLifecycle=lifecycle, CapacityReservationId=reserved)).source
+        read_instance(instance_record(InstanceLifecycle=lifecycle, CapacityReservationId=reserved)).source
         == source
     )
 
 
 @pytest.mark.parametrize("state", ["stopping", "stopped", "shutting-down"])
 def test_a_stopped_instance_is_no_node_any_more(state: str):
-    assert instance(instance_record(State={"Name": state})).state is InstanceState.SHUTTING_DOWN
+    assert read_instance(instance_record(State={"Name": state})).state is InstanceState.SHUTTING_DOWN
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_a_stopped_instance_is_no_node_any_more(state: str):
 )
 def test_an_instance_that_is_not_whole_is_not_read(wrong: dict[str, Any]):
     with pytest.raises(Unreadable):
-        instance(instance_record(**wrong))
+        read_instance(instance_record(**wrong))
 
 
 @pytest.mark.requirement("PE-17")
@@ -249,7 +249,7 @@ def test_a_spot_request_that_is_marked_ends_two_minutes_later():
 
 @pytest.mark.parametrize(("written", "usd"), [("3625", 3625), ("3625.0", 3625), ("3625.01", 3626), ("0", 0)])
 def test_a_fee_is_never_taken_for_less_than_it_is(written: str, usd: int):
-    assert offer(offer_record(UpfrontFee=written)).fee_usd == usd
+    assert read_offer(offer_record(UpfrontFee=written)).fee_usd == usd
 
 
 @pytest.mark.parametrize(
@@ -269,17 +269,17 @@ def test_a_fee_is_never_taken_for_less_than_it_is(written: str, usd: int):
 )
 def test_an_offer_that_is_not_understood_is_not_offered(wrong: dict[str, Any]):
     with pytest.raises(Unreadable):
-        offer(offer_record(**wrong))
+        read_offer(offer_record(**wrong))
 
 
 def test_an_extension_whose_status_nobody_knows_is_neither_paid_nor_unpaid():
-    assert extension(extension_record()).state is ExtensionState.PAYMENT_SUCCEEDED
+    assert read_extension(extension_record()).state is ExtensionState.PAYMENT_SUCCEEDED
     with pytest.raises(Unreadable):
-        extension(extension_record(CapacityBlockExtensionStatus="payment-postponed"))
+        read_extension(extension_record(CapacityBlockExtensionStatus="payment-postponed"))
 
 
 def test_an_extension_offer_begins_at_the_end_of_the_block():
-    found = extension_offer(extension_record(), CR)
+    found = read_extension_offer(extension_record(), CR)
     assert (found.reservation_id, found.start, found.end) == (
         CR,
         START + timedelta(days=2),
@@ -293,24 +293,24 @@ def query(**given: Any) -> OfferQuery:
 
 @pytest.mark.requirement("CB-15")
 def test_ultraservers_are_asked_for_by_the_ultraserver():
-    given = asked(query(instance_type=GB200, count=36), CATALOG)
+    given = search_parameters(query(instance_type=GB200, count=36), CATALOG)
     assert (given["UltraserverType"], given["UltraserverCount"]) == ("u-p6e-gb200x72", 2)
     assert "InstanceType" not in given
-    assert asked(query(instance_type=GB200, count=27), CATALOG)["UltraserverCount"] == 3
+    assert search_parameters(query(instance_type=GB200, count=27), CATALOG)["UltraserverCount"] == 3
     with pytest.raises(SpecError, match="multiple of 9"):
-        asked(query(instance_type=GB200, count=4), CATALOG)
+        search_parameters(query(instance_type=GB200, count=4), CATALOG)
     record = offer_record(
         InstanceType=GB200, UltraserverType="u-p6e-gb200x72", UltraserverCount=2, InstanceCount=None
     )
-    assert (offer(record).count, offer(record).ultraserver, blocks_of(record)) == (36, True, 2)
+    assert (read_offer(record).count, read_offer(record).ultraserver, blocks_of(record)) == (36, True, 2)
 
 
 @pytest.mark.requirement("CB-2")
 def test_what_ec2_does_not_sell_is_not_asked_for():
     with pytest.raises(SpecError, match="175d and 182d"):
-        asked(query(duration=timedelta(days=180)), CATALOG)
+        search_parameters(query(duration=timedelta(days=180)), CATALOG)
     with pytest.raises(SpecError, match="1 to 64"):
-        asked(query(count=65), CATALOG)
+        search_parameters(query(count=65), CATALOG)
 
 
 # --- what cannot be read ------------------------------------------------------------------------------
@@ -321,11 +321,13 @@ def test_what_cannot_be_understood_is_left_out_and_said_once(caplog: pytest.LogC
     records = [offer_record(), offer_record(UpfrontFee="lots"), "junk", offer_record(UpfrontFee="lots")]
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            assert len(reader.each("offer", records, offer)) == 1
+            assert len(reader.each("offer", records, read_offer)) == 1
     assert len(caplog.records) == 2
 
 
 def test_a_hostile_string_does_not_break_the_log_into_lines(caplog: pytest.LogCaptureFixture):
     with caplog.at_level(logging.WARNING):
-        Reader().each("offer", [offer_record(InstanceType="p5\n2026-01-01 ERROR all is lost\x1b[31m")], offer)
+        Reader().each(
+            "offer", [offer_record(InstanceType="p5\n2026-01-01 ERROR all is lost\x1b[31m")], read_offer
+        )
     assert all(one.isprintable() for one in caplog.records[0].getMessage())

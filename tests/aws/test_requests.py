@@ -7,24 +7,24 @@ from typing import Any
 import pytest
 
 from tests.sim.account import P5, ZONES, tags
-from tidemill.aws.launches import request
-from tidemill.aws.templates import digest
+from tidemill.aws.launches import run_instances_request
+from tidemill.aws.templates import template_digest
 from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.errors import Refused
-from tidemill.ports.compute import Order, TemplateVersion
+from tidemill.ports.compute import LaunchRequest, TemplateVersion
 
 
-def order(kind: SourceKind = SourceKind.BLOCK, **given: Any) -> Order:
+def order(kind: SourceKind = SourceKind.BLOCK, **given: Any) -> LaunchRequest:
     source = Source(kind, "cr-1" if kind in (SourceKind.BLOCK, SourceKind.ODCR) else "")
     settings: dict[str, Any] = {
         "token": "l-1", "template": TemplateVersion("lt-1", "mill", 3), "source": source, "instance_type": P5,
         "zone": ZONES[0], "subnets": ("subnet-a", "subnet-b"), "count": 4, "tags": tags(intent="l-1"),
     }  # fmt: skip
-    return Order(**settings | given)
+    return LaunchRequest(**settings | given)
 
 
 def test_a_launch_names_its_token_its_template_version_and_how_many_at_least_and_at_most():
-    made = request(order(), ())
+    made = run_instances_request(order(), ())
     assert made["ClientToken"] == "l-1"
     assert made["LaunchTemplate"] == {"LaunchTemplateId": "lt-1", "Version": "3"}
     assert (made["MinCount"], made["MaxCount"]) == (1, 4)
@@ -50,21 +50,23 @@ def test_a_launch_names_its_token_its_template_version_and_how_many_at_least_and
     ],
 )
 def test_each_source_is_asked_for_in_its_own_words(kind: SourceKind, market: str | None, reservation: Any):
-    made = request(order(kind), ())
+    made = run_instances_request(order(kind), ())
     assert made.get("InstanceMarketOptions", {}).get("MarketType") == market
     assert made.get("CapacityReservationSpecification") == reservation
 
 
 def test_the_same_order_is_the_same_request_and_launches_spread_over_subnets():
-    assert request(order(), ()) == request(order(), ())
-    assert request(order(), ()) == request(order(subnets=("subnet-b", "subnet-a")), ())
-    used = {request(order(token=f"l-{number}"), ())["SubnetId"] for number in range(20)}
+    assert run_instances_request(order(), ()) == run_instances_request(order(), ())
+    assert run_instances_request(order(), ()) == run_instances_request(
+        order(subnets=("subnet-b", "subnet-a")), ()
+    )
+    used = {run_instances_request(order(token=f"l-{number}"), ())["SubnetId"] for number in range(20)}
     assert used == {"subnet-a", "subnet-b"}
 
 
 def test_where_the_template_has_network_interfaces_the_subnet_goes_into_each():
     cards = [{"DeviceIndex": 0, "NetworkCardIndex": 0}, {"DeviceIndex": 1, "NetworkCardIndex": 1}]
-    made = request(order(), cards)
+    made = run_instances_request(order(), cards)
     assert "SubnetId" not in made
     subnets = {one["SubnetId"] for one in made["NetworkInterfaces"]}
     assert len(subnets) == 1
@@ -72,16 +74,16 @@ def test_where_the_template_has_network_interfaces_the_subnet_goes_into_each():
 
 
 def test_a_token_that_ec2_would_not_take_is_replaced_by_its_digest():
-    long = request(order(token="l-" + "x" * 80), ())["ClientToken"]
+    long = run_instances_request(order(token="l-" + "x" * 80), ())["ClientToken"]
     assert len(long) == 64
-    assert long == request(order(token="l-" + "x" * 80), ())["ClientToken"]
+    assert long == run_instances_request(order(token="l-" + "x" * 80), ())["ClientToken"]
 
 
 def test_without_a_subnet_in_the_zone_nothing_is_asked():
     with pytest.raises(Refused, match="no subnet in us-east-1a"):
-        request(order(subnets=()), ())
+        run_instances_request(order(subnets=()), ())
 
 
 def test_content_is_the_same_however_it_is_ordered():
-    assert digest({"a": 1, "b": [1, 2]}) == digest({"b": [1, 2], "a": 1})
-    assert digest({"a": 1}) != digest({"a": 2})
+    assert template_digest({"a": 1, "b": [1, 2]}) == template_digest({"b": [1, 2], "a": 1})
+    assert template_digest({"a": 1}) != template_digest({"a": 2})

@@ -12,7 +12,7 @@ from tests.aws.wired import Wired
 from tidemill.aws import prices
 from tidemill.aws.fields import Unreadable
 from tidemill.aws.prices import price
-from tidemill.aws.types import accelerated_types, facts
+from tidemill.aws.types import accelerated_types, read_type
 from tidemill.catalog import load
 from tidemill.catalog.refreshed import Refreshed, applied, not_told
 from tidemill.model.errors import Retryable
@@ -72,12 +72,12 @@ def record(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_record_is_read_as_ec2_means_it():
-    assert facts(record()).model_dump() == {
+    assert read_type(record()).model_dump() == {
         "name": "g6.xlarge", "arch": "amd64", "hypervisor": "nitro", "vcpus": 4, "memory_mib": 16384,
         "accelerator": {"resource": "nvidia.com/gpu", "model": "L4", "count": 1, "memory_mib": 22888},
         "efa": 0, "nvme_gb": 250, "max_pods": 58, "block": False,
     }  # fmt: skip
-    assert facts(record(SupportedUsageClasses=["capacity-block"])).block
+    assert read_type(record(SupportedUsageClasses=["capacity-block"])).block
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_record_is_read_as_ec2_means_it():
 )
 def test_a_record_that_does_not_say_what_it_must_is_refused(wrong: dict[str, Any]):
     with pytest.raises(Unreadable):
-        facts(record(**wrong))
+        read_type(record(**wrong))
 
 
 # --- prices -------------------------------------------------------------------------------------------
@@ -150,6 +150,8 @@ def test_a_price_that_cannot_be_read_is_refused_and_never_guessed(wrong: dict[st
 
 
 def test_types_keep_their_own_price_when_only_sizes_change():
-    made = applied(Refreshed(region="r", as_of=WallClock().now().date(), source="x", types=[facts(record())]))
+    made = applied(
+        Refreshed(region="r", as_of=WallClock().now().date(), source="x", types=[read_type(record())])
+    )
     shipped = load().types["g6.xlarge"]
     assert replace(made.types["g6.xlarge"], allocatable=()) == replace(shipped, allocatable=())

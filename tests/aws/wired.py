@@ -14,12 +14,12 @@ import pytest
 from tests.sim.account import OWNER, P5, Account
 from tidemill import catalog
 from tidemill.aws.account import AwsAccount
-from tidemill.aws.compute import AwsMachines
+from tidemill.aws.compute import AwsCompute
 from tidemill.aws.images import AwsImages
 from tidemill.aws.permissions import calls
-from tidemill.aws.rate_limits import Buckets
+from tidemill.aws.rate_limits import RateLimits
 from tidemill.aws.session import Aws
-from tidemill.provision import Provisioned
+from tidemill.provision import ProvisionedCloud
 from tidemill.sim.wire import WireServer
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool
@@ -35,12 +35,12 @@ class Wired:
     def __init__(self, account: Account, server: WireServer) -> None:
         self.account, self.server = account, server
         self.slept_s: list[float] = []
-        self.aws = Aws(REGION, buckets=Buckets(sleep=self.slept_s.append))
+        self.aws = Aws(REGION, buckets=RateLimits(sleep=self.slept_s.append))
         self.spec = spec(server.wire.network)
         self.direct = AwsAccount(self.aws, self, catalog.load(), owner=OWNER)
-        self.machines = AwsMachines(self.aws, OWNER, "mill")
+        self.compute = AwsCompute(self.aws, OWNER, "mill")
         images = AwsImages(self.aws, self, self.spec)
-        self.cloud = Provisioned(self.direct, self.machines, self.spec, None, self, images=images)
+        self.cloud = ProvisionedCloud(self.direct, self.compute, self.spec, None, self, images=images)
 
     def now(self) -> datetime:
         return self.account.now

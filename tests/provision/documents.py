@@ -8,7 +8,7 @@ from typing import Any
 from tidemill.catalog import load
 from tidemill.model.capacity import Source, SourceKind
 from tidemill.ports.compute import Template
-from tidemill.provision.template import launch_template
+from tidemill.provision.launch_template import launch_template
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool
 from tidemill.spec.node_class import NodeClass

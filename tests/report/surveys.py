@@ -8,7 +8,7 @@ from typing import Any
 from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
 from tidemill.model.nodes import Instance, InstanceState
 from tidemill.ports.compute import Hook, Schedule
-from tidemill.report.survey import Aim, Machine, ScalingGroup, Survey
+from tidemill.report.survey import GroupTarget, Machine, ScalingGroup, Survey
 from tidemill.spec.units import parse_duration
 
 NOW = datetime(2026, 11, 16, 11, 30, tzinfo=UTC)
@@ -47,7 +47,7 @@ def action(when: str, desired: int | None = 0, name: str = "down", **given: Any)
 def group(name: str = "g", on: str = "cr-1", **given: Any) -> ScalingGroup:
     """Of size 1 on a block, with a hook of ten minutes and nothing scheduled."""
     settings: dict[str, Any] = {
-        "minimum": 0, "maximum": 2, "desired": 1, "aim": Aim((on,) if on else (), ("capacity-block",), (P5,)),
+        "minimum": 0, "maximum": 2, "desired": 1, "aim": GroupTarget((on,) if on else (), ("capacity-block",), (P5,)),
         "hooks": (Hook("drain", 600),), "subnets": ("subnet-a",),
     }  # fmt: skip
     return ScalingGroup(name, **settings | given)

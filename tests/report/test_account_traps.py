@@ -11,7 +11,7 @@ from tidemill.catalog import load
 from tidemill.model.capacity import ReservationState, SourceKind
 from tidemill.ports.compute import Hook
 from tidemill.report.account_traps import traps
-from tidemill.report.survey import Aim, Survey
+from tidemill.report.survey import GroupTarget, Survey
 from tidemill.report.trap import Trap
 
 CALM = action("47h")  # an hour before the end of the usual block
@@ -103,20 +103,20 @@ def test_subnets_outside_the_blocks_zone_are_named():
 @pytest.mark.parametrize(
     ("aim", "why"),
     [
-        (Aim(("cr-1",), (), (P5,)), "without InstanceMarketOptions.MarketType capacity-block"),
+        (GroupTarget(("cr-1",), (), (P5,)), "without InstanceMarketOptions.MarketType capacity-block"),
         (
-            Aim(("cr-1",), ("capacity-block",), (P5,), "its mixed instances policy"),
+            GroupTarget(("cr-1",), ("capacity-block",), (P5,), "its mixed instances policy"),
             "its mixed instances policy",
         ),
     ],
 )
-def test_a_group_that_may_launch_beside_the_block_is_named(aim: Aim, why: str):
+def test_a_group_that_may_launch_beside_the_block_is_named(aim: GroupTarget, why: str):
     assert why in found(survey(block(), groups=(group(aim=aim, schedules=(CALM,)),)))["launches-beside"].what
 
 
 def test_an_on_demand_reservation_needs_no_market():
     odcr = block(kind=SourceKind.ODCR)
-    assert found(survey(odcr, groups=(group(aim=Aim(("cr-1",), (), (P5,))),))) == {}
+    assert found(survey(odcr, groups=(group(aim=GroupTarget(("cr-1",), (), (P5,))),))) == {}
 
 
 @pytest.mark.parametrize("state", [ReservationState.EXPIRED, ReservationState.PAYMENT_FAILED])

@@ -14,7 +14,7 @@ from tidemill.catalog import load
 from tidemill.model.errors import Gone, Refused
 from tidemill.model.nodes import Node
 from tidemill.model.world import World
-from tidemill.provision.karpenter.reconciler import KarpenterKeeper
+from tidemill.provision.karpenter.reconciler import KarpenterReconciler
 from tidemill.sim.cloud.cloud import SimCloud
 from tidemill.sim.cluster.cluster import SimCluster
 from tidemill.sim.journal import Journal
@@ -55,7 +55,7 @@ def changed(spec: Spec, **platform: Any) -> Spec:
 
 
 class Scene:
-    """An account with blocks, a cluster, Karpenter, and the engine's keeper of its objects; no engine."""
+    """An account with blocks, a cluster, Karpenter, and the engine's reconciler of its objects; no engine."""
 
     def __init__(self, *blocks: dict[str, Any], karpenter: dict[str, Any] | None = None, **pool: Any) -> None:
         self.spec = documents(karpenter or {"version": "1.8.0"}, **pool)
@@ -76,10 +76,10 @@ class Scene:
         )
         self.cloud.on_instance.append(self.cluster.instance_changed)
         self.karpenter = SimKarpenter(self.timeline, self.journal, catalog, self.cloud, self.cluster, [ZONE])
-        self.keeper = KarpenterKeeper(self.spec, self.karpenter)
+        self.reconciler = KarpenterReconciler(self.spec, self.karpenter)
         self.ids = [self.cloud.add_reservation(owned(**each), owner="tides") for each in blocks]
         self.pass_time("1m")
-        self.keep()
+        self.reconcile()
 
     @property
     def now(self) -> datetime:
@@ -88,9 +88,11 @@ class Scene:
     def pass_time(self, duration: str) -> None:
         self.timeline.advance(self.now + parse_duration(duration))
 
-    def keep(self) -> None:
+    def reconcile(self) -> None:
         nodes = tuple(Node(instance, None) for instance in self.alive())
-        self.warnings = self.keeper.keep(World(self.now, reservations=self.cloud.reservations(), nodes=nodes))
+        self.warnings = self.reconciler.reconcile(
+            World(self.now, reservations=self.cloud.reservations(), nodes=nodes)
+        )
 
     def submit(self, name: str, to: str, pods: int = 1, **fields: Any) -> None:
         """Jobs of one pod each, ungated before there is capacity, and pinned to a source."""
@@ -231,12 +233,12 @@ def test_at_the_hand_over_the_successor_is_taken_up_and_the_old_one_let_go():
         f"p5-{second}",
     }
     scene.timeline.advance(scene.cloud.reservation(second).start + timedelta(minutes=1))
-    scene.keep()
+    scene.reconcile()
     scene.submit("train", to=second)
     scene.pass_time("1m")
     assert [one.source.id for one in scene.alive()] == [second]
     scene.timeline.advance(scene.cloud.reservation(first).end - timedelta(minutes=40))
-    scene.keep()
+    scene.reconcile()
     assert [each["metadata"]["name"] for each in scene.karpenter.listed("NodePool")] == [f"p5-{second}"]
 
 
@@ -273,17 +275,17 @@ def test_a_node_that_died_is_replaced_for_its_pods():
 # --- its objects ------------------------------------------------------------------------------------
 
 
-def test_the_keeper_makes_changes_and_removes_only_what_is_ours():
+def test_the_reconciler_makes_changes_and_removes_only_what_is_ours():
     scene = Scene({})
     nobodys = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "nobodys"}
     spec = {"template": {"spec": {"nodeClassRef": nobodys}}}
     theirs = {"kind": "NodePool", "metadata": {"name": "theirs"}, "spec": spec}
     scene.karpenter.apply(theirs)
     scene.timeline.advance(scene.cloud.reservation(scene.ids[0]).end)
-    scene.keep()
+    scene.reconcile()
     assert scene.karpenter.listed("NodePool") == [theirs]
     scene.pass_time("5m")
-    scene.keep()  # what it named goes after it
+    scene.reconcile()  # what it named goes after it
     assert scene.karpenter.listed("NodePool") == [theirs]
     assert scene.karpenter.listed("EC2NodeClass") == []
 
@@ -292,14 +294,14 @@ def test_what_is_as_it_should_be_is_left_alone_though_the_api_server_added_to_it
     scene = Scene({})
     before = len(scene.told("object-applied"))
     world = World(scene.now, reservations=scene.cloud.reservations())
-    assert scene.keeper.planned(world) == ()
+    assert scene.reconciler.planned(world) == ()
     for kind in ("EC2NodeClass", "NodePool"):
         (own,) = scene.karpenter.listed(kind)
         scene.karpenter.apply({**own, "spec": {**own["spec"], "added": "by somebody"}})
-    assert scene.keeper.planned(world) == ()
+    assert scene.reconciler.planned(world) == ()
     before += 2
     scene.pass_time("1h")
-    scene.keep()
+    scene.reconcile()
     assert len(scene.told("object-applied")) == before
 
 
@@ -309,14 +311,14 @@ def test_what_somebody_changed_by_hand_is_put_right():
     spoiled = {**own, "spec": {**own["spec"], "disruption": {"consolidateAfter": "1m"}}}
     scene.karpenter.apply(spoiled)
     world = World(scene.now, reservations=scene.cloud.reservations())
-    (change,) = scene.keeper.planned(world)
+    (change,) = scene.reconciler.planned(world)
     assert (change.verb, change.about, change.reason) == (
         "change",
         f"NodePool p5-{scene.ids[0]}",
         "disruption changed",
     )
     scene.pass_time("10m")
-    scene.keep()
+    scene.reconcile()
     assert scene.karpenter.listed("NodePool") == [own]
 
 
@@ -360,10 +362,10 @@ def test_work_on_a_block_outlives_a_slip_in_the_documents(slip: Callable[[Spec],
     scene.pass_time("9m")
     scene.open_nodes()
     before = {one.id for one in scene.alive()}
-    scene.keeper = KarpenterKeeper(slip(scene.spec), scene.karpenter)
+    scene.reconciler = KarpenterReconciler(slip(scene.spec), scene.karpenter)
     for _ in range(12):
         scene.pass_time("5m")
-        scene.keep()
+        scene.reconcile()
     assert before
     assert {one.id for one in scene.alive()} == before
     assert scene.told("nodeclaim-deleted") == []
@@ -372,8 +374,8 @@ def test_work_on_a_block_outlives_a_slip_in_the_documents(slip: Callable[[Spec],
 def test_a_closed_warm_node_pool_brings_up_no_other_node():
     scene = Scene({}, karpenter={"version": "1.8.0", "staticCapacity": True}, warm=True)
     scene.pass_time("1m")
-    scene.keeper = KarpenterKeeper(replace(scene.spec, pools={}), scene.karpenter)
-    scene.keep()
+    scene.reconciler = KarpenterReconciler(replace(scene.spec, pools={}), scene.karpenter)
+    scene.reconcile()
     first, second = scene.alive()
     scene.cloud.kill_instance(first.id)
     scene.pass_time("1h")

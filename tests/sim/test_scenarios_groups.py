@@ -25,7 +25,7 @@ from tidemill.cli.playback import observe_and_decide
 from tidemill.model.plan import Launch, RemoveNode, Terminate
 from tidemill.model.purchases import LaunchState
 from tidemill.provision.asg import DOWN, UP
-from tidemill.sim.cloud.compute import SimMachines
+from tidemill.sim.cloud.compute import SimCompute
 from tidemill.sim.cloud.scaling import AutoScalingGroup
 from tidemill.sim.scenario.rehearsal import Rehearsal
 
@@ -81,7 +81,7 @@ def test_after_the_end_neither_groups_nor_nodes_nor_templates_are_left(way: str)
     rehearsal = scene(pool(provisioner=way), reservations=[block()], jobs=[job()], duration="5h").played()
     assert not rehearsal.cloud.groups.all()
     assert not rehearsal.cloud.node_groups.all()
-    assert not rehearsal.machines.templates()
+    assert not rehearsal.compute.templates()
     assert not rehearsal.cluster.view().nodes
     assert len(done(rehearsal, RemoveNode)) == 2
 
@@ -347,12 +347,12 @@ def test_the_node_that_failed_goes_and_no_other():
 
 
 def test_a_provisioner_that_made_the_group_smaller_would_end_somebody_else(monkeypatch: pytest.MonkeyPatch):
-    def smaller(self: SimMachines, instance_id: str) -> None:
+    def smaller(self: SimCompute, instance_id: str) -> None:
         found = self._groups.of(instance_id)
         if found is not None and found[1].stays:
             self.resize(found[0].name, found[0].desired - 1)
 
-    monkeypatch.setattr(SimMachines, "terminate_in_group", smaller)
+    monkeypatch.setattr(SimCompute, "terminate_in_group", smaller)
     assert "group" in ended_by(a_gpu_fails())
 
 
@@ -398,19 +398,19 @@ def test_with_trouble_drawn_from_the_seed_the_invariants_hold(way: str, seed: in
 
 
 def test_a_pool_beside_it_that_launches_by_itself_keeps_its_templates():
-    """Both pools through the same machines, as in production."""
+    """Both pools through the same compute, as in production."""
     beside = pool("beside", labels={"tier": "beside"})
     played = scene(
         pool(provisioner="asg"), beside,
         reservations=[block(pool="train"), block("b", pool="beside", zone="us-east-1b")], duration="5h",
     ).rehearse()  # fmt: skip
     played.run_until(after("2h"))
-    assert {one.name.rpartition("-cr-")[2] for one in played.machines.templates()} == {
+    assert {one.name.rpartition("-cr-")[2] for one in played.compute.templates()} == {
         id_.removeprefix("cr-") for id_ in played.cloud.names.values()
     }
     assert running(played) == 4
     played.run()
-    assert not played.machines.templates()
+    assert not played.compute.templates()
 
 
 # --- by the hour, and other sources -------------------------------------------------------------------

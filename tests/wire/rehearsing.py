@@ -13,10 +13,10 @@ import pytest
 from tests.sim.scenario_builder import Scene
 from tests.wire.groups import ROLE
 from tidemill.aws.account import AwsAccount
-from tidemill.aws.compute import AwsMachines
-from tidemill.aws.rate_limits import Buckets
+from tidemill.aws.compute import AwsCompute
+from tidemill.aws.rate_limits import RateLimits
 from tidemill.aws.session import Aws
-from tidemill.provision import Provisioned
+from tidemill.provision import ProvisionedCloud
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.sim.wire import WireServer
 
@@ -29,16 +29,16 @@ class OnTheWire:
     aws: Aws | None = None
     monkeypatch: pytest.MonkeyPatch | None = None
 
-    def reach(self, rehearsal: Rehearsal) -> Provisioned:
+    def reach(self, rehearsal: Rehearsal) -> ProvisionedCloud:
         if self.server is None:
             self._serve(rehearsal)
         platform, spec = rehearsal.spec.platform.spec, rehearsal.spec
         clock = rehearsal.timeline  # the buckets fill by it too
-        buckets = Buckets(now_s=lambda: clock.now().timestamp(), sleep=lambda _: None)
+        buckets = RateLimits(now_s=lambda: clock.now().timestamp(), sleep=lambda _: None)
         self.aws = Aws(platform.region, buckets=buckets)
         account = AwsAccount(self.aws, rehearsal.timeline, spec.catalog, owner=platform.deployment)
-        machines = AwsMachines(self.aws, platform.deployment, platform.cluster.name)
-        return Provisioned(account, machines, spec, rehearsal.ledger, rehearsal.timeline)
+        machines = AwsCompute(self.aws, platform.deployment, platform.cluster.name)
+        return ProvisionedCloud(account, machines, spec, rehearsal.ledger, rehearsal.timeline)
 
     def _serve(self, rehearsal: Rehearsal) -> None:
         platform = rehearsal.spec.platform.spec

@@ -11,20 +11,20 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from tidemill.aws.errors import Nature
+from tidemill.aws.errors import CallKind
 from tidemill.aws.fields import Reader, Unreadable, id_of
 from tidemill.aws.instances import (
     ENDING_EVENTS,
     ENDING_SPOT,
     event_ending,
-    instance,
     is_over,
+    is_readable,
+    read_instance,
     spot_ending,
-    understood,
 )
-from tidemill.aws.offers import asked, blocks_of, extension, extension_offer, offer
-from tidemill.aws.read_cache import Once, Same
-from tidemill.aws.reservations import reservation, still_told, tagged, with_extensions
+from tidemill.aws.offers import blocks_of, read_extension, read_extension_offer, read_offer, search_parameters
+from tidemill.aws.read_cache import IdentityCache, OneTimeCache
+from tidemill.aws.reservations import read_reservation, recently_listed, tag_list, with_extensions
 from tidemill.aws.session import Aws
 from tidemill.catalog import Catalog
 from tidemill.model.capacity import Reservation, SourceKind
@@ -53,9 +53,9 @@ class AwsAccount:
         """`owner` is the deployment: the value of the owner tag."""
         self._aws, self._clock, self._catalog, self._owner = aws, clock, catalog, owner
         self._reader = Reader()
-        self._same_reservations = Same[Reservation](lambda one: one.id)
-        self._same_instances = Same[Instance](lambda one: one.id)
-        self._history = Once[tuple[Extension, ...]](_ONE_LOOK)
+        self._same_reservations = IdentityCache[Reservation](lambda one: one.id)
+        self._same_instances = IdentityCache[Instance](lambda one: one.id)
+        self._history = OneTimeCache[tuple[Extension, ...]](_ONE_LOOK)
         self._seen: tuple[Reservation, ...] | None = None
         self._accounts: dict[str, str] = {}  # reservation -> the account it belongs to
         self._fees: dict[str, tuple[int, int]] = {}  # offer -> its fee, and how many blocks it makes
@@ -74,7 +74,7 @@ class AwsAccount:
         found = self._reader.each("reservation", records, self._reservation)
         history = self._read_history()
         self._history.put(history, self._clock.now())
-        told = still_told(with_extensions(found, history), self._clock.now())
+        told = recently_listed(with_extensions(found, history), self._clock.now())
         self._seen = self._same_reservations(told)
         return self._seen
 
@@ -85,14 +85,14 @@ class AwsAccount:
     def instances(self) -> tuple[Instance, ...]:
         """Retryable: one of ours cannot be understood. Taken for gone, it would be launched again."""
         records = list(self._instances_where(f"tag:{names.TAG_OWNER}", [self._owner]))
-        records = [one for one in records if not (is_over(one) and not understood(one))]
-        ours = self._reader.each("instance", records, instance)
+        records = [one for one in records if not (is_over(one) and not is_readable(one))]
+        ours = self._reader.each("instance", records, read_instance)
         if len(ours) < len(records):
             lost = len(records) - len(ours)
             raise Retryable(
                 f"DescribeInstances: what AWS says of {lost} instances of ours cannot be understood"
             )
-        strangers = self._reader.each("instance", self._on_reservations(), instance)
+        strangers = self._reader.each("instance", self._on_reservations(), read_instance)
         once = {one.id: one for one in (*strangers, *ours)}
         return self._same_instances(self._with_endings(list(once.values())))
 
@@ -107,9 +107,11 @@ class AwsAccount:
 
     def search_offers(self, query: OfferQuery) -> tuple[Offer, ...]:
         """SpecError: a duration or count that EC2 does not sell; Refused: EC2's own no to the question."""
-        given = asked(query, self._catalog)
+        given = search_parameters(query, self._catalog)
         records = list(
-            self._pages("DescribeCapacityBlockOfferings", "CapacityBlockOfferings", Nature.QUESTION, **given)
+            self._pages(
+                "DescribeCapacityBlockOfferings", "CapacityBlockOfferings", CallKind.QUESTION, **given
+            )
         )
         offers = [
             one
@@ -125,10 +127,10 @@ class AwsAccount:
         answer = self._aws.call(
             "ec2",
             "PurchaseCapacityBlock",
-            Nature.PURCHASE,
+            CallKind.PURCHASE,
             CapacityBlockOfferingId=offer_id,
             InstancePlatform=_PLATFORM,
-            TagSpecifications=[{"ResourceType": "capacity-reservation", "Tags": tagged(marks)}],
+            TagSpecifications=[{"ResourceType": "capacity-reservation", "Tags": tag_list(marks)}],
         )
         try:
             return self._bought(answer, share_usd)
@@ -139,12 +141,12 @@ class AwsAccount:
         records = self._pages(
             "DescribeCapacityBlockExtensionOfferings",
             "CapacityBlockExtensionOfferings",
-            Nature.QUESTION,
+            CallKind.QUESTION,
             CapacityReservationId=query.reservation_id,
             CapacityBlockExtensionDurationHours=query.duration // timedelta(hours=1),
         )
         found = self._reader.each(
-            "extension offer", records, lambda one: extension_offer(one, query.reservation_id)
+            "extension offer", records, lambda one: read_extension_offer(one, query.reservation_id)
         )
         return tuple(sorted(found, key=lambda one: (one.fee_usd, one.id)))
 
@@ -152,12 +154,12 @@ class AwsAccount:
         answer = self._aws.call(
             "ec2",
             "PurchaseCapacityBlockExtension",
-            Nature.PURCHASE,
+            CallKind.PURCHASE,
             CapacityBlockExtensionOfferingId=offer_id,
             CapacityReservationId=reservation_id,
         )
         try:
-            found = [extension(one) for one in answer["CapacityBlockExtensions"]]
+            found = [read_extension(one) for one in answer["CapacityBlockExtensions"]]
             mine = [one for one in found if one.offer_id == offer_id] or found
             self._just_bought[offer_id] = mine[-1]
             return mine[-1]
@@ -172,18 +174,20 @@ class AwsAccount:
             raise Refused(
                 f"{reservation_id} belongs to account {theirs}, which shares it: it is not ours to tag"
             )
-        self._aws.call("ec2", "CreateTags", Nature.CHANGE, Resources=[reservation_id], Tags=tagged(tags))
+        self._aws.call("ec2", "CreateTags", CallKind.CHANGE, Resources=[reservation_id], Tags=tag_list(tags))
 
     # --- the parts of a reading -----------------------------------------------------------------------
 
-    def _pages(self, operation: str, key: str, nature: Nature = Nature.READ, **given: Any) -> Iterator[Any]:
+    def _pages(
+        self, operation: str, key: str, nature: CallKind = CallKind.READ, **given: Any
+    ) -> Iterator[Any]:
         return self._aws.pages("ec2", operation, key, nature=nature, **given)
 
     def _reservation(self, record: Mapping[str, Any]) -> Reservation:
-        return reservation(record, self._catalog, self._reader.say)
+        return read_reservation(record, self._catalog, self._reader.say)
 
     def _read_history(self) -> tuple[Extension, ...]:
-        found = self._reader.each("extension", self._history_records(), extension)
+        found = self._reader.each("extension", self._history_records(), read_extension)
         listed, since = {one.offer_id for one in found}, self._clock.now() - _HISTORY_LAG
         self._just_bought = {
             id_: one for id_, one in self._just_bought.items() if id_ not in listed and one.asked_at > since
@@ -194,7 +198,7 @@ class AwsAccount:
         """None in a region where EC2 sells no blocks and does not know the call: other pools must work there."""
         operation, key = "DescribeCapacityBlockExtensionHistory", "CapacityBlockExtensions"
         try:
-            return list(self._pages(operation, key, Nature.QUESTION, MaxResults=PAGE))
+            return list(self._pages(operation, key, CallKind.QUESTION, MaxResults=PAGE))
         except NotAllowed:
             raise
         except Refused as no:
@@ -202,7 +206,7 @@ class AwsAccount:
             return []
 
     def _priced(self, record: Mapping[str, Any]) -> Offer:
-        found = offer(record)
+        found = read_offer(record)
         while len(self._fees) >= _FEES_REMEMBERED:
             del self._fees[next(iter(self._fees))]
         self._fees[found.id] = found.fee_usd, blocks_of(record)

@@ -12,20 +12,20 @@ from functools import partial
 from typing import Any, TypeVar
 
 from tidemill.aws.account import PAGE
-from tidemill.aws.errors import Nature
+from tidemill.aws.errors import CallKind
 from tidemill.aws.fields import Reader, part, parts, tags, whole, word
 from tidemill.aws.group_records import read_hook, read_schedule
-from tidemill.aws.group_targets import TemplateKey, aim, templates_of
-from tidemill.aws.instances import instance
-from tidemill.aws.offers import extension
-from tidemill.aws.reservations import reservation, still_told, with_extensions
+from tidemill.aws.group_targets import TemplateKey, group_target, templates_of
+from tidemill.aws.instances import read_instance
+from tidemill.aws.offers import read_extension
+from tidemill.aws.reservations import read_reservation, recently_listed, with_extensions
 from tidemill.aws.session import Aws
 from tidemill.catalog import Catalog
 from tidemill.model.capacity import Reservation
 from tidemill.model.errors import Gone, NotAllowed, PortError, Refused, Retryable
 from tidemill.ports import Clock
 from tidemill.ports.compute import Hook, Schedule
-from tidemill.report.survey import Aim, Machine, Missed, ScalingGroup, Survey, holds_a_slot
+from tidemill.report.survey import GroupTarget, Machine, Missed, ScalingGroup, Survey, holds_a_slot
 
 T = TypeVar("T")
 _READS = ("Describe", "Get", "List")
@@ -36,16 +36,16 @@ _MOST_TEMPLATES = 300
 _LONGEST_WAIT_S = 48 * 3600  # whatever a hook says, Auto Scaling lets it wait no longer
 
 
-class Looking(Aws):
+class ReadOnlyAws(Aws):
     """A session that cannot change anything."""
 
-    def call(self, service: str, operation: str, nature: Nature, **given: Any) -> dict[str, Any]:
-        if nature not in (Nature.READ, Nature.QUESTION) or not operation.startswith(_READS):
+    def call(self, service: str, operation: str, nature: CallKind, **given: Any) -> dict[str, Any]:
+        if nature not in (CallKind.READ, CallKind.QUESTION) or not operation.startswith(_READS):
             raise Refused(f"{service}:{operation} changes something, and this only looks")
         return super().call(service, operation, nature, **given)
 
 
-def survey(aws: Looking, clock: Clock, catalog: Catalog) -> Survey:
+def survey_account(aws: ReadOnlyAws, clock: Clock, catalog: Catalog) -> Survey:
     """NotAllowed: not even who is asking can be told, so nothing else would be."""
     who = str(aws.read("sts", "GetCallerIdentity").get("Arn") or "")
     return _Round(aws, clock, catalog).made(who)
@@ -54,7 +54,7 @@ def survey(aws: Looking, clock: Clock, catalog: Catalog) -> Survey:
 class _Round:
     """One reading of the account, and what it could not read."""
 
-    def __init__(self, aws: Looking, clock: Clock, catalog: Catalog) -> None:
+    def __init__(self, aws: ReadOnlyAws, clock: Clock, catalog: Catalog) -> None:
         self._aws, self._clock, self._catalog = aws, clock, catalog
         self._reader = Reader()
         self._templates = 0
@@ -99,16 +99,16 @@ class _Round:
     def _reservations(self) -> tuple[Reservation, ...]:
         records = self._ec2("DescribeCapacityReservations", "CapacityReservations", MaxResults=PAGE)
         found = self._reader.each(
-            "reservation", list(records), lambda one: reservation(one, self._catalog, self._reader.say)
+            "reservation", list(records), lambda one: read_reservation(one, self._catalog, self._reader.say)
         )
         history = self._tried("extensions of blocks", self._history) or ()
-        return still_told(with_extensions(found, history), self._clock.now())
+        return recently_listed(with_extensions(found, history), self._clock.now())
 
     def _history(self) -> list[Any]:
         records = self._ec2(
             "DescribeCapacityBlockExtensionHistory", "CapacityBlockExtensions", MaxResults=PAGE
         )
-        return self._reader.each("extension", records, extension)
+        return self._reader.each("extension", records, read_extension)
 
     def _machines(self, reservations: Iterable[Reservation]) -> tuple[Machine, ...]:
         ids = [one.id for one in reservations]
@@ -139,7 +139,7 @@ class _Round:
         return tuple(sorted(read, key=lambda one: one.name)), len(records) - len(near)
 
     def _group(
-        self, record: Mapping[str, Any], aims_at: Aim, schedules: Mapping[str, list[Schedule]] | None
+        self, record: Mapping[str, Any], aims_at: GroupTarget, schedules: Mapping[str, list[Schedule]] | None
     ) -> ScalingGroup:
         name = word(record, "AutoScalingGroupName")
         own = tags(record)
@@ -198,7 +198,7 @@ class _Round:
 
     # --- templates ------------------------------------------------------------------------------------
 
-    def _aims(self, records: list[Mapping[str, Any]]) -> dict[str, Aim]:
+    def _aims(self, records: list[Mapping[str, Any]]) -> dict[str, GroupTarget]:
         """What each group launches into. Of a template that cannot be read nothing is known."""
         known: dict[TemplateKey, Mapping[str, Any]] = {}
         for record in records:
@@ -207,7 +207,8 @@ class _Round:
                     found = self._of_each("launch templates", _name(record), partial(self._template, *key))
                     known |= {} if found is None else {key: found}
         return {
-            _name(one): aim(one, [known[key] for key in templates_of(one) if key in known]) for one in records
+            _name(one): group_target(one, [known[key] for key in templates_of(one) if key in known])
+            for one in records
         }
 
     def _template(self, id_: str, version: str) -> Mapping[str, Any]:
@@ -241,7 +242,7 @@ class _Round:
 
 
 def _machine(record: Mapping[str, Any]) -> Machine:
-    return Machine(instance(record), tags(record))
+    return Machine(read_instance(record), tags(record))
 
 
 def _name(record: Mapping[str, Any]) -> str:

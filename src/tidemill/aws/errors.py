@@ -24,7 +24,7 @@ from tidemill.model.errors import (
 )
 
 
-class Nature(Enum):
+class CallKind(Enum):
     """What a call does, which is what its failure means."""
 
     READ = "read"
@@ -113,7 +113,7 @@ _NOWHERE = (
 )
 
 
-_CHANGES = (Nature.CHANGE, Nature.ONCE)
+_CHANGES = (CallKind.CHANGE, CallKind.ONCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Call:
 
     service: str
     operation: str
-    nature: Nature
+    nature: CallKind
     region: str
 
     @property
@@ -130,7 +130,7 @@ class Call:
         return f"{self.service}:{self.operation}"
 
 
-def translated(error: Exception, call: Call) -> TidemillError:
+def translate_error(error: Exception, call: Call) -> TidemillError:
     """The error of ours that says what this one means for this call."""
     response = getattr(error, "response", None)
     if isinstance(response, dict) and "Error" in response:
@@ -161,13 +161,13 @@ def _answered(code: str, words: str, trouble_of_theirs: bool, call: Call) -> Tid
     if code in _THROTTLED:
         return Throttled(sentence)
     gone = code in _GONE or (code == "ValidationError" and _GONE_WORDS.search(words) is not None)
-    if gone and nature in (Nature.READ, *_CHANGES):
+    if gone and nature in (CallKind.READ, *_CHANGES):
         return Gone(sentence)
-    if code in _NO_CAPACITY and nature in (Nature.LAUNCH, Nature.PURCHASE):
+    if code in _NO_CAPACITY and nature in (CallKind.LAUNCH, CallKind.PURCHASE):
         return NoCapacity(sentence)
-    if code in (*_REJECTED, *_GONE) and nature in (*_CHANGES, Nature.PURCHASE):
+    if code in (*_REJECTED, *_GONE) and nature in (*_CHANGES, CallKind.PURCHASE):
         return Refused(sentence)
-    if nature is Nature.QUESTION and code and not trouble_of_theirs:
+    if nature is CallKind.QUESTION and code and not trouble_of_theirs:
         return Refused(sentence)
     return _unknown(sentence, nature, in_doubt=trouble_of_theirs or code in ("", TOKEN_USED))
 
@@ -187,21 +187,21 @@ def _not_answered(error: Exception, call: Call) -> TidemillError:
             f"check the region's spelling ({words})"
         )
     if kind == "ParamValidationError":
-        refusing = call.nature in (*_CHANGES, Nature.PURCHASE)
+        refusing = call.nature in (*_CHANGES, CallKind.PURCHASE)
         return (Refused if refusing else Retryable)(f"{call.operation}: {words}")
     if kind in _UNSENT:
         return Retryable(f"{call.operation}: AWS could not be reached, and nothing was sent: {words}")
     return _unknown(f"{call.operation}: AWS did not answer: {words}", call.nature, in_doubt=True)
 
 
-def in_doubt(sentence: str, call: Call) -> TidemillError:
+def outcome_unknown(sentence: str, call: Call) -> TidemillError:
     """The call may have been made, or not."""
     return _unknown(sentence, call.nature, in_doubt=True)
 
 
-def _unknown(sentence: str, nature: Nature, *, in_doubt: bool) -> TidemillError:
+def _unknown(sentence: str, nature: CallKind, *, in_doubt: bool) -> TidemillError:
     """No code we know. Money fails closed; a launch that was answered with a no of any kind made nothing."""
-    if nature is Nature.PURCHASE or (nature is Nature.LAUNCH and in_doubt):
+    if nature is CallKind.PURCHASE or (nature is CallKind.LAUNCH and in_doubt):
         return OutcomeUnknown(sentence)
     return Retryable(sentence)
 

@@ -51,7 +51,7 @@ def owner_of(record: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Asks:
+class HistoryNeeds:
     """What a group's activities must tell: why it has fewer members than it wants, and since when some wait."""
 
     lacks: bool
@@ -61,10 +61,10 @@ class Asks:
         return self.lacks or bool(self.waiting)
 
 
-def asks_of(record: Mapping[str, Any]) -> Asks:
+def history_needs(record: Mapping[str, Any]) -> HistoryNeeds:
     members = [_member(one, []) for one in records(record, "Instances")]
     lacks = sum(one.counts for one in members) < whole(record, "DesiredCapacity")
-    return Asks(lacks, tuple(one.instance_id for one in members if one.waits))
+    return HistoryNeeds(lacks, tuple(one.instance_id for one in members if one.waits))
 
 
 def read_schedule(record: Mapping[str, Any]) -> tuple[str, Schedule]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tidemill.aws.fields import part, parts
-from tidemill.report.survey import Aim
+from tidemill.report.survey import GroupTarget
 
 # Of a group's own CapacityReservationSpecification: these fall back to on-demand instances.
 _FALLS_BACK = ("capacity-reservations-first", "default", "open")
@@ -33,12 +33,12 @@ def templates_of(record: Mapping[str, Any]) -> tuple[TemplateKey, ...]:
     return tuple(dict.fromkeys(keys))
 
 
-def aim(record: Mapping[str, Any], templates: Iterable[Mapping[str, Any]]) -> Aim:
+def group_target(record: Mapping[str, Any], templates: Iterable[Mapping[str, Any]]) -> GroupTarget:
     """`templates`: what each of them says, as EC2 spells it. What is no such thing says nothing."""
     says = list(templates)
     overrides = parts(part(record, "MixedInstancesPolicy", "LaunchTemplate"), "Overrides")
     targets = (*(_target(one) for one in says), *_own_targets(record))
-    return Aim(
+    return GroupTarget(
         reservations=_words(targets),
         markets=_words(_market(one) for one in says),
         instance_types=_words(one.get("InstanceType") for one in (*says, *overrides)),

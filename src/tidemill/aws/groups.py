@@ -11,12 +11,12 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from tidemill.aws.errors import Nature
+from tidemill.aws.errors import CallKind
 from tidemill.aws.fields import Reader, Unreadable, listed, tags, word
 from tidemill.aws.group_records import (
     EKS_GROUP,
-    Asks,
-    asks_of,
+    HistoryNeeds,
+    history_needs,
     owner_of,
     read_group,
     read_hook,
@@ -39,7 +39,7 @@ _OURS = "tidemill"  # our hooks are called so; people may have others beside the
 
 
 class AwsGroups(AwsLaunches):
-    """The part of `machines.Machines` about Auto Scaling groups."""
+    """The part of `ports.Compute` about Auto Scaling groups."""
 
     def __init__(self, aws: Aws, owner: str, cluster: str = "") -> None:
         """`cluster`: of EKS, whose node groups have groups behind them; empty: none is looked for."""
@@ -85,7 +85,7 @@ class AwsGroups(AwsLaunches):
             name, state = _text(one, "AutoScalingGroupName"), _text(one, "LifecycleState")
             self._group_of(instance_id, name)
             if not state.startswith("Terminat"):
-                self._aws.call(_SERVICE, "TerminateInstanceInAutoScalingGroup", Nature.ONCE, InstanceId=instance_id,
+                self._aws.call(_SERVICE, "TerminateInstanceInAutoScalingGroup", CallKind.ONCE, InstanceId=instance_id,
                                ShouldDecrementDesiredCapacity=True)  # fmt: skip
             return
         raise Gone(f"{instance_id} is in no Auto Scaling group")
@@ -145,7 +145,7 @@ class AwsGroups(AwsLaunches):
             found += self._reader.each("the Auto Scaling group", [record], read)
         return found
 
-    def _history(self, name: str, asks: Asks) -> Sequence[Mapping[str, Any]]:
+    def _history(self, name: str, asks: HistoryNeeds) -> Sequence[Mapping[str, Any]]:
         """Its last activities, newest first; asked for only where they say something, and as far back as they do."""
         if not asks:
             return ()
@@ -205,7 +205,7 @@ class AwsGroups(AwsLaunches):
     # --- changing -------------------------------------------------------------------------------------
 
     def _change(self, operation: str, **given: Any) -> None:
-        self._aws.call(_SERVICE, operation, Nature.CHANGE, **given)
+        self._aws.call(_SERVICE, operation, CallKind.CHANGE, **given)
 
     def _suspend(self, shape: GroupShape) -> None:
         if shape.suspended:
@@ -222,10 +222,10 @@ class AwsGroups(AwsLaunches):
             self._hooks[group] = hook
 
 
-def _questions(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], str, Asks]:
+def _questions(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], str, HistoryNeeds]:
     """What must be asked about a group before it is read. Raises Unreadable."""
     tags(record)
-    return record, word(record, "AutoScalingGroupName"), asks_of(record)
+    return record, word(record, "AutoScalingGroupName"), history_needs(record)
 
 
 def _is_older(one: Mapping[str, Any], newest: Mapping[str, Any], by: timedelta) -> bool:

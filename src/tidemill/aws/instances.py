@@ -43,7 +43,7 @@ class Ending(NamedTuple):
     why: str
 
 
-def instance(record: Mapping[str, Any]) -> Instance:
+def read_instance(record: Mapping[str, Any]) -> Instance:
     """Raises Unreadable."""
     own = dict(tags(record))
     return Instance(
@@ -66,15 +66,15 @@ def is_over(record: Any) -> bool:
     return isinstance(state, Mapping) and state.get("Name") in ("shutting-down", "terminated")
 
 
-def understood(record: Any) -> bool:
+def is_readable(record: Any) -> bool:
     try:
-        instance(record)
+        read_instance(record)
     except (Unreadable, AttributeError, TypeError):
         return False
     return True
 
 
-def carries(record: Any, owner: str) -> bool:
+def has_owner_tag(record: Any, owner: str) -> bool:
     """Whether it is tagged as this owner's, however unreadable the rest of it is."""
     try:
         return isinstance(record, Mapping) and _owner(dict(tags(record))) == owner

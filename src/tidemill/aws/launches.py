@@ -10,21 +10,21 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tidemill.aws.errors import TOKEN_USED, Nature
+from tidemill.aws.errors import TOKEN_USED, CallKind
 from tidemill.aws.fields import Unreadable, id_of, listed
-from tidemill.aws.instances import carries
-from tidemill.aws.reservations import tagged
+from tidemill.aws.instances import has_owner_tag
+from tidemill.aws.reservations import tag_list
 from tidemill.aws.templates import AwsTemplates
 from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.errors import Gone, OutcomeUnknown, Refused, Retryable
-from tidemill.ports.compute import Order
+from tidemill.ports.compute import LaunchRequest
 from tidemill.provision.efa import in_subnet
 
 _LONGEST_TOKEN = 64
 _TAGGED = ("instance", "volume", "network-interface")
 
 
-def request(order: Order, interfaces: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def run_instances_request(order: LaunchRequest, interfaces: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The parameters of RunInstances. `interfaces`: those of the template, which then name the subnet themselves."""
     if not order.subnets:
         raise Refused(f"there is no subnet in {order.zone} to launch into")
@@ -41,7 +41,7 @@ def request(order: Order, interfaces: Sequence[Mapping[str, Any]]) -> dict[str, 
             {"NetworkInterfaces": interfaces}, subnet
         ),  # what it says of them replaces the template's
         **_market(order.source),
-        "TagSpecifications": [{"ResourceType": each, "Tags": tagged(order.tags)} for each in _TAGGED],
+        "TagSpecifications": [{"ResourceType": each, "Tags": tag_list(order.tags)} for each in _TAGGED],
     }
 
 
@@ -67,13 +67,13 @@ def _market(source: Source) -> dict[str, Any]:
 
 
 class AwsLaunches(AwsTemplates):
-    """The part of `machines.Machines` that launches and ends instances."""
+    """The part of `ports.Compute` that launches and ends instances."""
 
-    def run(self, order: Order) -> tuple[str, ...]:
+    def run(self, order: LaunchRequest) -> tuple[str, ...]:
         interfaces = listed(self._data_of(order.template), "NetworkInterfaces")
-        given = request(order, interfaces)
+        given = run_instances_request(order, interfaces)
         try:
-            answer = self._aws.call("ec2", "RunInstances", Nature.LAUNCH, **given)
+            answer = self._aws.call("ec2", "RunInstances", CallKind.LAUNCH, **given)
         except OutcomeUnknown as error:
             if TOKEN_USED not in str(error):
                 raise
@@ -92,9 +92,9 @@ class AwsLaunches(AwsTemplates):
         records = [one for group in listed(found, "Reservations") for one in listed(group, "Instances")]
         if not records:
             raise Gone(f"there is no instance {instance_id}")
-        if not all(carries(one, self._owner) for one in records):
+        if not all(has_owner_tag(one, self._owner) for one in records):
             raise Refused(f"{instance_id} does not carry {self._owner}'s owner tag: it is not ended")
-        self._aws.call("ec2", "TerminateInstances", Nature.CHANGE, InstanceIds=[instance_id])
+        self._aws.call("ec2", "TerminateInstances", CallKind.CHANGE, InstanceIds=[instance_id])
 
     def _launched_with(self, token: str, error: OutcomeUnknown) -> tuple[str, ...]:
         """The token was used with other parameters, say a template that changed since: what it gave is the answer."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, cast
 
-from tidemill.aws.errors import Nature
+from tidemill.aws.errors import CallKind
 from tidemill.aws.fields import Unreadable, inner, pairs, records, tags, whole, word, words
 from tidemill.aws.group_records import EKS_GROUP, version_of
 from tidemill.aws.groups import AwsGroups
@@ -30,7 +30,7 @@ _SERVICE = "eks"
 
 
 class AwsNodeGroups(AwsGroups):
-    """The part of `machines.Machines` about node groups, and about how nodes join."""
+    """The part of `ports.Compute` about node groups, and about how nodes join."""
 
     def __init__(self, aws: Aws, owner: str, cluster: str = "") -> None:
         super().__init__(aws, owner, cluster)
@@ -173,7 +173,7 @@ class AwsNodeGroups(AwsGroups):
         return {"clusterName": self._cluster, "nodegroupName": name}
 
     def _eks(self, operation: str, **given: Any) -> None:
-        self._aws.call(_SERVICE, operation, Nature.CHANGE, **given)
+        self._aws.call(_SERVICE, operation, CallKind.CHANGE, **given)
 
     def _role(self, written: str) -> str:
         """EKS wants an ARN; people may write the role's name."""

@@ -25,7 +25,7 @@ from tidemill.spec.units import format_duration
 _STATUSES = {one.value: one for one in ExtensionState}
 
 
-def asked(query: OfferQuery, catalog: Catalog) -> dict[str, Any]:
+def search_parameters(query: OfferQuery, catalog: Catalog) -> dict[str, Any]:
     """The parameters of DescribeCapacityBlockOfferings. SpecError: what EC2 does not sell to anybody."""
     if not is_legal_duration(query.duration):
         nearest = " and ".join(format_duration(step) for step in nearest_legal_durations(query.duration))
@@ -55,7 +55,7 @@ def _what(query: OfferQuery, catalog: Catalog) -> dict[str, Any]:
     return {"UltraserverType": f"{known.ultraserver}{suffix}", "UltraserverCount": query.count // size}
 
 
-def offer(record: Mapping[str, Any]) -> Offer:
+def read_offer(record: Mapping[str, Any]) -> Offer:
     """Raises Unreadable."""
     return Offer(
         id=id_of(record, "CapacityBlockOfferingId", "cb-"),
@@ -82,7 +82,7 @@ def blocks_of(record: Mapping[str, Any]) -> int:
     return whole(record, "UltraserverCount", least=1) if record.get("UltraserverType") else 1
 
 
-def extension_offer(record: Mapping[str, Any], reservation_id: str) -> ExtensionOffer:
+def read_extension_offer(record: Mapping[str, Any], reservation_id: str) -> ExtensionOffer:
     """Raises Unreadable."""
     return ExtensionOffer(
         id=id_of(record, "CapacityBlockExtensionOfferingId", "cbe-"),
@@ -92,7 +92,7 @@ def extension_offer(record: Mapping[str, Any], reservation_id: str) -> Extension
     )
 
 
-def extension(record: Mapping[str, Any]) -> Extension:
+def read_extension(record: Mapping[str, Any]) -> Extension:
     """Raises Unreadable: also for a status nobody knows, since neither "paid" nor "not paid" may be guessed."""
     status = record.get("CapacityBlockExtensionStatus")
     if not isinstance(status, str) or status not in _STATUSES:

@@ -23,7 +23,7 @@ _PURCHASES = ["ec2:PurchaseCapacityBlock", "ec2:PurchaseCapacityBlockExtension"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PolicyScope:
     """What the policies are for. The words in capitals are for whoever has no documents yet to replace."""
 
     deployment: str = "DEPLOYMENT"
@@ -51,7 +51,7 @@ class Place:
         return f"arn:{self.partition}:{service}:{self.region}:{account}:{tail}"
 
 
-def policy(role: Role, place: Place) -> dict[str, Any]:
+def policy(role: Role, place: PolicyScope) -> dict[str, Any]:
     """One policy document. Actions with the same guard on the same things share a statement."""
     together: dict[tuple[Guard, tuple[str, ...], str], list[Permission]] = {}
     for one in PERMISSIONS:
@@ -62,7 +62,7 @@ def policy(role: Role, place: Place) -> dict[str, Any]:
     return {"Version": _VERSION, "Statement": _named(statements)}
 
 
-def scp(place: Place, purchaser_arn: str = "") -> dict[str, Any]:
+def scp(place: PolicyScope, purchaser_arn: str = "") -> dict[str, Any]:
     """For the organization: nobody but the purchaser buys, and he only here."""
     buyer = purchaser_arn or f"arn:{place.partition}:iam::{place.account}:role/tidemill-purchaser"
     return {
@@ -86,7 +86,7 @@ def scp(place: Place, purchaser_arn: str = "") -> dict[str, Any]:
     }
 
 
-def _statement(guard: Guard, group: list[Permission], place: Place) -> dict[str, Any]:
+def _statement(guard: Guard, group: list[Permission], place: PolicyScope) -> dict[str, Any]:
     first = group[0]
     service = first.action.partition(":")[0]
     statement: dict[str, Any] = {
@@ -100,14 +100,14 @@ def _statement(guard: Guard, group: list[Permission], place: Place) -> dict[str,
     return {**statement, "Condition": condition} if condition else statement
 
 
-def _node_roles(place: Place) -> list[str]:
+def _node_roles(place: PolicyScope) -> list[str]:
     return [
         role if role.startswith("arn:") else f"arn:{place.partition}:iam::{place.account}:role/{role}"
         for role in place.node_roles
     ]
 
 
-def _condition(guard: Guard, role: Role, place: Place) -> dict[str, Any]:
+def _condition(guard: Guard, role: Role, place: PolicyScope) -> dict[str, Any]:
     asked, carried = f"aws:RequestTag/{names.TAG_OWNER}", f"aws:ResourceTag/{names.TAG_OWNER}"
     match guard:
         case Guard.READS:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidemill.aws.errors import Nature
+from tidemill.aws.errors import CallKind
 from tidemill.aws.events import Event, Kind, Unreadable, read_event
 from tidemill.aws.session import Aws
 from tidemill.model.errors import TidemillError
@@ -119,7 +119,7 @@ class EventQueue:
             ]
             try:
                 self._aws.call(
-                    "sqs", "DeleteMessageBatch", Nature.CHANGE, QueueUrl=self._url, Entries=entries
+                    "sqs", "DeleteMessageBatch", CallKind.CHANGE, QueueUrl=self._url, Entries=entries
                 )
             except TidemillError as error:
                 log.warning("cannot delete %d messages, they come again: %s", len(entries), error)

@@ -16,22 +16,22 @@ from tidemill.model.errors import Throttled
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class RateLimit:
     burst: int
     per_s: float
 
 
 # About half of what "Request throttling for the Amazon EC2 API" documents as the default of an account and region:
 # reads 100 at once and 20 a second, changes 50 and 5, RunInstances 5 and 2, TerminateInstances 100 and 5.
-_READ = Rate(50, 10)
-_CHANGE = Rate(25, 2.5)
-RATES: Mapping[str, Rate] = {
-    "RunInstances": Rate(5, 1),
-    "TerminateInstances": Rate(50, 2.5),
+_READ = RateLimit(50, 10)
+_CHANGE = RateLimit(25, 2.5)
+RATES: Mapping[str, RateLimit] = {
+    "RunInstances": RateLimit(5, 1),
+    "TerminateInstances": RateLimit(50, 2.5),
     # Undocumented. Callers report CapacityBlockDescribeLimitExceeded on calls that follow each other closely, and none
     # when they are some seconds apart; a look at several sizes at once must still be possible.
-    "DescribeCapacityBlockOfferings": Rate(10, 0.25),
-    "DescribeCapacityBlockExtensionOfferings": Rate(10, 0.25),
+    "DescribeCapacityBlockOfferings": RateLimit(10, 0.25),
+    "DescribeCapacityBlockExtensionOfferings": RateLimit(10, 0.25),
 }
 _READS = ("Describe", "Get", "List")
 # A caller that would wait longer is told so instead. A person waits this long; an engine should not: its ticks stand
@@ -39,11 +39,11 @@ _READS = ("Describe", "Get", "List")
 LONGEST_WAIT_S = 30.0
 
 
-def rate_of(action: str) -> Rate:
+def rate_limit_of(action: str) -> RateLimit:
     return RATES.get(action) or (_READ if action.startswith(_READS) else _CHANGE)
 
 
-class Buckets:
+class RateLimits:
     """Thread-safe. Counts what went through, so that a test can say how many calls a tick makes."""
 
     def __init__(
@@ -69,7 +69,7 @@ class Buckets:
             self._sleep(wait_s)
 
     def _book(self, action: str) -> float:
-        rate, now_s = rate_of(action), self._now_s()
+        rate, now_s = rate_limit_of(action), self._now_s()
         left, since_s = self._left.get(action, (float(rate.burst), now_s))
         left = min(float(rate.burst), left + (now_s - since_s) * rate.per_s) - 1
         wait_s = max(0.0, -left / rate.per_s)

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Same(Generic[T]):
+class IdentityCache(Generic[T]):
     """Answers with the objects of before, and with the very tuple, as far as they are equal."""
 
     def __init__(self, key: Callable[[T], str]) -> None:
@@ -31,7 +31,7 @@ class Same(Generic[T]):
         return self._before
 
 
-class Once(Generic[T]):
+class OneTimeCache(Generic[T]):
     """A reading that came along with another one. It is handed out once, and not when it is old."""
 
     def __init__(self, for_at_most: timedelta) -> None:

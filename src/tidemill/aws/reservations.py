@@ -40,7 +40,7 @@ _LISTED_FOR = timedelta(days=1)
 Say = Callable[[str], None]
 
 
-def reservation(record: Mapping[str, Any], catalog: Catalog, say: Say) -> Reservation:
+def read_reservation(record: Mapping[str, Any], catalog: Catalog, say: Say) -> Reservation:
     """Raises Unreadable."""
     id_ = id_of(record, "CapacityReservationId", "cr-")
     kind = _kind(record)
@@ -76,7 +76,7 @@ def with_extensions(found: Iterable[Reservation], extensions: Iterable[Extension
     return tuple(_extended(one, by_block.get(one.id, [])) for one in found)
 
 
-def still_told(found: Iterable[Reservation], now: datetime) -> tuple[Reservation, ...]:
+def recently_listed(found: Iterable[Reservation], now: datetime) -> tuple[Reservation, ...]:
     """Without those that ended more than a day ago."""
     return tuple(
         one for one in found if one.state not in OVER_STATES or one.end is None or one.end > now - _LISTED_FOR
@@ -131,6 +131,6 @@ def _number(written: str) -> int:
     return int(written) if written.isascii() and written.isdigit() and len(written) < 10 else 0
 
 
-def tagged(tags: Pairs) -> list[dict[str, str]]:
+def tag_list(tags: Pairs) -> list[dict[str, str]]:
     """Tags as every call of EC2 wants them."""
     return [{"Key": key, "Value": value} for key, value in tags]

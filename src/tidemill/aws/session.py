@@ -12,8 +12,8 @@ from contextlib import closing, nullcontext
 from typing import Any
 
 from tidemill import __version__
-from tidemill.aws.errors import Call, Nature, in_doubt, translated
-from tidemill.aws.rate_limits import Buckets
+from tidemill.aws.errors import Call, CallKind, outcome_unknown, translate_error
+from tidemill.aws.rate_limits import RateLimits
 from tidemill.model.errors import Retryable, SpecError, TidemillError
 
 # A connection that is not there after some seconds will not come; EC2 answers within seconds, and a launch or a
@@ -30,23 +30,23 @@ class Aws:
     """One account in one region. May be used from several threads."""
 
     def __init__(
-        self, region: str, *, profile: str = "", role_arn: str = "", buckets: Buckets | None = None
+        self, region: str, *, profile: str = "", role_arn: str = "", buckets: RateLimits | None = None
     ) -> None:
         self.region = region
-        self.buckets = buckets or Buckets()
+        self.buckets = buckets or RateLimits()
         self._profile, self._role_arn = profile, role_arn
         self._lock = threading.Lock()
         self._session: Any = None
         self._clients: dict[str, Any] = {}
         self.called: set[str] = set()  # every action that was, as a policy spells it
 
-    def call(self, service: str, operation: str, nature: Nature, **given: Any) -> dict[str, Any]:
+    def call(self, service: str, operation: str, nature: CallKind, **given: Any) -> dict[str, Any]:
         """One call, e.g. `call("ec2", "RunInstances", Nature.LAUNCH, …)`, with its failure in our words."""
         about = Call(service, operation, nature, self.region)
         try:
             # A launch that is repeated by the SDK and refused then may have launched the first time: whoever wrote its
             # intent repeats it, with the same token.
-            once = nature in (Nature.PURCHASE, Nature.LAUNCH, Nature.ONCE)
+            once = nature in (CallKind.PURCHASE, CallKind.LAUNCH, CallKind.ONCE)
             held = closing(self._trying_once(service)) if once else nullcontext(self._client(service))
             with held as client:
                 method = getattr(client, _snake(operation))
@@ -56,13 +56,13 @@ class Aws:
         except TidemillError:
             raise
         except Exception as error:  # botocore's, and what it lets through of urllib3 and of its parsers
-            raise translated(error, about) from error
+            raise translate_error(error, about) from error
 
     def read(self, service: str, operation: str, **given: Any) -> dict[str, Any]:
-        return self.call(service, operation, Nature.READ, **given)
+        return self.call(service, operation, CallKind.READ, **given)
 
     def pages(
-        self, service: str, operation: str, key: str, *, nature: Nature = Nature.READ, **given: Any
+        self, service: str, operation: str, key: str, *, nature: CallKind = CallKind.READ, **given: Any
     ) -> Iterator[Any]:
         """The records under `key` of every page. What is not a list of records is nobody's list."""
         token: str | None = None
@@ -115,14 +115,14 @@ class Aws:
         return self._session.client(service, config=config)
 
 
-def usual_region(profile: str = "") -> str:
+def default_region(profile: str = "") -> str:
     """The region that the AWS CLI would use; empty: none is configured. NotAllowed: there is no such profile."""
     try:
         return str(_session("", profile, "").region_name or "")
     except TidemillError:
         raise
     except Exception as error:
-        raise translated(error, Call("sts", "GetCallerIdentity", Nature.READ, "")) from error
+        raise translate_error(error, Call("sts", "GetCallerIdentity", CallKind.READ, "")) from error
 
 
 def _session(region: str, profile: str, role_arn: str) -> Any:
@@ -160,7 +160,7 @@ def _from_aws(answer: Any, about: Call) -> dict[str, Any]:
     be read as "there is nothing": all nodes gone."""
     metadata = answer.get("ResponseMetadata") if isinstance(answer, dict) else None
     if not isinstance(metadata, dict) or not metadata.get("RequestId"):
-        raise in_doubt(
+        raise outcome_unknown(
             f"{about.operation}: something answered that is not AWS: is there a proxy in between?", about
         )
     return dict(answer)

@@ -10,9 +10,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tidemill.aws.errors import Nature
+from tidemill.aws.errors import CallKind
 from tidemill.aws.fields import Unreadable, id_of, listed, tags, whole, word
-from tidemill.aws.reservations import tagged
+from tidemill.aws.reservations import tag_list
 from tidemill.aws.session import Aws
 from tidemill.model.errors import Gone, Refused, Retryable
 from tidemill.ports.compute import Template, TemplateVersion
@@ -22,14 +22,14 @@ _PAGE = 200
 _PREFIX = "tidemill:"
 
 
-def digest(data: Mapping[str, Any]) -> str:
+def template_digest(data: Mapping[str, Any]) -> str:
     """The same for the same content, however it is ordered."""
     text = json.dumps(data, sort_keys=True, separators=(",", ":"), default=str)
     return _PREFIX + hashlib.sha256(text.encode()).hexdigest()[:40]
 
 
 class AwsTemplates:
-    """The part of `machines.Machines` that is about templates."""
+    """The part of `ports.Compute` that is about templates."""
 
     def __init__(self, aws: Aws, owner: str) -> None:
         self._aws, self._owner = aws, owner
@@ -37,7 +37,7 @@ class AwsTemplates:
         self._data: dict[tuple[str, int], Mapping[str, Any]] = {}  # by id and version
 
     def put_template(self, template: Template) -> TemplateVersion:
-        content = digest(template.data)
+        content = template_digest(template.data)
         known = self._known.get((template.name, content))
         if known is None:
             there = self._there(template.name)
@@ -60,7 +60,7 @@ class AwsTemplates:
         if there is None:
             raise Gone(f"there is no launch template '{name}'")
         self._aws.call(
-            "ec2", "DeleteLaunchTemplate", Nature.CHANGE, LaunchTemplateId=there["LaunchTemplateId"]
+            "ec2", "DeleteLaunchTemplate", CallKind.CHANGE, LaunchTemplateId=there["LaunchTemplateId"]
         )
         self._forget(there["LaunchTemplateId"])
 
@@ -109,12 +109,12 @@ class AwsTemplates:
         answer = self._aws.call(
             "ec2",
             "CreateLaunchTemplate",
-            Nature.CHANGE,
+            CallKind.CHANGE,
             LaunchTemplateName=template.name,
             VersionDescription=content,
             LaunchTemplateData=dict(template.data),
             TagSpecifications=[
-                {"ResourceType": "launch-template", "Tags": tagged(tuple(sorted(marks.items())))}
+                {"ResourceType": "launch-template", "Tags": tag_list(tuple(sorted(marks.items())))}
             ],
         )
         return _read(answer.get("LaunchTemplate"), "LatestVersionNumber")
@@ -134,7 +134,7 @@ class AwsTemplates:
         answer = self._aws.call(
             "ec2",
             "CreateLaunchTemplateVersion",
-            Nature.CHANGE,
+            CallKind.CHANGE,
             LaunchTemplateId=id_,
             VersionDescription=content,
             LaunchTemplateData=dict(template.data),

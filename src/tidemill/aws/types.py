@@ -24,7 +24,7 @@ _BLOCK = "capacity-block"
 def accelerated_types(aws: Aws) -> list[TypeFacts]:
     """Every one that EC2 has in the region."""
     found = aws.pages("ec2", "DescribeInstanceTypes", "InstanceTypes", MaxResults=_PAGE)
-    return Reader().each("instance type", _accelerated(found), facts)
+    return Reader().each("instance type", _accelerated(found), read_type)
 
 
 def _accelerated(records: Iterable[Any]) -> Iterable[Any]:
@@ -36,7 +36,7 @@ def _accelerated(records: Iterable[Any]) -> Iterable[Any]:
             yield one
 
 
-def facts(record: Mapping[str, Any]) -> TypeFacts:
+def read_type(record: Mapping[str, Any]) -> TypeFacts:
     """Raises Unreadable."""
     network = _inner(record, "NetworkInfo")
     try:

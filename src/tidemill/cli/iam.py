@@ -11,7 +11,7 @@ import click
 from tidemill.model.errors import SpecError
 
 if TYPE_CHECKING:
-    from tidemill.aws.policies import Place
+    from tidemill.aws.policies import PolicyScope
     from tidemill.spec import Spec
 
 _WHICH = ("observer", "provisioner", "purchaser", "scp")
@@ -61,18 +61,18 @@ def _check_purchaser(which: str | None, role: str) -> None:
         raise SpecError(f"--purchaser-role: '{role}' is no ARN; write arn:aws:iam::ACCOUNT:role/NAME")
 
 
-def _place(files: tuple[str, ...]) -> Place:
-    from tidemill.aws.policies import Place
+def _place(files: tuple[str, ...]) -> PolicyScope:
+    from tidemill.aws.policies import PolicyScope
 
     if not files:
-        return Place()
+        return PolicyScope()
     from tidemill.cli.loading import load_spec
 
     spec, _ = load_spec(files)
-    platform, blank = spec.platform.spec, Place()
+    platform, blank = spec.platform.spec, PolicyScope()
     check_roles(spec)
     roles = {platform.node_role, *(one.spec.role for one in spec.node_classes.values())} - {""}
-    return Place(
+    return PolicyScope(
         deployment=platform.deployment,
         region=platform.region,
         account=platform.account_id or blank.account,

@@ -106,12 +106,14 @@ def _load_documents(files: tuple[str, ...], more_files: tuple[str, ...]) -> _Doc
 
 
 def _inspect_aws(documents: _Documents, region: str, profile: str) -> Inspection:
-    from tidemill.aws.account_survey import Looking, survey
+    from tidemill.aws.account_survey import ReadOnlyAws, survey_account
     from tidemill.cli.session import ROLE, clock_and_name
 
     clock, name = clock_and_name()
     catalog = documents.catalog(region)
-    seen = survey(Looking(region, profile=profile, role_arn=os.environ.get(ROLE, "")), clock, catalog)
+    seen = survey_account(
+        ReadOnlyAws(region, profile=profile, role_arn=os.environ.get(ROLE, "")), clock, catalog
+    )
     return _inspection_of(documents, name, seen, catalog)
 
 

@@ -152,10 +152,10 @@ def refresh(named_before: str | None, region: str | None, profile: str, aws: boo
 
 def resolve_region(region: str | None, profile: str) -> str:
     """The region that was named, or the usual one."""
-    from tidemill.aws.session import usual_region
+    from tidemill.aws.session import default_region
 
     # boto3 itself looks at AWS_DEFAULT_REGION alone. A profile that is named says its own.
-    found = region or ("" if profile else os.environ.get("AWS_REGION", "")) or usual_region(profile)
+    found = region or ("" if profile else os.environ.get("AWS_REGION", "")) or default_region(profile)
     if not found:
         raise SpecError("say which region: --region NAME, AWS_REGION, or `region` in the profile")
     return found

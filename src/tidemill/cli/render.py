@@ -145,13 +145,13 @@ def user_data(
     from base64 import b64decode
 
     from tidemill.model.capacity import Source
-    from tidemill.provision.template import lacking, launch_template
+    from tidemill.provision.launch_template import launch_template, missing_fields
     from tidemill.render.cloudformation import asked_of
     from tidemill.render.cloudformation.parameters import moments
 
     spec, own = _pool_of(files, pool, ("native", "asg", "managed"))
     asked = asked_of(spec, own, instance_type=instance_type, zone=zone, reservation=reservation, end=end)
-    for sentence in lacking(spec, own):
+    for sentence in missing_fields(spec, own):
         click.echo(f"warning: {sentence}: a node would not join", err=True)
     made = launch_template(
         spec, own, asked.instance_type, Source(asked.kind, reservation), asked.zone, "",

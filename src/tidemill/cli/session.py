@@ -231,17 +231,17 @@ _WAIT_S = 5
 def open_aws(spec: Spec) -> tuple[Cloud, Clock, str]:
     """The account through boto3, its clock, and what to call it."""
     from tidemill.aws.account import AwsAccount
-    from tidemill.aws.compute import AwsMachines
+    from tidemill.aws.compute import AwsCompute
     from tidemill.aws.images import AwsImages
     from tidemill.aws.session import Aws
-    from tidemill.provision import Provisioned
+    from tidemill.provision import ProvisionedCloud
 
     platform, role = spec.platform.spec, os.environ.get(ROLE, "")
     clock, name = clock_and_name()
     aws = Aws(platform.region, role_arn=role)
     account = AwsAccount(aws, clock, spec.catalog, owner=platform.deployment)
-    machines = AwsMachines(aws, platform.deployment, platform.cluster.name)
-    cloud = Provisioned(account, machines, spec, None, clock, images=AwsImages(aws, clock, spec))
+    compute = AwsCompute(aws, platform.deployment, platform.cluster.name)
+    cloud = ProvisionedCloud(account, compute, spec, None, clock, images=AwsImages(aws, clock, spec))
     return cloud, clock, name
 
 

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tidemill.cli.playback import Playback, observe_and_decide, reservation_names
 from tidemill.model.errors import PortError
-from tidemill.provision.reconcilers import Planned
+from tidemill.provision.reconcilers import PlannedChange
 from tidemill.report import NextSteps, PodRow, Status, next_steps, pods, status
 from tidemill.report.rows import ChangeRow
 from tidemill.sim.scenario.rehearsal import Rehearsal
@@ -56,7 +56,7 @@ def take_snapshot(rehearsal: Rehearsal, scenario: str) -> Snapshot:
     )
 
 
-def change_rows(planned: Iterable[Planned]) -> tuple[ChangeRow, ...]:
+def change_rows(planned: Iterable[PlannedChange]) -> tuple[ChangeRow, ...]:
     return tuple(ChangeRow(change.verb, change.about, change.reason) for change in planned)
 
 

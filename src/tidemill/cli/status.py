@@ -257,14 +257,14 @@ def _plan_account(files: Sequence[str], *, as_json: bool) -> None:
     from tidemill.cli.session import DEFAULT_LEDGER, open_session
     from tidemill.cli.snapshot_file import change_rows
     from tidemill.cli.terminal import console
-    from tidemill.provision import Provisioned
+    from tidemill.provision import ProvisionedCloud
     from tidemill.render.status_text import changes_table
     from tidemill.report.rows import plain
 
     session = open_session(files, None, os.environ.get("TIDEMILL_LEDGER", DEFAULT_LEDGER), aws=True)
     try:
         world = _account_world(session)
-        reconcilers = cast(Provisioned, session.cloud).keeper
+        reconcilers = cast(ProvisionedCloud, session.cloud).reconciler
         rows, problems = change_rows(reconcilers.planned(world)), reconcilers.problems(world)
     finally:
         session.close()

@@ -46,8 +46,8 @@ RESYNC = timedelta(minutes=10)
 Decide = Callable[[Spec, World], Plan]
 
 
-class Keeper(Protocol):
-    def keep(self, world: World) -> tuple[Warning, ...]:
+class Reconciler(Protocol):
+    def reconcile(self, world: World) -> tuple[Warning, ...]:
         """Raises nothing; what people should know of it."""
         ...
 
@@ -58,7 +58,9 @@ class Tick:
     plan: Plan
     outcomes: tuple[Outcome, ...]
     wake_at: datetime
-    kept: tuple[Warning, ...] = ()  # what the keeper says; no part of the plan, which the world alone decides
+    kept: tuple[
+        Warning, ...
+    ] = ()  # what the reconciler says; no part of the plan, which the world alone decides
 
 
 class Engine:
@@ -74,11 +76,11 @@ class Engine:
         *,
         decide: Decide = decide,
         beside: Beside | None = None,
-        keeper: Keeper | None = None,
+        reconciler: Reconciler | None = None,
     ) -> None:
-        """`keeper`: keeps what launches need, such as groups, as the documents want it."""
+        """`reconciler`: keeps what launches need, such as groups, as the documents want it."""
         self._spec, self._clock, self._ledger, self._decide = spec, clock, ledger, decide
-        self._keeper = keeper
+        self._reconciler = reconciler
         self._observer = Observer(clock, cloud, cluster, ledger, spec.platform.spec.deployment)
         self._actor = Actor(spec, clock, cloud, cluster, ledger)
         self._advisor = Advisor(spec, beside)
@@ -108,7 +110,7 @@ class Engine:
         self._last_world, self._last_plan = world, plan
         # 3 act: one outcome per action
         outcomes = self._actor.carry_out(plan)
-        kept = () if self._keeper is None else self._keeper.keep(world)
+        kept = () if self._reconciler is None else self._reconciler.reconcile(world)
         # 4 report: what was done and what went wrong
         for outcome in outcomes:
             if outcome.error:

@@ -35,7 +35,7 @@ class TemplateVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class LaunchRequest:
     """One call that launches: one source, one type, one zone. The token makes repeating it safe."""
 
     token: str
@@ -144,7 +144,7 @@ class NodeGroup:
     trouble: str = ""  # EKS's health issues, in one sentence
 
 
-class Machines(Protocol):
+class Compute(Protocol):
     """EC2's launches and the two kinds of groups. Only what carries our owner tag is listed or changed."""
 
     def put_template(self, template: Template) -> TemplateVersion:
@@ -157,7 +157,7 @@ class Machines(Protocol):
 
     def delete_template(self, name: str) -> None: ...
 
-    def run(self, order: Order) -> Sequence[str]:
+    def run(self, order: LaunchRequest) -> Sequence[str]:
         """As `Cloud.launch`: up to `count` ids; none is NoCapacity; the same token gives the same instances."""
         ...
 

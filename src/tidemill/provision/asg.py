@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from tidemill.decide.placement.launch_options import Allowance
 from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.ports.compute import GroupShape, Hook, Schedule, TemplateVersion
-from tidemill.provision.group_spec import Wanted, content
-from tidemill.provision.template import node_tags
+from tidemill.provision.group_spec import GroupSpec, template_digest
+from tidemill.provision.launch_template import node_tags
 from tidemill.spec import Spec, names
 from tidemill.spec.compute_pool import ComputePool
 
@@ -33,22 +33,22 @@ UP_AFTER_START = timedelta(minutes=1)
 DOWN_BEFORE_DEADLINE = timedelta(minutes=1)
 
 
-def as_group(spec: Spec, pool: ComputePool, own: Wanted) -> Wanted:
+def as_group(spec: Spec, pool: ComputePool, own: GroupSpec) -> GroupSpec:
     """With the tags that its instances get: ours, and the two that Kubernetes' cloud provider goes by."""
     cluster = spec.platform.spec.cluster.name
     tags = dict(node_tags(spec, pool)) | {
         "Name": f"{cluster}-{own.name}-Node",
-        names.TAG_TEMPLATE: content(own.template),
+        names.TAG_TEMPLATE: template_digest(own.template),
     }
     return replace(own, tags=tuple(sorted(tags.items())), hook=HOOK)
 
 
-def shape(own: Wanted, version: TemplateVersion) -> GroupShape:
+def shape(own: GroupSpec, version: TemplateVersion) -> GroupShape:
     return GroupShape(own.name, version, own.subnets, own.maximum, own.tags, own.hook, ENDS_FIRST, SUSPENDED)
 
 
 def schedules(
-    spec: Spec, pool: ComputePool, own: Wanted, block: Reservation, now: datetime, room: Allowance | None
+    spec: Spec, pool: ComputePool, own: GroupSpec, block: Reservation, now: datetime, room: Allowance | None
 ) -> tuple[Schedule, ...]:
     """Up at the start and to nothing before the end (SM-4); never in the past. `room` None: others may use it too."""
     if block.kind is not SourceKind.BLOCK or own.over_at is None:

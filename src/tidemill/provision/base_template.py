@@ -16,7 +16,7 @@ _NAMED_BY = {"BlockDeviceMappings": "DeviceName", "TagSpecifications": "Resource
 _INSTEAD_OF = {"InstanceRequirements": "InstanceType", "SecurityGroups": "SecurityGroupIds"}
 
 
-def laid_on(base: Mapping[str, Any], ours: Mapping[str, Any], name: str) -> dict[str, Any]:
+def merge_templates(base: Mapping[str, Any], ours: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Everything of both. SpecError: the field both set, with both values."""
     for theirs, other in _INSTEAD_OF.items():
         if theirs in base and other in ours:

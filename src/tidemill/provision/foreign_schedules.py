@@ -15,7 +15,7 @@ from tidemill.spec.units import format_instant
 _AS_GOOD_AS_THE_END = timedelta(minutes=15)
 
 
-def early(group: Group, over_at: datetime | None) -> Iterator[Schedule]:
+def early_scale_downs(group: Group, over_at: datetime | None) -> Iterator[Schedule]:
     """Those that lower it below its members before the deadline, the first one first. EKS's also while it is empty:
     what is launched before it fires would go."""
     staying = sum(one.counts for one in group.members)
@@ -25,16 +25,16 @@ def early(group: Group, over_at: datetime | None) -> Iterator[Schedule]:
         if one.theirs:
             if over_at is not None:
                 yield one
-        elif one.name not in (UP, DOWN) and (to := lowered_to(one)) is not None and to < staying:
+        elif one.name not in (UP, DOWN) and (to := size_after(one)) is not None and to < staying:
             yield one
 
 
-def lowered_to(schedule: Schedule) -> int | None:
+def size_after(schedule: Schedule) -> int | None:
     """The largest size it leaves; None: it says nothing about that."""
     return min((one for one in (schedule.desired, schedule.maximum) if one is not None), default=None)
 
 
-def warning(group: Group, one: Schedule, over_at: datetime, lead: timedelta) -> str:
+def early_scale_down_warning(group: Group, one: Schedule, over_at: datetime, lead: timedelta) -> str:
     """Empty: it is as good as the end. `lead`: how long before it the pool begins to drain, as its document says."""
     if one.theirs:
         return (
@@ -45,6 +45,6 @@ def warning(group: Group, one: Schedule, over_at: datetime, lead: timedelta) -> 
     if over_at - one.at <= lead + _AS_GOOD_AS_THE_END:
         return ""
     return (
-        f"the scheduled action {one.name} takes it to {lowered_to(one)} at {format_instant(one.at)}, though its nodes "
+        f"the scheduled action {one.name} takes it to {size_after(one)} at {format_instant(one.at)}, though its nodes "
         f"could stay until {format_instant(over_at)}: move it, delete it, or update the stack that made it"
     )

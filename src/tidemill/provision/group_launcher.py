@@ -12,27 +12,27 @@ from dataclasses import replace
 from tidemill.model.errors import Gone, NoCapacity, Refused, SpecError, TidemillError
 from tidemill.model.purchases import LaunchIntent
 from tidemill.ports import Clock
-from tidemill.ports.compute import Group, Machines, Member
+from tidemill.ports.compute import Compute, Group, Member
 from tidemill.provision import asg, managed
-from tidemill.provision.changes import to_put
-from tidemill.provision.group_sizes import largest, missing, size
-from tidemill.provision.group_spec import MakingsOf, Place, Wanted, names_a_reservation
-from tidemill.provision.group_state import Sight
-from tidemill.provision.wanted_groups import by_the_hour, on_reservation
+from tidemill.provision.group_changes import change_before_launch
+from tidemill.provision.group_sizes import maximum_size, missing_instances, target_size
+from tidemill.provision.group_spec import GroupKey, GroupSpec, TemplateInputsOf, is_for_a_reservation
+from tidemill.provision.group_state import GroupState
+from tidemill.provision.wanted_groups import group_on_reservation, hourly_group
 from tidemill.spec import Spec
 
 
-class Grouped:
+class GroupLauncher:
     def __init__(
         self,
         spec: Spec,
-        machines: Machines,
+        compute: Compute,
         clock: Clock,
-        sight: Sight,
+        sight: GroupState,
         launches: Callable[[], Sequence[LaunchIntent]],
-        makings: MakingsOf,
+        makings: TemplateInputsOf,
     ) -> None:
-        self._spec, self._machines, self._clock = spec, machines, clock
+        self._spec, self._compute, self._clock = spec, compute, clock
         self._sight, self._launches, self._makings = sight, launches, makings
         self._sizes: dict[str, int] = {}  # what this process set last, by name of the group or node group
 
@@ -41,11 +41,11 @@ class Grouped:
     def launch(self, intent: LaunchIntent) -> None:
         """NoCapacity: AWS or the documents do not allow it, and trying again changes nothing soon."""
         try:
-            own = self.wanted_of(Place.of(intent))
-            if to_put(own, self._sight.there) is not None:
+            own = self.spec_of(GroupKey.of(intent))
+            if change_before_launch(own, self._sight.there) is not None:
                 self.put(own)  # first: what it launches from an older template would have to be replaced
-                self._sight.look_again(node_groups=own.managed)
-            self.meet(own)
+                self._sight.invalidate(node_groups=own.managed)
+            self.resize_to_need(own)
         except (Refused, SpecError) as refusal:
             raise NoCapacity(str(refusal)) from refusal
 
@@ -57,98 +57,98 @@ class Grouped:
         group, member = found
         try:
             if member.waits and group.shape.hook is not None:
-                self._machines.release(group.shape.name, group.shape.hook.name, instance_id)
+                self._compute.release(group.shape.name, group.shape.hook.name, instance_id)
                 self._sight.note(_with(group, replace(member, state="Terminating:Proceed")))
             elif member.stays:
-                self._machines.terminate_in_group(instance_id)
+                self._compute.terminate_in_group(instance_id)
                 left = max(group.minimum, group.desired - member.counts)
                 self._sizes[group.node_group or group.shape.name] = left
                 self._sight.note(replace(_with(group, replace(member, state="Terminating")), desired=left))
         except TidemillError:
-            self._sight.look_again()  # nobody knows what came of it
+            self._sight.invalidate()  # nobody knows what came of it
             raise
         return True
 
     def _terminate_unseen(self, instance_id: str) -> bool:
         """No group that was read has it. One that could not be read would replace what EC2 is told to end."""
         try:
-            self._machines.terminate_in_group(instance_id)
+            self._compute.terminate_in_group(instance_id)
         except Gone:
             return False
-        self._sight.look_again()
+        self._sight.invalidate()
         return True
 
     # --- groups -------------------------------------------------------------------------------------
 
-    def wanted_of(self, place: Place) -> Wanted:
+    def spec_of(self, place: GroupKey) -> GroupSpec:
         pool = self._spec.pools.get(place.pool)
         if pool is None:
             raise NoCapacity(f"there is no pool {place.pool} any more")
         if not place.source.id:
-            return by_the_hour(self._spec, pool, place, self._makings)
+            return hourly_group(self._spec, pool, place, self._makings)
         for one in self._sight.reservations:
             if one.source == place.source:
-                return on_reservation(self._spec, pool, one, self._clock.now(), self._makings, None)
+                return group_on_reservation(self._spec, pool, one, self._clock.now(), self._makings, None)
         raise NoCapacity(f"{place.source.id} is not listed")
 
-    def put(self, own: Wanted) -> None:
+    def put(self, own: GroupSpec) -> None:
         """Whoever puts looks again afterwards: once for all that was put."""
         behind = self._sight.there.behind(own)
         if behind is None:
             self._sizes[own.name] = 0  # it is made empty
-        own = replace(own, maximum=largest(own, behind))
-        version = self._machines.put_template(own.template)
+        own = replace(own, maximum=maximum_size(own, behind))
+        version = self._compute.put_template(own.template)
         if own.managed:
-            self._machines.put_node_group(managed.shape(own, version))
+            self._compute.put_node_group(managed.shape(own, version))
         else:
-            self._machines.put_group(asg.shape(own, version))
+            self._compute.put_group(asg.shape(own, version))
 
-    def meet(self, own: Wanted) -> None:
+    def resize_to_need(self, own: GroupSpec) -> None:
         """Bring its size to what is wanted now. A node group that EKS is still at work on gets it later."""
-        self._bury(own)
+        self._remove_dead(own)
         group = self._sight.there.behind(own)
         if group is None:
             return
         if group.desired < sum(one.counts for one in group.members):
             return  # somebody scales it in just now: it has not chosen yet, and must not be held up
         over = own.over_at is not None and self._clock.now() >= own.over_at
-        lacking = 0 if over else missing(own.place, self._launches(), self._sight.attributed)
-        target = size(group, lacking, [one.id for one in self._sight.instances])
+        lacking = 0 if over else missing_instances(own.place, self._launches(), self._sight.attributed)
+        target = target_size(group, lacking, [one.id for one in self._sight.instances])
         if target > group.desired or (target < group.desired and (over or self._is_ours(own, group))):
             self._resize(own, group, target)
 
-    def _bury(self, own: Wanted) -> None:
+    def _remove_dead(self, own: GroupSpec) -> None:
         """Take the dead off its list, one by one: it counts them as members, and launches nobody in their place."""
         group = self._sight.there.behind(own)
-        for one in () if group is None else self._sight.died(group):
+        for one in () if group is None else self._sight.dead_members(group):
             self.terminate(one.instance_id)
 
     def empty(self, group: Group) -> None:
         """Nobody asks for anything from it: it wants no more than the members it has, unless people say so."""
-        for one in self._sight.died(group):
+        for one in self._sight.dead_members(group):
             self.terminate(one.instance_id)
         group = next((one for one in self._sight.groups if one.shape.name == group.shape.name), group)
         staying, name = sum(one.counts for one in group.members), group.node_group or group.shape.name
-        by_the_hour = not names_a_reservation(name)
-        if group.desired > staying and not (by_the_hour and not self._set_by_us(name, group)):
+        hourly_group = not is_for_a_reservation(name)
+        if group.desired > staying and not (hourly_group and not self._set_by_us(name, group)):
             if group.node_group:
-                self._machines.resize_node_group(group.node_group, staying)
+                self._compute.resize_node_group(group.node_group, staying)
             else:
-                self._machines.resize(group.shape.name, staying)
+                self._compute.resize(group.shape.name, staying)
             self._sight.note(replace(group, desired=staying))
 
-    def _resize(self, own: Wanted, group: Group, target: int) -> None:
+    def _resize(self, own: GroupSpec, group: Group, target: int) -> None:
         if own.managed:
             node_group = self._sight.there.node_groups[own.name]
             if node_group.status not in managed.CHANGEABLE:
                 return
-            self._machines.resize_node_group(own.name, target)
+            self._compute.resize_node_group(own.name, target)
         else:
-            self._machines.resize(own.name, target)
+            self._compute.resize(own.name, target)
         self._sizes[own.name] = target
         self._sight.note(replace(group, desired=target))
 
-    def _is_ours(self, own: Wanted, group: Group) -> bool:
+    def _is_ours(self, own: GroupSpec, group: Group) -> bool:
         return group.desired in {one.desired for one in own.schedules} or self._set_by_us(own.name, group)
 
     def _set_by_us(self, name: str, group: Group) -> bool:

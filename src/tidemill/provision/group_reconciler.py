@@ -1,6 +1,6 @@
 """Keeps the groups as the documents and the blocks want them, beside the engine's ticks.
 
-It makes, changes and removes what `changes` lists, and meets sizes whose call was lost or whose intent ended. One
+It makes, changes and removes what `group_changes` lists, and meets sizes whose call was lost or whose intent ended. One
 change that fails never stops the others: it is tried again at the next look, and told once.
 """
 
@@ -16,25 +16,25 @@ from tidemill.model.errors import Gone, Retryable, TidemillError
 from tidemill.model.plan import Warning
 from tidemill.model.purchases import LaunchIntent
 from tidemill.model.world import World
-from tidemill.ports.compute import Machines
+from tidemill.ports.compute import Compute
 from tidemill.provision import managed
-from tidemill.provision.changes import (
+from tidemill.provision.foreign_schedules import early_scale_down_warning, early_scale_downs
+from tidemill.provision.group_changes import (
     Change,
     DropSchedule,
+    ExistingGroups,
     LetNodesJoin,
     PutGroup,
     PutSchedule,
     RemoveGroup,
     RemoveTemplate,
-    There,
-    changes,
+    group_changes,
 )
-from tidemill.provision.foreign_schedules import early, warning
-from tidemill.provision.group_launcher import Grouped
+from tidemill.provision.group_launcher import GroupLauncher
 from tidemill.provision.group_sizes import open_intents
-from tidemill.provision.group_spec import GROUPED, MakingsOf, Place, Wanted
-from tidemill.provision.group_state import Sight
-from tidemill.provision.wanted_groups import Wanting, room_left, wanted
+from tidemill.provision.group_spec import GROUP_PROVISIONERS, GroupKey, GroupSpec, TemplateInputsOf
+from tidemill.provision.group_state import GroupState
+from tidemill.provision.wanted_groups import WantedGroups, remaining_allowances, wanted_groups
 from tidemill.spec import Spec
 
 log = logging.getLogger("tidemill.provision")
@@ -43,26 +43,26 @@ log = logging.getLogger("tidemill.provision")
 LOOK_EVERY = timedelta(minutes=5)
 
 
-class Keeper:
+class GroupReconciler:
     def __init__(
         self,
         spec: Spec,
-        machines: Machines,
-        sight: Sight,
-        grouped: Grouped,
+        compute: Compute,
+        sight: GroupState,
+        grouped: GroupLauncher,
         launches: Callable[[], Sequence[LaunchIntent]],
-        makings: MakingsOf,
+        makings: TemplateInputsOf,
     ) -> None:
-        self._spec, self._machines, self._sight, self._grouped = spec, machines, sight, grouped
+        self._spec, self._compute, self._sight, self._grouped = spec, compute, sight, grouped
         self._launches, self._makings = launches, makings
-        self._kept: tuple[object, ...] = ()
-        self._kept_at: datetime | None = None
+        self._reconciled_state: tuple[object, ...] = ()
+        self._reconciled_at: datetime | None = None
         self._warnings: tuple[Warning, ...] = ()
         self._told: set[tuple[str, str]] = set()
         self._unfinished = False
         self._let_in: set[str] = set()  # roles whose nodes may join, as this process has seen
 
-    def keep(self, world: World) -> tuple[Warning, ...]:
+    def reconcile(self, world: World) -> tuple[Warning, ...]:
         """What people should know of; the same as before while nothing changed."""
         if not (world.cloud_ok and world.ledger_ok) or not self._concerns(world):
             return self._warnings
@@ -79,7 +79,7 @@ class Keeper:
             return ()
         self._sight.reservations = world.reservations
         groups = (*self._wanting(world).groups, *self._by_the_hour())
-        return changes(groups, self._there(), world.now, live_reservations(world)).now
+        return group_changes(groups, self._there(), world.now, live_reservations(world)).now
 
     def problems(self, world: World) -> tuple[tuple[str, str], ...]:
         """About which blocks nothing can be made, and why."""
@@ -92,39 +92,42 @@ class Keeper:
         wanting = self._wanting(world)
         groups = (*wanting.groups, *self._by_the_hour())
         there = self._there()
-        found = changes(groups, there, world.now, live_reservations(world), self._let_in)
+        found = group_changes(groups, there, world.now, live_reservations(world), self._let_in)
         for change in found.now:
             self._try(change.about, lambda change=change: self._carry_out(change))  # type: ignore[misc]
         if found.now:  # once: every node group is described by a call of its own
-            self._sight.look_again(node_groups=any(_is_about_eks(one) for one in found.now))
+            self._sight.invalidate(node_groups=any(_is_about_eks(one) for one in found.now))
         for own in groups:
-            self._try(own.name, lambda own=own: self._grouped.meet(own))  # type: ignore[misc]
+            self._try(own.name, lambda own=own: self._grouped.resize_to_need(own))  # type: ignore[misc]
         known = {(own.managed, own.name) for own in groups}
         for group in self._sight.groups:
             if (bool(group.node_group), group.node_group or group.shape.name) not in known:
                 self._try(group.shape.name, lambda group=group: self._grouped.empty(group))  # type: ignore[misc]
         self._warnings = tuple(self._warn(groups, (*wanting.problems, *found.waiting, *_said_by_eks(there))))
         # What AWS had no time for is tried at the next tick; what it refused, when something changed or after a while.
-        self._kept, self._kept_at = () if self._unfinished else self._state(world), world.now
+        self._reconciled_state, self._reconciled_at = (
+            () if self._unfinished else self._state(world),
+            world.now,
+        )
 
     def _carry_out(self, change: Change) -> None:
         log.info("%s %s: %s", change.verb, change.about, change.reason)
-        machines = self._machines
+        compute = self._compute
         match change:
             case PutGroup(own):
                 self._grouped.put(own)
             case PutSchedule(group, schedule):
-                machines.put_schedule(group, schedule)
+                compute.put_schedule(group, schedule)
             case DropSchedule(group, name):
-                machines.delete_schedule(group, name)
+                compute.delete_schedule(group, name)
             case RemoveGroup(name, managed=True):
-                machines.delete_node_group(name)
+                compute.delete_node_group(name)
             case RemoveGroup(name):
-                machines.delete_group(name)
+                compute.delete_group(name)
             case RemoveTemplate(name):
-                machines.delete_template(name)
+                compute.delete_template(name)
             case LetNodesJoin(role):
-                machines.let_nodes_join(role)
+                compute.let_nodes_join(role)
                 self._let_in.add(role)
             case _:
                 assert_never(change)
@@ -133,7 +136,7 @@ class Keeper:
         try:
             do()
         except Gone:
-            self._sight.look_again(node_groups=True)
+            self._sight.invalidate(node_groups=True)
         except TidemillError as error:
             self._unfinished |= isinstance(error, Retryable)
             self._tell(about, str(error))
@@ -148,33 +151,34 @@ class Keeper:
     def _concerns(self, world: World) -> bool:
         """Pools without groups cost no call, and need no permission."""
         return uses_groups(self._spec) or any(
-            node.instance is not None and node.instance.provisioner in (one.value for one in GROUPED)
+            node.instance is not None
+            and node.instance.provisioner in (one.value for one in GROUP_PROVISIONERS)
             for node in world.nodes
         )
 
     def _is_due(self, world: World) -> bool:
-        late = self._kept_at is None or world.now - self._kept_at >= LOOK_EVERY
-        return late or self._state(world) != self._kept
+        late = self._reconciled_at is None or world.now - self._reconciled_at >= LOOK_EVERY
+        return late or self._state(world) != self._reconciled_state
 
     def _state(self, world: World) -> tuple[object, ...]:
         return world.reservations, tuple(self._launches()), self._sight.groups, self._sight.node_groups
 
-    def _wanting(self, world: World) -> Wanting:
-        room = room_left(self._spec, world.nodes, self._launches())
-        return wanted(self._spec, world.reservations, world.now, self._makings, room)
+    def _wanting(self, world: World) -> WantedGroups:
+        room = remaining_allowances(self._spec, world.nodes, self._launches())
+        return wanted_groups(self._spec, world.reservations, world.now, self._makings, room)
 
-    def _by_the_hour(self) -> list[Wanted]:
+    def _by_the_hour(self) -> list[GroupSpec]:
         """Groups of hourly capacity that somebody still waits for."""
-        places = {Place.of(one) for one in open_intents(self._launches()) if not one.source.id}
-        found: list[Wanted] = []
+        places = {GroupKey.of(one) for one in open_intents(self._launches()) if not one.source.id}
+        found: list[GroupSpec] = []
         for place in sorted(places, key=str):
-            self._try(place.pool, lambda place=place: found.append(self._grouped.wanted_of(place)))  # type: ignore[misc]
+            self._try(place.pool, lambda place=place: found.append(self._grouped.spec_of(place)))  # type: ignore[misc]
         return found
 
-    def _there(self) -> There:
-        return There.of(self._sight.groups, self._sight.node_groups, self._machines.templates())
+    def _there(self) -> ExistingGroups:
+        return ExistingGroups.of(self._sight.groups, self._sight.node_groups, self._compute.templates())
 
-    def _warn(self, groups: Sequence[Wanted], said: Iterable[tuple[str, str]]) -> list[Warning]:
+    def _warn(self, groups: Sequence[GroupSpec], said: Iterable[tuple[str, str]]) -> list[Warning]:
         told = [Warning(about, sentence) for about, sentence in said]
         there = self._sight.there
         for own in groups:
@@ -183,7 +187,10 @@ class Keeper:
                 continue
             if own.over_at is not None:
                 lead = self._spec.pools[own.place.pool].spec.drain.lead or timedelta(0)
-                sentences = (warning(group, one, own.over_at, lead) for one in early(group, own.over_at))
+                sentences = (
+                    early_scale_down_warning(group, one, own.over_at, lead)
+                    for one in early_scale_downs(group, own.over_at)
+                )
                 told += [Warning(own.name, sentence) for sentence in sentences if sentence]
             if off := sorted({"Launch", "Terminate"} & set(group.shape.suspended)):
                 sentence = (
@@ -195,9 +202,9 @@ class Keeper:
         return told
 
 
-def _said_by_eks(there: There) -> Iterable[tuple[str, str]]:
+def _said_by_eks(there: ExistingGroups) -> Iterable[tuple[str, str]]:
     """Also of node groups that no group stands behind, or that nobody wants any more."""
-    complaints = ((name, managed.complaint(one)) for name, one in there.node_groups.items())
+    complaints = ((name, managed.problem_of(one)) for name, one in there.node_groups.items())
     return ((name, sentence) for name, sentence in complaints if sentence)
 
 
@@ -216,4 +223,4 @@ def live_reservations(world: World) -> frozenset[str]:
 
 
 def uses_groups(spec: Spec) -> bool:
-    return any(pool.spec.provisioner in GROUPED for pool in spec.pools.values())
+    return any(pool.spec.provisioner in GROUP_PROVISIONERS for pool in spec.pools.values())

@@ -12,44 +12,44 @@ from datetime import timedelta
 from tidemill.model.nodes import Instance
 from tidemill.model.purchases import LaunchIntent, LaunchState
 from tidemill.ports.compute import Group
-from tidemill.provision.group_spec import GROUPED, Place, Wanted
+from tidemill.provision.group_spec import GROUP_PROVISIONERS, GroupKey, GroupSpec
 
 _OPEN = (LaunchState.WRITTEN, LaunchState.ASKED)
-_GROUPED = frozenset(one.value for one in GROUPED)
+_GROUPED = frozenset(one.value for one in GROUP_PROVISIONERS)
 # What came up to so long before an intent was written may not have been listed yet when it was decided on: a schedule
 # brings the same nodes up at a block's start as the engine does. Errs on the side of launching a minute later.
 UNSEEN_FOR = timedelta(seconds=90)
 
 
-def is_grouped(provisioner: str) -> bool:
+def launches_through_groups(provisioner: str) -> bool:
     return provisioner in _GROUPED
 
 
 def open_intents(launches: Iterable[LaunchIntent]) -> list[LaunchIntent]:
     """Those of groups that may still bring something, oldest first."""
-    found = [one for one in launches if one.state in _OPEN and is_grouped(one.provisioner)]
+    found = [one for one in launches if one.state in _OPEN and launches_through_groups(one.provisioner)]
     return sorted(found, key=lambda one: (one.written_at, one.id))
 
 
-def attribute(
+def assign_intents(
     instances: Iterable[Instance], launches: Iterable[LaunchIntent], before: Mapping[str, str]
 ) -> dict[str, str]:
     """Instance id -> intent id: the oldest instance to the oldest intent of its place that still misses one.
 
     `before` is what this said the last time: an instance belongs to one intent for good, also when that is settled.
     """
-    grouped = [one for one in instances if is_grouped(one.provisioner) and one.owner]
+    grouped = [one for one in instances if launches_through_groups(one.provisioner) and one.owner]
     mine = {one.id: before[one.id] for one in grouped if one.id in before}
-    open_by_place: dict[Place, list[LaunchIntent]] = {}
+    open_by_place: dict[GroupKey, list[LaunchIntent]] = {}
     for intent in open_intents(launches):
-        open_by_place.setdefault(Place.of(intent), []).append(intent)
+        open_by_place.setdefault(GroupKey.of(intent), []).append(intent)
     taken: dict[str, int] = {}
     for intent_id in mine.values():
         taken[intent_id] = taken.get(intent_id, 0) + 1
     for one in sorted(grouped, key=lambda each: (each.launched_at, each.id)) if open_by_place else ():
         if one.id in mine:
             continue
-        for intent in open_by_place.get(Place.of(one), ()):
+        for intent in open_by_place.get(GroupKey.of(one), ()):
             if taken.get(intent.id, 0) < intent.count and one.launched_at >= intent.written_at - UNSEEN_FOR:
                 mine[one.id] = intent.id
                 taken[intent.id] = taken.get(intent.id, 0) + 1
@@ -57,17 +57,21 @@ def attribute(
     return mine
 
 
-def missing(place: Place, launches: Iterable[LaunchIntent], attributed: Mapping[str, str]) -> int:
+def missing_instances(
+    place: GroupKey, launches: Iterable[LaunchIntent], attributed: Mapping[str, str]
+) -> int:
     """How many instances the open intents of a place have not been given yet."""
     given: dict[str, int] = {}
     for intent_id in attributed.values():
         given[intent_id] = given.get(intent_id, 0) + 1
     return sum(
-        max(0, one.count - given.get(one.id, 0)) for one in open_intents(launches) if Place.of(one) == place
+        max(0, one.count - given.get(one.id, 0))
+        for one in open_intents(launches)
+        if GroupKey.of(one) == place
     )
 
 
-def largest(own: Wanted, group: Group | None) -> int:
+def maximum_size(own: GroupSpec, group: Group | None) -> int:
     """The largest size it may be given. A reservation can shrink below the members that stay: a group that is told so
     lowers its size and chooses whom to end, and EKS refuses less than a node group wants."""
     if group is None:
@@ -76,10 +80,10 @@ def largest(own: Wanted, group: Group | None) -> int:
     return max(own.maximum, staying, group.desired if own.managed else 0)
 
 
-def size(group: Group, missing: int, listed: Iterable[str]) -> int:
+def target_size(group: Group, missing_instances: int, listed: Iterable[str]) -> int:
     """Never less than the members that stay: the group would choose whom to end. Members that no list of instances
     shows yet are what intents miss, or will be once they are shown."""
     staying = [one.instance_id for one in group.members if one.counts]
     seen = set(listed)
     unseen = sum(one not in seen for one in staying)
-    return min(group.shape.maximum, len(staying) + max(0, missing - unseen))
+    return min(group.shape.maximum, len(staying) + max(0, missing_instances - unseen))

@@ -19,12 +19,12 @@ from tidemill.model.labels import Pairs
 from tidemill.model.nodes import Instance
 from tidemill.model.purchases import LaunchIntent
 from tidemill.ports.compute import Hook, Schedule, Template
-from tidemill.provision.native_launcher import Images
-from tidemill.provision.template import check_it_could_join
+from tidemill.provision.launch_template import check_nodes_can_join
+from tidemill.provision.native import Images
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool, Provisioner
 
-GROUPED = (Provisioner.ASG, Provisioner.MANAGED)
+GROUP_PROVISIONERS = (Provisioner.ASG, Provisioner.MANAGED)
 # EKS's limit on the name of a node group; Auto Scaling's is 255, but one rule for both is easier to know.
 _LONGEST_NAME = 63
 # EC2's ids have 17 digits, and had 8. A pool may be called `my-cr-pool`.
@@ -32,30 +32,30 @@ _ENDS_WITH_A_RESERVATION = re.compile(r"-cr-[0-9a-f]{8,}$")
 
 
 @dataclass(frozen=True, slots=True)
-class Makings:
+class TemplateInputs:
     """What AWS knows and the documents do not: the image an alias stands for, and an existing template's data."""
 
     image_id: str
     base: Mapping[str, Any] | None = None
 
 
-MakingsOf = Callable[[ComputePool, str], Makings]  # pool, instance type
+TemplateInputsOf = Callable[[ComputePool, str], TemplateInputs]  # pool, instance type
 
 
-def makings_of(spec: Spec, images: Images) -> MakingsOf:
-    def find(pool: ComputePool, instance_type: str) -> Makings:
+def template_inputs_of(spec: Spec, images: Images) -> TemplateInputsOf:
+    def find(pool: ComputePool, instance_type: str) -> TemplateInputs:
         if images.boots:
-            check_it_could_join(spec, pool)
+            check_nodes_can_join(spec, pool)
         node_class = spec.node_classes[pool.spec.node_class_name]
         reference = node_class.spec.launch_template
         base = images.existing(reference) if reference is not None else None
-        return Makings(images.image_id(node_class, instance_type), base)
+        return TemplateInputs(images.image_id(node_class, instance_type), base)
 
     return find
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class GroupKey:
     """Where nodes come from: one group each."""
 
     pool: str
@@ -64,16 +64,16 @@ class Place:
     zone: str
 
     @classmethod
-    def of(cls, one: LaunchIntent | Instance) -> Place:
+    def of(cls, one: LaunchIntent | Instance) -> GroupKey:
         return cls(one.pool, one.source, one.instance_type, one.zone)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class GroupSpec:
     """Whatever its size is just now."""
 
     name: str
-    place: Place
+    place: GroupKey
     managed: bool  # an EKS node group; else an Auto Scaling group of ours
     template: Template
     subnets: tuple[str, ...]  # of the place's zone, and of no other
@@ -90,7 +90,7 @@ class Wanted:
     taints: tuple[tuple[str, str, str], ...] = ()
 
 
-def group_name(deployment: str, place: Place) -> str:
+def group_name(deployment: str, place: GroupKey) -> str:
     """`mill-train-cr-0123456789abcdef0`; by the hour with kind, type and zone. Too long: cut, and told apart."""
     tail = place.source.id or f"{place.source.kind.value}-{place.instance_type}-{place.zone}"
     front, tail = f"{deployment}-{place.pool}".replace(".", "-"), tail.replace(".", "-")
@@ -102,12 +102,12 @@ def group_name(deployment: str, place: Place) -> str:
     return f"{front[:room]}-{mark}-{tail}"
 
 
-def names_a_reservation(name: str) -> bool:
+def is_for_a_reservation(name: str) -> bool:
     """Of a group or a template of ours: it launches from one reservation, and is of no use once that is over."""
     return _ENDS_WITH_A_RESERVATION.search(name) is not None
 
 
-def content(template: Template) -> str:
+def template_digest(template: Template) -> str:
     """Short for what a template says: a group carries it, so that a change shows without reading the template."""
     written = json.dumps(template.data, sort_keys=True, default=str)
     return blake2b(written.encode(), digest_size=8).hexdigest()

@@ -15,11 +15,11 @@ from tidemill.model.capacity import Reservation
 from tidemill.model.nodes import INSTANCE_ENDED_STATES, Instance
 from tidemill.model.purchases import LaunchIntent
 from tidemill.ports import Clock
-from tidemill.ports.compute import Group, Machines, Member, NodeGroup, Schedule
+from tidemill.ports.compute import Compute, Group, Member, NodeGroup, Schedule
 from tidemill.provision import managed
-from tidemill.provision.changes import There
-from tidemill.provision.foreign_schedules import early, lowered_to
-from tidemill.provision.group_sizes import attribute, is_grouped
+from tidemill.provision.foreign_schedules import early_scale_downs, size_after
+from tidemill.provision.group_changes import ExistingGroups
+from tidemill.provision.group_sizes import assign_intents, launches_through_groups
 from tidemill.spec.compute_pool import Provisioner
 
 # Node groups are described one by one and change seldom; whoever changes one looks again at once.
@@ -35,11 +35,11 @@ class _End:
     leaves: bool = False
 
 
-class Sight:
+class GroupState:
     def __init__(
-        self, machines: Machines, clock: Clock, launches: Callable[[], Sequence[LaunchIntent]]
+        self, compute: Compute, clock: Clock, launches: Callable[[], Sequence[LaunchIntent]]
     ) -> None:
-        self._machines, self._clock, self._launches = machines, clock, launches
+        self._compute, self._clock, self._launches = compute, clock, launches
         self._groups: tuple[Group, ...] | None = None
         self._node_groups: tuple[NodeGroup, ...] | None = None
         self._node_groups_read_at: datetime | None = None
@@ -53,13 +53,13 @@ class Sight:
     # --- reading ------------------------------------------------------------------------------------
 
     @property
-    def there(self) -> There:
-        return There.of(self.groups, self.node_groups)
+    def there(self) -> ExistingGroups:
+        return ExistingGroups.of(self.groups, self.node_groups)
 
     @property
     def groups(self) -> tuple[Group, ...]:
         if self._groups is None:
-            self._groups = tuple(self._machines.groups())
+            self._groups = tuple(self._compute.groups())
         return self._groups
 
     @property
@@ -68,11 +68,11 @@ class Sight:
         busy = known is not None and any(one.status in managed.AT_WORK for one in known)
         good_for = timedelta(0) if busy else _NODE_GROUPS_KNOWN_FOR
         if known is None or read_at is None or now - read_at > good_for:
-            self._node_groups, self._node_groups_read_at = tuple(self._machines.node_groups()), now
+            self._node_groups, self._node_groups_read_at = tuple(self._compute.node_groups()), now
         assert self._node_groups is not None
         return self._node_groups
 
-    def look_again(self, *, node_groups: bool = False) -> None:
+    def invalidate(self, *, node_groups: bool = False) -> None:
         """What was read is no longer true: something was changed, or a new look begins."""
         self._groups = None
         if node_groups:
@@ -85,7 +85,7 @@ class Sight:
             name = group.shape.name
             self._groups = tuple(group if one.shape.name == name else one for one in self._groups)
 
-    def died(self, group: Group) -> tuple[Member, ...]:
+    def dead_members(self, group: Group) -> tuple[Member, ...]:
         """Members that the group keeps on its list although EC2 has ended them: it replaces nobody by itself. Those
         behind EKS's node groups are EKS's business."""
         if group.node_group or self._answer[0] is None:
@@ -95,8 +95,10 @@ class Sight:
         # EC2 shows the ended for an hour; before the health check has noticed, and after that, one of the two knows.
         return tuple(one for one in kept if ended.get(one.instance_id, not one.healthy))
 
-    def may_be_grouped(self, instance_id: str) -> bool:
-        return any(one.id == instance_id and is_grouped(one.provisioner) for one in self.instances)
+    def may_be_in_a_group(self, instance_id: str) -> bool:
+        return any(
+            one.id == instance_id and launches_through_groups(one.provisioner) for one in self.instances
+        )
 
     def member(self, instance_id: str) -> tuple[Group, Member] | None:
         for group in self.groups:
@@ -107,9 +109,9 @@ class Sight:
 
     # --- dressing the instances ---------------------------------------------------------------------
 
-    def dress(self, listed: Sequence[Instance]) -> tuple[Instance, ...]:
+    def annotate(self, listed: Sequence[Instance]) -> tuple[Instance, ...]:
         """The same objects, and the same tuple, as long as nothing about them changed."""
-        self.attributed = attribute(listed, self._launches(), self.attributed)
+        self.attributed = assign_intents(listed, self._launches(), self.attributed)
         ends = self._ends()
         of = (listed, dict(self.attributed), ends)
         if self._answer[0] is not None and _same(self._answer[0], of):
@@ -121,7 +123,7 @@ class Sight:
         return shown
 
     def _show(self, one: Instance, ends: dict[str, _End]) -> Instance:
-        if not is_grouped(one.provisioner):
+        if not launches_through_groups(one.provisioner):
             return one
         fresh = replace(one, intent_id=self.attributed.get(one.id, one.intent_id))
         end = ends.get(one.id)
@@ -139,7 +141,7 @@ class Sight:
         waiting: dict[str, datetime] = {}
         for group in self.groups:
             # Of one that leaves some nobody knows whom it ends: they wait in the hook, and are drained there.
-            ending = (one for one in early(group, self._deadline(group)) if lowered_to(one) == 0)
+            ending = (one for one in early_scale_downs(group, self._deadline(group)) if size_after(one) == 0)
             down = next(ending, None)
             for one in group.members:
                 if one.waits and group.shape.hook is not None:

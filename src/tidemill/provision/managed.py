@@ -12,9 +12,9 @@ from typing import Literal
 from tidemill.catalog import InstanceType
 from tidemill.model.capacity import Source, SourceKind
 from tidemill.ports.compute import NodeGroup, NodeGroupShape, TemplateVersion
-from tidemill.provision.group_spec import Wanted, content
+from tidemill.provision.group_spec import GroupSpec, template_digest
 from tidemill.provision.images import ami_type
-from tidemill.provision.template import node_labels, node_taints, owned
+from tidemill.provision.launch_template import node_labels, node_taints, owner_tags
 from tidemill.provision.user_data import Family
 from tidemill.spec import Spec, names
 from tidemill.spec.compute_pool import ComputePool
@@ -26,19 +26,22 @@ CHANGEABLE = ("ACTIVE", "DEGRADED")
 # ... and leaves these by itself.
 AT_WORK = ("CREATING", "UPDATING", "DELETING")
 # What could not be made stays so, and launches nothing: without members it may go, and another one be made.
-NOT_MADE = "CREATE_FAILED"
-_FAILED = {NOT_MADE: "make", "DELETE_FAILED": "delete"}
+CREATE_FAILED = "CREATE_FAILED"
+_FAILED = {CREATE_FAILED: "make", "DELETE_FAILED": "delete"}
 
 
 def as_node_group(
-    spec: Spec, pool: ComputePool, own: Wanted, node_class: NodeClass, kind: InstanceType, image_id: str
-) -> Wanted:
+    spec: Spec, pool: ComputePool, own: GroupSpec, node_class: NodeClass, kind: InstanceType, image_id: str
+) -> GroupSpec:
     """Its instances are tagged by its template: EKS hands a node group's own tags to nobody.
 
     Labels and taints come with the user data where the template names an image. Only where EKS brings the image does
     EKS put them on: it would do so again to nodes that are there, whenever they change.
     """
-    own = replace(own, tags=tuple(sorted((*owned(spec, pool), (names.TAG_TEMPLATE, content(own.template))))))
+    own = replace(
+        own,
+        tags=tuple(sorted((*owner_tags(spec, pool), (names.TAG_TEMPLATE, template_digest(own.template))))),
+    )
     if image_id:
         return own
     return replace(
@@ -49,7 +52,7 @@ def as_node_group(
     )
 
 
-def shape(own: Wanted, version: TemplateVersion) -> NodeGroupShape:
+def shape(own: GroupSpec, version: TemplateVersion) -> NodeGroupShape:
     return NodeGroupShape(
         own.name, capacity_type(own.place.source), version, own.subnets, own.role, own.maximum,
         ami_type=own.ami_type, labels=own.labels, taints=own.taints, tags=own.tags,
@@ -68,7 +71,7 @@ def capacity_type(source: Source) -> CapacityType:
             return "ON_DEMAND"
 
 
-def complaint(node_group: NodeGroup) -> str:
+def problem_of(node_group: NodeGroup) -> str:
     """What EKS has to say against it; empty: nothing."""
     if (tried := _FAILED.get(node_group.status)) is not None:
         return f"EKS could not {tried} it: {node_group.trouble or 'it gives no reason'}"

@@ -1,4 +1,4 @@
-"""An account and its machines as one `Cloud`: what a launch is, is told by the pool's provisioner.
+"""An account and its compute as one `Cloud`: what a launch is, is told by the pool's provisioner.
 
 It decorates: everything of `Account` goes straight through. What it remembers of the account's answers only spares a
 call; it is read again where it is missing.
@@ -18,22 +18,22 @@ from tidemill.model.nodes import Instance
 from tidemill.model.offers import Extension, ExtensionOffer, ExtensionQuery, Offer, OfferQuery
 from tidemill.model.purchases import LaunchIntent
 from tidemill.ports import Account, Clock, Ledger
-from tidemill.ports.compute import Machines
-from tidemill.provision.group_launcher import Grouped
-from tidemill.provision.group_reconciler import Keeper, uses_groups
-from tidemill.provision.group_sizes import is_grouped
-from tidemill.provision.group_spec import makings_of
-from tidemill.provision.group_state import Sight
-from tidemill.provision.native_launcher import Images, Native, PretendImages
+from tidemill.ports.compute import Compute
+from tidemill.provision.group_launcher import GroupLauncher
+from tidemill.provision.group_reconciler import GroupReconciler, uses_groups
+from tidemill.provision.group_sizes import launches_through_groups
+from tidemill.provision.group_spec import template_inputs_of
+from tidemill.provision.group_state import GroupState
+from tidemill.provision.native import Images, NativeLauncher, PretendImages
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import Provisioner
 
 
-class Provisioned:
+class ProvisionedCloud:
     def __init__(
         self,
         account: Account,
-        machines: Machines,
+        compute: Compute,
         spec: Spec,
         ledger: Ledger | None,
         clock: Clock,
@@ -41,16 +41,16 @@ class Provisioned:
         images: Images | None = None,
     ) -> None:
         """`ledger`: the open intents, which groups are sized by; `images`: needed where nodes really boot."""
-        self._account, self._machines, self._spec = account, machines, spec
+        self._account, self._compute, self._spec = account, compute, spec
         self._ledger, self._clock = ledger, clock
         images = images or PretendImages()
-        self._native = Native(spec, machines, images, self._ends_at)
+        self._native = NativeLauncher(spec, compute, images, self._ends_at)
         self._blocks: Mapping[str, Reservation] = {}
         self._known_launches: Sequence[LaunchIntent] = ()
-        self._sight = Sight(machines, clock, self._launches)
-        makings = makings_of(spec, images)
-        self._grouped = Grouped(spec, machines, clock, self._sight, self._launches, makings)
-        self.keeper = Keeper(spec, machines, self._sight, self._grouped, self._launches, makings)
+        self._sight = GroupState(compute, clock, self._launches)
+        makings = template_inputs_of(spec, images)
+        self._grouped = GroupLauncher(spec, compute, clock, self._sight, self._launches, makings)
+        self.reconciler = GroupReconciler(spec, compute, self._sight, self._grouped, self._launches, makings)
 
     # --- how launches become instances ----------------------------------------------------------------
 
@@ -65,8 +65,8 @@ class Provisioned:
                 raise NoCapacity(f"pool {intent.pool}: nothing launches for provisioner '{other}' here")
 
     def terminate(self, instance_id: str) -> None:
-        if not (self._sight.may_be_grouped(instance_id) and self._grouped.terminate(instance_id)):
-            self._machines.terminate(instance_id)
+        if not (self._sight.may_be_in_a_group(instance_id) and self._grouped.terminate(instance_id)):
+            self._compute.terminate(instance_id)
 
     def _launches(self) -> Sequence[LaunchIntent]:
         """Those last known, where the ledger cannot be read: what AWS shows is shown all the same."""
@@ -93,10 +93,10 @@ class Provisioned:
 
     def instances(self) -> Sequence[Instance]:
         listed = self._account.instances()
-        if not (uses_groups(self._spec) or any(is_grouped(one.provisioner) for one in listed)):
+        if not (uses_groups(self._spec) or any(launches_through_groups(one.provisioner) for one in listed)):
             return listed  # no group: no call, and no permission needed for one
-        self._sight.look_again()
-        return self._sight.dress(listed)
+        self._sight.invalidate()
+        return self._sight.annotate(listed)
 
     def extensions(self) -> Sequence[Extension]:
         return self._account.extensions()

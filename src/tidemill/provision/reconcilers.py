@@ -1,4 +1,4 @@
-"""Several keepers as one: groups and Karpenter's objects are kept side by side."""
+"""Several reconcilers as one: groups and Karpenter's objects are kept side by side."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tidemill.model.plan import Warning
 from tidemill.model.world import World
 
 
-class Planned(Protocol):
+class PlannedChange(Protocol):
     @property
     def verb(self) -> Literal["create", "change", "remove"]: ...
 
@@ -19,20 +19,20 @@ class Planned(Protocol):
     def reason(self) -> str: ...
 
 
-class Keeps(Protocol):
-    def keep(self, world: World) -> tuple[Warning, ...]: ...
+class Reconciler(Protocol):
+    def reconcile(self, world: World) -> tuple[Warning, ...]: ...
 
-    def planned(self, world: World) -> tuple[Planned, ...]:
+    def planned(self, world: World) -> tuple[PlannedChange, ...]:
         """What it would do. Nothing is changed."""
         ...
 
 
-class Keepers:
-    def __init__(self, *keepers: Keeps) -> None:
-        self._keepers = keepers
+class Reconcilers:
+    def __init__(self, *reconcilers: Reconciler) -> None:
+        self._reconcilers = reconcilers
 
-    def keep(self, world: World) -> tuple[Warning, ...]:
-        return tuple(warning for one in self._keepers for warning in one.keep(world))
+    def reconcile(self, world: World) -> tuple[Warning, ...]:
+        return tuple(warning for one in self._reconcilers for warning in one.reconcile(world))
 
-    def planned(self, world: World) -> tuple[Planned, ...]:
-        return tuple(change for one in self._keepers for change in one.planned(world))
+    def planned(self, world: World) -> tuple[PlannedChange, ...]:
+        return tuple(change for one in self._reconcilers for change in one.planned(world))

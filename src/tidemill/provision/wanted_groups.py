@@ -19,8 +19,14 @@ from tidemill.model.nodes import INSTANCE_ENDED_STATES, Node
 from tidemill.model.purchases import LaunchIntent
 from tidemill.ports.compute import Template
 from tidemill.provision import asg, managed
-from tidemill.provision.group_spec import GROUPED, MakingsOf, Place, Wanted, group_name
-from tidemill.provision.template import launch_template
+from tidemill.provision.group_spec import (
+    GROUP_PROVISIONERS,
+    GroupKey,
+    GroupSpec,
+    TemplateInputsOf,
+    group_name,
+)
+from tidemill.provision.launch_template import launch_template
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool, Provisioner, matching_types
 
@@ -30,38 +36,38 @@ _MOST_BY_THE_HOUR = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Wanting:
+class WantedGroups:
     """What should be there; and what cannot be, although somebody may expect it."""
 
-    groups: tuple[Wanted, ...] = ()
+    groups: tuple[GroupSpec, ...] = ()
     problems: tuple[tuple[str, str], ...] = ()  # about whom, and the sentence
 
 
-def wanted(
+def wanted_groups(
     spec: Spec,
     reservations: Iterable[Reservation],
     now: datetime,
-    makings: MakingsOf,
+    makings: TemplateInputsOf,
     room: Mapping[str, Allowance] | None = None,
-) -> Wanting:
+) -> WantedGroups:
     """`room`: what each pool's limits still leave it; no schedule brings up more. None: as if nothing ran."""
-    groups: list[Wanted] = []
+    groups: list[GroupSpec] = []
     problems: list[tuple[str, str]] = []
     known = sorted(reservations, key=lambda one: (one.start, one.id))
-    users = {name: reservations_of(spec, pool, known) for name, pool in spec.pools.items()}
+    users = {name: reservations_for(spec, pool, known) for name, pool in spec.pools.items()}
     for name in sorted(users):
         pool = spec.pools[name]
-        for one in users[name] if pool.spec.provisioner in GROUPED else ():
+        for one in users[name] if pool.spec.provisioner in GROUP_PROVISIONERS else ():
             shared = sum(one in others for others in users.values()) > 1
             left = None if shared else (room or {}).get(name) or Allowance.of(pool.spec.limits)
             try:
-                groups.append(on_reservation(spec, pool, one, now, makings, left))
+                groups.append(group_on_reservation(spec, pool, one, now, makings, left))
             except (SpecError, PortError) as error:  # or what AWS did not say about its image
                 problems.append((one.id, str(error)))
-    return Wanting(tuple(groups), tuple(problems))
+    return WantedGroups(tuple(groups), tuple(problems))
 
 
-def reservations_of(spec: Spec, pool: ComputePool, known: Iterable[Reservation]) -> list[Reservation]:
+def reservations_for(spec: Spec, pool: ComputePool, known: Iterable[Reservation]) -> list[Reservation]:
     """Those that are or will be there and that the pool may use."""
     owner = spec.platform.spec.deployment
     kinds = {kind.name for kind in matching_types(spec.catalog, pool.spec.requirements)}
@@ -74,24 +80,31 @@ def reservations_of(spec: Spec, pool: ComputePool, known: Iterable[Reservation])
     ]
 
 
-def on_reservation(
-    spec: Spec, pool: ComputePool, one: Reservation, now: datetime, makings: MakingsOf, room: Allowance | None
-) -> Wanted:
+def group_on_reservation(
+    spec: Spec,
+    pool: ComputePool,
+    one: Reservation,
+    now: datetime,
+    makings: TemplateInputsOf,
+    room: Allowance | None,
+) -> GroupSpec:
     """SpecError: the documents do not allow it, such as no subnet in the reservation's zone (TR-10)."""
-    place = Place(pool.name, one.source, one.instance_type, one.zone)
+    place = GroupKey(pool.name, one.source, one.instance_type, one.zone)
     over_at = deadline_of(one, pool.spec.provisioner)
     own = _made(spec, pool, place, makings, one.count, over_at)
     return own if own.managed else replace(own, schedules=asg.schedules(spec, pool, own, one, now, room))
 
 
-def by_the_hour(spec: Spec, pool: ComputePool, place: Place, makings: MakingsOf) -> Wanted:
+def hourly_group(spec: Spec, pool: ComputePool, place: GroupKey, makings: TemplateInputsOf) -> GroupSpec:
     """Spot or on demand: as large as the pool may become of this type alone."""
     kind, allowance = spec.catalog.types[place.instance_type], Allowance.of(pool.spec.limits)
     most = next(n for n in range(_MOST_BY_THE_HOUR, -1, -1) if n == 0 or allowance.allows(kind, n))
     return _made(spec, pool, place, makings, most, None)
 
 
-def room_left(spec: Spec, nodes: Iterable[Node], launches: Iterable[LaunchIntent]) -> dict[str, Allowance]:
+def remaining_allowances(
+    spec: Spec, nodes: Iterable[Node], launches: Iterable[LaunchIntent]
+) -> dict[str, Allowance]:
     """What each pool's limits leave it beside every node that lives or is on its way."""
     room = {name: Allowance.of(pool.spec.limits) for name, pool in spec.pools.items()}
     seen: dict[str, int] = {}
@@ -107,7 +120,7 @@ def room_left(spec: Spec, nodes: Iterable[Node], launches: Iterable[LaunchIntent
 
 
 @lru_cache(maxsize=256)
-def _template(spec: Spec, place: Place, image_id: str, over_at: datetime | None) -> Template:
+def _template(spec: Spec, place: GroupKey, image_id: str, over_at: datetime | None) -> Template:
     """Kept: writing user data costs milliseconds, and groups are looked at whenever something moves."""
     pool = spec.pools[place.pool]
     return launch_template(
@@ -117,8 +130,13 @@ def _template(spec: Spec, place: Place, image_id: str, over_at: datetime | None)
 
 
 def _made(
-    spec: Spec, pool: ComputePool, place: Place, makings: MakingsOf, maximum: int, over_at: datetime | None
-) -> Wanted:
+    spec: Spec,
+    pool: ComputePool,
+    place: GroupKey,
+    makings: TemplateInputsOf,
+    maximum: int,
+    over_at: datetime | None,
+) -> GroupSpec:
     is_managed = pool.spec.provisioner is Provisioner.MANAGED
     made_of = makings(pool, place.instance_type)
     if made_of.base is None:
@@ -129,7 +147,7 @@ def _made(
             managed=is_managed, ends_at=over_at, base=made_of.base,
         )  # fmt: skip
     node_class = spec.node_classes[pool.spec.node_class_name]
-    own = Wanted(
+    own = GroupSpec(
         name=group_name(spec.platform.spec.deployment, place),
         place=place,
         managed=is_managed,

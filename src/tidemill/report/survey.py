@@ -36,7 +36,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Aim:
+class GroupTarget:
     """What a group launches into, by its templates."""
 
     reservations: tuple[str, ...]  # cr-…, or the ARN of a group of reservations
@@ -53,7 +53,7 @@ class ScalingGroup:
     minimum: int
     maximum: int
     desired: int
-    aim: Aim
+    aim: GroupTarget
     members: tuple[str, ...] = ()  # instances that stay
     subnets: tuple[str, ...] = ()
     schedules: tuple[Schedule, ...] | None = ()  # to come, the soonest first; None: nobody could read them

@@ -15,9 +15,9 @@ from tidemill.decide.placement.launch_options import Allowance
 from tidemill.model.capacity import Reservation, Source, SourceKind
 from tidemill.model.errors import SpecError
 from tidemill.provision.karpenter import node_class, node_pool, warnings
-from tidemill.provision.karpenter.flavour import Flavour
+from tidemill.provision.karpenter.flavour import KarpenterApi
 from tidemill.provision.karpenter.removal import is_over
-from tidemill.provision.wanted_groups import reservations_of
+from tidemill.provision.wanted_groups import reservations_for
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool, Provisioner, SourceSpec
 from tidemill.spec.platform import KARPENTER_CAPACITY_BLOCKS, KARPENTER_SEVERAL_BLOCKS, KarpenterRef
@@ -57,7 +57,7 @@ def objects(
     spec: Spec, pool: ComputePool, reservations: Iterable[Reservation] | None, now: datetime | None = None
 ) -> Objects:
     """For one pool. `reservations` None: none is known, and one NodePool takes whatever its tags select."""
-    flavour = Flavour.of(karpenter_of(spec))
+    flavour = KarpenterApi.of(karpenter_of(spec))
     if pool.spec.provisioner is not Provisioner.KARPENTER:
         raise SpecError(
             f"pool {pool.name}: its provisioner is '{pool.spec.provisioner.value}', not 'karpenter'"
@@ -69,18 +69,18 @@ def objects(
     if reservations is None:
         made += _from_documents(spec, pool, flavour)
     else:
-        blocks = living(spec, pool, reservations, now)
+        blocks = live_reservations(spec, pool, reservations, now)
         made += _kept_in_step(spec, pool, flavour, blocks)
         told += warnings.about(spec, pool, flavour, blocks)
     made += _by_the_hour(spec, pool, flavour, beside=bool(_reserved(pool)))
     return Objects(tuple(made), tuple(told))
 
 
-def living(
+def live_reservations(
     spec: Spec, pool: ComputePool, reservations: Iterable[Reservation], now: datetime | None
 ) -> list[Reservation]:
     """Those the pool may use and whose drain is not over: from its deadline on nothing is launched on a block."""
-    found = sorted(reservations_of(spec, pool, reservations), key=lambda one: (one.start, one.id))
+    found = sorted(reservations_for(spec, pool, reservations), key=lambda one: (one.start, one.id))
     return [one for one in found if now is None or not is_over(one, now)]
 
 
@@ -88,7 +88,7 @@ def _reserved(pool: ComputePool) -> list[SourceSpec]:
     return [one for one in pool.spec.sources if SourceKind(one.type) in RESERVED]
 
 
-def _from_documents(spec: Spec, pool: ComputePool, flavour: Flavour) -> list[Object]:
+def _from_documents(spec: Spec, pool: ComputePool, flavour: KarpenterApi) -> list[Object]:
     made: list[Object] = []
     for wanted in _reserved(pool):
         kind = SourceKind(wanted.type)
@@ -98,7 +98,9 @@ def _from_documents(spec: Spec, pool: ComputePool, flavour: Flavour) -> list[Obj
     return made
 
 
-def _kept_in_step(spec: Spec, pool: ComputePool, flavour: Flavour, blocks: list[Reservation]) -> list[Object]:
+def _kept_in_step(
+    spec: Spec, pool: ComputePool, flavour: KarpenterApi, blocks: list[Reservation]
+) -> list[Object]:
     """A node class for all where one selector can serve them, else one for each; and a NodePool for each.
 
     Which of the two never depends on the blocks: a running NodePool that is given another node class drifts.
@@ -117,13 +119,13 @@ def _kept_in_step(spec: Spec, pool: ComputePool, flavour: Flavour, blocks: list[
     return made
 
 
-def _one_selector_serves(flavour: Flavour) -> bool:
+def _one_selector_serves(flavour: KarpenterApi) -> bool:
     """Before 1.8, blocks of one type and zone hide each other behind one selector (TR-15). In Auto Mode only a node
     class can say which of them a NodePool launches on."""
     return flavour.karpenter.supports(KARPENTER_SEVERAL_BLOCKS) and not flavour.auto_mode
 
 
-def _by_the_hour(spec: Spec, pool: ComputePool, flavour: Flavour, *, beside: bool) -> list[Object]:
+def _by_the_hour(spec: Spec, pool: ComputePool, flavour: KarpenterApi, *, beside: bool) -> list[Object]:
     """Spot and on-demand: the fall-back of lower weight where the pool has reserved capacity too (KP-2)."""
     wanted = [one for one in pool.spec.sources if SourceKind(one.type) not in RESERVED]
     if not wanted:

@@ -56,17 +56,17 @@ def differences(spec: Spec, wanted: Objects, there: Iterable[Object], world: Wor
     frozen = wanted.unwritten | {pool_of(one) for one in taken}
     asked = {key_of(one): one for one in wanted.objects if pool_of(one) not in frozen}
     unasked = [one for key, one in ours.items() if key not in asked and pool_of(one) not in frozen]
-    staying = [one for one in unasked if one["kind"] == "NodePool" and not removal.may_go(one, world)]
+    staying = [one for one in unasked if one["kind"] == "NodePool" and not removal.may_be_removed(one, world)]
     puts = [_put(_with_terms_of(staying, one, listed), ours) for one in _in_order(asked.values())]
     closing = [
         _change(removal.closed(one), "nothing asks for it") for one in staying if not removal.is_closed(one)
     ]
     named = {_node_class_of(one) for one in (*listed.values(), *asked.values()) if one["kind"] == "NodePool"}
     gone = [one for one in unasked if one not in staying and key_of(one) not in named]
-    alive = [one for one in staying if any(removal.lives_in(node, one) for node in world.nodes)]
+    alive = [one for one in staying if any(removal.runs_in(node, one) for node in world.nodes)]
     return Differences(
         (*(each for each in puts if each is not None), *closing, *map(_removal, reversed(_in_order(gone)))),
-        (*map(_taken, taken), *(removal.sentence(one, spec, world) for one in alive)),
+        (*map(_taken, taken), *(removal.waiting_sentence(one, spec, world) for one in alive)),
     )
 
 

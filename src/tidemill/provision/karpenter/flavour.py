@@ -8,7 +8,7 @@ from tidemill.spec.platform import KarpenterRef
 
 
 @dataclass(frozen=True, slots=True)
-class Flavour:
+class KarpenterApi:
     karpenter: KarpenterRef
     group: str  # of the node class
     kind: str
@@ -16,7 +16,7 @@ class Flavour:
     expire_after: str  # the longest life of a node
 
     @classmethod
-    def of(cls, karpenter: KarpenterRef) -> Flavour:
+    def of(cls, karpenter: KarpenterRef) -> KarpenterApi:
         if karpenter.auto_mode:
             # Auto Mode ends every node after 21 days, whatever a NodePool says.
             return cls(karpenter, "eks.amazonaws.com", "NodeClass", "eks.amazonaws.com", "504h")

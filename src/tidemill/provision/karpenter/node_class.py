@@ -12,8 +12,8 @@ from typing import Any
 from tidemill.model.capacity import Reservation
 from tidemill.model.errors import SpecError
 from tidemill.provision.efa import separate_layout
-from tidemill.provision.karpenter.flavour import Flavour
-from tidemill.provision.template import owned
+from tidemill.provision.karpenter.flavour import KarpenterApi
+from tidemill.provision.launch_template import owner_tags
 from tidemill.provision.user_data import Bootstrap, Family, user_data
 from tidemill.spec import Spec, names
 from tidemill.spec.compute_pool import ComputePool, SourceSpec, matching_types
@@ -24,7 +24,9 @@ from tidemill.spec.units import format_memory
 Term = dict[str, Any]
 
 
-def node_class(spec: Spec, pool: ComputePool, flavour: Flavour, name: str, reservations: list[Term]) -> Term:
+def node_class(
+    spec: Spec, pool: ComputePool, flavour: KarpenterApi, name: str, reservations: list[Term]
+) -> Term:
     """`reservations`: the selector terms; empty: it launches on no reservation."""
     own = spec.node_classes[pool.spec.node_class_name]
     body: Term = {
@@ -32,13 +34,13 @@ def node_class(spec: Spec, pool: ComputePool, flavour: Flavour, name: str, reser
         "subnetSelectorTerms": [{"id": one} for one in _subnets(spec, pool)],
         "securityGroupSelectorTerms": _security_groups(spec),
         **({"capacityReservationSelectorTerms": reservations} if reservations else {}),
-        "tags": dict(owned(spec, pool)),
+        "tags": dict(owner_tags(spec, pool)),
     }
     body |= _auto_mode(own) if flavour.auto_mode else _self_hosted(spec, pool, flavour, own)
     return {
         "apiVersion": f"{flavour.group}/v1",
         "kind": flavour.kind,
-        "metadata": {"name": name, "labels": dict(owned(spec, pool))},
+        "metadata": {"name": name, "labels": dict(owner_tags(spec, pool))},
         "spec": body,
     }
 
@@ -85,7 +87,7 @@ def tags_of(spec: Spec, pool: ComputePool, wanted: SourceSpec) -> dict[str, str]
 # --- how they boot ----------------------------------------------------------------------------------
 
 
-def _self_hosted(spec: Spec, pool: ComputePool, flavour: Flavour, own: NodeClass) -> Term:
+def _self_hosted(spec: Spec, pool: ComputePool, flavour: KarpenterApi, own: NodeClass) -> Term:
     if own.spec.launch_template is not None:
         raise SpecError(
             f"node class {own.name}: Karpenter takes no existing launch template; say what it holds in the node class"
@@ -109,7 +111,7 @@ def _auto_mode(own: NodeClass) -> Term:
     return {"ephemeralStorage": {"size": format_memory(volumes[0].ebs.volume_size)}} if volumes else {}
 
 
-def _role(spec: Spec, own: NodeClass, flavour: Flavour) -> Term:
+def _role(spec: Spec, own: NodeClass, flavour: KarpenterApi) -> Term:
     role = own.spec.role or spec.platform.spec.node_role
     if ":instance-profile/" in role:
         return {"instanceProfile": role.rpartition("/")[2]}
@@ -167,7 +169,7 @@ def _user_data(spec: Spec, own: NodeClass, family: Family) -> str:
     )
 
 
-def _interfaces(spec: Spec, pool: ComputePool, flavour: Flavour, own: NodeClass) -> Term:
+def _interfaces(spec: Spec, pool: ComputePool, flavour: KarpenterApi, own: NodeClass) -> Term:
     """Nodes that come up without a pod get no EFA from Karpenter unless their interfaces are listed (KP-9)."""
     if not (
         own.spec.efa and is_static(pool, flavour) and flavour.karpenter.supports(KARPENTER_NETWORK_INTERFACES)
@@ -187,7 +189,7 @@ def _interfaces(spec: Spec, pool: ComputePool, flavour: Flavour, own: NodeClass)
     }
 
 
-def is_static(pool: ComputePool, flavour: Flavour) -> bool:
+def is_static(pool: ComputePool, flavour: KarpenterApi) -> bool:
     """Its block nodes are kept up without pods: somebody wrote `warm`, and Karpenter can (KP-8)."""
     own = flavour.karpenter
     return (

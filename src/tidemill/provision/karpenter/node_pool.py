@@ -13,10 +13,10 @@ from typing import Any, Literal
 from tidemill.catalog import InstanceType
 from tidemill.decide.placement.launch_options import Allowance
 from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
-from tidemill.provision.karpenter.flavour import Flavour
+from tidemill.provision.karpenter.flavour import KarpenterApi
 from tidemill.provision.karpenter.node_class import is_static
 from tidemill.provision.karpenter.removal import without_drift
-from tidemill.provision.template import owned
+from tidemill.provision.launch_template import owner_tags
 from tidemill.spec import Spec, names
 from tidemill.spec.compute_pool import ComputePool, DisruptionBudgetSpec, SourceSpec, matching_types
 from tidemill.spec.node_class import fingerprint
@@ -32,7 +32,7 @@ Body = dict[str, Any]
 Requirement = dict[str, Any]
 
 
-def reserved(spec: Spec, pool: ComputePool, flavour: Flavour, name: str, kind: SourceKind) -> Body:
+def reserved(spec: Spec, pool: ComputePool, flavour: KarpenterApi, name: str, kind: SourceKind) -> Body:
     """Whatever reservations its node class selects: no pod can be pinned to one of them."""
     body = _body(spec, pool, flavour, name, None, _capacity(flavour, kind), prepaid=kind is SourceKind.BLOCK)
     more = {"limits": _limits(spec, pool), "weight": pool.spec.weight or _WEIGHT}
@@ -42,7 +42,7 @@ def reserved(spec: Spec, pool: ComputePool, flavour: Flavour, name: str, kind: S
 def on(
     spec: Spec,
     pool: ComputePool,
-    flavour: Flavour,
+    flavour: KarpenterApi,
     name: str,
     node_class: str,
     one: Reservation,
@@ -69,7 +69,7 @@ def on(
 def hourly(
     spec: Spec,
     pool: ComputePool,
-    flavour: Flavour,
+    flavour: KarpenterApi,
     node_class: str,
     source: Source,
     wanted: SourceSpec,
@@ -99,7 +99,7 @@ def object_name(pool: str, tail: str) -> str:
 def _body(
     spec: Spec,
     pool: ComputePool,
-    flavour: Flavour,
+    flavour: KarpenterApi,
     node_class: str,
     source: Source | None,
     requirements: list[Requirement],
@@ -173,7 +173,7 @@ def _static(pool: ComputePool, one: Reservation, count: int) -> Body:
     }
 
 
-def _capacity(flavour: Flavour, kind: SourceKind) -> list[Requirement]:
+def _capacity(flavour: KarpenterApi, kind: SourceKind) -> list[Requirement]:
     """In Auto Mode the node class alone says which reservations: its selector takes blocks and ODCRs alike."""
     kinds = (
         [] if flavour.auto_mode else [_in(f"{flavour.labels}/{RESERVATION_TYPE}", _RESERVATION_TYPES[kind])]
@@ -181,7 +181,7 @@ def _capacity(flavour: Flavour, kind: SourceKind) -> list[Requirement]:
     return [_in(CAPACITY_TYPE, "reserved"), *kinds]
 
 
-def _of_types(pool: ComputePool, flavour: Flavour) -> list[Requirement]:
+def _of_types(pool: ComputePool, flavour: KarpenterApi) -> list[Requirement]:
     """The pool's requirements in Karpenter's labels: all that are given must hold."""
     wanted = pool.spec.requirements
     listed = {
@@ -254,6 +254,6 @@ def _object(spec: Spec, pool: ComputePool, name: str, body: Body) -> Body:
     return {
         "apiVersion": "karpenter.sh/v1",
         "kind": "NodePool",
-        "metadata": {"name": name, "labels": dict(owned(spec, pool))},
+        "metadata": {"name": name, "labels": dict(owner_tags(spec, pool))},
         "spec": body,
     }

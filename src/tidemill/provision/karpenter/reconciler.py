@@ -42,7 +42,7 @@ class KubeObjects(Protocol):
         ...
 
 
-class KarpenterKeeper:
+class KarpenterReconciler:
     def __init__(self, spec: Spec, kube: KubeObjects) -> None:
         self._spec, self._kube = spec, kube
         self._seen: object = None
@@ -50,7 +50,7 @@ class KarpenterKeeper:
         self._warnings: tuple[Warning, ...] = ()
         self._told: set[str] = set()
 
-    def keep(self, world: World) -> tuple[Warning, ...]:
+    def reconcile(self, world: World) -> tuple[Warning, ...]:
         """What people should know of; the same as before while nothing changed."""
         if not _is_known(world) or not self._is_due(world):
             return self._warnings
@@ -78,7 +78,7 @@ class KarpenterKeeper:
         made: list[Object] = []
         told: list[str] = []
         unwritten: set[str] = set()
-        for pool in left_to_karpenter(self._spec):
+        for pool in karpenter_pools(self._spec):
             try:
                 found = objects(self._spec, pool, world.reservations, world.now)
             except SpecError as error:
@@ -124,5 +124,5 @@ def _is_known(world: World) -> bool:
     return world.cloud_ok and world.ledger_ok
 
 
-def left_to_karpenter(spec: Spec) -> list[ComputePool]:
+def karpenter_pools(spec: Spec) -> list[ComputePool]:
     return [pool for pool in spec.pools.values() if pool.spec.provisioner is Provisioner.KARPENTER]

@@ -32,15 +32,15 @@ def is_over(one: Reservation, now: datetime) -> bool:
     return one.state in OVER_STATES or (deadline is not None and now >= deadline)
 
 
-def may_go(node_pool: Object, world: World) -> bool:
+def may_be_removed(node_pool: Object, world: World) -> bool:
     """Closed first, though no node is seen in it: a launch may be under way."""
     own = _reservation(node_pool, world)
     if own is not None and is_over(own, world.now):
         return True
-    return is_closed(node_pool) and not any(lives_in(node, node_pool) for node in world.nodes)
+    return is_closed(node_pool) and not any(runs_in(node, node_pool) for node in world.nodes)
 
 
-def lives_in(node: Node, node_pool: Object) -> bool:
+def runs_in(node: Node, node_pool: Object) -> bool:
     """By Karpenter's own label, or else by pool and source. Errs on yes."""
     instance, kube = node.instance, node.kube
     if instance is not None and instance.state in INSTANCE_ENDED_STATES:
@@ -95,7 +95,7 @@ def without_drift(budgets: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 # --- told -------------------------------------------------------------------------------------------
 
 
-def sentence(node_pool: Object, spec: Spec, world: World) -> str:
+def waiting_sentence(node_pool: Object, spec: Spec, world: World) -> str:
     return (
         f"NodePool {node_pool['metadata']['name']}: {_why(node_pool, spec, world)}. Removing it would end its nodes,"
         " so it stays, launches nothing more, and is removed when they are gone"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from tidemill.model.capacity import Reservation, SourceKind
-from tidemill.provision.karpenter.flavour import Flavour
+from tidemill.provision.karpenter.flavour import KarpenterApi
 from tidemill.provision.karpenter.node_class import is_static
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool, matching_types
@@ -19,7 +19,7 @@ from tidemill.spec.platform import (
 _AUTO_MODE_LIFE = timedelta(days=21)
 
 
-def of(spec: Spec, pool: ComputePool, flavour: Flavour) -> list[str]:
+def of(spec: Spec, pool: ComputePool, flavour: KarpenterApi) -> list[str]:
     """From the documents alone."""
     found = []
     if any(one.ids for one in pool.spec.sources):
@@ -49,7 +49,7 @@ def of(spec: Spec, pool: ComputePool, flavour: Flavour) -> list[str]:
     return found
 
 
-def about(spec: Spec, pool: ComputePool, flavour: Flavour, blocks: Sequence[Reservation]) -> list[str]:
+def about(spec: Spec, pool: ComputePool, flavour: KarpenterApi, blocks: Sequence[Reservation]) -> list[str]:
     """From the blocks that are there."""
     found = []
     places = [(one.instance_type, one.zone) for one in blocks if one.kind is SourceKind.BLOCK]
@@ -66,6 +66,6 @@ def about(spec: Spec, pool: ComputePool, flavour: Flavour, blocks: Sequence[Rese
     return found
 
 
-def _lacks_efa(spec: Spec, pool: ComputePool, flavour: Flavour) -> bool:
+def _lacks_efa(spec: Spec, pool: ComputePool, flavour: KarpenterApi) -> bool:
     efa = spec.node_classes[pool.spec.node_class_name].spec.efa
     return efa and not flavour.karpenter.supports(KARPENTER_NETWORK_INTERFACES)

@@ -7,8 +7,8 @@ from typing import Any
 from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.errors import SpecError
 from tidemill.provision.asg import ENDS_FIRST, HOOK
-from tidemill.provision.group_spec import Place, group_name
-from tidemill.provision.template import node_tags
+from tidemill.provision.group_spec import GroupKey, group_name
+from tidemill.provision.launch_template import node_tags
 from tidemill.render.cloudformation.intrinsics import hole
 from tidemill.render.cloudformation.network import tag_list
 from tidemill.render.cloudformation.stack_input import Asked
@@ -159,7 +159,7 @@ def name_of(spec: Spec, pool: ComputePool, asked: Asked) -> str:
     deployment = spec.platform.spec.deployment
     if asked.reserved:
         return f"{deployment}-{pool.name}-{hole('ReservationId')}"
-    return group_name(deployment, Place(pool.name, Source(asked.kind), asked.instance_type, asked.zone))
+    return group_name(deployment, GroupKey(pool.name, Source(asked.kind), asked.instance_type, asked.zone))
 
 
 def role_arn(spec: Spec, pool: ComputePool) -> Any:

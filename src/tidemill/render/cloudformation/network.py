@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidemill.provision.template import has_efa, owned
+from tidemill.provision.launch_template import has_efa, owner_tags
 from tidemill.render.cloudformation.stack_input import Asked
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool
@@ -37,4 +37,4 @@ def resources(spec: Spec, pool: ComputePool, asked: Asked) -> dict[str, Any]:
 
 
 def tag_list(spec: Spec, pool: ComputePool) -> list[dict[str, str]]:
-    return [{"Key": key, "Value": value} for key, value in owned(spec, pool)]
+    return [{"Key": key, "Value": value} for key, value in owner_tags(spec, pool)]

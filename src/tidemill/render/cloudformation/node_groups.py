@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tidemill.model.capacity import Source
+from tidemill.provision.launch_template import owner_tags
 from tidemill.provision.managed import capacity_type
-from tidemill.provision.template import owned
 from tidemill.render.cloudformation.groups import name_of, role_arn
 from tidemill.render.cloudformation.stack_input import Asked
 from tidemill.spec import Spec
@@ -33,7 +33,7 @@ def resources(spec: Spec, pool: ComputePool, asked: Asked) -> dict[str, Any]:
                 # None until the block is active: before that every launch fails.
                 "ScalingConfig": {"MinSize": 0, "DesiredSize": 0, "MaxSize": {"Ref": "Size"}},
                 "NodeRepairConfig": {"Enabled": False},
-                "Tags": dict(owned(spec, pool)),
+                "Tags": dict(owner_tags(spec, pool)),
             },
         }
     }

@@ -13,7 +13,7 @@ from typing import Any
 from tidemill.model.capacity import SourceKind
 from tidemill.model.ec2_facts import EKS_SCALES_DOWN_BEFORE_END, terminates_before_end
 from tidemill.provision.images import image_of
-from tidemill.provision.template import has_efa
+from tidemill.provision.launch_template import has_efa
 from tidemill.render.cloudformation.intrinsics import hole
 from tidemill.render.cloudformation.stack_input import Asked
 from tidemill.spec import Spec

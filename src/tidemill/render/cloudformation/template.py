@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tidemill.model.capacity import Source, SourceKind
-from tidemill.provision.template import launch_template
+from tidemill.provision.launch_template import launch_template
 from tidemill.render.cloudformation.intrinsics import hole, sub
 from tidemill.render.cloudformation.stack_input import Asked
 from tidemill.spec import Spec

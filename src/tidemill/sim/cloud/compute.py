@@ -1,4 +1,4 @@
-"""The simulated account as `machines.Machines`: templates, launches and groups in process.
+"""The simulated account as `ports.Compute`: templates, launches and groups in process.
 
 A thin face over the same body that the wire serves. Launch templates are all it keeps by itself: on the wire moto does.
 """
@@ -16,10 +16,10 @@ from tidemill.ports.compute import (
     Group,
     GroupShape,
     Hook,
+    LaunchRequest,
     Member,
     NodeGroup,
     NodeGroupShape,
-    Order,
     Schedule,
     Template,
     TemplateVersion,
@@ -32,7 +32,7 @@ from tidemill.sim.cloud.scaling import AutoScalingGroup, GroupMember, LifecycleH
 from tidemill.spec import names
 
 
-class SimMachines:
+class SimCompute:
     def __init__(
         self, cloud: SimCloud, clock: Clock, owner: str, subnets: Mapping[str, Sequence[str]]
     ) -> None:
@@ -62,7 +62,7 @@ class SimMachines:
         if self._templates.pop(name, None) is None:
             raise Gone(f"InvalidLaunchTemplateName.NotFoundException: {name}")
 
-    def run(self, order: Order) -> Sequence[str]:
+    def run(self, order: LaunchRequest) -> Sequence[str]:
         recipe = self._recipe(order.template)
         if recipe.source != order.source or order.instance_type not in (recipe.instance_type, ""):
             raise Refused(f"{order.template.name} launches {recipe}, not what was ordered")

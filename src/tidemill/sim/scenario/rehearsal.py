@@ -19,13 +19,13 @@ from tidemill.model.plan import Action, Plan
 from tidemill.model.purchases import Adoption, PurchaseState
 from tidemill.model.world import World
 from tidemill.ports import Cloud, Cluster, Ledger
-from tidemill.ports.compute import Machines
+from tidemill.ports.compute import Compute
 from tidemill.provision.group_reconciler import uses_groups
-from tidemill.provision.karpenter.reconciler import KarpenterKeeper, left_to_karpenter
-from tidemill.provision.provisioned_cloud import Provisioned
-from tidemill.provision.reconcilers import Keepers, Planned
+from tidemill.provision.karpenter.reconciler import KarpenterReconciler, karpenter_pools
+from tidemill.provision.provisioned_cloud import ProvisionedCloud
+from tidemill.provision.reconcilers import PlannedChange, Reconcilers
 from tidemill.sim.cloud.cloud import SimCloud
-from tidemill.sim.cloud.compute import SimMachines
+from tidemill.sim.cloud.compute import SimCompute
 from tidemill.sim.cluster.cluster import SimCluster
 from tidemill.sim.invariants import Invariants, Truth
 from tidemill.sim.invariants.truth import Violation
@@ -68,7 +68,7 @@ class Rehearsal:
         verbose: bool = False,
         cloud: Callable[..., SimCloud] = SimCloud,
         beside: Callable[[], Beside] = AtOnce,
-        through: Callable[[Rehearsal], Provisioned] | None = None,
+        through: Callable[[Rehearsal], ProvisionedCloud] | None = None,
     ) -> None:
         """`through`: how the engine reaches the account, such as over the wire; None: in process."""
         self.spec, self.scenario, self.seed = spec, scenario, seed
@@ -92,7 +92,7 @@ class Rehearsal:
         )
         self.cloud.on_instance.append(self.cluster.instance_changed)
         deployment = spec.platform.spec.deployment
-        self.machines = SimMachines(self.cloud, self.timeline, deployment, spec.platform.spec.subnets)
+        self.compute = SimCompute(self.cloud, self.timeline, deployment, spec.platform.spec.subnets)
         self.karpenter = SimKarpenter(
             self.timeline, self.journal, spec.catalog, self.cloud, self.cluster, zones
         )
@@ -225,25 +225,29 @@ class Rehearsal:
             cast(Ledger, Crashing(self.ledger, points)),
             decide=self._decide,
             beside=self._beside(),
-            keeper=Keepers(*([] if through is None else [through.keeper]), *self._karpenters_keeper()),
+            reconciler=Reconcilers(
+                *([] if through is None else [through.reconciler]), *self._karpenter_reconcilers()
+            ),
         )
 
-    def planned(self, world: World) -> tuple[Planned, ...]:
-        """What keepers would create, change and remove at this instant, besides what the plan says."""
-        groups = Provisioned(self.cloud, self.machines, self.spec, self.ledger, self.timeline).keeper
-        return Keepers(groups, *self._karpenters_keeper()).planned(world)
+    def planned(self, world: World) -> tuple[PlannedChange, ...]:
+        """What reconcilers would create, change and remove at this instant, besides what the plan says."""
+        groups = ProvisionedCloud(self.cloud, self.compute, self.spec, self.ledger, self.timeline).reconciler
+        return Reconcilers(groups, *self._karpenter_reconcilers()).planned(world)
 
-    def _karpenters_keeper(self) -> list[KarpenterKeeper]:
-        return [KarpenterKeeper(bootable(self.spec), self.karpenter)] if left_to_karpenter(self.spec) else []
+    def _karpenter_reconcilers(self) -> list[KarpenterReconciler]:
+        return (
+            [KarpenterReconciler(bootable(self.spec), self.karpenter)] if karpenter_pools(self.spec) else []
+        )
 
-    def _provisioned(self) -> Provisioned | None:
+    def _provisioned(self) -> ProvisionedCloud | None:
         """As in production, where a pool launches through groups. Other pools would only pay for it here."""
         if self._through is not None:
             return self._through(self)
         if not uses_groups(self.spec):
             return None
-        machines = cast(Machines, Crashing(self.machines, self._points))
-        return Provisioned(self.cloud, machines, self.spec, self.ledger, self.timeline)
+        compute = cast(Compute, Crashing(self.compute, self._points))
+        return ProvisionedCloud(self.cloud, compute, self.spec, self.ledger, self.timeline)
 
     def _lose_engine(self, duration: timedelta) -> None:
         """Its memory is gone; a new one starts with nothing but the ports."""

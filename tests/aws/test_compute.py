@@ -9,10 +9,10 @@ import pytest
 
 from tests.aws.wired import Wired, spec
 from tests.sim.account import ON_DEMAND, OWNER, P5, ZONES, tags
-from tidemill.aws.compute import AwsMachines
+from tidemill.aws.compute import AwsCompute
 from tidemill.model.errors import Gone, Refused, Retryable
-from tidemill.ports.compute import Order, Template
-from tidemill.provision.template import launch_template
+from tidemill.ports.compute import LaunchRequest, Template
+from tidemill.provision.launch_template import launch_template
 from tidemill.spec import names
 
 LAG = timedelta(seconds=90)
@@ -23,18 +23,18 @@ def template(**data: str) -> Template:
 
 
 def test_a_template_is_made_once_and_found_by_its_content(wired: Wired):
-    first = wired.machines.put_template(template(ImageId="ami-1"))
-    second = wired.machines.put_template(template(ImageId="ami-2"))
+    first = wired.compute.put_template(template(ImageId="ami-1"))
+    second = wired.compute.put_template(template(ImageId="ami-2"))
     assert (first.id, first.version, second.id, second.version) == (first.id, 1, first.id, 2)
-    another_process = AwsMachines(wired.aws, OWNER)
+    another_process = AwsCompute(wired.aws, OWNER)
     assert another_process.put_template(template(ImageId="ami-1")) == first
     assert another_process.templates() == (second,)
 
 
 def test_what_was_put_before_costs_no_call(wired: Wired):
-    wired.machines.put_template(template())
+    wired.compute.put_template(template())
     before = wired.aws.buckets.calls.total()
-    wired.machines.put_template(template())
+    wired.compute.put_template(template())
     assert wired.aws.buckets.calls.total() == before
 
 
@@ -42,11 +42,11 @@ def test_what_was_put_before_costs_no_call(wired: Wired):
 def test_a_template_that_is_not_ours_is_neither_listed_nor_changed_nor_deleted(wired: Wired):
     ec2 = boto3.client("ec2")
     ec2.create_launch_template(LaunchTemplateName="mill-train", LaunchTemplateData={"InstanceType": P5})
-    assert wired.machines.templates() == ()
+    assert wired.compute.templates() == ()
     with pytest.raises(Refused, match="lacks our owner tag"):
-        wired.machines.put_template(template())
+        wired.compute.put_template(template())
     with pytest.raises(Refused, match="lacks our owner tag"):
-        wired.machines.delete_template("mill-train")
+        wired.compute.delete_template("mill-train")
     assert (
         len(ec2.describe_launch_template_versions(LaunchTemplateName="mill-train")["LaunchTemplateVersions"])
         == 1
@@ -54,18 +54,18 @@ def test_a_template_that_is_not_ours_is_neither_listed_nor_changed_nor_deleted(w
 
 
 def test_a_deleted_template_is_gone_and_is_made_again_when_it_is_needed(wired: Wired):
-    wired.machines.put_template(template())
-    wired.machines.delete_template("mill-train")
+    wired.compute.put_template(template())
+    wired.compute.delete_template("mill-train")
     with pytest.raises(Gone):
-        wired.machines.delete_template("mill-train")
-    assert wired.machines.put_template(template()).version == 1
+        wired.compute.delete_template("mill-train")
+    assert wired.compute.put_template(template()).version == 1
 
 
 def test_a_template_that_somebody_deleted_fails_one_launch_and_not_the_next(wired: Wired):
     block = wired.account.block(count=2)
     intent = wired.account.intent(block.source)
     wired.cloud.launch(intent, tags(intent=intent.id))
-    for one in wired.machines.templates():
+    for one in wired.compute.templates():
         boto3.client("ec2").delete_launch_template(LaunchTemplateId=one.id)
     intent = wired.account.intent(block.source)
     with pytest.raises(Retryable):
@@ -80,10 +80,10 @@ def test_a_launch_with_efa_has_a_card_per_interface_in_one_subnet(wired: Wired):
         with_efa, with_efa.pools["train"], P5, ON_DEMAND, ZONES[0], wired.server.wire.network.images["x86_64"]
     )
     subnets = tuple(with_efa.platform.spec.subnets[ZONES[0]])
-    version = wired.machines.put_template(made)
+    version = wired.compute.put_template(made)
     # Another process, which did not write the template and reads it.
-    order = Order("l-efa", version, ON_DEMAND, P5, ZONES[0], subnets, 1, tags(intent="l-efa"))
-    (id_,) = AwsMachines(wired.aws, OWNER).run(order)
+    order = LaunchRequest("l-efa", version, ON_DEMAND, P5, ZONES[0], subnets, 1, tags(intent="l-efa"))
+    (id_,) = AwsCompute(wired.aws, OWNER).run(order)
     wired.let_pass(LAG)
     found = boto3.client("ec2").describe_instances(InstanceIds=[id_])["Reservations"][0]["Instances"][0]
     assert found["SubnetId"] == subnets[0]

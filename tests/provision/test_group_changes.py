@@ -9,35 +9,35 @@ from typing import Any
 import pytest
 
 from tests.provision.documents import documents
-from tests.provision.test_groups import CR, END, NOW, block, one, version_of
+from tests.provision.test_wanted_groups import CR, END, NOW, block, one, version_of
 from tidemill.model.capacity import ReservationState, SourceKind
 from tidemill.ports.compute import Group, Member, NodeGroup, Schedule, TemplateVersion
 from tidemill.provision import asg, managed
-from tidemill.provision.changes import (
-    Changes,
+from tidemill.provision.group_changes import (
     DropSchedule,
+    ExistingGroups,
+    GroupChanges,
     LetNodesJoin,
     PutGroup,
     PutSchedule,
     RemoveGroup,
     RemoveTemplate,
-    There,
-    changes,
+    group_changes,
 )
-from tidemill.provision.group_sizes import largest
-from tidemill.provision.group_spec import Wanted
+from tidemill.provision.group_sizes import maximum_size
+from tidemill.provision.group_spec import GroupSpec
 
 ASG = one(documents(provisioner="asg"))
 MANAGED = one(documents(provisioner="managed"))
 THEIRS = Schedule("Amazon EKS Node Group Capacity Scaledown Before Reservation End", END, 0, 0, theirs=True)
 
 
-def group(own: Wanted = ASG, **given: Any) -> Group:
+def group(own: GroupSpec = ASG, **given: Any) -> Group:
     made = Group(asg.shape(own, version_of(own)), 0, 0, own.schedules)
     return replace(made, **given)
 
 
-def node_group(own: Wanted = MANAGED, **given: Any) -> NodeGroup:
+def node_group(own: GroupSpec = MANAGED, **given: Any) -> NodeGroup:
     return replace(NodeGroup(managed.shape(own, version_of(own)), "ACTIVE", 0, "eks-g"), **given)
 
 
@@ -46,11 +46,11 @@ def behind(**given: Any) -> Group:
     return replace(Group(shape, 0, 0, (THEIRS,), node_group=MANAGED.name), **given)
 
 
-def found(*own: Wanted, there: There | None = None, now: datetime = NOW) -> Changes:
-    return changes(own, there or There(), now)
+def found(*own: GroupSpec, there: ExistingGroups | None = None, now: datetime = NOW) -> GroupChanges:
+    return group_changes(own, there or ExistingGroups(), now)
 
 
-def templates(*own: Wanted) -> list[TemplateVersion]:
+def templates(*own: GroupSpec) -> list[TemplateVersion]:
     return [version_of(each) for each in own]
 
 
@@ -67,15 +67,15 @@ def test_what_is_not_there_is_made_with_its_schedules_and_its_nodes_may_join():
 
 @pytest.mark.requirement("SM-6")
 def test_a_role_is_let_in_until_it_is_known_to_be_also_where_its_group_is_there():
-    there = There.of([group()], [], templates(ASG))
-    (join,) = changes([ASG], there, NOW, let_in=set()).now
+    there = ExistingGroups.of([group()], [], templates(ASG))
+    (join,) = group_changes([ASG], there, NOW, let_in=set()).now
     assert isinstance(join, LetNodesJoin)
-    assert not changes([ASG], there, NOW, let_in={ASG.role}).now
+    assert not group_changes([ASG], there, NOW, let_in={ASG.role}).now
 
 
 def test_what_is_as_it_should_be_is_left_alone():
-    there = There.of([group()], [], templates(ASG))
-    assert found(ASG, there=there) == Changes()
+    there = ExistingGroups.of([group()], [], templates(ASG))
+    assert found(ASG, there=there) == GroupChanges()
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_what_is_as_it_should_be_is_left_alone():
     ],
 )
 def test_a_group_that_differs_is_changed_and_the_reason_says_in_what(change: dict[str, Any], says: str):
-    there = There.of([group(shape=replace(group().shape, **change))], [])
+    there = ExistingGroups.of([group(shape=replace(group().shape, **change))], [])
     (put,) = found(ASG, there=there).now
     assert isinstance(put, PutGroup)
     assert (put.verb, put.reason) == ("change", f"{says} changed")
@@ -102,17 +102,17 @@ def test_a_reservation_that_shrinks_lets_no_group_choose_whom_to_end(provisioner
     """Auto Scaling lowers the size of a group to its largest size, and ends members that nobody drained."""
     spec = documents(provisioner=provisioner, sources=[{"type": "odcr"}], limits={"nodes": 8})
 
-    def of(count: int) -> Wanted:
+    def of(count: int) -> GroupSpec:
         kept = {"kind": SourceKind.ODCR, "state": ReservationState.ACTIVE, "start": NOW, "end": None}
         return one(spec, block(count=count, **kept))
 
     members = tuple(Member(f"i-{n}", "InService") for n in range(6))
     full = replace(behind() if of(8).managed else group(of(8)), desired=6, members=members)
-    there = There.of([full], [node_group(of(8))] if of(8).managed else [])
-    assert largest(of(4), full) == 6
+    there = ExistingGroups.of([full], [node_group(of(8))] if of(8).managed else [])
+    assert maximum_size(of(4), full) == 6
     (put,) = found(of(4), there=there).now
     assert put.reason == "its largest size changed"
-    lower = There.of(
+    lower = ExistingGroups.of(
         [replace(full, shape=replace(full.shape, maximum=6))],
         [node_group(replace(of(8), maximum=6))] if of(8).managed else [],
     )
@@ -122,7 +122,7 @@ def test_a_reservation_that_shrinks_lets_no_group_choose_whom_to_end(provisioner
 def test_tags_that_people_add_and_schedules_they_make_are_theirs():
     own = Schedule("night", NOW + timedelta(hours=9), 1)
     shape = replace(group().shape, tags=(*ASG.tags, ("cost-centre", "7")))
-    there = There.of([group(shape=shape, schedules=(*ASG.schedules, own))], [])
+    there = ExistingGroups.of([group(shape=shape, schedules=(*ASG.schedules, own))], [])
     assert not found(ASG, there=there).now
 
 
@@ -130,7 +130,9 @@ def test_tags_that_people_add_and_schedules_they_make_are_theirs():
 def test_an_extension_moves_the_schedule_and_tells_from_when_to_when():
     later = one(documents(provisioner="asg"), block(end=END + timedelta(days=1)))
     moved = [
-        each for each in found(later, there=There.of([group()], [])).now if isinstance(each, PutSchedule)
+        each
+        for each in found(later, there=ExistingGroups.of([group()], [])).now
+        if isinstance(each, PutSchedule)
     ]
     (down,) = moved
     assert (down.verb, down.schedule.name) == ("change", asg.DOWN)
@@ -139,7 +141,7 @@ def test_an_extension_moves_the_schedule_and_tells_from_when_to_when():
 
 def test_a_schedule_of_ours_that_is_no_longer_wanted_is_dropped():
     cold = one(documents(provisioner="asg", warm=False))
-    there = There.of([group()], [])
+    there = ExistingGroups.of([group()], [])
     dropped = [each for each in found(cold, there=there).now if isinstance(each, DropSchedule)]
     assert [each.name for each in dropped] == [asg.UP]
 
@@ -151,32 +153,35 @@ def test_a_node_group_is_made_and_then_left_alone_with_eks_s_action():
     (put,) = found(MANAGED).now
     assert isinstance(put, PutGroup)
     assert put.about == f"node group {MANAGED.name}"
-    assert found(MANAGED, there=There.of([behind()], [node_group()], templates(MANAGED))) == Changes()
+    assert (
+        found(MANAGED, there=ExistingGroups.of([behind()], [node_group()], templates(MANAGED)))
+        == GroupChanges()
+    )
 
 
 @pytest.mark.requirement("MG-7")
 def test_eks_s_node_repair_is_turned_off():
     on = node_group(shape=replace(node_group().shape, repair=True))
-    (put,) = found(MANAGED, there=There.of([behind()], [on])).now
+    (put,) = found(MANAGED, there=ExistingGroups.of([behind()], [on])).now
     assert "node repair" in put.reason
 
 
 @pytest.mark.requirement("MG-4")
 def test_a_new_template_waits_until_the_node_group_is_empty():
     newer = one(documents(provisioner="managed", node_class={"userData": "#!/bin/sh\ntrue"}))
-    full = There.of([behind(desired=2)], [node_group(desired=2)])
+    full = ExistingGroups.of([behind(desired=2)], [node_group(desired=2)])
     waits = found(newer, there=full)
     assert not waits.now
     ((about, sentence),) = waits.waiting
     assert about == f"node group {MANAGED.name}"
     assert "waits until it is empty" in sentence
-    (put,) = found(newer, there=There.of([behind()], [node_group()])).now
+    (put,) = found(newer, there=ExistingGroups.of([behind()], [node_group()])).now
     assert put.reason == "its template changed"
 
 
 def test_a_node_group_that_eks_is_at_work_on_is_not_touched():
     on = node_group(shape=replace(node_group().shape, repair=True), status="UPDATING")
-    waits = found(MANAGED, there=There.of([behind()], [on]))
+    waits = found(MANAGED, there=ExistingGroups.of([behind()], [on]))
     assert not waits.now
     assert "until EKS is done: UPDATING" in waits.waiting[0][1]
 
@@ -184,18 +189,18 @@ def test_a_node_group_that_eks_is_at_work_on_is_not_touched():
 def test_one_that_eks_could_not_make_goes_if_it_is_empty_wanted_or_not():
     failed = node_group(status="CREATE_FAILED", trouble="AccessDenied: no role", group="")
     for own in ((MANAGED,), ()):
-        (gone,) = found(*own, there=There.of([], [failed])).now
+        (gone,) = found(*own, there=ExistingGroups.of([], [failed])).now
         assert isinstance(gone, RemoveGroup)
-    assert "AccessDenied: no role" in found(MANAGED, there=There.of([], [failed])).now[0].reason
+    assert "AccessDenied: no role" in found(MANAGED, there=ExistingGroups.of([], [failed])).now[0].reason
     full = behind(members=(Member("i-1", "InService"),))
-    assert not found(MANAGED, there=There.of([full], [replace(failed, group="eks-g")])).now
+    assert not found(MANAGED, there=ExistingGroups.of([full], [replace(failed, group="eks-g")])).now
 
 
 # --- what is over -------------------------------------------------------------------------------------
 
 
 def test_an_empty_group_that_nothing_launches_from_goes_with_its_template():
-    gone = found(there=There.of([group()], [], templates(ASG))).now
+    gone = found(there=ExistingGroups.of([group()], [], templates(ASG))).now
     assert gone == (
         RemoveGroup(ASG.name, False, gone[0].reason),
         RemoveTemplate(ASG.template.name, gone[1].reason),
@@ -203,33 +208,33 @@ def test_an_empty_group_that_nothing_launches_from_goes_with_its_template():
 
 
 def test_templates_onto_a_block_that_lives_stay_whoever_launches_from_them():
-    there = There.of([], [], templates(ASG))
-    assert not changes([], there, NOW, live={CR}).now
-    assert changes([], there, NOW, live={"cr-0b"}).now
+    there = ExistingGroups.of([], [], templates(ASG))
+    assert not group_changes([], there, NOW, live={CR}).now
+    assert group_changes([], there, NOW, live={"cr-0b"}).now
 
 
 @pytest.mark.parametrize("still", [{"members": (Member("i-1", "Terminating"),)}, {"desired": 1}])
 def test_a_group_that_still_has_or_wants_something_stays_with_its_template(still: dict[str, Any]):
-    assert not found(there=There.of([group(**still)], [], templates(ASG))).now
+    assert not found(there=ExistingGroups.of([group(**still)], [], templates(ASG))).now
 
 
 def test_a_node_group_goes_first_and_its_template_once_it_is_gone():
-    there = There.of([behind()], [node_group()], templates(MANAGED))
+    there = ExistingGroups.of([behind()], [node_group()], templates(MANAGED))
     assert found(there=there).now == (RemoveGroup(MANAGED.name, True, found(there=there).now[0].reason),)
-    deleting = There.of([behind()], [node_group(status="DELETING")], templates(MANAGED))
+    deleting = ExistingGroups.of([behind()], [node_group(status="DELETING")], templates(MANAGED))
     assert not found(there=deleting).now
-    (last,) = found(there=There.of([], [], templates(MANAGED))).now
+    (last,) = found(there=ExistingGroups.of([], [], templates(MANAGED))).now
     assert isinstance(last, RemoveTemplate)
 
 
 def test_groups_by_the_hour_stay_for_the_next_time():
     spot = replace(ASG, name="tides-train-spot-p5-48xlarge-us-east-1a")
-    assert not found(there=There.of([group(spot)], [])).now
+    assert not found(there=ExistingGroups.of([group(spot)], [])).now
     assert CR not in spot.name
 
 
 def test_a_pool_that_changes_its_provisioner_gets_one_and_loses_the_other():
     """One line of the document: what is empty goes, what is new comes."""
-    there = There.of([group()], [], templates(ASG))
+    there = ExistingGroups.of([group()], [], templates(ASG))
     plan = found(MANAGED, there=there).now
     assert [(each.verb, type(each)) for each in plan] == [("create", PutGroup), ("remove", RemoveGroup)]

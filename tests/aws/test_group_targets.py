@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tidemill.aws.group_targets import aim, templates_of
+from tidemill.aws.group_targets import group_target, templates_of
 
 BLOCK = {
     "InstanceType": "p5.48xlarge",
@@ -36,9 +36,9 @@ def test_templates_are_those_of_the_group_of_its_policy_and_of_each_override():
 
 
 def test_a_template_on_a_block_aims_at_it_and_nowhere_else():
-    found = aim({}, [BLOCK])
+    found = group_target({}, [BLOCK])
     assert (found.reservations, found.markets, found.beside) == (("cr-1",), ("capacity-block",), "")
-    assert aim({}, [PLAIN]).reservations == ()
+    assert group_target({}, [PLAIN]).reservations == ()
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_template_on_a_block_aims_at_it_and_nowhere_else():
     [([BLOCK, PLAIN], "launch templates without the block"), ([BLOCK], "between on-demand and spot")],
 )
 def test_mixed_instances_may_launch_beside_the_block(templates: list[dict[str, Any]], why: str):
-    found = aim(mixed({"InstanceType": "p4d.24xlarge"}), templates)
+    found = group_target(mixed({"InstanceType": "p4d.24xlarge"}), templates)
     assert why in found.beside
     assert found.instance_types == ("p5.48xlarge", "p4d.24xlarge")
 
@@ -60,6 +60,6 @@ def test_a_groups_own_reservations_may_fall_back_to_on_demand(preference: str, f
         "CapacityReservationPreference": preference,
         "CapacityReservationTarget": {"CapacityReservationIds": ["cr-2", "cr-3"]},
     }
-    found = aim({"CapacityReservationSpecification": own}, [PLAIN])
+    found = group_target({"CapacityReservationSpecification": own}, [PLAIN])
     assert found.reservations == ("cr-2", "cr-3")
     assert bool(found.beside) is falls_back

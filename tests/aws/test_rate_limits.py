@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tidemill.aws.rate_limits import LONGEST_WAIT_S, Buckets, rate_of
+from tidemill.aws.rate_limits import LONGEST_WAIT_S, RateLimits, rate_limit_of
 from tidemill.model.errors import Throttled
 
 
@@ -22,12 +22,12 @@ class Wall:
         self.now_s += time_s
 
 
-def buckets(wall: Wall) -> Buckets:
-    return Buckets(now_s=lambda: wall.now_s, sleep=wall.sleep)
+def buckets(wall: Wall) -> RateLimits:
+    return RateLimits(now_s=lambda: wall.now_s, sleep=wall.sleep)
 
 
 def test_a_burst_goes_through_and_then_calls_wait_their_turn():
-    wall, rate = Wall(), rate_of("RunInstances")
+    wall, rate = Wall(), rate_limit_of("RunInstances")
     made = buckets(wall)
     for _ in range(rate.burst):
         made.take("RunInstances")
@@ -40,7 +40,7 @@ def test_a_burst_goes_through_and_then_calls_wait_their_turn():
 def test_actions_do_not_wait_for_each_other():
     wall = Wall()
     made = buckets(wall)
-    for _ in range(rate_of("RunInstances").burst):
+    for _ in range(rate_limit_of("RunInstances").burst):
         made.take("RunInstances")
     made.take("DescribeInstances")
     made.take("TerminateInstances")
@@ -49,7 +49,7 @@ def test_actions_do_not_wait_for_each_other():
 
 
 def test_a_bucket_fills_up_again_and_no_further():
-    wall, rate = Wall(), rate_of("RunInstances")
+    wall, rate = Wall(), rate_limit_of("RunInstances")
     made = buckets(wall)
     for _ in range(rate.burst):
         made.take("RunInstances")
@@ -64,30 +64,32 @@ def test_a_bucket_fills_up_again_and_no_further():
 def test_who_would_wait_too_long_is_turned_away_and_is_not_counted():
     wall = Wall()
     waits: list[float] = []
-    made = Buckets(now_s=lambda: wall.now_s, sleep=waits.append)  # time stands still: the queue only grows
-    for _ in range(rate_of("RunInstances").burst + int(LONGEST_WAIT_S * rate_of("RunInstances").per_s)):
+    made = RateLimits(now_s=lambda: wall.now_s, sleep=waits.append)  # time stands still: the queue only grows
+    for _ in range(
+        rate_limit_of("RunInstances").burst + int(LONGEST_WAIT_S * rate_limit_of("RunInstances").per_s)
+    ):
         made.take("RunInstances")
     with pytest.raises(Throttled, match="RunInstances: too many calls of our own"):
         made.take("RunInstances")
     assert max(waits) <= LONGEST_WAIT_S
-    assert made.calls["RunInstances"] == rate_of("RunInstances").burst + len(waits)
+    assert made.calls["RunInstances"] == rate_limit_of("RunInstances").burst + len(waits)
 
 
 def test_threads_share_one_bucket():
     wall, waits = Wall(), []
-    made = Buckets(now_s=lambda: wall.now_s, sleep=waits.append)
+    made = RateLimits(now_s=lambda: wall.now_s, sleep=waits.append)
     threads = [threading.Thread(target=made.take, args=("DescribeInstances",)) for _ in range(60)]
     for one in threads:
         one.start()
     for one in threads:
         one.join()
-    assert len(waits) == 60 - rate_of("DescribeInstances").burst
+    assert len(waits) == 60 - rate_limit_of("DescribeInstances").burst
 
 
 def test_an_engine_that_has_no_patience_is_turned_away_at_once_and_others_are_not():
     wall = Wall()
-    made = Buckets(now_s=lambda: wall.now_s, sleep=wall.sleep, patience_s=0)
-    for _ in range(rate_of("DescribeCapacityBlockOfferings").burst):
+    made = RateLimits(now_s=lambda: wall.now_s, sleep=wall.sleep, patience_s=0)
+    for _ in range(rate_limit_of("DescribeCapacityBlockOfferings").burst):
         made.take("DescribeCapacityBlockOfferings")
     with pytest.raises(Throttled):
         made.take("DescribeCapacityBlockOfferings")

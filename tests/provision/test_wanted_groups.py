@@ -14,10 +14,17 @@ from tidemill.model.purchases import LaunchIntent
 from tidemill.ports.compute import TemplateVersion
 from tidemill.provision import asg, managed
 from tidemill.provision.asg import DOWN, UP
-from tidemill.provision.group_spec import Makings, Place, Wanted, group_name, makings_of, names_a_reservation
-from tidemill.provision.native_launcher import PretendImages
-from tidemill.provision.template import template_name
-from tidemill.provision.wanted_groups import by_the_hour, room_left, wanted
+from tidemill.provision.group_spec import (
+    GroupKey,
+    GroupSpec,
+    TemplateInputs,
+    group_name,
+    is_for_a_reservation,
+    template_inputs_of,
+)
+from tidemill.provision.launch_template import template_name
+from tidemill.provision.native import PretendImages
+from tidemill.provision.wanted_groups import hourly_group, remaining_allowances, wanted_groups
 from tidemill.spec import Spec
 
 NOW = datetime(2026, 11, 16, 9, 0, tzinfo=UTC)
@@ -35,14 +42,14 @@ def block(**given: Any) -> Reservation:
     return Reservation(**settings | given)
 
 
-def one(spec: Spec, *reservations: Reservation, now: datetime = NOW) -> Wanted:
-    found = wanted(spec, reservations or (block(),), now, makings_of(spec, PretendImages()))
+def one(spec: Spec, *reservations: Reservation, now: datetime = NOW) -> GroupSpec:
+    found = wanted_groups(spec, reservations or (block(),), now, template_inputs_of(spec, PretendImages()))
     assert not found.problems
     (group,) = found.groups
     return group
 
 
-def version_of(group: Wanted) -> TemplateVersion:
+def version_of(group: GroupSpec) -> TemplateVersion:
     return TemplateVersion("lt-1", group.template.name, 3)
 
 
@@ -122,8 +129,8 @@ def test_no_schedule_brings_up_more_than_the_limits_leave_beside_what_runs():
     intent = LaunchIntent(
         "ti-1", "train", Source(SourceKind.BLOCK, "cr-x"), "p5.48xlarge", "us-east-1a", 2, "asg", NOW
     )
-    room = room_left(spec, [node(1), node(2, intent_id="ti-1"), gone], [intent])
-    found = wanted(spec, [block()], NOW, makings_of(spec, PretendImages()), room)
+    room = remaining_allowances(spec, [node(1), node(2, intent_id="ti-1"), gone], [intent])
+    found = wanted_groups(spec, [block()], NOW, template_inputs_of(spec, PretendImages()), room)
     assert found.groups[0].schedules[0].desired == 1  # two run, one more of the intent's is on its way
 
 
@@ -132,7 +139,7 @@ def test_a_block_that_two_pools_may_use_is_brought_up_by_neither_s_schedule():
     spec.pools["other"] = spec.pools["train"].model_copy(
         update={"metadata": spec.pools["train"].metadata.model_copy(update={"name": "other"})}
     )
-    found = wanted(spec, [block(pool="")], NOW, makings_of(spec, PretendImages()))
+    found = wanted_groups(spec, [block(pool="")], NOW, template_inputs_of(spec, PretendImages()))
     assert [[each.name for each in group.schedules] for group in found.groups] == [[DOWN], [DOWN]]
 
 
@@ -174,9 +181,9 @@ def test_each_capacity_type_has_a_group_of_its_own(kind: str, capacity_type: str
 
 def test_without_an_image_eks_brings_its_own():
     spec = documents(provisioner="managed")
-    (group,) = wanted(spec, [block()], NOW, lambda pool, kind: Makings("")).groups
+    (group,) = wanted_groups(spec, [block()], NOW, lambda pool, kind: TemplateInputs("")).groups
     assert group.ami_type == "AL2023_x86_64_NVIDIA"
-    (group,) = wanted(spec, [block()], NOW, lambda pool, kind: Makings(IMAGE)).groups
+    (group,) = wanted_groups(spec, [block()], NOW, lambda pool, kind: TemplateInputs(IMAGE)).groups
     assert group.ami_type == ""
 
 
@@ -184,18 +191,20 @@ def test_without_an_image_eks_brings_its_own():
 
 
 def test_native_pools_and_strangers_blocks_have_no_groups():
-    assert not wanted(documents(), [block()], NOW, makings_of(documents(), PretendImages())).groups
+    assert not wanted_groups(
+        documents(), [block()], NOW, template_inputs_of(documents(), PretendImages())
+    ).groups
     spec = documents(provisioner="asg")
     for stranger in (block(owner="others"), block(pool="other"), block(state=ReservationState.EXPIRED),
                      block(state=ReservationState.PAYMENT_PENDING), block(instance_type="p4d.24xlarge")):  # fmt: skip
-        assert not wanted(spec, [stranger], NOW, makings_of(spec, PretendImages())).groups
+        assert not wanted_groups(spec, [stranger], NOW, template_inputs_of(spec, PretendImages())).groups
 
 
 @pytest.mark.requirement("TR-10")
 def test_a_block_in_a_zone_without_subnets_is_a_problem_with_a_sentence():
     spec = documents(provisioner="asg")
-    found = wanted(
-        spec, [block(zone="us-east-1c"), block(id="cr-0b")], NOW, makings_of(spec, PretendImages())
+    found = wanted_groups(
+        spec, [block(zone="us-east-1c"), block(id="cr-0b")], NOW, template_inputs_of(spec, PretendImages())
     )
     assert [group.place.source.id for group in found.groups] == ["cr-0b"]
     ((about, sentence),) = found.problems
@@ -205,8 +214,8 @@ def test_a_block_in_a_zone_without_subnets_is_a_problem_with_a_sentence():
 
 def test_by_the_hour_a_group_is_as_large_as_its_pool_may_become():
     spec = documents(provisioner="asg", sources=[{"type": "spot"}], limits={"gpus": 30, "nodes": 8})
-    place = Place("train", Source(SourceKind.SPOT), "p5.48xlarge", "us-east-1b")
-    group = by_the_hour(spec, spec.pools["train"], place, makings_of(spec, PretendImages()))
+    place = GroupKey("train", Source(SourceKind.SPOT), "p5.48xlarge", "us-east-1b")
+    group = hourly_group(spec, spec.pools["train"], place, template_inputs_of(spec, PretendImages()))
     assert (group.maximum, group.subnets, group.over_at) == (3, ("subnet-0b1b1b1b",), None)
     assert group.name == "tides-train-spot-p5-48xlarge-us-east-1b"
     assert asg.shape(group, version_of(group)).maximum == 3
@@ -215,17 +224,19 @@ def test_by_the_hour_a_group_is_as_large_as_its_pool_may_become():
 def test_only_a_name_that_ends_with_a_reservation_names_one():
     """A pool's own name may look like it; what it launches by the hour from stays."""
     source = Source(SourceKind.BLOCK, CR)
-    assert names_a_reservation(group_name("mill", Place("my-cr-pool", source, "p5.48xlarge", "us-east-1a")))
-    hourly = Place("my-cr-pool", Source(SourceKind.SPOT), "p5.48xlarge", "us-east-1a")
-    assert not names_a_reservation(group_name("mill", hourly))
+    assert is_for_a_reservation(
+        group_name("mill", GroupKey("my-cr-pool", source, "p5.48xlarge", "us-east-1a"))
+    )
+    hourly = GroupKey("my-cr-pool", Source(SourceKind.SPOT), "p5.48xlarge", "us-east-1a")
+    assert not is_for_a_reservation(group_name("mill", hourly))
     spec = documents(provisioner="asg")
-    assert names_a_reservation(template_name(spec, spec.pools["train"], "p5.48xlarge", source))
+    assert is_for_a_reservation(template_name(spec, spec.pools["train"], "p5.48xlarge", source))
 
 
 def test_names_fit_eks_and_stay_apart():
     source = Source(SourceKind.BLOCK, CR)
     names = {
-        group_name("a-deployment-with-a-very-long-name", Place(pool, source, "p5.48xlarge", "us-east-1a"))
+        group_name("a-deployment-with-a-very-long-name", GroupKey(pool, source, "p5.48xlarge", "us-east-1a"))
         for pool in ("a-pool-with-a-long-name-as-well", "a-pool-with-a-long-name-too")
     }
     assert len(names) == 2

@@ -1,6 +1,6 @@
 """The launch template of a pool's nodes: the same for every provisioner that launches through EC2.
 
-A pure function of the documents and of where the capacity comes from. What is missing for a real launch (`lacking`)
+A pure function of the documents and of where the capacity comes from. What a real launch still lacks (`missing_fields`)
 is no error here: a rehearsal plays without an endpoint or a role, and only AWS would mind.
 """
 
@@ -17,7 +17,7 @@ from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.errors import SpecError
 from tidemill.model.labels import Pairs
 from tidemill.ports.compute import Template
-from tidemill.provision.base_template import laid_on
+from tidemill.provision.base_template import merge_templates
 from tidemill.provision.efa import network_interfaces
 from tidemill.provision.user_data import Bootstrap, Family, user_data
 from tidemill.spec import Spec, names
@@ -73,10 +73,10 @@ def launch_template(
         **({} if managed else _self_managed(spec, node_class)),
     }
     reference = node_class.spec.launch_template
-    together = laid_on(ground, data, reference.id if reference else "given")
+    together = merge_templates(ground, data, reference.id if reference else "given")
     if managed:
         _fit_for_a_node_group(together)
-    return Template(template_name(spec, pool, instance_type, source), together, owned(spec, pool))
+    return Template(template_name(spec, pool, instance_type, source), together, owner_tags(spec, pool))
 
 
 def template_name(spec: Spec, pool: ComputePool, instance_type: str, source: Source) -> str:
@@ -87,7 +87,7 @@ def template_name(spec: Spec, pool: ComputePool, instance_type: str, source: Sou
     return f"{name[: _LONGEST_NAME - 9]}-{blake2b(name.encode(), digest_size=4).hexdigest()}"
 
 
-def owned(spec: Spec, pool: ComputePool) -> Pairs:
+def owner_tags(spec: Spec, pool: ComputePool) -> Pairs:
     """The tags of everything that is made for a pool."""
     tags = {
         names.TAG_OWNER: spec.platform.spec.deployment,
@@ -101,7 +101,7 @@ def node_tags(spec: Spec, pool: ComputePool) -> Pairs:
     """The tags of its instances: the two that Kubernetes' cloud provider goes by come on top."""
     cluster = spec.platform.spec.cluster.name
     tags = {
-        **dict(owned(spec, pool)),
+        **dict(owner_tags(spec, pool)),
         "Name": f"{cluster}-{pool.name}-Node",
         f"kubernetes.io/cluster/{cluster}": "owned",
     }
@@ -128,7 +128,7 @@ def has_efa(spec: Spec, pool: ComputePool, instance_type: str) -> bool:
     return _node_class(spec, pool).spec.efa and spec.catalog.types[instance_type].efa > 0
 
 
-def lacking(spec: Spec, pool: ComputePool) -> tuple[str, ...]:
+def missing_fields(spec: Spec, pool: ComputePool) -> tuple[str, ...]:
     """What the documents must still say before a node of the pool can be launched for real, and join."""
     platform, node_class = spec.platform.spec, _node_class(spec, pool)
     fields = {
@@ -149,9 +149,9 @@ def lacking(spec: Spec, pool: ComputePool) -> tuple[str, ...]:
     return tuple(told)
 
 
-def check_it_could_join(spec: Spec, pool: ComputePool) -> None:
+def check_nodes_can_join(spec: Spec, pool: ComputePool) -> None:
     """SpecError: a node would boot, be paid for, and never find its cluster."""
-    if missing := lacking(spec, pool):
+    if missing := missing_fields(spec, pool):
         raise SpecError(f"nodes of pool {pool.name} could never join the cluster: {'; '.join(missing)}")
 
 

@@ -16,8 +16,8 @@ from tidemill.model.capacity import Source
 from tidemill.model.errors import NoCapacity, PortError, Refused, SpecError, TidemillError
 from tidemill.model.labels import Pairs
 from tidemill.model.purchases import LaunchIntent
-from tidemill.ports.compute import Machines, Order
-from tidemill.provision.template import check_it_could_join, launch_template
+from tidemill.ports.compute import Compute, LaunchRequest
+from tidemill.provision.launch_template import check_nodes_can_join, launch_template
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import Provisioner
 from tidemill.spec.node_class import LaunchTemplateRef, NodeClass
@@ -58,28 +58,28 @@ class PretendImages:
 EndsAt = Callable[[Source, Provisioner], datetime | None]
 
 
-class Native:
-    def __init__(self, spec: Spec, machines: Machines, images: Images, ends_at: EndsAt) -> None:
+class NativeLauncher:
+    def __init__(self, spec: Spec, compute: Compute, images: Images, ends_at: EndsAt) -> None:
         """`ends_at`: a source's deadline, which the node's own deadline agent is told at boot."""
-        self._spec, self._machines, self._images, self._ends_at = spec, machines, images, ends_at
+        self._spec, self._compute, self._images, self._ends_at = spec, compute, images, ends_at
         self._joining: set[str] = set()  # roles that may join, as far as this process has seen to it
 
     def launch(self, intent: LaunchIntent, tags: Pairs) -> Sequence[str]:
         try:
             order = self._order(intent, tags)
             self._let_join(intent.pool)
-            return self._machines.run(order)
+            return self._compute.run(order)
         except PortError:
             raise
         except (SpecError, Refused) as no:
             raise NoCapacity(str(no)) from no
 
-    def _order(self, intent: LaunchIntent, tags: Pairs) -> Order:
+    def _order(self, intent: LaunchIntent, tags: Pairs) -> LaunchRequest:
         pool = self._spec.pools.get(intent.pool)
         if pool is None:
             raise SpecError(f"there is no pool '{intent.pool}' any more")
         if self._images.boots:
-            check_it_could_join(self._spec, pool)
+            check_nodes_can_join(self._spec, pool)
         node_class = self._spec.node_classes[pool.spec.node_class_name]
         reference = node_class.spec.launch_template
         template = launch_template(
@@ -92,9 +92,9 @@ class Native:
             ends_at=self._ends_at(intent.source, pool.spec.provisioner),
             base=self._images.existing(reference) if reference is not None else None,
         )
-        return Order(
+        return LaunchRequest(
             token=intent.id,
-            template=self._machines.put_template(template),
+            template=self._compute.put_template(template),
             source=intent.source,
             instance_type=intent.instance_type,
             zone=intent.zone,
@@ -111,7 +111,7 @@ class Native:
         if not self._images.boots or unknown or role in self._joining:
             return
         try:
-            self._machines.let_nodes_join(role)
+            self._compute.let_nodes_join(role)
             self._joining.add(role)
         except TidemillError as error:
             log.warning("no access entry for %s, and its nodes join only by aws-auth: %s", role, error)

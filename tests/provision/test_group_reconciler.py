@@ -15,10 +15,10 @@ from tidemill.model.errors import Refused, Retryable, Throttled
 from tidemill.model.nodes import Node
 from tidemill.model.purchases import LaunchIntent, LaunchState
 from tidemill.model.world import World
-from tidemill.provision import Provisioned
+from tidemill.provision import ProvisionedCloud
 from tidemill.provision.asg import DOWN, HOOK, SUSPENDED
-from tidemill.provision.native_launcher import PretendImages
-from tidemill.sim.cloud.compute import SimMachines
+from tidemill.provision.native import PretendImages
+from tidemill.sim.cloud.compute import SimCompute
 from tidemill.sim.cloud.scaling import LifecycleHook, ScheduledAction
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool
@@ -59,15 +59,15 @@ class Stand:
         on = platform(nodeRole=role, subnets=SUBNETS)
         self.spec: Spec = scene(*(pools or (pool(provisioner="asg"),)), on=on).spec
         self.ledger = Broken(self.account.timeline, OWNER)
-        self.machines = SimMachines(self.account.cloud, self.account.timeline, OWNER, SUBNETS)
+        self.compute = SimCompute(self.account.cloud, self.account.timeline, OWNER, SUBNETS)
         self.images = Images()
         self.begin()
 
     def begin(self) -> None:
         """Another engine takes over, which remembers nothing."""
-        self.cloud = Provisioned(
+        self.cloud = ProvisionedCloud(
             self.account.cloud,
-            self.machines,
+            self.compute,
             self.spec,
             self.ledger,
             self.account.timeline,
@@ -81,7 +81,7 @@ class Stand:
             reservations=tuple(self.cloud.reservations()),
             nodes=tuple(Node(one, None) for one in self.cloud.instances()),
         )
-        return tuple(one.sentence for one in self.cloud.keeper.keep(world))
+        return tuple(one.sentence for one in self.cloud.reconciler.reconcile(world))
 
     def ask(self, on: Reservation | Source, count: int = 1, **given: Any) -> LaunchIntent:
         source = on if isinstance(on, Source) else on.source
@@ -210,7 +210,7 @@ def test_what_aws_had_no_time_for_is_done_at_the_next_look_and_what_it_refused_a
 ):
     stand = Stand()
     stand.account.block()
-    put, calls = stand.machines.put_group, []
+    put, calls = stand.compute.put_group, []
     answers: list[Exception | None] = [Throttled("too many"), None]
 
     def throttled(shape: Any) -> None:
@@ -220,7 +220,7 @@ def test_what_aws_had_no_time_for_is_done_at_the_next_look_and_what_it_refused_a
             raise answer
         put(shape)
 
-    monkeypatch.setattr(stand.machines, "put_group", throttled)
+    monkeypatch.setattr(stand.compute, "put_group", throttled)
     stand.look()
     assert not stand.account.cloud.groups.all()
     stand.look()
@@ -240,7 +240,7 @@ def test_a_member_of_a_group_that_cannot_be_read_still_goes_by_its_name(monkeypa
     stand.ask(block, count=2)
     stand.account.wait("2m")
     stand.look()
-    monkeypatch.setattr(stand.machines, "groups", lambda: ())
+    monkeypatch.setattr(stand.compute, "groups", lambda: ())
     goes = stand.cloud.instances()[0].id
     stand.cloud.terminate(goes)
     assert stand.group.desired == 1
@@ -273,13 +273,13 @@ def test_eks_is_asked_again_soon_only_while_it_is_at_work(
     one.status = status
     stand.account.wait("11m")
     stand.look()
-    read, calls = stand.machines.node_groups, []
+    read, calls = stand.compute.node_groups, []
 
     def counted() -> Any:
         calls.append(stand.account.now)
         return read()
 
-    monkeypatch.setattr(stand.machines, "node_groups", counted)
+    monkeypatch.setattr(stand.compute, "node_groups", counted)
     for _ in range(3):
         stand.account.wait("1m")
         stand.look()
@@ -320,13 +320,13 @@ def test_node_groups_are_read_once_for_all_that_was_changed(monkeypatch: pytest.
     stand = Stand(pool(provisioner="managed"))
     for name in "abcdef":
         stand.account.block(name=name)
-    read, calls = stand.machines.node_groups, []
+    read, calls = stand.compute.node_groups, []
 
     def counted() -> Any:
         calls.append(stand.account.now)
         return read()
 
-    monkeypatch.setattr(stand.machines, "node_groups", counted)
+    monkeypatch.setattr(stand.compute, "node_groups", counted)
     stand.look()
     assert len(stand.account.cloud.node_groups.all()) == 6
     assert len(calls) == 2  # before and after
@@ -383,7 +383,7 @@ def test_an_access_entry_that_could_not_be_made_is_made_at_the_next_look(monkeyp
     stand = Stand()
     stand.account.block()
     entries = stand.account.cloud.node_groups.access_entries
-    join, asked = stand.machines.let_nodes_join, []
+    join, asked = stand.compute.let_nodes_join, []
 
     def throttled(role: str) -> None:
         asked.append(role)
@@ -391,7 +391,7 @@ def test_an_access_entry_that_could_not_be_made_is_made_at_the_next_look(monkeyp
             raise Throttled("too many")
         join(role)
 
-    monkeypatch.setattr(stand.machines, "let_nodes_join", throttled)
+    monkeypatch.setattr(stand.compute, "let_nodes_join", throttled)
     stand.look()
     assert (stand.group.desired, entries) == (0, {})
     stand.begin()
@@ -423,14 +423,14 @@ def test_who_died_is_taken_off_before_a_health_check_notices(monkeypatch: pytest
     stand = Stand()
     stand.with_two()
     stand.look()
-    died, seen = stand.account.cloud.kill_instance(), stand.machines.groups
+    died, seen = stand.account.cloud.kill_instance(), stand.compute.groups
 
     def unaware() -> Any:
         return tuple(
             replace(one, members=tuple(replace(m, healthy=True) for m in one.members)) for one in seen()
         )
 
-    monkeypatch.setattr(stand.machines, "groups", unaware)
+    monkeypatch.setattr(stand.compute, "groups", unaware)
     stand.account.wait("6m")
     stand.look()
     assert died not in stand.group.members
@@ -456,7 +456,7 @@ def test_a_group_with_a_member_in_standby_still_gets_what_is_asked_for(monkeypat
     stand = Stand()
     block = stand.with_two(count=3)
     stand.look()
-    seen = stand.machines.groups
+    seen = stand.compute.groups
     aside = next(iter(stand.group.members))
 
     def with_one_aside() -> Any:
@@ -464,10 +464,10 @@ def test_a_group_with_a_member_in_standby_still_gets_what_is_asked_for(monkeypat
         members = tuple(replace(m, state="Standby") if m.instance_id == aside else m for m in one.members)
         return (replace(one, members=members, desired=one.desired - 1),)
 
-    monkeypatch.setattr(stand.machines, "groups", with_one_aside)
+    monkeypatch.setattr(stand.compute, "groups", with_one_aside)
     stand.cloud.instances()
     sizes: list[int] = []
-    monkeypatch.setattr(stand.machines, "resize", lambda name, desired: sizes.append(desired))
+    monkeypatch.setattr(stand.compute, "resize", lambda name, desired: sizes.append(desired))
     stand.ask(block, count=1)
     assert sizes == [2]
 

@@ -10,7 +10,7 @@ from botocore.validate import ParamValidator
 
 from tests.provision.documents import BLOCK, IMAGE, ODCR, ON_DEMAND, SPOT, booted, documents, template
 from tidemill.model.errors import SpecError
-from tidemill.provision.template import lacking, template_name
+from tidemill.provision.launch_template import missing_fields, template_name
 
 FULL = {
     "efa": True,
@@ -181,9 +181,9 @@ def test_a_name_that_ec2_would_refuse_is_cut_and_stays_one_of_its_kind():
 
 
 def test_what_a_real_launch_still_lacks_is_listed():
-    assert lacking(documents(), documents().pools["train"]) == ()
+    assert missing_fields(documents(), documents().pools["train"]) == ()
     bare = documents(platform={"cluster": {"name": "ml"}, "nodeRole": "", "securityGroups": []})
-    listed = lacking(bare, bare.pools["train"])
+    listed = missing_fields(bare, bare.pools["train"])
     assert len(listed) == 5
     assert listed[0] == "Platform prod: spec.cluster.endpoint is not set"
 

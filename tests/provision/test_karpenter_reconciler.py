@@ -1,4 +1,4 @@
-"""What the keeper does to Karpenter's objects: above all, which of them it never removes."""
+"""What the reconciler does to Karpenter's objects: above all, which of them it never removes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidemill.model.capacity import ReservationState, Source, SourceKind
 from tidemill.model.errors import Gone, PortError
 from tidemill.model.nodes import Instance, InstanceState, KubeNode, Node
 from tidemill.model.world import World
-from tidemill.provision.karpenter.reconciler import KarpenterKeeper
+from tidemill.provision.karpenter.reconciler import KarpenterReconciler
 
 A = Source(SourceKind.BLOCK, "cr-a")
 LATER = timedelta(minutes=5)
@@ -62,17 +62,17 @@ def world(*blocks, nodes=(), now=NOW, **more):
 def kept(spec=None, *blocks):
     """A cluster with the objects of a pool on a running block."""
     cluster = Cluster()
-    KarpenterKeeper(spec or pool()[0], cluster).keep(world(*(blocks or (block("cr-a"),))))
+    KarpenterReconciler(spec or pool()[0], cluster).reconcile(world(*(blocks or (block("cr-a"),))))
     cluster.calls.clear()
     return cluster
 
 
 def looked(cluster, spec=None, *worlds):
-    """One keeper after the other has looked: what it warned of, last."""
-    keeper = KarpenterKeeper(spec or pool()[0], cluster)
+    """One reconciler after the other has looked: what it warned of, last."""
+    reconciler = KarpenterReconciler(spec or pool()[0], cluster)
     told = ()
     for one in worlds:
-        told = keeper.keep(one)
+        told = reconciler.reconcile(one)
     return " ".join(warning.sentence for warning in told)
 
 
@@ -154,7 +154,7 @@ def test_without_ledger_or_cloud_nothing_is_touched(trouble):
     cluster = kept()
     looked(cluster, None, world(block("cr-a", owner=""), **trouble))
     assert cluster.calls == []
-    assert KarpenterKeeper(pool()[0], cluster).planned(world(**trouble)) == ()
+    assert KarpenterReconciler(pool()[0], cluster).planned(world(**trouble)) == ()
 
 
 @pytest.mark.requirement("KP-6")
@@ -291,7 +291,7 @@ def test_what_is_taken_out_of_the_documents_is_taken_out_of_the_objects(before, 
     looked(cluster, spec, shown)
     assert gone(cluster.node_pool(name))
     assert cluster.calls == [("apply", "NodePool", name)]
-    assert KarpenterKeeper(spec, cluster).planned(shown) == ()
+    assert KarpenterReconciler(spec, cluster).planned(shown) == ()
 
 
 def test_what_others_add_stays_theirs_and_is_no_change():
@@ -307,6 +307,6 @@ def test_a_removal_that_fails_leaves_the_node_class():
             raise PortError("the API server is away")
 
     cluster = Stubborn()
-    KarpenterKeeper(pool()[0], cluster).keep(world(block("cr-a")))
+    KarpenterReconciler(pool()[0], cluster).reconcile(world(block("cr-a")))
     looked(cluster, None, *(world(block("cr-a", ends_in=OVER), now=NOW + LATER * n) for n in range(3)))
     assert len(cluster.objects) == 2

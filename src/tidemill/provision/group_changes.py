@@ -1,4 +1,4 @@
-"""What is there, what should be, and the difference: changes with reasons, for `tidemill plan` and for the keeper.
+"""What is there, what should be, and the difference: changes with reasons, for `tidemill plan` and for the reconciler.
 
 Pure. Only groups with our owner tag are ever listed here; one is removed only when it is empty and what it launched
 from is over. A change that must wait (an upgrade on a block needs an empty group) is said and not listed.
@@ -14,8 +14,8 @@ from typing import Literal
 from tidemill.model.labels import Pairs
 from tidemill.ports.compute import Group, NodeGroup, Schedule, TemplateVersion
 from tidemill.provision import asg, managed
-from tidemill.provision.group_sizes import largest
-from tidemill.provision.group_spec import Wanted, names_a_reservation
+from tidemill.provision.group_sizes import maximum_size
+from tidemill.provision.group_spec import GroupSpec, is_for_a_reservation
 from tidemill.spec import names
 from tidemill.spec.units import format_instant
 
@@ -24,7 +24,7 @@ _NOTHING_LEFT = "nothing launches from it any more, and nothing is left in it"
 
 
 @dataclass(frozen=True, slots=True)
-class There:
+class ExistingGroups:
     """What AWS shows of ours. Groups behind node groups are among the groups."""
 
     groups: Mapping[str, Group] = field(default_factory=dict)
@@ -37,14 +37,14 @@ class There:
         groups: Iterable[Group],
         node_groups: Iterable[NodeGroup],
         templates: Iterable[TemplateVersion] = (),
-    ) -> There:
+    ) -> ExistingGroups:
         return cls(
             {one.shape.name: one for one in groups},
             {one.shape.name: one for one in node_groups},
             {one.name: one for one in templates},
         )
 
-    def behind(self, own: Wanted) -> Group | None:
+    def behind(self, own: GroupSpec) -> Group | None:
         """The Auto Scaling group that launches for it."""
         if not own.managed:
             return self.groups.get(own.name)
@@ -56,7 +56,7 @@ class There:
 class PutGroup:
     """Make it, with its template, or change it where it differs."""
 
-    wanted: Wanted
+    wanted: GroupSpec
     verb: Verb
     reason: str
 
@@ -127,18 +127,18 @@ Change = PutGroup | PutSchedule | DropSchedule | RemoveGroup | RemoveTemplate | 
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class GroupChanges:
     now: tuple[Change, ...] = ()
     waiting: tuple[tuple[str, str], ...] = ()  # about what, and what it waits for
 
 
-def changes(
-    wanted: Iterable[Wanted],
-    there: There,
+def group_changes(
+    wanted: Iterable[GroupSpec],
+    there: ExistingGroups,
     now: datetime,
     live: Collection[str] = frozenset(),
     let_in: Collection[str] | None = None,
-) -> Changes:
+) -> GroupChanges:
     """`live`: reservations that are or will be there. Templates onto them stay, whoever launches from them.
 
     `let_in`: roles whose nodes may join for certain; others are let in again, which changes nothing where they may.
@@ -156,10 +156,10 @@ def changes(
         else:
             _group(own, there, now, listed)
     listed += _removals(wanted, there, live)
-    return Changes(tuple(listed), tuple(waiting))
+    return GroupChanges(tuple(listed), tuple(waiting))
 
 
-def to_put(own: Wanted, there: There) -> PutGroup | None:
+def change_before_launch(own: GroupSpec, there: ExistingGroups) -> PutGroup | None:
     """What must be made or changed before it launches anything; None: nothing, or nothing that EKS does now."""
     listed: list[Change] = []
     if own.managed:
@@ -169,7 +169,7 @@ def to_put(own: Wanted, there: There) -> PutGroup | None:
     return next((one for one in listed if isinstance(one, PutGroup)), None)
 
 
-def _boots_anew(own: Wanted, there: There) -> bool:
+def _boots_anew(own: GroupSpec, there: ExistingGroups) -> bool:
     """Nodes will come from a template that none came from before: it may name another role."""
     known = there.groups.get(own.name)
     return known is None or _mark(known.shape.tags) != _mark(own.tags)
@@ -183,13 +183,13 @@ def _joining(role: str) -> LetNodesJoin:
 # --- Auto Scaling groups --------------------------------------------------------------------------------
 
 
-def _group(own: Wanted, there: There, now: datetime, listed: list[Change]) -> None:
+def _group(own: GroupSpec, there: ExistingGroups, now: datetime, listed: list[Change]) -> None:
     group = there.groups.get(own.name)
     _auto_scaling_group(own, there, listed)
     _schedules(own, () if group is None else group.schedules, now, listed)
 
 
-def _auto_scaling_group(own: Wanted, there: There, listed: list[Change]) -> None:
+def _auto_scaling_group(own: GroupSpec, there: ExistingGroups, listed: list[Change]) -> None:
     group = there.groups.get(own.name)
     if group is None:
         listed.append(PutGroup(own, "create", f"pool {own.place.pool} launches there from {_source(own)}"))
@@ -197,12 +197,12 @@ def _auto_scaling_group(own: Wanted, there: There, listed: list[Change]) -> None
         listed.append(PutGroup(own, "change", f"{' and '.join(differs)} changed"))
 
 
-def _differences(own: Wanted, group: Group) -> list[str]:
+def _differences(own: GroupSpec, group: Group) -> list[str]:
     has = group.shape
     ours = {
         "its template": _mark(own.tags) == _mark(has.tags),
         "its subnets": set(own.subnets) == set(has.subnets),
-        "its largest size": largest(own, group) == has.maximum,
+        "its largest size": maximum_size(own, group) == has.maximum,
         "its hook": own.hook == has.hook,
         "whom it ends first": has.policies == asg.ENDS_FIRST,
         "what it does by itself": set(asg.SUSPENDED) <= set(has.suspended),  # people may suspend more
@@ -211,7 +211,7 @@ def _differences(own: Wanted, group: Group) -> list[str]:
     return [what for what, same in ours.items() if not same]
 
 
-def _schedules(own: Wanted, has: tuple[Schedule, ...], now: datetime, listed: list[Change]) -> None:
+def _schedules(own: GroupSpec, has: tuple[Schedule, ...], now: datetime, listed: list[Change]) -> None:
     known = {one.name: one for one in has if not one.theirs}
     for one in own.schedules:
         old = known.pop(one.name, None)
@@ -233,14 +233,16 @@ def _schedules(own: Wanted, has: tuple[Schedule, ...], now: datetime, listed: li
 # --- EKS node groups ------------------------------------------------------------------------------------
 
 
-def _node_group(own: Wanted, there: There, listed: list[Change], waiting: list[tuple[str, str]]) -> None:
+def _node_group(
+    own: GroupSpec, there: ExistingGroups, listed: list[Change], waiting: list[tuple[str, str]]
+) -> None:
     node_group = there.node_groups.get(own.name)
     if node_group is None:
         listed.append(PutGroup(own, "create", f"pool {own.place.pool} launches there from {_source(own)}"))
         return
     behind, about = there.groups.get(node_group.group), f"node group {own.name}"
     if _failed_and_empty(node_group, behind):
-        reason = f"{managed.complaint(node_group)}; it is made again once it is gone"
+        reason = f"{managed.problem_of(node_group)}; it is made again once it is gone"
         listed.append(RemoveGroup(own.name, True, reason))
         return
     differs = _node_group_differences(own, node_group, behind)
@@ -257,20 +259,20 @@ def _node_group(own: Wanted, there: There, listed: list[Change], waiting: list[t
 
 
 def _failed_and_empty(node_group: NodeGroup, behind: Group | None) -> bool:
-    return node_group.status == managed.NOT_MADE and (behind is None or not behind.members)
+    return node_group.status == managed.CREATE_FAILED and (behind is None or not behind.members)
 
 
-def _wants_nodes(node_group: NodeGroup, there: There) -> bool:
+def _wants_nodes(node_group: NodeGroup, there: ExistingGroups) -> bool:
     """By the group behind it, which is read more often than EKS is asked."""
     behind = there.groups.get(node_group.group)
     return bool(node_group.desired if behind is None else behind.desired)
 
 
-def _node_group_differences(own: Wanted, node_group: NodeGroup, behind: Group | None) -> list[str]:
+def _node_group_differences(own: GroupSpec, node_group: NodeGroup, behind: Group | None) -> list[str]:
     has = node_group.shape
     ours = {
         "its template": _mark(own.tags) == _mark(has.tags),
-        "its largest size": largest(own, behind) == has.maximum,
+        "its largest size": maximum_size(own, behind) == has.maximum,
         "its labels": set(own.labels) == set(has.labels),
         "its taints": set(own.taints) == set(has.taints),
         "its tags": _others(own.tags) <= set(has.tags),
@@ -282,11 +284,13 @@ def _node_group_differences(own: Wanted, node_group: NodeGroup, behind: Group | 
 # --- what is over ---------------------------------------------------------------------------------------
 
 
-def _removals(wanted: tuple[Wanted, ...], there: There, live: Collection[str]) -> Iterable[Change]:
+def _removals(
+    wanted: tuple[GroupSpec, ...], there: ExistingGroups, live: Collection[str]
+) -> Iterable[Change]:
     """Empty ones that nothing launches from any more: their block is over, or their pool left. Groups by the hour stay
     for the next time they are asked for."""
     unused = {
-        name for name in there.templates if names_a_reservation(name) and not name.endswith(tuple(live))
+        name for name in there.templates if is_for_a_reservation(name) and not name.endswith(tuple(live))
     }
     unused -= {own.template.name for own in wanted}
     kept = {(own.managed, own.name) for own in wanted}  # the two services may each have one of that name
@@ -295,7 +299,7 @@ def _removals(wanted: tuple[Wanted, ...], there: There, live: Collection[str]) -
             (False, name) not in kept
             and _is_idle(group)
             and not group.node_group
-            and names_a_reservation(name)
+            and is_for_a_reservation(name)
         ):
             yield RemoveGroup(name, False, _NOTHING_LEFT)
         else:
@@ -305,7 +309,7 @@ def _removals(wanted: tuple[Wanted, ...], there: There, live: Collection[str]) -
         unused.discard(node_group.shape.template.name)  # EKS needs it until the node group is gone
         done = behind is not None and _is_idle(behind) and node_group.status in managed.CHANGEABLE
         done |= _failed_and_empty(node_group, behind)
-        if (True, name) not in kept and done and names_a_reservation(name):
+        if (True, name) not in kept and done and is_for_a_reservation(name):
             yield RemoveGroup(name, True, _NOTHING_LEFT)
     for name in sorted(unused):
         yield RemoveTemplate(name, "nothing is launched from it any more")
@@ -323,5 +327,5 @@ def _others(tags: Pairs) -> set[tuple[str, str]]:
     return {(key, value) for key, value in tags if key != names.TAG_TEMPLATE}
 
 
-def _source(own: Wanted) -> str:
+def _source(own: GroupSpec) -> str:
     return own.place.source.label

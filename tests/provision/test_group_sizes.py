@@ -11,12 +11,12 @@ from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.nodes import Instance, InstanceState
 from tidemill.model.purchases import LaunchIntent, LaunchState
 from tidemill.ports.compute import Group, GroupShape, Member, TemplateVersion
-from tidemill.provision.group_sizes import UNSEEN_FOR, attribute, missing, size
-from tidemill.provision.group_spec import Place
+from tidemill.provision.group_sizes import UNSEEN_FOR, assign_intents, missing_instances, target_size
+from tidemill.provision.group_spec import GroupKey
 
 NOW = datetime(2026, 11, 16, 9, 0, tzinfo=UTC)
 BLOCK = Source(SourceKind.BLOCK, "cr-1")
-PLACE = Place("train", BLOCK, "p5.48xlarge", "us-east-1a")
+PLACE = GroupKey("train", BLOCK, "p5.48xlarge", "us-east-1a")
 
 
 def after(seconds: int) -> datetime:
@@ -50,26 +50,26 @@ def group(*members: tuple[str, str], desired: int = 0, maximum: int = 8) -> Grou
 
 def test_the_oldest_instance_goes_to_the_oldest_intent():
     instances = [instance("i-3", 30), instance("i-1", 10), instance("i-2", 20)]
-    found = attribute(instances, [intent("b", 2, at=5), intent("a", 1, at=0)], {})
+    found = assign_intents(instances, [intent("b", 2, at=5), intent("a", 1, at=0)], {})
     assert found == {"i-1": "a", "i-2": "b", "i-3": "b"}
 
 
 def test_an_instance_belongs_to_one_intent_for_good():
     """Its intent was settled, and another one of the same place is open: that one waits for an instance of its own."""
     instances = [instance("i-1", 10)]
-    before = attribute(instances, [intent("a", 1)], {})
+    before = assign_intents(instances, [intent("a", 1)], {})
     later = intent("b", 1, at=30)
-    assert attribute(instances, [later], before) == {"i-1": "a"}
-    assert missing(PLACE, [later], before) == 1
+    assert assign_intents(instances, [later], before) == {"i-1": "a"}
+    assert missing_instances(PLACE, [later], before) == 1
 
 
 def test_who_was_there_long_before_an_intent_is_not_its_own():
     old = instance("i-1", -int(UNSEEN_FOR.total_seconds()) - 1)
-    assert attribute([old], [intent("a", 1)], {}) == {}
+    assert assign_intents([old], [intent("a", 1)], {}) == {}
 
 
 def test_what_a_schedule_brought_up_a_moment_before_answers_the_same_wish():
-    assert attribute([instance("i-1", -5)], [intent("a", 1)], {}) == {"i-1": "a"}
+    assert assign_intents([instance("i-1", -5)], [intent("a", 1)], {}) == {"i-1": "a"}
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_what_a_schedule_brought_up_a_moment_before_answers_the_same_wish():
      {"provisioner": "native"}],
 )  # fmt: skip
 def test_instances_of_another_place_are_nobody_s_here(other: dict[str, Any]):
-    assert attribute([instance("i-1", 10, **other)], [intent("a", 1)], {}) == {}
+    assert assign_intents([instance("i-1", 10, **other)], [intent("a", 1)], {}) == {}
 
 
 def test_only_open_intents_of_groups_miss_anything():
@@ -89,7 +89,7 @@ def test_only_open_intents_of_groups_miss_anything():
         intent("d", 2, provisioner="native"),
         intent("e", 2, zone="us-east-1b"),
     ]
-    assert missing(PLACE, launches, {"i-1": "a"}) == 3
+    assert missing_instances(PLACE, launches, {"i-1": "a"}) == 3
 
 
 # --- how large ------------------------------------------------------------------------------------------
@@ -97,32 +97,32 @@ def test_only_open_intents_of_groups_miss_anything():
 
 def test_a_size_is_the_members_that_stay_and_what_is_missing():
     members = group(("i-1", "InService"), ("i-2", "Pending"), ("i-3", "Terminating:Wait"), desired=2)
-    assert size(members, 2, ["i-1", "i-2", "i-3"]) == 4
-    assert size(members, 0, ["i-1", "i-2", "i-3"]) == 2
+    assert target_size(members, 2, ["i-1", "i-2", "i-3"]) == 4
+    assert target_size(members, 0, ["i-1", "i-2", "i-3"]) == 2
 
 
 @pytest.mark.parametrize("aside", ["Standby", "EnteringStandby"])
 def test_who_was_taken_aside_is_not_part_of_the_size(aside: str):
     """People put it into Standby, and the group wants one fewer since: nothing is launched or ended for that."""
     full = group(("i-1", aside), ("i-2", "InService"), ("i-3", "InService"), desired=2)
-    assert size(full, 0, ["i-1", "i-2", "i-3"]) == 2
-    assert size(full, 1, ["i-1", "i-2", "i-3"]) == 3
+    assert target_size(full, 0, ["i-1", "i-2", "i-3"]) == 2
+    assert target_size(full, 1, ["i-1", "i-2", "i-3"]) == 3
 
 
 def test_asking_twice_changes_nothing():
     empty = group(desired=0)
-    first = size(empty, 2, [])
-    assert size(group(desired=first), 2, []) == first
+    first = target_size(empty, 2, [])
+    assert target_size(group(desired=first), 2, []) == first
 
 
 def test_members_that_no_list_shows_yet_are_what_is_missing():
     """The group has launched two and no reading of instances shows them: they are not asked for again."""
     two = group(("i-1", "Pending"), ("i-2", "Pending"), desired=2)
-    assert size(two, 2, []) == 2
-    assert size(two, 3, []) == 3
+    assert target_size(two, 2, []) == 2
+    assert target_size(two, 3, []) == 3
 
 
 def test_a_size_never_exceeds_the_largest_and_never_falls_below_who_stays():
     full = group(("i-1", "InService"), ("i-2", "InService"), desired=5, maximum=2)
-    assert size(full, 4, ["i-1", "i-2"]) == 2
-    assert size(full, 0, ["i-1", "i-2"]) == 2
+    assert target_size(full, 4, ["i-1", "i-2"]) == 2
+    assert target_size(full, 0, ["i-1", "i-2"]) == 2
