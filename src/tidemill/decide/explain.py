@@ -398,8 +398,7 @@ def _free_too_short(item: QueueItem, pool: ComputePool, candidates: Candidates) 
         group.stage is Stage.READY
         and group.template is not None
         and group.template.pool is pool
-        and admits(item.shape, group.labels, group.taints)
-        and (item.terms.overflow or not group.overflow)
+        and group.accepts(item.shape, item.pods[0].namespace, overflow=item.terms.overflow)
         and any(candidate.free.fits(item.shape.requests) for candidate in group.nodes)
         for group in candidates.groups.values()
     )
@@ -410,8 +409,7 @@ def _too_short(item: QueueItem, pool: ComputePool, candidates: Candidates) -> bo
     return any(
         group.template is not None
         and group.template.pool is pool
-        and admits(item.shape, group.labels, group.taints)
-        and (item.terms.overflow or not group.overflow)
+        and group.accepts(item.shape, item.pods[0].namespace, overflow=item.terms.overflow)
         for group in candidates.groups.values()
     )
 

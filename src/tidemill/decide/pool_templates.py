@@ -43,6 +43,11 @@ class PoolTemplate:
             }
         return found
 
+    def accepts(self, source: SourceKind, namespace: str, *, overflow: bool) -> bool:
+        """Whether pods of a namespace may use its nodes from this kind of source. `overflow`: they opted in to sources
+        that are paid by the hour beside prepaid ones."""
+        return self.pool.spec.serves(namespace) and (overflow or self.overflow[source] is None)
+
     def order(self, source: Source) -> tuple[int, int]:
         """Heavier pools first, then the pool's own order of sources."""
         spec = self.pool.spec

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime, timedelta
 
 from tidemill.decide.context import DecisionContext, NodeView
-from tidemill.decide.handover.durations import Span, boots, high
+from tidemill.decide.deadlines import End
+from tidemill.decide.handover.durations import Span, boots, high, nth_of
+from tidemill.decide.overflow import PREPAID
 from tidemill.decide.phases import Phase
-from tidemill.decide.placement.candidates import BOOT
+from tidemill.decide.placement.candidates import BOOT, CandidateNode, coming_group, ready_group
 from tidemill.decide.placement.launch_options import usable_reservations
 from tidemill.decide.pool_templates import PoolTemplate
 from tidemill.decide.scheduler_rules import admits
@@ -48,27 +50,24 @@ def ready_room(
         facts, kube = view.facts, view.node.kube
         if view.phase is not Phase.READY or view.ending or facts.cordoned or view.source in avoid:
             continue
-        if kube is None or not outlives(view.drain_from, leave_by) or not may_use(view, workload):
+        if kube is None or facts.template is None or not outlives(view.drain_from, leave_by):
+            continue
+        if not facts.template.accepts(view.source.kind, workload.namespace, overflow=workload.terms.overflow):
             continue
         if admits(workload.shape, facts.labels, kube.taints):
             count += how_many(workload.shape, facts.free)
     return count
 
 
-def may_use(view: NodeView, workload: Workload) -> bool:
-    template = view.facts.template
-    if template is None or not template.pool.spec.serves(workload.namespace):
-        return False
-    return template.overflow[view.source.kind] is None or workload.terms.overflow
-
-
 def how_many(shape: PodShape, free: Resources) -> int:
     """Replicas beside each other on one node; of those that keep apart from their like, one."""
     if not free.fits(shape.requests):
         return 0
-    if any(term.topology_key == names.LABEL_HOSTNAME for term in shape.anti_affinity):
-        return 1
-    return free.count_fitting(shape.requests)
+    return 1 if _one_per_host(shape) else free.count_fitting(shape.requests)
+
+
+def _one_per_host(shape: PodShape) -> bool:
+    return any(term.topology_key == names.LABEL_HOSTNAME for term in shape.anti_affinity)
 
 
 def may_launch(context: DecisionContext, workload: Workload) -> bool:
@@ -108,3 +107,111 @@ def successors(
                 labels = template.labels(one.source, kind, one.zone)
                 if admits(workload.shape, labels, template.taints):
                     yield template, one
+
+
+# --- nodes for replicas, there or to come -----------------------------------------------------------
+
+# Blocks are launched into within seconds of their start; what is not there yet is looked at anew this often, so
+# that what is said about it does not change with every second.
+LOOK_AGAIN = timedelta(minutes=15)
+_PREPAID = tuple(kind.value for kind in PREPAID)
+
+
+class ReplicaSlots:
+    """Nodes on prepaid capacity that outlives a source, the earliest ready first, and what replicas take of them.
+
+    What jobs use of a node counts as free: room is kept for services from the start of the drain on. What other
+    services use does not.
+    """
+
+    def __init__(
+        self, context: DecisionContext, leaving: Source, leave_by: datetime, onto: Collection[str]
+    ) -> None:
+        """`onto`: only nodes of these reservations; empty: any."""
+        self._apart: dict[
+            int, set[str]
+        ] = {}  # by node: workloads that keep apart from their like, and are there
+        boots = {name: boots_of(context, one) or [BOOT] for name, one in context.templates.items()}
+        nodes: list[CandidateNode] = []
+        held: dict[str, int] = {}
+        for view in context.views:
+            held[view.source.id] = held.get(view.source.id, 0) + 1
+            if view.source != leaving and (not onto or view.source.id in onto):
+                node = self._of_view(view, leave_by, boots)
+                nodes += [node] if node is not None else []
+        for template in context.templates.values():
+            for wanted in template.pool.spec.sources:
+                for one in (
+                    usable_reservations(context, template.pool, wanted) if wanted.type in _PREPAID else ()
+                ):
+                    kind = template.kinds.get(one.instance_type)
+                    if kind is None or one.state not in SECURED_STATES or one.source == leaving:
+                        continue
+                    end = context.end_of(one.source, template.pool.name, template.pool.spec.provisioner)
+                    if (onto and one.id not in onto) or not outlives(end.drain_from, leave_by):
+                        continue
+                    group = coming_group(template, one.source, kind, one.zone, end)
+                    launched, boot = launched_at(context, one), boots[template.pool.name]
+                    count = one.count - held.get(one.id, 0)
+                    held[one.id] = one.count
+                    nodes += [
+                        CandidateNode(
+                            group,
+                            one.id,
+                            Resources(kind.allocatable),
+                            ready_at=launched + nth_of(boot, nth, count),
+                        )
+                        for nth in range(count)
+                    ]
+        self._nodes = sorted(nodes, key=lambda node: (node.ready_at, node.group.source))
+
+    def _of_view(
+        self, view: NodeView, leave_by: datetime, boots: Mapping[str, list[timedelta]]
+    ) -> CandidateNode | None:
+        facts, kube, instance = view.facts, view.node.kube, view.node.instance
+        if (
+            facts.template is None
+            or facts.kind is None
+            or instance is None
+            or view.source.kind not in PREPAID
+        ):
+            return None
+        if (
+            view.ending
+            or facts.cordoned
+            or view.phase is Phase.DRAINING
+            or not outlives(view.drain_from, leave_by)
+        ):
+            return None
+        free = facts.kind.free_beside(facts.daemons)
+        for pod in facts.movers:
+            free.subtract_pod(pod.shape.requests)
+        if view.phase is Phase.READY and kube is not None:
+            group, ready_at = ready_group(view, facts.labels), kube.opened_at or kube.joined_at
+        else:
+            end = End(view.deadline, view.drain_from)
+            group = coming_group(facts.template, view.source, facts.kind, instance.zone, end)
+            ready_at = instance.launched_at + high(boots[facts.template.pool.name])
+        node = CandidateNode(group, view.node.name, free, view, ready_at)
+        self._apart[id(node)] = {pod.workload for pod in facts.movers if pod.shape.anti_affinity}
+        return node
+
+    def take(self, workload: Workload) -> CandidateNode | None:
+        """The first node that one more replica could have; it is taken from then on."""
+        for node in self._nodes:
+            apart = self._apart.setdefault(id(node), set())
+            if workload.name in apart or not how_many(workload.shape, node.free):
+                continue
+            if node.group.accepts(workload.shape, workload.namespace, overflow=workload.terms.overflow):
+                node.free.subtract_pod(workload.shape.requests)
+                if _one_per_host(workload.shape):
+                    apart.add(workload.name)
+                return node
+        return None
+
+
+def launched_at(context: DecisionContext, one: Reservation) -> datetime:
+    """When a slot of it that holds no node yet gets one. Where EC2 still cleans up after the last, within minutes."""
+    if one.start >= context.now or not one.available:
+        return one.start
+    return one.start + (context.now - one.start) // LOOK_AGAIN * LOOK_AGAIN

@@ -14,11 +14,10 @@ from datetime import datetime, timedelta
 from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.deadlines import MARGIN
 from tidemill.decide.drain import FORCE_MARGIN
-from tidemill.decide.handover.destinations import boot_of, may_launch
+from tidemill.decide.handover.destinations import ReplicaSlots, boot_of, may_launch
 from tidemill.decide.handover.durations import Span, at_once, loading, move_time, starting, waves
 from tidemill.decide.handover.methods import in_effect, lacking
 from tidemill.decide.handover.move_timeline import Move, Short
-from tidemill.decide.handover.replica_slots import ReplicaSlot, replica_slots, take
 from tidemill.decide.overflow import PREPAID
 from tidemill.model.capacity import Reservation, Source
 from tidemill.model.pods import Method, Pod, Workload
@@ -55,16 +54,16 @@ Together = dict[tuple[Source, str], list[tuple[NodeView, Pod]]]
 def forecast(context: DecisionContext, only: str = "", onto: Collection[str] = ()) -> list[ServiceForecast]:
     """For every service on prepaid capacity that ends, the first end first; `only` one source's, `onto` these alone."""
     found: list[ServiceForecast] = []
-    seats: dict[Source, list[ReplicaSlot]] = {}
+    slots: dict[Source, ReplicaSlots] = {}
     for (source, name), pairs in sorted(_standing(context).items(), key=_first_end):
         workload, block = context.workloads.get(name), context.reservations.get(source.id)
         if workload is None or block is None or (only and source.id != only):
             continue
         if pairs[0][0].facts.template is None:
             continue  # its pool was removed: nothing is launched for it any more
-        if source not in seats:
-            seats[source] = replica_slots(context, source, _deadline(pairs), onto)
-        found.append(_outlook(context, workload, block, pairs, seats[source]))
+        if source not in slots:
+            slots[source] = ReplicaSlots(context, source, _deadline(pairs), onto)
+        found.append(_forecast(context, workload, block, pairs, slots[source]))
     return found
 
 
@@ -86,21 +85,23 @@ def _deadline(pairs: list[tuple[NodeView, Pod]]) -> datetime:
     return min(view.deadline for view, _ in pairs if view.deadline is not None)
 
 
-def _outlook(
+def _forecast(
     context: DecisionContext,
     workload: Workload,
     block: Reservation,
     pairs: list[tuple[NodeView, Pod]],
-    seats: list[ReplicaSlot],
+    slots: ReplicaSlots,
 ) -> ServiceForecast:
     deadline, pods, pool = _deadline(pairs), [pod for _, pod in pairs], pairs[0][0].facts.pool_name
     method, minimum = in_effect(workload, context.workloads), minimum_of(context, workload)
     load = loading(workload.terms, _all_of(context, workload))
     goes_as = context.workloads[workload.pair] if method is Method.PAIRED else workload
-    taken = [seat for seat in (take(seats, goes_as) for _ in pods) if seat is not None]
-    after = context.reservations.get(taken[-1].source.id) if taken else None
-    boot = boot_of(context, taken[-1].template if taken else context.templates[pool])
-    move = _move(context, workload, method, pairs, [seat.at for seat in taken])
+    taken = [node for node in (slots.take(goes_as) for _ in pods) if node is not None]
+    last = taken[-1].group if taken else None
+    after = context.reservations.get(last.source.id) if last is not None else None
+    boot = boot_of(context, last.template if last is not None and last.template else context.templates[pool])
+    ready = [node.ready_at for node in taken if node.ready_at is not None]
+    move = _move(context, workload, method, pairs, ready)
     bridged = move.short() is not None and may_launch(context, goes_as)
     move = move.bridged(boot.length) if bridged else move
     count = waves(workload, method, len(pods), workload.replicas - minimum)

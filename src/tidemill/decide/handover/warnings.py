@@ -9,10 +9,9 @@ from math import ceil
 
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.deadlines import deadline_of
-from tidemill.decide.handover.destinations import boot_of, may_launch, successors
+from tidemill.decide.handover.destinations import LOOK_AGAIN, boot_of, launched_at, may_launch, successors
 from tidemill.decide.handover.forecast import ServiceForecast, forecast
 from tidemill.decide.handover.mitigations import mitigations
-from tidemill.decide.handover.replica_slots import LOOK_AGAIN, launched_at
 from tidemill.decide.placement.launch_options import usable_reservations
 from tidemill.decide.pool_templates import PoolTemplate
 from tidemill.decide.purchasing.planner.result import Way

@@ -17,7 +17,6 @@ from tidemill.decide.phases import Phase
 from tidemill.decide.placement.candidates import CandidateGroup, CandidateNode, Candidates
 from tidemill.decide.placement.queue import birthday_from, last_birthday
 from tidemill.decide.placement.queue_item import QueueItem, done_at, lasts
-from tidemill.decide.scheduler_rules import admits
 from tidemill.model.capacity import Source
 from tidemill.model.resources import Amounts, Resources
 
@@ -122,12 +121,7 @@ def _sources(
 
 
 def _may_run(item: QueueItem, group: CandidateGroup) -> bool:
-    assert group.template is not None
-    if not group.template.pool.spec.serves(item.pods[0].namespace):
-        return False
-    if group.overflow and not item.terms.overflow:
-        return False
-    return admits(item.shape, group.labels, group.taints)
+    return group.accepts(item.shape, item.pods[0].namespace, overflow=item.terms.overflow)
 
 
 def _free_at(

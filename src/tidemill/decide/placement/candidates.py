@@ -21,8 +21,10 @@ from tidemill.decide.phases import Phase
 from tidemill.decide.placement.launch_options import Allowance, LaunchOption, find_launch_options
 from tidemill.decide.placement.queue_item import QueueItem
 from tidemill.decide.pool_templates import PoolTemplate
+from tidemill.decide.scheduler_rules import admits
 from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
 from tidemill.model.labels import Taint
+from tidemill.model.pods import PodShape
 from tidemill.model.resources import Amounts, Resources
 from tidemill.spec import names
 from tidemill.spec.default_durations import BOOT as BOOT
@@ -49,7 +51,6 @@ class CandidateGroup:
     taints: tuple[Taint, ...]
     end: End
     order: tuple[int, int]  # pool weight (negated), place of the source in the pool's list
-    overflow: bool = False
     returning: bool = False  # slots of a reservation that EC2 is cleaning up: they will hold nodes again
     nodes: list[CandidateNode] = field(default_factory=list)
     rank: tuple[object, ...] = ()
@@ -59,6 +60,19 @@ class CandidateGroup:
         ends = self.end.deadline.timestamp() if self.end.deadline is not None else float("inf")
         self.rank = (self.stage, self.order, ends, self.source.label, self.zone)
 
+    @property
+    def overflow(self) -> bool:
+        """Paid by the hour beside prepaid capacity: pods opt in."""
+        return self.template is not None and self.template.overflow[self.source.kind] is not None
+
+    def accepts(self, shape: PodShape, namespace: str, *, overflow: bool) -> bool:
+        """Whether such a pod may run on its nodes, time and room aside. Pods are never sent to a stranger's node."""
+        return (
+            self.template is not None
+            and self.template.accepts(self.source.kind, namespace, overflow=overflow)
+            and admits(shape, self.labels, self.taints)
+        )
+
 
 @dataclass(slots=True, eq=False)
 class CandidateNode:
@@ -66,6 +80,7 @@ class CandidateNode:
     name: str
     free: Resources
     view: NodeView | None = None
+    ready_at: datetime | None = None  # None: now, or nobody asked
     option: LaunchOption | None = None
     claimed: Resources = field(
         default_factory=Resources
@@ -146,11 +161,34 @@ class Candidates:
         key = (template.pool.name, source, kind.name, zone, end)
         group = self.groups.get(key)
         if group is None:
-            group = self.groups[key] = CandidateGroup(
-                Stage.COMING, template, source, zone, template.labels(source, kind, zone), template.taints,
-                end, template.order(source), overflow=template.overflow[source.kind] is not None,
-            )  # fmt: skip
+            group = self.groups[key] = coming_group(template, source, kind, zone, end)
         return group
+
+
+def coming_group(
+    template: PoolTemplate,
+    source: Source,
+    kind: InstanceType,
+    zone: str,
+    end: End,
+    *,
+    returning: bool = False,
+) -> CandidateGroup:
+    """Nodes that are launched, or will be: they look as their pool's template says."""
+    return CandidateGroup(
+        Stage.COMING, template, source, zone, template.labels(source, kind, zone), template.taints, end,
+        template.order(source), returning,
+    )  # fmt: skip
+
+
+def ready_group(view: NodeView, labels: Mapping[str, str]) -> CandidateGroup:
+    """Nodes that are up: they look as they say themselves."""
+    facts, kube, instance = view.facts, view.node.kube, view.node.instance
+    assert kube is not None and instance is not None and facts.template is not None
+    return CandidateGroup(
+        Stage.READY, facts.template, facts.source, instance.zone, labels, kube.taints,
+        End(view.deadline, view.drain_from), facts.order,
+    )  # fmt: skip
 
 
 def find_candidates(
@@ -201,13 +239,7 @@ def _ready_group(candidates: Candidates, view: NodeView) -> CandidateGroup:
     key = (facts.group, view.drain_from)
     group = candidates.groups.get(key)
     if group is None:
-        kube, instance = view.node.kube, view.node.instance
-        assert kube is not None and instance is not None and facts.template is not None
-        group = candidates.groups[key] = CandidateGroup(
-            Stage.READY, facts.template, facts.source, instance.zone, _without_host(facts.labels), kube.taints,
-            End(view.deadline, view.drain_from), facts.order,
-            overflow=facts.template.overflow[facts.source.kind] is not None,
-        )  # fmt: skip
+        group = candidates.groups[key] = ready_group(view, _without_host(facts.labels))
     return group
 
 
@@ -255,10 +287,7 @@ def _add_returning(context: DecisionContext, candidates: Candidates, in_flight: 
         if one.count - one.available - taken > 0:
             kind = template.kinds[one.instance_type]
             end = context.end_of(one.source, template.pool.name, template.pool.spec.provisioner)
-            group = CandidateGroup(
-                Stage.COMING, template, one.source, one.zone, template.labels(one.source, kind, one.zone),
-                template.taints, end, template.order(one.source), returning=True,
-            )  # fmt: skip
+            group = coming_group(template, one.source, kind, one.zone, end, returning=True)
             for number in range(one.count - one.available - taken):
                 name = f"{one.id}/returning/{number}"
                 group.nodes.append(

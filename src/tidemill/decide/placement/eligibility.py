@@ -34,13 +34,10 @@ def barred(context: DecisionContext, item: QueueItem, group: CandidateGroup) -> 
         return False
     if group.template is None:
         return True  # a gated pod is pinned to a source, and a stranger's node has none
-    pool = group.template.pool
-    if not pool.spec.serves(item.pods[0].namespace):
-        return True
-    if group.overflow and not item.terms.overflow:
+    if not group.template.accepts(group.source.kind, item.pods[0].namespace, overflow=item.terms.overflow):
         return True
     from_ = context.now if group.stage is Stage.READY else context.now + BOOT
-    return not lasts(item, group.end, pool, from_)
+    return not lasts(item, group.end, group.template.pool, from_)
 
 
 def refusal(context: DecisionContext, item: QueueItem, option: LaunchOption) -> str | None:

@@ -129,6 +129,6 @@ def _read(items: Sequence[QueueItem], statement: Statement, solution: Solution) 
 def _new_room(option: LaunchOption, end: End) -> CandidateNode:
     group = CandidateGroup(
         Stage.NEW, option.template, option.source, option.zone, option.labels, option.template.taints, end,
-        option.order, overflow=option.hourly_cap is not None,
+        option.order,
     )  # fmt: skip
     return CandidateNode(group, f"new {option.kind.name}", option.free, option=option)
