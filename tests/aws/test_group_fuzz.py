@@ -17,7 +17,7 @@ from tests.sim.account import OWNER
 from tidemill.aws.compute import AwsCompute
 from tidemill.model.ec2_facts import EKS_SCALE_DOWN_ACTION
 from tidemill.model.errors import TidemillError
-from tidemill.ports.compute import Group, NodeGroup
+from tidemill.ports.compute import Group, HealthIssue, NodeGroup
 
 BEHIND = "eks-n-1"
 
@@ -104,14 +104,17 @@ def sane_node_group(one: NodeGroup) -> None:
 def test_the_healthy_answers_are_read_whole():
     compute = AwsCompute(MangledAws(answers(), of_eks), OWNER, "ml")
     ours, behind = compute.groups()
-    assert (ours.trouble, ours.members[0].waits_since) == (
+    assert (ours.launch_error, ours.members[0].waits_since) == (
         "ReservationCapacityExceeded",
         NOW - timedelta(minutes=5),
     )
     assert ours.shape.hook is not None
     assert (behind.node_group, behind.schedules[0].theirs) == ("n", True)
     (node_group,) = compute.node_groups()
-    assert (node_group.group, node_group.trouble) == (BEHIND, "AsgInstanceLaunchFailures: none")
+    assert (node_group.group, node_group.issues) == (
+        BEHIND,
+        (HealthIssue("AsgInstanceLaunchFailures", "none"),),
+    )
 
 
 @pytest.mark.parametrize("tens", range(10))

@@ -169,7 +169,7 @@ def test_a_group_is_made_empty_and_reads_back_as_it_was_put(stage: Stage):
     stage.compute.put_group(wanted)
     found = group(stage)
     assert found.shape == wanted
-    assert (found.minimum, found.desired, found.members, found.trouble) == (0, 0, (), "")
+    assert (found.minimum, found.desired, found.members, found.launch_error) == (0, 0, (), None)
     stage.compute.put_group(wanted)  # again: nothing changes
     assert group(stage) == found
 
@@ -227,7 +227,7 @@ def test_a_group_that_cannot_launch_says_why(stage: Stage):
     stage.compute.put_group(shape(stage, stage.account.block(start="1d")))
     stage.compute.resize("mill-train-a", 1)
     stage.let_pass("10m")
-    assert "is scheduled, not active" in group(stage).trouble
+    assert "is scheduled, not active" in (group(stage).launch_error or "")
 
 
 def test_a_size_beyond_the_largest_is_refused_and_a_group_that_is_not_there_is_gone(stage: Stage):

@@ -11,7 +11,7 @@ import pytest
 from tests.provision.documents import documents
 from tests.provision.test_wanted_groups import CR, END, NOW, block, one, version_of
 from tidemill.model.capacity import ReservationState, SourceKind
-from tidemill.ports.compute import Group, Member, NodeGroup, Schedule, TemplateVersion
+from tidemill.ports.compute import Group, HealthIssue, Member, NodeGroup, Schedule, TemplateVersion
 from tidemill.provision import asg, managed
 from tidemill.provision.group_changes import (
     DropSchedule,
@@ -187,7 +187,7 @@ def test_a_node_group_that_eks_is_at_work_on_is_not_touched():
 
 
 def test_one_that_eks_could_not_make_goes_if_it_is_empty_wanted_or_not():
-    failed = node_group(status="CREATE_FAILED", trouble="AccessDenied: no role", group="")
+    failed = node_group(status="CREATE_FAILED", issues=(HealthIssue("AccessDenied", "no role"),), group="")
     for own in ((MANAGED,), ()):
         (gone,) = found(*own, there=ExistingGroups.of([], [failed])).now
         assert isinstance(gone, RemoveGroup)

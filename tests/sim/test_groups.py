@@ -34,19 +34,21 @@ def test_a_group_before_its_block_fails_in_ec2_s_words_and_scales_once_it_is_act
     group = make_group(account, block, desired=2)
     account.wait("1h")
     assert not group.members
-    assert "is scheduled, not active" in group.trouble
+    assert "is scheduled, not active" in (group.launch_error or "")
     failed = [one for one in group.activities if one.status == "Failed"]
     assert 3 < len(failed) < 15  # less and less often: 30 s, 1, 2, 4, 8, then every 10 minutes
     account.until(block.start + timedelta(minutes=12))
     assert states(group) == ["InService", "InService"]
-    assert group.trouble == ""
+    assert group.launch_error is None
 
 
 def test_a_block_with_fewer_slots_gives_what_it_has_and_the_group_keeps_asking(account: Account):
     group = make_group(account, account.block(count=1), desired=2)
     account.wait("5m")
     assert states(group) == ["InService"]
-    assert "fewer than asked for" in group.trouble or "no free slot" in group.trouble
+    assert "fewer than asked for" in (group.launch_error or "") or "no free slot" in (
+        group.launch_error or ""
+    )
 
 
 def test_a_dead_instance_is_replaced_by_the_group_itself(account: Account):
@@ -86,7 +88,7 @@ def test_after_the_block_s_end_it_keeps_trying_and_failing(account: Account):
     before = len(group.activities)
     account.wait("1h")
     assert len(group.activities) > before
-    assert "is expired, not active" in group.trouble
+    assert "is expired, not active" in (group.launch_error or "")
 
 
 def test_lowering_the_size_lets_the_group_choose(account: Account):
@@ -147,7 +149,7 @@ def test_a_group_in_another_zone_than_its_block_never_gets_an_instance(account: 
     group = make_group(account, account.block(), desired=1, zones=(ZONES[1],))
     account.wait("2h")
     assert not group.members
-    assert "CapacityReservationMismatch" in group.trouble
+    assert "holds p5.48xlarge in" in (group.launch_error or "")
 
 
 # --- scheduled actions --------------------------------------------------------------------------------

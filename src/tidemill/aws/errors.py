@@ -96,6 +96,8 @@ _ACCOUNT = ("OptInRequired", "Blocked", "PendingVerification", "SubscriptionRequ
 
 # A launch with the same token and other parameters: the first one may have given instances.
 TOKEN_USED = "IdempotentParameterMismatch"
+# What every code about a missing or malformed launch template begins with.
+LAUNCH_TEMPLATE_CODES = "InvalidLaunchTemplate"
 
 # Raised by botocore before anything is sent, because it cannot sign or does not know where to.
 _UNSIGNED = (
@@ -144,14 +146,17 @@ def translate_error(error: Exception, call: Call) -> TidemillError:
 def _forbidden(code: str, words: str, call: Call) -> NotAllowed | None:
     # EKS passes on what EC2 forbids as an invalid request: "You are not authorized to launch instances with this ...".
     if code in _PERMISSION or (code == "InvalidRequestException" and "not authorized" in words.lower()):
-        return NotAllowed(_no_permission(words, call))
+        return NotAllowed(_no_permission(words, call), code=code)
     if code in _CREDENTIALS:
         return NotAllowed(
             f"AWS does not accept these credentials for {call.action} in {call.region}: {words} ({code}). "
-            f"{_what_to_do(code)}"
+            f"{_what_to_do(code)}",
+            code=code,
         )
     if code in _ACCOUNT:
-        return NotAllowed(f"this account may not use {call.action} in {call.region}: {words} ({code})")
+        return NotAllowed(
+            f"this account may not use {call.action} in {call.region}: {words} ({code})", code=code
+        )
     return None
 
 
@@ -159,17 +164,17 @@ def _answered(code: str, words: str, trouble_of_theirs: bool, call: Call) -> Tid
     sentence = f"{call.operation}: {words or 'AWS gave no reason'} ({code or 'no code'})"
     nature = call.nature
     if code in _THROTTLED:
-        return Throttled(sentence)
+        return Throttled(sentence, code=code)
     gone = code in _GONE or (code == "ValidationError" and _GONE_WORDS.search(words) is not None)
     if gone and nature in (CallKind.READ, *_CHANGES):
-        return Gone(sentence)
+        return Gone(sentence, code=code)
     if code in _NO_CAPACITY and nature in (CallKind.LAUNCH, CallKind.PURCHASE):
-        return NoCapacity(sentence)
+        return NoCapacity(sentence, code=code)
     if code in (*_REJECTED, *_GONE) and nature in (*_CHANGES, CallKind.PURCHASE):
-        return Refused(sentence)
+        return Refused(sentence, code=code)
     if nature is CallKind.QUESTION and code and not trouble_of_theirs:
-        return Refused(sentence)
-    return _unknown(sentence, nature, in_doubt=trouble_of_theirs or code in ("", TOKEN_USED))
+        return Refused(sentence, code=code)
+    return _unknown(sentence, code, nature, in_doubt=trouble_of_theirs or code in ("", TOKEN_USED))
 
 
 def _not_answered(error: Exception, call: Call) -> TidemillError:
@@ -177,33 +182,39 @@ def _not_answered(error: Exception, call: Call) -> TidemillError:
     if kind in _UNSIGNED:
         return NotAllowed(
             f"there are no usable AWS credentials for {call.action}: {words}. Set AWS_PROFILE or the AWS_* "
-            "variables, or give the pod a role; `aws sts get-caller-identity` must work"
+            "variables, or give the pod a role; `aws sts get-caller-identity` must work",
+            code=kind,
         )
     if kind == "ValueError" and words.startswith("Invalid endpoint"):
-        return NotAllowed(f"{call.action}: {words}: write all of https://… in AWS_ENDPOINT_URL, or unset it")
+        return NotAllowed(
+            f"{call.action}: {words}: write all of https://… in AWS_ENDPOINT_URL, or unset it", code=kind
+        )
     if kind in _NOWHERE or (kind == "EndpointConnectionError" and _no_such_host(error)):
         return NotAllowed(
             f"{call.action}: there is no {call.service} in region '{call.region}', or its name cannot be resolved: "
-            f"check the region's spelling ({words})"
+            f"check the region's spelling ({words})",
+            code=kind,
         )
     if kind == "ParamValidationError":
         refusing = call.nature in (*_CHANGES, CallKind.PURCHASE)
-        return (Refused if refusing else Retryable)(f"{call.operation}: {words}")
+        return (Refused if refusing else Retryable)(f"{call.operation}: {words}", code=kind)
     if kind in _UNSENT:
-        return Retryable(f"{call.operation}: AWS could not be reached, and nothing was sent: {words}")
-    return _unknown(f"{call.operation}: AWS did not answer: {words}", call.nature, in_doubt=True)
+        return Retryable(
+            f"{call.operation}: AWS could not be reached, and nothing was sent: {words}", code=kind
+        )
+    return _unknown(f"{call.operation}: AWS did not answer: {words}", kind, call.nature, in_doubt=True)
 
 
 def outcome_unknown(sentence: str, call: Call) -> TidemillError:
     """The call may have been made, or not."""
-    return _unknown(sentence, call.nature, in_doubt=True)
+    return _unknown(sentence, "", call.nature, in_doubt=True)
 
 
-def _unknown(sentence: str, nature: CallKind, *, in_doubt: bool) -> TidemillError:
+def _unknown(sentence: str, code: str, nature: CallKind, *, in_doubt: bool) -> TidemillError:
     """No code we know. Money fails closed; a launch that was answered with a no of any kind made nothing."""
     if nature is CallKind.PURCHASE or (nature is CallKind.LAUNCH and in_doubt):
-        return OutcomeUnknown(sentence)
-    return Retryable(sentence)
+        return OutcomeUnknown(sentence, code=code)
+    return Retryable(sentence, code=code)
 
 
 def _no_such_host(error: Exception) -> bool:

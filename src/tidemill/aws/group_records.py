@@ -42,7 +42,7 @@ def read_group(
         schedules=tuple(schedules),
         members=tuple(_member(one, history) for one in records(record, "Instances")),
         node_group=own.get(EKS_GROUP, ""),
-        trouble=trouble(history),
+        launch_error=launch_error(history),
     )
 
 
@@ -92,15 +92,16 @@ def read_hook(record: Mapping[str, Any]) -> Hook | None:
     return Hook(word(record, "LifecycleHookName"), whole(record, "HeartbeatTimeout"), result)
 
 
-def trouble(history: Iterable[Mapping[str, Any]]) -> str:
+def launch_error(history: Iterable[Mapping[str, Any]]) -> str | None:
     """What the newest launch that is over said, if it failed. `history`: activities, newest first."""
     for one in history:
         if str(one.get("Description", "")).startswith("Launching") and one.get("StatusCode") in (
             "Failed",
             "Successful",
         ):
-            return str(one.get("StatusMessage") or "no reason given") if one["StatusCode"] == "Failed" else ""
-    return ""
+            failed = one["StatusCode"] == "Failed"
+            return str(one.get("StatusMessage") or "no reason given") if failed else None
+    return None
 
 
 def _member(record: Mapping[str, Any], history: list[Mapping[str, Any]]) -> Member:

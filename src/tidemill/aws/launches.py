@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tidemill.aws.errors import TOKEN_USED, CallKind
+from tidemill.aws.errors import LAUNCH_TEMPLATE_CODES, TOKEN_USED, CallKind
 from tidemill.aws.fields import Unreadable, id_of, listed
 from tidemill.aws.instances import has_owner_tag
 from tidemill.aws.reservations import tag_list
@@ -75,11 +75,11 @@ class AwsLaunches(AwsTemplates):
         try:
             answer = self._aws.call("ec2", "RunInstances", CallKind.LAUNCH, **given)
         except OutcomeUnknown as error:
-            if TOKEN_USED not in str(error):
+            if error.code != TOKEN_USED:
                 raise
             return self._launched_with(given["ClientToken"], error)
         except Retryable as error:
-            if "InvalidLaunchTemplate" in str(error):
+            if error.code.startswith(LAUNCH_TEMPLATE_CODES):
                 self._forget(order.template.id)
             raise
         ids = _ids(answer.get("Instances"))

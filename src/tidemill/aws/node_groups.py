@@ -15,7 +15,7 @@ from tidemill.aws.group_records import EKS_GROUP, version_of
 from tidemill.aws.groups import AwsGroups
 from tidemill.aws.session import MOST_PAGES, Aws
 from tidemill.model.errors import Gone, Refused, Retryable
-from tidemill.ports.compute import NodeGroup, NodeGroupShape, TemplateVersion
+from tidemill.ports.compute import HealthIssue, NodeGroup, NodeGroupShape, TemplateVersion
 from tidemill.spec import names
 
 CapacityType = Literal["CAPACITY_BLOCK", "ON_DEMAND", "SPOT"]
@@ -214,9 +214,9 @@ def read_node_group(record: Mapping[str, Any]) -> NodeGroup:
     return NodeGroup(shape, status, whole(sizes, "desiredSize"), behind, _issues(record))
 
 
-def _issues(record: Mapping[str, Any]) -> str:
+def _issues(record: Mapping[str, Any]) -> tuple[HealthIssue, ...]:
     found = records(inner(record, "health"), "issues")
-    return "; ".join(f"{one.get('code')}: {one.get('message')}" for one in found)
+    return tuple(HealthIssue(str(one.get("code")), str(one.get("message"))) for one in found)
 
 
 def _config(shape: NodeGroupShape, has: NodeGroupShape) -> dict[str, Any]:

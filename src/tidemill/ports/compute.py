@@ -114,7 +114,9 @@ class Group:
     schedules: tuple[Schedule, ...] = ()
     members: tuple[Member, ...] = ()
     node_group: str = ""
-    trouble: str = ""  # what its last failed activity said; empty: the last one went well
+    launch_error: str | None = (
+        None  # what its last launch said if it failed; None: it went well, or there was none
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +138,23 @@ class NodeGroupShape:
 
 
 @dataclass(frozen=True, slots=True)
+class HealthIssue:
+    """What EKS says is wrong with a node group."""
+
+    code: str  # EKS's, such as AsgInstanceLaunchFailures
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
 class NodeGroup:
     shape: NodeGroupShape
     status: str  # AWS's word: CREATING, ACTIVE, UPDATING, DELETING, CREATE_FAILED, DEGRADED, …
     desired: int
     group: str = ""  # the Auto Scaling group behind it
-    trouble: str = ""  # EKS's health issues, in one sentence
+    issues: tuple[HealthIssue, ...] = ()
 
 
 class Compute(Protocol):

@@ -155,7 +155,7 @@ class GroupLauncher:
         """What people set by hand is theirs while it can be had (SM-5). After a restart nobody knows, and a group that
         fails to launch is taken back to what is wanted."""
         known = self._sizes.get(name)
-        return group.desired == known or (known is None and bool(group.trouble))
+        return group.desired == known or (known is None and group.launch_error is not None)
 
 
 def _with(group: Group, member: Member) -> Group:

@@ -197,8 +197,8 @@ class GroupReconciler:
                     f"somebody suspended {' and '.join(off)} of it: resume it, or nodes neither come nor go"
                 )
                 told.append(Warning(own.name, sentence))
-            if group.trouble and group.desired > sum(one.counts for one in group.members):
-                told.append(Warning(own.name, f"it could not launch: {group.trouble}"))
+            if group.launch_error is not None and group.desired > sum(one.counts for one in group.members):
+                told.append(Warning(own.name, f"it could not launch: {group.launch_error}"))
         return told
 
 

@@ -72,7 +72,8 @@ def capacity_type(source: Source) -> CapacityType:
 
 
 def problem_of(node_group: NodeGroup) -> str:
-    """What EKS has to say against it; empty: nothing."""
+    """What EKS says is wrong with it; empty: nothing."""
+    issues = "; ".join(map(str, node_group.issues))
     if (tried := _FAILED.get(node_group.status)) is not None:
-        return f"EKS could not {tried} it: {node_group.trouble or 'it gives no reason'}"
-    return f"EKS says: {node_group.trouble}" if node_group.trouble else ""
+        return f"EKS could not {tried} it: {issues or 'it gives no reason'}"
+    return f"EKS says: {issues}" if issues else ""

@@ -249,7 +249,7 @@ def _make(live: _Live, name: str, *given: Any) -> Any:
             live.shared.add(id_)
         return id_
     if name == "tag_reservation" and given[0] in live.shared:
-        raise Refused(f"UnauthorizedOperation: {given[0]} belongs to the account that shares it")
+        raise Refused(f"{given[0]} belongs to the account that shares it", code="UnauthorizedOperation")
     if name == "fault":
         return strike_account(cloud, *given)
     return getattr(cloud, name)(*given)

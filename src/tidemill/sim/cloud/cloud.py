@@ -155,7 +155,7 @@ class SimCloud:
         self._faults.check_throttle(self._timeline.now())
         life = self._fleet.lives.get(instance_id)
         if life is None or self._fleet.forgotten(life):
-            raise Gone(f"InvalidInstanceID.NotFound: {instance_id}")
+            raise Gone(f"there is no instance {instance_id}", code="InvalidInstanceID.NotFound")
         self._fleet.shut_down(instance_id, by=by, why=why)
 
     # --- what AWS's own calls can do besides --------------------------------------------------------
@@ -173,7 +173,7 @@ class SimCloud:
         self._faults.check_throttle(self._timeline.now())
         life = self._fleet.lives.get(instance_id)
         if life is None or self._fleet.forgotten(life):
-            raise Gone(f"InvalidInstanceID.NotFound: {instance_id}")
+            raise Gone(f"there is no instance {instance_id}", code="InvalidInstanceID.NotFound")
         self._fleet.tag(instance_id, tags)
 
     # --- what exists beforehand ---------------------------------------------------------------------

@@ -15,6 +15,7 @@ from tidemill.ports import Clock
 from tidemill.ports.compute import (
     Group,
     GroupShape,
+    HealthIssue,
     Hook,
     LaunchRequest,
     Member,
@@ -60,7 +61,9 @@ class SimCompute:
     def delete_template(self, name: str) -> None:
         self._cloud.receive()
         if self._templates.pop(name, None) is None:
-            raise Gone(f"InvalidLaunchTemplateName.NotFoundException: {name}")
+            raise Gone(
+                f"there is no launch template {name}", code="InvalidLaunchTemplateName.NotFoundException"
+            )
 
     def run(self, order: LaunchRequest) -> Sequence[str]:
         recipe = self._recipe(order.template)
@@ -162,7 +165,8 @@ class SimCompute:
         fixed = (known.capacity_type, known.subnets, known.template.id)
         if fixed != (shape.capacity_type, shape.subnets, shape.template.id):
             raise Refused(
-                f"InvalidParameterException: {shape.name} keeps its capacity type, subnets and template"
+                f"{shape.name} keeps its capacity type, subnets and template",
+                code="InvalidParameterException",
             )
         self._change_node_group(known, shape)
 
@@ -220,7 +224,7 @@ class SimCompute:
         versions = self._templates.get(version.name, [])
         if not 1 <= version.version <= len(versions):
             raise Refused(
-                f"InvalidLaunchTemplateId.VersionNotFound: {version.name} version {version.version}"
+                f"{version.name} version {version.version}", code="InvalidLaunchTemplateId.VersionNotFound"
             )
         return versions[version.version - 1].data
 
@@ -229,7 +233,7 @@ class SimCompute:
 
     def _zone(self, subnet: str) -> str:
         if subnet not in self._zone_of:
-            raise Refused(f"InvalidSubnetID.NotFound: {subnet}")
+            raise Refused(f"there is no subnet {subnet}", code="InvalidSubnetID.NotFound")
         return self._zone_of[subnet]
 
     def _asked(self, shape: NodeGroupShape) -> Asked:
@@ -246,7 +250,7 @@ class SimCompute:
             one.name, _capacity_type(one), one.template, one.subnets, one.role, behind.maximum,
             one.instance_types, one.ami_type, one.labels, one.taints, one.tags, one.repair,
         )  # fmt: skip
-        issues = "; ".join(f"{code}: {message}" for code, message in one.issues)
+        issues = tuple(HealthIssue(code, message) for code, message in one.issues)
         return NodeGroup(shape, one.status, behind.desired, one.group, issues)
 
 
@@ -262,7 +266,7 @@ def _group(one: AutoScalingGroup) -> Group:
     return Group(
         shape, one.minimum, one.desired,
         tuple(_schedule(action) for action in sorted(one.schedules.values(), key=lambda each: each.at)),
-        tuple(_member(member) for member in one.members.values()), one.node_group, one.trouble,
+        tuple(_member(member) for member in one.members.values()), one.node_group, one.launch_error,
     )  # fmt: skip
 
 

@@ -64,7 +64,7 @@ class ArmedFaults:
 
     def check_throttle(self, now: datetime) -> None:
         if self._throttled_until is not None and now < self._throttled_until:
-            raise Throttled("RequestLimitExceeded: the account's calls are throttled")
+            raise Throttled("the account's calls are throttled", code="RequestLimitExceeded")
 
     def check_launch(self, now: datetime, names: tuple[str, ...]) -> None:
         error = self._launch_error(now, names)
@@ -74,13 +74,13 @@ class ArmedFaults:
     def _launch_error(self, now: datetime, names: tuple[str, ...]) -> PortError | None:
         self._shortages = [entry for entry in self._shortages if now < entry[0]]
         if any(hits(target, names) for _, target in self._shortages):
-            return NoCapacity("InsufficientInstanceCapacity: none to be had for now")
+            return NoCapacity("none to be had for now", code="InsufficientInstanceCapacity")
         for armed in self._launches:
             if armed.left and hits(armed.target, names):
                 armed.left -= 1
                 if armed.error == "no-capacity":
-                    return NoCapacity("InsufficientInstanceCapacity: none to be had")
-                return Retryable("InternalError: the launch failed, nothing was started")
+                    return NoCapacity("none to be had", code="InsufficientInstanceCapacity")
+                return Retryable("the launch failed, nothing was started", code="InternalError")
         return None
 
     def check_request(self, call: Call) -> None:

@@ -61,7 +61,7 @@ class Groups:
     def get(self, name: str) -> AutoScalingGroup:
         found = self._by_name.get(name)
         if found is None:
-            raise Gone(f"ValidationError: AutoScalingGroup name not found - {name}")
+            raise Gone(f"AutoScalingGroup name not found - {name}", code="ValidationError")
         return found
 
     def of(self, instance_id: str) -> tuple[AutoScalingGroup, GroupMember] | None:
@@ -78,7 +78,7 @@ class Groups:
         subnets: tuple[str, ...] = (), node_group: str = "", policies: tuple[str, ...] = ("Default",),
     ) -> AutoScalingGroup:  # fmt: skip
         if name in self._by_name:
-            raise Refused(f"AlreadyExists: AutoScalingGroup by this name already exists - {name}")
+            raise Refused(f"AutoScalingGroup by this name already exists - {name}", code="AlreadyExists")
         wanted = minimum if desired is None else desired
         _check_size(minimum, wanted, maximum)
         self._made += 1
@@ -118,8 +118,9 @@ class Groups:
                 ("below min", group.minimum) if desired < group.minimum else ("above max", group.maximum)
             )
             raise Refused(
-                f"ValidationError: New SetDesiredCapacity value {desired} is {side} value {bound} "
-                f"for the AutoScalingGroup {name}"
+                f"New SetDesiredCapacity value {desired} is {side} value {bound} "
+                f"for the AutoScalingGroup {name}",
+                code="ValidationError",
             )
         self._want(group, desired, "a user request")
 
@@ -150,7 +151,7 @@ class Groups:
         found = self.of(instance_id)
         if found is None:
             raise Gone(
-                f"ValidationError: Instance Id not found - No managed instance found for {instance_id}"
+                f"Instance Id not found - No managed instance found for {instance_id}", code="ValidationError"
             )
         group, member = found
         if not member.stays:
@@ -158,8 +159,9 @@ class Groups:
         if decrement:
             if group.desired - 1 < group.minimum:
                 raise Refused(
-                    f"ValidationError: Currently, desiredSize equals minSize ({group.minimum}). Terminating "
-                    "instance without replacement will violate group's min size constraint."
+                    f"Currently, desiredSize equals minSize ({group.minimum}). Terminating "
+                    "instance without replacement will violate group's min size constraint.",
+                    code="ValidationError",
                 )
             group.desired -= 1
         self._end(group, member, by="engine", why="a call that named it")
@@ -170,8 +172,9 @@ class Groups:
         group = self.get(name)
         if group.members and not force:
             raise Refused(
-                f"ResourceInUse: You cannot delete an AutoScalingGroup while there are instances or pending "
-                f"Spot instance request(s) still in the group: {name}"
+                f"You cannot delete an AutoScalingGroup while there are instances or pending "
+                f"Spot instance request(s) still in the group: {name}",
+                code="ResourceInUse",
             )
         group.cancel_look()
         group.deleted = True
@@ -188,11 +191,11 @@ class Groups:
         """The same name moves it. One that has fired is gone."""
         group = self.get(name)
         if action.at <= self._timeline.now():
-            raise Refused("ValidationError: Given start time is in the past")
+            raise Refused("Given start time is in the past", code="ValidationError")
         for other in group.schedules.values():
             if other.name != action.name and other.at == action.at:
                 raise Refused(
-                    f"AlreadyExists: {other.name} is scheduled at {format_instant(action.at)} already"
+                    f"{other.name} is scheduled at {format_instant(action.at)} already", code="AlreadyExists"
                 )
         group.schedules[action.name] = action
         self.version += 1
@@ -200,7 +203,7 @@ class Groups:
 
     def delete_schedule(self, name: str, action: str) -> None:
         if self.get(name).schedules.pop(action, None) is None:
-            raise Gone(f"ValidationError: Scheduled action name not found - {action}")
+            raise Gone(f"Scheduled action name not found - {action}", code="ValidationError")
         self.version += 1
 
     def _fire(self, group: AutoScalingGroup, action: ScheduledAction) -> None:
@@ -268,7 +271,7 @@ class Groups:
         for instance_id in ids:
             self._joined(group, instance_id, intent.zone)
         if len(ids) < missing:
-            self._failed(group, f"ReservationCapacityExceeded: {missing - len(ids)} fewer than asked for")
+            self._failed(group, f"{missing - len(ids)} fewer than asked for")
         else:
             group.failures = 0
 
@@ -345,8 +348,9 @@ class Groups:
 def _check_size(minimum: int, desired: int, maximum: int) -> None:
     if not 0 <= minimum <= desired <= maximum:
         raise Refused(
-            f"ValidationError: Desired capacity:{desired} must be between the specified "
-            f"min size:{minimum} and max size:{maximum}"
+            f"Desired capacity:{desired} must be between the specified "
+            f"min size:{minimum} and max size:{maximum}",
+            code="ValidationError",
         )
 
 
@@ -360,5 +364,5 @@ def _chosen(group: AutoScalingGroup, surplus: int) -> Iterator[GroupMember]:
 def _known(processes: Iterable[str]) -> tuple[str, ...]:
     named = tuple(processes) or PROCESSES
     if strange := [one for one in named if one not in PROCESSES]:
-        raise Refused(f"ValidationError: {', '.join(strange)} is not a valid scaling process")
+        raise Refused(f"{', '.join(strange)} is not a valid scaling process", code="ValidationError")
     return named

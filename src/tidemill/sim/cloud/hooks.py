@@ -38,7 +38,8 @@ class Hooks:
     def put(self, group: AutoScalingGroup, hook: LifecycleHook) -> None:
         if not SHORTEST_S <= hook.heartbeat_s <= LONGEST_S:
             raise Refused(
-                f"ValidationError: HeartbeatTimeout of {hook.heartbeat_s} s; it is {SHORTEST_S} to {LONGEST_S} s"
+                f"HeartbeatTimeout of {hook.heartbeat_s} s; it is {SHORTEST_S} to {LONGEST_S} s",
+                code="ValidationError",
             )
         known = group.hooks.get(hook.name)
         group.hooks[hook.name] = hook
@@ -49,7 +50,7 @@ class Hooks:
     def delete(self, group: AutoScalingGroup, name: str) -> None:
         """Whoever waits in it goes on."""
         if group.hooks.pop(name, None) is None:
-            raise Refused(f"ValidationError: No Lifecycle Hook found with name: {name}")
+            raise Refused(f"No Lifecycle Hook found with name: {name}", code="ValidationError")
         for member in list(group.members.values()):
             if member.wait is not None and member.wait.hook.name == name:
                 self._go_on(group, member)
@@ -113,7 +114,8 @@ class Hooks:
             if (token and wait.token == token) or (instance_id and member.instance_id == instance_id):
                 return member
         raise Gone(
-            f"ValidationError: No active Lifecycle Action found with instance ID {instance_id or token}"
+            f"No active Lifecycle Action found with instance ID {instance_id or token}",
+            code="ValidationError",
         )
 
 

@@ -30,8 +30,8 @@ def recipe_of(data: Mapping[str, Any]) -> Recipe:
     reservation = _reservation(data)
     if market == "capacity-block" and not reservation:
         raise Refused(
-            "InvalidParameterCombination: the market type capacity-block needs a CapacityReservationId "
-            "in CapacityReservationTarget"
+            "the market type capacity-block needs a CapacityReservationId in CapacityReservationTarget",
+            code="InvalidParameterCombination",
         )
     return Recipe(_source(market, reservation), str(data.get("InstanceType", "")), _tags(data))
 
@@ -50,7 +50,7 @@ def _source(market: str, reservation: str) -> Source:
         case "":
             return Source(SourceKind.ODCR, reservation) if reservation else Source(SourceKind.ON_DEMAND)
         case _:
-            raise Refused(f"InvalidParameterValue: there is no market type '{market}'")
+            raise Refused(f"there is no market type '{market}'", code="InvalidParameterValue")
 
 
 def _tags(data: Mapping[str, Any]) -> Pairs:

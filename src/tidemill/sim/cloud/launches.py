@@ -24,7 +24,7 @@ from tidemill.sim.cloud.reservations import ReservationBook
 from tidemill.sim.timeline import Timeline
 from tidemill.spec.scenario import Market
 
-# EC2's word for a block that has not begun; for one that is over none is documented.
+# EC2's code for a block that has not begun; for one that is over none is documented.
 _NOT_YET = "InvalidCapacityReservationState.PendingActivation"
 
 
@@ -67,7 +67,12 @@ class LaunchDesk:
             self._faults.check_launch(self._timeline.now(), self._answers_to(intent))
             count = min(intent.count, self._free(intent))
             if count < minimum:
-                raise NoCapacity(self._too_few(intent, count, minimum))
+                raise NoCapacity(
+                    f"{intent.source.label} has {count} free of the {minimum} asked for at least",
+                    code="ReservationCapacityExceeded"
+                    if intent.source.id
+                    else "InsufficientInstanceCapacity",
+                )
         except NoCapacity as refusal:
             self.refused.append(RefusedLaunch(self._timeline.now(), intent, str(refusal)))
             raise
@@ -106,11 +111,13 @@ class LaunchDesk:
     def _free(self, intent: LaunchIntent) -> int:
         """At least one, else NoCapacity."""
         if intent.zone not in self._zones:
-            raise NoCapacity(f"InvalidParameterValue: there is no zone {intent.zone} in this account")
+            raise NoCapacity(f"there is no zone {intent.zone} in this account", code="InvalidParameterValue")
         if intent.source.kind in (SourceKind.BLOCK, SourceKind.ODCR):
             return self._free_in_reservation(intent)
         if self.usd_h(intent) is None:
-            raise NoCapacity(f"Unsupported: {intent.instance_type} is not sold as {intent.source.kind.value}")
+            raise NoCapacity(
+                f"{intent.instance_type} is not sold as {intent.source.kind.value}", code="Unsupported"
+            )
         spot = intent.source.kind is SourceKind.SPOT
         ceiling = (self._market.spot if spot else self._market.on_demand).get(intent.instance_type)
         if ceiling is None:  # plenty
@@ -118,29 +125,28 @@ class LaunchDesk:
         free = ceiling - self._fleet.live_at[intent.source, intent.instance_type, intent.zone]
         if free < 1:
             where = f"{intent.source.kind.value} {intent.instance_type} in {intent.zone}"
-            raise NoCapacity(f"InsufficientInstanceCapacity: no {where}")
+            raise NoCapacity(f"no {where}", code="InsufficientInstanceCapacity")
         return free
 
     def _free_in_reservation(self, intent: LaunchIntent) -> int:
         found = self._book.get(intent.source.id)
         if found is None or found.source != intent.source:
-            raise NoCapacity(f"InvalidCapacityReservationId.NotFound: {intent.source.label}")
+            raise NoCapacity(
+                f"there is no reservation {intent.source.label}", code="InvalidCapacityReservationId.NotFound"
+            )
         if (found.instance_type, found.zone) != (intent.instance_type, intent.zone):
             raise NoCapacity(
-                f"CapacityReservationMismatch: {found.id} holds {found.instance_type} in {found.zone}, "
-                f"not {intent.instance_type} in {intent.zone}"
+                f"{found.id} holds {found.instance_type} in {found.zone}, "
+                f"not {intent.instance_type} in {intent.zone}",
+                code="CapacityReservationMismatch",
             )
         if found.state is not ReservationState.ACTIVE:
             early = found.state in NOT_STARTED_STATES
             code = _NOT_YET if early else "ReservationCapacityExceeded"
-            raise NoCapacity(f"{code}: {found.id} is {found.state.value}, not active")
+            raise NoCapacity(f"{found.id} is {found.state.value}, not active", code=code)
         if found.available < 1:
-            raise NoCapacity(f"ReservationCapacityExceeded: {found.id} has no free slot")
+            raise NoCapacity(f"{found.id} has no free slot", code="ReservationCapacityExceeded")
         return found.available
-
-    def _too_few(self, intent: LaunchIntent, free: int, minimum: int) -> str:
-        code = "ReservationCapacityExceeded" if intent.source.id else "InsufficientInstanceCapacity"
-        return f"{code}: {intent.source.label} has {free} free of the {minimum} asked for at least"
 
     def _answers_to(self, intent: LaunchIntent) -> tuple[str, ...]:
         """Every name a fault may use for this launch."""

@@ -94,14 +94,14 @@ class NodeGroups:
     def get(self, name: str) -> EksNodeGroup:
         found = self._by_name.get(name)
         if found is None:
-            raise Gone(f"ResourceNotFoundException: No node group found for name: {name}.")
+            raise Gone(f"No node group found for name: {name}.", code="ResourceNotFoundException")
         return found
 
     # --- verbs --------------------------------------------------------------------------------------
 
     def create(self, asked: Asked) -> EksNodeGroup:
         if asked.name in self._by_name:
-            raise Refused(f"ResourceInUseException: NodeGroup already exists with name {asked.name}")
+            raise Refused(f"NodeGroup already exists with name {asked.name}", code="ResourceInUseException")
         block = self._validate(asked)
         behind = self._make_group(asked)
         made = EksNodeGroup(
@@ -138,11 +138,12 @@ class NodeGroups:
         behind = self._groups.get(found.group)
         if found.capacity_type == "CAPACITY_BLOCK" and behind.desired > 0:
             raise Refused(
-                f"InvalidRequestException: {name} is on a Capacity Block: scale it to 0 before an upgrade"
+                f"{name} is on a Capacity Block: scale it to 0 before an upgrade",
+                code="InvalidRequestException",
             )
         recipe = _recipe(data, found.instance_types)
         if recipe.source != behind.recipe.source:
-            raise Refused("InvalidParameterException: a node group keeps its capacity reservation")
+            raise Refused("a node group keeps its capacity reservation", code="InvalidParameterException")
         found.data, found.template = data, template
         self._groups.update(found.group, recipe=recipe, template=template)
         found.status = "UPDATING"
@@ -162,17 +163,17 @@ class NodeGroups:
     def _validate(self, asked: Asked) -> Reservation | None:
         """The block it is on; None: on none. Refused with the rule of EKS."""
         if asked.capacity_type not in CAPACITY_TYPES:
-            raise Refused(f"InvalidParameterException: capacityType {asked.capacity_type} is unknown")
+            raise Refused(f"capacityType {asked.capacity_type} is unknown", code="InvalidParameterException")
         for name in _NOT_IN_A_TEMPLATE:
             if asked.data.get(name):
-                raise Refused(f"InvalidParameterException: Launch template should not specify {name}")
+                raise Refused(f"Launch template should not specify {name}", code="InvalidParameterException")
         if not asked.subnets:
-            raise Refused("InvalidParameterException: Subnets are required")
+            raise Refused("Subnets are required", code="InvalidParameterException")
         recipe = _recipe(asked.data, asked.instance_types)
         if asked.capacity_type != "CAPACITY_BLOCK":
             if recipe.source.kind is SourceKind.BLOCK:
                 raise Refused(
-                    "InvalidParameterException: a template for a Capacity Block needs CAPACITY_BLOCK"
+                    "a template for a Capacity Block needs CAPACITY_BLOCK", code="InvalidParameterException"
                 )
             return None
         return self._validate_block(asked, recipe)
@@ -180,22 +181,26 @@ class NodeGroups:
     def _validate_block(self, asked: Asked, recipe: Recipe) -> Reservation:
         if recipe.source.kind is not SourceKind.BLOCK:
             raise Refused(
-                "InvalidParameterException: CAPACITY_BLOCK needs a launch template with MarketType "
-                "capacity-block and a CapacityReservationId"
+                "CAPACITY_BLOCK needs a launch template with MarketType "
+                "capacity-block and a CapacityReservationId",
+                code="InvalidParameterException",
             )
         if asked.instance_types or not asked.data.get("InstanceType"):
             raise Refused(
-                "InvalidParameterException: CAPACITY_BLOCK takes its InstanceType from the template"
+                "CAPACITY_BLOCK takes its InstanceType from the template", code="InvalidParameterException"
             )
         block = self._book.get(recipe.source.id)
         if block is None or block.state not in SECURED_STATES:
-            raise Refused(f"InvalidParameterException: {recipe.source.id} is no active or scheduled block")
+            raise Refused(
+                f"{recipe.source.id} is no active or scheduled block", code="InvalidParameterException"
+            )
         if recipe.instance_type != block.instance_type:
-            raise Refused(f"InvalidParameterException: {block.id} holds {block.instance_type}")
+            raise Refused(f"{block.id} holds {block.instance_type}", code="InvalidParameterException")
         if set(asked.zones) != {block.zone}:
             raise Refused(
-                f"InvalidParameterException: Subnets must be in {block.zone}, where {block.id} is, "
-                f"and not in {', '.join(sorted(set(asked.zones) - {block.zone}))}"
+                f"Subnets must be in {block.zone}, where {block.id} is, "
+                f"and not in {', '.join(sorted(set(asked.zones) - {block.zone}))}",
+                code="InvalidParameterException",
             )
         return block
 
@@ -233,7 +238,9 @@ class NodeGroups:
     def _changeable(self, name: str) -> EksNodeGroup:
         found = self.get(name)
         if found.status not in ("ACTIVE", "DEGRADED"):
-            raise Refused(f"ResourceInUseException: {name} is {found.status} and cannot be changed now")
+            raise Refused(
+                f"{name} is {found.status} and cannot be changed now", code="ResourceInUseException"
+            )
         return found
 
     def _settles(self, node_group: EksNodeGroup, status: str) -> None:

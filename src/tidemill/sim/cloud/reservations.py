@@ -144,7 +144,9 @@ class ReservationBook:
     def _retag(self, reservation_id: str, after: Callable[[dict[str, str]], dict[str, str]]) -> None:
         record = self._records.get(reservation_id)
         if record is None or reservation_id not in self._listed:
-            raise Gone(f"InvalidCapacityReservationId.NotFound: {reservation_id}")
+            raise Gone(
+                f"there is no reservation {reservation_id}", code="InvalidCapacityReservationId.NotFound"
+            )
         both = after(dict(record.now.tags))
         self._change(
             record,

@@ -106,9 +106,9 @@ class AutoScalingGroup:
         return [one for one in self.members.values() if one.stays]
 
     @property
-    def trouble(self) -> str:
+    def launch_error(self) -> str | None:
         """What its last launch that is over said, if it failed."""
         for one in reversed(self.activities):
             if one.description.startswith("Launching") and one.status in ("Failed", "Successful"):
-                return one.message if one.status == "Failed" else ""
-        return ""
+                return one.message if one.status == "Failed" else None
+        return None

@@ -19,7 +19,11 @@ _CODES = {
     InstanceState.TERMINATED: 48,
 }
 _LIFECYCLE = {SourceKind.BLOCK: "capacity-block", SourceKind.SPOT: "spot"}
-_WHY = {"engine": "Client.UserInitiatedShutdown: User initiated shutdown", "hardware": "Server.InternalError"}
+# By whom it was ended: the code and the message of EC2's StateReason.
+_STATE_REASONS = {
+    "engine": ("Client.UserInitiatedShutdown", "Client.UserInitiatedShutdown: User initiated shutdown"),
+    "hardware": ("Server.InternalError", "Server.InternalError"),
+}
 
 
 def as_reservation(wire: Wire, lives: Sequence[InstanceLife]) -> dict[str, Any]:
@@ -122,9 +126,9 @@ def _ended(life: InstanceLife) -> dict[str, Any]:
     if life.shutting_down_at is None:
         return {}
     at = f"{life.shutting_down_at:%Y-%m-%d %H:%M:%S} GMT"
-    reason = _WHY.get(life.ended_by, f"Server.{life.ended_by}: {life.ended_why}")
-    code = reason.split(":", 1)[0]
+    code = f"Server.{life.ended_by}"
+    code, message = _STATE_REASONS.get(life.ended_by, (code, f"{code}: {life.ended_why}"))
     return {
         "StateTransitionReason": f"{'User' if life.ended_by == 'engine' else 'Service'} initiated ({at})",
-        "StateReason": {"Code": code, "Message": reason},
+        "StateReason": {"Code": code, "Message": message},
     }

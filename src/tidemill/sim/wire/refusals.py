@@ -1,11 +1,10 @@
 """What the wire answers instead of a result: an AWS error, or nothing at all.
 
-The body's own errors become AWS's here, in one place. Many of them already begin with AWS's code ("Code: sentence").
+The simulated account's own errors become AWS's here, in one place, with the code they carry.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from tidemill.model.errors import (
@@ -18,8 +17,6 @@ from tidemill.model.errors import (
     Throttled,
     TidemillError,
 )
-
-_CODED = re.compile(r"([A-Z][A-Za-z]+(?:\.[A-Z][A-Za-z]+)*): (.+)", re.DOTALL)
 
 
 class AwsError(Exception):
@@ -48,16 +45,13 @@ def unknown_operation(service: str, action: str) -> AwsError:
     return AwsError("NotImplemented", f"the simulated AWS does not know {what}", 501)
 
 
-def as_aws_error(error: TidemillError, otherwise: str = "InvalidParameterValue") -> AwsError | LostAnswer:
-    """`otherwise` is the code for a refusal that brings none of its own."""
+def as_aws_error(error: TidemillError) -> AwsError | LostAnswer:
     if isinstance(error, OutcomeUnknown):
         return LostAnswer(str(error))
     if isinstance(error, Throttled):
         return AwsError("RequestLimitExceeded", "Request limit exceeded.", 503)
-    coded = _CODED.fullmatch(str(error))
-    code, message = (coded[1], coded[2]) if coded else (otherwise, str(error))
     if isinstance(error, Retryable):
-        return AwsError(code if coded else "InternalError", message, 500)
+        return AwsError(error.code or "InternalError", str(error), 500)
     if isinstance(error, NoCapacity | Gone | Refused | SpecError):
-        return AwsError(code, message)
+        return AwsError(error.code or "InvalidParameterValue", str(error))
     return AwsError("InternalError", str(error), 500)
