@@ -125,7 +125,8 @@ def test_a_no_needs_a_reason_and_time_and_frees_the_money(office: Office):
     assert "will be bought a second time" in told.err
     (held,) = office.purchases()
     assert (held["state"], held["fee_usd"]) == ("failed", 0)
-    assert "user/you made sure that nothing was bought: no bill" in held["note"]
+    assert (held["reason"]["kind"], held["note"]) == ("not-bought-says-person", "no bill")
+    assert held["reason"]["name"].endswith("user/you")
     audit = office("ledger", "--of", intent, "--json").json["audit"]
     assert audit[-1]["who"].endswith("/you")
 

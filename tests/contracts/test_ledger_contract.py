@@ -12,6 +12,7 @@ from tests.decide.purchases import envelope, intent, yes
 from tests.engine.ports import Hands
 from tidemill.model.capacity import SourceKind
 from tidemill.model.errors import Refused
+from tidemill.model.purchase_reasons import PurchaseReason, ReasonKind
 from tidemill.model.purchases import Adoption, BlockHours, Caps, CostLine, LaunchState, PurchaseState, Shown
 from tidemill.ports import Ledger
 from tidemill.store.memory import MemoryLedger
@@ -108,7 +109,10 @@ def test_an_approval_cannot_be_carried_over_to_another_envelope(ledger: Ledger):
 def test_everything_an_intent_says_comes_back(ledger: Ledger):
     said = intent(
         "confirmed", approved_by=("ana",), state_at=NOW, reservation_ids=("cr-2", "cr-1"), fee_usd=25_000,
-        note="späť", extends="cr-0", offer_id="cbe-1",
+        note="späť", extends="cr-0", reason=PurchaseReason(
+            ReasonKind.REFUSED_BY_AWS, fee_usd=1, reservation_ids=("cr-3", "cr-1"), at=NOW, code="X", detail="späť",
+            fee_estimated=True,
+        ), offer_id="cbe-1",
         inside={"zones": (), "duration": timedelta(days=7, microseconds=1)},
     )  # fmt: skip
     ledger.propose(said)

@@ -27,6 +27,7 @@ from tidemill.model.plan import (
     SettlePurchase,
     SubmitPurchase,
 )
+from tidemill.model.purchase_reasons import ReasonKind
 from tidemill.model.purchases import BlockUse, PurchaseIntent
 from tidemill.spec import Spec
 
@@ -226,7 +227,7 @@ def test_somebody_elses_extension_of_the_same_block_is_not_taken_for_ours():
 def test_an_extension_whose_block_was_extended_meanwhile_is_void():
     longer = block("cr-1", ends_in="6d", starts_in="1d")
     (settled,) = of(decide(buying(), world(longer, extension("approved"))), SettlePurchase)
-    assert (settled.outcome, "has moved" in settled.reason) == ("voided", True)
+    assert (settled.outcome, settled.reason.kind) == ("voided", ReasonKind.BLOCK_END_MOVED)
 
 
 # --- worth extending ------------------------------------------------------------------------------------

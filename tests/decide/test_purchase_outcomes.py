@@ -12,6 +12,7 @@ from tidemill.decide import decide
 from tidemill.model.capacity import ReservationState
 from tidemill.model.offers import OfferQuery
 from tidemill.model.plan import ProposePurchase, SearchOffers, SettlePurchase, SubmitPurchase
+from tidemill.model.purchase_reasons import PurchaseReason, ReasonKind
 
 pytestmark = pytest.mark.requirement("CB-4")
 
@@ -27,14 +28,14 @@ def submitted(*things) -> bool:
     return bool(of(decide(buying(), world(*things)), SubmitPurchase))
 
 
-def settled(*things, now=NOW, documents=None) -> list[tuple[str, str]]:
+def settled(*things, now=NOW, documents=None) -> list[tuple[str, ReasonKind]]:
     decided = decide(documents or buying(), world(*things, now=now))
-    return [(one.outcome, one.reason) for one in of(decided, SettlePurchase)]
+    return [(one.outcome, one.reason.kind) for one in of(decided, SettlePurchase)]
 
 
 def test_an_intent_whose_demand_is_covered_by_now_is_voided_and_not_bought():
     covered = block(starts_in="1d", ends_in="10d", count=4)
-    assert settled(GRANTED, covered) == [("voided", "its demand is covered by now")]
+    assert settled(GRANTED, covered) == [("voided", ReasonKind.COVERED)]
     assert not submitted(GRANTED, covered)
 
 
@@ -93,7 +94,7 @@ def test_a_block_whose_payment_failed_is_proposed_anew_with_a_new_id():
 
 
 def test_a_submit_that_found_no_offer_tries_again_in_ten_minutes():
-    tried = {"approved_by": ("ana",), "note": "no offer inside its envelope"}
+    tried = {"approved_by": ("ana",), "reason": PurchaseReason(ReasonKind.NO_OFFER)}
     assert not submitted(intent("approved", state_at=ago("9m"), **tried))
     assert submitted(intent("approved", state_at=ago("10m"), **tried))
 

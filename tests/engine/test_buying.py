@@ -11,9 +11,10 @@ from tests.decide.builders import ago, ahead, block
 from tests.decide.purchases import buying, intent, offer
 from tests.engine.ports import Outside
 from tidemill.engine.buyer import Buyer
-from tidemill.model.errors import NoCapacity, NotAllowed, OutcomeUnknown, Refused, Retryable, Throttled
+from tidemill.model.errors import NoCapacity, NotAllowed, OutcomeUnknown, Refused, Retryable, Throttled, label
 from tidemill.model.offers import ExtensionQuery, OfferQuery
 from tidemill.model.plan import Outcome, ProposePurchase, SettlePurchase, SubmitPurchase
+from tidemill.model.purchase_reasons import PurchaseReason, ReasonKind
 from tidemill.model.purchases import Adoption, PurchaseIntent, PurchaseState, Verdict
 from tidemill.sim.scenario.crash import EngineCrashed
 from tidemill.spec.capacity_plan import CapacityPlan
@@ -70,10 +71,8 @@ def test_an_offer_outside_the_envelope_is_not_bought(outside_the_envelope):
     outside = shop(outside_the_envelope)
     assert buy(outside).error == "no-capacity"
     assert not outside.cloud.purchases
-    assert (held(outside).state, held(outside).note) == (
-        PurchaseState.APPROVED,
-        "not bought: no offer inside its envelope",
-    )
+    assert held(outside).state is PurchaseState.APPROVED
+    assert held(outside).reason == PurchaseReason(ReasonKind.NO_OFFER)
 
 
 @pytest.mark.requirement("CB-3")
@@ -83,7 +82,7 @@ def test_an_offer_that_became_dearer_than_its_envelope_goes_back_for_approval():
     assert not outside.cloud.purchases
     again = held(outside)
     assert (again.state, again.verdicts, again.envelope.max_fee_usd) == (PurchaseState.PROPOSED, (), 34_100)
-    assert "only sold from $31,000" in again.note
+    assert again.reason == PurchaseReason(ReasonKind.DEARER_THAN_APPROVED, fee_usd=31_000)
 
 
 @pytest.mark.requirement("CB-3")
@@ -237,7 +236,8 @@ def test_a_definite_no_leaves_the_approval_standing(error: Exception):
     outside.cloud.fail("purchase", error)
     buy(outside)
     assert held(outside).state is PurchaseState.APPROVED
-    assert "not bought" in held(outside).note
+    reason = PurchaseReason(ReasonKind.REFUSED_BY_AWS, code=label(error), detail=str(error))
+    assert held(outside).reason == reason
 
 
 def test_ec2s_no_to_a_question_is_an_answer_and_not_being_allowed_to_ask_is_none():

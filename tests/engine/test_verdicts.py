@@ -11,6 +11,7 @@ from tests.decide.purchases import buying, intent
 from tests.engine.ports import Hands
 from tidemill.decide.purchasing.approval import not_granted
 from tidemill.model.errors import Refused
+from tidemill.model.purchase_reasons import PurchaseReason, ReasonKind
 from tidemill.model.purchases import PurchaseIntent, PurchaseState, Verdict
 from tidemill.spec.platform import principal
 from tidemill.store.decisions import give_verdict
@@ -143,9 +144,11 @@ def test_sessions_count_where_the_platform_says_that_they_are_proved():
 def test_words_given_before_are_counted_by_person_too():
     given = tuple(Verdict(f"{ROLE}/ana-{number}", NOW, True) for number in (1, 2))
     platform = buying("two").platform
-    assert not_granted(platform, replace(intent(), verdicts=given)) == "it waits for approval (1 of 2)"
+    kind = ReasonKind.WAITS_FOR_APPROVAL
+    one_of_two = PurchaseReason(kind, approvals=1, approvals_needed=2)
+    assert not_granted(platform, replace(intent(), verdicts=given)) == one_of_two
     mine = replace(intent(), proposer=f"{ROLE}/you", verdicts=given)
-    assert not_granted(platform, mine) == "it waits for approval (0 of 2)"
+    assert not_granted(platform, mine) == PurchaseReason(kind, approvals=0, approvals_needed=2)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from tidemill.decide import decide
 from tidemill.model.alerts import Alert, AlertKind, Severity
 from tidemill.model.capacity import ReservationState
 from tidemill.model.plan import ForceDelete, Outcome, Plan, SubmitPurchase, Warning
+from tidemill.model.purchase_reasons import PurchaseReason, ReasonKind
 from tidemill.model.world import World
 from tidemill.report.alerts import NAMED, alerts
 from tidemill.spec import Spec
@@ -83,14 +84,25 @@ def test_a_platform_that_only_proposes_says_that_too():
 
 
 @pytest.mark.requirement("NT-1")
-@pytest.mark.parametrize("note", ["no offer inside its envelope", "not bought: the offer is gone"])
-def test_an_approved_purchase_without_an_offer_is_told_once_however_often_it_is_tried(note: str):
-    tried = intent("approved", approved_by=("ana",), note=note, state_at=ago("1m"))
+@pytest.mark.parametrize(
+    ("reason", "answer"),
+    [
+        (PurchaseReason(ReasonKind.NO_OFFER), "not bought: no offer inside its envelope"),
+        (
+            PurchaseReason(ReasonKind.REFUSED_BY_AWS, detail="the offer is gone"),
+            "not bought: the offer is gone",
+        ),
+    ],
+)
+def test_an_approved_purchase_without_an_offer_is_told_once_however_often_it_is_tried(
+    reason: PurchaseReason, answer: str
+):
+    tried = intent("approved", approved_by=("ana",), reason=reason, state_at=ago("1m"))
     again = replace(tried, state_at=ago("12m"))
     first, second = (only(holding(buying(), world(one))) for one in (tried, again))
     assert first.kind is AlertKind.OFFER_GONE
     assert first == second
-    assert facts(first)["last answer"] == note
+    assert facts(first)["last answer"] == answer
 
 
 def test_an_approved_purchase_that_was_not_tried_yet_is_no_alert():

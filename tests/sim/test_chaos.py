@@ -22,6 +22,7 @@ from tidemill.engine.loop import Engine
 from tidemill.model.ec2_facts import LONGEST_BLOCK, round_up_duration
 from tidemill.model.errors import NoCapacity, OutcomeUnknown, Refused
 from tidemill.model.plan import Plan, ProposePurchase, SettlePurchase, SubmitPurchase
+from tidemill.model.purchase_reasons import PurchaseReason, ReasonKind
 from tidemill.model.purchases import Adoption, PurchaseIntent, PurchaseState
 from tidemill.model.world import World
 from tidemill.sim.timeline import Timeline
@@ -135,10 +136,12 @@ class _LosesExtensions(Buyer):
             raise NoCapacity("no answer")
         return answer
 
-    def _move(self, intent: PurchaseIntent, state: PurchaseState, **changes: Any) -> PurchaseIntent:
-        if intent.extends and str(changes.get("note", "")).startswith("not bought"):
+    def _move(
+        self, intent: PurchaseIntent, state: PurchaseState, reason: PurchaseReason | None, **changes: Any
+    ) -> PurchaseIntent:
+        if intent.extends and reason is not None and reason.kind is ReasonKind.REFUSED_BY_AWS:
             changes["offer_id"] = ""
-        return super()._move(intent, state, **changes)
+        return super()._move(intent, state, reason, **changes)
 
 
 def _lavish(spec: Spec, world: World) -> Plan:

@@ -16,6 +16,7 @@ from tidemill.model.purchases import PurchaseIntent, PurchaseState, Verdict
 from tidemill.offer_search.proposal import expired
 from tidemill.store.decisions import decided, give_verdict
 from tidemill.store.rows import document
+from tidemill.wording.purchases import purchase_sentence
 
 
 @click.command(short_help="Approve or refuse proposed purchases.")
@@ -139,4 +140,5 @@ def _waits_for(session: Session, intent: PurchaseIntent) -> str:
     if expired(intent, session.now()):
         return "it has expired"
     spending = session.ledger.spending(session.now())
-    return not_granted(session.spec.platform, intent, spending) or "it may be bought"
+    why_not = not_granted(session.spec.platform, intent, spending)
+    return "it may be bought" if why_not is None else purchase_sentence(why_not)

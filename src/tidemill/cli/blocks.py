@@ -14,7 +14,7 @@ from tidemill.cli.terminal import confirmed, console, table
 from tidemill.engine.ownership import as_shown
 from tidemill.model.capacity import LIVE_STATES
 from tidemill.model.errors import PortError, Refused, SpecError
-from tidemill.model.purchases import Adoption, PurchaseIntent, PurchaseState
+from tidemill.model.purchases import IN_DOUBT, Adoption, PurchaseIntent, PurchaseState
 from tidemill.report.holdings import Books, Holding, holdings
 from tidemill.report.rows import plain
 from tidemill.spec import names
@@ -67,11 +67,7 @@ def _since_when(session: Session, intent: PurchaseIntent) -> str:
 
 
 def _in_doubt(session: Session) -> list[PurchaseIntent]:
-    return [
-        one
-        for one in session.ledger.purchases()
-        if one.state in (PurchaseState.SUBMITTED, PurchaseState.UNKNOWN)
-    ]
+    return [one for one in session.ledger.purchases() if one.state in IN_DOUBT]
 
 
 def _holdings(session: Session) -> tuple[Holding, ...]:

@@ -25,7 +25,8 @@ from tidemill.model.capacity import OVER_STATES, Reservation
 from tidemill.model.ec2_facts import is_legal_duration, nearest_legal_durations
 from tidemill.model.errors import NoCapacity, OutcomeUnknown, PortError, Refused, SpecError
 from tidemill.model.offers import ExtensionQuery, Offer
-from tidemill.model.purchases import PurchaseIntent, PurchaseState
+from tidemill.model.purchase_reasons import PurchaseReason, ReasonKind
+from tidemill.model.purchases import IN_DOUBT, NOT_SUBMITTED, PurchaseIntent, PurchaseState
 from tidemill.offer_search.proposal import (
     asks_for_the_same_time,
     attempts,
@@ -40,6 +41,7 @@ from tidemill.offer_search.proposal import (
 )
 from tidemill.offer_search.request import crowded, held_by_date
 from tidemill.spec.units import format_duration, parse_duration
+from tidemill.wording.purchases import purchase_sentence
 
 
 @click.command(short_help="Buy an offer, or an intent that is approved.")
@@ -154,7 +156,7 @@ def _propose_and_buy(
         raise Refused("the Platform only proposes and buys nothing: set approval.mode to one, two or auto")
     intent = check_duplicate(session, wanted, another=another)
     if why_not := over_budget(platform, None, None, wanted.fee_usd, spending):
-        raise Refused(why_not)
+        raise Refused(purchase_sentence(why_not), code=why_not.kind)
     print_summary(session, intent, wanted.fee_usd)
     if not confirmed("Extend it?" if intent.extends else "Buy it?", yes=yes):
         raise Refused("not bought: you said no")
@@ -164,7 +166,7 @@ def _propose_and_buy(
     if waits is None:
         submit(session, intent, as_json=as_json)
     else:
-        said = f"{intent.id} is proposed; {waits}: tidemill approve {intent.id}"
+        said = f"{intent.id} is proposed; {purchase_sentence(waits)}: tidemill approve {intent.id}"
         print_result(session, intent, wanted.fee_usd, said, as_json)
 
 
@@ -173,7 +175,7 @@ def _propose_and_buy(
 
 def _buy_intent(session: Session, intent_id: str, *, yes: bool, as_json: bool) -> None:
     intent = session.purchase(intent_id)
-    if intent.state in (PurchaseState.SUBMITTED, PurchaseState.UNKNOWN):
+    if intent.state in IN_DOUBT:
         settled = confirm_from_aws(session, intent)
         ids = ", ".join(settled.reservation_ids)
         print_result(
@@ -184,7 +186,7 @@ def _buy_intent(session: Session, intent_id: str, *, yes: bool, as_json: bool) -
             as_json,
         )
         return
-    if intent.state not in (PurchaseState.PROPOSED, PurchaseState.APPROVED):
+    if intent.state not in NOT_SUBMITTED:
         came = f": {', '.join(intent.reservation_ids)}" if intent.reservation_ids else ""
         raise Refused(f"{intent_id} is {intent.state.value}{came}; there is nothing left to buy")
     if expired(intent, session.now()):
@@ -192,7 +194,7 @@ def _buy_intent(session: Session, intent_id: str, *, yes: bool, as_json: bool) -
         again = f"extend {intent.extends} --by {by}" if intent.extends else "offers"
         raise Refused(f"{intent_id} has expired and cannot be bought; propose it again: tidemill {again}")
     if why_not := not_granted(session.spec.platform, intent, session.ledger.spending(session.now())):
-        raise Refused(f"{intent_id} may not be bought: {why_not}")
+        raise Refused(f"{intent_id} may not be bought: {purchase_sentence(why_not)}", code=why_not.kind)
     print_summary(session, intent, None)
     if not confirmed("Buy it?", yes=yes):
         raise Refused("not bought: you said no")
@@ -254,7 +256,7 @@ def _check_no_equal_block(
     session: Session, purchases: Sequence[PurchaseIntent], intent: PurchaseIntent
 ) -> None:
     like = stands_in_the_way(purchases, intent, session.now())
-    if like is not None and like.state in (PurchaseState.SUBMITTED, PurchaseState.UNKNOWN):
+    if like is not None and like.state in IN_DOUBT:
         raise Refused(
             f"{like.id} may have bought the same and nobody knows yet: look with `tidemill settle {like.id}` "
             "first; --another buys beside it"
@@ -276,9 +278,9 @@ def _live_blocks(session: Session) -> list[Reservation]:
 
 def void_expired(session: Session, gone: Iterable[PurchaseIntent]) -> None:
     for one in gone:
-        note = "expired; it is asked for anew"
+        reason = PurchaseReason(ReasonKind.REPLACED)
         session.ledger.advance(
-            one, replace(one, state=PurchaseState.VOIDED, state_at=session.now(), note=note)
+            one, replace(one, state=PurchaseState.VOIDED, state_at=session.now(), reason=reason)
         )
 
 
@@ -287,7 +289,7 @@ def _duplicate_message(intent: PurchaseIntent) -> str:
     if intent.state is PurchaseState.CONFIRMED:
         ids = ", ".join(intent.reservation_ids)
         return f"{intent.id} bought this already: {ids}; --another buys a second one"
-    if intent.state in (PurchaseState.PROPOSED, PurchaseState.APPROVED):
+    if intent.state in NOT_SUBMITTED:
         verb = "approve" if intent.state is PurchaseState.PROPOSED else "buy"
         said = f"{intent.id} asks for this already and is {intent.state.value}: tidemill {verb} {intent.id}"
         return f"{said}{beside}"
@@ -347,7 +349,7 @@ def submit(session: Session, intent: PurchaseIntent, *, as_json: bool) -> None:
 def _may_have_been_bought(session: Session, intent_id: str) -> bool:
     """Whether the call may have been made. A ledger that does not answer cannot say no."""
     try:
-        return session.purchase(intent_id).state in (PurchaseState.SUBMITTED, PurchaseState.UNKNOWN)
+        return session.purchase(intent_id).state in IN_DOUBT
     except PortError:
         return True
 

@@ -134,27 +134,31 @@ def _write(ledger: SqlLedger, intent: PurchaseIntent) -> None:
     ledger.propose(intent)
     held = next(one for one in ledger.purchases() if one.id == intent.id)
     if not held.reservation_ids and held.state.value == "confirmed" and held.fee_usd != intent.fee_usd:
-        ledger.advance(held, replace(held, fee_usd=intent.fee_usd, note=intent.note))
+        ledger.advance(held, replace(held, fee_usd=intent.fee_usd, reason=intent.reason))
 
 
 def _check_empty(ledger: SqlLedger, found: Rebuilt) -> None:
     """Empty, or begun to be rebuilt by somebody who was interrupted: that can be gone on with."""
-    from tidemill.store.rebuild import NOTE
+    from tidemill.model.purchase_reasons import REBUILT
 
     tagged = {one.id for one in found.tagged}
     undone = {one.reservation_id for one in ledger.adoptions() if one.given_up}
-    held = [one.id for one in ledger.purchases() if not one.note.startswith(NOTE)]
+    held = [one.id for one in ledger.purchases() if one.reason is None or one.reason.kind not in REBUILT]
     held += [one.reservation_id for one in ledger.adoptions() if one.reservation_id not in tagged | undone]
     if held:
         raise Refused(f"this ledger is not lost: it holds {', '.join(held[:3])}{', …' if held[3:] else ''}")
 
 
 def _print_found(found: Rebuilt, adopt_tagged: bool) -> None:
+    from tidemill.wording.purchases import purchase_note
+
     for one in found.purchases:
         ids = ", ".join(one.reservation_ids)
         what = f"extension of {one.extends}" if one.extends else f"{ids}, {one.plan or 'no'} plan"
         what = what if one.envelope.count else "no block"
-        click.echo(f"  {one.id}  {one.state.value}  {what}, ${one.fee_usd:,}  ({one.note})", err=True)
+        click.echo(
+            f"  {one.id}  {one.state.value}  {what}, ${one.fee_usd:,}  ({purchase_note(one)})", err=True
+        )
     for reservation in found.tagged:
         then = "adopted" if adopt_tagged else "left alone: --adopt-tagged takes it in"
         click.echo(f"  {reservation.id}  our owner tag and no intent: {then}", err=True)

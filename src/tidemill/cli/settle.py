@@ -18,14 +18,15 @@ from tidemill.cli.terminal import confirmed
 from tidemill.model.capacity import NEVER_CAME_STATES, Reservation
 from tidemill.model.errors import OutcomeUnknown, PortError, Refused, SpecError
 from tidemill.model.offers import Extension, ExtensionState
-from tidemill.model.purchases import Adoption, PurchaseIntent, PurchaseState
+from tidemill.model.purchase_reasons import PurchaseReason, ReasonKind
+from tidemill.model.purchases import IN_DOUBT, Adoption, PurchaseIntent, PurchaseState
 from tidemill.spec import names
 from tidemill.store.rows import document
+from tidemill.wording.purchases import purchase_note
 
 # EC2 has been seen to list a purchase up to 45 minutes late. This errs on the long side: waiting costs little, and a
 # no that comes too early buys the same a second time.
 NOT_BOUGHT_AFTER = timedelta(minutes=60)
-_OUTCOME_UNKNOWN = (PurchaseState.SUBMITTED, PurchaseState.UNKNOWN)
 
 
 @click.command(short_help="Say what became of a purchase in doubt.")
@@ -54,13 +55,13 @@ def settle(
     if bought and not_bought:
         raise SpecError("it was bought or it was not: give --bought or --not-bought, not both")
     intent = session.purchase(intent_id)
-    if intent.state not in (*_OUTCOME_UNKNOWN, PurchaseState.CONFIRMED, PurchaseState.FAILED):
+    if intent.state not in (*IN_DOUBT, PurchaseState.CONFIRMED, PurchaseState.FAILED):
         raise Refused(f"{intent_id} is {intent.state.value}: there is no doubt about it")
     if intent.state is PurchaseState.CONFIRMED:
         settled = _settle_confirmed(session, intent, not_bought, note, yes=yes)
     elif bought:
         settled = _record_bought(session, intent, bought, note, yes=yes)
-    elif not_bought and intent.state in _OUTCOME_UNKNOWN and not reservations_made_by(session, intent):
+    elif not_bought and intent.state in IN_DOUBT and not reservations_made_by(session, intent):
         settled = _record_not_bought(session, intent, note, yes=yes)
     else:
         settled = confirm_from_aws(session, intent)
@@ -70,7 +71,7 @@ def settle(
 
 def _print_settled(settled: PurchaseIntent, as_json: bool) -> None:
     came = f": {', '.join(settled.reservation_ids)}, ${settled.fee_usd:,}" if settled.reservation_ids else ""
-    sentence = f"{settled.id} is {settled.state.value}{came} ({settled.note})"
+    sentence = f"{settled.id} is {settled.state.value}{came} ({purchase_note(settled)})"
     if as_json:
         click.echo(
             json.dumps(
@@ -91,8 +92,8 @@ def confirm_from_aws(session: Session, intent: PurchaseIntent) -> PurchaseIntent
         raise Refused(f"{intent.id} is failed, and AWS shows nothing else; if it made a block: --bought cr-…")
     if not made:
         raise OutcomeUnknown(_still_unknown(session, intent))
-    where = "in the history of" if intent.extends else "by its tag:"
-    return _confirm(session, intent, made, f"found {where} {', '.join(made)}")
+    kind = ReasonKind.FOUND_IN_HISTORY if intent.extends else ReasonKind.FOUND_BY_TAG
+    return _confirm(session, intent, made, PurchaseReason(kind, reservation_ids=made))
 
 
 def reservations_made_by(session: Session, intent: PurchaseIntent) -> tuple[str, ...]:
@@ -162,8 +163,8 @@ def _settle_confirmed(
 
 
 def _record_unpaid(session: Session, intent: PurchaseIntent) -> PurchaseIntent:
-    said = "AWS says that its payment failed or that it never came: there is no block, and no fee"
-    return _advance(session, intent, PurchaseState.FAILED, fee_usd=0, note=said)
+    reason = PurchaseReason(ReasonKind.PAYMENT_FAILED)
+    return _advance(session, intent, PurchaseState.FAILED, reason, fee_usd=0)
 
 
 # --- a person's word ----------------------------------------------------------------------------------
@@ -177,8 +178,8 @@ def _record_bought(
         _check_reservation(session, intent, id_, shown.get(id_))
     if not confirmed(f"Write down that {intent.id} made {', '.join(ids)}?", yes=yes):
         raise Refused("nothing was written down: you said no")
-    said = f"{session.who} found it{f': {note}' if note else ''}"
-    settled = _confirm(session, intent, tuple(sorted(set(ids))), said)
+    reason = PurchaseReason(ReasonKind.FOUND_BY_PERSON, name=session.who)
+    settled = _confirm(session, intent, tuple(sorted(set(ids))), reason, note)
     for id_ in () if intent.extends else ids:
         if shown[id_].intent_id != intent.id:  # its tag was lost: the ledger says whose it is
             session.ledger.adopt(Adoption(id_, intent.pool, session.who, session.now()))
@@ -236,17 +237,18 @@ def _record_not_bought(session: Session, intent: PurchaseIntent, note: str, *, y
     if not confirmed("Write down that nothing was bought?", yes=yes):
         raise Refused("nothing was written down: you said no")
     if intent.state is PurchaseState.SUBMITTED:
-        intent = _advance(
-            session, intent, PurchaseState.UNKNOWN, note="the call's answer was lost; it is not repeated"
-        )
-    said = f"{session.who} made sure that nothing was bought: {note}"
-    return _advance(session, intent, PurchaseState.FAILED, fee_usd=0, note=said)
+        intent = _advance(session, intent, PurchaseState.UNKNOWN, PurchaseReason(ReasonKind.ANSWER_LOST))
+    reason = PurchaseReason(ReasonKind.NOT_BOUGHT_SAYS_PERSON, name=session.who)
+    return _advance(session, intent, PurchaseState.FAILED, reason, fee_usd=0, note=note)
 
 
-def _confirm(session: Session, intent: PurchaseIntent, ids: tuple[str, ...], note: str) -> PurchaseIntent:
+def _confirm(
+    session: Session, intent: PurchaseIntent, ids: tuple[str, ...], reason: PurchaseReason, note: str = ""
+) -> PurchaseIntent:
     """Its money left when it was submitted, so that is the month it counts in."""
     after = replace(
-        intent, state=PurchaseState.CONFIRMED, reservation_ids=ids, fee_usd=_fee_usd(session, intent, ids), note=note
+        intent, state=PurchaseState.CONFIRMED, reservation_ids=ids, fee_usd=_fee_usd(session, intent, ids),
+        reason=reason, note=note,
     )  # fmt: skip
     session.ledger.advance(intent, after)
     return after
@@ -262,8 +264,8 @@ def _fee_usd(session: Session, intent: PurchaseIntent, ids: tuple[str, ...]) -> 
 
 
 def _advance(
-    session: Session, intent: PurchaseIntent, state: PurchaseState, **changes: Any
+    session: Session, intent: PurchaseIntent, state: PurchaseState, reason: PurchaseReason, **changes: Any
 ) -> PurchaseIntent:
-    after = replace(intent, state=state, state_at=session.now(), **changes)
+    after = replace(intent, state=state, state_at=session.now(), reason=reason, **{"note": "", **changes})
     session.ledger.advance(intent, after)
     return after

@@ -21,6 +21,7 @@ from tidemill.model.capacity import Reservation, Source, SourceKind
 from tidemill.model.nodes import Node
 from tidemill.model.plan import Action, Plan, Unmet, UnmetCode, Warning, WarningCode
 from tidemill.model.pods import Method, Pod, Workload
+from tidemill.model.purchase_reasons import PurchaseReason
 from tidemill.model.world import World
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool, Provisioner
@@ -128,9 +129,16 @@ class DecisionContext:
         self.unmet[pod.uid] = told
 
     def warn(
-        self, about: str, sentence: str, code: WarningCode = "", ends_at: datetime | None = None
+        self,
+        about: str,
+        reason: str | PurchaseReason,
+        code: WarningCode = "",
+        ends_at: datetime | None = None,
     ) -> None:
-        self.warnings.append(Warning(about, sentence, code, ends_at))
+        if isinstance(reason, str):
+            self.warnings.append(Warning(about, reason, code, ends_at))
+        else:
+            self.warnings.append(Warning(about, "", code, ends_at, reason))
 
     def wake(self, at: datetime | None) -> None:
         """Something may be decided differently at `at`. An instant that has passed is nothing to wait for."""

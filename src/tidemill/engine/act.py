@@ -75,7 +75,7 @@ class Actor:
                     intent, state=(state := PurchaseState(outcome)),
                     # Found: its money left when it was submitted, which may have been in another month.
                     state_at=intent.state_at if state is PurchaseState.CONFIRMED else self._clock.now(),
-                    reservation_ids=ids, fee_usd=fee_usd, note=reason,
+                    reservation_ids=ids, fee_usd=fee_usd, reason=reason, note="",
                 )  # fmt: skip
                 self._ledger.advance(intent, settled)
             case Launch(intent):

@@ -19,11 +19,10 @@ from tidemill.decide.purchasing.demand import (
     window_of,
     would_help,
 )
-from tidemill.decide.purchasing.reconcile import FAR_TOO_MUCH
 from tidemill.engine.ownership import ours
 from tidemill.model.capacity import LIVE_STATES, Reservation
 from tidemill.model.ec2_facts import DAY
-from tidemill.model.errors import NoCapacity, NotAllowed, OutcomeUnknown, PortError, Refused, Throttled
+from tidemill.model.errors import NoCapacity, NotAllowed, OutcomeUnknown, PortError, Refused, Throttled, label
 from tidemill.model.labels import Pairs
 from tidemill.model.offers import (
     ExtensionOffer,
@@ -33,13 +32,25 @@ from tidemill.model.offers import (
     OfferQuery,
     OfferSearch,
 )
-from tidemill.model.purchases import Caps, Envelope, PurchaseIntent, PurchaseState
+from tidemill.model.purchase_reasons import PurchaseReason, ReasonKind
+from tidemill.model.purchases import NOT_SUBMITTED, Caps, Envelope, PurchaseIntent, PurchaseState
 from tidemill.ports import Clock, Cloud, Ledger
 from tidemill.spec import Spec, names
-from tidemill.spec.units import format_instant
+from tidemill.wording.purchases import purchase_sentence
 
 # Nobody uses an older answer; each question is asked about another date, so they would pile up.
 KEPT = timedelta(hours=12)
+
+
+_NO_CAPACITY = frozenset({ReasonKind.NO_OFFER, ReasonKind.DEARER_THAN_APPROVED})
+
+
+class _NotBought(Exception):
+    """A check before the call said no. `submit` records the reason and raises it as Refused or NoCapacity."""
+
+    def __init__(self, reason: PurchaseReason) -> None:
+        super().__init__(reason.kind.value)
+        self.reason = reason
 
 
 class Buyer:
@@ -88,30 +99,31 @@ class Buyer:
         """
         try:
             return self._submit(intent)
+        except _NotBought as no:
+            self._record_why_not(intent, no.reason)
+            sentence, code = purchase_sentence(no.reason), no.reason.code or no.reason.kind.value
+            error = NoCapacity if no.reason.kind in _NO_CAPACITY else Refused
+            raise error(sentence, code=code) from None
         except (Refused, NoCapacity) as no:
-            self._write_down(intent, str(no))
+            self._record_why_not(intent, _refused_by_aws(no))
             raise
 
-    def _write_down(self, intent: PurchaseIntent, no: str) -> None:
+    def _record_why_not(self, intent: PurchaseIntent, reason: PurchaseReason) -> None:
         held = next((one for one in self._ledger.purchases() if one.id == intent.id), None)
-        waits = (PurchaseState.PROPOSED, PurchaseState.APPROVED)
-        if held is not None and held.state in waits and held == intent:
-            self._move(held, held.state, note=f"not bought: {no}")
+        if held is not None and held.state in NOT_SUBMITTED and held == intent:
+            self._move(held, held.state, reason)
 
     def _submit(self, intent: PurchaseIntent) -> str:
         self._check_the_ledger()
         if self._clock.now() >= intent.envelope.expires_at:
-            raise Refused(f"the approval of {intent.id} expired {format_instant(intent.envelope.expires_at)}")
+            raise _NotBought(PurchaseReason(ReasonKind.APPROVAL_EXPIRED, at=intent.envelope.expires_at))
         self._check_the_money(intent, intent.envelope.max_fee_usd)
         shown = self._shown(intent)
-        lacks = still_missing(self._spec, shown, intent, self._clock.now())
-        if lacks == 0:
-            self._move(intent, PurchaseState.VOIDED, note="its demand is covered by now")
-            return "not bought: its demand is covered by now"
-        if is_far_too_much(self._spec, shown, intent, self._clock.now()):
-            self._move(intent, PurchaseState.VOIDED, note=FAR_TOO_MUCH)
-            return f"not bought: {FAR_TOO_MUCH}"
         now = self._clock.now()
+        if still_missing(self._spec, shown, intent, now) == 0:
+            return self._void(intent, ReasonKind.COVERED)
+        if is_far_too_much(self._spec, shown, intent, now):
+            return self._void(intent, ReasonKind.MOSTLY_COVERED)
         fitting = [
             one
             for one in self._fitting(intent)
@@ -120,13 +132,23 @@ class Buyer:
         offer = self._best_offer(intent, fitting)
         self._check_the_money(intent, offer.fee_usd)
         if intent.state is PurchaseState.PROPOSED:
-            intent = self._move(intent, PurchaseState.APPROVED, note="inside what the policy buys by itself")
+            reason = PurchaseReason(ReasonKind.APPROVED_BY_POLICY)
+            intent = self._move(intent, PurchaseState.APPROVED, reason)
         submitted = replace(
             intent, state=PurchaseState.SUBMITTED, state_at=self._clock.now(), fee_usd=offer.fee_usd,
-            offer_id=offer.id, start=offer.start, end=offer.end, note=_named(offer),
+            offer_id=offer.id, start=offer.start, end=offer.end, reason=None, note="",
         )  # fmt: skip
-        self._ledger.advance(intent, submitted, caps=self._caps(intent))
+        try:
+            self._ledger.advance(intent, submitted, caps=self._caps(intent))
+        except Refused as no:
+            reason = PurchaseReason(ReasonKind.REFUSED_BY_LEDGER, code=no.code or label(no), detail=str(no))
+            raise _NotBought(reason) from no
         return self._call(submitted, offer)
+
+    def _void(self, intent: PurchaseIntent, kind: ReasonKind) -> str:
+        reason = PurchaseReason(kind)
+        self._move(intent, PurchaseState.VOIDED, reason)
+        return f"not bought: {purchase_sentence(reason)}"
 
     def _caps(self, intent: PurchaseIntent) -> Caps:
         """Checked again by the ledger in the very write: two who buy at once must not each find the budget unspent."""
@@ -143,10 +165,12 @@ class Buyer:
     def _check_the_ledger(self) -> None:
         """What is bought from a ledger that forgets, or that another platform keeps, is bought twice."""
         if not self._ledger.durable:
-            raise Refused("nothing is bought from a ledger in memory: name one in a database")
+            raise _NotBought(PurchaseReason(ReasonKind.LEDGER_IN_MEMORY))
         mine = self._spec.platform.spec.deployment
-        if self._ledger.deployment != mine:
-            raise Refused(f"this ledger belongs to deployment {self._ledger.deployment!r}, not to {mine!r}")
+        theirs = self._ledger.deployment
+        if theirs != mine:
+            kind = ReasonKind.LEDGER_OF_ANOTHER_DEPLOYMENT
+            raise _NotBought(PurchaseReason(kind, name=theirs, expected=mine))
 
     def _check_the_money(self, intent: PurchaseIntent, fee_usd: int) -> None:
         spending = self._ledger.spending(self._clock.now())
@@ -155,7 +179,7 @@ class Buyer:
         why_not = not_granted(self._spec.platform, intent, spending)
         why_not = why_not or over_budget(self._spec.platform, plan, window, fee_usd, spending)
         if why_not is not None:
-            raise Refused(why_not)
+            raise _NotBought(why_not)
 
     def _shown(self, intent: PurchaseIntent) -> list[Reservation]:
         """What AWS shows now, and what else is under way: somebody else may have bought meanwhile."""
@@ -172,10 +196,8 @@ class Buyer:
             and (one.intent_id == intent.id or not {one.id, one.intent_id} & known)
         )
         if strange:
-            raise Refused(
-                f"{', '.join(strange)} were bought for {mine!r} from another ledger than this one: use that one, or"
-                " make this one whole with `tidemill ledger rebuild`"
-            )
+            kind = ReasonKind.BOUGHT_FROM_ANOTHER_LEDGER
+            raise _NotBought(PurchaseReason(kind, reservation_ids=tuple(strange), name=mine))
         shown = ours(listed, purchases, adoptions, mine, self._clock.now())
         return promised(shown, purchases, mine, but=intent.id, firm=True)
 
@@ -188,12 +210,12 @@ class Buyer:
             Throttled,
         ) as error:  # a definite no; whatever else is raised may have bought it
             none = {"fee_usd": 0, "start": None, "end": None}
-            self._move(submitted, PurchaseState.APPROVED, **none, note=f"not bought: {error}")
+            self._move(submitted, PurchaseState.APPROVED, _refused_by_aws(error), **none)
             raise
         except PortError as error:
-            self._move(submitted, PurchaseState.UNKNOWN, note="the call's outcome is unknown")
-            raise OutcomeUnknown(str(error)) from error
-        self._move(submitted, PurchaseState.CONFIRMED, reservation_ids=ids, fee_usd=fee_usd, note="")
+            self._move(submitted, PurchaseState.UNKNOWN, PurchaseReason(ReasonKind.ANSWER_UNKNOWN))
+            raise OutcomeUnknown(str(error), code=error.code) from error
+        self._move(submitted, PurchaseState.CONFIRMED, None, reservation_ids=ids, fee_usd=fee_usd)
         what = "extended" if submitted.extends else "bought"
         return f"{what} {', '.join(ids)} for ${fee_usd:,}"
 
@@ -225,13 +247,13 @@ class Buyer:
             soonest = min(offer.start for offer in inside)
             soon = [offer for offer in inside if offer.start <= soonest + DAY]
             return min(soon, key=lambda offer: (offer.fee_usd, offer.start, offer.id))
-        note = "no offer inside its envelope"
-        if intent.state is PurchaseState.APPROVED and fitting:
-            cheapest_usd = min(offer.fee_usd for offer in fitting)
-            note = f"only sold from ${cheapest_usd:,} by now, above its envelope: it needs another approval"
-            envelope = self._wider(intent, cheapest_usd)
-            self._move(intent, PurchaseState.PROPOSED, envelope=envelope, verdicts=(), note=note)
-        raise NoCapacity(note)
+        if intent.state is PurchaseState.PROPOSED or not fitting:
+            raise _NotBought(PurchaseReason(ReasonKind.NO_OFFER))
+        cheapest_usd = min(offer.fee_usd for offer in fitting)
+        reason = PurchaseReason(ReasonKind.DEARER_THAN_APPROVED, fee_usd=cheapest_usd)
+        envelope = self._wider(intent, cheapest_usd)
+        self._move(intent, PurchaseState.PROPOSED, reason, envelope=envelope, verdicts=())
+        raise _NotBought(reason)
 
     def _wider(self, intent: PurchaseIntent, fee_usd: int) -> Envelope:
         platform, plan = self._spec.platform, self._spec.plans.get(intent.plan)
@@ -262,8 +284,10 @@ class Buyer:
         )
         return [offer for offer in self._cloud.search_offers(asked) if _serves(offer, envelope)]
 
-    def _move(self, intent: PurchaseIntent, state: PurchaseState, **changes: Any) -> PurchaseIntent:
-        after = replace(intent, state=state, state_at=self._clock.now(), **changes)
+    def _move(
+        self, intent: PurchaseIntent, state: PurchaseState, reason: PurchaseReason | None, **changes: Any
+    ) -> PurchaseIntent:
+        after = replace(intent, state=state, state_at=self._clock.now(), reason=reason, note="", **changes)
         self._ledger.advance(intent, after)
         return after
 
@@ -278,5 +302,5 @@ def _serves(offer: Offer, envelope: Envelope) -> bool:
     )
 
 
-def _named(offer: Offer | ExtensionOffer) -> str:
-    return f"offer {offer.id}, ${offer.fee_usd:,}"
+def _refused_by_aws(error: PortError | Refused) -> PurchaseReason:
+    return PurchaseReason(ReasonKind.REFUSED_BY_AWS, code=error.code or label(error), detail=str(error))

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 
-from tidemill.decide.purchasing.purchase_states import MAY_COST
 from tidemill.model.capacity import LIVE_STATES, Reservation, ReservationState
-from tidemill.model.purchases import Adoption, PurchaseIntent, Shown
+from tidemill.model.purchases import MAY_COST, Adoption, PurchaseIntent, Shown
 
 
 def ours(

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Literal
 
 from tidemill.model.offers import ExtensionQuery, OfferQuery
+from tidemill.model.purchase_reasons import PurchaseReason
 from tidemill.model.purchases import LaunchIntent, PurchaseIntent
 
 
@@ -51,7 +52,7 @@ class SettlePurchase:
     outcome: Literal["confirmed", "failed", "unknown", "voided"]
     reservation_ids: tuple[str, ...]
     fee_usd: int
-    reason: str
+    reason: PurchaseReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +252,7 @@ class Warning:
     sentence: str
     code: WarningCode = ""
     ends_at: datetime | None = None
+    purchase: PurchaseReason | None = None  # the sentence is then made from it
 
 
 @dataclass(frozen=True, slots=True)

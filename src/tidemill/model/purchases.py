@@ -5,12 +5,14 @@ The ledger keeps these. Every launch and every purchase is an intent first, so t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Literal
+from typing import Final, Literal
 
 from tidemill.model.capacity import Source, SourceKind
+from tidemill.model.purchase_reasons import PurchaseReason
 
 
 class LaunchState(StrEnum):
@@ -47,6 +49,12 @@ class LaunchIntent:
 
 
 class PurchaseState(StrEnum):
+    """The life of a purchase. Blocks and extensions live it alike.
+
+    proposed ⇄ approved ⇄ submitted ─ confirmed ─ failed (its payment)
+        └────────┴─ refused, voided   └─ unknown ─ confirmed or failed
+    """
+
     PROPOSED = "proposed"
     APPROVED = "approved"
     REFUSED = "refused"
@@ -55,6 +63,42 @@ class PurchaseState(StrEnum):
     FAILED = "failed"
     UNKNOWN = "unknown"
     VOIDED = "voided"  # no longer needed, or expired; never submitted
+
+
+_P: Final = PurchaseState
+# Nothing was sent to EC2: people may still decide on it.
+NOT_SUBMITTED: Final = (_P.PROPOSED, _P.APPROVED)
+# It may have been bought, and nobody knows.
+IN_DOUBT: Final = (_P.SUBMITTED, _P.UNKNOWN)
+# While one of these covers a demand nothing else is proposed for it.
+OPEN: Final = (*NOT_SUBMITTED, *IN_DOUBT)
+# What may have been bought counts as bought until it is certain that it was not.
+MAY_COST: Final = (*IN_DOUBT, _P.CONFIRMED)
+
+# Which state may follow which, and by what. The ledger refuses every other transition, so that no bug elsewhere can
+# buy what was refused, or forget what may have been bought.
+TRANSITIONS: Final[Mapping[tuple[PurchaseState, PurchaseState], str]] = {
+    (_P.PROPOSED, _P.PROPOSED): "an approval that is not yet enough",
+    (_P.PROPOSED, _P.APPROVED): "the approvals the policy asks for",
+    (_P.PROPOSED, _P.REFUSED): "one no",
+    (_P.PROPOSED, _P.VOIDED): "expired, covered by now, or no longer in the plan",
+    (_P.APPROVED, _P.APPROVED): "no offer inside the envelope just now",
+    (_P.APPROVED, _P.REFUSED): "one no, before it was submitted",
+    (_P.APPROVED, _P.PROPOSED): "only sold outside the envelope: another envelope is put to approval",
+    (_P.APPROVED, _P.VOIDED): "expired, covered by now, or no longer in the plan",
+    (_P.APPROVED, _P.SUBMITTED): "written before the call: from here on it may have been bought",
+    (_P.SUBMITTED, _P.CONFIRMED): "EC2's answer, or found by its tag or in the history",
+    (_P.SUBMITTED, _P.APPROVED): "EC2's definite no",
+    (_P.SUBMITTED, _P.UNKNOWN): "no answer: it may have been bought, and is never submitted again",
+    (_P.UNKNOWN, _P.CONFIRMED): "found by its tag or in the history, or a person found it",
+    (_P.UNKNOWN, _P.FAILED): "a person made sure that nothing was bought",
+    (_P.CONFIRMED, _P.CONFIRMED): "AWS lists another of its blocks: each UltraServer is one",
+    (_P.CONFIRMED, _P.FAILED): "its payment failed: there is no block, and no fee",
+    **{
+        (state, _P.CONFIRMED): "AWS shows a block with its tag, whatever was believed before"
+        for state in (_P.PROPOSED, _P.APPROVED, _P.FAILED, _P.VOIDED, _P.REFUSED)
+    },
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +140,8 @@ class PurchaseIntent:
     verdicts: tuple[Verdict, ...] = ()
     reservation_ids: tuple[str, ...] = ()
     fee_usd: int = 0
-    note: str = ""
+    reason: PurchaseReason | None = None  # why it is in this state, where the state alone does not say
+    note: str = ""  # what a person wrote about it; no program reads it
     extends: str = ""  # the reservation an extension is for; empty: a new block
     offer_id: str = ""  # what was submitted: an extension takes no tags and is looked up by it
     # ... and from when to when it lasts. Until AWS shows it, which may take minutes, nothing else tells.

@@ -11,12 +11,11 @@ from datetime import datetime, timedelta
 
 from tidemill.decide.purchasing.approval import fee_to_approve_usd
 from tidemill.decide.purchasing.extensions import extension_envelope
-from tidemill.decide.purchasing.purchase_states import OPEN
 from tidemill.decide.purchasing.window_cover import intent_id
 from tidemill.model.capacity import Reservation
 from tidemill.model.ec2_facts import is_on_grid
 from tidemill.model.offers import ExtensionOffer, Offer
-from tidemill.model.purchases import Envelope, PurchaseIntent, PurchaseState
+from tidemill.model.purchases import OPEN, Envelope, PurchaseIntent, PurchaseState
 from tidemill.spec.platform import Platform
 
 # An offer that starts "now" starts later when it is approved later, and ends at the same time. Longer than this and

@@ -32,6 +32,7 @@ from tidemill.model.plan import (
     Terminate,
 )
 from tidemill.report.pods import touched
+from tidemill.wording.purchases import purchase_sentence
 
 
 class Weight(IntEnum):
@@ -47,7 +48,7 @@ _NAMED = 2  # how many names a sentence bears
 def alike(actions: Iterable[Action]) -> Iterator[list[Action]]:
     """Neighbours of one kind and reason. Terminations differ only in the node that their reason names."""
 
-    def key(action: Action) -> tuple[type, str]:
+    def key(action: Action) -> tuple[type, object]:
         return type(action), "" if isinstance(action, Terminate) else action.reason
 
     for _, group in groupby(actions, key):
@@ -68,7 +69,10 @@ def in_words(group: Sequence[Action], pods: Mapping[str, str]) -> tuple[str, Wei
             return f"buys for {intent.window}: {action.reason}", Weight.NOTABLE
         case SettlePurchase(intent=intent, outcome=outcome):
             weight = Weight.TURN if outcome != "voided" else Weight.NOTABLE
-            return f"the purchase for {intent.window} is {outcome}: {action.reason}", weight
+            return (
+                f"the purchase for {intent.window} is {outcome}: {purchase_sentence(action.reason)}",
+                weight,
+            )
         case Launch(intent=intent):
             return f"launches {intent.count} x {intent.instance_type}: {action.reason}", Weight.NOTABLE
         case Admit():

@@ -14,20 +14,20 @@ from tidemill.model.alerts import Alert, AlertKind, Severity
 from tidemill.model.labels import Pairs
 from tidemill.model.plan import ForceDelete, Outcome, Plan, SettlePurchase, SubmitPurchase
 from tidemill.model.pods import Pod
-from tidemill.model.purchases import Envelope, PurchaseIntent, PurchaseState
+from tidemill.model.purchase_reasons import NOTHING_BOUGHT
+from tidemill.model.purchases import NOT_SUBMITTED, Envelope, PurchaseIntent, PurchaseState
 from tidemill.model.world import World
 from tidemill.report.alerts_of_blocks import about_blocks
 from tidemill.spec import Spec
 from tidemill.spec.platform import Approval
 from tidemill.spec.units import format_duration, format_instant
+from tidemill.wording.purchases import purchase_note, warning_sentence
 
 # Pods named in one alert; of more, the number.
 NAMED = 10
 # A failed payment that nobody made good is not told for ever: by then the demand has gone another way.
 FAILED_FOR = timedelta(days=7)
-_MAY_BE_TOLD = (PurchaseState.PROPOSED, PurchaseState.APPROVED, PurchaseState.UNKNOWN, PurchaseState.FAILED)
-# What the ledger notes on an approved purchase that found nothing to buy.
-_NOTHING_TO_BUY = ("no offer", "not bought")
+_MAY_BE_TOLD = (*NOT_SUBMITTED, PurchaseState.UNKNOWN, PurchaseState.FAILED)
 
 
 def alerts(spec: Spec, world: World, plan: Plan, outcomes: Iterable[Outcome]) -> tuple[Alert, ...]:
@@ -57,12 +57,12 @@ def _about_purchases(spec: Spec, world: World, plan: Plan, done: tuple[Outcome, 
         for one in done
         if isinstance(one.action, SubmitPurchase) and one.error == "no-capacity"
     }
-    why_not = {one.about: one.sentence for one in plan.warnings}
+    why_not = {one.about: warning_sentence(one) for one in plan.warnings}
     for intent in open_:
         match intent.state:
             case PurchaseState.PROPOSED if intent.id not in moving:
                 yield _approval_waiting(spec.platform.spec.approval, intent, why_not.get(intent.id, ""))
-            case PurchaseState.APPROVED if intent.note.startswith(_NOTHING_TO_BUY) or intent.id in gone:
+            case PurchaseState.APPROVED if intent.id in gone or _bought_nothing(intent):
                 yield _offer_gone(intent)
             case PurchaseState.APPROVED if intent.id in why_not and intent.id not in moving:
                 yield _held_back(intent, why_not[intent.id])
@@ -70,6 +70,10 @@ def _about_purchases(spec: Spec, world: World, plan: Plan, done: tuple[Outcome, 
                 yield _unknown(intent)
             case PurchaseState.FAILED if _is_unanswered(intent, world):
                 yield _payment_failed(intent, world.now)
+
+
+def _bought_nothing(intent: PurchaseIntent) -> bool:
+    return intent.reason is not None and intent.reason.kind in NOTHING_BOUGHT
 
 
 def _approval_waiting(policy: Approval, intent: PurchaseIntent, why: str) -> Alert:
@@ -121,7 +125,11 @@ def _offer_gone(intent: PurchaseIntent) -> Alert:
         intent.id,
         "EC2 offers nothing inside an approved envelope",
         f"It is tried again until {until}; if that is too late, widen the plan's window, zones or fee.",
-        (*_what(intent), ("highest fee", f"${intent.envelope.max_fee_usd:,}"), ("last answer", intent.note)),
+        (
+            *_what(intent),
+            ("highest fee", f"${intent.envelope.max_fee_usd:,}"),
+            ("last answer", purchase_note(intent)),
+        ),
     )
 
 

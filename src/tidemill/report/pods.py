@@ -14,6 +14,7 @@ from tidemill.report.quotes import Quotes
 from tidemill.report.rows import ChangeRow, NextSteps, PodRow, StepRow, WarningRow
 from tidemill.spec import Spec, names
 from tidemill.spec.compute_pool import ComputePool, matching_types
+from tidemill.wording.purchases import reason_text, warning_sentence
 
 
 def next_steps(spec: Spec, world: World, plan: Plan, changes: tuple[ChangeRow, ...] = ()) -> NextSteps:
@@ -21,7 +22,8 @@ def next_steps(spec: Spec, world: World, plan: Plan, changes: tuple[ChangeRow, .
     return NextSteps(
         at=world.now,
         steps=tuple(
-            StepRow(type(action).__name__, touched(action, by_uid), action.reason) for action in plan.actions
+            StepRow(type(action).__name__, touched(action, by_uid), reason_text(action.reason))
+            for action in plan.actions
         ),
         waiting=tuple(row for row in pods(spec, world, plan) if row.state == "waiting"),
         warnings=warnings(plan),
@@ -93,7 +95,7 @@ def _unplanned(pod: Pod) -> str:
 
 
 def warnings(plan: Plan) -> tuple[WarningRow, ...]:
-    return tuple(WarningRow(one.about, one.sentence) for one in plan.warnings)
+    return tuple(WarningRow(one.about, warning_sentence(one)) for one in plan.warnings)
 
 
 class _Queues:

@@ -20,6 +20,7 @@ from tidemill.report.pods import gpus, pods, warnings
 from tidemill.report.rows import BlockRow, Money, NodeRow, PodRow, PoolRow, PurchaseRow, Status
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool, Provisioner, matching_types
+from tidemill.wording.purchases import purchase_note
 
 
 def status(
@@ -226,7 +227,7 @@ def _purchase(intent: PurchaseIntent) -> PurchaseRow:
         state_at=intent.state_at,
         verdicts=words,
         reservations=intent.reservation_ids,
-        note=intent.note,
+        note=purchase_note(intent),
     )
 
 

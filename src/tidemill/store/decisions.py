@@ -7,7 +7,7 @@ from datetime import datetime
 
 from tidemill.decide.purchasing.approval import not_granted
 from tidemill.model.errors import Refused
-from tidemill.model.purchases import PurchaseIntent, PurchaseState, Spending, Verdict
+from tidemill.model.purchases import NOT_SUBMITTED, PurchaseIntent, PurchaseState, Spending, Verdict
 from tidemill.ports import Ledger
 from tidemill.spec.platform import Approval, Platform, principal
 
@@ -37,7 +37,7 @@ def decided(
     _may_decide(platform.spec.approval, intent, verdict)
     after = replace(intent, verdicts=(*intent.verdicts, verdict), state_at=verdict.at)
     if not verdict.approved:
-        return replace(after, state=PurchaseState.REFUSED, note=verdict.note)
+        return replace(after, state=PurchaseState.REFUSED, reason=None, note=verdict.note)
     if not_granted(platform, after, spending) is None:
         return replace(after, state=PurchaseState.APPROVED)
     return after
@@ -45,7 +45,7 @@ def decided(
 
 def _is_open_to(platform: Platform, intent: PurchaseIntent, verdict: Verdict, spending: Spending) -> None:
     """A no is taken until it is submitted; a yes while one is lacking, also where the policy became stricter."""
-    if intent.state not in (PurchaseState.PROPOSED, PurchaseState.APPROVED):
+    if intent.state not in NOT_SUBMITTED:
         raise Refused(
             f"purchase {intent.id} is {intent.state.value}; only a proposed or approved one can be decided on"
         )

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from tidemill.decide.purchasing.purchase_states import MAY_COST, may_follow
+from tidemill.decide.purchasing.approval import over_month
 from tidemill.model.capacity import SourceKind
 from tidemill.model.errors import Refused
 from tidemill.model.purchases import (
+    MAY_COST,
+    TRANSITIONS,
     Adoption,
     BlockHours,
     Caps,
@@ -22,6 +24,7 @@ from tidemill.model.purchases import (
 from tidemill.ports import Clock
 from tidemill.store.memory_alerts import MemoryAlerts
 from tidemill.store.months import Month, bounds, by_month, month_of, usd_between
+from tidemill.wording.purchases import purchase_sentence
 
 FAILURES_KEPT = timedelta(hours=1)
 
@@ -66,7 +69,7 @@ class MemoryLedger:
     def advance(self, before: PurchaseIntent, after: PurchaseIntent, *, caps: Caps | None = None) -> None:
         refuse_a_wrong_move(self._purchases.get(before.id), before, after)
         if caps is not None:
-            refuse_too_much(self.spending(self._clock.now()), after, caps)
+            refuse_over_month(self.spending(self._clock.now()), after, caps)
         self._purchases[before.id] = after
         self._fees.clear()
 
@@ -131,19 +134,10 @@ class MemoryLedger:
         return tuple(sorted(fees.items()))
 
 
-def refuse_too_much(spending: Spending, intent: PurchaseIntent, caps: Caps) -> None:
-    fee_usd = intent.fee_usd
-    if spending.total_usd + fee_usd > caps.month_usd:
-        raise Refused(
-            f"${fee_usd:,} on top of ${spending.total_usd:,.0f} is over the monthly budget of ${caps.month_usd:,}"
-        )
-    if caps.auto_month_usd is not None and spending.fees_usd + fee_usd > caps.auto_month_usd:
-        raise Refused(f"${fee_usd:,} more is over the ${caps.auto_month_usd:,} a month that need no approval")
-    spent_usd = spending.fees_of(intent.plan)
-    if caps.plan_month_usd is not None and spent_usd + fee_usd > caps.plan_month_usd:
-        raise Refused(
-            f"${fee_usd:,} on top of ${spent_usd:,} is over the ${caps.plan_month_usd:,} a month of plan {intent.plan}"
-        )
+def refuse_over_month(spending: Spending, intent: PurchaseIntent, caps: Caps) -> None:
+    over = over_month(caps, intent.plan, intent.fee_usd, spending)
+    if over is not None:
+        raise Refused(purchase_sentence(over), code=over.kind)
 
 
 def refuse_a_wrong_move(held: PurchaseIntent | None, before: PurchaseIntent, after: PurchaseIntent) -> None:
@@ -154,7 +148,7 @@ def refuse_a_wrong_move(held: PurchaseIntent | None, before: PurchaseIntent, aft
         raise Refused(f"purchase {before.id} is unknown here, not {before.state.value}")
     if held.state is not before.state:
         raise Refused(f"purchase {before.id} is {held.state.value} by now, not {before.state.value}")
-    if not may_follow(before.state, after.state):
+    if (before.state, after.state) not in TRANSITIONS:
         raise Refused(f"purchase {before.id} is {before.state.value} and cannot become {after.state.value}")
     if held.verdicts != before.verdicts:
         raise Refused(f"somebody decided on purchase {before.id} meanwhile; look again")

@@ -16,6 +16,7 @@ from tidemill.decide.purchasing.window_cover import intent_id
 from tidemill.model.capacity import NEVER_CAME_STATES, Reservation
 from tidemill.model.offers import Extension, ExtensionState, Offer
 from tidemill.model.planner_result import Choice
+from tidemill.model.purchase_reasons import PurchaseReason, ReasonKind
 from tidemill.model.purchases import Envelope, PurchaseIntent, PurchaseState
 from tidemill.spec import Spec
 from tidemill.spec.capacity_plan import CapacityPlan
@@ -23,10 +24,6 @@ from tidemill.store.months import bounds
 
 # More attempts than a window sees: one a refusal, and those are hours apart.
 _ATTEMPTS = 200
-
-
-# How every note of a rebuilt purchase begins: what is half rebuilt can be told from what was never lost.
-NOTE = "rebuilt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +70,7 @@ def spent_besides(spec: Spec, usd: int, *, who: str, now: datetime) -> PurchaseI
         earliest_end=first, zones=(), max_fee_usd=usd, expires_at=first,
     )  # fmt: skip
     return PurchaseIntent(
-        id=intent_id(spec.platform.spec.deployment, NOTE, "spent", f"{now:%Y-%m}"),
+        id=intent_id(spec.platform.spec.deployment, "rebuilt", "spent", f"{now:%Y-%m}"),
         plan="",
         pool="",
         window="",
@@ -83,7 +80,7 @@ def spent_besides(spec: Spec, usd: int, *, who: str, now: datetime) -> PurchaseI
         state=PurchaseState.CONFIRMED,
         state_at=now,
         fee_usd=usd,
-        note=f"{NOTE}: {who} says that this was spent besides",
+        reason=PurchaseReason(ReasonKind.REBUILT_SPENDING, name=who),
     )
 
 
@@ -127,7 +124,7 @@ def _block(
         state_at=first.start if first.start < bounds(now)[0] else now,
         reservation_ids=tuple(sorted(one.id for one in blocks)),
         fee_usd=fee_usd,
-        note=f"{NOTE} from its tags{'; its fee is the list price' if guessed else ''}",
+        reason=PurchaseReason(ReasonKind.REBUILT_FROM_TAGS, fee_estimated=guessed),
     )
 
 
@@ -164,7 +161,7 @@ def _with_its_window(spec: Spec, intent: PurchaseIntent) -> list[PurchaseIntent]
                 intent = replace(intent, plan=plan.name, window=window)
                 gone = replace(
                     intent, state=PurchaseState.VOIDED, reservation_ids=(), fee_usd=0,
-                    note=f"{NOTE}: an attempt of which nothing is known",
+                    reason=PurchaseReason(ReasonKind.REBUILT_LOST_ATTEMPT),
                 )  # fmt: skip
                 return [*(replace(gone, id=id_) for id_ in ids[: ids.index(intent.id)]), intent]
     return [intent]
@@ -210,7 +207,7 @@ def _extension(spec: Spec, one: Extension, block: Reservation, who: str) -> Purc
         state_at=one.asked_at,
         reservation_ids=(block.id,),
         fee_usd=0 if failed else one.fee_usd,
-        note=f"{NOTE} from the history of extensions",
+        reason=PurchaseReason(ReasonKind.REBUILT_FROM_HISTORY),
         extends=block.id,
         offer_id=one.offer_id,
     )

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import RowMapping
 
 from tidemill.model.capacity import Source
+from tidemill.model.purchase_reasons import PurchaseReason
 from tidemill.model.purchases import (
     Adoption,
     BlockHours,
@@ -34,13 +35,37 @@ def launch_of(row: RowMapping) -> LaunchIntent:
 
 
 def purchase_row(intent: PurchaseIntent) -> dict[str, Any]:
-    return {**_named(intent, without=("envelope", "verdicts")), **_named(intent.envelope)}
+    row = {**_named(intent, without=("envelope", "verdicts", "reason")), **_named(intent.envelope)}
+    return {**row, **reason_row(intent.reason)}
 
 
 def purchase_of(row: RowMapping, verdicts: Iterable[Verdict]) -> PurchaseIntent:
     envelope = Envelope(**_taken(Envelope, row))
-    own = _taken(PurchaseIntent, row, without=("envelope", "verdicts"))
-    return PurchaseIntent(envelope=envelope, verdicts=tuple(verdicts), **own)
+    own = _taken(PurchaseIntent, row, without=("envelope", "verdicts", "reason"))
+    return PurchaseIntent(envelope=envelope, verdicts=tuple(verdicts), reason=reason_of(row), **own)
+
+
+def reason_row(reason: PurchaseReason | None) -> dict[str, Any]:
+    """The kind in a column of its own, for queries; what else the reason says as a document."""
+    if reason is None:
+        return {"reason": None, "reason_data": None}
+    data = {
+        one.name: _plain(value)
+        for one in fields(reason)
+        if one.name != "kind" and (value := getattr(reason, one.name)) != one.default
+    }
+    return {"reason": reason.kind, "reason_data": data}
+
+
+def reason_of(row: RowMapping) -> PurchaseReason | None:
+    if row["reason"] is None:
+        return None
+    data = dict(row["reason_data"] or {})
+    if "reservation_ids" in data:
+        data["reservation_ids"] = tuple(data["reservation_ids"])
+    if "at" in data:
+        data["at"] = datetime.fromisoformat(data["at"])
+    return PurchaseReason(row["reason"], **data)
 
 
 def verdict_of(row: RowMapping) -> Verdict:

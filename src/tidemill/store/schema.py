@@ -24,11 +24,12 @@ from sqlalchemy import (
 
 from tidemill.model.alerts import AlertKind, Severity, Word
 from tidemill.model.capacity import SourceKind
+from tidemill.model.purchase_reasons import ReasonKind
 from tidemill.model.purchases import LaunchState, PurchaseState
 from tidemill.store.columns import Document, Instant, Names, OneOf, RowNumber, Span
 
 # Every version there was, oldest first. The last is what this code reads and writes.
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
 
 metadata = MetaData(
     naming_convention={
@@ -96,6 +97,8 @@ purchases = Table(
     Column("state_at", Instant),
     Column("reservation_ids", Names, nullable=False),
     Column("fee_usd", BigInteger, nullable=False),
+    Column("reason", OneOf(ReasonKind)),
+    Column("reason_data", Document),
     Column("note", String, nullable=False),
     Column("extends", String, nullable=False),
     Column("offer_id", String, nullable=False),

@@ -15,10 +15,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, and_, func, insert, not_, or_, select, update
 
-from tidemill.decide.purchasing.purchase_states import MAY_COST
 from tidemill.model.capacity import SourceKind
 from tidemill.model.errors import Refused
 from tidemill.model.purchases import (
+    MAY_COST,
     Adoption,
     BlockHours,
     Caps,
@@ -34,7 +34,7 @@ from tidemill.ports import Clock
 from tidemill.store import schema
 from tidemill.store.database import Database
 from tidemill.store.deployment_guard import Whose
-from tidemill.store.memory import FAILURES_KEPT, refuse_a_wrong_move, refuse_too_much
+from tidemill.store.memory import FAILURES_KEPT, refuse_a_wrong_move, refuse_over_month
 from tidemill.store.months import bounds, by_month, month_of
 from tidemill.store.rows import (
     adoption_of,
@@ -166,7 +166,7 @@ class SqlLedger:
             row, held = self._held(connection, before.id)
             refuse_a_wrong_move(held, before, after)
             if caps is not None:
-                refuse_too_much(_spending(connection, self._clock.now()), after, caps)
+                refuse_over_month(_spending(connection, self._clock.now()), after, caps)
             assert row is not None and held is not None
             kept = len(held.verdicts)
             goes_on = after.verdicts[:kept] == held.verdicts

@@ -6,22 +6,22 @@ window can only lower them.
 
 from __future__ import annotations
 
-from tidemill.model.purchases import PurchaseIntent, Spending
+from tidemill.model.purchase_reasons import PurchaseReason, ReasonKind
+from tidemill.model.purchases import NOTHING_SPENT, Caps, PurchaseIntent, Spending
 from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
 from tidemill.spec.platform import Approval, Platform, principal
 
 # Head-room of an envelope over the offer seen: prices move between proposal and approval.
 FEE_HEADROOM_PERCENT = 10
-_NOTHING_SPENT = Spending()
 
 
 def not_granted(
-    platform: Platform, intent: PurchaseIntent, spending: Spending = _NOTHING_SPENT
-) -> str | None:
-    """Why nobody has said yes to it, or None."""
+    platform: Platform, intent: PurchaseIntent, spending: Spending = NOTHING_SPENT
+) -> PurchaseReason | None:
+    """Why it is not approved, or None."""
     policy, fee_usd = platform.spec.approval, intent.envelope.max_fee_usd
     if policy.mode == "propose":
-        return "the platform only proposes: set approval.mode to buy"
+        return PurchaseReason(ReasonKind.PROPOSE_ONLY)
     if policy.mode == "auto" and _is_small(policy, fee_usd, spending):
         return None
     yes = {
@@ -31,7 +31,9 @@ def not_granted(
     }
     yes.discard(principal(intent.proposer, sessions_are_proved=policy.sessions_are_proved))
     needed = approvals_needed(policy, fee_usd)
-    return f"it waits for approval ({len(yes)} of {needed})" if len(yes) < needed else None
+    if len(yes) >= needed:
+        return None
+    return PurchaseReason(ReasonKind.WAITS_FOR_APPROVAL, approvals=len(yes), approvals_needed=needed)
 
 
 def approvals_needed(policy: Approval, fee_usd: int) -> int:
@@ -54,21 +56,34 @@ def over_budget(
     window: DemandWindow | None,
     fee_usd: int,
     spending: Spending,
-) -> str | None:
+) -> PurchaseReason | None:
     """Why this fee is too much, or None. A budget that is missing on the platform allows nothing.
 
     The platform's month counts everything; a plan's own month counts the fees of what was bought for it.
     """
-    one = highest_fee_usd(platform, plan, window)
-    month, spent_usd = platform.spec.budget.monthly_usd, spending.total_usd
-    if fee_usd > one:
-        return f"up to ${fee_usd:,} is over the ceiling of ${one:,} for one purchase"
-    if plan is not None and plan.spec.budget is not None and (own := plan.spec.budget.monthly_usd):
-        served_usd = spending.fees_of(plan.name)
-        if served_usd + fee_usd > own:
-            return f"up to ${fee_usd:,} on top of ${served_usd:,} is over the ${own:,} a month of plan {plan.name}"
-    if spent_usd + fee_usd > month:
-        return f"up to ${fee_usd:,} on top of ${spent_usd:,.0f} is over the monthly budget of ${month:,}"
+    ceiling_usd = highest_fee_usd(platform, plan, window)
+    if fee_usd > ceiling_usd:
+        return PurchaseReason(ReasonKind.OVER_FEE_CEILING, fee_usd=fee_usd, limit_usd=ceiling_usd)
+    own = plan.spec.budget.monthly_usd if plan is not None and plan.spec.budget is not None else 0
+    caps = Caps(platform.spec.budget.monthly_usd, plan_month_usd=own or None)
+    return over_month(caps, plan.name if plan is not None else "", fee_usd, spending)
+
+
+def over_month(caps: Caps, plan: str, fee_usd: int, spending: Spending) -> PurchaseReason | None:
+    """Which cap of this calendar month the fee would break, or None. The ledger checks it again as it writes."""
+    plan_usd = spending.fees_of(plan)
+    if caps.plan_month_usd is not None and plan_usd + fee_usd > caps.plan_month_usd:
+        return PurchaseReason(
+            ReasonKind.OVER_PLAN_MONTH,
+            fee_usd=fee_usd, spent_usd=plan_usd, limit_usd=caps.plan_month_usd, name=plan,
+        )  # fmt: skip
+    if spending.total_usd + fee_usd > caps.month_usd:
+        spent_usd = round(spending.total_usd)
+        return PurchaseReason(
+            ReasonKind.OVER_MONTH, fee_usd=fee_usd, spent_usd=spent_usd, limit_usd=caps.month_usd
+        )
+    if caps.auto_month_usd is not None and spending.fees_usd + fee_usd > caps.auto_month_usd:
+        return PurchaseReason(ReasonKind.OVER_AUTO_MONTH, fee_usd=fee_usd, limit_usd=caps.auto_month_usd)
     return None
 
 

@@ -13,11 +13,10 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 from tidemill.decide.purchasing.calendar_gaps import still_lacking
-from tidemill.decide.purchasing.purchase_states import MAY_COST, OPEN
 from tidemill.model.capacity import LIVE_STATES, Reservation, ReservationState, SourceKind
 from tidemill.model.ec2_facts import DAY, LEGAL_DURATIONS, LONGEST_BLOCK, round_up_duration
 from tidemill.model.offers import ExtensionOffer, Offer
-from tidemill.model.purchases import PurchaseIntent, PurchaseState
+from tidemill.model.purchases import MAY_COST, OPEN, PurchaseIntent, PurchaseState
 from tidemill.spec import Spec
 from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
 

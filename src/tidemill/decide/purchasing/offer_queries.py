@@ -14,7 +14,6 @@ from math import ceil
 from tidemill.decide.purchasing.planner.calendar import Step
 from tidemill.decide.purchasing.planner.inputs import DAY, PoolDemand
 from tidemill.decide.purchasing.planner.offer_filter import suits
-from tidemill.decide.purchasing.purchase_states import OPEN
 from tidemill.model.capacity import SECURED_STATES, Reservation
 from tidemill.model.ec2_facts import (
     EXTENSION_CLOSES_BEFORE_END,
@@ -26,7 +25,7 @@ from tidemill.model.ec2_facts import (
     round_up_duration,
 )
 from tidemill.model.offers import ExtensionQuery, ExtensionSearch, OfferQuery, OfferSearch
-from tidemill.model.purchases import PurchaseState
+from tidemill.model.purchases import OPEN, PurchaseState
 from tidemill.model.world import World
 from tidemill.spec import Spec
 from tidemill.spec.capacity_plan import CapacityPlan

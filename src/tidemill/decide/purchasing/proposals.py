@@ -18,7 +18,6 @@ from tidemill.decide.purchasing.offer_queries import FRESH, answer
 from tidemill.decide.purchasing.planner.demand import planned
 from tidemill.decide.purchasing.planner.offer_filter import starts_now
 from tidemill.decide.purchasing.proposal_backoff import asked_again_at
-from tidemill.decide.purchasing.purchase_states import OPEN
 from tidemill.decide.purchasing.replan_schedule import (
     basis,
     missing_from_now,
@@ -32,7 +31,7 @@ from tidemill.model.capacity import Reservation
 from tidemill.model.offers import ExtensionOffer, Offer, OfferQuery
 from tidemill.model.plan import ProposePurchase, SearchExtensions, SearchOffers
 from tidemill.model.planner_result import Choice
-from tidemill.model.purchases import Envelope, PurchaseIntent, PurchaseState
+from tidemill.model.purchases import OPEN, Envelope, PurchaseIntent, PurchaseState
 from tidemill.model.world import World
 from tidemill.spec.capacity_plan import CapacityPlan
 from tidemill.spec.units import format_instant

@@ -13,20 +13,19 @@ from tidemill.decide.purchasing.demand import is_far_too_much, promised, still_m
 from tidemill.model.capacity import LIVE_STATES, NEVER_CAME_STATES, SECURED_STATES
 from tidemill.model.offers import ExtensionState
 from tidemill.model.plan import SettlePurchase, SubmitPurchase
-from tidemill.model.purchases import PurchaseIntent, PurchaseState
+from tidemill.model.purchase_reasons import SUBMITTED_BEFORE, PurchaseReason, ReasonKind
+from tidemill.model.purchases import MAY_COST, PurchaseIntent, PurchaseState
 
-FAR_TOO_MUCH = "most of its demand is covered by now: what is left is asked for anew"
 # A submit that found no offer inside the envelope tries again while the approval lives.
 SUBMIT_AGAIN = timedelta(minutes=10)
 # EC2 answers within seconds or not at all; after this long an unanswered purchase is quarantined.
 CALL_ANSWERS_WITHIN = timedelta(minutes=1)
-_BELIEVED = (PurchaseState.SUBMITTED, PurchaseState.UNKNOWN, PurchaseState.CONFIRMED)
 # A payment fails within 12 hours, and lists are minutes late: what does not show after this long, a person must see to.
 SHOWS_WITHIN = timedelta(days=1)
 
 
 def follow(context: DecisionContext, intent: PurchaseIntent) -> None:
-    if intent.state not in _BELIEVED and made_by(context, intent):
+    if intent.state not in MAY_COST and made_by(context, intent):
         _take_in(context, intent)
         return
     match intent.state:
@@ -43,9 +42,9 @@ def follow(context: DecisionContext, intent: PurchaseIntent) -> None:
 
 def _take_in(context: DecisionContext, intent: PurchaseIntent) -> None:
     """EC2 had said no, or a person was sure, and yet there it is. What exists is ours, and its money is spent."""
-    made, was = made_by(context, intent), intent.state.value
-    reason = f"it was {was}, and AWS shows {', '.join(made)} with its tag"
-    context.warn(intent.id, f"{reason}: it is taken in and its fee counted")
+    made = made_by(context, intent)
+    reason = PurchaseReason(ReasonKind.FOUND_AFTER_ALL, reservation_ids=made, name=intent.state.value)
+    context.warn(intent.id, reason)
     fee_usd = intent.fee_usd or intent.envelope.max_fee_usd
     context.do(SettlePurchase(intent, "confirmed", made, fee_usd, reason))
 
@@ -54,17 +53,18 @@ def _reconcile(context: DecisionContext, intent: PurchaseIntent) -> None:
     made = made_by(context, intent)
     if made:
         # The fee was written before the call: EC2's lists do not tell it.
-        found = f"found {'in the history of' if intent.extends else 'by its tag:'} {', '.join(made)}"
-        context.do(SettlePurchase(intent, "confirmed", made, intent.fee_usd, found))
+        kind = ReasonKind.FOUND_IN_HISTORY if intent.extends else ReasonKind.FOUND_BY_TAG
+        reason = PurchaseReason(kind, reservation_ids=made)
+        context.do(SettlePurchase(intent, "confirmed", made, intent.fee_usd, reason))
         return
     due = (intent.state_at or intent.proposed_at) + CALL_ANSWERS_WITHIN
     if intent.state is PurchaseState.SUBMITTED:
         if context.now >= due:
-            lost = "the call's answer was lost; it is not repeated"
+            lost = PurchaseReason(ReasonKind.ANSWER_LOST)
             context.do(SettlePurchase(intent, "unknown", (), intent.fee_usd, lost))
         context.wake(due)
     elif never := _never_came(context, intent):
-        reason = "found by its tag, and its payment failed: nothing was bought"
+        reason = PurchaseReason(ReasonKind.PAYMENT_FAILED)
         context.do(SettlePurchase(intent, "failed", never, 0, reason))
     else:
         context.warn(
@@ -88,7 +88,7 @@ def made_by(context: DecisionContext, intent: PurchaseIntent) -> tuple[str, ...]
     Its tag is on what it made, but anybody can write tags: what was never submitted, or is not what was asked for, or
     is more than that, is not taken for it.
     """
-    believed = intent.state in _BELIEVED
+    believed = intent.state in MAY_COST
     if not intent.offer_id and not believed:
         return ()
     if intent.extends:
@@ -122,7 +122,7 @@ def _see_what_came_of_it(context: DecisionContext, intent: PurchaseIntent) -> No
     more = set(made_by(context, intent)) - set(intent.reservation_ids)
     if more:
         ids = tuple(sorted((*intent.reservation_ids, *more)))
-        reason = f"its block {', '.join(sorted(more))} shows by now"
+        reason = PurchaseReason(ReasonKind.MORE_BLOCKS_LISTED, reservation_ids=tuple(sorted(more)))
         context.do(SettlePurchase(intent, "confirmed", ids, intent.fee_usd, reason))
         return
     if intent.extends:
@@ -148,8 +148,8 @@ def _see_what_came_of_it(context: DecisionContext, intent: PurchaseIntent) -> No
                 " --not-bought`, and its demand is planned anew",
             )
     if unpaid:
-        ids = intent.reservation_ids
-        context.do(SettlePurchase(intent, "failed", ids, 0, "its payment failed: nothing was bought"))
+        reason = PurchaseReason(ReasonKind.PAYMENT_FAILED)
+        context.do(SettlePurchase(intent, "failed", intent.reservation_ids, 0, reason))
 
 
 # --- what may be bought -------------------------------------------------------------------------------
@@ -159,15 +159,15 @@ def _submit_or_void(context: DecisionContext, intent: PurchaseIntent) -> None:
     over = min(intent.envelope.expires_at, intent.envelope.latest_start)
     why = _not_wanted(context, intent)
     if context.now >= over:
-        why = "it expired before it was approved and bought"
+        why = ReasonKind.EXPIRED
     if why is not None:
-        context.do(SettlePurchase(intent, "voided", (), 0, why))
+        context.do(SettlePurchase(intent, "voided", (), 0, PurchaseReason(why)))
         return
     context.wake(over)
     why_not = no_purchase(context, intent)
     if why_not is not None:
         context.warn(intent.id, why_not)
-    elif intent.note and intent.state_at is not None:  # the last submit failed
+    elif intent.reason is not None and intent.reason.kind in SUBMITTED_BEFORE and intent.state_at is not None:
         again = intent.state_at + SUBMIT_AGAIN
         context.wake(again)
         if context.now >= again:
@@ -176,28 +176,28 @@ def _submit_or_void(context: DecisionContext, intent: PurchaseIntent) -> None:
         context.do(SubmitPurchase(intent, "approved and inside the budget"))
 
 
-def _not_wanted(context: DecisionContext, intent: PurchaseIntent) -> str | None:
+def _not_wanted(context: DecisionContext, intent: PurchaseIntent) -> ReasonKind | None:
     plan = context.spec.plans.get(intent.plan)
     if intent.plan and (plan is None or not plan.spec.calendar) and window_of(plan, intent.window) is None:
-        return "its demand window is no longer in the plan"
+        return ReasonKind.WINDOW_REMOVED
     held = promised(
         context.world.reservations, context.world.purchases, context.owner, but=intent.id, firm=True
     )
     if still_missing(context.spec, held, intent, context.now) == 0:
-        return "its demand is covered by now"
+        return ReasonKind.COVERED
     if is_far_too_much(context.spec, held, intent, context.now):
-        return FAR_TOO_MUCH
+        return ReasonKind.MOSTLY_COVERED
     if not intent.extends:
         return None
     block = context.reservations.get(intent.extends)
     if block is None or block.state not in SECURED_STATES:
-        return "the block it would extend is no longer there"
+        return ReasonKind.BLOCK_GONE
     if block.end != intent.envelope.latest_start:
-        return "the end of the block it would extend has moved"
+        return ReasonKind.BLOCK_END_MOVED
     return None
 
 
-def no_purchase(context: DecisionContext, intent: PurchaseIntent) -> str | None:
+def no_purchase(context: DecisionContext, intent: PurchaseIntent) -> PurchaseReason | None:
     """Why this may not be bought, or None. Asked here and again at the moment of buying."""
     spending = context.world.spending
     why_not = not_granted(context.spec.platform, intent, spending)

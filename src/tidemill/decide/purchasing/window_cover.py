@@ -13,13 +13,12 @@ from tidemill.decide.purchasing.approval import fee_to_approve_usd, highest_fee_
 from tidemill.decide.purchasing.demand import MOST_HELD, Gap, first_gap, lacking_h, with_offer
 from tidemill.decide.purchasing.extensions import extendable, extension_envelope, offer_to_extend
 from tidemill.decide.purchasing.proposal_backoff import ASK_AGAIN, asked_again_at
-from tidemill.decide.purchasing.purchase_states import OPEN
 from tidemill.decide.purchasing.utilization import lapses
 from tidemill.model.capacity import Reservation
 from tidemill.model.ec2_facts import LEGAL_DURATIONS, grid_at_or_before, round_up_duration
 from tidemill.model.offers import ExtensionOffer, Offer, OfferQuery, OfferSearch
 from tidemill.model.plan import ProposePurchase, SearchOffers
-from tidemill.model.purchases import Envelope, PurchaseIntent, PurchaseState
+from tidemill.model.purchases import OPEN, Envelope, PurchaseIntent, PurchaseState
 from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
 from tidemill.spec.units import format_instant
 

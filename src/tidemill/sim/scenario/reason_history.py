@@ -16,6 +16,7 @@ from tidemill.model.capacity import ReservationState
 from tidemill.model.nodes import INSTANCE_UP_STATES
 from tidemill.model.plan import Plan, Unmet, UnmetCode, Warning
 from tidemill.model.world import World
+from tidemill.wording.purchases import warning_sentence
 
 ON_ITS_WAY: tuple[UnmetCode, ...] = ("starting", "launching")
 # Whoever was held less than this while capacity stood came when it was about to end, and waits for the next.
@@ -86,11 +87,12 @@ class Spoken:
             self._close(wait, now)
         news = []
         for warning in plan.warnings:
-            key = (warning.about, shape(warning.sentence))
+            sentence = warning_sentence(warning)
+            key = (warning.about, shape(sentence))
             if key not in self.warned:
                 news.append(warning)
             first = self.warned[key][2] if key in self.warned else now
-            self.warned[key] = (warning.about, warning.sentence, first, now)
+            self.warned[key] = (warning.about, sentence, first, now)
         return news
 
     def reason(self, pod: str) -> str:

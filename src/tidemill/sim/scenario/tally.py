@@ -32,6 +32,7 @@ from tidemill.sim.scenario.reason_history import ON_ITS_WAY, shape
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.sim.scenario.spent import spent
 from tidemill.spec.compute_pool import Provisioner
+from tidemill.wording.purchases import purchase_note
 
 
 def tally(
@@ -234,7 +235,7 @@ def _why_not_bought(rehearsal: Rehearsal, intent: PurchaseIntent) -> str:
     warned = [(last, said) for about, said, _, last in rehearsal.spoken.warned.values() if about == intent.id]
     settled = intent.state in (PurchaseState.REFUSED, PurchaseState.FAILED)
     obstacle = "" if settled or not warned else max(warned, key=lambda one: one[0])[1]
-    return "; ".join(filter(None, (obstacle, intent.note)))
+    return "; ".join(filter(None, (obstacle, purchase_note(intent))))
 
 
 def _warnings(rehearsal: Rehearsal) -> tuple[WarningRow, ...]:

@@ -1,0 +1,108 @@
+"""Why a purchase is in the state it is in: a kind and its data. Stored in the ledger as such, and read by programs.
+
+Sentences are made from it in `wording.purchases`. What people type is kept apart, in the intent's `note`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+
+class ReasonKind(StrEnum):
+    """The values are stored: do not change them."""
+
+    # It may not be bought now.
+    PROPOSE_ONLY = "propose-only"  # approval.mode is propose
+    WAITS_FOR_APPROVAL = "waits-for-approval"  # approvals, approvals_needed
+    OVER_FEE_CEILING = "over-fee-ceiling"  # fee_usd, limit_usd
+    OVER_PLAN_MONTH = "over-plan-month"  # fee_usd, spent_usd, limit_usd, name: the plan
+    OVER_MONTH = "over-month"  # fee_usd, spent_usd, limit_usd
+    OVER_AUTO_MONTH = "over-auto-month"  # fee_usd, limit_usd: what may be bought without an approval
+    # A submit bought nothing, besides for one of the above.
+    APPROVAL_EXPIRED = "approval-expired"  # at
+    LEDGER_IN_MEMORY = "ledger-in-memory"
+    LEDGER_OF_ANOTHER_DEPLOYMENT = "ledger-of-another-deployment"  # name: the ledger's, expected: ours
+    BOUGHT_FROM_ANOTHER_LEDGER = "bought-from-another-ledger"  # reservation_ids, name: our deployment
+    NO_OFFER = "no-offer"
+    REFUSED_BY_AWS = "refused-by-aws"  # code, detail
+    REFUSED_BY_LEDGER = "refused-by-ledger"  # code, detail
+    # It goes on.
+    APPROVED_BY_POLICY = "approved-by-policy"
+    DEARER_THAN_APPROVED = "dearer-than-approved"  # fee_usd
+    ANSWER_UNKNOWN = "answer-unknown"  # the call failed and may have bought
+    ANSWER_LOST = "answer-lost"  # the engine stopped between the call and its answer
+    # It is bought.
+    FOUND_BY_TAG = "found-by-tag"  # reservation_ids
+    FOUND_IN_HISTORY = "found-in-history"  # reservation_ids
+    FOUND_AFTER_ALL = "found-after-all"  # reservation_ids, name: the state it was in
+    MORE_BLOCKS_LISTED = "more-blocks-listed"  # reservation_ids
+    FOUND_BY_PERSON = "found-by-person"  # name: who
+    # It is not bought, and will not be.
+    PAYMENT_FAILED = "payment-failed"
+    NOT_BOUGHT_SAYS_PERSON = "not-bought-says-person"  # name: who
+    COVERED = "covered"
+    MOSTLY_COVERED = "mostly-covered"
+    EXPIRED = "expired"
+    REPLACED = "replaced"  # expired, and asked for anew by a person
+    WINDOW_REMOVED = "window-removed"
+    BLOCK_GONE = "block-gone"  # the one it would extend
+    BLOCK_END_MOVED = "block-end-moved"
+    # The ledger was lost and rebuilt.
+    REBUILT_FROM_TAGS = "rebuilt-from-tags"  # fee_estimated
+    REBUILT_FROM_HISTORY = "rebuilt-from-history"
+    REBUILT_LOST_ATTEMPT = (
+        "rebuilt-lost-attempt"  # an earlier attempt for the same window must have been there
+    )
+    REBUILT_SPENDING = "rebuilt-spending"  # name: who says so
+
+
+@dataclass(frozen=True, slots=True)
+class PurchaseReason:
+    """Beside each kind stands which of these it has."""
+
+    kind: ReasonKind
+    fee_usd: int = 0
+    spent_usd: int = 0
+    limit_usd: int = 0
+    approvals: int = 0
+    approvals_needed: int = 0
+    reservation_ids: tuple[str, ...] = ()
+    name: str = ""
+    expected: str = ""
+    at: datetime | None = None
+    code: str = ""  # of the error: AWS's code, else our label of it
+    detail: str = ""  # the error's message, shown to people as it came
+    fee_estimated: bool = False
+
+
+# A submit that wrote one of these bought nothing; it is tried again after a pause.
+NOTHING_BOUGHT: Final = frozenset(
+    {
+        ReasonKind.PROPOSE_ONLY,
+        ReasonKind.WAITS_FOR_APPROVAL,
+        ReasonKind.OVER_FEE_CEILING,
+        ReasonKind.OVER_PLAN_MONTH,
+        ReasonKind.OVER_MONTH,
+        ReasonKind.OVER_AUTO_MONTH,
+        ReasonKind.APPROVAL_EXPIRED,
+        ReasonKind.LEDGER_IN_MEMORY,
+        ReasonKind.LEDGER_OF_ANOTHER_DEPLOYMENT,
+        ReasonKind.BOUGHT_FROM_ANOTHER_LEDGER,
+        ReasonKind.NO_OFFER,
+        ReasonKind.REFUSED_BY_AWS,
+        ReasonKind.REFUSED_BY_LEDGER,
+    }
+)
+# An open purchase with one of these was submitted before: it is not submitted again at every tick.
+SUBMITTED_BEFORE: Final = NOTHING_BOUGHT | {ReasonKind.APPROVED_BY_POLICY, ReasonKind.DEARER_THAN_APPROVED}
+REBUILT: Final = frozenset(
+    {
+        ReasonKind.REBUILT_FROM_TAGS,
+        ReasonKind.REBUILT_FROM_HISTORY,
+        ReasonKind.REBUILT_LOST_ATTEMPT,
+        ReasonKind.REBUILT_SPENDING,
+    }
+)
