@@ -16,6 +16,7 @@ from importlib import resources
 from typing import Any
 
 from tidemill.catalog.sizing import allocatable
+from tidemill.model.capacity import PREPAID, SourceKind
 from tidemill.model.resources import Amounts, Resources
 
 
@@ -52,6 +53,14 @@ class InstanceType:
     def gpus(self) -> int:
         return self.accelerator.count if self.accelerator else 0
 
+    def usd_h(self, source: SourceKind) -> float:
+        """What an hour costs now. Prepaid capacity costs nothing more: its money is spent. 0 where no price is known."""
+        if source in PREPAID or self.on_demand_usd_h is None:
+            return 0.0
+        if source is SourceKind.SPOT and self.spot_usd_h is not None:
+            return self.spot_usd_h
+        return self.on_demand_usd_h
+
     def free_beside(self, daemons: Mapping[str, int]) -> Resources:
         """What a new node of this type has for pods, beside its daemons."""
         return Resources(self.allocatable).minus(daemons)
@@ -78,6 +87,11 @@ class Catalog:
     types_as_of: str = ""
     types_source: str = ""
     region: str = ""  # of a refreshed one; empty: what ships is the same everywhere
+
+    def usd_h(self, instance_type: str, source: SourceKind) -> float:
+        """What an hour of a type costs now; 0 where the type is not known."""
+        known = self.types.get(instance_type)
+        return known.usd_h(source) if known is not None else 0.0
 
 
 @cache

@@ -9,11 +9,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tidemill.cli.session import Session
-from tidemill.decide.placement.launch_options import Allowance
 from tidemill.model.capacity import LIVE_STATES, Reservation
 from tidemill.model.errors import SpecError
 from tidemill.model.offers import Offer
-from tidemill.spec.compute_pool import matches
+from tidemill.spec.compute_pool import Allowance, matches
 
 if TYPE_CHECKING:
     from tidemill.spec.compute_pool import ComputePool

@@ -12,8 +12,8 @@ from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.deadlines import MARGIN, SIGNAL_LAG, pod_lead
 from tidemill.decide.disruption.budgets import finishes_first, is_protected
 from tidemill.decide.nodes import NODE_FAILED
-from tidemill.decide.overflow import PREPAID
 from tidemill.decide.phases import Phase
+from tidemill.model.capacity import PREPAID
 from tidemill.model.plan import (
     AnnounceEnd,
     AnnounceNodeEnd,

@@ -19,7 +19,7 @@ from tidemill.decide.phases import Phase, phase_of
 from tidemill.decide.pool_templates import PoolTemplate, templates
 from tidemill.model.capacity import Source
 from tidemill.model.nodes import KubeNode, Node
-from tidemill.model.pods import Pod, PodShape
+from tidemill.model.pods import Pod, PodShape, daemon_requests
 from tidemill.model.resources import Resources
 from tidemill.spec import Spec, names
 from tidemill.spec.compute_pool import Provisioner
@@ -178,15 +178,6 @@ def free_on(kube: KubeNode, bound: Iterable[Pod]) -> Resources:
     for pod in bound:
         free.subtract_pod(pod.shape.requests)
     return free
-
-
-def daemon_requests(bound: Iterable[Pod]) -> Resources:
-    """What daemon pods take of a node."""
-    taken = Resources()
-    for pod in bound:
-        if pod.daemon:
-            taken.add_pod(pod.shape.requests)
-    return taken
 
 
 def _drift(node: Node, template: PoolTemplate | None) -> str | None:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from tidemill.model.capacity import SourceKind
+from tidemill.model.capacity import PREPAID, SourceKind
 from tidemill.model.nodes import INSTANCE_ENDED_STATES
 from tidemill.model.world import World
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool, SourceSpec
 
-PREPAID = (SourceKind.BLOCK, SourceKind.ODCR)
 _FAR = timedelta(days=365)
 
 
@@ -24,18 +23,6 @@ def overflow_source(pool: ComputePool, kind: SourceKind) -> SourceSpec | None:
     if kind in PREPAID or not any(source.type in ("block", "odcr") for source in pool.spec.sources):
         return None
     return next((source for source in pool.spec.sources if source.type == kind.value), None)
-
-
-def usd_per_hour(spec: Spec, instance_type: str, kind: SourceKind) -> float:
-    """What an hour costs now. Prepaid capacity costs nothing more: its money is spent. Unknown types: none known."""
-    if kind in PREPAID:
-        return 0.0
-    known = spec.catalog.types.get(instance_type)
-    if known is None or known.on_demand_usd_h is None:
-        return 0.0
-    if kind is SourceKind.SPOT:
-        return known.spot_usd_h if known.spot_usd_h is not None else known.on_demand_usd_h
-    return known.on_demand_usd_h
 
 
 def hourly_rate(spec: Spec, world: World, pool: str | None, kind: SourceKind | None) -> float:
@@ -51,11 +38,11 @@ def hourly_rate(spec: Spec, world: World, pool: str | None, kind: SourceKind | N
         if instance.state in INSTANCE_ENDED_STATES:
             continue
         if (pool is None or instance.pool == pool) and (kind is None or instance.source.kind is kind):
-            rate += usd_per_hour(spec, instance.instance_type, instance.source.kind)
+            rate += spec.catalog.usd_h(instance.instance_type, instance.source.kind)
     for intent in world.launches:
         if (pool is None or intent.pool == pool) and (kind is None or intent.source.kind is kind):
             unseen = intent.in_flight - seen.get(intent.id, 0)
-            rate += max(0, unseen) * usd_per_hour(spec, intent.instance_type, intent.source.kind)
+            rate += max(0, unseen) * spec.catalog.usd_h(intent.instance_type, intent.source.kind)
     return rate
 
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from tidemill.decide.node_cache import daemon_requests
 from tidemill.model.nodes import Node, Overhead
-from tidemill.model.pods import Pod
+from tidemill.model.pods import Pod, daemon_requests
 
 _Kind = tuple[str, str]  # pool, instance type
 

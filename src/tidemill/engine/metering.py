@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from tidemill.decide.overflow import PREPAID, usd_per_hour
-from tidemill.model.capacity import ReservationState, SourceKind
+from tidemill.model.capacity import PREPAID, ReservationState, SourceKind
 from tidemill.model.errors import PortError
 from tidemill.model.nodes import INSTANCE_ENDED_STATES
 from tidemill.model.pods import Pod
@@ -135,7 +134,7 @@ class Meter:
             before = held.team if held is not None else known[1] if known is not None else ""
             team = self._team(instance.id, world.pods_by_node.get(node.name, ()), before)
             if known != (ended, team):
-                price = usd_per_hour(self._spec, instance.instance_type, instance.source.kind)
+                price = self._spec.catalog.usd_h(instance.instance_type, instance.source.kind)
                 until = world.now if ended else None
                 yield CostLine(
                     instance.id, instance.pool, instance.source.kind, price, instance.launched_at, until,

@@ -17,6 +17,10 @@ class SourceKind(StrEnum):
     ON_DEMAND = "on-demand"
 
 
+# Paid up front: a node on it costs nothing more until it ends. The others are paid by the hour.
+PREPAID = (SourceKind.BLOCK, SourceKind.ODCR)
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Source:
     """Where a node's capacity comes from. `id` is the reservation's; empty for spot and on-demand."""

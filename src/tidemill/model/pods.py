@@ -6,12 +6,13 @@ nothing here knows a node, a cluster or where a pod was read from.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from tidemill.model.labels import Expression, Pairs, Selector, Toleration
-from tidemill.model.resources import Amounts
+from tidemill.model.resources import Amounts, Resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,3 +181,12 @@ class Workload:
     added: int = 0  # of its replicas: those a hand-over added, and takes back
     restarted_for: str = ""  # what its template was last touched for
     rolling: bool = False  # pods of an older template are still there
+
+
+def daemon_requests(bound: Iterable[Pod]) -> Resources:
+    """What daemon pods take of a node."""
+    taken = Resources()
+    for pod in bound:
+        if pod.daemon:
+            taken.add_pod(pod.shape.requests)
+    return taken

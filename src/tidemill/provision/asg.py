@@ -9,13 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from tidemill.decide.placement.launch_options import Allowance
 from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.ports.compute import GroupShape, Hook, Schedule, TemplateVersion
 from tidemill.provision.group_spec import GroupSpec, template_digest
 from tidemill.provision.launch_template import node_tags
 from tidemill.spec import Spec, names
-from tidemill.spec.compute_pool import ComputePool
+from tidemill.spec.compute_pool import Allowance, ComputePool
 
 UP, DOWN = "tidemill-up", "tidemill-down"
 # A node whose pods need longer than this to go loses them: their lead is counted against it. Nobody is held longer

@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import lru_cache
 
 from tidemill.decide.deadlines import deadline_of
-from tidemill.decide.placement.launch_options import Allowance, is_usable
+from tidemill.decide.placement.launch_options import is_usable
 from tidemill.model.capacity import SECURED_STATES, Reservation
 from tidemill.model.errors import PortError, SpecError
 from tidemill.model.nodes import INSTANCE_ENDED_STATES, Node
@@ -28,7 +28,7 @@ from tidemill.provision.group_spec import (
 )
 from tidemill.provision.launch_template import launch_template
 from tidemill.spec import Spec
-from tidemill.spec.compute_pool import ComputePool, Provisioner, matching_types
+from tidemill.spec.compute_pool import Allowance, ComputePool, Provisioner, matching_types
 
 # What is there or will be: for anything else no group is made, and one that is there is left to empty itself.
 # No group of hourly nodes is larger, whatever a pool without a number of nodes in its limits would allow.

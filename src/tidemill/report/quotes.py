@@ -15,10 +15,9 @@ from functools import lru_cache
 from tidemill.catalog import InstanceType
 from tidemill.catalog.fitting import cheapest, fitting
 from tidemill.catalog.sizing import USUAL_DAEMONS
-from tidemill.decide.overflow import PREPAID
 from tidemill.decide.pool_templates import PoolTemplate, templates
 from tidemill.decide.scheduler_rules import admits
-from tidemill.model.capacity import Source, SourceKind
+from tidemill.model.capacity import PREPAID, Source, SourceKind
 from tidemill.model.nodes import Instance
 from tidemill.model.pods import Pod, PodShape
 from tidemill.model.resources import Amounts

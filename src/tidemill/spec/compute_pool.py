@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from functools import lru_cache
@@ -77,6 +78,37 @@ class Limits(Model):
     gpus: Count | None = Field(default=None, ge=0)
     """GPUs or Neuron devices of all nodes together."""
     nodes: Count | None = Field(default=None, ge=0)
+
+
+@dataclass(slots=True)
+class Allowance:
+    """What a pool may still launch within its limits, every node that lives or is on its way already counted (PE-5)."""
+
+    cpu_milli: float
+    memory_bytes: float
+    gpus: float
+    nodes: float
+
+    @classmethod
+    def of(cls, limits: Limits | None) -> Allowance:
+        if limits is None:
+            return cls(0, 0, 0, 0)
+        caps = (limits.cpu, limits.memory, limits.gpus, limits.nodes)
+        return cls(*(float("inf") if cap is None else cap for cap in caps))
+
+    def take(self, kind: InstanceType, count: int = 1) -> None:
+        self.cpu_milli -= kind.vcpus * 1000 * count
+        self.memory_bytes -= kind.memory_mib * 2**20 * count
+        self.gpus -= kind.gpus * count
+        self.nodes -= count
+
+    def allows(self, kind: InstanceType, count: int = 1) -> bool:
+        return (
+            self.cpu_milli >= kind.vcpus * 1000 * count
+            and self.memory_bytes >= kind.memory_mib * 2**20 * count
+            and self.gpus >= kind.gpus * count
+            and self.nodes >= count
+        )
 
 
 class DisruptionBudgetSpec(Model):

@@ -14,12 +14,12 @@ from datetime import datetime, timedelta
 from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.handover.claims import hold_for_services
 from tidemill.decide.launches import InFlight
-from tidemill.decide.overflow import PREPAID, usd_per_hour
 from tidemill.decide.phases import Phase
 from tidemill.decide.placement.backfill import hold_for_gangs
 from tidemill.decide.placement.candidates import BOOT, CandidateNode, Stage, find_candidates
 from tidemill.decide.placement.packing import Packing, pack
 from tidemill.decide.placement.queue_item import POD_START, QueueItem
+from tidemill.model.capacity import PREPAID
 from tidemill.model.pods import Pod
 from tidemill.model.resources import Resources
 
@@ -201,7 +201,7 @@ def _extra_usd_h(context: DecisionContext, target: CandidateNode) -> float:
 
 def usd_h(context: DecisionContext, view: NodeView) -> float:
     kind = view.facts.kind
-    return usd_per_hour(context.spec, kind.name, view.source.kind) if kind is not None else 0.0
+    return context.spec.catalog.usd_h(kind.name, view.source.kind) if kind is not None else 0.0
 
 
 def _pays(

@@ -14,11 +14,10 @@ from datetime import datetime, timedelta
 from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.disruption.budgets import Disruptions, finishes_first, is_protected
 from tidemill.decide.launches import InFlight
-from tidemill.decide.overflow import PREPAID
 from tidemill.decide.phases import Phase
 from tidemill.decide.placement.candidates import BOOT
 from tidemill.decide.placement.queue_item import done_at
-from tidemill.model.capacity import Source
+from tidemill.model.capacity import PREPAID, Source
 from tidemill.model.plan import Launch, StartDrain
 from tidemill.model.pods import Pod
 

@@ -11,8 +11,8 @@ from tidemill.decide.disruption.budgets import Disruptions, idle_since
 from tidemill.decide.disruption.consolidation import consolidate
 from tidemill.decide.disruption.drift import replace_drifted
 from tidemill.decide.launches import InFlight
-from tidemill.decide.overflow import PREPAID
 from tidemill.decide.phases import Phase
+from tidemill.model.capacity import PREPAID
 from tidemill.model.plan import StartDrain
 from tidemill.spec.units import format_duration
 

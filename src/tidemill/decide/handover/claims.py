@@ -6,9 +6,9 @@ A claim is dated: a job that is done before the move may still use the room unti
 from __future__ import annotations
 
 from tidemill.decide.context import DecisionContext, NodeView
-from tidemill.decide.overflow import PREPAID
 from tidemill.decide.placement.candidates import CandidateNode, Candidates
 from tidemill.decide.scheduler_rules import admits
+from tidemill.model.capacity import PREPAID
 from tidemill.model.pods import Pod, PodShape
 
 

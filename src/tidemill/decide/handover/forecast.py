@@ -18,8 +18,7 @@ from tidemill.decide.handover.destinations import ReplicaSlots, boot_of, may_lau
 from tidemill.decide.handover.durations import Span, at_once, loading, move_time, starting, waves
 from tidemill.decide.handover.methods import in_effect, lacking
 from tidemill.decide.handover.move_timeline import Move, Short
-from tidemill.decide.overflow import PREPAID
-from tidemill.model.capacity import Reservation, Source
+from tidemill.model.capacity import PREPAID, Reservation, Source
 from tidemill.model.pods import Method, Pod, Workload
 
 

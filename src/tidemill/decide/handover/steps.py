@@ -15,9 +15,8 @@ from tidemill.decide.deadlines import pod_lead
 from tidemill.decide.drain import MUST_BE_EMPTY
 from tidemill.decide.handover.destinations import boot_of, may_launch, ready_room, successors
 from tidemill.decide.handover.methods import in_effect
-from tidemill.decide.overflow import PREPAID
 from tidemill.decide.phases import Phase
-from tidemill.model.capacity import Source
+from tidemill.model.capacity import PREPAID, Source
 from tidemill.model.plan import RestartWorkload, ScaleWorkload
 from tidemill.model.pods import Method, Pod, Workload
 from tidemill.spec.units import format_instant

@@ -18,7 +18,7 @@ from tidemill.decide.deadlines import NO_END, End
 from tidemill.decide.launches import InFlight
 from tidemill.decide.node_cache import free_on
 from tidemill.decide.phases import Phase
-from tidemill.decide.placement.launch_options import Allowance, LaunchOption, find_launch_options
+from tidemill.decide.placement.launch_options import LaunchOption, find_launch_options
 from tidemill.decide.placement.queue_item import QueueItem
 from tidemill.decide.pool_templates import PoolTemplate
 from tidemill.decide.scheduler_rules import admits
@@ -27,6 +27,7 @@ from tidemill.model.labels import Taint
 from tidemill.model.pods import PodShape
 from tidemill.model.resources import Amounts, Resources
 from tidemill.spec import names
+from tidemill.spec.compute_pool import Allowance
 from tidemill.spec.default_durations import BOOT as BOOT
 
 # So long a guess that turned out wrong is not made again. Then one launch finds out whether it still is.

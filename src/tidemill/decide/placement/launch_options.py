@@ -15,46 +15,15 @@ from tidemill.catalog import InstanceType
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.deadlines import NO_END, SHORTEST_LEAD, End
 from tidemill.decide.launches import InFlight
-from tidemill.decide.overflow import hourly_rate, money_left_usd, money_runs_out_at, usd_per_hour
+from tidemill.decide.overflow import hourly_rate, money_left_usd, money_runs_out_at
 from tidemill.decide.pool_templates import PoolTemplate
 from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
 from tidemill.model.plan import Launch
 from tidemill.model.purchases import LaunchIntent
 from tidemill.model.resources import Resources
-from tidemill.spec.compute_pool import ComputePool, Limits, SourceSpec
+from tidemill.spec.compute_pool import Allowance, ComputePool, SourceSpec
 
 CostKey = tuple[str, SourceKind]  # where money by the hour is counted: pool and kind of source
-
-
-@dataclass(slots=True)
-class Allowance:
-    """What a pool may still launch, every node that lives or is on its way already counted (PE-5)."""
-
-    cpu_milli: float
-    memory_bytes: float
-    gpus: float
-    nodes: float
-
-    @classmethod
-    def of(cls, limits: Limits | None) -> Allowance:
-        if limits is None:
-            return cls(0, 0, 0, 0)
-        caps = (limits.cpu, limits.memory, limits.gpus, limits.nodes)
-        return cls(*(float("inf") if cap is None else cap for cap in caps))
-
-    def take(self, kind: InstanceType, count: int = 1) -> None:
-        self.cpu_milli -= kind.vcpus * 1000 * count
-        self.memory_bytes -= kind.memory_mib * 2**20 * count
-        self.gpus -= kind.gpus * count
-        self.nodes -= count
-
-    def allows(self, kind: InstanceType, count: int = 1) -> bool:
-        return (
-            self.cpu_milli >= kind.vcpus * 1000 * count
-            and self.memory_bytes >= kind.memory_mib * 2**20 * count
-            and self.gpus >= kind.gpus * count
-            and self.nodes >= count
-        )
 
 
 @dataclass(slots=True, eq=False)
@@ -183,7 +152,7 @@ def _hourly(
     zones = [zone for zone in sorted(context.spec.platform.spec.subnets) if _is_allowed(zone, pool, wanted)]
     return [
         LaunchOption(
-            template, source, kind, zone, Stock(float("inf")), usd_per_hour(context.spec, kind.name, source.kind),
+            template, source, kind, zone, Stock(float("inf")), context.spec.catalog.usd_h(kind.name, source.kind),
             template.order(source), allowance, kind.free_beside(daemons), hourly_cap=hourly_cap,
         )
         for kind in template.kinds.values()

@@ -15,7 +15,6 @@ from datetime import timedelta
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.deadlines import End
 from tidemill.decide.node_cache import residents_of
-from tidemill.decide.overflow import PREPAID
 from tidemill.decide.packer.problem import Ask, Flavour, Place, Problem, Resident
 from tidemill.decide.placement.candidates import BOOT, CandidateGroup, CandidateNode, Candidates, Stage
 from tidemill.decide.placement.capacity_holds import CapacityHold, capacity_holds
@@ -30,6 +29,7 @@ from tidemill.decide.placement.launch_options import (
 )
 from tidemill.decide.placement.queue import levels as levels_of
 from tidemill.decide.placement.queue_item import POD_START, QueueItem, expected_run, lasts, useful_until
+from tidemill.model.capacity import PREPAID
 from tidemill.model.pods import Gang, Pod, PodShape
 from tidemill.spec import names
 

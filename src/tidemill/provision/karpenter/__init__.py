@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tidemill.decide.placement.launch_options import Allowance
 from tidemill.model.capacity import Reservation, Source, SourceKind
 from tidemill.model.errors import SpecError
 from tidemill.provision.karpenter import node_class, node_pool, warnings
@@ -19,7 +18,7 @@ from tidemill.provision.karpenter.flavour import KarpenterApi
 from tidemill.provision.karpenter.removal import is_over
 from tidemill.provision.wanted_groups import reservations_for
 from tidemill.spec import Spec
-from tidemill.spec.compute_pool import ComputePool, Provisioner, SourceSpec
+from tidemill.spec.compute_pool import Allowance, ComputePool, Provisioner, SourceSpec
 from tidemill.spec.platform import KARPENTER_CAPACITY_BLOCKS, KARPENTER_SEVERAL_BLOCKS, KarpenterRef
 
 RESERVED = (SourceKind.BLOCK, SourceKind.ODCR)

@@ -11,14 +11,19 @@ from hashlib import blake2b
 from typing import Any, Literal
 
 from tidemill.catalog import InstanceType
-from tidemill.decide.placement.launch_options import Allowance
 from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
 from tidemill.provision.karpenter.flavour import KarpenterApi
 from tidemill.provision.karpenter.node_class import is_static
 from tidemill.provision.karpenter.removal import without_drift
 from tidemill.provision.launch_template import owner_tags
 from tidemill.spec import Spec, names
-from tidemill.spec.compute_pool import ComputePool, DisruptionBudgetSpec, SourceSpec, matching_types
+from tidemill.spec.compute_pool import (
+    Allowance,
+    ComputePool,
+    DisruptionBudgetSpec,
+    SourceSpec,
+    matching_types,
+)
 from tidemill.spec.node_class import fingerprint
 from tidemill.spec.units import format_cpu, format_duration, format_memory, parse_cpu
 
