@@ -12,9 +12,8 @@ from tests.decide.builders import NOW, ago, ahead, block, node, of, pod, pool, r
 from tidemill.decide import decide
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.handover.destinations import boot_of
-from tidemill.decide.handover.durations import high, loading, nth_of
 from tidemill.decide.handover.forecast import ServiceForecast, forecast
-from tidemill.decide.handover.methods import in_effect, lacking
+from tidemill.decide.handover.methods import high, in_effect, lacking, loading, nth_of
 from tidemill.decide.handover.mitigations import mitigations
 from tidemill.decide.purchasing.planner.result import Way
 from tidemill.engine.observe import budgets

@@ -54,7 +54,7 @@ class InstanceType:
         return self.accelerator.count if self.accelerator else 0
 
     def usd_h(self, source: SourceKind) -> float:
-        """What an hour costs now. Prepaid capacity costs nothing more: its money is spent. 0 where no price is known."""
+        """What an hour costs now. Prepaid capacity costs nothing more. 0 where no price is known."""
         if source in PREPAID or self.on_demand_usd_h is None:
             return 0.0
         if source is SourceKind.SPOT and self.spot_usd_h is not None:

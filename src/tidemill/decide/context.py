@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from tidemill.decide.deadlines import NO_END, End, deadline_of
-from tidemill.decide.handover.durations import services_lead
+from tidemill.decide.handover.methods import services_lead
 from tidemill.decide.memory import memory_of
 from tidemill.decide.node_cache import NodeCache, NodeFacts
 from tidemill.decide.overflow import money_runs_out_at

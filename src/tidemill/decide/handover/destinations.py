@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.deadlines import End
-from tidemill.decide.handover.durations import Span, boots, high, nth_of
+from tidemill.decide.handover.methods import Span, boots, high, nth_of
 from tidemill.decide.phases import Phase
 from tidemill.decide.placement.candidates import BOOT, CandidateNode, coming_group, ready_group
 from tidemill.decide.placement.launch_options import usable_reservations

@@ -1,4 +1,7 @@
-"""Room that is promised from an instant on: to services that will move in, or to a gang that has waited long."""
+"""Room that is kept from an instant on: for services whose source ends, or for a gang that has waited long.
+
+A hold is dated: a job that is done before it may use the room until then.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.placement.candidates import CandidateGroup, CandidateNode, Candidates
 from tidemill.decide.placement.queue_item import QueueItem
+from tidemill.decide.scheduler_rules import admits
+from tidemill.model.capacity import PREPAID
+from tidemill.model.pods import Pod, PodShape
 from tidemill.model.resources import Resources
 
 
@@ -37,3 +44,59 @@ def unclaimed(candidate: CandidateNode, held: Sequence[CapacityHold]) -> Resourc
     if any(candidate.claimed_from == one.since and candidate.claimed_by is one.beyond for one in held):
         return candidate.unclaimed()
     return candidate.free
+
+
+def hold_for_services(context: DecisionContext, candidates: Candidates) -> None:
+    """For every replica on a source that ends: the first prepaid room of its pool that outlives the source."""
+    leaving = [
+        (view.drain_from, view, pod)
+        for view in context.views
+        if view.facts.movers and view.drain_from is not None
+        for pod in view.facts.movers
+    ]
+    rooms = list(candidates.all_nodes()) if leaving else []
+    under_way = _under_way(context) if leaving else {}
+    for when, view, pod in sorted(leaving, key=lambda one: (one[0], one[1].node.name, one[2].name)):
+        if under_way.get(pod.workload, 0) > 0:
+            under_way[pod.workload] -= 1
+            continue
+        shape = _goes_as(context, pod)
+        candidate = next(
+            (candidate for candidate in rooms if _suits(candidate, view, shape, pod.shape is not shape)), None
+        )
+        if candidate is not None:
+            candidate.claim(shape.requests, when)
+
+
+def _under_way(context: DecisionContext) -> dict[str, int]:
+    """By workload that makes new replicas before the old ones go: the new ones. They see to their room themselves."""
+    found: dict[str, int] = {}
+    for one in context.workloads.values():
+        if one.added:
+            found[one.name] = one.added
+        elif one.rolling:
+            found[one.name] = one.replicas
+        elif one.pair and one.replicas and context.workloads.get(one.pair) is not None:
+            found[one.name] = context.workloads[one.pair].replicas
+    return found
+
+
+def _goes_as(context: DecisionContext, pod: Pod) -> PodShape:
+    """What takes its place: one like it, or one of the set it is paired with."""
+    workload = context.workloads.get(pod.workload)
+    pair = context.workloads.get(workload.pair) if workload is not None else None
+    return pair.shape if pair is not None else pod.shape
+
+
+def _suits(candidate: CandidateNode, view: NodeView, shape: PodShape, elsewhere: bool) -> bool:
+    group = candidate.group
+    if group.template is None or group.source == view.source:
+        return False
+    if not elsewhere and group.template is not view.facts.template:
+        return False
+    if group.source.kind not in PREPAID:
+        return False  # what is paid by the hour is launched when they come; kept for them it would only cost
+    ends, leaves = group.end.drain_from, view.deadline
+    if ends is not None and leaves is not None and ends <= leaves:
+        return False
+    return admits(shape, group.labels, group.taints) and candidate.unclaimed().fits(shape.requests)
