@@ -32,25 +32,27 @@ def test_a_block_gives_what_it_has_left_and_then_nothing():
     assert len(account.launch(block.source, count=2)) == 2
     assert account.reservation("a").available == 1, "deducted at once"
     assert len(account.launch(block.source, count=2)) == 1
-    with pytest.raises(NoCapacity, match="ReservationCapacityExceeded"):
+    with pytest.raises(NoCapacity, match="no free slot") as refused:
         account.launch(block.source)
+    assert refused.value.code == "ReservationCapacityExceeded"
     assert [refusal.intent.id for refusal in account.cloud.refused_launches] == ["l-3"]
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("given", "code"),
     [
-        ({"zone": ZONES[1]}, "Mismatch"),
-        ({"instance_type": "p4d.24xlarge"}, "Mismatch"),
-        ({"source": Source(SourceKind.BLOCK, "cr-0")}, "NotFound"),
-        ({"zone": "eu-west-1a"}, "no zone"),
+        ({"zone": ZONES[1]}, "CapacityReservationMismatch"),
+        ({"instance_type": "p4d.24xlarge"}, "CapacityReservationMismatch"),
+        ({"source": Source(SourceKind.BLOCK, "cr-0")}, "InvalidCapacityReservationId.NotFound"),
+        ({"zone": "eu-west-1a"}, "InvalidParameterValue"),
     ],
 )
-def test_refuses_a_launch_that_the_reservation_does_not_match(given, why):
+def test_refuses_a_launch_that_the_reservation_does_not_match(given, code):
     account = Account()
     source = given.pop("source", account.block().source)
-    with pytest.raises(NoCapacity, match=why):
+    with pytest.raises(NoCapacity) as refused:
         account.launch(source, **given)
+    assert refused.value.code == code
 
 
 def test_refuses_a_launch_on_a_block_that_has_not_started():
