@@ -23,9 +23,8 @@ from tidemill.model.offers import OfferQuery
 from tidemill.model.purchases import Adoption, PurchaseIntent, PurchaseState
 from tidemill.ports import Cloud, Cluster, ClusterView, Ledger
 from tidemill.sim.cloud.cloud import SimCloud
-from tidemill.sim.journal import Journal
 from tidemill.sim.scenario.crash import EngineCrashed
-from tidemill.sim.timeline import Timeline
+from tidemill.sim.timeline import Journal, Timeline
 from tidemill.spec import Spec
 from tidemill.spec.platform import Platform
 from tidemill.store.decisions import give_verdict

@@ -13,8 +13,7 @@ from tidemill.model.nodes import Instance, InstanceState
 from tidemill.model.offers import Offer, OfferQuery
 from tidemill.model.purchases import LaunchIntent
 from tidemill.sim.cloud.cloud import SimCloud
-from tidemill.sim.journal import Journal
-from tidemill.sim.timeline import Timeline
+from tidemill.sim.timeline import Journal, Timeline
 from tidemill.spec import names
 from tidemill.spec.scenario import Market, OwnedReservation
 from tidemill.spec.units import parse_duration

@@ -10,8 +10,7 @@ from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.nodes import Instance, InstanceState, KubeNode
 from tidemill.model.pods import Pod
 from tidemill.sim.cluster.cluster import SimCluster
-from tidemill.sim.journal import Journal, Line
-from tidemill.sim.timeline import Timeline
+from tidemill.sim.timeline import Journal, Line, Timeline
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool
 from tidemill.spec.platform import Platform

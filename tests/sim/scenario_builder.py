@@ -16,8 +16,8 @@ from tidemill.decide import decide
 from tidemill.engine.loop import Decide
 from tidemill.model.plan import Action, Plan
 from tidemill.model.world import World
-from tidemill.sim.journal import Line
 from tidemill.sim.scenario.rehearsal import Rehearsal
+from tidemill.sim.timeline import Line
 from tidemill.spec import Spec
 from tidemill.spec.capacity_plan import CapacityPlan
 from tidemill.spec.compute_pool import ComputePool

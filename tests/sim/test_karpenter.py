@@ -17,9 +17,8 @@ from tidemill.model.world import World
 from tidemill.provision.karpenter.reconciler import KarpenterReconciler
 from tidemill.sim.cloud.cloud import SimCloud
 from tidemill.sim.cluster.cluster import SimCluster
-from tidemill.sim.journal import Journal
 from tidemill.sim.karpenter.controller import SimKarpenter
-from tidemill.sim.timeline import Timeline
+from tidemill.sim.timeline import Journal, Timeline
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool
 from tidemill.spec.node_class import NodeClass

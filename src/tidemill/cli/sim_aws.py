@@ -183,8 +183,7 @@ def _account(
 ) -> tuple[Timeline, SimCloud]:
     from tidemill.sim.cloud.account_file import NOBODYS_ACCOUNT
     from tidemill.sim.cloud.cloud import SimCloud
-    from tidemill.sim.journal import Journal
-    from tidemill.sim.timeline import Timeline
+    from tidemill.sim.timeline import Journal, Timeline
     from tidemill.spec.scenario import Market
 
     timeline = Timeline(begins.replace(microsecond=0))

@@ -27,8 +27,8 @@ from tidemill.model.pods import Gang, Pod
 from tidemill.render.actions_text import Weight, alike, in_words
 from tidemill.render.figures import counted, span
 from tidemill.render.names import Names
-from tidemill.sim.journal import Line
 from tidemill.sim.scenario.rehearsal import Done, Rehearsal
+from tidemill.sim.timeline import Line
 from tidemill.spec.compute_pool import Provisioner
 
 

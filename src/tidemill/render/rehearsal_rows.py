@@ -14,8 +14,8 @@ from markupsafe import Markup
 
 from tidemill.render.rehearsal_facts import JOB_STATES
 from tidemill.render.rehearsal_lanes import Axis
-from tidemill.sim.journal import Line
 from tidemill.sim.scenario.outcome import JobRow
+from tidemill.sim.timeline import Line
 
 JOBS_SHOWN = 500
 JOURNAL_SHOWN = 2_000

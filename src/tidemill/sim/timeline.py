@@ -1,4 +1,4 @@
-"""Virtual time: a clock and a heap of things that will happen.
+"""Virtual time: a clock, a heap of what will happen, a journal of what did, and randomness that can be repeated.
 
 Whole seconds only, so that a run that ticks every second sees every instant at which anything happens.
 Things due at one instant happen in the order they were scheduled, which makes a run repeatable.
@@ -12,10 +12,20 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
 
+_ID_BITS = 17 * 4
+
 
 def stream(seed: int, *names: str) -> Random:
     """A random stream of its own for each use: drawing more from one changes nothing in the others."""
     return Random("/".join((str(seed), *names)))
+
+
+def seeded_id(prefix: str, seed: int, *names: str) -> str:
+    """An id as AWS writes it (`cr-` and 17 hex digits), derived from the seed and what the thing is.
+
+    Never counted across kinds: a purchase more or less must not rename the instances that come after it.
+    """
+    return f"{prefix}-{stream(seed, 'id', prefix, *names).getrandbits(_ID_BITS):017x}"
 
 
 def whole_seconds(seconds: float) -> timedelta:
@@ -75,3 +85,22 @@ class Timeline:
             count += 1
         self._now = max(self._now, to)
         return count
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    at: datetime
+    kind: str  # kebab-case: "block-active", "pod-evicted", "fault", "decided", …
+    about: str  # the object's name or id
+    sentence: str
+
+
+class Journal:
+    """What happened, one line each, in order."""
+
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._now = now
+        self.lines: list[Line] = []
+
+    def add(self, kind: str, about: str, sentence: str) -> None:
+        self.lines.append(Line(self._now(), kind, about, sentence))

@@ -25,8 +25,7 @@ from tidemill.model.purchases import LaunchIntent
 from tidemill.sim.cloud.account_faults import strike_account
 from tidemill.sim.cloud.account_file import AccountFile, Call, Story
 from tidemill.sim.cloud.cloud import SimCloud
-from tidemill.sim.journal import Journal
-from tidemill.sim.timeline import Timeline
+from tidemill.sim.timeline import Journal, Timeline
 from tidemill.spec.faults import Call as Failing
 from tidemill.spec.faults import FaultKind
 from tidemill.spec.scenario import OwnedReservation

@@ -17,8 +17,7 @@ from tidemill.model.nodes import InstanceState
 from tidemill.sim.cloud.groups import Groups
 from tidemill.sim.cloud.instances import Fleet
 from tidemill.sim.cloud.reservations import ReservationBook, kill_at
-from tidemill.sim.journal import Journal
-from tidemill.sim.timeline import Timeline
+from tidemill.sim.timeline import Journal, Timeline
 
 # The provisioner tag of an instance -> who scales it down before the end.
 _SCALES_DOWN: Final = {"managed": "EKS", "karpenter": "Karpenter"}

@@ -29,10 +29,8 @@ from tidemill.sim.cloud.launches import LaunchDesk, RefusedLaunch
 from tidemill.sim.cloud.market import OfferBoard
 from tidemill.sim.cloud.node_groups import NodeGroups
 from tidemill.sim.cloud.purchases import Purchase, PurchaseDesk
-from tidemill.sim.cloud.reservations import ReservationBook
-from tidemill.sim.cloud.scenario_reservations import owned_reservation
-from tidemill.sim.journal import Journal
-from tidemill.sim.timeline import Timeline
+from tidemill.sim.cloud.reservations import ReservationBook, owned_reservation
+from tidemill.sim.timeline import Journal, Timeline
 from tidemill.sim.wakes import Wakes
 from tidemill.spec.faults import Call
 from tidemill.spec.scenario import Market, OwnedReservation

@@ -26,10 +26,10 @@ from tidemill.ports.compute import (
     TemplateVersion,
 )
 from tidemill.sim.cloud.cloud import SimCloud
-from tidemill.sim.cloud.ids import seeded_id
 from tidemill.sim.cloud.launch_data import Recipe, recipe_of
 from tidemill.sim.cloud.node_groups import Asked, EksNodeGroup
 from tidemill.sim.cloud.scaling import AutoScalingGroup, GroupMember, LifecycleHook, ScheduledAction
+from tidemill.sim.timeline import seeded_id
 from tidemill.spec import names
 
 

@@ -23,11 +23,9 @@ from tidemill.model.ec2_facts import (
 from tidemill.model.errors import NoCapacity, Refused
 from tidemill.model.offers import Extension, ExtensionOffer, ExtensionQuery, ExtensionState
 from tidemill.sim.cloud.faults import ArmedFaults
-from tidemill.sim.cloud.ids import seeded_id
-from tidemill.sim.cloud.market import OfferBoard
-from tidemill.sim.cloud.prices import block_fee_usd
+from tidemill.sim.cloud.market import OfferBoard, block_fee_usd
 from tidemill.sim.cloud.reservations import ReservationBook
-from tidemill.sim.timeline import Timeline, stream
+from tidemill.sim.timeline import Timeline, seeded_id, stream
 from tidemill.spec.units import format_duration, format_instant
 
 _PAYMENT_TAKES_S = (60, 360)

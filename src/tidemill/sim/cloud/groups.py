@@ -15,15 +15,13 @@ from tidemill.model.errors import Gone, NoCapacity, Refused, Retryable
 from tidemill.model.labels import Pairs
 from tidemill.model.nodes import Instance, InstanceState
 from tidemill.model.purchases import LaunchIntent
-from tidemill.sim.cloud.activities import Activities
 from tidemill.sim.cloud.events import Events
 from tidemill.sim.cloud.hooks import Hooks
 from tidemill.sim.cloud.instances import Fleet
 from tidemill.sim.cloud.launch_data import Recipe
 from tidemill.sim.cloud.launches import LaunchDesk
-from tidemill.sim.cloud.scaling import AutoScalingGroup, GroupMember, ScheduledAction
-from tidemill.sim.journal import Journal
-from tidemill.sim.timeline import Timeline
+from tidemill.sim.cloud.scaling import Activities, AutoScalingGroup, GroupMember, ScheduledAction
+from tidemill.sim.timeline import Journal, Timeline
 from tidemill.sim.wakes import Wakes
 from tidemill.spec import names
 from tidemill.spec.units import format_instant

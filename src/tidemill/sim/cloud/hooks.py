@@ -11,10 +11,8 @@ from datetime import datetime, timedelta
 
 from tidemill.model.errors import Gone, Refused
 from tidemill.sim.cloud.events import AUTOSCALING, Events
-from tidemill.sim.cloud.ids import seeded_id
 from tidemill.sim.cloud.scaling import AutoScalingGroup, GroupMember, LifecycleHook, Wait
-from tidemill.sim.journal import Journal
-from tidemill.sim.timeline import Timeline
+from tidemill.sim.timeline import Journal, Timeline, seeded_id
 from tidemill.spec.units import format_instant
 
 SHORTEST_S, LONGEST_S = 30, 7200

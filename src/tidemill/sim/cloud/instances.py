@@ -16,14 +16,13 @@ from datetime import datetime, timedelta
 from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.labels import Pairs
 from tidemill.model.nodes import INSTANCE_UP_STATES, Instance, InstanceState
-from tidemill.sim.cloud.prices import HourMeter
-from tidemill.sim.journal import Journal
-from tidemill.sim.timeline import Timeline, stream
+from tidemill.sim.timeline import Journal, Timeline, stream
 from tidemill.sim.wakes import Wakes
 from tidemill.spec import names
 from tidemill.spec.units import format_instant
 
 _TERMINATED_LISTED_FOR = timedelta(hours=1)
+_MICRO = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +61,34 @@ class InstanceLife:
     def by_the_hour(self) -> bool:
         """On the bill by itself: spot, on-demand, and what outlived its reservation."""
         return self.usd_h > 0 or self.now.source.kind in (SourceKind.SPOT, SourceKind.ON_DEMAND)
+
+
+class HourMeter:
+    """Money spent by the hour, exact to the second and cheap to read however many things are running.
+
+    Integers (micro-dollars per hour times seconds), so that no order of starts and stops changes a sum.
+    """
+
+    def __init__(self, origin: datetime) -> None:
+        self._origin = origin
+        self._rate = 0
+        self._weighted = 0  # sum of rate x seconds since the origin at which it began, less what has ended
+
+    def start(self, usd_h: float, at: datetime) -> None:
+        self._shift(round(usd_h * _MICRO), at)
+
+    def stop(self, usd_h: float, at: datetime) -> None:
+        self._shift(-round(usd_h * _MICRO), at)
+
+    def usd(self, now: datetime) -> float:
+        return (self._rate * self._seconds(now) - self._weighted) / 3600 / _MICRO
+
+    def _shift(self, rate: int, at: datetime) -> None:
+        self._rate += rate
+        self._weighted += rate * self._seconds(at)
+
+    def _seconds(self, at: datetime) -> int:
+        return int((at - self._origin).total_seconds())
 
 
 class Fleet:

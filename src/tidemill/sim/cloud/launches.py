@@ -10,22 +10,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from tidemill.catalog import Catalog
+from tidemill.catalog import Catalog, InstanceType
 from tidemill.model.capacity import NOT_STARTED_STATES, ReservationState, SourceKind
 from tidemill.model.errors import NoCapacity
 from tidemill.model.labels import Pairs
 from tidemill.model.nodes import Instance, InstanceState
 from tidemill.model.purchases import LaunchIntent
 from tidemill.sim.cloud.faults import ArmedFaults
-from tidemill.sim.cloud.ids import seeded_id
 from tidemill.sim.cloud.instances import Fleet, marked
-from tidemill.sim.cloud.prices import spot_usd_h
 from tidemill.sim.cloud.reservations import ReservationBook
-from tidemill.sim.timeline import Timeline
+from tidemill.sim.timeline import Timeline, seeded_id
 from tidemill.spec.scenario import Market
 
 # EC2's code for a block that has not begun; for one that is over none is documented.
 _NOT_YET = "InvalidCapacityReservationState.PendingActivation"
+# Spot prices move by the minute and the catalog seldom has one. 0.4 of on-demand is on the high side of what
+# accelerated types usually cost, so a rehearsal rather overstates the bill than understates it.
+SPOT_FRACTION = 0.4
+
+
+def spot_usd_h(kind: InstanceType) -> float | None:
+    if kind.spot_usd_h is not None:
+        return kind.spot_usd_h
+    return None if kind.on_demand_usd_h is None else kind.on_demand_usd_h * SPOT_FRACTION
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,9 +28,7 @@ from tidemill.model.ec2_facts import (
 )
 from tidemill.model.errors import NoCapacity, SpecError
 from tidemill.model.offers import Offer, OfferQuery
-from tidemill.sim.cloud.ids import seeded_id
-from tidemill.sim.cloud.prices import block_fee_usd
-from tidemill.sim.timeline import stream
+from tidemill.sim.timeline import seeded_id, stream
 from tidemill.spec.scenario import Market
 from tidemill.spec.units import format_duration
 
@@ -40,6 +38,7 @@ _SHORTEST_NOW = timedelta(hours=2)
 # Buying closes this long before the start, so that a payment still has its ten minutes.
 _LAST_ORDERS = timedelta(minutes=15)
 _PRICE_SWING = 0.15
+_HOUR = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +78,13 @@ class _Shelf:
 class _Issued:
     offer: Offer
     until: datetime
+
+
+def block_fee_usd(kind: InstanceType, count: int, length: timedelta, factor: float = 1.0) -> int | None:
+    """Whole dollars for exactly this length; None when the type is not sold as Capacity Blocks."""
+    if kind.block_usd_h is None:
+        return None
+    return round(kind.block_usd_h * factor * count * (length / _HOUR))
 
 
 def blocks_in(count: int, kind: InstanceType) -> tuple[int, ...]:

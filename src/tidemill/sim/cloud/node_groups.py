@@ -17,12 +17,10 @@ from tidemill.model.ec2_facts import EKS_SCALE_DOWN_ACTION, EKS_SCALES_DOWN_BEFO
 from tidemill.model.errors import Gone, Refused
 from tidemill.model.labels import Pairs
 from tidemill.sim.cloud.groups import Groups
-from tidemill.sim.cloud.ids import seeded_id
 from tidemill.sim.cloud.launch_data import Recipe, recipe_of
 from tidemill.sim.cloud.reservations import ReservationBook
 from tidemill.sim.cloud.scaling import AutoScalingGroup, ScheduledAction
-from tidemill.sim.journal import Journal
-from tidemill.sim.timeline import Timeline, stream
+from tidemill.sim.timeline import Journal, Timeline, seeded_id, stream
 from tidemill.sim.wakes import Wakes
 
 CAPACITY_TYPES = ("ON_DEMAND", "SPOT", "CAPACITY_BLOCK")

@@ -15,11 +15,9 @@ from tidemill.model.ec2_facts import PAID_AFTER_PURCHASE, PAID_BEFORE_START
 from tidemill.model.labels import Pairs
 from tidemill.model.offers import Offer
 from tidemill.sim.cloud.faults import ArmedFaults
-from tidemill.sim.cloud.ids import seeded_id
 from tidemill.sim.cloud.market import OfferBoard, blocks_in
 from tidemill.sim.cloud.reservations import ReservationBook
-from tidemill.sim.journal import Journal
-from tidemill.sim.timeline import Timeline, stream
+from tidemill.sim.timeline import Journal, Timeline, seeded_id, stream
 from tidemill.spec import names
 from tidemill.spec.units import format_instant
 

@@ -27,8 +27,7 @@ from tidemill.sim.cluster.objects import Objects, Ran
 from tidemill.sim.cluster.scheduler import Scheduler
 from tidemill.sim.cluster.services import Services
 from tidemill.sim.cluster.workloads import JobTruth, ServiceTruth
-from tidemill.sim.journal import Journal
-from tidemill.sim.timeline import Timeline
+from tidemill.sim.timeline import Journal, Timeline
 from tidemill.spec import Spec, names
 from tidemill.spec.scenario import JobStream, Service
 from tidemill.spec.units import format_instant

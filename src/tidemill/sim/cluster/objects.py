@@ -17,8 +17,7 @@ from tidemill.model.pods import Pod, PodPhase
 from tidemill.model.resources import Amounts, amount
 from tidemill.sim.cluster.scheduler_cache import BoundPods, NodeInfo, pod_requests
 from tidemill.sim.cluster.scheduler_filters import has_pod_rules
-from tidemill.sim.journal import Journal
-from tidemill.sim.timeline import Timeline
+from tidemill.sim.timeline import Journal, Timeline
 from tidemill.spec import names
 
 

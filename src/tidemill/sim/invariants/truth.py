@@ -17,7 +17,7 @@ from tidemill.sim.cloud.cloud import SimCloud
 from tidemill.sim.cloud.instances import InstanceLife
 from tidemill.sim.cloud.reservations import kill_at
 from tidemill.sim.cluster.cluster import SimCluster
-from tidemill.sim.journal import Journal
+from tidemill.sim.timeline import Journal
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import Provisioner
 from tidemill.store.memory import MemoryLedger

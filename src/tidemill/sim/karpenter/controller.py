@@ -28,9 +28,8 @@ from tidemill.sim.cluster.scheduler_filters import (
     reaches_volumes,
     untolerated_taint,
 )
-from tidemill.sim.journal import Journal
 from tidemill.sim.karpenter.offerings import NodePool, Object, Offering, offerings
-from tidemill.sim.timeline import Timeline
+from tidemill.sim.timeline import Journal, Timeline
 from tidemill.spec import Spec, names
 from tidemill.spec.platform import KarpenterRef
 

@@ -29,14 +29,13 @@ from tidemill.sim.cloud.compute import SimCompute
 from tidemill.sim.cluster.cluster import SimCluster
 from tidemill.sim.invariants import Invariants, Truth
 from tidemill.sim.invariants.truth import Violation
-from tidemill.sim.journal import Journal
 from tidemill.sim.karpenter.controller import SimKarpenter, bootable
 from tidemill.sim.scenario.alarms import Alarms
 from tidemill.sim.scenario.crash import Crashing, CrashPoints, EngineCrashed
 from tidemill.sim.scenario.reason_history import Spoken
 from tidemill.sim.scenario.recorder import Recorder
 from tidemill.sim.scenario.script import lay_out
-from tidemill.sim.timeline import Timeline
+from tidemill.sim.timeline import Journal, Timeline
 from tidemill.spec import Spec
 from tidemill.spec.node_class import AmiTerm
 from tidemill.spec.scenario import Scenario

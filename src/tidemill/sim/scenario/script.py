@@ -16,8 +16,7 @@ from tidemill.model.errors import Refused
 from tidemill.sim.cloud.account_faults import strike_account
 from tidemill.sim.cloud.cloud import SimCloud
 from tidemill.sim.cluster.cluster import SimCluster
-from tidemill.sim.journal import Journal
-from tidemill.sim.timeline import Timeline, stream, whole_seconds
+from tidemill.sim.timeline import Journal, Timeline, stream, whole_seconds
 from tidemill.spec.faults import FaultKind
 from tidemill.spec.node_class import AmiTerm
 from tidemill.spec.scenario import Arrivals, Fault, JobStream, RandomFaults, Scenario, Spread

@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tidemill.sim.cloud.hooks import TERMINATE_ACTION
-from tidemill.sim.cloud.ids import seeded_id
 from tidemill.sim.cloud.scaling import AutoScalingGroup, LifecycleHook
-from tidemill.sim.timeline import Timeline
+from tidemill.sim.timeline import Timeline, seeded_id
 from tidemill.sim.wakes import Wakes
 from tidemill.spec.units import format_instant
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tidemill.model.labels import Pairs
-from tidemill.sim.cloud.ids import seeded_id
 from tidemill.sim.cloud.launch_data import Recipe
 from tidemill.sim.cloud.scaling import Activity, AutoScalingGroup, GroupMember, LifecycleHook, ScheduledAction
+from tidemill.sim.timeline import seeded_id
 from tidemill.sim.wire.launch_request import launch_request, template_data
 from tidemill.sim.wire.network import Subnet, subnet
 from tidemill.sim.wire.refusals import AwsError

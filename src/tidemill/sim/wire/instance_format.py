@@ -7,8 +7,8 @@ from typing import Any
 
 from tidemill.model.capacity import SourceKind
 from tidemill.model.nodes import InstanceState
-from tidemill.sim.cloud.ids import seeded_id
 from tidemill.sim.cloud.instances import InstanceLife
+from tidemill.sim.timeline import seeded_id
 from tidemill.sim.wire.state import Wire
 from tidemill.sim.wire.tag_format import as_tags
 
