@@ -14,6 +14,7 @@ from tidemill.decide import decide
 from tidemill.model.capacity import Reservation, SourceKind
 from tidemill.model.ec2_facts import KARPENTER_DRAINS_BEFORE_END
 from tidemill.model.plan import Action, Evict, Plan, RequestCheckpoint
+from tidemill.model.reasons import EvictReason
 from tidemill.model.world import World
 from tidemill.spec import Spec
 
@@ -48,7 +49,7 @@ def _evicting(world: World, plan: Plan) -> list[Action]:
             continue
         staying = [pod for pod in world.pods_by_node.get(node.kube.name, ()) if pod.deleting_until is None]
         actions += [
-            Evict(pod.uid, node.kube.drain_reason)
+            Evict(pod.uid, EvictReason(node.kube.drain_reason))
             for pod in staying
             if not pod.daemon and pod.uid not in asked
         ]

@@ -18,6 +18,7 @@ from tidemill.model.offers import ExtensionSearch, OfferSearch
 from tidemill.model.plan import Action, Plan, Unmet
 from tidemill.model.pods import DisruptionBudget, Gang, Pod, PodPhase, PodShape, Terms, Workload
 from tidemill.model.purchases import LaunchIntent, LaunchState, PurchaseIntent, Spending
+from tidemill.model.reasons import DrainKind, DrainReason
 from tidemill.model.world import World
 from tidemill.spec import Spec, names
 from tidemill.spec.capacity_plan import CapacityPlan
@@ -124,6 +125,8 @@ def block(
 
 PHASES = ("launched", "joined", "registering", "verifying", "ready", "draining")
 
+DRAINED = DrainReason(DrainKind.SOURCE_ENDS, name="cr-1")  # by which instant does not matter
+
 
 def node(
     id: str = "i-1",
@@ -170,7 +173,7 @@ def node(
         "taints": (Taint(names.TAINT_STARTUP),) if phase in ("registering", "verifying") else (),
         "accelerators_registered_at": registered,
         "draining_since": ago("1m") if phase == "draining" else None,
-        "drain_reason": "cr-1 must be empty" if phase == "draining" else "",
+        "drain_reason": DRAINED if phase == "draining" else None,
     }
     return Node(instance, KubeNode(f"node-{id}", id, ago(joined), **{**facts, **kube}))
 
@@ -188,6 +191,16 @@ def launch_intent(
 def failed_launch(id: str = "ti-f", *, at: datetime = NOW, **fields: Any) -> LaunchIntent:
     fields = {"written_at": at, "state_at": at, "failure": "no-capacity", **fields}
     return launch_intent(id, state=LaunchState.FAILED, **fields)
+
+
+# --- drains -------------------------------------------------------------------------------------------
+
+DRIFTED = DrainReason(DrainKind.DRIFTED_NODE_CLASS, name="gpu")
+CHECK_FAILED = DrainReason(DrainKind.NODE_CHECK_FAILED, detail="GPU 5")
+
+
+def block_ends(at: datetime, id: str = "cr-1") -> DrainReason:
+    return DrainReason(DrainKind.SOURCE_ENDS, at=at, name=id)
 
 
 # --- work ---------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from tests.decide.builders import (
 from tidemill.decide import decide
 from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.plan import Admit, Launch, Plan
+from tidemill.wording import sentence
 
 pytestmark = pytest.mark.requirement("CB-13")
 
@@ -68,7 +69,7 @@ def test_a_job_that_fits_nowhere_is_held_with_the_reason_and_the_earliest_instan
     assert not admitted(plan)
     held = why(plan, waiting)
     assert held.code == "held"
-    assert held.reason == (
+    assert sentence(held.reason) == (
         "it needs 20h1m and nothing in pool p5 lasts that long; block cr-2 starts 2026-11-17T18:00:00Z"
     )
     assert held.earliest == coming.start + timedelta(minutes=7)  # a node boots in seven minutes
@@ -81,7 +82,7 @@ def test_a_job_beside_free_room_that_ends_too_soon_is_told_so_and_not_that_limit
     blocks = [block("cr-1", ends_in="10h", count=1), block("cr-2", ends_in="100h", count=1)]
     plan = decide(spec(pool(limits={"nodes": 2})), world(blocks, dying, lasting, there, waiting))
     assert why(plan, waiting).code == "held"
-    assert why(plan, waiting).reason == (
+    assert sentence(why(plan, waiting).reason) == (
         "it needs 20h1m; what is free in pool p5 ends sooner, and what lasts that long is taken"
     )
 
@@ -91,7 +92,7 @@ def test_a_block_to_come_that_is_too_short_is_no_hope():
     coming = block("cr-2", starts_in="30h", ends_in="40h")
     held = why(decide(spec(), world(block(ends_in="10h"), node(), coming, waiting)), waiting)
     assert held.earliest is None
-    assert "cr-2" not in held.reason
+    assert "cr-2" not in sentence(held.reason)
 
 
 @pytest.mark.parametrize(("left", "starts"), [("1h56m", True), ("1h55m", False)])
@@ -173,7 +174,7 @@ def test_a_pod_pinned_to_a_source_that_is_gone_is_made_anew_if_somebody_would():
     plan = decide(spec(), world(block(), node(), bare))
     assert not [action for action in plan.actions if getattr(action, "pod", "") == bare.uid]
     assert why(plan, bare).code == "impossible"
-    assert "nothing would create it again" in why(plan, bare).reason
+    assert "nothing would create it again" in sentence(why(plan, bare).reason)
 
 
 def test_a_service_is_never_held_for_time():
@@ -206,22 +207,22 @@ def test_a_word_longer_than_the_pool_believes_counts_as_what_it_believes():
     believing = spec(pool(maxExpectedDuration="8h"))
     there = [block(ends_in="10h"), node()]
     (admit,) = of(decide(believing, world(there, pod(gpus=8, expected="400h"))), Admit)
-    assert admit.reason.endswith("; it says 16d16h, of which pool p5 believes 8h")
+    assert sentence(admit.reason).endswith("; it expects to run 16d16h, but pool p5 plans for at most 8h")
     plain = of(decide(believing, world(there, pod(gpus=8, expected="8h"))), Admit)
-    assert [one.reason for one in plain] == ["there is room and time on node-i-1"]
+    assert [sentence(one.reason) for one in plain] == ["there is room and time on node-i-1"]
 
 
 def test_a_capped_word_still_has_to_fit():
     waiting = pod(gpus=8, expected="400h")
     plan = decide(spec(pool(maxExpectedDuration="8h")), world(block(ends_in="8h"), node(), waiting))
     assert not admitted(plan)
-    assert why(plan, waiting).reason == "it needs 8h1m and nothing in pool p5 lasts that long"
+    assert sentence(why(plan, waiting).reason) == "it needs 8h1m and nothing in pool p5 lasts that long"
 
 
 def test_whoever_says_more_than_the_longest_block_is_taken_to_need_the_longest_block():
     waiting = pod(gpus=8, expected="9000h")
     plan = decide(spec(), world(block(ends_in="100h"), node(), waiting))
-    assert why(plan, waiting).reason == "it needs 182d1m and nothing in pool p5 lasts that long"
+    assert sentence(why(plan, waiting).reason) == "it needs 182d1m and nothing in pool p5 lasts that long"
 
 
 def test_a_cap_counts_per_pod_and_not_for_whoever_asks_for_the_same_time_in_all():

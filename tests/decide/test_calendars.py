@@ -33,6 +33,7 @@ from tidemill.model.purchases import BlockUse, PurchaseState
 from tidemill.model.world import World
 from tidemill.spec import Spec
 from tidemill.spec.capacity_plan import CapacityPlan, Extending
+from tidemill.wording import sentence
 
 P5, DAY = "p5.48xlarge", timedelta(days=1)
 GRID = NOW.replace(hour=11, minute=30) + DAY  # tomorrow's
@@ -309,7 +310,7 @@ def test_without_the_solver_a_block_is_bought_for_each_week_and_it_says_so():
     documents = buying()
     world = replace(a_world(), advice=Advice(NOW, (), unable="no solver"))
     plan = decide(documents, world)
-    assert any("a block is bought for each week" in one.sentence for one in plan.warnings)
+    assert any("a block is bought for each week" in sentence(one.reason) for one in plan.warnings)
     assert {one.query.count for one in of(plan, SearchOffers)} == {2}
 
 

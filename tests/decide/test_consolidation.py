@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.decide.builders import (
+    DRIFTED,
     ON_DEMAND,
     ago,
     block,
@@ -27,6 +28,7 @@ from tidemill.model.nodes import Node
 from tidemill.model.plan import Launch, Plan, StartDrain
 from tidemill.model.pods import DisruptionBudget, Pod, PodTerm
 from tidemill.spec import Spec, names
+from tidemill.wording import sentence
 
 pytestmark = pytest.mark.requirement("PE-7")
 UNDERUSED = {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "5m"}
@@ -70,7 +72,7 @@ def test_a_node_whose_pods_fit_elsewhere_goes():
     assert len(drained(plan)) == 1
     assert not launched(plan)
     (started,) = of(plan, StartDrain)
-    assert started.reason == "its pods fit elsewhere: saves $4.60 an hour"
+    assert sentence(started.reason) == "its pods fit elsewhere: saves $4.60 an hour"
 
 
 def test_when_empty_moves_nobody():
@@ -102,7 +104,7 @@ def test_one_node_gives_way_to_a_cheaper_one():
     large = g6("i-1", "g6.48xlarge")
     plan = decide(documents(), world(large, resumable("a", large)))
     assert launched(plan) == ["g6.xlarge"]
-    assert "replaces node node-i-1: saves $12.55 an hour" in of(plan, Launch)[0].reason
+    assert "replaces node node-i-1: saves $12.55 an hour" in sentence(of(plan, Launch)[0].reason)
 
 
 def test_nothing_moves_to_a_node_that_costs_the_same():
@@ -208,7 +210,7 @@ def test_a_move_that_pays_back_after_the_job_is_done_is_not_made():
 
 def test_a_pool_where_something_is_going_is_left_alone():
     one, two, pods = half_empty()
-    leaving = g6("i-3", draining_since=ago("2m"), drain_reason="drifted: x")
+    leaving = g6("i-3", draining_since=ago("2m"), drain_reason=DRIFTED)
     assert not drained(decide(documents(), world(one, two, leaving, resumable("c", leaving), pods)))
 
 

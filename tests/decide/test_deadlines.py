@@ -14,6 +14,7 @@ from tidemill.model.plan import AnnounceEnd, AnnounceNodeEnd, StartDrain
 from tidemill.model.pods import DisruptionBudget, Pod
 from tidemill.spec.compute_pool import Provisioner
 from tidemill.spec.units import parse_duration
+from tidemill.wording import sentence
 
 DEADLINES = [
     ("native", False, "30m"),
@@ -169,7 +170,7 @@ def test_a_paid_extension_moves_the_drain_and_the_pods_are_told():
     assert not of(plan, StartDrain)
     (announced,) = of(plan, AnnounceEnd)
     assert (announced.pod, announced.ends_at) == (told.uid, ahead("24h9m"))
-    assert "moved" in announced.reason
+    assert "moved" in sentence(announced.reason)
     assert plan.wake_at == ahead("23h59m")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.decide.builders import NOW, ON_DEMAND, ago, hourly_pool, node, of, pod, spec, world
+from tests.decide.builders import DRIFTED, NOW, ON_DEMAND, ago, hourly_pool, node, of, pod, spec, world
 from tidemill.decide import decide
 from tidemill.model.nodes import Node
 from tidemill.model.plan import StartDrain
@@ -50,7 +50,7 @@ def test_the_strictest_budget_counts():
 
 
 def test_nodes_that_are_going_already_are_counted():
-    leaving = g6("i-99", draining_since=ago("1m"), drain_reason="drifted: x")
+    leaving = g6("i-99", draining_since=ago("1m"), drain_reason=DRIFTED)
     busy = pod("busy", on=leaving, gpus=1)
     assert drained(documents({"nodes": "2"}), empty(8), leaving, busy) == 1
 

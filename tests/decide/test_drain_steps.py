@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from tests.decide.builders import (
+    CHECK_FAILED,
     SPOT,
     ago,
     ahead,
     block,
+    block_ends,
     daemon,
     hourly_pool,
     node,
@@ -35,6 +37,7 @@ from tidemill.model.plan import (
     Terminate,
 )
 from tidemill.model.pods import DisruptionBudget, Pod
+from tidemill.wording import sentence
 
 pytestmark = pytest.mark.requirement("CB-10")
 
@@ -54,7 +57,7 @@ def leaving(name: str = "train-1", **fields: Any) -> Pod:
 def test_a_drain_begins_with_a_taint_that_says_why():
     here = node()
     (started,) = of(decide(spec(), world(block(ends_in="39m"), here, pod(on=here))), StartDrain)
-    assert started.reason == "cr-1 must be empty by 2026-11-16T12:09:00Z"
+    assert started.reason == block_ends(datetime(2026, 11, 16, 12, 9, tzinfo=UTC))
 
 
 def test_nobody_is_evicted_before_the_taint_is_there():
@@ -153,7 +156,7 @@ def test_a_pod_is_forced_at_the_last_moment_at_which_its_grace_still_fits():
     assert before.wake_at == ahead("5m")  # deadline - 3 min grace - 1 min
     (forced,) = of(draining(stuck, budget, now=ahead("5m")), ForceDelete)
     assert (forced.pod, forced.grace_s) == (stuck.uid, 180)
-    assert "last safe moment" in forced.reason
+    assert "last safe moment" in sentence(forced.reason)
 
 
 def test_a_late_force_gives_the_grace_that_is_left():
@@ -178,7 +181,7 @@ def test_a_checkpoint_does_not_hold_back_the_force():
 def test_an_empty_node_that_drains_is_terminated():
     (ended,) = of(draining(daemon("agent", LEAVING)), Terminate)
     assert ended.instance_id == "i-1"
-    assert "drained" in ended.reason
+    assert "drained" in sentence(ended.reason)
 
 
 def test_a_node_with_a_pod_is_never_terminated_by_a_drain():
@@ -210,7 +213,7 @@ def test_do_not_disrupt_cannot_hold_back_the_end_and_that_is_said():
     assert of(plan, StartDrain)
     (warning,) = plan.warnings
     assert warning.about == "ml/train-1"
-    assert "cannot hold back the end of cr-1" in warning.sentence
+    assert "cannot hold back the end of cr-1" in sentence(warning.reason)
     assert of(draining(leaving(do_not_disrupt=True)), Evict)
 
 
@@ -235,7 +238,7 @@ def test_a_spot_interruption_drains_at_once_and_forces_within_its_two_minutes():
 
 @pytest.mark.requirement("PE-17")
 def test_a_failed_node_in_a_full_block_is_ended_before_its_slot_is_filled():
-    bad = node(phase="draining", drain_reason="node check failed: GPU 5", check="failed")
+    bad = node(phase="draining", drain_reason=CHECK_FAILED, check="failed")
     full = decide(spec(), world(block(count=1, free=0), bad, pod(gpus=8)))
     assert [type(action) for action in full.actions] == [Terminate]
     (launch,) = of(decide(spec(), world(block(count=1, free=1), pod(gpus=8))), Launch)
@@ -244,7 +247,9 @@ def test_a_failed_node_in_a_full_block_is_ended_before_its_slot_is_filled():
 
 def test_a_drain_that_began_early_wakes_up_when_its_time_comes():
     """A replica that went meanwhile makes the lead shorter; the other one still waits for its budget."""
-    going = node("i-1", draining_since=ago("1m"), drain_reason="cr-1 must be empty by 2026-11-16T12:50:00Z")
+    going = node(
+        "i-1", draining_since=ago("1m"), drain_reason=block_ends(datetime(2026, 11, 16, 12, 50, tzinfo=UTC))
+    )
     last = replica("chat-1", going, gpus=8, grace="1m")
     there = replace(
         world(block(ends_in="80m", count=1), going, last),

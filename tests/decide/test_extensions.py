@@ -30,6 +30,7 @@ from tidemill.model.plan import (
 from tidemill.model.purchase_reasons import ReasonKind
 from tidemill.model.purchases import BlockUse, PurchaseIntent
 from tidemill.spec import Spec
+from tidemill.wording import sentence
 
 pytestmark = pytest.mark.requirement("CB-6")
 
@@ -119,7 +120,7 @@ def test_a_block_that_holds_more_than_twice_what_is_missing_is_not_extended_by_i
         )
         assert bool(of(decided, ProposePurchase)) is extends, count
     (warning,) = decided.warnings
-    assert "more time on cr-1 would be $9,000 for all of its 9" in warning.sentence
+    assert "more time on cr-1 would be $9,000 for all of its 9" in sentence(warning.reason)
 
 
 def test_only_the_gap_is_bought_and_not_the_whole_window():
@@ -240,7 +241,7 @@ def test_a_block_that_was_little_used_lapses(used_h: float, bought: bool):
     use = BlockUse("cr-1", 32, used_h, 768.0)
     seen = world(SHORT, uses=(use,))
     assert bool(asks(thrifty, SHORT, uses=(use,))) is bought
-    said = [warning.sentence for warning in decide(thrifty, seen).warnings]
+    said = [sentence(warning.reason) for warning in decide(thrifty, seen).warnings]
     assert any("lapse" in sentence for sentence in said) is not bought
 
 

@@ -27,6 +27,7 @@ from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.nodes import Node
 from tidemill.model.plan import Admit, Evict, Launch, Recreate, StartDrain
 from tidemill.model.pods import Pod, PodPhase
+from tidemill.wording import sentence
 
 pytestmark = pytest.mark.requirement("PE-17")
 
@@ -93,7 +94,7 @@ def test_a_gang_whose_pods_are_not_all_there_waits_for_them():
     pods = gang(size=3)[:2]
     plan = decide(spec(), world(block(count=4, free=4), node("i-1"), node("i-2"), pods))
     assert not of(plan, Admit)
-    assert {why(plan, one).reason for one in pods} == {"gang g has 2 of its 3 pods"}
+    assert {sentence(why(plan, one).reason) for one in pods} == {"gang g has 2 of its 3 pods"}
 
 
 def test_a_gang_that_lost_a_member_is_stopped_to_start_again_whole():
@@ -103,7 +104,7 @@ def test_a_gang_that_lost_a_member_is_stopped_to_start_again_whole():
     assert {action.pod for action in of(plan, Recreate)} == {one.uid for one in survivors}
     assert not of(plan, Evict)
     assert why(plan, pods[2]).code == "gang"
-    assert "lost a member" in why(plan, pods[2]).reason
+    assert "lost a member" in sentence(why(plan, pods[2]).reason)
 
 
 def test_the_nodes_of_the_survivors_are_kept():
@@ -124,7 +125,7 @@ def test_a_gang_that_is_being_stopped_is_not_admitted_in_part():
     going = replace(going, deleting_until=ahead("30s"))
     plan = decide(spec(), world(block(), node("i-1"), node("i-2"), going, pods[1]))
     assert not of(plan, Admit)
-    assert "start again whole" in why(plan, pods[1]).reason
+    assert "start again whole" in sentence(why(plan, pods[1]).reason)
 
 
 def test_the_gang_is_admitted_again_once_it_waits_whole():
@@ -193,7 +194,7 @@ def test_an_admitted_gang_keeps_its_room_until_it_is_bound():
 def test_a_gang_that_waits_for_the_last_node_says_which():
     pods = gang(size=2)
     plan = decide(spec(), world(block(), node("i-1"), node("i-2", "registering", joined="1m"), pods))
-    reasons = {why(plan, one).reason for one in pods}
+    reasons = {sentence(why(plan, one).reason) for one in pods}
     assert any("is held for it until the rest of its gang has room" in reason for reason in reasons)
     assert any("node-i-2 is registering" in reason for reason in reasons)
 
@@ -203,7 +204,7 @@ def test_two_gangs_of_the_same_name_in_two_namespaces_are_two_gangs():
     there = [replace(one, uid=f"{one.uid}-research") for one in there]
     plan = decide(spec(), world(block(), node("i-1"), node("i-2"), here, there))
     assert not of(plan, Admit)
-    assert {unmet.reason for unmet in plan.unmet} == {"gang g has 1 of its 2 pods"}
+    assert {sentence(unmet.reason) for unmet in plan.unmet} == {"gang g has 1 of its 2 pods"}
 
 
 def test_a_gang_falls_back_to_the_other_zone_when_one_has_no_capacity():
@@ -244,5 +245,5 @@ def test_the_nodes_of_a_broken_gang_are_kept_while_ec2_cleans_the_slot_of_the_lo
     small = pod("small", gpus=8, priority=-1)
     plan = decide(spec(), world(block(count=2, free=0), node("i-1"), pods, small))
     assert not of(plan, Admit)
-    assert "held for it" in why(plan, pods[0]).reason
-    assert "cleaning its slot" in why(plan, pods[1]).reason
+    assert "held for it" in sentence(why(plan, pods[0]).reason)
+    assert "cleaning its slot" in sentence(why(plan, pods[1]).reason)

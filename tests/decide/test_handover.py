@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from tests.decide.builders import NOW, ago, ahead, block, node, of, pod, pool, replica, spec, world
+from tests.decide.builders import (
+    NOW,
+    ago,
+    ahead,
+    block,
+    block_ends,
+    node,
+    of,
+    pod,
+    pool,
+    replica,
+    spec,
+    world,
+)
 from tidemill.decide import decide
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.handover.destinations import boot_of
@@ -31,13 +44,15 @@ from tidemill.model.plan import (
     StartDrain,
 )
 from tidemill.model.pods import DisruptionBudget, Method, Pod, Workload
+from tidemill.model.reasons import DrainKind, DrainReason
 from tidemill.model.world import World
 from tidemill.spec import Spec
 from tidemill.spec.default_durations import BOOT, LOAD
+from tidemill.wording import sentence
 
 CHAT = "Deployment/chat"
 B = Source(SourceKind.BLOCK, "cr-2")
-DRAIN: dict[str, Any] = {"drain_reason": "cr-1 must be empty by 2026-11-16T12:20:00Z"}
+DRAIN: dict[str, Any] = {"drain_reason": block_ends(datetime(2026, 11, 16, 12, 20, tzinfo=UTC))}
 MINUTE = timedelta(minutes=1)
 
 
@@ -161,8 +176,8 @@ def test_without_what_a_method_needs_replicas_are_evicted_and_the_plan_says_what
     pods = [replace(one, workload=workload.name) for one in ON_A]
     said = decide(spec(), world(ENDS, A1, A2, *pods, workload, *others.values())).warnings
     (warning,) = [one for one in said if one.about == f"hand-over of {workload.name}"]
-    assert lack in warning.sentence
-    assert "nothing is promised" in warning.sentence
+    assert lack in sentence(warning.reason)
+    assert "nothing is promised" in sentence(warning.reason)
 
 
 @pytest.mark.parametrize("method", [Method.ROLLOUT, Method.SCALE, Method.EVICT, None])
@@ -303,7 +318,12 @@ def test_a_pair_comes_up_first_and_the_first_set_goes_when_it_is_ready() -> None
 
 
 def test_one_node_that_aws_takes_alone_does_not_make_a_whole_service_anew() -> None:
-    alone = node("i-1", "draining", ends_in="20m", drain_reason="retired: the node must be empty by 12:20")
+    alone = node(
+        "i-1",
+        "draining",
+        ends_in="20m",
+        drain_reason=DrainReason(DrainKind.INSTANCE_ENDS, at=ahead("20m"), detail="retired"),
+    )
     rolls = service(Method.ROLLOUT)
     plan = decide(spec(), world(block(), LASTS, alone, B1, B2, chat(1, alone), rolls, BUDGET))
     assert not of(plan, RestartWorkload)
@@ -384,7 +404,7 @@ def test_a_minimum_that_is_all_it_has_is_missed_for_as_long_as_each_takes() -> N
     assert one.short is not None
     assert one.short.lasts == 2 * timedelta(minutes=9)
     (warning,) = [each for each in decide(spec(), strict).warnings if each.about == CHAT]
-    assert "rollout or scale" in warning.sentence
+    assert "rollout or scale" in sentence(warning.reason)
     rollout = replace(strict, workloads=(service(Method.ROLLOUT),))
     assert outlook(DecisionContext(spec(), rollout)).short is None
 
@@ -438,9 +458,9 @@ def test_the_plan_says_it_as_soon_as_both_blocks_are_known() -> None:
     _, seen = beforehand(ends_in="30d", second={"ends_in": "60d"})
     (warning,) = decide(spec(), seen).warnings
     assert warning.about == CHAT
-    assert "fewer than 1 ready for 50m from 2026-12-16T11:28:00Z" in warning.sentence
-    assert "cr-1 must be empty by 2026-12-16T11:30:00Z" in warning.sentence
-    assert "What would help: " in warning.sentence
+    assert "fewer than 1 ready for 50m from 2026-12-16T11:28:00Z" in sentence(warning.reason)
+    assert "cr-1 must be empty by 2026-12-16T11:30:00Z" in sentence(warning.reason)
+    assert "What would help: " in sentence(warning.reason)
 
 
 def test_that_nobody_follows_is_said_two_days_before_and_not_weeks() -> None:
@@ -451,7 +471,7 @@ def test_that_nobody_follows_is_said_two_days_before_and_not_weeks() -> None:
     assert plan.wake_at <= ahead("18d")
     _, near = beforehand(ends_in="40h", second={})
     (warning,) = decide(spec(), near).warnings
-    assert "nothing that lasts takes over" in warning.sentence
+    assert "nothing that lasts takes over" in sentence(warning.reason)
 
 
 def test_a_block_whose_payment_is_pending_is_not_counted_on() -> None:
@@ -476,7 +496,7 @@ def test_a_pinned_pool_is_told_when_its_pin_must_name_the_successor_and_what_to_
     held, follows = block("cr-1", ends_in="24h"), block("cr-2", ends_in="90h", starts_in="2h", pool="p5")
     (warning,) = decide(spec(PINNED), world(held, follows)).warnings
     assert warning.about == "pool p5"
-    assert "write ids: [cr-1, cr-2]" in warning.sentence
+    assert "write ids: [cr-1, cr-2]" in sentence(warning.reason)
     assert not decide(spec(BOTH), world(held, follows)).warnings
 
 
@@ -500,8 +520,8 @@ def test_a_pin_to_what_has_ended_is_told_too() -> None:
     over = block("cr-1", ends_in="1s", state=ReservationState.EXPIRED)
     follows = block("cr-2", ends_in="90h", pool="p5")
     (warning,) = decide(spec(PINNED), world(over, follows)).warnings
-    assert "nothing it is pinned to is there" in warning.sentence
-    assert "write ids: [cr-2]" in warning.sentence
+    assert "nothing it is pinned to is there" in sentence(warning.reason)
+    assert "write ids: [cr-2]" in sentence(warning.reason)
 
 
 @pytest.mark.requirement("CB-18")

@@ -7,6 +7,7 @@ import pytest
 from tests.decide.builders import ahead, block, gang, node, of, pod, pool, replica, spec, why, world
 from tidemill.decide import decide
 from tidemill.model.plan import Admit, Launch, StartDrain
+from tidemill.wording import sentence
 
 KARPENTER = pool(provisioner="karpenter")
 
@@ -37,14 +38,16 @@ def test_who_was_let_go_waits_and_is_told_for_what():
     waiting = replica(gpus=8, pinned_to="cr-1")
     plan = decide(spec(KARPENTER), world(block(free=4), waiting))
     assert (of(plan, Launch), of(plan, Admit)) == ([], [])
-    assert why(plan, waiting).reason == "a p5.48xlarge on cr-1 is being launched for it by Karpenter"
+    assert (
+        sentence(why(plan, waiting).reason) == "a p5.48xlarge on cr-1 is being launched for it by Karpenter"
+    )
 
 
 def test_a_gang_is_let_go_with_a_word_that_nobody_promises_it_whole():
     members = gang("g", 2, gpus=8, expected="2h")
     plan = decide(spec(KARPENTER), world(block(free=4), members))
     assert [len(one.pods) for one in of(plan, Admit)] == [2]
-    assert any("knows no gangs" in one.sentence for one in plan.warnings)
+    assert any("knows no gangs" in sentence(one.reason) for one in plan.warnings)
 
 
 def test_no_more_are_let_go_than_the_block_holds():

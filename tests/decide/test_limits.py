@@ -28,6 +28,7 @@ from tidemill.model.nodes import InstanceState
 from tidemill.model.plan import Launch
 from tidemill.model.purchases import LaunchState
 from tidemill.spec.units import parse_memory
+from tidemill.wording import sentence
 
 TYPES = ("g6.xlarge", "g6.12xlarge", "g6.48xlarge")
 GIB = 2**30
@@ -115,7 +116,7 @@ def test_a_pool_without_limits_launches_nothing():
     waiting = pod(gpus=1)
     plan = decide(spec(hourly_pool(limits=None)), world(waiting))
     assert not of(plan, Launch)
-    assert "has no limits" in why(plan, waiting).reason
+    assert "has no limits" in sentence(why(plan, waiting).reason)
 
 
 @pytest.mark.requirement("PE-5")

@@ -27,6 +27,7 @@ from tidemill.decide import decide
 from tidemill.model.capacity import SourceKind
 from tidemill.model.plan import Admit, AnnounceEnd, Launch, Plan, StartDrain
 from tidemill.model.purchases import Spending
+from tidemill.wording import sentence
 
 pytestmark = pytest.mark.requirement("PE-18")
 
@@ -62,7 +63,7 @@ def test_only_a_workload_that_opted_in_overflows():
 def test_what_did_not_opt_in_is_told_so_when_overflow_is_all_there_is():
     shy = pod(gpus=8)
     told = why(decide(documents(), world(shy)), shy)
-    assert (told.code, told.reason) == (
+    assert (told.code, sentence(told.reason)) == (
         "held",
         "pool p5 has only overflow capacity now, and it did not opt in",
     )

@@ -25,6 +25,7 @@ from tests.decide.builders import (
 from tidemill.decide import decide
 from tidemill.model.plan import Admit, Launch, StartDrain
 from tidemill.model.pods import Pod
+from tidemill.wording import sentence
 
 
 def launched(documents, *things):
@@ -174,12 +175,12 @@ def test_pods_of_one_batch_share_one_launch():
     pods = [pod(f"p{place}", gpus=1) for place in range(5)]
     (launch,) = of(decide(spec(hourly_pool("g6", "g6.xlarge")), world(pods)), Launch)
     assert launch.intent.count == 5
-    assert "4 other pods wait" in launch.reason
+    assert "4 other pods wait" in sentence(launch.reason)
 
 
 def test_a_new_launch_says_who_waits_and_carries_its_pool_and_provisioner():
     (launch,) = of(decide(spec(hourly_pool("g6", provisioner="asg")), world(pod("solo", gpus=1))), Launch)
-    assert launch.reason == "ml/solo waits"
+    assert sentence(launch.reason) == "ml/solo waits"
     assert (launch.intent.pool, launch.intent.provisioner, launch.intent.written_at) == ("g6", "asg", NOW)
 
 

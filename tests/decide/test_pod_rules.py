@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.decide.builders import ON_DEMAND, hourly_pool, node, of, pod, replica, spec, why, world
+from tests.decide.builders import DRIFTED, ON_DEMAND, hourly_pool, node, of, pod, replica, spec, why, world
 from tidemill.decide import decide
 from tidemill.model.labels import Expression
 from tidemill.model.nodes import Node
 from tidemill.model.plan import Admit, Launch, Plan
 from tidemill.model.pods import Pod, PodTerm, Spread
 from tidemill.spec import names
+from tidemill.wording import sentence
 
 pytestmark = pytest.mark.requirement("PE-3")
 CHAT = (Expression("app", "In", ("chat",)),)
@@ -76,7 +77,7 @@ def test_pods_on_a_node_that_is_full_or_going_still_count_for_the_spread():
     runs = shaped(replica("c-0", full, gpus=1), **spread)
     plan = decide(PAPERS, world(full, runs, waiting("c-1", **spread)))
     assert [zone for _, zone, _ in launched(plan)] == ["us-west-2b"]
-    going = g6("i-1", "g6.xlarge", draining_since=world().now, drain_reason="drifted: x")
+    going = g6("i-1", "g6.xlarge", draining_since=world().now, drain_reason=DRIFTED)
     plan = decide(PAPERS, world(going, runs, waiting("c-1", **spread)))
     assert [zone for _, zone, _ in launched(plan)] == ["us-west-2b"]
 
@@ -111,7 +112,7 @@ def test_whoever_no_place_can_content_is_told_so():
     lonely = shaped(pod("lonely", gpus=1), affinity=(PodTerm(names.LABEL_ZONE, nobody),))
     plan = decide(PAPERS, world(lonely))
     assert not plan.actions
-    assert "rules about other pods" in why(plan, lonely).reason
+    assert "rules about other pods" in sentence(why(plan, lonely).reason)
 
 
 def test_the_more_important_pod_gets_the_last_place():

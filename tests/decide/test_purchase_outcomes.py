@@ -13,6 +13,7 @@ from tidemill.model.capacity import ReservationState
 from tidemill.model.offers import OfferQuery
 from tidemill.model.plan import ProposePurchase, SearchOffers, SettlePurchase, SubmitPurchase
 from tidemill.model.purchase_reasons import PurchaseReason, ReasonKind
+from tidemill.wording import sentence
 
 pytestmark = pytest.mark.requirement("CB-4")
 
@@ -75,7 +76,7 @@ def test_a_call_whose_answer_was_lost_becomes_unknown_and_is_never_made_again():
     unknown = intent("unknown", state_at=ago("20h"), approved_by=("ana",))
     decided = decide(buying(), world(unknown, search(asked(), offer())))
     assert not decided.actions
-    assert "outcome of this purchase is unknown" in decided.warnings[0].sentence
+    assert "outcome of this purchase is unknown" in sentence(decided.warnings[0].reason)
 
 
 def test_a_confirmed_block_that_does_not_show_yet_is_not_bought_again():
@@ -137,7 +138,7 @@ def test_a_second_block_with_the_tag_of_one_purchase_is_told_and_not_taken_in():
     confirmed = intent("confirmed", reservation_ids=("cr-1",), offer_id="cb-1", state_at=ago("1h"))
     plan = decide(buying(), world(confirmed, made))
     assert not of(plan, SettlePurchase)
-    assert any("bought twice?" in warning.sentence for warning in plan.warnings)
+    assert any("bought twice?" in sentence(warning.reason) for warning in plan.warnings)
 
 
 @pytest.mark.requirement("CB-4")

@@ -17,7 +17,7 @@ from tidemill.model.plan import ProposePurchase, SearchOffers, SettlePurchase, S
 from tidemill.model.purchase_reasons import PurchaseReason, ReasonKind
 from tidemill.model.purchases import PurchaseIntent, Spending, Verdict
 from tidemill.spec.units import format_duration, parse_duration
-from tidemill.wording.purchases import warning_sentence
+from tidemill.wording import sentence
 
 pytestmark = pytest.mark.requirement("CB-3")
 
@@ -132,7 +132,7 @@ def test_an_empty_answer_is_not_asked_for_again_for_hours():
     plan_ = decide(buying(), world(search(asked(), at=ago("5h"))))
     assert not of(plan_, SearchOffers)
     assert plan_.wake_at == ahead("1h")
-    assert "EC2 offers no block of 4 p5.48xlarge" in plan_.warnings[0].sentence
+    assert "EC2 offers no block of 4 p5.48xlarge" in sentence(plan_.warnings[0].reason)
     assert of(decide(buying(), world(search(asked(), at=ago("6h")))), SearchOffers)
 
 
@@ -176,7 +176,7 @@ def test_by_default_the_platform_only_proposes():
     eager = intent("approved", approved_by=("ana", "ben"))
     decided = decide(buying("propose"), world(eager))
     assert not of(decided, SubmitPurchase)
-    assert "only proposes" in warning_sentence(decided.warnings[0])
+    assert "only proposes" in sentence(decided.warnings[0].reason)
 
 
 @pytest.mark.parametrize(
@@ -256,8 +256,8 @@ def test_the_fees_of_another_plan_do_not_count_against_a_plans_own_month():
         there = world(GRANTED, Spending(20_000, plan_fees_usd=((name, 20_000),)))
         decided = decide(buying(document=own), there)
         assert bool(of(decided, SubmitPurchase)) is buys
-    assert "on top of $20,000 is over the $40,000 a month of plan november" in warning_sentence(
-        decided.warnings[0]
+    assert "on top of $20,000 is over the $40,000 a month of plan november" in sentence(
+        decided.warnings[0].reason
     )
 
 
@@ -300,7 +300,7 @@ def test_an_approval_for_far_more_than_is_missing_by_now_is_void_and_the_rest_as
 def test_the_platforms_ceilings_hold(budget: dict, spent: int, buys: bool, word: str):
     decided = decide(buying(budget=budget), world(GRANTED, Spending(spent)))
     assert bool(of(decided, SubmitPurchase)) is buys
-    assert word in (warning_sentence(decided.warnings[0]) if decided.warnings else "")
+    assert word in (sentence(decided.warnings[0].reason) if decided.warnings else "")
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.decide.builders import (
+    DRIFTED,
     ago,
     ahead,
     block,
@@ -28,6 +29,7 @@ from tidemill.model.pods import DisruptionBudget, Pod, PodPhase
 from tidemill.spec import Spec, names
 from tidemill.spec.compute_pool import ComputePool
 from tidemill.spec.node_class import NodeClass, fingerprint
+from tidemill.wording import sentence
 
 pytestmark = pytest.mark.requirement("PE-8")
 
@@ -75,7 +77,7 @@ def running(pods: list[Pod], *nodes: Node) -> list[Pod]:
 def test_a_node_made_from_another_image_has_drifted():
     assert drained(replaced(old(), new())) == ["node-i-1"]
     (started,) = of(replaced(old(), new()), StartDrain)
-    assert started.reason == "drifted: node class gpu has changed since it was made"
+    assert sentence(started.reason) == "drifted: node class gpu has changed since the node was launched"
 
 
 def test_a_node_that_does_not_say_what_it_was_made_from_has_not():
@@ -137,7 +139,7 @@ def test_a_disruption_budget_holds_it_back():
 
 
 def test_a_job_that_checkpoints_is_asked_to_and_moves():
-    here = old(phase="draining", drain_reason="drifted: node class gpu has changed since it was made")
+    here = old(phase="draining", drain_reason=DRIFTED)
     saved = pod(on=here, gpus=8, checkpoint_every="15m", checkpoint_time="2m", ends_at=ahead("47h30m"))
     assert of(replaced(here, saved, count=1), RequestCheckpoint)
 
@@ -154,14 +156,14 @@ def test_a_running_gang_is_never_broken_for_a_new_image():
     )  # it is done in 4h30m; two hours before that a node is closed to others
     closed = replaced(first, second, members, now=ahead("2h30m"))
     assert drained(closed) == ["node-i-1"]
-    leaving = old("i-1", phase="draining", drain_reason="drifted: …", draining_since=ago("1m"))
+    leaving = old("i-1", phase="draining", drain_reason=DRIFTED, draining_since=ago("1m"))
     waiting = replaced(leaving, second, members, now=ahead("2h31m"))
     assert not of(waiting, Evict)
     assert not of(waiting, RequestCheckpoint)
 
 
 def test_a_gang_that_is_late_is_still_not_broken():
-    here = old(phase="draining", drain_reason="drifted: …", draining_since=ago("1m"))
+    here = old(phase="draining", drain_reason=DRIFTED, draining_since=ago("1m"))
     late = running(gang(size=2, expected="1m"), here, new())
     assert not of(replaced(here, new(), late, now=ahead("5h")), Evict)
 
@@ -170,18 +172,18 @@ def test_a_gang_that_does_not_say_when_it_is_done_is_left_alone_and_that_is_said
     first, second = old("i-1"), old("i-2")
     plan = replaced(first, second, running(gang(size=2), first, second))
     assert not drained(plan)
-    assert "part of gang g, which does not say when it is done" in plan.warnings[0].sentence
+    assert "part of gang g, which does not say when it is done" in sentence(plan.warnings[0].reason)
 
 
 def test_the_end_of_the_block_does_not_wait_for_a_gang_that_a_roll_waited_for():
-    leaving = old("i-1", phase="draining", drain_reason="drifted: …", draining_since=ago("1m"))
+    leaving = old("i-1", phase="draining", drain_reason=DRIFTED, draining_since=ago("1m"))
     members = running(gang(size=2, expected="50h", checkpoint_every="1h"), leaving, new())
     plan = replaced(leaving, new(), members, now=ahead("47h27m"))
     assert {one.pod for one in of(plan, RequestCheckpoint)} == {members[0].uid}
 
 
 def test_a_job_that_would_begin_again_is_let_finish_but_not_past_its_word():
-    here = old(phase="draining", drain_reason="drifted: …", draining_since=ago("1m"))
+    here = old(phase="draining", drain_reason=DRIFTED, draining_since=ago("1m"))
     whole = pod(on=here, gpus=8, expected="1h")
     waiting = replaced(here, whole, count=1)
     assert not of(waiting, Evict)
@@ -194,7 +196,7 @@ def test_a_pod_that_nobody_would_make_again_keeps_its_node():
     here = old()
     plan = replaced(here, pod(on=here, gpus=8, workload=""), count=1)
     assert not drained(plan)
-    assert "would not be made again" in plan.warnings[0].sentence
+    assert "would not be created again" in sentence(plan.warnings[0].reason)
 
 
 @pytest.mark.parametrize(("allowed", "goes"), [(0, False), (1, True)])
@@ -239,6 +241,6 @@ def test_a_failed_node_s_slot_is_filled_only_if_there_is_time(ends_in: str, laun
 
 
 def test_an_emptied_node_is_terminated_before_anything_is_launched():
-    here = old(phase="draining", drain_reason="drifted: …")
+    here = old(phase="draining", drain_reason=DRIFTED)
     plan = replaced(here, pod(gpus=8), count=1)
     assert [type(action) for action in plan.actions] == [Terminate]

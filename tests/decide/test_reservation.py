@@ -11,6 +11,7 @@ from tidemill.decide import decide
 from tidemill.model.nodes import Node
 from tidemill.model.plan import Admit
 from tidemill.model.pods import Pod, PodPhase
+from tidemill.wording import sentence
 
 pytestmark = pytest.mark.requirement("PE-11")
 
@@ -43,9 +44,9 @@ def test_a_node_that_comes_free_is_kept_for_an_old_gang():
     there = world(block(count=2), free, taken, runs, old(gang(size=2, expected="2h")), newcomer)
     plan = decide(spec(), there)
     assert not admitted(plan)
-    assert "nodes of cr-1 are kept for it" in why(plan, there.pods[1]).reason
+    assert "nodes of cr-1 are kept for it" in sentence(why(plan, there.pods[1]).reason)
     assert why(plan, there.pods[1]).earliest == ahead("1h")
-    assert "kept for a gang that has waited longer" in why(plan, newcomer).reason
+    assert "kept for a gang that has waited longer" in sentence(why(plan, newcomer).reason)
 
 
 def test_a_gang_that_just_came_holds_nobody_back():

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.decide.builders import NOW, ahead, block, node, of, pool, replica, spec, world
+from tests.decide.builders import NOW, ahead, block, block_ends, node, of, pool, replica, spec, world
 from tests.decide.purchases import buying, intent, offer, search
 from tidemill.decide import decide
 from tidemill.model.plan import (
@@ -20,6 +20,7 @@ from tidemill.model.plan import (
 )
 from tidemill.model.pods import DisruptionBudget
 from tidemill.spec.capacity_plan import CapacityPlan
+from tidemill.wording import sentence
 
 
 def plan_of(**window: object) -> CapacityPlan:
@@ -37,7 +38,7 @@ def test_a_window_that_may_cost_less_than_the_cheapest_offer_is_not_proposed():
     asked = of(decide(documents, world()), SearchOffers)[0].query
     plan = decide(documents, world(searches=(search(asked, offer(fee_usd=25_000)),)))
     assert not of(plan, ProposePurchase)
-    assert any("more than the $100" in warning.sentence for warning in plan.warnings)
+    assert any("more than the $100" in sentence(warning.reason) for warning in plan.warnings)
 
 
 @pytest.mark.requirement("CB-3")
@@ -50,8 +51,7 @@ def test_a_drain_is_not_taken_back_because_its_pods_have_left():
     """The lead was long while a slow replica was there; without it there would be time again, but not for long."""
     leaving = node("i-1", "draining")
     assert leaving.kube is not None
-    until = ahead("12m")
-    reason = f"cr-1 must be empty by {until.isoformat().replace('+00:00', 'Z')}"
+    reason = block_ends(ahead("12m"))
     leaving = replace(leaving, kube=replace(leaving.kube, drain_reason=reason, draining_since=NOW))
     plan = decide(spec(), world(block(ends_in="42m"), leaving))
     assert not of(plan, CancelDrain)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.decide.builders import (
+    DRIFTED,
     ON_DEMAND,
     ago,
     block,
@@ -28,6 +29,7 @@ from tidemill.decide import decide
 from tidemill.model.nodes import Node
 from tidemill.model.plan import Admit, Evict, Launch, Plan, StartDrain
 from tidemill.model.pods import DisruptionBudget, Pod
+from tidemill.model.reasons import DrainKind, DrainReason
 
 UNDERUSED = {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "5m"}
 
@@ -81,7 +83,7 @@ def test_consolidation_does_not_use_room_that_is_kept_for_a_gang():
 def test_a_replica_on_a_node_that_is_going_keeps_no_service_up():
     papers = spec(hourly_pool("g6", disruption=UNDERUSED), hourly_pool("other", "g6.12xlarge"))
     one, two = g6("i-1"), g6("i-2")
-    leaving = g6("i-3", pool="other", draining_since=ago("1m"), drain_reason="drifted: x")
+    leaving = g6("i-3", pool="other", draining_since=ago("1m"), drain_reason=DRIFTED)
     chat = {"gpus": 1}
     stays = decide(papers, world(one, two, g6("i-3", pool="other"), replica("c-1", one, **chat),
                                  replica("c-2", g6("i-3", pool="other"), **chat), resumable("b", two)))  # fmt: skip
@@ -114,7 +116,9 @@ def test_a_replacement_that_ec2_does_not_have_is_not_asked_for_again_and_again()
 
 @pytest.mark.requirement("PE-8")
 def test_a_protected_pod_that_came_after_the_drain_was_decided_is_left_alone():
-    going = g6("i-1", draining_since=ago("1m"), drain_reason="empty for 5m")
+    going = g6(
+        "i-1", draining_since=ago("1m"), drain_reason=DrainReason(DrainKind.EMPTY, idle=timedelta(minutes=5))
+    )
     papers = spec(hourly_pool("g6"))
     assert not of(decide(papers, world(going, pod("a", on=going, gpus=1, do_not_disrupt=True))), Evict)
     assert of(decide(papers, world(going, pod("a", on=going, gpus=1))), Evict)

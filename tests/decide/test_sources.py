@@ -29,6 +29,7 @@ from tidemill.decide import decide
 from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.plan import Launch, Plan, SettleLaunch
 from tidemill.model.purchases import LaunchState
+from tidemill.wording import sentence
 
 pytestmark = pytest.mark.requirement("CB-14")
 
@@ -212,4 +213,6 @@ def test_nothing_is_launched_while_aws_or_the_ledger_cannot_be_reached(away: str
     plan = decide(spec(FOUR, budget=BUDGET), world(block(free=4), lost, waiting, **{away: False}))
     assert not of(plan, Launch)
     alone = decide(spec(FOUR, budget=BUDGET), world(waiting, **{away: False}))
-    assert why(alone, waiting).reason == "AWS or the ledger cannot be reached, so nothing is launched"
+    assert (
+        sentence(why(alone, waiting).reason) == "AWS or the ledger cannot be reached, so nothing is launched"
+    )

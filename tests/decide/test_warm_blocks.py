@@ -9,6 +9,7 @@ from tidemill.decide import decide
 from tidemill.model.capacity import ReservationState
 from tidemill.model.plan import Launch, Plan
 from tidemill.model.purchases import LaunchState
+from tidemill.wording import sentence
 
 pytestmark = pytest.mark.requirement("CB-11")
 
@@ -27,7 +28,7 @@ def test_a_delivered_block_gets_its_nodes_without_a_pod_asking(warm, expected):
 
 def test_a_warm_launch_says_which_block_it_is_for():
     (launch,) = of(decide(spec(), world(block(free=4))), Launch)
-    assert launch.reason == "block cr-1 is active: 4 nodes warm up"
+    assert sentence(launch.reason) == "block cr-1 is active: 4 nodes warm up"
     assert (launch.intent.zone, launch.intent.instance_type) == ("us-west-2a", "p5.48xlarge")
 
 

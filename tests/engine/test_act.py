@@ -25,10 +25,33 @@ from tidemill.model.plan import (
     Terminate,
 )
 from tidemill.model.purchases import LaunchState
+from tidemill.model.reasons import (
+    AdmitKind,
+    AdmitReason,
+    DrainKind,
+    DrainReason,
+    EndKind,
+    EndReason,
+    EvictReason,
+    LaunchKind,
+    LaunchReason,
+    RecreateKind,
+    RecreateReason,
+    SettleKind,
+    SettleReason,
+    StepKind,
+    StepReason,
+    TerminateKind,
+    TerminateReason,
+)
 from tidemill.sim.scenario.crash import EngineCrashed
 from tidemill.spec import names
 
 INTENT = launch_intent(count=2)
+WAIT = LaunchReason(LaunchKind.PODS_WAIT, "ml/train-1")
+ENDS = DrainReason(DrainKind.SOURCE_ENDS, at=ahead("1h"), name="cr-1")
+PASSED = StepReason(StepKind.NODE_CHECK_PASSED)
+GONE = StepReason(StepKind.INSTANCE_GONE, "i-1")
 
 
 @pytest.fixture
@@ -40,18 +63,24 @@ def outside() -> Outside:
     ("action", "asked"),
     [
         (
-            Admit(("a", "b"), "cr-1", None, "", "train"),
+            Admit(("a", "b"), "cr-1", None, AdmitReason(AdmitKind.NODES_FREE, "cr-1", 2), "train"),
             [("admit", "a", "cr-1", None, "train"), ("admit", "b", "cr-1", None, "train")],
         ),
-        (MarkReady("n", ""), [("mark_ready", "n")]),
-        (StartDrain("n", "why"), [("start_drain", "n", "why")]),
-        (AnnounceEnd("a", ahead("1h"), ""), [("announce_end", "a", ahead("1h"))]),
-        (AnnounceNodeEnd("n", ahead("1h"), ""), [("announce_node_end", "n", ahead("1h"))]),
-        (RequestCheckpoint("a", ""), [("request_checkpoint", "a")]),
-        (Evict("a", ""), [("evict", "a")]),
-        (ForceDelete("a", 40, ""), [("delete", "a", 40, True)]),
-        (Recreate("a", ""), [("delete", "a", None, True)]),
-        (RemoveNode("n", ""), [("remove_node", "n")]),
+        (MarkReady("n", PASSED), [("mark_ready", "n")]),
+        (StartDrain("n", ENDS), [("start_drain", "n", ENDS)]),
+        (
+            AnnounceEnd("a", ahead("1h"), EndReason(EndKind.SOURCE_ENDS, ahead("1h"))),
+            [("announce_end", "a", ahead("1h"))],
+        ),
+        (
+            AnnounceNodeEnd("n", ahead("1h"), EndReason(EndKind.END_MOVED, ahead("1h"))),
+            [("announce_node_end", "n", ahead("1h"))],
+        ),
+        (RequestCheckpoint("a", StepReason(StepKind.NODE_DRAINS)), [("request_checkpoint", "a")]),
+        (Evict("a", EvictReason(ENDS)), [("evict", "a")]),
+        (ForceDelete("a", 40, EndReason(EndKind.LAST_SAFE_MOMENT, ahead("1h"))), [("delete", "a", 40, True)]),
+        (Recreate("a", RecreateReason(RecreateKind.NO_ROOM_LEFT, "cr-1")), [("delete", "a", None, True)]),
+        (RemoveNode("n", GONE), [("remove_node", "n")]),
     ],
 )
 def test_each_action_asks_the_cluster_for_exactly_one_thing(outside: Outside, action, asked):
@@ -62,21 +91,23 @@ def test_each_action_asks_the_cluster_for_exactly_one_thing(outside: Outside, ac
 
 def test_a_failing_action_does_not_stop_the_others(outside: Outside):
     outside.cluster.fail("mark_ready", Retryable("slow down"))
-    outcomes = outside.act(MarkReady("n1", ""), MarkReady("n2", ""))
+    outcomes = outside.act(MarkReady("n1", PASSED), MarkReady("n2", PASSED))
     assert [one.error for one in outcomes] == ["retryable", ""]
     assert outside.cluster.asked == [("mark_ready", "n2")]
 
 
 def test_what_is_gone_already_is_done(outside: Outside):
     outside.cluster.fail("remove_node", Gone("n"))
-    outcomes = outside.act(RemoveNode("n", ""), Terminate("i-404", ""))
+    outcomes = outside.act(
+        RemoveNode("n", GONE), Terminate("i-404", TerminateReason(TerminateKind.KUBELET_LOST))
+    )
     assert [one.error for one in outcomes] == ["", ""]
     assert "already gone" in outcomes[0].detail
 
 
 def test_an_eviction_that_a_budget_forbids_is_an_outcome_and_not_a_force(outside: Outside):
     outside.cluster.evictable = False
-    (outcome,) = outside.act(Evict("a", ""))
+    (outcome,) = outside.act(Evict("a", EvictReason(ENDS)))
     assert outcome.error == "refused"
     assert outside.cluster.asked == [("evict", "a")]
 
@@ -98,7 +129,7 @@ def written(outside: Outside):
 
 @pytest.mark.requirement("PE-23")
 def test_a_launch_is_written_down_and_tagged_with_its_owner_and_intent(outside: Outside):
-    (outcome,) = outside.act(Launch(INTENT, ""))
+    (outcome,) = outside.act(Launch(INTENT, WAIT))
     assert outcome.detail == "2 of 2: i-0, i-1"
     assert (written(outside).state, written(outside).instance_ids) == (LaunchState.LAUNCHED, ("i-0", "i-1"))
     made = outside.cloud.running["i-0"]
@@ -109,7 +140,7 @@ def test_a_launch_is_written_down_and_tagged_with_its_owner_and_intent(outside: 
 def test_a_launch_is_in_the_ledger_before_the_call_is_made(outside: Outside):
     outside.crashes.arm("before:launch")
     with pytest.raises(EngineCrashed):
-        outside.act(Launch(INTENT, ""))
+        outside.act(Launch(INTENT, WAIT))
     assert written(outside).state is LaunchState.WRITTEN
     assert not outside.cloud.running
 
@@ -117,20 +148,20 @@ def test_a_launch_is_in_the_ledger_before_the_call_is_made(outside: Outside):
 def test_a_crash_between_the_call_and_the_note_neither_loses_nor_doubles(outside: Outside):
     outside.crashes.arm("after:launch")
     with pytest.raises(EngineCrashed):
-        outside.act(Launch(INTENT, ""))
+        outside.act(Launch(INTENT, WAIT))
     assert written(outside).state is LaunchState.WRITTEN
-    outside.act(Launch(written(outside), "again"))
+    outside.act(Launch(written(outside), LaunchReason(LaunchKind.ANSWER_LOST)))
     assert len(outside.cloud.running) == 2
     assert written(outside).state is LaunchState.LAUNCHED
 
 
 def test_a_launch_whose_outcome_is_unknown_stays_written_and_the_same_id_is_safe(outside: Outside):
     outside.cloud.fail("launch", OutcomeUnknown("timed out"), after=True)
-    (outcome,) = outside.act(Launch(INTENT, ""))
+    (outcome,) = outside.act(Launch(INTENT, WAIT))
     assert outcome.error == "outcome-unknown"
     assert written(outside).state is LaunchState.WRITTEN
     outside.clock.pass_time(seconds=30)
-    outside.act(Launch(written(outside), "again"))
+    outside.act(Launch(written(outside), LaunchReason(LaunchKind.ANSWER_LOST)))
     assert (len(outside.cloud.running), written(outside).id) == (2, INTENT.id)
 
 
@@ -139,7 +170,7 @@ def test_a_launch_whose_outcome_is_unknown_stays_written_and_the_same_id_is_safe
 )
 def test_a_launch_that_failed_is_remembered_with_its_label(outside: Outside, error: Exception, label: str):
     outside.cloud.fail("launch", error)
-    (outcome,) = outside.act(Launch(INTENT, ""))
+    (outcome,) = outside.act(Launch(INTENT, WAIT))
     assert outcome.error == label
     assert (written(outside).state, written(outside).failure) == (LaunchState.FAILED, label)
     assert written(outside).state_at == outside.clock.now()
@@ -147,20 +178,20 @@ def test_a_launch_that_failed_is_remembered_with_its_label(outside: Outside, err
 
 def test_a_launch_that_a_group_was_asked_for_is_written_down_as_asked(outside: Outside):
     outside.cloud.launch = lambda intent, tags: ()  # type: ignore[method-assign]
-    (outcome,) = outside.act(Launch(INTENT, ""))
+    (outcome,) = outside.act(Launch(INTENT, WAIT))
     assert outcome.detail == "a group was asked for 2"
     assert (written(outside).state, written(outside).in_flight) == (LaunchState.ASKED, 2)
-    outside.act(SettleLaunch(INTENT.id, "nothing came", failure="no-capacity"))
+    outside.act(SettleLaunch(INTENT.id, SettleReason(SettleKind.GROUP_LATE, 0, 2), failure="no-capacity"))
     assert (written(outside).state, written(outside).failure) == (LaunchState.FAILED, "no-capacity")
 
 
 def test_nothing_is_launched_if_the_intent_cannot_be_written(outside: Outside):
     outside.books.away = True
-    (outcome,) = outside.act(Launch(INTENT, ""))
+    (outcome,) = outside.act(Launch(INTENT, WAIT))
     assert outcome.error == "retryable"
     assert not outside.cloud.running
 
 
 def test_a_settled_launch_is_no_longer_open(outside: Outside):
-    outside.act(Launch(INTENT, ""), SettleLaunch("ti-1", ""))
+    outside.act(Launch(INTENT, WAIT), SettleLaunch("ti-1", SettleReason(SettleKind.ALL_SEEN)))
     assert outside.books.launches() == ()

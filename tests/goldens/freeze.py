@@ -60,10 +60,20 @@ def is_slow(case: str) -> bool:
 
 def _actions(path: Path, seed: int) -> Lines:
     """One line for each action of a rehearsal: when, what, and what came of it."""
+    from tidemill.wording import sentence
+
     rehearsal = _rehearsal(path, seed)
     rehearsal.run()
     return [
-        _line({"at": done.at, "do": type(done.action).__name__, "error": done.error, **_fields(done.action)})
+        _line(
+            {
+                "at": done.at,
+                "do": type(done.action).__name__,
+                "error": done.error,
+                **_fields(done.action),
+                "reason": sentence(done.action.reason),
+            }
+        )
         for done in rehearsal.done
     ]
 

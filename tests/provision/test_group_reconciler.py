@@ -24,6 +24,7 @@ from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool
 from tidemill.spec.node_class import NodeClass
 from tidemill.store.memory import MemoryLedger
+from tidemill.wording import sentence
 
 ROLE = "arn:aws:iam::123456789012:role/node"
 SUBNETS = {zone: [f"subnet-0{zone[-1]}1"] for zone in ZONES}
@@ -81,7 +82,7 @@ class Stand:
             reservations=tuple(self.cloud.reservations()),
             nodes=tuple(Node(one, None) for one in self.cloud.instances()),
         )
-        return tuple(one.sentence for one in self.cloud.reconciler.reconcile(world))
+        return tuple(sentence(one.reason) for one in self.cloud.reconciler.reconcile(world))
 
     def ask(self, on: Reservation | Source, count: int = 1, **given: Any) -> LaunchIntent:
         source = on if isinstance(on, Source) else on.source

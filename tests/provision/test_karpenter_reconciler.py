@@ -14,6 +14,7 @@ from tidemill.model.errors import Gone, PortError
 from tidemill.model.nodes import Instance, InstanceState, KubeNode, Node
 from tidemill.model.world import World
 from tidemill.provision.karpenter.reconciler import KarpenterReconciler
+from tidemill.wording import sentence
 
 A = Source(SourceKind.BLOCK, "cr-a")
 LATER = timedelta(minutes=5)
@@ -73,7 +74,7 @@ def looked(cluster, spec=None, *worlds):
     told = ()
     for one in worlds:
         told = reconciler.reconcile(one)
-    return " ".join(warning.sentence for warning in told)
+    return " ".join(sentence(warning.reason) for warning in told)
 
 
 # --- a slip in a document ---------------------------------------------------------------------------

@@ -15,11 +15,13 @@ from tidemill.model.alerts import Alert, AlertKind, Severity
 from tidemill.model.capacity import ReservationState
 from tidemill.model.plan import ForceDelete, Outcome, Plan, SubmitPurchase, Warning
 from tidemill.model.purchase_reasons import PurchaseReason, ReasonKind
+from tidemill.model.reasons import EndKind, EndReason
 from tidemill.model.world import World
 from tidemill.report.alerts import NAMED, alerts
 from tidemill.spec import Spec
+from tidemill.wording import sentence
 
-FORCE = "cr-1 must be empty by 12:30"
+FORCED = EndReason(EndKind.LAST_SAFE_MOMENT, ahead("30m"))
 
 
 def holding(of: Spec, seen: World, *outcomes: Outcome, decided: Plan | None = None) -> list[Alert]:
@@ -254,7 +256,7 @@ def test_other_warnings_are_no_alert():
 
 
 def forced(*names: str, error: str = "") -> list[Outcome]:
-    return [Outcome(ForceDelete(f"uid-{name}", 20, FORCE), error) for name in names]
+    return [Outcome(ForceDelete(f"uid-{name}", 20, FORCED), error) for name in names]
 
 
 @pytest.mark.requirement("NT-1")
@@ -270,7 +272,7 @@ def test_pods_deleted_by_force_are_named_with_the_grace_they_had():
     assert alert.title == "2 pods were deleted by force on cr-1"
     told = facts(alert)
     assert told["pods, with the grace that was left"] == "ml/a (20 s), ml/b (20 s)"
-    assert (told["teams"], told["why"]) == ("vision", FORCE)
+    assert (told["teams"], told["why"]) == ("vision", sentence(FORCED))
 
 
 def test_a_whole_block_forced_at_once_is_one_alert():

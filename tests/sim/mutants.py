@@ -30,6 +30,22 @@ from tidemill.model.plan import (
 )
 from tidemill.model.pods import Pod
 from tidemill.model.purchases import LaunchIntent
+from tidemill.model.reasons import (
+    DrainKind,
+    DrainReason,
+    EndKind,
+    EndReason,
+    HandoverKind,
+    HandoverReason,
+    LaunchKind,
+    LaunchReason,
+    RecreateKind,
+    RecreateReason,
+    StepKind,
+    StepReason,
+    TerminateKind,
+    TerminateReason,
+)
 from tidemill.model.world import World
 from tidemill.sim.cloud.cloud import SimCloud
 from tidemill.spec import Spec, names
@@ -53,6 +69,9 @@ class LeakyCloud(SimCloud):
             return (leaked.id,)
 
 
+_RECREATE = RecreateReason(RecreateKind.NO_ROOM_LEFT, "cr-1")
+
+
 def launches_on_a_full_block(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
     yield from plan.actions
     for one in world.reservations:
@@ -60,7 +79,7 @@ def launches_on_a_full_block(spec: Spec, world: World, plan: Plan) -> Iterable[A
             intent = LaunchIntent(
                 "ti-one-more", "train", one.source, one.instance_type, one.zone, 1, "native", world.now
             )
-            yield Launch(intent, "one more will do no harm")
+            yield Launch(intent, LaunchReason(LaunchKind.BLOCK_ACTIVE, one.id, 1))
 
 
 def without_limits(spec: Spec) -> Spec:
@@ -104,17 +123,20 @@ def ten_minutes_late(spec: Spec, world: World) -> Plan:
 
 def kills_at_once(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
     yield from plan.actions
-    yield from (ForceDelete(pod.uid, 0, "impatience") for pod in _working(world))
+    yield from (
+        ForceDelete(pod.uid, 0, EndReason(EndKind.LAST_SAFE_MOMENT, world.now)) for pod in _working(world)
+    )
 
 
 def ends_nodes_under_pods(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
     yield from plan.actions
-    yield from (Terminate(pod.node.partition(".")[0], "thrift") for pod in _working(world))
+    lost = TerminateReason(TerminateKind.KUBELET_LOST)
+    yield from (Terminate(pod.node.partition(".")[0], lost) for pod in _working(world))
 
 
 def removes_nodes_under_pods(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
     yield from plan.actions
-    yield from (RemoveNode(pod.node, "tidiness") for pod in _working(world))
+    yield from (RemoveNode(pod.node, StepReason(StepKind.INSTANCE_GONE)) for pod in _working(world))
 
 
 def _working(world: World) -> list[Pod]:
@@ -145,7 +167,7 @@ def ignores_budgets(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
     draining = {node.kube.name for node in world.nodes if node.kube and node.kube.draining_since}
     for pod in _working(world):
         if pod.node in draining and pod.deleting_until is None:
-            yield Recreate(pod.uid, "all at once is quicker")
+            yield Recreate(pod.uid, _RECREATE)
 
 
 def breaks_before_it_makes(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
@@ -155,7 +177,7 @@ def breaks_before_it_makes(spec: Spec, world: World, plan: Plan) -> Iterable[Act
     for one in world.workloads:
         pair = sets.get(one.pair)
         if pair is not None and one.ready and pair.replicas >= one.replicas > pair.ready:
-            yield ScaleWorkload(one.name, 0, 0, (), "its pair is on its way")
+            yield ScaleWorkload(one.name, 0, 0, (), HandoverReason(HandoverKind.PAIR_READY, pair.name))
 
 
 def lets_go_when_more_are_asked_for(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
@@ -165,17 +187,18 @@ def lets_go_when_more_are_asked_for(spec: Spec, world: World, plan: Plan) -> Ite
     draining = {node.kube.name for node in world.nodes if node.kube and node.kube.draining_since}
     for pod in _working(world):
         if pod.workload in adding and pod.node in draining and pod.deleting_until is None:
-            yield Recreate(pod.uid, "others are on their way")
+            yield Recreate(pod.uid, _RECREATE)
 
 
 def opens_nodes_for_ever(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
     yield from plan.actions
-    yield from (MarkReady(node.kube.name, "to be sure") for node in world.nodes if node.kube)
+    passed = StepReason(StepKind.NODE_CHECK_PASSED)
+    yield from (MarkReady(node.kube.name, passed) for node in world.nodes if node.kube)
 
 
 def restarts_jobs_for_ever(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
     yield from plan.actions
-    yield from (Recreate(pod.uid, "afresh") for pod in _working(world) if pod.deleting_until is None)
+    yield from (Recreate(pod.uid, _RECREATE) for pod in _working(world) if pod.deleting_until is None)
 
 
 def gives_back_what_it_warms(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
@@ -184,14 +207,14 @@ def gives_back_what_it_warms(spec: Spec, world: World, plan: Plan) -> Iterable[A
     for node in world.nodes:
         kube = node.kube
         if kube is not None and kube.check == "passed" and kube.name not in used and not kube.draining_since:
-            yield StartDrain(kube.name, "nobody is on it this instant")
+            yield StartDrain(kube.name, DrainReason(DrainKind.EMPTY, idle=timedelta(0)))
 
 
 def ends_strangers(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
     yield from plan.actions
     for node in world.nodes:
         if node.instance is not None and not node.instance.owner:
-            yield Terminate(node.instance.id, "it sits on our block")
+            yield Terminate(node.instance.id, TerminateReason(TerminateKind.KUBELET_LOST))
 
 
 def takes_what_it_sees(spec: Spec, world: World) -> Plan:

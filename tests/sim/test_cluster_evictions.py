@@ -9,6 +9,7 @@ import pytest
 
 from tests.sim.rehearsal_builder import Stage, seconds
 from tidemill.model.pods import DisruptionBudget
+from tidemill.model.reasons import DrainKind, DrainReason
 
 
 def serving(**fields: Any) -> Stage:
@@ -114,12 +115,12 @@ def test_a_force_delete_gives_the_grace_that_is_left_whatever_the_budget_says() 
     stage = serving(minAvailable=2)
     first, _ = stage.pods_of("Deployment/chat")
     assert not stage.cluster.evict(first.uid)
-    stage.cluster.start_drain(first.node, "the block ends at 12:00")
+    stage.cluster.start_drain(first.node, DrainReason(DrainKind.SOURCE_ENDS, name="cr-1"))
     stage.cluster.delete(first.uid, 20, disruption=True)
     stage.pass_time("20s")
     assert stage.pod(first.uid) is None
     (row,) = stage.cluster.evictions
-    assert (row.forced, row.grace_s, row.reason) == (True, 20, "the block ends at 12:00")
+    assert (row.forced, row.grace_s, row.reason) == (True, 20, "cr-1 must be empty")
     assert stage.cluster.cut_short == [row]
     assert len(stage.told("pod-force-deleted")) == 1
 

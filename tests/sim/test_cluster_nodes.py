@@ -10,6 +10,7 @@ from tests.sim.rehearsal_builder import BLOCK, Stage, seconds
 from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.nodes import InstanceState
 from tidemill.model.pods import PodShape
+from tidemill.model.reasons import DrainKind, DrainReason
 from tidemill.model.resources import amount
 from tidemill.spec import names
 
@@ -39,7 +40,7 @@ def test_every_phase_of_a_nodes_life_can_be_read_off_its_record() -> None:
     stage = Stage()
     stage.ready_nodes("i-1")
     name = stage.node("i-1").name
-    stage.cluster.start_drain(name, "the block ends")
+    stage.cluster.start_drain(name, DrainReason(DrainKind.SOURCE_ENDS, name="cr-1"))
     stage.pass_time("5m")
     stage.lose("i-1")
     stage.cluster.remove_node(name)

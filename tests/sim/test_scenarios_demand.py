@@ -11,6 +11,7 @@ from tests.sim.scenario_builder import after, block, done, fault, job, platform,
 from tidemill.model.capacity import SourceKind
 from tidemill.model.plan import Launch, StartDrain
 from tidemill.sim.scenario.rehearsal import Rehearsal
+from tidemill.wording import sentence
 
 ON_DEMAND: list[dict[str, Any]] = [{"type": "on-demand"}]
 
@@ -137,6 +138,6 @@ def test_overflow_stays_inside_its_hourly_cap_when_many_jobs_come_at_once() -> N
 def test_what_waits_for_money_says_so() -> None:
     rehearsal = overflow(10, 5000, overflow=True)
     assert on_demand_usd(rehearsal) == 0
-    waiting = [unmet.reason for unmet in rehearsal.plan.unmet if "may-" in unmet.name]
+    waiting = [sentence(unmet.reason) for unmet in rehearsal.plan.unmet if "may-" in unmet.name]
     assert waiting
     assert not told(rehearsal, "job-failed")

@@ -24,6 +24,7 @@ from tidemill.cli.loading import load_spec
 from tidemill.cli.playback import observe_and_decide
 from tidemill.model.plan import Launch, RemoveNode, Terminate
 from tidemill.model.purchases import LaunchState
+from tidemill.model.reasons import TerminateKind
 from tidemill.provision.asg import DOWN, UP
 from tidemill.sim.cloud.compute import SimCompute
 from tidemill.sim.cloud.scaling import AutoScalingGroup
@@ -307,7 +308,9 @@ def test_a_node_that_never_joins_is_noticed_reported_and_replaced(way: str):
         pool(provisioner=way), reservations=[block(duration="28h")], faults=[fault("0s", "never-joins")],
         duration="1h",
     ).played()  # fmt: skip
-    late = [action for _, action in done(rehearsal, Terminate) if "never joined the cluster" in action.reason]
+    late = [
+        action for _, action in done(rehearsal, Terminate) if action.reason.kind is TerminateKind.NEVER_JOINED
+    ]
     (lost,) = {action.instance_id for action in late}
     assert rehearsal.cloud.lives[lost].ended_by == "engine"
     assert running(rehearsal) == 2

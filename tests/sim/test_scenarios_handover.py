@@ -28,6 +28,7 @@ from tidemill.decide.context import DecisionContext
 from tidemill.decide.handover.forecast import forecast
 from tidemill.model.plan import Evict, RestartWorkload, ScaleWorkload, StartDrain
 from tidemill.sim.scenario.rehearsal import Rehearsal
+from tidemill.wording import sentence
 
 ROLLOUT = {"method": "rollout", "maxSurge": 2, "maxUnavailable": 0}
 SCALE = {"method": "scale", "mayScale": True}
@@ -238,9 +239,9 @@ def test_the_plan_of_the_running_engine_says_it_with_prices() -> None:
     rehearsal.run_until(after("20m"))
     (warning,) = rehearsal.plan.warnings
     assert warning.about == "Deployment/chat"
-    assert "fewer than 7 ready for 46m" in warning.sentence or "for 47m" in warning.sentence
-    assert "by a day (about $3,6" in warning.sentence
-    assert "a bridge on demand (about $2" in warning.sentence
+    assert "fewer than 7 ready for 46m" in sentence(warning.reason) or "for 47m" in sentence(warning.reason)
+    assert "by a day (about $3,6" in sentence(warning.reason)
+    assert "a bridge on demand (about $2" in sentence(warning.reason)
 
 
 def test_an_extension_by_a_day_is_a_way_out() -> None:
@@ -299,7 +300,7 @@ def test_a_pin_that_names_the_successor_too_is_handed_over_without_a_second_of_d
 def test_a_pin_that_does_not_is_kept_and_what_to_write_is_said_while_there_is_time() -> None:
     rehearsal = pinned_to(ID_A).rehearse()
     rehearsal.run_until(after("30m"))
-    about = {one.about: one.sentence for one in rehearsal.plan.warnings}
+    about = {one.about: sentence(one.reason) for one in rehearsal.plan.warnings}
     assert f"write ids: [{ID_A}, {ID_B}]" in about["pool train"]
     rehearsal.run()
     assert {node.source for node in rehearsal.cluster.nodes.values()} == {ID_A}

@@ -9,7 +9,9 @@ import pytest
 from tests.sim.scenario_builder import after, block, done, fault, job, pool, scene, service, told
 from tidemill.model.nodes import InstanceState
 from tidemill.model.plan import Recreate, StartDrain, Terminate
+from tidemill.model.reasons import DrainKind, TerminateKind
 from tidemill.sim.scenario.rehearsal import Rehearsal
+from tidemill.wording import sentence
 
 PAIR = job("pair", nodes=2, lasts="2h", checkpointEvery="15m", grace="1m")
 
@@ -29,7 +31,7 @@ def test_a_node_whose_gpus_never_register_is_replaced_within_the_limit() -> None
     joined = rehearsal.cluster.nodes[ended.instance_id].joined_at
     assert joined is not None
     assert timedelta(minutes=10) <= at - joined <= timedelta(minutes=10, seconds=5)
-    assert "never registered" in ended.reason
+    assert ended.reason.kind is TerminateKind.NEVER_REGISTERED
     assert nodes_up(rehearsal) == 2
 
 
@@ -69,7 +71,9 @@ def test_a_gang_whose_gpu_fails_leaves_the_broken_node_and_comes_back_whole() ->
     rehearsal = scene(reservations=[block()], jobs=[PAIR], faults=faults, duration="3h50m").played()
     pair = rehearsal.cluster.jobs["pair-1"]
     assert pair.state == "finished"
-    ((_, drained), *rest) = [one for one in done(rehearsal, StartDrain) if "check failed" in one[1].reason]
+    ((_, drained), *rest) = [
+        one for one in done(rehearsal, StartDrain) if one[1].reason.kind is DrainKind.NODE_CHECK_FAILED
+    ]
     assert not rest
     ended = rehearsal.cloud.lives[drained.node.partition(".")[0]]
     assert ended.ended_by == "engine"
@@ -142,7 +146,7 @@ def test_a_short_delivery_runs_what_came_and_holds_the_gang_that_needs_more() ->
     assert rehearsal.cluster.jobs["fit-1"].state == "finished"
     waiting = [unmet for unmet in rehearsal.plan.unmet if "pair" in unmet.name]
     assert len(waiting) == 2
-    assert all(unmet.reason for unmet in waiting)
+    assert all(sentence(unmet.reason) for unmet in waiting)
 
 
 @pytest.mark.requirement("PE-17")

@@ -9,6 +9,7 @@ import pytest
 from tests.sim.scenario_builder import done, fault, job, pool, scene
 from tidemill.model.plan import Launch
 from tidemill.sim.scenario.rehearsal import Rehearsal
+from tidemill.wording import sentence
 
 HEAVY = (("cpu", 1000), ("memory", 1 << 30))  # the guess is 250m and 256 MiB
 SNUG = {"gpus": 1, "cpu": "3.5", "memory": "4Gi"}  # g6.xlarge has 4 vCPUs
@@ -34,7 +35,7 @@ def test_a_pod_that_does_not_fit_beside_the_daemons_is_launched_for_once_and_tol
     assert not list(rehearsal.cloud.alive())
     (unmet,) = rehearsal.plan.unmet
     assert unmet.code == "impossible"
-    assert unmet.reason == (
+    assert sentence(unmet.reason) == (
         "it asks for 3500m cpu, 4Gi memory, 1 nvidia.com/gpu, more than a node of pool train has"
         " beside its daemon pods, which take 1 cpu, 1Gi memory"
     )

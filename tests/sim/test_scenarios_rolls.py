@@ -10,6 +10,7 @@ import pytest
 
 from tests.sim.scenario_builder import after, block, done, fault, job, pool, scene, service, told
 from tidemill.model.plan import StartDrain, Terminate
+from tidemill.model.reasons import DrainKind
 from tidemill.sim.scenario.rehearsal import Rehearsal
 
 ROLL = {"at": "1h", "nodeClass": "gpu", "ami": {"alias": "al2023@v20261201"}}
@@ -26,7 +27,7 @@ def rolled(*, count: int = 3, at: str = "1h", duration: str = "12h", **scenario:
 
 
 def drifted(rehearsal: Rehearsal) -> list[tuple[datetime, StartDrain]]:
-    return [one for one in done(rehearsal, StartDrain) if one[1].reason.startswith("drifted")]
+    return [one for one in done(rehearsal, StartDrain) if one[1].reason.kind is DrainKind.DRIFTED_NODE_CLASS]
 
 
 def ends_of(rehearsal: Rehearsal) -> list[datetime]:

@@ -10,6 +10,7 @@ import pytest
 from tests.sim.scenario_builder import BLOCK_END, after, block, done, fault, job, pool, scene, told
 from tidemill.model.plan import Launch, Recreate, StartDrain
 from tidemill.sim.scenario.rehearsal import Rehearsal
+from tidemill.wording import sentence
 
 pytestmark = pytest.mark.requirement("PE-17")
 
@@ -52,7 +53,7 @@ def test_a_node_lost_just_before_the_drain_is_not_replaced(kind: str) -> None:
     assert launched_after(rehearsal, LATE) == 0
     held = [unmet for unmet in rehearsal.plan.unmet if "saved" in unmet.name]
     assert held
-    assert all(unmet.reason for unmet in held)
+    assert all(sentence(unmet.reason) for unmet in held)
 
 
 def test_a_broken_gpu_moves_a_job_to_a_free_node_that_lasts() -> None:
@@ -86,7 +87,7 @@ def test_a_gang_that_loses_a_member_too_late_is_held_whole_with_the_reason(kind:
     assert len(pair.stints) == 1
     assert launched_after(rehearsal, LATE) == 0
     assert all(rehearsal.cluster.pods[uid].gated for uid in pair.uids)
-    reasons = {unmet.reason for unmet in rehearsal.plan.unmet if unmet.pod in pair.uids}
+    reasons = {sentence(unmet.reason) for unmet in rehearsal.plan.unmet if unmet.pod in pair.uids}
     assert len(reasons) == 1
 
 
@@ -127,7 +128,8 @@ def test_a_node_to_be_retired_after_its_block_ends_is_drained_for_the_block() ->
         reservations=[block()], jobs=[SAVED], faults=[fault(LATE, "retirement", duration="5h")]
     ).played()
     assert {
-        "must be empty by 2026-11-17T11:00:00Z" in one.reason for _, one in done(rehearsal, StartDrain)
+        "must be empty by 2026-11-17T11:00:00Z" in sentence(one.reason)
+        for _, one in done(rehearsal, StartDrain)
     } == {True}
 
 

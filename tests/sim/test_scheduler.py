@@ -12,6 +12,7 @@ from tidemill.decide import scheduler_rules
 from tidemill.model.labels import Expression, Taint, Toleration
 from tidemill.model.nodes import KubeNode
 from tidemill.model.pods import PodShape, Terms
+from tidemill.model.reasons import DrainKind, DrainReason
 from tidemill.sim.cluster.scheduler import choose, explain, node_rejection
 from tidemill.sim.cluster.scheduler_cache import NodeInfo, pod_requests
 from tidemill.sim.cluster.scheduler_filters import matches_expression, tolerates
@@ -181,7 +182,7 @@ def test_gated_and_held_pods_are_not_considered() -> None:
 def test_the_draining_taint_keeps_new_pods_away() -> None:
     stage = Stage()
     stage.ready_nodes("i-1", "i-2")
-    stage.cluster.start_drain(stage.node("i-1").name, "block cr-1 ends at 11:00")
+    stage.cluster.start_drain(stage.node("i-1").name, DrainReason(DrainKind.SOURCE_ENDS, name="cr-1"))
     (pod,) = stage.run_job()
     assert pod.node == stage.node("i-2").name
 

@@ -26,11 +26,13 @@ from tidemill.catalog import load
 from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.model.offers import OfferQuery
 from tidemill.model.plan import Plan, StartDrain, Unmet, UnmetCode
+from tidemill.model.reasons import DrainKind, HoldKind, HoldReason
 from tidemill.model.world import World
 from tidemill.sim.scenario.on_demand_equivalent import equivalent
 from tidemill.sim.scenario.outcome import Outcome
 from tidemill.sim.scenario.reason_history import Spoken
 from tidemill.sim.scenario.tally import tally
+from tidemill.spec.units import parse_duration
 
 NOW = datetime(2026, 11, 17, 8, 0, tzinfo=UTC)
 DAY_BEFORE = datetime(2026, 11, 17, 12, 0, tzinfo=UTC)
@@ -57,55 +59,64 @@ def test_a_job_that_came_when_nothing_stood_waits_for_capacity() -> None:
     assert (row.state, row.reason) == ("held", "pool train has no active capacity")
 
 
-def heard(*said: tuple[float, str, UnmetCode, bool]) -> Spoken:
+TOO_LONG = HoldReason(HoldKind.NOTHING_LASTS, "train", need=timedelta(hours=9))
+TAKEN = HoldReason(HoldKind.NODES_TAKEN, "train")
+NOTHING = HoldReason(HoldKind.NO_ACTIVE_CAPACITY, "train")
+
+
+def next_try(after: str) -> HoldReason:
+    return HoldReason(HoldKind.NO_EC2_CAPACITY, "train", at=NOW + parse_duration(after))
+
+
+def heard(*said: tuple[float, HoldReason | None, UnmetCode, bool]) -> Spoken:
     """(hours from the start, reason, code, whether a block is active) of one pod, tick after tick."""
     active = Reservation(
         "cr-1", SourceKind.BLOCK, "p5.48xlarge", "us-east-1a", 1, 0, ReservationState.ACTIVE, NOW, None
     )
     spoken = Spoken()
     for hours, reason, code, stands in said:
-        unmet = (Unmet("uid", "ns/pod", code, reason),) if reason else ()
+        unmet = (Unmet("uid", "ns/pod", code, reason),) if reason is not None else ()
         world = World(NOW + timedelta(hours=hours), reservations=(active,) if stands else ())
         spoken.listen(world, Plan(unmet=unmet))
     return spoken
 
 
-def longest(spoken: Spoken, hours: float) -> str:
+def longest(spoken: Spoken, hours: float) -> HoldReason | None:
     found = spoken.held_longest(["uid"], NOW + timedelta(hours=hours))
-    return found.reason if found is not None else ""
+    return found.reason if found is not None else None
 
 
 def test_the_reason_that_held_longest_wins_however_often_it_was_interrupted() -> None:
-    spoken = heard(
-        (0, "too long", "held", True), (2, "taken", "no-capacity", True), (5, "too long", "held", True)
-    )
-    assert longest(spoken, 5.5) == "taken"
-    assert longest(spoken, 7) == "too long"
+    spoken = heard((0, TOO_LONG, "held", True), (2, TAKEN, "no-capacity", True), (5, TOO_LONG, "held", True))
+    assert longest(spoken, 5.5) == TAKEN
+    assert longest(spoken, 7) == TOO_LONG
 
 
 def test_a_reason_with_moving_figures_is_one_reason_told_as_it_was_last() -> None:
     spoken = heard(
-        (0, "next try in 3 min", "no-capacity", True),
-        (1.2, "next try in 2 min", "no-capacity", True),
-        (2.4, "a limit", "limit", True),
+        (0, next_try("3m"), "no-capacity", True),
+        (1.2, next_try("2m"), "no-capacity", True),
+        (2.4, HoldReason(HoldKind.LIMITS_REACHED, "train"), "limit", True),
     )
-    assert longest(spoken, 4) == "next try in 2 min"
+    assert longest(spoken, 4) == next_try("2m")
 
 
 def test_a_node_that_is_on_its_way_is_nothing_that_held_a_pod() -> None:
-    spoken = heard((0, "it boots", "starting", True), (9, "taken", "no-capacity", True))
-    assert longest(spoken, 10) == "taken"
+    spoken = heard(
+        (0, HoldReason(HoldKind.NODE_JOINS, name="i-1"), "starting", True), (9, TAKEN, "no-capacity", True)
+    )
+    assert longest(spoken, 10) == TAKEN
 
 
 def test_a_reason_given_just_before_the_end_does_not_stand_for_the_days_after_it() -> None:
-    spoken = heard((0, "it ends too soon", "held", True), (0.1, "nothing stands", "no-capacity", False))
-    assert longest(spoken, 30) == "nothing stands"
+    spoken = heard((0, TOO_LONG, "held", True), (0.1, NOTHING, "no-capacity", False))
+    assert longest(spoken, 30) == NOTHING
 
 
 def test_a_pod_that_waits_no_longer_has_no_open_reason() -> None:
-    spoken = heard((0, "taken", "no-capacity", True), (1, "", "held", True))
+    spoken = heard((0, TAKEN, "no-capacity", True), (1, None, "held", True))
     assert spoken.waits_now(["uid"]) == []
-    assert spoken.reason("uid") == "taken"
+    assert spoken.reason("uid") == TAKEN
 
 
 def test_the_replicas_of_a_service_do_not_add_up_to_a_longer_wait() -> None:
@@ -288,6 +299,6 @@ def test_a_block_drains_from_when_its_end_is_drained_for_and_not_from_a_node_tha
         faults=[fault("1h", "gpu-fails")],
     ).played()
     (row,) = tally(rehearsal, scenario="scene", wall_s=1.0).blocks
-    assert any("check failed" in one.reason for _, one in done(rehearsal, StartDrain))
+    assert any(one.reason.kind is DrainKind.NODE_CHECK_FAILED for _, one in done(rehearsal, StartDrain))
     assert row.drain_from is not None
     assert row.drain_from >= BLOCK_END - timedelta(hours=1)

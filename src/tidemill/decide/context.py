@@ -22,6 +22,7 @@ from tidemill.model.nodes import Node
 from tidemill.model.plan import Action, Plan, Unmet, UnmetCode, Warning, WarningCode
 from tidemill.model.pods import Method, Pod, Workload
 from tidemill.model.purchase_reasons import PurchaseReason
+from tidemill.model.reasons import HoldReason, WarningReason
 from tidemill.model.world import World
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool, Provisioner
@@ -120,7 +121,7 @@ class DecisionContext:
     def do(self, action: Action) -> None:
         self.actions.append(action)
 
-    def hold(self, pod: Pod, code: UnmetCode, reason: str, earliest: datetime | None = None) -> None:
+    def hold(self, pod: Pod, code: UnmetCode, reason: HoldReason, earliest: datetime | None = None) -> None:
         told = self._told.get(pod.uid)
         if told is None or told.reason != reason or told.code != code or told.earliest != earliest:
             if len(self._told) > 2 * len(self.world.pods) + 1000:
@@ -131,14 +132,11 @@ class DecisionContext:
     def warn(
         self,
         about: str,
-        reason: str | PurchaseReason,
+        reason: WarningReason | PurchaseReason | str,
         code: WarningCode = "",
         ends_at: datetime | None = None,
     ) -> None:
-        if isinstance(reason, str):
-            self.warnings.append(Warning(about, reason, code, ends_at))
-        else:
-            self.warnings.append(Warning(about, "", code, ends_at, reason))
+        self.warnings.append(Warning(about, reason, code, ends_at))
 
     def wake(self, at: datetime | None) -> None:
         """Something may be decided differently at `at`. An instant that has passed is nothing to wait for."""

@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.deadlines import MARGIN, SIGNAL_LAG, pod_lead
 from tidemill.decide.disruption.budgets import finishes_first, is_protected
-from tidemill.decide.nodes import NODE_FAILED
 from tidemill.decide.phases import Phase
 from tidemill.model.capacity import PREPAID
 from tidemill.model.plan import (
@@ -25,9 +24,20 @@ from tidemill.model.plan import (
     Terminate,
 )
 from tidemill.model.pods import Pod
-from tidemill.spec.units import format_instant, parse_instant
+from tidemill.model.reasons import (
+    DrainKind,
+    DrainReason,
+    EndKind,
+    EndReason,
+    EvictReason,
+    StepKind,
+    StepReason,
+    TerminateKind,
+    TerminateReason,
+    WarningKind,
+    WarningReason,
+)
 
-MUST_BE_EMPTY = "must be empty by"  # in the reason of every drain that a source's end is the cause of
 # An end that moved by less is not worth a patch on every pod.
 END_MOVED = timedelta(minutes=2)
 # Between the forced delete and the deadline, beyond the pod's grace: one slow call and one lost tick.
@@ -53,7 +63,8 @@ def drain(context: DecisionContext) -> None:
         if view.phase is Phase.DRAINING:
             if _end_moved(context, view):
                 view.ending = True
-                context.do(CancelDrain(view.node.name, f"{view.source.label} was extended and paid for"))
+                extended = StepReason(StepKind.SOURCE_EXTENDED, view.source.label)
+                context.do(CancelDrain(view.node.name, extended))
             else:
                 emptying.append(view)
                 context.wake(view.drain_from)  # a drain that began early is not over when its time comes
@@ -66,9 +77,8 @@ def drain(context: DecisionContext) -> None:
     for view in emptying:
         if id(view) in waiting:
             view.ending = True
-            context.warn(
-                view.node.name, f"{_why(view)}; others of its pool go first, and nobody new is sent there"
-            )
+            waits = WarningReason(WarningKind.FAILED_NODE_WAITS, drain=_reason(view))
+            context.warn(view.node.name, waits)
         else:
             _empty(context, view, allowed)
 
@@ -80,7 +90,7 @@ def _not_yet(context: DecisionContext, emptying: list[NodeView]) -> set[int]:
     """
     failed: dict[str, list[NodeView]] = {}
     for view in emptying:
-        if view.pods and _why(view).startswith(NODE_FAILED) and not _is_due(context, view):
+        if view.pods and _has_failed(view) and not _is_due(context, view):
             failed.setdefault(view.facts.pool_name, []).append(view)
     waiting: set[int] = set()
     for name, views in failed.items():
@@ -105,18 +115,18 @@ def _end_moved(context: DecisionContext, view: NodeView) -> bool:
     """The drain began for an end that has moved since. Only a reservation's end moves for good."""
     if view.deadline is None or view.drain_from is None or context.now >= view.drain_from:
         return False
-    if view.source.kind not in PREPAID or MUST_BE_EMPTY not in _why(view):
+    reason = _reason(view)
+    if view.source.kind not in PREPAID or reason is None or not reason.is_end or reason.at is None:
         return False
-    began_for = parse_instant(_why(view).rpartition(" ")[2])
-    return view.deadline - began_for > END_MOVED
+    return view.deadline - reason.at > END_MOVED
 
 
 def _announce(context: DecisionContext, view: NodeView, deadline: datetime) -> None:
     for pod in view.pods:
         known = pod.ends_at
         if pod.deleting_until is None and (known is None or abs(known - deadline) > END_MOVED):
-            moved = "its end moved" if known else "its source ends"
-            context.do(AnnounceEnd(pod.uid, deadline, f"{moved}: {format_instant(deadline)}"))
+            kind = EndKind.END_MOVED if known else EndKind.SOURCE_ENDS
+            context.do(AnnounceEnd(pod.uid, deadline, EndReason(kind, deadline)))
 
 
 def _tell_the_node(context: DecisionContext, view: NodeView, node: str, known: datetime) -> None:
@@ -126,33 +136,33 @@ def _tell_the_node(context: DecisionContext, view: NodeView, node: str, known: d
     """
     deadline = view.deadline
     if deadline is not None and view.source.kind in PREPAID and abs(known - deadline) > END_MOVED:
-        context.do(AnnounceNodeEnd(node, deadline, f"its end moved: {format_instant(deadline)}"))
+        context.do(AnnounceNodeEnd(node, deadline, EndReason(EndKind.END_MOVED, deadline)))
 
 
 def _start(context: DecisionContext, view: NodeView) -> None:
     view.ending = True
-    assert view.deadline is not None
-    until = format_instant(view.deadline)
+    deadline, source = view.deadline, view.source.label
+    assert deadline is not None
     if view.node.kube is None:
-        context.do(
-            Terminate(view.node.key, f"it has not joined and {view.source.label} must be empty by {until}")
-        )
+        never_joined = TerminateReason(TerminateKind.SOURCE_ENDS, name=source, at=deadline)
+        context.do(Terminate(view.node.key, never_joined))
         return
     instance = view.node.instance
-    alone = instance is not None and instance.ends_at == view.deadline
-    what = f"{instance.ends_why}: the node" if alone and instance is not None else view.source.label
-    context.do(StartDrain(view.node.kube.name, f"{what} {MUST_BE_EMPTY} {until}"))
+    if instance is not None and instance.ends_at == deadline:
+        reason = DrainReason(DrainKind.INSTANCE_ENDS, at=deadline, name=source, detail=instance.ends_why)
+    else:
+        reason = DrainReason(DrainKind.SOURCE_ENDS, at=deadline, name=source)
+    context.do(StartDrain(view.node.kube.name, reason))
     for pod in view.pods:
         if pod.terms.do_not_disrupt:
-            context.warn(
-                pod.full_name, f"do-not-disrupt cannot hold back the end of {view.source.label} at {until}"
-            )
+            ends = WarningReason(WarningKind.DO_NOT_DISRUPT_ENDS, name=source, at=deadline)
+            context.warn(pod.full_name, ends)
 
 
 def _empty(context: DecisionContext, view: NodeView, allowed: dict[str, int]) -> None:
     view.ending = True
     if not view.pods:
-        context.do(Terminate(view.node.key, f"{view.node.name} is drained ({_why(view)})"))
+        context.do(Terminate(view.node.key, TerminateReason(TerminateKind.DRAINED, drain=_reason(view))))
         return
     for pod in sorted(view.pods, key=lambda pod: pod.full_name):
         _let_go(context, view, pod, allowed)
@@ -171,9 +181,9 @@ def _let_go(context: DecisionContext, view: NodeView, pod: Pod, allowed: dict[st
             return
     if pod.deleting_until is not None or pod.uid in context.kept:
         return
-    if not ends and not _why(view).startswith(NODE_FAILED) and _keeps_the_node(context, view, pod):
+    if not ends and not _has_failed(view) and _keeps_the_node(context, view, pod):
         return
-    if _checkpoints(view) and not _why(view).startswith(NODE_FAILED) and _await_checkpoint(context, pod):
+    if _checkpoints(view) and not _has_failed(view) and _await_checkpoint(context, pod):
         return
     if pod.workload in allowed:
         # Its budget, counted down within this plan; when it is used up the next ready replica wakes us.
@@ -182,25 +192,22 @@ def _let_go(context: DecisionContext, view: NodeView, pod: Pod, allowed: dict[st
                 _held_by_budget(context, pod, deadline, allowed)
             return
         allowed[pod.workload] -= 1
-    context.do(Evict(pod.uid, _why(view) + _unanswered(view, pod)))
+    context.do(Evict(pod.uid, EvictReason(_reason(view), _is_unanswered(view, pod))))
 
 
 def _held_by_budget(context: DecisionContext, pod: Pod, deadline: datetime, allowed: dict[str, int]) -> None:
     if _never_allows(context, pod.workload):
         allowed[pod.workload] = -1
-        reason = f"its budget never allows an eviction; one at a time until {format_instant(deadline)}"
+        reason = EndReason(EndKind.BUDGET_NEVER_ALLOWS, deadline)
         context.do(ForceDelete(pod.uid, int(pod.terms.grace.total_seconds()), reason))
         return
-    last_moment = format_instant(_last_moment(pod, deadline))
-    sentence = (
-        f"its disruption budget allows no eviction now; who is still there at {last_moment} is made to go"
-    )
-    context.warn(pod.workload, sentence)
+    blocked = WarningReason(WarningKind.BUDGET_BLOCKS_EVICTION, at=_last_moment(pod, deadline))
+    context.warn(pod.workload, blocked)
 
 
-def _unanswered(view: NodeView, pod: Pod) -> str:
-    asked = pod.checkpoint_requested_at is not None and pod.checkpoint_done_at is None
-    return "; its checkpoint was not acknowledged in time" if asked and _checkpoints(view) else ""
+def _is_unanswered(view: NodeView, pod: Pod) -> bool:
+    """Its checkpoint was not acknowledged in time."""
+    return pod.checkpoint_requested_at is not None and pod.checkpoint_done_at is None and _checkpoints(view)
 
 
 def _keeps_the_node(context: DecisionContext, view: NodeView, pod: Pod) -> bool:
@@ -233,7 +240,7 @@ def _force_if_due(context: DecisionContext, view: NodeView, pod: Pod, deadline: 
         grace_s = int(pod.terms.grace.total_seconds())
         if _is_hard(view):
             grace_s = min(grace_s, max(0, int((deadline - context.now).total_seconds()) - 5))
-        context.do(ForceDelete(pod.uid, grace_s, f"the last safe moment before {format_instant(deadline)}"))
+        context.do(ForceDelete(pod.uid, grace_s, EndReason(EndKind.LAST_SAFE_MOMENT, deadline)))
     return due
 
 
@@ -263,7 +270,7 @@ def _await_checkpoint(context: DecisionContext, pod: Pod) -> bool:
     if pod.terms.checkpoint_every is None or pod.checkpoint_done_at is not None or pod.started_at is None:
         return False
     if pod.checkpoint_requested_at is None:
-        context.do(RequestCheckpoint(pod.uid, "its node is going away"))
+        context.do(RequestCheckpoint(pod.uid, StepReason(StepKind.NODE_DRAINS)))
         return True
     patience = pod.checkpoint_requested_at + pod.terms.checkpoint_time + SIGNAL_LAG + MARGIN / 4
     context.wake(patience)
@@ -274,5 +281,10 @@ def _checkpoints(view: NodeView) -> bool:
     return view.pool.spec.drain.checkpoint if view.pool is not None else True
 
 
-def _why(view: NodeView) -> str:
-    return (view.node.kube.drain_reason if view.node.kube else "") or "the node is going away"
+def _reason(view: NodeView) -> DrainReason | None:
+    return view.node.kube.drain_reason if view.node.kube is not None else None
+
+
+def _has_failed(view: NodeView) -> bool:
+    reason = _reason(view)
+    return reason is not None and reason.kind is DrainKind.NODE_CHECK_FAILED

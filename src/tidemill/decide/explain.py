@@ -1,4 +1,4 @@
-"""Why a pod waits, in one sentence, and the earliest instant at which it could run (PE-13).
+"""Why a pod waits, and the earliest instant at which it could run (PE-13).
 
 The question is asked of every pool; the pool that comes closest gives the answer.
 """
@@ -23,23 +23,22 @@ from tidemill.model.capacity import (
     Source,
     SourceKind,
 )
+from tidemill.model.labels import Pairs
 from tidemill.model.plan import UnmetCode
-from tidemill.model.pods import Pod, PodShape
-from tidemill.model.resources import Amounts, Resources
+from tidemill.model.pods import PodShape
+from tidemill.model.reasons import HoldKind, HoldReason
+from tidemill.model.resources import Resources
 from tidemill.spec import names
 from tidemill.spec.compute_pool import ComputePool
-from tidemill.spec.units import format_cpu, format_duration, format_instant, format_memory
-
-_NEED = "{need}"  # filled in for each pod: the answer is shared, its own time is not
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
     closeness: int  # how near the pool came to serving it
     code: UnmetCode
-    sentence: str
+    reason: HoldReason
     earliest: datetime | None = None
-    timed: bool = False  # the sentence has a place for its own time
+    own_need: bool = False  # `reason.need` is filled in for each pod: the answer is shared, its time is not
 
 
 _Met = tuple[datetime, End, bool]  # a start, an end, and whether the time between them shrinks as time passes
@@ -69,19 +68,17 @@ class Explainer:
         if known.passing is not None:
             # As time passes sources last less long: one that would just do is too short a second after this.
             self._context.wake(self._context.now + (known.passing - item.need) + timedelta(seconds=1))
-        sentence = answer.sentence
-        if answer.timed:
-            sentence = sentence.replace(_NEED, format_duration(item.need))
+        reason = answer.reason
+        if answer.own_need:
+            reason = replace(reason, need=item.need)
         earliest = answer.earliest
         promised = self._found.promised.get(id(item))
         if promised is not None:
             since, source = promised
-            sentence = (
-                f"nodes of {source} are kept for it; the last of them is free about {format_instant(since)}"
-            )
+            reason = HoldReason(HoldKind.KEPT_FOR_IT, name=source, at=since)
             earliest = since if earliest is None else min(earliest, since)
         for pod in item.pods:
-            self._context.hold(pod, answer.code, sentence, earliest)
+            self._context.hold(pod, answer.code, reason, earliest)
 
     def _recall(self, item: QueueItem) -> _Known | None:
         for known in self._known.get(item.kind, ()):
@@ -93,7 +90,7 @@ class Explainer:
         answers = [_ask(self._context, item, one, self._found) for one in self._context.templates.values()]
         best = max(answers, key=lambda answer: answer.closeness, default=None)
         if best is None:
-            best = Explanation(0, "impossible", "there is no compute pool")
+            best = Explanation(0, "impossible", HoldReason(HoldKind.NO_POOL))
         less, more, passing = self._slack(item)
         need = item.need
         known = _Known(need - less, need + more, None if passing is None else need + passing, best)
@@ -147,20 +144,19 @@ def _ask(
     if misfit is not None:
         return misfit
     if pool.spec.limits is None:
-        return Explanation(
-            5, "limit", f"pool {pool.name} has no limits, and without limits it launches nothing"
-        )
+        return Explanation(5, "limit", HoldReason(HoldKind.POOL_WITHOUT_LIMITS, pool.name))
     if item.gang is not None and (most := _most_at_once(context, template)) < len(item.pods):
         limited = pool.spec.limits.nodes is not None and most == pool.spec.limits.nodes
-        what = f"the limits of pool {pool.name} allow" if limited else f"a source of pool {pool.name} has"
-        sentence = f"its gang needs {len(item.pods)} nodes at once, more than the {most:g} {what}"
-        return Explanation(32, "limit" if limited else "gang", sentence)
+        kind = HoldKind.GANG_OVER_POOL_LIMIT if limited else HoldKind.GANG_OVER_SOURCE_SIZE
+        reason = HoldReason(kind, pool.name, count=len(item.pods), of=int(most))
+        return Explanation(32, "limit" if limited else "gang", reason)
     coming = _next_reservation(context, item, template)
-    earliest = coming.start + BOOT if coming is not None else None
-    later = f"; block {coming.id} starts {format_instant(coming.start)}" if coming is not None else ""
     words = {refusal(context, item, one) for one in candidates.launch_options if one.template is template}
     answer = _closest(context, item, pool, words, candidates)
-    return replace(answer, sentence=answer.sentence + later, earliest=answer.earliest or earliest)
+    if coming is None:
+        return answer
+    reason = replace(answer.reason, next_block=coming.id, next_start=coming.start)
+    return replace(answer, reason=reason, earliest=answer.earliest or coming.start + BOOT)
 
 
 def _closest(
@@ -173,64 +169,46 @@ def _closest(
     if None in words and item.gang is not None:
         return _gang_too_large(item, pool, candidates)
     if None in words and item.shape.sociable:
-        return Explanation(
-            27,
-            "held",
-            f"its rules about other pods (affinity, spread, ports) leave no place in pool {pool.name}",
-        )
+        return Explanation(27, "held", HoldReason(HoldKind.POD_RULES, pool.name))
     if (
         None in words
         and item.terms.overflow
         and any(one.hourly_cap for one in candidates.launch_options if one.pool is pool)
     ):
-        sentence = (
-            f"the money for overflow of pool {pool.name} would not last until it and what runs there are done"
-        )
-        return Explanation(29, "budget", sentence)
+        return Explanation(29, "budget", HoldReason(HoldKind.OVERFLOW_TOO_SHORT, pool.name))
     if _too_large(context, item, pool, words, candidates):
         daemons = tuple(pair for pair in candidates.daemons[pool.name].items() if pair[0] != names.PODS)
-        asked = f"it asks for {_asks(item.pods[0])}, more than a node of pool {pool.name} has"
-        return Explanation(
-            33, "impossible", f"{asked} beside its daemon pods, which take {_amounts(daemons)}"
-        )
+        requests = item.pods[0].shape.requests
+        reason = HoldReason(HoldKind.TOO_LARGE_WITH_DAEMONS, pool.name, requests=requests, daemons=daemons)
+        return Explanation(33, "impossible", reason)
     if "limit" in words:
-        return Explanation(30, "limit", f"pool {pool.name} has reached its limits ({_limits(pool)})")
+        return Explanation(30, "limit", HoldReason(HoldKind.LIMITS_REACHED, pool.name, pairs=_limits(pool)))
     if "resting" in words:
         until = min(
             one.resting_until
             for one in candidates.launch_options
             if one.pool is pool and one.resting_until is not None
         )
-        return Explanation(
-            29, "no-capacity",
-            f"EC2 has no capacity for pool {pool.name} now; next try {format_instant(until)}", until,
-        )  # fmt: skip
+        reason = HoldReason(HoldKind.NO_EC2_CAPACITY, pool.name, at=until)
+        return Explanation(29, "no-capacity", reason, until)
     if "money" in words and item.terms.overflow:
-        return Explanation(29, "budget", f"the overflow caps or the budget of pool {pool.name} are used up")
+        return Explanation(29, "budget", HoldReason(HoldKind.OVERFLOW_SPENT, pool.name))
     kept = _kept_from(context, item, pool, candidates)
     if kept is not None:
-        whom = f"a gang that has waited longer, from {format_instant(kept)}"
-        return Explanation(28, "held", f"the free nodes of pool {pool.name} are kept for {whom}")
+        return Explanation(28, "held", HoldReason(HoldKind.KEPT_FOR_GANG, pool.name, at=kept))
     if _busy(context, item, pool, candidates):
         if not _free_too_short(item, pool, candidates):
-            return Explanation(28, "no-capacity", f"every node pool {pool.name} can have is taken")
-        need, timed = _need(item, pool)
-        sentence = f"it needs {need}; what is free in pool {pool.name} ends sooner, and what lasts that long is taken"
-        return Explanation(28, "held", sentence, timed=timed)
+            return Explanation(28, "no-capacity", HoldReason(HoldKind.NODES_TAKEN, pool.name))
+        return _too_long(28, HoldKind.NODES_TAKEN_OR_TOO_SHORT, item, pool)
     if "time" in words or _too_short(item, pool, candidates):
-        need, timed = _need(item, pool)
-        return Explanation(
-            26, "held", f"it needs {need} and nothing in pool {pool.name} lasts that long", timed=timed
-        )
+        return _too_long(26, HoldKind.NOTHING_LASTS, item, pool)
     if "full" in words:
-        return Explanation(28, "no-capacity", f"every node pool {pool.name} can have is taken")
+        return Explanation(28, "no-capacity", HoldReason(HoldKind.NODES_TAKEN, pool.name))
     if "opt-in" in words:
-        return Explanation(
-            25, "held", f"pool {pool.name} has only overflow capacity now, and it did not opt in"
-        )
+        return Explanation(25, "held", HoldReason(HoldKind.NOT_OPTED_IN, pool.name))
     if not (context.world.ledger_ok and context.world.cloud_ok):
-        return Explanation(24, "held", "AWS or the ledger cannot be reached, so nothing is launched")
-    return Explanation(20, "no-capacity", f"pool {pool.name} has no active capacity")
+        return Explanation(24, "held", HoldReason(HoldKind.UNREACHABLE))
+    return Explanation(20, "no-capacity", HoldReason(HoldKind.NO_ACTIVE_CAPACITY, pool.name))
 
 
 def _too_large(
@@ -273,11 +251,9 @@ def _gang_too_large(item: QueueItem, pool: ComputePool, candidates: Candidates) 
     count = len(item.pods)
     kinds = [one for one in candidates.launch_options if one.pool is pool]
     if not any(one.allowance.allows(one.kind, count) for one in kinds):
-        sentence = f"its gang needs {count} nodes at once, more than the limits of pool {pool.name} leave"
-        return Explanation(31, "limit", f"{sentence} ({_limits(pool)})")
-    return Explanation(
-        28, "gang", f"no source of pool {pool.name} has the {count} nodes its gang needs at once"
-    )
+        reason = HoldReason(HoldKind.GANG_OVER_LIMITS_LEFT, pool.name, count=count, pairs=_limits(pool))
+        return Explanation(31, "limit", reason)
+    return Explanation(28, "gang", HoldReason(HoldKind.GANG_WITHOUT_SOURCE, pool.name, count=count))
 
 
 class _Misfits:
@@ -307,12 +283,12 @@ def _misfit(context: DecisionContext, item: QueueItem, template: PoolTemplate) -
     """The pool could never run it, whatever capacity it had."""
     pod, pool, shape = item.pods[0], template.pool, item.shape
     if not pool.spec.serves(pod.namespace):
-        return Explanation(1, "impossible", f"pool {pool.name} does not serve namespace {pod.namespace}")
+        reason = HoldReason(HoldKind.NAMESPACE_NOT_ALLOWED, pool.name, pod.namespace)
+        return Explanation(1, "impossible", reason)
     for taint in template.taints:
         if taint.effect != "PreferNoSchedule" and not tolerates(shape.tolerations, taint):
-            return Explanation(
-                2, "impossible", f"it does not tolerate the taint {taint.key} of pool {pool.name}"
-            )
+            reason = HoldReason(HoldKind.TAINT_NOT_TOLERATED, pool.name, taint.key)
+            return Explanation(2, "impossible", reason)
     source = Source(SourceKind.ON_DEMAND)
     zones = sorted(context.spec.platform.spec.subnets) or [""]
     labelled = [
@@ -321,12 +297,11 @@ def _misfit(context: DecisionContext, item: QueueItem, template: PoolTemplate) -
         if any(admits(shape, template.labels(source, kind, zone), template.taints) for zone in zones)
     ]
     if not labelled:
-        wanted = ", ".join(f"{key}={value}" for key, value in shape.node_selector)
-        return Explanation(0, "impossible", f"no pool has nodes with the labels it selects ({wanted})")
+        reason = HoldReason(HoldKind.NO_NODE_WITH_LABELS, pairs=shape.node_selector)
+        return Explanation(0, "impossible", reason)
     if not any(Resources(kind.allocatable).fits(shape.requests) for kind in labelled):
-        return Explanation(
-            3, "impossible", f"it asks for {_asks(pod)}, more than any node of pool {pool.name} has"
-        )
+        reason = HoldReason(HoldKind.TOO_LARGE, pool.name, requests=pod.shape.requests)
+        return Explanation(3, "impossible", reason)
     return None
 
 
@@ -385,11 +360,11 @@ def _kept_from(
     )
 
 
-def _need(item: QueueItem, pool: ComputePool) -> tuple[str, bool]:
-    """How long it is taken to need, and whether that is its own word, to be filled in for each."""
+def _too_long(closeness: int, kind: HoldKind, item: QueueItem, pool: ComputePool) -> Explanation:
+    """It needs more time than there is: its own expected time, or what the pool plans for at most."""
     needed = time_needed(item.terms, pool)
     own = needed == time_needed(item.terms, None) or item.terms.expected is None
-    return (_NEED, True) if own else (format_duration(needed), False)
+    return Explanation(closeness, "held", HoldReason(kind, pool.name, need=needed), own_need=own)
 
 
 def _free_too_short(item: QueueItem, pool: ComputePool, candidates: Candidates) -> bool:
@@ -414,17 +389,8 @@ def _too_short(item: QueueItem, pool: ComputePool, candidates: Candidates) -> bo
     )
 
 
-def _limits(pool: ComputePool) -> str:
+def _limits(pool: ComputePool) -> Pairs:
     limits = pool.spec.limits
     assert limits is not None
     written = limits.model_dump(by_alias=True, exclude_none=True)
-    return ", ".join(f"{name} {value}" for name, value in written.items())
-
-
-def _asks(pod: Pod) -> str:
-    return _amounts(pod.shape.requests)
-
-
-def _amounts(amounts: Amounts) -> str:
-    words = {"cpu": format_cpu, "memory": format_memory}
-    return ", ".join(f"{words.get(name, str)(value)} {name}" for name, value in amounts if value)
+    return tuple((name, str(value)) for name, value in written.items())

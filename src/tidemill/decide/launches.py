@@ -14,6 +14,7 @@ from tidemill.decide.phases import REQUESTED_LIMIT
 from tidemill.model.capacity import Source
 from tidemill.model.plan import Launch, SettleLaunch
 from tidemill.model.purchases import LaunchIntent, LaunchState
+from tidemill.model.reasons import LaunchKind, LaunchReason, SettleKind, SettleReason
 
 # A launch call answers within seconds; after this long its answer is taken to be lost.
 REPEAT_AFTER = timedelta(seconds=30)
@@ -72,9 +73,9 @@ def _follow_launched(
     unseen = sum(instance_id not in ids for instance_id in intent.instance_ids)
     due = (intent.state_at or intent.written_at) + REQUESTED_LIMIT
     if unseen == 0:
-        context.do(SettleLaunch(intent.id, "all its instances are seen"))
+        context.do(SettleLaunch(intent.id, SettleReason(SettleKind.ALL_SEEN)))
     elif context.now >= due:
-        context.do(SettleLaunch(intent.id, f"{unseen} of its instances never showed up"))
+        context.do(SettleLaunch(intent.id, SettleReason(SettleKind.NEVER_SEEN, unseen)))
     else:
         context.wake(due)
         in_flight.unseen.append((intent, unseen))
@@ -85,9 +86,9 @@ def _follow_asked(context: DecisionContext, intent: LaunchIntent, seen: int, in_
     (True): the provisioner then takes the rest of the wish back from the group."""
     due = (intent.state_at or intent.written_at) + REQUESTED_LIMIT
     if seen >= intent.count:
-        context.do(SettleLaunch(intent.id, "all its instances are seen"))
+        context.do(SettleLaunch(intent.id, SettleReason(SettleKind.ALL_SEEN)))
     elif context.now >= due:
-        late = f"its group made {seen} of {intent.count} in time"
+        late = SettleReason(SettleKind.GROUP_LATE, seen, intent.count)
         context.do(SettleLaunch(intent.id, late, failure="" if seen else "no-capacity"))
         return not seen
     else:
@@ -100,14 +101,14 @@ def _follow_written(context: DecisionContext, intent: LaunchIntent, seen: int, i
     due = intent.written_at + REQUESTED_LIMIT
     repeat = (intent.state_at or intent.written_at) + REPEAT_AFTER
     if context.now >= due:
-        context.do(SettleLaunch(intent.id, "it is too old to repeat"))
+        context.do(SettleLaunch(intent.id, SettleReason(SettleKind.TOO_OLD)))
         return
     context.wake(due)
     in_flight.unseen.append((intent, max(0, intent.count - seen)))
     if context.now < repeat:
         context.wake(repeat)
     elif context.world.ledger_ok and context.world.cloud_ok:
-        context.do(Launch(intent, "the answer to the first call was lost; the same id cannot launch twice"))
+        context.do(Launch(intent, LaunchReason(LaunchKind.ANSWER_LOST)))
 
 
 def _rests_until(times: list[datetime]) -> datetime:

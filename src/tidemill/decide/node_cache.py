@@ -20,6 +20,7 @@ from tidemill.decide.pool_templates import PoolTemplate, templates
 from tidemill.model.capacity import Source
 from tidemill.model.nodes import KubeNode, Node
 from tidemill.model.pods import Pod, PodShape, daemon_requests
+from tidemill.model.reasons import DrainKind, DrainReason
 from tidemill.model.resources import Resources
 from tidemill.spec import Spec, names
 from tidemill.spec.compute_pool import Provisioner
@@ -53,7 +54,7 @@ class NodeFacts:
     free: Resources  # empty unless Ready
     free_accelerators: int
     daemons: Resources  # what daemon pods take here
-    drift: str | None
+    drift: DrainReason | None
     order: tuple[int, int]
     ending: tuple[str, Provisioner, Source]  # what it shares its end with
     group: int  # nodes of one group differ only in what is free on them, and in their host name
@@ -180,23 +181,23 @@ def free_on(kube: KubeNode, bound: Iterable[Pod]) -> Resources:
     return free
 
 
-def _drift(node: Node, template: PoolTemplate | None) -> str | None:
+def _drift(node: Node, template: PoolTemplate | None) -> DrainReason | None:
     """What about this node its pool would not launch today."""
     instance, kube = node.instance, node.kube
     if template is None or instance is None or kube is None:
         return None
     pool = template.pool
     if instance.instance_type not in template.kinds:
-        return f"pool {pool.name} no longer allows {instance.instance_type}"
+        return DrainReason(DrainKind.DRIFTED_TYPE, name=instance.instance_type, pool=pool.name)
     if instance.provisioner == Provisioner.MANAGED:
         return None  # a node group takes a new template only while it is empty: another of its nodes is no newer (MG-4)
     labels = dict(kube.labels)
     for key, value in pool.spec.labels.items():
         if labels.get(key) != value:
-            return f"it lacks the label {key}={value} of pool {pool.name}"
+            return DrainReason(DrainKind.DRIFTED_LABEL, name=f"{key}={value}", pool=pool.name)
     made_from = labels.get(
         names.LABEL_NODE_CLASS, ""
     )  # a node that does not say was made by somebody else's rules
     if made_from and template.made_from and made_from != template.made_from:
-        return f"node class {pool.spec.node_class_name} has changed since it was made"
+        return DrainReason(DrainKind.DRIFTED_NODE_CLASS, name=pool.spec.node_class_name, pool=pool.name)
     return None

@@ -6,9 +6,14 @@ from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.phases import PHASE_RULES, Phase, not_ready_since
 from tidemill.model.nodes import InstanceState
 from tidemill.model.plan import MarkReady, RemoveNode, StartDrain, Terminate
-from tidemill.spec.units import format_duration
-
-NODE_FAILED = "node check failed"
+from tidemill.model.reasons import (
+    DrainKind,
+    DrainReason,
+    StepKind,
+    StepReason,
+    TerminateKind,
+    TerminateReason,
+)
 
 
 def manage_nodes(context: DecisionContext) -> None:
@@ -28,25 +33,26 @@ def _follow_start(context: DecisionContext, view: NodeView) -> None:
     node, kube = view.node, view.node.kube
     if view.phase is Phase.VERIFYING and kube is not None and kube.check:
         if kube.check == "passed":
-            context.do(MarkReady(kube.name, "its node check passed"))
+            context.do(MarkReady(kube.name, StepReason(StepKind.NODE_CHECK_PASSED)))
         else:
-            _give_up(context, view, f"failed its node check: {kube.check_message or 'no detail'}")
+            failed = TerminateReason(TerminateKind.NODE_CHECK_FAILED, detail=kube.check_message)
+            _give_up(context, view, failed)
         return
     rule = PHASE_RULES[view.phase]
     due = rule.since(node) + rule.limit
     if context.now >= due:
-        _give_up(context, view, f"{rule.late} within {format_duration(rule.limit)}")
+        _give_up(context, view, TerminateReason(rule.late, limit=rule.limit))
     else:
         context.wake(due)
 
 
-def _give_up(context: DecisionContext, view: NodeView, why: str) -> None:
+def _give_up(context: DecisionContext, view: NodeView, reason: TerminateReason) -> None:
     """No work of ours runs on a node that never became ready (or that lost its kubelet), so it ends at once.
 
     That is terminate-first, which a full block needs anyway; whatever wanted the node asks for another.
     """
     view.ending = True
-    context.do(Terminate(view.node.key, f"{view.node.name} {why}; it is replaced"))
+    context.do(Terminate(view.node.key, reason))
 
 
 def _follow_health(context: DecisionContext, view: NodeView) -> None:
@@ -56,15 +62,16 @@ def _follow_health(context: DecisionContext, view: NodeView) -> None:
         # A draining node whose kubelet is lost can give nobody a grace any more.
         due = not_ready_since(view.node) + PHASE_RULES[Phase.JOINED].limit
         if context.now >= due:
-            _give_up(context, view, "lost its kubelet while draining")
+            _give_up(context, view, TerminateReason(TerminateKind.KUBELET_LOST))
         else:
             context.wake(due)
     elif kube.check == "failed" and view.phase is Phase.READY:
         view.ending = True
-        context.do(StartDrain(kube.name, f"{NODE_FAILED}: {kube.check_message or 'no detail'}"))
+        failed = DrainReason(DrainKind.NODE_CHECK_FAILED, detail=kube.check_message)
+        context.do(StartDrain(kube.name, failed))
 
 
 def _clean_up(context: DecisionContext, view: NodeView) -> None:
     instance, kube = view.node.instance, view.node.kube
     if instance is not None and instance.state is InstanceState.TERMINATED and kube is not None:
-        context.do(RemoveNode(kube.name, f"its instance {instance.id} is gone"))
+        context.do(RemoveNode(kube.name, StepReason(StepKind.INSTANCE_GONE, instance.id)))

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from tidemill.model.nodes import INSTANCE_ENDED_STATES, Node
+from tidemill.model.reasons import TerminateKind
 from tidemill.spec import names
 
 
@@ -32,11 +33,11 @@ REQUESTED_LIMIT = timedelta(minutes=10)
 
 @dataclass(frozen=True, slots=True)
 class PhaseRule:
-    """A phase holds from `since` and should be over within `limit`; `late` says what went wrong if not."""
+    """A phase holds from `since` and should be over within `limit`; `late` is what went wrong if it is not."""
 
     since: Callable[[Node], datetime]
     limit: timedelta
-    late: str
+    late: TerminateKind
 
 
 def _launched_at(node: Node) -> datetime:
@@ -62,10 +63,10 @@ def _registered_at(node: Node) -> datetime:
 # Nodes join in 3-5 minutes and GPUs register 60-90 s later; the limits are three to six times that, because
 # replacing a node that was merely slow costs another five minutes.
 PHASE_RULES: dict[Phase, PhaseRule] = {
-    Phase.LAUNCHED: PhaseRule(_launched_at, timedelta(minutes=15), "never joined the cluster"),
-    Phase.JOINED: PhaseRule(not_ready_since, timedelta(minutes=5), "is not Ready"),
-    Phase.REGISTERING: PhaseRule(_joined_at, timedelta(minutes=10), "never registered its accelerators"),
-    Phase.VERIFYING: PhaseRule(_registered_at, timedelta(minutes=10), "never finished its node check"),
+    Phase.LAUNCHED: PhaseRule(_launched_at, timedelta(minutes=15), TerminateKind.NEVER_JOINED),
+    Phase.JOINED: PhaseRule(not_ready_since, timedelta(minutes=5), TerminateKind.NOT_READY),
+    Phase.REGISTERING: PhaseRule(_joined_at, timedelta(minutes=10), TerminateKind.NEVER_REGISTERED),
+    Phase.VERIFYING: PhaseRule(_registered_at, timedelta(minutes=10), TerminateKind.NEVER_CHECKED),
 }
 
 

@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 from tidemill.model.capacity import Source
 from tidemill.model.labels import Pairs, Taint
+from tidemill.model.reasons import DrainReason
 from tidemill.model.resources import Amounts
 
 
@@ -63,7 +64,7 @@ class KubeNode:
     check: Literal["", "passed", "failed"] = ""  # the node check's verdict; it can turn to failed later
     check_message: str = ""
     draining_since: datetime | None = None
-    drain_reason: str = ""
+    drain_reason: DrainReason | None = None
     # By when its own deadline agent empties it, whether an engine is there or not; None: it has no agent, or no end.
     ends_at: datetime | None = None
     opened_at: datetime | None = None  # when the startup taint came off; None: it has not, or nobody noted it

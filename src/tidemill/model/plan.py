@@ -1,4 +1,4 @@
-"""What to do: a closed union of actions, each with its reason, and what cannot be done, with its reason.
+"""What to do: a closed union of actions, and what cannot be done, each with its reason as data.
 
 A Plan is data. `act` carries it out, the rehearsal and `tidemill plan` print it; nobody else decides.
 """
@@ -12,6 +12,20 @@ from typing import Literal
 from tidemill.model.offers import ExtensionQuery, OfferQuery
 from tidemill.model.purchase_reasons import PurchaseReason
 from tidemill.model.purchases import LaunchIntent, PurchaseIntent
+from tidemill.model.reasons import (
+    AdmitReason,
+    DrainReason,
+    EndReason,
+    EvictReason,
+    HandoverReason,
+    HoldReason,
+    LaunchReason,
+    RecreateReason,
+    SettleReason,
+    StepReason,
+    TerminateReason,
+    WarningReason,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +74,7 @@ class Launch:
     """Write the intent, then launch. Repeating it with the same intent is safe: its id is the ClientToken."""
 
     intent: LaunchIntent
-    reason: str
+    reason: LaunchReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +82,7 @@ class SettleLaunch:
     """All an intent made has been seen, or it has expired: it no longer counts as in flight."""
 
     intent_id: str
-    reason: str
+    reason: SettleReason
     failure: str = ""  # the error's label: nothing came of it, and its source rests a while
 
 
@@ -79,7 +93,7 @@ class Admit:
     pods: tuple[str, ...]  # uids
     source_label: str
     ends_at: datetime | None  # the source's deadline, so that the pod knows from its first moment
-    reason: str
+    reason: AdmitReason
     pool: str = ""  # empty: any
 
 
@@ -88,7 +102,7 @@ class MarkReady:
     """The node check passed: take the startup taint off."""
 
     node: str
-    reason: str
+    reason: StepReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +110,7 @@ class StartDrain:
     """Taint the node so that nothing new lands, and remember why and since when."""
 
     node: str
-    reason: str
+    reason: DrainReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +118,7 @@ class CancelDrain:
     """The end moved: an extension was paid after the drain began. Take the taint off again."""
 
     node: str
-    reason: str
+    reason: StepReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +127,7 @@ class AnnounceEnd:
 
     pod: str  # uid
     ends_at: datetime
-    reason: str
+    reason: EndReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +136,13 @@ class AnnounceNodeEnd:
 
     node: str
     ends_at: datetime
-    reason: str
+    reason: EndReason
 
 
 @dataclass(frozen=True, slots=True)
 class RequestCheckpoint:
     pod: str
-    reason: str
+    reason: StepReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +150,7 @@ class Evict:
     """Ask politely: the eviction API, which respects disruption budgets; the pod keeps its full grace."""
 
     pod: str
-    reason: str
+    reason: EvictReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +159,7 @@ class ForceDelete:
 
     pod: str
     grace_s: int
-    reason: str
+    reason: EndReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +170,7 @@ class Recreate:
     """
 
     pod: str
-    reason: str
+    reason: RecreateReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +182,7 @@ class RestartWorkload:
 
     workload: str
     token: str
-    reason: str
+    reason: HandoverReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +193,7 @@ class ScaleWorkload:
     replicas: int
     added: int
     going: tuple[str, ...]  # uids
-    reason: str
+    reason: HandoverReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +201,7 @@ class Terminate:
     """End an instance of ours, by name."""
 
     instance_id: str
-    reason: str
+    reason: TerminateReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +209,7 @@ class RemoveNode:
     """Delete a Kubernetes node whose instance is gone, so that its pods are let go."""
 
     node: str
-    reason: str
+    reason: StepReason
 
 
 Action = (
@@ -228,12 +242,12 @@ UnmetCode = Literal["starting", "launching", "held", "no-capacity", "limit", "im
 
 @dataclass(frozen=True, slots=True)
 class Unmet:
-    """A pod that waits, and the one sentence that says why."""
+    """A pod that waits, and why."""
 
     pod: str  # uid
     name: str  # namespace/name
     code: UnmetCode
-    reason: str
+    reason: HoldReason
     earliest: datetime | None = None  # the earliest instant at which it could run, where that is known
 
 
@@ -249,10 +263,9 @@ class Warning:
     """
 
     about: str
-    sentence: str
+    reason: WarningReason | PurchaseReason | str  # node groups, offers and hand-overs still give a sentence
     code: WarningCode = ""
     ends_at: datetime | None = None
-    purchase: PurchaseReason | None = None  # the sentence is then made from it
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from tidemill.model.purchases import (
     Shown,
     Spending,
 )
+from tidemill.model.reasons import DrainReason
 
 
 class Clock(Protocol):
@@ -129,8 +130,11 @@ class Cluster(Protocol):
         """Remove the startup taint. Idempotent."""
         ...
 
-    def start_drain(self, node: str, reason: str) -> None:
-        """Taint the node and note since when and why. Idempotent: the first instant stays."""
+    def start_drain(self, node: str, reason: DrainReason) -> None:
+        """Taint the node and note since when and why: the kind is the taint's value, the rest are annotations.
+
+        Idempotent: the first instant and reason stay.
+        """
         ...
 
     def cancel_drain(self, node: str) -> None:

@@ -5,12 +5,10 @@ Actions of one kind, instant and reason are one sentence. Actions nobody would m
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from itertools import groupby
 
-from tidemill.decide.drain import MUST_BE_EMPTY
 from tidemill.model.plan import (
     Action,
     Admit,
@@ -32,7 +30,7 @@ from tidemill.model.plan import (
     Terminate,
 )
 from tidemill.report.pods import touched
-from tidemill.wording.purchases import purchase_sentence
+from tidemill.wording import sentence
 
 
 class Weight(IntEnum):
@@ -41,15 +39,14 @@ class Weight(IntEnum):
     TURN = 2  # the story turns here: worth slowing down for
 
 
-_ITSELF = re.compile(r"^i-\S+ (is )?")  # a termination's reason begins with the node's own name
 _NAMED = 2  # how many names a sentence bears
 
 
 def alike(actions: Iterable[Action]) -> Iterator[list[Action]]:
-    """Neighbours of one kind and reason. Terminations differ only in the node that their reason names."""
+    """Neighbours of one kind and reason."""
 
     def key(action: Action) -> tuple[type, object]:
-        return type(action), "" if isinstance(action, Terminate) else action.reason
+        return type(action), action.reason
 
     for _, group in groupby(actions, key):
         yield list(group)
@@ -58,44 +55,42 @@ def alike(actions: Iterable[Action]) -> Iterator[list[Action]]:
 def in_words(group: Sequence[Action], pods: Mapping[str, str]) -> tuple[str, Weight]:
     """`pods` are names by uid. Empty words: not worth a line."""
     action = group[0]
+    why = sentence(action.reason)
     match action:
         case SearchOffers(query=query):
-            return f"asks EC2 for {query.count} x {query.instance_type}: {action.reason}", Weight.ROUTINE
+            return f"asks EC2 for {query.count} x {query.instance_type}: {why}", Weight.ROUTINE
         case SearchExtensions(query=asked):
-            return f"asks EC2 for more time on {asked.reservation_id}: {action.reason}", Weight.ROUTINE
+            return f"asks EC2 for more time on {asked.reservation_id}: {why}", Weight.ROUTINE
         case ProposePurchase(intent=intent):
-            return f"proposes to buy for {intent.window}: {action.reason}; a person decides", Weight.TURN
+            return f"proposes to buy for {intent.window}: {why}; a person decides", Weight.TURN
         case SubmitPurchase(intent=intent):
-            return f"buys for {intent.window}: {action.reason}", Weight.NOTABLE
+            return f"buys for {intent.window}: {why}", Weight.NOTABLE
         case SettlePurchase(intent=intent, outcome=outcome):
             weight = Weight.TURN if outcome != "voided" else Weight.NOTABLE
-            return (
-                f"the purchase for {intent.window} is {outcome}: {purchase_sentence(action.reason)}",
-                weight,
-            )
+            return f"the purchase for {intent.window} is {outcome}: {why}", weight
         case Launch(intent=intent):
-            return f"launches {intent.count} x {intent.instance_type}: {action.reason}", Weight.NOTABLE
+            return f"launches {intent.count} x {intent.instance_type}: {why}", Weight.NOTABLE
         case Admit():
-            return f"starts {_subjects(group, pods)}: {action.reason}", Weight.ROUTINE
+            return f"starts {_subjects(group, pods)}: {why}", Weight.ROUTINE
         case MarkReady():
-            return f"{_subjects(group, pods)} may take work: {action.reason}", Weight.ROUTINE
+            return f"{_subjects(group, pods)} may take work: {why}", Weight.ROUTINE
         case StartDrain():
-            weight = Weight.TURN if MUST_BE_EMPTY in action.reason else Weight.ROUTINE
-            return f"drains {_subjects(group, pods)}: {action.reason}", weight
+            weight = Weight.TURN if action.reason.is_end else Weight.ROUTINE
+            return f"drains {_subjects(group, pods)}: {why}", weight
         case CancelDrain():
-            return f"drains {_subjects(group, pods)} no longer: {action.reason}", Weight.TURN
+            return f"drains {_subjects(group, pods)} no longer: {why}", Weight.TURN
         case RequestCheckpoint():
-            return f"asks {_subjects(group, pods)} for a checkpoint: {action.reason}", Weight.NOTABLE
+            return f"asks {_subjects(group, pods)} for a checkpoint: {why}", Weight.NOTABLE
         case Evict():
-            return f"moves {_subjects(group, pods)}: {action.reason}", Weight.NOTABLE
+            return f"moves {_subjects(group, pods)}: {why}", Weight.NOTABLE
         case ForceDelete():
-            return f"stops {_subjects(group, pods)} by force: {action.reason}", Weight.TURN
+            return f"stops {_subjects(group, pods)} by force: {why}", Weight.TURN
         case Recreate():
-            return f"stops {_subjects(group, pods)}: {action.reason}", Weight.TURN
+            return f"stops {_subjects(group, pods)}: {why}", Weight.TURN
         case RestartWorkload() | ScaleWorkload():
-            return f"{action.workload.rpartition('/')[2]}: {action.reason}", Weight.TURN
+            return f"{action.workload.rpartition('/')[2]}: {why}", Weight.TURN
         case Terminate():
-            return f"ends {_subjects(group, pods)}: {_ITSELF.sub('', action.reason)}", Weight.ROUTINE
+            return f"ends {_subjects(group, pods)}: {why}", Weight.ROUTINE
         case _:
             return "", Weight.ROUTINE
 

@@ -30,6 +30,7 @@ from tidemill.render.names import Names
 from tidemill.sim.scenario.rehearsal import Done, Rehearsal
 from tidemill.sim.timeline import Line
 from tidemill.spec.compute_pool import Provisioner
+from tidemill.wording import sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,7 @@ class Narrator:
                 continue
             holding[workload] = one.code
             if self._holding.get(workload) != one.code:
-                words = f"holds {workload.rsplit('/', 1)[-1]}: {one.reason}"
+                words = f"holds {workload.rsplit('/', 1)[-1]}: {sentence(one.reason)}"
                 yield Told(world.now, "engine", names.spoken(words), Weight.NOTABLE)
         self._holding = holding
 

@@ -21,7 +21,8 @@ from tidemill.report.alerts_of_blocks import about_blocks
 from tidemill.spec import Spec
 from tidemill.spec.platform import Approval
 from tidemill.spec.units import format_duration, format_instant
-from tidemill.wording.purchases import purchase_note, warning_sentence
+from tidemill.wording import sentence
+from tidemill.wording.purchases import purchase_note
 
 # Pods named in one alert; of more, the number.
 NAMED = 10
@@ -57,7 +58,7 @@ def _about_purchases(spec: Spec, world: World, plan: Plan, done: tuple[Outcome, 
         for one in done
         if isinstance(one.action, SubmitPurchase) and one.error == "no-capacity"
     }
-    why_not = {one.about: warning_sentence(one) for one in plan.warnings}
+    why_not = {one.about: sentence(one.reason) for one in plan.warnings}
     for intent in open_:
         match intent.state:
             case PurchaseState.PROPOSED if intent.id not in moving:
@@ -200,13 +201,14 @@ def _about_services(plan: Plan) -> Iterator[Alert]:
         if warning.code != "service-short":
             continue
         ends = format_instant(warning.ends_at) if warning.ends_at is not None else "soon"
+        said = sentence(warning.reason)
         yield Alert(
             f"service-short/{warning.about}/{ends}",
             AlertKind.SERVICE_SHORT,
             Severity.ERROR,
             warning.about,
             f"{warning.about} will be short of replicas",
-            f"{warning.sentence[:1].upper()}{warning.sentence[1:].rstrip('.')}.",
+            f"{said[:1].upper()}{said[1:].rstrip('.')}.",
             (("service", warning.about), ("must have moved by", ends)),
         )
 
@@ -235,7 +237,7 @@ def _forced_from(source: str, taken: list[tuple[Pod, ForceDelete]], world: World
     facts = [
         ("source", source),
         ("pods, with the grace that was left", ", ".join(names[:NAMED]) + more),
-        ("why", taken[0][1].reason),
+        ("why", sentence(taken[0][1].reason)),
     ]
     facts += [("teams", ", ".join(teams))] if teams else []
     facts += [("source ends", format_instant(end))] if end is not None else []

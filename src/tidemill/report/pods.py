@@ -14,7 +14,7 @@ from tidemill.report.quotes import Quotes
 from tidemill.report.rows import ChangeRow, NextSteps, PodRow, StepRow, WarningRow
 from tidemill.spec import Spec, names
 from tidemill.spec.compute_pool import ComputePool, matching_types
-from tidemill.wording.purchases import reason_text, warning_sentence
+from tidemill.wording import sentence
 
 
 def next_steps(spec: Spec, world: World, plan: Plan, changes: tuple[ChangeRow, ...] = ()) -> NextSteps:
@@ -22,7 +22,7 @@ def next_steps(spec: Spec, world: World, plan: Plan, changes: tuple[ChangeRow, .
     return NextSteps(
         at=world.now,
         steps=tuple(
-            StepRow(type(action).__name__, touched(action, by_uid), reason_text(action.reason))
+            StepRow(type(action).__name__, touched(action, by_uid), sentence(action.reason))
             for action in plan.actions
         ),
         waiting=tuple(row for row in pods(spec, world, plan) if row.state == "waiting"),
@@ -71,7 +71,7 @@ def pods(spec: Spec, world: World, plan: Plan) -> tuple[PodRow, ...]:
                 since=pod.started_at or pod.created_at,
                 until=pod.ends_at,
                 code=wait.code if wait else "",
-                reason=wait.reason if wait else ("" if pod.node else _unplanned(pod)),
+                reason=sentence(wait.reason) if wait else ("" if pod.node else _unplanned(pod)),
                 earliest=wait.earliest if wait else None,
                 price=quotes.price(pod, instance),
             )
@@ -95,7 +95,7 @@ def _unplanned(pod: Pod) -> str:
 
 
 def warnings(plan: Plan) -> tuple[WarningRow, ...]:
-    return tuple(WarningRow(one.about, warning_sentence(one)) for one in plan.warnings)
+    return tuple(WarningRow(one.about, sentence(one.reason)) for one in plan.warnings)
 
 
 class _Queues:

@@ -20,6 +20,7 @@ from tidemill.report.pods import gpus, pods, warnings
 from tidemill.report.rows import BlockRow, Money, NodeRow, PodRow, PoolRow, PurchaseRow, Status
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool, Provisioner, matching_types
+from tidemill.wording import sentence
 from tidemill.wording.purchases import purchase_note
 
 
@@ -161,7 +162,7 @@ def _node(spec: Spec, view: NodeView) -> NodeRow:
         pods=tuple(pod.full_name for pod in view.pods),
         drain_from=view.drain_from,
         deadline=view.deadline,
-        why=kube.drain_reason if kube else "",
+        why=sentence(kube.drain_reason) if kube is not None and kube.drain_reason is not None else "",
     )
 
 

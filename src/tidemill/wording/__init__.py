@@ -1,1 +1,30 @@
-"""Sentences for people, made from typed reasons: one module per subject. No program reads what is written here."""
+"""Every sentence about what the engine does, made in one place from the typed reasons in `model.reasons`.
+
+Pure text: it decides nothing, and nothing reads its sentences back. It sits below `decide` because not only screens
+speak: the engine's log, alerts, the simulator's journal and Kubernetes Events say the same things in the same words.
+`decide` itself must not import it.
+"""
+
+from __future__ import annotations
+
+from tidemill.model.purchase_reasons import PurchaseReason
+from tidemill.model.reasons import HoldReason, Reason, WarningReason
+from tidemill.wording.actions import action_sentence
+from tidemill.wording.holds import hold_sentence
+from tidemill.wording.purchases import purchase_sentence
+from tidemill.wording.warnings import warning_sentence
+
+
+def sentence(reason: Reason | PurchaseReason | str) -> str:
+    """Some reasons of proposals and of node groups are still sentences: they are passed on."""
+    match reason:
+        case str():
+            return reason
+        case HoldReason():
+            return hold_sentence(reason)
+        case WarningReason():
+            return warning_sentence(reason)
+        case PurchaseReason():
+            return purchase_sentence(reason)
+        case _:
+            return action_sentence(reason)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from tidemill.model.plan import Warning
 from tidemill.model.purchase_reasons import NOTHING_BOUGHT, PurchaseReason, ReasonKind
 from tidemill.model.purchases import PurchaseIntent
 from tidemill.spec.units import format_instant
@@ -92,14 +91,6 @@ def purchase_sentence(reason: PurchaseReason) -> str:
         case ReasonKind.REBUILT_SPENDING:
             return f"rebuilt: {reason.name} says that this was spent besides"
     assert_never(reason.kind)
-
-
-def reason_text(reason: str | PurchaseReason) -> str:
-    return reason if isinstance(reason, str) else purchase_sentence(reason)
-
-
-def warning_sentence(warning: Warning) -> str:
-    return warning.sentence if warning.purchase is None else purchase_sentence(warning.purchase)
 
 
 def purchase_note(intent: PurchaseIntent) -> str:

@@ -29,6 +29,7 @@ from tidemill.model.capacity import PREPAID
 from tidemill.model.plan import Launch, StartDrain
 from tidemill.model.pods import Pod
 from tidemill.model.purchases import LaunchState
+from tidemill.model.reasons import DrainKind, DrainReason, LaunchKind, LaunchReason
 
 # How many nodes are looked at in one decision: the rest has its turn when these have changed.
 _MOST_NODES = 100
@@ -152,17 +153,17 @@ def _carry_out(context: DecisionContext, move: ConsolidationMove) -> None:
         for target in placement.nodes:
             if target.view is not None:
                 target.view.reserved = True
-    names = ", ".join(candidate.view.node.name for candidate in move.leaving)
-    saving = f"saves ${move.saves_usd_h:,.2f} an hour"
     if move.new is not None and move.new.option is not None:
         if _is_unsettling(context, move.leaving[0].view.facts.pool_name):
             return
-        nodes = "node" if len(move.leaving) == 1 else "nodes"
-        plan_launch(context, move.new.option, 1, f"replaces {nodes} {names}: {saving}")
+        nodes = tuple(candidate.view.node.name for candidate in move.leaving)
+        reason = LaunchReason(LaunchKind.CONSOLIDATION, nodes=nodes, saves_usd_h=move.saves_usd_h)
+        plan_launch(context, move.new.option, 1, reason)
     elif all(placement.stage is Stage.READY for placement in move.packing.placements):
         for candidate in move.leaving:
             candidate.view.ending = True
-            context.do(StartDrain(candidate.view.node.name, f"its pods fit elsewhere: {saving}"))
+            saving = DrainReason(DrainKind.UNDERUTILIZED, saves_usd_h=move.saves_usd_h)
+            context.do(StartDrain(candidate.view.node.name, saving))
 
 
 def _is_unsettling(context: DecisionContext, pool: str) -> bool:

@@ -20,6 +20,7 @@ from tidemill.decide.placement.queue_item import done_at
 from tidemill.model.capacity import PREPAID, Source
 from tidemill.model.plan import Launch, StartDrain
 from tidemill.model.pods import Pod
+from tidemill.model.reasons import DrainReason, WarningKind, WarningReason
 
 # From the terminate call to a slot that can be launched into: 1-2 minutes to stop, 3-8 to clean. Errs on the long side.
 SLOT_RETURNS = timedelta(minutes=11)
@@ -34,7 +35,7 @@ class Leaving:
     """A node that could go, from when on, and how many pods that disturbs."""
 
     view: NodeView
-    why: str
+    drift: DrainReason
     free_at: datetime
 
     @property
@@ -69,21 +70,21 @@ def replace_drifted(context: DecisionContext, in_flight: InFlight, disruptions: 
             context.wake(closes)
             continue
         first.view.ending = True
-        context.do(StartDrain(first.view.node.name, f"drifted: {first.why}"))
+        context.do(StartDrain(first.view.node.name, first.drift))
 
 
 def _could_go(context: DecisionContext, in_flight: InFlight, views: list[NodeView]) -> Iterator[Leaving]:
     gaps: dict[Source, bool] = {}
     for view in views:
-        why = view.facts.drift
-        assert why is not None
+        drift = view.facts.drift
+        assert drift is not None
         if view.source not in gaps:
             gaps[view.source] = _has_gap(context, in_flight, view.source)
         if gaps[view.source]:
             continue  # the one before is not back yet
-        free_at = _free_at(context, view, why)
+        free_at = _free_at(context, view, drift)
         if free_at is not None and _worth_it(context, view, free_at):
-            yield Leaving(view, why, free_at)
+            yield Leaving(view, drift, free_at)
 
 
 def _has_gap(context: DecisionContext, in_flight: InFlight, source: Source) -> bool:
@@ -109,7 +110,7 @@ def _worth_it(context: DecisionContext, view: NodeView, free_at: datetime) -> bo
     return max(free_at, context.now) + SLOT_RETURNS + BOOT + LEAST_USE <= view.drain_from
 
 
-def _free_at(context: DecisionContext, view: NodeView, why: str) -> datetime | None:
+def _free_at(context: DecisionContext, view: NodeView, drift: DrainReason) -> datetime | None:
     """When all its pods may be asked to go; None: one of them does not allow it, and that is said.
 
     A disruption budget that is used up passes: its next ready replica wakes us.
@@ -120,8 +121,9 @@ def _free_at(context: DecisionContext, view: NodeView, why: str) -> datetime | N
         return None
     for pod in sorted(view.pods, key=lambda pod: pod.full_name):
         stays = _stays(context, view, pod)
-        if stays:
-            context.warn(view.node.name, f"{why}, but {pod.full_name} {stays}")
+        if stays is not None:
+            gang = pod.gang.name if pod.gang is not None else ""
+            context.warn(view.node.name, WarningReason(stays, pod.full_name, gang, drain=drift))
             return None
         if finishes_first(context, pod, view.pool):
             done = done_at(pod, view.pool, context.now)
@@ -130,12 +132,12 @@ def _free_at(context: DecisionContext, view: NodeView, why: str) -> datetime | N
     return free_at
 
 
-def _stays(context: DecisionContext, view: NodeView, pod: Pod) -> str:
-    """Why it cannot be asked to go, now or at a time it told us; empty: it can."""
+def _stays(context: DecisionContext, view: NodeView, pod: Pod) -> WarningKind | None:
+    """Why it cannot be asked to go, now or at a time it told us; None: it can."""
     if is_protected(context, pod):
-        return "is marked do-not-disrupt"
+        return WarningKind.DRIFT_DO_NOT_DISRUPT
     if not pod.workload:
-        return "would not be made again"
+        return WarningKind.DRIFT_NOT_RECREATED
     if pod.gang is not None and done_at(pod, view.pool, context.now) is None:
-        return f"is part of gang {pod.gang.name}, which does not say when it is done"
-    return ""
+        return WarningKind.DRIFT_GANG_OPEN_END
+    return None

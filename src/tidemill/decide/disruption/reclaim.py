@@ -14,7 +14,7 @@ from tidemill.decide.launches import InFlight
 from tidemill.decide.phases import Phase
 from tidemill.model.capacity import PREPAID
 from tidemill.model.plan import StartDrain
-from tidemill.spec.units import format_duration
+from tidemill.model.reasons import DrainKind, DrainReason
 
 
 def reclaim(context: DecisionContext, in_flight: InFlight) -> None:
@@ -54,8 +54,7 @@ def _drop_empty(context: DecisionContext, view: NodeView, disruptions: Disruptio
     if disruptions.left(view.pool, "Empty") < 1:
         return
     view.ending = True
-    idle = format_duration(context.now - since)
-    context.do(StartDrain(view.node.name, f"empty for {idle}"))
+    context.do(StartDrain(view.node.name, DrainReason(DrainKind.EMPTY, idle=context.now - since)))
 
 
 def _may_give_back(context: DecisionContext, view: NodeView) -> bool:

@@ -12,13 +12,13 @@ from datetime import datetime
 
 from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.deadlines import pod_lead
-from tidemill.decide.drain import MUST_BE_EMPTY
 from tidemill.decide.handover.destinations import boot_of, may_launch, ready_room, successors
 from tidemill.decide.handover.methods import in_effect
 from tidemill.decide.phases import Phase
 from tidemill.model.capacity import PREPAID, Source
 from tidemill.model.plan import RestartWorkload, ScaleWorkload
 from tidemill.model.pods import Method, Pod, Workload
+from tidemill.model.reasons import HandoverKind, HandoverReason
 from tidemill.spec.units import format_instant
 
 
@@ -36,9 +36,12 @@ class Leaving:
         return self.deadline - max(pod_lead(pod, checkpoint=False) for pod in self.pods)
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(sorted(source.label for source in self.sources))
+
+    @property
     def token(self) -> str:
-        labels = "+".join(sorted(source.label for source in self.sources))
-        return f"{labels}@{format_instant(self.deadline)}"
+        return f"{'+'.join(self.labels)}@{format_instant(self.deadline)}"
 
 
 def hand_over(context: DecisionContext) -> None:
@@ -79,7 +82,8 @@ def _ends_with_its_source(view: NodeView) -> bool:
         return False
     instance, kube = view.node.instance, view.node.kube
     alone = instance is not None and instance.ends_at is not None
-    return not alone and kube is not None and MUST_BE_EMPTY in kube.drain_reason
+    reason = kube.drain_reason if kube is not None else None
+    return not alone and reason is not None and reason.is_end
 
 
 def _moves(context: DecisionContext, workload: Workload, those: Leaving) -> bool:
@@ -103,7 +107,7 @@ def _roll(context: DecisionContext, workload: Workload, those: Leaving) -> bool:
         return True
     if not _finds_room(context, workload, those, 1):
         return False
-    reason = f"its replicas move off {_named(those)}: new ones come up elsewhere before the old ones go"
+    reason = HandoverReason(HandoverKind.ROLLOUT, sources=those.labels)
     context.do(RestartWorkload(workload.name, those.token, reason))
     return True
 
@@ -114,14 +118,14 @@ def _scale(context: DecisionContext, workload: Workload, those: Leaving) -> bool
         base = workload.replicas - workload.added
         if _ready_elsewhere(context, workload, those) >= base:
             going = tuple(sorted(pod.uid for pod in those.pods))
-            reason = f"{base} replicas are Ready elsewhere: those on {_named(those)} go"
+            reason = HandoverReason(HandoverKind.READY_ELSEWHERE, count=base, sources=those.labels)
             context.do(ScaleWorkload(workload.name, base, 0, going, reason))
         return True
     if _awaits_room(context, workload, those, count):
         return True
     if not _finds_room(context, workload, those, count):
         return False
-    reason = f"{count} more replicas elsewhere, before those on {_named(those)} go"
+    reason = HandoverReason(HandoverKind.SURGE, count=count, sources=those.labels)
     context.do(ScaleWorkload(workload.name, workload.replicas + count, count, (), reason))
     return True
 
@@ -142,10 +146,10 @@ def _swap(context: DecisionContext, workload: Workload, pair: Workload, those: L
             return True
         if not _finds_room(context, pair, those, missing):
             return False
-        reason = f"it takes over from {workload.name}, whose {_named(those)} ends"
+        reason = HandoverReason(HandoverKind.PAIR_STARTS, workload.name, sources=those.labels)
         context.do(ScaleWorkload(pair.name, workload.replicas, 0, (), reason))
     elif pair.ready >= workload.replicas:
-        reason = f"{pair.name} has {pair.ready} replicas Ready and takes over"
+        reason = HandoverReason(HandoverKind.PAIR_READY, pair.name, pair.ready)
         context.do(ScaleWorkload(workload.name, 0, 0, (), reason))
     return True
 
@@ -153,7 +157,7 @@ def _swap(context: DecisionContext, workload: Workload, pair: Workload, those: L
 def _take_back(context: DecisionContext, workload: Workload) -> None:
     """Nobody of it leaves any more: they are gone, or their source was extended."""
     base = workload.replicas - workload.added
-    reason = "none of its replicas has to leave any more"
+    reason = HandoverReason(HandoverKind.SURGE_NOT_NEEDED)
     context.do(ScaleWorkload(workload.name, base, 0, (), reason))
 
 
@@ -167,9 +171,10 @@ def _take_over(context: DecisionContext, workload: Workload) -> None:
     pair = context.workloads[workload.pair]
     missing = workload.replicas - pair.replicas
     if pair.ready >= workload.replicas:
-        context.do(ScaleWorkload(workload.name, 0, 0, (), f"{pair.name} has taken over"))
+        reason = HandoverReason(HandoverKind.PAIR_READY, pair.name, pair.ready)
+        context.do(ScaleWorkload(workload.name, 0, 0, (), reason))
     elif missing > 0 and ready_room(context, pair, context.now, nowhere) >= missing:
-        reason = f"it takes over from {workload.name}, which has nowhere to run"
+        reason = HandoverReason(HandoverKind.PAIR_STARTS_NO_NODES, workload.name)
         context.do(ScaleWorkload(pair.name, workload.replicas, 0, (), reason))
 
 
@@ -198,7 +203,3 @@ def _comes_by(context: DecisionContext, workload: Workload, those: Leaving, turn
         if max(one.start, context.now - boot) + boot <= turn:
             return True
     return False
-
-
-def _named(those: Leaving) -> str:
-    return " and ".join(sorted(source.label for source in those.sources))

@@ -20,6 +20,7 @@ from tidemill.decide.pool_templates import PoolTemplate
 from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
 from tidemill.model.plan import Launch
 from tidemill.model.purchases import LaunchIntent
+from tidemill.model.reasons import LaunchReason
 from tidemill.model.resources import Resources
 from tidemill.spec.compute_pool import Allowance, ComputePool, SourceSpec
 
@@ -230,7 +231,7 @@ def money_allows(context: DecisionContext, option: LaunchOption) -> bool:
     )
 
 
-def plan_launch(context: DecisionContext, option: LaunchOption, count: int, reason: str) -> None:
+def plan_launch(context: DecisionContext, option: LaunchOption, count: int, reason: LaunchReason) -> None:
     pool = option.pool
     where = f"{pool.name}|{option.source.label}|{option.kind.name}|{option.zone}"
     key = f"{context.owner}|{where}|{context.now.isoformat()}|{len(context.actions)}"

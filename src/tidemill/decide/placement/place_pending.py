@@ -19,11 +19,28 @@ from tidemill.decide.placement.queue_item import QueueItem, time_needed, useful_
 from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.plan import Admit, Recreate
 from tidemill.model.pods import Pod
-from tidemill.spec.units import format_duration
+from tidemill.model.reasons import (
+    AdmitKind,
+    AdmitReason,
+    HoldKind,
+    HoldReason,
+    LaunchKind,
+    LaunchReason,
+    RecreateKind,
+    RecreateReason,
+    WarningKind,
+    WarningReason,
+)
 
 # Pods of one job arrive one by one: wait until none came for a second, at most ten from the first.
 BATCH_IDLE = timedelta(seconds=1)
 BATCH_LONGEST = timedelta(seconds=10)
+_STARTING = {
+    Phase.LAUNCHED: HoldKind.NODE_JOINS,
+    Phase.JOINED: HoldKind.NODE_NOT_READY,
+    Phase.REGISTERING: HoldKind.NODE_REGISTERS,
+    Phase.VERIFYING: HoldKind.NODE_IS_CHECKED,
+}
 
 
 def place_pending(context: DecisionContext, in_flight: InFlight) -> None:
@@ -91,8 +108,8 @@ def warm(context: DecisionContext, candidates: Candidates) -> None:
             group.nodes.append(CandidateNode(group, f"new {option.kind.name}", option.free, option=option))
         if count:
             started[option.pool.name] = started.get(option.pool.name, 0) + count
-            nodes = "1 node warms up" if count == 1 else f"{count} nodes warm up"
-            plan_launch(context, option, count, f"block {option.source.id} is active: {nodes}")
+            reason = LaunchReason(LaunchKind.BLOCK_ACTIVE, option.source.id, count)
+            plan_launch(context, option, count, reason)
             option.opened = 0
 
 
@@ -129,8 +146,12 @@ def _start_or_wait(context: DecisionContext, placement: Placement) -> None:
     if placement.stage is Stage.READY:
         if item.gated:
             candidate = rooms[0]
-            where = f"{len(rooms)} nodes of {candidate.group.source.label}" if item.gang else candidate.name
-            _admit(context, item, candidate, f"there is room and time on {where}")
+            if item.gang is not None:
+                _admit(
+                    context, item, candidate, AdmitKind.NODES_FREE, candidate.group.source.label, len(rooms)
+                )
+            else:
+                _admit(context, item, candidate, AdmitKind.NODE_FREE, candidate.name)
         return
     if item.gated and all(_by_karpenter(candidate) for candidate in rooms):
         _let_karpenter_see(context, item, rooms[0])
@@ -138,27 +159,32 @@ def _start_or_wait(context: DecisionContext, placement: Placement) -> None:
     for pod, candidate in zip(item.pods, rooms, strict=True):
         _wake_when_too_late(context, item, candidate)
         if candidate.group.stage is Stage.READY:
-            context.hold(
-                pod, "gang", f"room on {candidate.name} is held for it until the rest of its gang has room"
-            )
+            context.hold(pod, "gang", HoldReason(HoldKind.GANG_WAITS_FOR_REST, name=candidate.name))
         elif candidate.group.returning:
-            context.hold(
-                pod,
-                "starting",
-                f"a node of {candidate.group.source.label} is gone, and EC2 is cleaning its slot",
-            )
+            cleaned = HoldReason(HoldKind.SLOT_IS_CLEANED, name=candidate.group.source.label)
+            context.hold(pod, "starting", cleaned)
         elif candidate.view is not None:
-            context.hold(pod, "starting", _stage_sentence(candidate.view.phase, candidate.name))
+            starts = HoldReason(_STARTING[candidate.view.phase], name=candidate.name)
+            context.hold(pod, "starting", starts)
         else:
-            by = " by Karpenter" if _by_karpenter(candidate) else ""
-            said = f"a {_opening_words(candidate)} is being launched for it{by}"
-            context.hold(pod, "launching", said, context.now + BOOT)
+            kind = HoldKind.KARPENTER_LAUNCHES if _by_karpenter(candidate) else HoldKind.LAUNCHING
+            launched = HoldReason(kind, name=_what_is_launched(candidate))
+            context.hold(pod, "launching", launched, context.now + BOOT)
 
 
-def _admit(context: DecisionContext, item: QueueItem, candidate: CandidateNode, why: str) -> None:
-    uids, end = tuple(pod.uid for pod in item.pods), candidate.group.end
-    why = f"{why}{_disbelieved(item, candidate)}"
-    context.do(Admit(uids, candidate.group.source.label, end.deadline, why, _pool_of(candidate)))
+def _admit(
+    context: DecisionContext,
+    item: QueueItem,
+    candidate: CandidateNode,
+    kind: AdmitKind,
+    name: str,
+    count: int = 0,
+) -> None:
+    uids, end, pool = tuple(pod.uid for pod in item.pods), candidate.group.end, _pool_of(candidate)
+    capped_to = _capped_to(item, candidate)
+    expected = item.terms.expected if capped_to is not None else None
+    reason = AdmitReason(kind, name, count, pool, expected, capped_to)
+    context.do(Admit(uids, candidate.group.source.label, end.deadline, reason, pool))
 
 
 def _by_karpenter(candidate: CandidateNode) -> bool:
@@ -169,25 +195,17 @@ def _let_karpenter_see(context: DecisionContext, item: QueueItem, candidate: Can
     """It provisions for unschedulable pods only, one by one: nobody can promise that a gang comes up whole."""
     label = candidate.group.source.label
     if item.gang is not None:
-        context.warn(
-            item.gang.name,
-            f"pool {_pool_of(candidate)} is Karpenter's, which knows no gangs: its pods start one by one",
-        )
-    _admit(
-        context,
-        item,
-        candidate,
-        f"there is time on {label}, and Karpenter launches for what nothing holds back",
-    )
+        splits = WarningReason(WarningKind.KARPENTER_SPLITS_GANG, _pool_of(candidate))
+        context.warn(item.gang.name, splits)
+    _admit(context, item, candidate, AdmitKind.KARPENTER_LAUNCHES, label)
 
 
-def _disbelieved(item: QueueItem, candidate: CandidateNode) -> str:
-    """A word longer than the pool believes: it is drained if it is not done by then, and should know beforehand."""
-    template, said = candidate.group.template, item.terms.expected
-    if template is None or said is None or said <= template.pool.spec.max_expected_duration:
-        return ""
-    believed = format_duration(template.pool.spec.max_expected_duration)
-    return f"; it says {format_duration(said)}, of which pool {template.pool.name} believes {believed}"
+def _capped_to(item: QueueItem, candidate: CandidateNode) -> timedelta | None:
+    """It expects to run longer than its pool plans for: if it is not done by then it is drained, and should know."""
+    template, expected = candidate.group.template, item.terms.expected
+    if template is None or expected is None or expected <= template.pool.spec.max_expected_duration:
+        return None
+    return template.pool.spec.max_expected_duration
 
 
 def _pool_of(candidate: CandidateNode) -> str:
@@ -203,21 +221,7 @@ def _wake_when_too_late(context: DecisionContext, item: QueueItem, candidate: Ca
             context.wake(until - time_needed(item.terms, template.pool) - BOOT + timedelta(seconds=1))
 
 
-def _stage_sentence(phase: Phase, name: str) -> str:
-    if phase is Phase.REGISTERING:
-        return (
-            f"{name} is registering its accelerators, usually 60-90 s;"
-            " 'OutOfnvidia.com/gpu' until then is expected and passes"
-        )
-    doing = {
-        Phase.LAUNCHED: "joining the cluster",
-        Phase.JOINED: "not Ready yet",
-        Phase.VERIFYING: "being checked",
-    }
-    return f"waits for {name}, which is {doing.get(phase, phase.value)}"
-
-
-def _opening_words(candidate: CandidateNode) -> str:
+def _what_is_launched(candidate: CandidateNode) -> str:
     option = candidate.option
     return f"{option.kind.name} on {option.source.label}" if option is not None else "node"
 
@@ -242,9 +246,7 @@ def _launch(context: DecisionContext, packing: Packing, candidates: Candidates) 
             for one in packing.placements
             if any(candidate.option is option for candidate in one.nodes)
         )
-        others = len(wanting) - 1
-        beside = "" if not others else " and 1 other pod" if others == 1 else f" and {others} other pods"
-        reason = f"{first}{beside} {'wait' if others else 'waits'}"
+        reason = LaunchReason(LaunchKind.PODS_WAIT, first, len(wanting) - 1)
         plan_launch(context, option, option.opened, reason)
 
 
@@ -259,7 +261,7 @@ def _batch_closes(pods: list[Pod]) -> datetime:
 
 def _take_back(context: DecisionContext, item: QueueItem) -> None:
     """Admitted to a source that has no room any more: made again, gated, it can be admitted elsewhere."""
-    reason = f"{item.pinned_to}, which it was admitted to, has no room for it any more"
+    reason = RecreateReason(RecreateKind.NO_ROOM_LEFT, item.pinned_to)
     if item.gang is not None:
         namespace = item.pods[0].namespace
         members = [pod for pod in context.world.pods if pod.gang == item.gang and pod.namespace == namespace]
@@ -268,6 +270,8 @@ def _take_back(context: DecisionContext, item: QueueItem) -> None:
         if item.gang is None and pod.workload:
             context.do(Recreate(pod.uid, reason))
         if not pod.workload:
-            context.hold(pod, "impossible", f"{reason}, and nothing would create it again")
+            lost = HoldReason(HoldKind.NO_ROOM_LEFT_FOR_GOOD, name=item.pinned_to)
+            context.hold(pod, "impossible", lost)
         else:
-            context.hold(pod, "gang" if item.gang is not None else "held", reason)
+            waits = HoldReason(HoldKind.NO_ROOM_LEFT, name=item.pinned_to)
+            context.hold(pod, "gang" if item.gang is not None else "held", waits)

@@ -14,6 +14,14 @@ from tidemill.decide.context import DecisionContext
 from tidemill.decide.placement.queue_item import QueueItem
 from tidemill.model.plan import Recreate
 from tidemill.model.pods import Gang, Pod, PodPhase
+from tidemill.model.reasons import (
+    HoldKind,
+    HoldReason,
+    RecreateKind,
+    RecreateReason,
+    WarningKind,
+    WarningReason,
+)
 
 # Among equals in priority, whoever has waited longer than one of these goes before whoever has not. Within such a
 # class the large go before the small, which is what packs well. Everybody grows older at the same instants.
@@ -86,7 +94,7 @@ def _gang_item(context: DecisionContext, members: list[Pod]) -> Iterable[QueueIt
     if any(pod.deleting_until is not None or pod.held_by_others for pod in members):
         for pod in members:
             if _waits(pod):
-                context.hold(pod, "gang", f"gang {gang.name} is being stopped, to start again whole")
+                context.hold(pod, "gang", HoldReason(HoldKind.GANG_STOPS, name=gang.name))
         return
     gated = [pod for pod in members if pod.gated]
     if not gated:
@@ -97,16 +105,20 @@ def _gang_item(context: DecisionContext, members: list[Pod]) -> Iterable[QueueIt
     if len(members) < gang.size:
         for pod in members:
             if _waits(pod):
-                context.hold(pod, "gang", f"gang {gang.name} has {len(members)} of its {gang.size} pods")
+                reason = HoldReason(
+                    HoldKind.GANG_INCOMPLETE, name=gang.name, count=len(members), of=gang.size
+                )
+                context.hold(pod, "gang", reason)
         return
     admitted = [pod for pod in members if not pod.gated]
     if not admitted:
         yield _whole_gang(context, members, gang)
         return
     if any(pod.started_at is not None for pod in admitted):
-        stop_gang(context, admitted, f"gang {gang.name} lost {len(gated)} of its {gang.size} pods")
+        lost = RecreateReason(RecreateKind.GANG_LOST_PODS, gang.name, len(gated), gang.size)
+        stop_gang(context, admitted, lost)
         for pod in gated:
-            context.hold(pod, "gang", f"gang {gang.name} lost a member; the others are being stopped")
+            context.hold(pod, "gang", HoldReason(HoldKind.GANG_LOST_POD, name=gang.name))
         return
     # Half admitted and nobody runs yet: the rest follows onto the same source, or all of it is rolled back.
     # The admitted half comes first, because its room is promised.
@@ -131,11 +143,12 @@ def _whole_gang(context: DecisionContext, members: list[Pod], gang: Gang) -> Que
     return item
 
 
-def stop_gang(context: DecisionContext, pods: Iterable[Pod], reason: str) -> None:
+def stop_gang(context: DecisionContext, pods: Iterable[Pod], reason: RecreateReason) -> None:
     """Only pods that somebody will create again are deleted; the others are left, and said so."""
     for pod in pods:
         if not pod.workload:
-            context.warn(pod.full_name, f"{reason}, but nothing would create this pod again")
+            stays = WarningReason(WarningKind.GANG_POD_NOT_RECREATED, recreate=reason)
+            context.warn(pod.full_name, stays)
         elif pod.deleting_until is None:
             context.do(Recreate(pod.uid, reason))
 

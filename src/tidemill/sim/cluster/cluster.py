@@ -7,7 +7,6 @@ and services. It knows instances only by what the cloud tells it, and no rule of
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -17,6 +16,7 @@ from tidemill.catalog import Catalog
 from tidemill.model.labels import Taint
 from tidemill.model.nodes import Instance
 from tidemill.model.pods import Pod, PodPhase, PodShape, Terms
+from tidemill.model.reasons import DrainReason
 from tidemill.model.resources import Amounts
 from tidemill.ports import ClusterView
 from tidemill.sim.cluster.deadline_agent import DeadlineAgents
@@ -31,8 +31,7 @@ from tidemill.sim.timeline import Journal, Timeline
 from tidemill.spec import Spec, names
 from tidemill.spec.scenario import JobStream, Service
 from tidemill.spec.units import format_instant
-
-_LABEL_VALUE_MAX = 63  # taint values obey the rules of label values
+from tidemill.wording import sentence
 
 
 class SimCluster:
@@ -99,15 +98,14 @@ class SimCluster:
             now = self._nodes.by_name[node].ready_at = self._timeline.now()
             self._objects.put_node(replace(found, taints=left, opened_at=now))
 
-    def start_drain(self, node: str, reason: str) -> None:
+    def start_drain(self, node: str, reason: DrainReason) -> None:
         found = self._objects.node(node)
         if found.draining_since is not None:
             return
         truth = self._nodes.by_name[node]
         now = truth.draining_since = self._timeline.now()
         truth.drain_reason = reason
-        value = re.sub(r"[^A-Za-z0-9]+", "-", reason)[:_LABEL_VALUE_MAX].strip("-")
-        taints = (*found.taints, Taint(names.TAINT_DRAINING, value))
+        taints = (*found.taints, Taint(names.TAINT_DRAINING, reason.kind.value))
         self._objects.put_node(replace(found, taints=taints, draining_since=now, drain_reason=reason))
 
     def cancel_drain(self, node: str) -> None:
@@ -116,7 +114,7 @@ class SimCluster:
             return
         self._nodes.by_name[node].draining_since = None
         taints = tuple(taint for taint in found.taints if taint.key != names.TAINT_DRAINING)
-        self._objects.put_node(replace(found, taints=taints, draining_since=None, drain_reason=""))
+        self._objects.put_node(replace(found, taints=taints, draining_since=None, drain_reason=None))
 
     def announce_end(self, pod: str, ends_at: datetime) -> None:
         found = self._objects.pod(pod)
@@ -173,7 +171,8 @@ class SimCluster:
             return
         own_s = int(pod.terms.grace.total_seconds())
         given_s = own_s if grace_s is None else grace_s
-        reason = self._objects.node(pod.node).drain_reason or "no drain was announced"
+        drain = self._objects.node(pod.node).drain_reason
+        reason = sentence(drain) if drain is not None else "the node is not drained"
         row = Eviction(self._timeline.now(), pod.full_name, pod.node, forced, given_s, reason)
         self.evictions.append(row)
         if given_s < own_s:

@@ -13,9 +13,9 @@ from datetime import datetime, timedelta
 
 from tidemill.model.nodes import KubeNode
 from tidemill.model.pods import Pod
+from tidemill.model.reasons import DrainKind, DrainReason
 from tidemill.sim.cluster.kubelet import Kubelets
 from tidemill.sim.cluster.objects import Objects, source_of
-from tidemill.spec.units import format_instant
 
 # Between the end of the last grace and the deadline. Half of the minute that the engine keeps: it comes first.
 SPARE = timedelta(seconds=30)
@@ -24,7 +24,9 @@ CLOSES = timedelta(minutes=5)
 
 
 class DeadlineAgents:
-    def __init__(self, objects: Objects, kubelets: Kubelets, close: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, objects: Objects, kubelets: Kubelets, close: Callable[[str, DrainReason], None]
+    ) -> None:
         self._objects, self._kubelets, self._close = objects, kubelets, close
         self._next: dict[str, Callable[[], None]] = {}  # by node: cancels its next look
         self.asked: Callable[[Pod], None] = lambda pod: None  # for the record
@@ -49,8 +51,8 @@ class DeadlineAgents:
             self._next[name] = self._objects.timeline.at(later, lambda: self.look(name))
 
     def _shut(self, node: KubeNode, ends_at: datetime) -> None:
-        """With the words an engine would use, so that one that comes back goes on from here, or takes it back."""
-        self._close(node.name, f"{source_of(node)} must be empty by {format_instant(ends_at)}")
+        """With the reason an engine would give, so that one that comes back goes on from here, or takes it back."""
+        self._close(node.name, DrainReason(DrainKind.SOURCE_ENDS, at=ends_at, name=source_of(node)))
         self._objects.journal.add("node-closed", node.name, "its own agent lets nobody new onto it")
         self._objects.wake(f"{node.name} closed itself")
 

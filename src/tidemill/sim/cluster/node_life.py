@@ -16,6 +16,7 @@ from tidemill.catalog import Catalog, InstanceType
 from tidemill.model.labels import Pairs, Taint, Toleration
 from tidemill.model.nodes import INSTANCE_ENDED_STATES, Instance, InstanceState, KubeNode
 from tidemill.model.pods import Pod, PodPhase, PodShape, Terms
+from tidemill.model.reasons import DrainReason
 from tidemill.model.resources import Amounts
 from tidemill.sim.cluster.kubelet import Kubelets, gpu_pods
 from tidemill.sim.cluster.objects import Objects
@@ -53,7 +54,7 @@ class NodeTruth:
     checked_at: datetime | None = None
     ready_at: datetime | None = None  # the startup taint came off
     draining_since: datetime | None = None
-    drain_reason: str = ""
+    drain_reason: DrainReason | None = None
     dead_at: datetime | None = None  # the instance went down: NotReady
     gone_at: datetime | None = None  # the node object was removed, or the instance ended without one
 

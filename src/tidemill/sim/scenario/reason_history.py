@@ -15,8 +15,9 @@ from functools import lru_cache
 from tidemill.model.capacity import ReservationState
 from tidemill.model.nodes import INSTANCE_UP_STATES
 from tidemill.model.plan import Plan, Unmet, UnmetCode, Warning
+from tidemill.model.purchase_reasons import PurchaseReason
+from tidemill.model.reasons import HoldReason, WarningReason
 from tidemill.model.world import World
-from tidemill.wording.purchases import warning_sentence
 
 ON_ITS_WAY: tuple[UnmetCode, ...] = ("starting", "launching")
 # Whoever was held less than this while capacity stood came when it was about to end, and waits for the next.
@@ -24,10 +25,31 @@ _SAYS_SOMETHING = timedelta(hours=1)
 _NOTHING = timedelta(0)
 
 
+def topic(reason: HoldReason | WarningReason | PurchaseReason | str) -> tuple[str, ...]:
+    """The reason without its figures: no capacity until 12:03 and no capacity until 12:05 are one topic."""
+    match reason:
+        case HoldReason():
+            return reason.kind, reason.pool, reason.name
+        case WarningReason():
+            return reason.kind, reason.name, reason.gang
+        case PurchaseReason():
+            return (reason.kind,)
+        case str():
+            return (_without_figures(reason),)
+
+
 @lru_cache(maxsize=4096)
-def shape(sentence: str) -> str:
-    """The sentence without its figures: `next try in 3 min` and `next try in 2 min` are one reason."""
+def _without_figures(sentence: str) -> str:
+    """Until purchases and node groups give their warnings as data, too."""
     return re.sub(r"\d+", "#", sentence)
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    about: str
+    reason: WarningReason | PurchaseReason | str
+    first: datetime
+    last: datetime
 
 
 @dataclass(slots=True)
@@ -45,7 +67,7 @@ class Held:
         return standing, self.while_standing + self.while_nothing_stood
 
     def add(self, other: Held) -> None:
-        """Of sentences that differ in their figures, the last one said while capacity stood stays."""
+        """Of reasons that differ in their figures, the last one given while capacity stood stays."""
         if other.while_standing or not self.while_standing:
             self.unmet = other.unmet
         self.while_standing += other.while_standing
@@ -67,9 +89,9 @@ class _Wait:
 
 @dataclass(slots=True)
 class Spoken:
-    warned: dict[tuple[str, str], tuple[str, str, datetime, datetime]] = field(default_factory=dict)
+    warned: dict[tuple[str, ...], Warned] = field(default_factory=dict)
     _waits: dict[str, _Wait] = field(default_factory=dict)
-    _held: dict[str, dict[str, Held]] = field(default_factory=dict)
+    _held: dict[str, dict[tuple[str, ...], Held]] = field(default_factory=dict)
 
     def listen(self, world: World, plan: Plan) -> list[Warning]:
         """Returns what was never warned of before."""
@@ -79,7 +101,9 @@ class Spoken:
         before, self._waits = self._waits, {}
         for unmet in plan.unmet:
             wait = before.pop(unmet.pod, None)
-            if wait is not None and (wait.standing != standing or wait.unmet.reason != unmet.reason):
+            if wait is not None and (
+                wait.standing != standing or (wait.unmet is not unmet and wait.unmet != unmet)
+            ):
                 self._close(wait, now)
                 wait = None
             self._waits[unmet.pod] = wait or _Wait(unmet, now, standing)
@@ -87,19 +111,19 @@ class Spoken:
             self._close(wait, now)
         news = []
         for warning in plan.warnings:
-            sentence = warning_sentence(warning)
-            key = (warning.about, shape(sentence))
-            if key not in self.warned:
+            key = (warning.about, *topic(warning.reason))
+            known = self.warned.get(key)
+            if known is None:
                 news.append(warning)
-            first = self.warned[key][2] if key in self.warned else now
-            self.warned[key] = (warning.about, sentence, first, now)
+            first = known.first if known is not None else now
+            self.warned[key] = Warned(warning.about, warning.reason, first, now)
         return news
 
-    def reason(self, pod: str) -> str:
-        """The last one it waited for; empty where it never waited."""
+    def reason(self, pod: str) -> HoldReason | None:
+        """The last one it waited for; None where it never waited."""
         if pod in self._waits:
             return self._waits[pod].unmet.reason
-        return next((held.unmet.reason for held in reversed(self._held.get(pod, {}).values())), "")
+        return next((held.unmet.reason for held in reversed(self._held.get(pod, {}).values())), None)
 
     def waits_now(self, pods: Iterable[str]) -> list[Unmet]:
         return [self._waits[pod].unmet for pod in pods if pod in self._waits]
@@ -108,10 +132,10 @@ class Spoken:
         """The reason that held one of these pods longest. To be on the way is not to be held."""
         reasons: list[Held] = []
         for pod in pods:
-            sums: dict[str, Held] = {}
+            sums: dict[tuple[str, ...], Held] = {}
             for held in self._reasons(pod, now):
                 if held.unmet.code not in ON_ITS_WAY:
-                    sums.setdefault(shape(held.unmet.reason), Held(held.unmet)).add(held)
+                    sums.setdefault(topic(held.unmet.reason), Held(held.unmet)).add(held)
             reasons += sums.values()
         return max(reasons, key=lambda held: held.weight).unmet if reasons else None
 
@@ -122,7 +146,7 @@ class Spoken:
 
     def _close(self, wait: _Wait, now: datetime) -> None:
         reasons = self._held.setdefault(wait.unmet.pod, {})
-        key = shape(wait.unmet.reason)
+        key = topic(wait.unmet.reason)
         held = reasons.pop(key, None) or Held(wait.unmet)
         held.add(wait.until(now))
         reasons[key] = held  # at the end: the last one given

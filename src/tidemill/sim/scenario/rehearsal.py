@@ -42,7 +42,7 @@ from tidemill.spec.scenario import Scenario
 from tidemill.spec.units import format_instant
 from tidemill.store.decisions import give_verdict
 from tidemill.store.memory import MemoryLedger
-from tidemill.wording.purchases import reason_text, warning_sentence
+from tidemill.wording import sentence
 
 RESTART_AFTER = timedelta(seconds=30)  # a crashed controller's pod is running again by then
 
@@ -181,7 +181,7 @@ class Rehearsal:
             self._tell(outcome.action, outcome.error, outcome.detail)
         said = replace(tick.plan, warnings=(*tick.plan.warnings, *tick.kept)) if tick.kept else tick.plan
         for warning in self.spoken.listen(tick.world, said):
-            self.journal.add("warned", warning.about, warning_sentence(warning))
+            self.journal.add("warned", warning.about, sentence(warning.reason))
         self.alarms.after(tick)
 
     def _tell(self, action: Action, error: str, detail: str) -> None:
@@ -198,7 +198,7 @@ class Rehearsal:
         if intent is not None:
             about = intent.pool
         came = f" -> {error}: {detail}" if error else (f" -> {detail}" if detail else "")
-        self.journal.add("decided", about or "engine", f"{kind}: {reason_text(action.reason)}{came}")
+        self.journal.add("decided", about or "engine", f"{kind}: {sentence(action.reason)}{came}")
 
     def _stop_on(self, violation: Violation | None) -> None:
         if violation is not None:

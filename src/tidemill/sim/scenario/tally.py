@@ -9,10 +9,10 @@ from typing import Literal
 from tidemill import __version__
 from tidemill.catalog.equivalent import on_demand_usd
 from tidemill.decide.deadlines import deadline_of, kill_at
-from tidemill.decide.drain import MUST_BE_EMPTY
 from tidemill.model.capacity import DELIVERED_STATES, UNPAID_STATES, Reservation, SourceKind
 from tidemill.model.errors import InvariantViolated
 from tidemill.model.purchases import PurchaseIntent, PurchaseState
+from tidemill.model.reasons import DrainKind, DrainReason
 from tidemill.report.costs import Costs, rounded
 from tidemill.sim.cloud.instances import InstanceLife
 from tidemill.sim.cluster.workloads import JobTruth, ServiceTruth
@@ -28,10 +28,11 @@ from tidemill.sim.scenario.outcome import (
     ServiceRow,
     WarningRow,
 )
-from tidemill.sim.scenario.reason_history import ON_ITS_WAY, shape
+from tidemill.sim.scenario.reason_history import ON_ITS_WAY, topic
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.sim.scenario.spent import spent
 from tidemill.spec.compute_pool import Provisioner
+from tidemill.wording import sentence
 from tidemill.wording.purchases import purchase_note
 
 
@@ -93,11 +94,10 @@ def _block(rehearsal: Rehearsal, one: Reservation, end: datetime) -> BlockRow:
     ways = {Provisioner(life.now.provisioner) for life in lives if life.now.provisioner}
     ways |= {pool.spec.provisioner} if pool else set()
     deadline = min((deadline_of(one, way) or killed for way in ways), default=killed)
-    for_its_end = f"{one.id} {MUST_BE_EMPTY}"  # a node may also be drained because it failed, or is replaced
     drains = [
         node.draining_since
         for node in nodes
-        if node.draining_since is not None and node.drain_reason.startswith(for_its_end)
+        if node.draining_since is not None and _ends_with(node.drain_reason, one.id)
     ]
     kind = rehearsal.spec.catalog.types[one.instance_type]
     gpus = one.count * kind.gpus
@@ -127,6 +127,11 @@ def _block(rehearsal: Rehearsal, one: Reservation, end: datetime) -> BlockRow:
         delivered_on_demand_usd=_cents(on_demand_usd(kind, paid_h)),
         used_on_demand_usd=_cents(on_demand_usd(kind, used_h)),
     )
+
+
+def _ends_with(reason: DrainReason | None, block: str) -> bool:
+    """A node may also be drained because it failed, or is replaced."""
+    return reason is not None and reason.kind is DrainKind.SOURCE_ENDS and reason.name == block
 
 
 def _cents(usd: float | None) -> float | None:
@@ -166,7 +171,7 @@ def _job(rehearsal: Rehearsal, job: JobTruth, end: datetime) -> JobRow:
     if job.state == "pending":
         waits = rehearsal.spoken.waits_now(job.uids)
         if waits and waits[0].code in ON_ITS_WAY:
-            reason = waits[0].reason
+            reason = sentence(waits[0].reason)
         elif waits:
             state, reason = "held", _held_by(rehearsal, job.uids, end)
     return JobRow(
@@ -189,7 +194,7 @@ def _job(rehearsal: Rehearsal, job: JobTruth, end: datetime) -> JobRow:
 def _held_by(rehearsal: Rehearsal, pods: tuple[str, ...], end: datetime) -> str:
     """Not the reason at the end: once the last block is over that is the same for everybody."""
     longest = rehearsal.spoken.held_longest(pods, end)
-    return longest.reason if longest is not None else ""
+    return sentence(longest.reason) if longest is not None else ""
 
 
 def _service(rehearsal: Rehearsal, one: ServiceTruth, end: datetime) -> ServiceRow:
@@ -232,21 +237,21 @@ def _purchase(rehearsal: Rehearsal, intent: PurchaseIntent) -> PurchaseRow:
 
 def _why_not_bought(rehearsal: Rehearsal, intent: PurchaseIntent) -> str:
     """What stood in its way last says more than that it expired then; a refusal speaks for itself."""
-    warned = [(last, said) for about, said, _, last in rehearsal.spoken.warned.values() if about == intent.id]
+    warned = [one for one in rehearsal.spoken.warned.values() if one.about == intent.id]
     settled = intent.state in (PurchaseState.REFUSED, PurchaseState.FAILED)
-    obstacle = "" if settled or not warned else max(warned, key=lambda one: one[0])[1]
+    obstacle = "" if settled or not warned else sentence(max(warned, key=lambda one: one.last).reason)
     return "; ".join(filter(None, (obstacle, purchase_note(intent))))
 
 
 def _warnings(rehearsal: Rehearsal) -> tuple[WarningRow, ...]:
     """A proposal is called by its window: one that expires is followed by another with the same trouble."""
     windows = {one.id: f"{one.plan}/{one.window}" for one in rehearsal.ledger.purchases()}
-    rows: dict[tuple[str, str], WarningRow] = {}
-    for about, sentence, first, last in rehearsal.spoken.warned.values():
-        called = windows.get(about, about)
-        key = (called, shape(sentence))
-        since = rows[key].first if key in rows else first
-        rows[key] = WarningRow(called, sentence, min(since, first), last)
+    rows: dict[tuple[str, ...], WarningRow] = {}
+    for one in rehearsal.spoken.warned.values():
+        called = windows.get(one.about, one.about)
+        key = (called, *topic(one.reason))
+        since = rows[key].first if key in rows else one.first
+        rows[key] = WarningRow(called, sentence(one.reason), min(since, one.first), one.last)
     return tuple(sorted(rows.values(), key=lambda row: (row.first, row.about, row.sentence)))
 
 

@@ -1,0 +1,80 @@
+"""Why a pod waits: one sentence for every kind of hold."""
+
+from __future__ import annotations
+
+from tidemill.model.reasons import HoldKind, HoldReason
+from tidemill.wording.templates import Sentence, amounts, fill
+
+HOLDS: dict[HoldKind, Sentence[HoldReason]] = {
+    HoldKind.NO_POOL: "there is no compute pool",
+    HoldKind.NAMESPACE_NOT_ALLOWED: "pool {pool} does not serve namespace {name}",
+    HoldKind.TAINT_NOT_TOLERATED: "it does not tolerate the taint {name} of pool {pool}",
+    HoldKind.NO_NODE_WITH_LABELS: lambda reason: (
+        f"no pool has nodes with the labels it selects ({_pairs(reason, '=')})"
+    ),
+    HoldKind.TOO_LARGE: lambda reason: (
+        f"it asks for {amounts(reason.requests)}, more than any node of pool {reason.pool} has"
+    ),
+    HoldKind.TOO_LARGE_WITH_DAEMONS: lambda reason: (
+        f"it asks for {amounts(reason.requests)}, more than a node of pool {reason.pool} has"
+        f" beside its daemon pods, which take {amounts(reason.daemons)}"
+    ),
+    HoldKind.POOL_WITHOUT_LIMITS: "pool {pool} has no limits, and without limits it launches nothing",
+    HoldKind.LIMITS_REACHED: lambda reason: (
+        f"pool {reason.pool} has reached its limits ({_pairs(reason, ' ')})"
+    ),
+    HoldKind.NOT_OPTED_IN: "pool {pool} has only overflow capacity now, and it did not opt in",
+    HoldKind.OVERFLOW_SPENT: "the overflow caps or the budget of pool {pool} are used up",
+    HoldKind.OVERFLOW_TOO_SHORT: (
+        "the money for overflow of pool {pool} would not last until it and what runs there are done"
+    ),
+    HoldKind.UNREACHABLE: "AWS or the ledger cannot be reached, so nothing is launched",
+    HoldKind.NO_ACTIVE_CAPACITY: "pool {pool} has no active capacity",
+    HoldKind.NO_EC2_CAPACITY: "EC2 has no capacity for pool {pool} now; next try {at}",
+    HoldKind.NODES_TAKEN: "every node pool {pool} can have is taken",
+    HoldKind.NODES_TAKEN_OR_TOO_SHORT: (
+        "it needs {need}; what is free in pool {pool} ends sooner, and what lasts that long is taken"
+    ),
+    HoldKind.NOTHING_LASTS: "it needs {need} and nothing in pool {pool} lasts that long",
+    HoldKind.KEPT_FOR_GANG: "the free nodes of pool {pool} are kept for a gang that has waited longer, from {at}",
+    HoldKind.KEPT_FOR_IT: "nodes of {name} are kept for it; the last of them is free about {at}",
+    HoldKind.POD_RULES: "its rules about other pods (affinity, spread, ports) leave no place in pool {pool}",
+    HoldKind.GANG_OVER_POOL_LIMIT: (
+        "its gang needs {count:node} at once, more than the {of} the limits of pool {pool} allow"
+    ),
+    HoldKind.GANG_OVER_SOURCE_SIZE: (
+        "its gang needs {count:node} at once, more than the {of} a source of pool {pool} has"
+    ),
+    HoldKind.GANG_OVER_LIMITS_LEFT: lambda reason: fill(
+        f"its gang needs {{count:node}} at once, more than the limits of pool {{pool}} leave ({_pairs(reason, ' ')})",
+        reason,
+    ),
+    HoldKind.GANG_WITHOUT_SOURCE: "no source of pool {pool} has the {count:node} its gang needs at once",
+    HoldKind.GANG_INCOMPLETE: "gang {name} has {count} of its {of} pods",
+    HoldKind.GANG_STOPS: "gang {name} is being stopped, to start again whole",
+    HoldKind.GANG_LOST_POD: "gang {name} lost a member; the others are being stopped",
+    HoldKind.GANG_WAITS_FOR_REST: "room on {name} is held for it until the rest of its gang has room",
+    HoldKind.LAUNCHING: "a {name} is being launched for it",
+    HoldKind.KARPENTER_LAUNCHES: "a {name} is being launched for it by Karpenter",
+    HoldKind.SLOT_IS_CLEANED: "a node of {name} is gone, and EC2 is cleaning its slot",
+    HoldKind.NODE_JOINS: "waits for {name}, which is joining the cluster",
+    HoldKind.NODE_NOT_READY: "waits for {name}, which is not Ready yet",
+    HoldKind.NODE_REGISTERS: (
+        "{name} is registering its accelerators, usually 60-90 s;"
+        " 'OutOfnvidia.com/gpu' until then is expected and passes"
+    ),
+    HoldKind.NODE_IS_CHECKED: "waits for {name}, which is being checked",
+    HoldKind.NO_ROOM_LEFT: "{name}, which it was admitted to, has no room for it any more",
+    HoldKind.NO_ROOM_LEFT_FOR_GOOD: (
+        "{name}, which it was admitted to, has no room for it any more, and nothing would create it again"
+    ),
+}
+
+
+def hold_sentence(reason: HoldReason) -> str:
+    later = fill("; block {next_block} starts {next_start}", reason) if reason.next_block else ""
+    return f"{fill(HOLDS[reason.kind], reason)}{later}"
+
+
+def _pairs(reason: HoldReason, between: str) -> str:
+    return ", ".join(f"{key}{between}{value}" for key, value in reason.pairs)

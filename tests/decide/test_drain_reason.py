@@ -1,0 +1,42 @@
+"""A drain's reason survives on a Kubernetes node: the kind as a taint's value, the rest as annotations."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidemill.model.reasons import DrainKind, DrainReason
+
+TEXTS = st.text(max_size=40)
+REASONS = st.builds(
+    DrainReason,
+    kind=st.sampled_from(DrainKind),
+    at=st.none()
+    | st.integers(0, 4 * 10**15).map(
+        lambda us: datetime(2000, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)
+    ),
+    name=TEXTS,
+    pool=TEXTS,
+    detail=TEXTS,
+    idle=st.none() | st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=400)),
+    saves_usd_h=st.none() | st.floats(allow_nan=False, allow_infinity=False),
+)
+
+
+@given(REASONS)
+def test_given_a_drain_reason_when_it_is_written_and_read_back_then_it_is_the_same(reason: DrainReason):
+    assert DrainReason.from_annotations(reason.kind.value, reason.to_annotations()) == reason
+
+
+@pytest.mark.parametrize("kind", DrainKind)
+def test_every_kind_is_a_valid_taint_value(kind: DrainKind):
+    assert len(kind.value) <= 63
+    assert re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", kind.value)
+
+
+def test_an_unknown_taint_value_gives_no_reason():
+    assert DrainReason.from_annotations("from-a-later-version", {}) is None
