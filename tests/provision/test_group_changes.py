@@ -10,7 +10,7 @@ import pytest
 
 from tests.provision.documents import documents
 from tests.provision.test_wanted_groups import CR, END, NOW, block, one, version_of
-from tidemill.model.capacity import ReservationState, SourceKind
+from tidemill.model.capacity import ReservationState, Source, SourceKind
 from tidemill.ports.compute import Group, HealthIssue, Member, NodeGroup, Schedule, TemplateVersion
 from tidemill.provision import asg, managed
 from tidemill.provision.group_changes import (
@@ -25,7 +25,9 @@ from tidemill.provision.group_changes import (
     group_changes,
 )
 from tidemill.provision.group_sizes import maximum_size
-from tidemill.provision.group_spec import GroupSpec
+from tidemill.provision.group_spec import GroupKey, GroupSpec, template_inputs_of
+from tidemill.provision.native import PretendImages
+from tidemill.provision.wanted_groups import hourly_group
 
 ASG = one(documents(provisioner="asg"))
 MANAGED = one(documents(provisioner="managed"))
@@ -227,10 +229,19 @@ def test_a_node_group_goes_first_and_its_template_once_it_is_gone():
     assert isinstance(last, RemoveTemplate)
 
 
-def test_groups_by_the_hour_stay_for_the_next_time():
-    spot = replace(ASG, name="tides-train-spot-p5-48xlarge-us-east-1a")
-    assert not found(there=ExistingGroups.of([group(spot)], [])).now
-    assert CR not in spot.name
+@pytest.mark.parametrize("provisioner", ["asg", "managed"])
+def test_groups_by_the_hour_stay_for_the_next_time(provisioner: str):
+    """Empty, unwanted, and with a template that nothing launches from: on a block all of it would go."""
+    spec = documents(provisioner=provisioner, sources=[{"type": "spot"}])
+    place = GroupKey("train", Source(SourceKind.SPOT), "p5.48xlarge", "us-east-1a")
+    spot = hourly_group(spec, spec.pools["train"], place, template_inputs_of(spec, PretendImages()))
+    existing = (
+        ExistingGroups.of([behind()], [node_group(spot)], templates(spot))
+        if spot.managed
+        else ExistingGroups.of([group(spot)], [], templates(spot))
+    )
+    assert not found(there=existing).now
+    assert not found(there=ExistingGroups.of([], [], templates(spot))).now
 
 
 def test_a_pool_that_changes_its_provisioner_gets_one_and_loses_the_other():
