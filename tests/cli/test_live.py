@@ -253,7 +253,7 @@ def test_a_file_of_another_make_counts_as_none(asked):
         (["status", "--at", "3h"], "--at needs a scenario"),
         (["plan", "demo", "--at", "soon"], "'soon' is not a duration"),
         (["plan", "demo", "--at", "99h"], "outside the scenario, which lasts 1d1h"),
-        (["why", "x", "none.yaml"], "there is no such file"),
+        (["why", "x", "none.yaml"], "the file does not exist"),
     ],
 )
 def test_wrong_input_is_a_message_and_code_2(asked, arguments, says):

@@ -186,7 +186,7 @@ def _read(terminal):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["no-such-file.yaml"], "there is no such file"),
+        (["no-such-file.yaml"], "the file does not exist"),
         (["--for", "soon"], "'soon' is not a duration"),
         (["--for", "0s"], "not longer than zero"),
     ],

@@ -63,7 +63,7 @@ def test_only_whom_both_name_may_approve():
 
 
 def test_if_they_name_nobody_in_common_it_is_an_error_and_not_everybody():
-    with pytest.raises(SpecError, match="nobody could approve"):
+    with pytest.raises(SpecError, match="nobody can approve"):
         approval(Ceilings(approvers=("ana",)), approvers=["eve"])
 
 

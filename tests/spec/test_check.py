@@ -298,7 +298,7 @@ def test_a_scenario_at_the_end_of_the_calendar_is_a_problem_and_no_crash(read: R
         ),
         (
             "arrivals: {at: [1h]}, duration: {uniform: [5h, 1h]}",
-            "jobs[0].duration: 'uniform' is the shortest and then the longest, and these are reversed",
+            "jobs[0].duration: 'uniform' must be the shortest and then the longest duration; swap them",
         ),
     ],
 )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tidemill.spec.document import MAX_DEPTH, Parsed, parse
+from tidemill.spec.located_yaml import MAX_DEPTH, ParsedYaml, parse
 from tidemill.spec.problem import Position
 
 
-def one(text: str) -> Parsed:
+def one(text: str) -> ParsedYaml:
     (parsed,) = parse(text, "f.yaml")
     return parsed
 
@@ -89,9 +89,7 @@ def test_a_key_that_is_not_text_must_be_quoted(key: str) -> None:
 
 
 def test_a_list_as_a_key_is_refused() -> None:
-    assert complaints("? [a]\n: b\n") == [
-        "f.yaml:1:3: a key must be text, and this one is a list or a mapping"
-    ]
+    assert complaints("? [a]\n: b\n") == ["f.yaml:1:3: a key must be text, not a list or a mapping"]
 
 
 def test_aliases_and_merge_keys_are_followed_and_what_is_written_wins() -> None:
@@ -104,27 +102,27 @@ def test_aliases_and_merge_keys_are_followed_and_what_is_written_wins() -> None:
 
 def test_merging_something_that_is_no_mapping_is_a_problem() -> None:
     (complaint,) = complaints("a: {<<: 3}")
-    assert "neither" in complaint
+    assert "must be a mapping" in complaint
 
 
 def test_aliases_that_multiply_are_stopped() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 10)]
     (complaint,) = complaints("\n".join(lines))
-    assert "aliases in aliases" in complaint
+    assert "aliases that contain aliases" in complaint
 
 
 def test_merges_that_multiply_are_stopped() -> None:
     lines = ["a0: &a0 {x: 1}"]
     lines += [f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 10)}]}}" for i in range(1, 10)]
     (complaint,) = complaints("\n".join(lines))
-    assert "aliases in aliases" in complaint
+    assert "aliases that contain aliases" in complaint
 
 
 @pytest.mark.parametrize("text", ["a: &a [*a]", "a: &a {b: *a}", "a: &a {<<: *a}"])
 def test_an_alias_to_what_contains_it_is_a_problem(text: str) -> None:
     (complaint,) = complaints(text)
-    assert "refers to the value that contains it" in complaint
+    assert "refers to the value itself" in complaint
 
 
 @pytest.mark.parametrize("depth", [MAX_DEPTH + 5, 5000, 200_000])
@@ -141,7 +139,7 @@ def test_documents_before_a_syntax_error_are_still_read() -> None:
 def test_a_character_yaml_forbids_is_told_with_its_position() -> None:
     (complaint,) = complaints("a: 1\nb: \x07\n")
     assert complaint.startswith("f.yaml:")
-    assert "not allowed" in complaint
+    assert "does not allow" in complaint
 
 
 def test_empty_documents_between_separators_are_skipped() -> None:

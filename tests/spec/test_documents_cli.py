@@ -39,7 +39,7 @@ def test_problems_go_to_stdout_with_a_count_and_exit_2(tmp_path: Path) -> None:
     assert result.stdout.splitlines() == [
         f"{path}:11:17: limits.cpu must not be negative",
         f"{path}:12:3: unknown key 'wram' in ComputePool.spec; did you mean 'warm'?",
-        f"{tmp_path}/absent.yaml:1:1: there is no such file",
+        f"{tmp_path}/absent.yaml:1:1: the file does not exist",
         "3 errors in 2 files",
     ]
 

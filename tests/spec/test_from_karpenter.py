@@ -14,7 +14,7 @@ from tests.provision.documents import documents
 from tidemill.cli import main
 from tidemill.provision.karpenter import objects
 from tidemill.spec.compute_pool import ComputePool
-from tidemill.spec.from_karpenter import import_karpenter
+from tidemill.spec.importers.karpenter import import_karpenter
 from tidemill.spec.node_class import NodeClass
 from tidemill.spec.read import load
 
@@ -106,9 +106,9 @@ def test_a_pool_and_its_node_class_are_carried_over(imported):
 def test_what_belongs_elsewhere_or_nowhere_is_told_at_its_line(imported):
     problems = imported(NODE_CLASS + "  detailedMonitoring: true\n", NODE_POOL).problems
     lines = {problem.line: problem.message for problem in problems}
-    assert "belong in the Platform document, as subnets" in lines[7]
+    assert "is not carried over; set subnets in the Platform document" in lines[7]
     assert "(subnet-1)" in lines[7]
-    assert "as securityGroups" in lines[8]
+    assert "set securityGroups" in lines[8]
     assert lines[15] == "EC2NodeClass gpu: spec.detailedMonitoring is not carried over"
     assert all(problem.severity == "warning" for problem in problems)
 
@@ -221,15 +221,15 @@ def test_what_we_render_comes_back(imported, static):
 @pytest.mark.parametrize(
     ("texts", "sentence"),
     [
-        ((NODE_CLASS.replace("/v1", "/v1beta1"), NODE_POOL), "only v1 is read"),
+        ((NODE_CLASS.replace("/v1", "/v1beta1"), NODE_POOL), "cannot be read; convert it to"),
         (
             (NODE_CLASS.replace("{alias: al2023@v20260714}", "{name: my-image}"), NODE_POOL),
-            "no image in it is named",
+            "names no image by alias or id",
         ),
-        (("kind: Deployment\napiVersion: apps/v1\n",), "is no NodePool and no node class"),
+        (("kind: Deployment\napiVersion: apps/v1\n",), "is neither a NodePool nor a node class"),
         (
             (NODE_POOL.replace("  limits: {cpu: 768, nvidia.com/gpu: 32}", "  limits: 7"),),
-            "should be a mapping",
+            "must be a mapping",
         ),
     ],
 )
@@ -275,7 +275,7 @@ def test_the_command_writes_documents_and_notes_apart(tmp_path, capsys):
     source, target = tmp_path / "k.yaml", tmp_path / "pools.yaml"
     source.write_text(f"{NODE_CLASS}---\n{NODE_POOL}")
     assert main(["import", "karpenter", str(source), "-o", str(target)]) == 0
-    assert "belong in the Platform document" in capsys.readouterr().err
+    assert "set subnets in the Platform document" in capsys.readouterr().err
     kinds = [each["kind"] for each in yaml.safe_load_all(target.read_text())]
     assert kinds == ["NodeClass", "ComputePool"]
     NodeClass.model_validate(next(yaml.safe_load_all(target.read_text())))

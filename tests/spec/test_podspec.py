@@ -12,7 +12,7 @@ from tidemill.model.errors import SpecError
 from tidemill.model.labels import Expression, Toleration
 from tidemill.model.pods import PodShape, PodTerm, Spread
 from tidemill.spec import names
-from tidemill.spec.podspec import NOBODY, shape_of_pod
+from tidemill.spec.pod_placement import MATCHES_NOTHING, pod_shape_from_api
 
 ZONE, HOST = names.LABEL_ZONE, names.LABEL_HOSTNAME
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -22,7 +22,7 @@ REQUESTS = ((names.CPU, 1000),)
 
 def read_pod(labels: dict[str, str] | None = None, **spec: Any) -> PodShape:
     pod = {"metadata": {"name": "p", "labels": labels}, "spec": {"containers": [{"name": "c"}], **spec}}
-    return shape_of_pod(pod, REQUESTS)
+    return pod_shape_from_api(pod, REQUESTS)
 
 
 def test_a_pod_without_rules_has_only_its_requests() -> None:
@@ -58,7 +58,7 @@ def test_reads_node_affinity() -> None:
         }
     )
     in_zone = (Expression(ZONE, "In", ("a", "b")),)
-    assert shape.node_terms == (in_zone, (Expression(HOST, "In", ("ip-1",)),), NOBODY)
+    assert shape.node_terms == (in_zone, (Expression(HOST, "In", ("ip-1",)),), MATCHES_NOTHING)
     assert shape.preferred_nodes == ((7, in_zone),)
 
 
@@ -91,7 +91,7 @@ def test_reads_pod_affinity_and_anti_affinity() -> None:
     assert shape.affinity == (db,)
     own = (Expression("rev", "In", ("2",)), Expression("team", "NotIn", ("blue",)))
     assert shape.preferred_affinity == ((3, PodTerm(HOST, own)),)
-    assert shape.anti_affinity == (PodTerm(HOST, NOBODY),)
+    assert shape.anti_affinity == (PodTerm(HOST, MATCHES_NOTHING),)
     assert shape.preferred_anti_affinity == ((4, db),)
 
 
@@ -110,7 +110,7 @@ def test_reads_topology_spread() -> None:
     shape = read_pod(topologySpreadConstraints=[hard, soft])
     assert shape.spread == (
         Spread(ZONE, (Expression("app", "In", ("x",)),), 2, True, 3, ("rev",), False, True),
-        Spread(HOST, NOBODY, 1, False),
+        Spread(HOST, MATCHES_NOTHING, 1, False),
     )
 
 
@@ -157,7 +157,7 @@ AT_EXPRESSION = f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms[0].mat
         (
             {"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": "z", "namespaceSelector": {}}]}}},
             (
-                f"spec.affinity.podAffinity.{REQUIRED}[0]: 'namespaceSelector' is not understood yet;"
+                f"spec.affinity.podAffinity.{REQUIRED}[0]: 'namespaceSelector' is not supported yet;"
                 " list the 'namespaces' by name"
             ),
         ),
@@ -174,7 +174,7 @@ AT_EXPRESSION = f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms[0].mat
         ),
         (
             {"tolerations": [{"key": "a", "newField": 1}]},
-            "spec.tolerations[0].newField: is not understood",
+            "spec.tolerations[0].newField: is not supported",
         ),
     ],
 )

@@ -103,7 +103,7 @@ def test_a_wrong_value_is_told_in_plain_words(read: Reader, line: str, message: 
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("Foo_Bar", "is not a name"), ("x" * 64, "is longer than 63 characters"), ("7", "in quotes")],
+    [("Foo_Bar", "is not a name"), ("x" * 64, "must have at most 63 characters"), ("7", "in quotes")],
 )
 def test_a_bad_name_is_told(read: Reader, name: str, words: str) -> None:
     (problem,) = read(
@@ -169,10 +169,10 @@ def test_a_reference_to_a_broken_document_is_not_wrong_as_well(read: Reader) -> 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "is empty: there is no document in it"),
-        (b"# only a comment\n---\n", "is empty: there is no document in it"),
-        (b"a: 1\nb: \xff\n", "is not UTF-8 text: byte 0xff does not belong there"),
-        ("a: 1".encode("utf-16"), "is not UTF-8 text: byte 0xff does not belong there"),
+        (b"", "has no document in it"),
+        (b"# only a comment\n---\n", "has no document in it"),
+        (b"a: 1\nb: \xff\n", "is not UTF-8 text: byte 0xff is not allowed here"),
+        ("a: 1".encode("utf-16"), "is not UTF-8 text: byte 0xff is not allowed here"),
     ],
 )
 def test_a_file_that_holds_no_text_documents_is_a_problem(read: Reader, content: bytes, message: str) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from tests.spec.writing import NODE_CLASS
 from tidemill.spec.compute_pool import ComputePool
+from tidemill.spec.importers.ryvn import import_ryvn
 from tidemill.spec.node_class import NodeClass
 from tidemill.spec.read import load
-from tidemill.spec.ryvn import import_ryvn
 
 EBS_CLASS = """\
 gpu-node-class:
@@ -192,7 +192,7 @@ def test_a_pool_may_be_imported_before_its_node_class_but_that_is_said(tmp_path:
         ),
         ("A_b: {amiSelectorTerms: [{id: ami-1}]}\n", "metadata.name: 'A_b' is not a name"),
         (NODE_CLASS, "'kind' is neither"),
-        ("", "is empty"),
+        ("", "has no document in it"),
     ],
 )
 def test_what_is_no_blueprint_is_told(tmp_path: Path, text: str, message: str) -> None:

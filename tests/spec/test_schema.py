@@ -7,8 +7,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from tidemill.spec.read import KINDS
-from tidemill.spec.reference import markdown
-from tidemill.spec.schema import json_schema
+from tidemill.spec.schema import json_schema, markdown
 
 ROOT = Path(__file__).parents[2]
 

@@ -17,7 +17,7 @@ from tidemill.model.errors import SpecError
 from tidemill.spec.problem import Problem, suggestion
 
 if TYPE_CHECKING:
-    from tidemill.spec.ryvn import Imported
+    from tidemill.spec.importers import Imported
 
 EXIT_USER = 2
 _FILES = click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -56,8 +56,8 @@ def validate(ctx: click.Context, given: tuple[Path, ...], as_json: bool, strict:
 def schema(kind: str | None, markdown: bool) -> None:
     """Print the JSON Schema of the documents, or of one KIND."""
     from tidemill.spec.read import KINDS
-    from tidemill.spec.reference import markdown as reference
     from tidemill.spec.schema import json_schema
+    from tidemill.spec.schema import markdown as reference
 
     if kind is not None and kind not in KINDS:
         raise SpecError(f"unknown kind '{kind}'; {suggestion(kind, KINDS)}")
@@ -75,7 +75,7 @@ def import_() -> None:
 @click.pass_context
 def ryvn(ctx: click.Context, files: tuple[Path, ...], output: Path | None) -> None:
     """Ryvn blueprints: maps from names to node class or pool settings."""
-    from tidemill.spec.ryvn import import_ryvn
+    from tidemill.spec.importers.ryvn import import_ryvn
 
     _check_output(files, output)
     _write(ctx, import_ryvn(files), output)
@@ -90,7 +90,7 @@ def karpenter(ctx: click.Context, files: tuple[Path, ...], output: Path | None) 
 
     What cannot be carried over is told on stderr, line by line.
     """
-    from tidemill.spec.from_karpenter import import_karpenter
+    from tidemill.spec.importers.karpenter import import_karpenter
 
     _check_output(files, output)
     _write(ctx, import_karpenter(files), output)

@@ -45,10 +45,10 @@ TimeOfDay = Annotated[
 
 
 class Amount(Model):
-    """So much: whole instances, or GPUs (Neuron devices)."""
+    """An amount in instances or in GPUs (Neuron devices)."""
 
     instances: Count | None = Field(default=None, gt=0)
-    """Only where all instance types of the calendar have as many GPUs."""
+    """Only if all instance types of the calendar have the same number of GPUs."""
     gpus: Count | None = Field(default=None, gt=0)
     """Instead of instances."""
 
@@ -60,12 +60,12 @@ class Amount(Model):
 
 
 class ConstantDemand(Amount):
-    """Always, or between two instants."""
+    """Demand that does not change, always or between two instants."""
 
     start: Instant | None = Field(default=None, alias="from")
-    """Not given: already."""
+    """Not given: it has already begun."""
     end: Instant | None = Field(default=None, alias="to")
-    """Not given: for ever."""
+    """Not given: it has no end."""
 
     @model_validator(mode="after")
     def _runs_forward(self) -> ConstantDemand:
@@ -75,17 +75,17 @@ class ConstantDemand(Amount):
 
 
 class WeeklyDemand(Amount):
-    """On these days of every week, between two times of day."""
+    """Demand on some days of every week, between two times of day."""
 
     days: tuple[Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"], ...] = Field(min_length=1)
     start: TimeOfDay = Field(default=timedelta(0), alias="from")
     """UTC, in quotes."""
     end: TimeOfDay = Field(default=DAY, alias="to")
-    """UTC, in quotes. Not after `from`: on the next day."""
+    """UTC, in quotes. If not after `from`: on the next day."""
 
 
 class WindowDemand(Amount):
-    """Once, between two instants."""
+    """Demand between two instants, once."""
 
     start: Instant = Field(alias="from")
     end: Instant = Field(alias="to")
@@ -98,26 +98,26 @@ class WindowDemand(Amount):
 
 
 class LearnedDemand(Model):
-    """What the pool's blocks were used for so far, and the standing queue; read anew at every planning."""
+    """Demand derived from how the pool's blocks were used and from pods that wait. Computed at every replan."""
 
     most_instances: Count = Field(gt=0)
-    """Never plan for more than this, however long the queue. Instances of the first type."""
+    """Never plan for more than this, in instances of the first type, however long the queue is."""
     waiting_for: Duration = timedelta(hours=1)
-    """Pods that wait longer than this are standing demand."""
+    """Pods that wait longer than this count as demand."""
 
 
 class CalendarEntry(Model):
-    """One line of the calendar; lines add up."""
+    """One entry of the calendar. Entries add up."""
 
     name: Name
     constant: ConstantDemand | None = None
-    """So much, always."""
+    """A constant amount."""
     weekly: WeeklyDemand | None = None
     """A pattern that repeats every week."""
     window: WindowDemand | None = None
-    """So much, once."""
+    """An amount between two instants, once."""
     learned: LearnedDemand | None = None
-    """Whatever was used, and what waits."""
+    """What was used, and what waits."""
 
     @property
     def demand(self) -> ConstantDemand | WeeklyDemand | WindowDemand | LearnedDemand:
@@ -134,35 +134,35 @@ class CalendarEntry(Model):
 
 
 class DemandCalendar(Model):
-    """What a pool needs over time. The planner finds the least-cost way to cover it, and buys it step by step."""
+    """What a pool needs over time. The planner finds the cheapest blocks that cover it and proposes them one by one."""
 
     entries: tuple[CalendarEntry, ...] = Field(min_length=1)
     instance_types: tuple[str, ...] = Field(min_length=1)
-    """Any of these will do."""
+    """The demand may be covered by any of these."""
     zones: tuple[str, ...] = ()
     """Empty: any zone the platform has subnets in."""
     one_zone: bool = False
-    """For multi-node work: only what stands together in one zone counts."""
+    """For multi-node jobs: only capacity that is in one zone covers the demand."""
     penalty_usd_per_gpu_hour: float | None = Field(default=None, ge=0)
-    """What an uncovered GPU-hour is worth: the planner pays up to this to cover it. Not given: the price on demand of
-    the dearest type, or twice its price in a block where it is not sold on demand."""
+    """The cost of a GPU-hour that is not covered: the planner pays up to this to cover it. Not given: the on-demand
+    price of the most expensive type, or twice its block price if it is not sold on demand."""
     on_demand: Literal["allowed", "never"] = "never"
-    """Whether hours on demand count as cover. The pool needs an on-demand source, whose caps hold."""
+    """Whether on-demand instances may cover demand. The pool needs an on-demand source, whose caps apply."""
     horizon: Length = FARTHEST_START
     """How far ahead to plan; EC2 sells at most 8 weeks ahead."""
     buy_ahead: Length = timedelta(days=7)
-    """A chosen purchase is proposed this long before it starts; until then it may still change."""
+    """A block is proposed this long before it starts. Until then the plan may still change."""
     replan_every: Length = timedelta(hours=6)
-    """How often EC2 is asked and all is planned anew while something is missing within `buyAhead`."""
+    """How often to query EC2 and plan again while demand within `buyAhead` is not covered."""
     warm_up: Duration = timedelta(minutes=15)
-    """From a block's start until it serves: boot, registration, model load."""
+    """Time from a block's start until it is useful: boot, registration, model load."""
 
     @model_validator(mode="after")
     def _can_be_kept(self) -> DemandCalendar:
         if len({entry.name for entry in self.entries}) < len(self.entries):
-            raise ValueError("its entries must have different names")
+            raise ValueError("entries must have different names")
         if self.replan_every < timedelta(hours=1):
-            raise ValueError("'replanEvery' must be at least 1h: every round asks EC2 dozens of questions")
+            raise ValueError("'replanEvery' must be at least 1h: every replan makes dozens of calls to EC2")
         return self
 
 
@@ -170,7 +170,7 @@ class DemandCalendar(Model):
 
 
 class DemandWindow(Model):
-    """So many instances from an instant to another."""
+    """A number of instances that is needed between two instants."""
 
     name: Name
     start: Instant = Field(alias="from")
@@ -182,7 +182,7 @@ class DemandWindow(Model):
     zones: tuple[str, ...] = ()
     """Empty: any zone the platform has subnets in."""
     max_fee_usd: Count = Field(default=0, ge=0)
-    """The most this window may cost; 0: the platform's per-purchase ceiling."""
+    """The highest fee for this window. 0: the platform's `perPurchaseUsd`."""
 
     @model_validator(mode="after")
     def _runs_forward(self) -> DemandWindow:
@@ -192,37 +192,37 @@ class DemandWindow(Model):
 
 
 class Extending(Model):
-    """More time on a block that is there keeps its nodes: no boot, no hand-over."""
+    """Whether a block is extended instead of replaced. An extension keeps the nodes: no boot, no hand-over."""
 
     policy: Literal["prefer", "never"] = "prefer"
-    """Ask for extension offers first and fall back to a new block; or always buy new blocks."""
+    """prefer: search extension offers first, then new blocks. never: always buy new blocks."""
     min_utilisation: float = Field(default=0, ge=0, le=1)
-    """Let a block lapse whose accelerators were used less than this share of the time since it started."""
+    """Do not extend a block whose accelerators were used for less than this share of the time since it started."""
 
 
 class CapacityPlanSpec(Model):
     pool: Name
-    """The ComputePool that will use the blocks."""
+    """The ComputePool that uses the blocks."""
     demand: tuple[DemandWindow, ...] = ()
-    """Windows, each bought as it is written: when how many instances are needed."""
+    """Windows in which instances are needed. One block is bought for each."""
     calendar: DemandCalendar | None = None
-    """Instead of windows: what is needed over time, bought as the planner finds cheapest."""
+    """Instead of windows: what is needed over time. The planner chooses the blocks."""
     propose_before: Duration = FARTHEST_START
-    """Start to search this long before a window opens; EC2 sells at most 8 weeks ahead."""
+    """Start to search for offers this long before a window begins. EC2 sells at most 8 weeks ahead."""
     extend: Extending = Extending()
-    """Whether a block that ends before its demand is extended, which comes before a new one is bought."""
+    """Whether a block that ends before the demand does is extended."""
     overlap: Duration = timedelta(0)
-    """How long before its window a block must start, to run beside the one before it while services move. Blocks lie on
-    the 11:30 UTC grid, so that it may cost a day more. A block that is extended needs none."""
+    """How long before its window a block must start, so that services can move from the block before. Blocks start
+    and end at 11:30 UTC, so this may cost an extra day. An extended block needs no overlap."""
     budget: Budget | None = None
-    """Can only lower the platform's ceilings. Its month counts the fees of what is bought for this plan."""
+    """Can only lower the platform's limits. `monthlyUsd` counts the fees of blocks bought for this plan."""
 
     @model_validator(mode="after")
     def _windows_or_a_calendar(self) -> CapacityPlanSpec:
         if bool(self.demand) == (self.calendar is not None):
-            raise ValueError("a plan has either 'demand' (windows) or a 'calendar'")
+            raise ValueError("a plan must have either 'demand' (windows) or a 'calendar'")
         if self.calendar is not None and "propose_before" in self.model_fields_set:
-            raise ValueError("'proposeBefore' is about windows; a calendar has 'buyAhead'")
+            raise ValueError("'proposeBefore' applies to windows; set 'buyAhead' in the calendar")
         return self
 
 

@@ -1,7 +1,7 @@
-"""Ceilings of the process itself: whoever runs Tidemill sets them, and documents can only lower them.
+"""Spending ceilings in the environment of the process. Documents can only lower them.
 
-A document can be changed by whoever may write to the cluster or the repository; the environment of the process that
-buys cannot. What is not set says nothing. Pure: the environment is handed in.
+Whoever may write to the cluster or the repository can change a document, but not the environment of the process that
+buys. A variable that is not set limits nothing. Pure: the environment is an argument.
 """
 
 from __future__ import annotations
@@ -30,18 +30,20 @@ class Ceilings:
     max_fee_usd: int | None = None  # of one purchase
     monthly_usd: int | None = None
     approval: Mode | None = None  # the least strict mode that is allowed
-    approvers: tuple[str, ...] = ()  # the only ones who may approve; empty: whom the documents name
+    approvers: tuple[str, ...] = ()  # nobody else may approve; empty: those whom the documents name
 
 
 def read_ceilings(environment: Mapping[str, str]) -> Ceilings:
-    """SpecError for what cannot be read: a ceiling that is misspelled must not be none."""
+    """Raises SpecError for a value that cannot be read: a misspelled ceiling must not mean no ceiling."""
     approval = environment.get(APPROVAL, "")
-    mode = next((one for one in _STRICTNESS if one == approval), None)
+    mode = next((mode for mode in _STRICTNESS if mode == approval), None)
     if approval and mode is None:
-        raise SpecError(f"{APPROVAL}: {quoted(approval)} is no approval mode; write two, one or auto")
-    approvers = tuple(one.strip() for one in environment.get(APPROVERS, "").split(",") if one.strip())
+        raise SpecError(
+            f"{APPROVAL}: {quoted(approval)} is not an approval mode; write propose, two, one or auto"
+        )
+    approvers = tuple(name.strip() for name in environment.get(APPROVERS, "").split(",") if name.strip())
     if environment.get(APPROVERS) and not approvers:
-        raise SpecError(f"{APPROVERS} names nobody; write identities with commas between them, or unset it")
+        raise SpecError(f"{APPROVERS} names nobody; write identities separated by commas, or unset it")
     return Ceilings(_dollars(environment, MAX_FEE), _dollars(environment, MONTHLY), mode, approvers)
 
 
@@ -51,13 +53,13 @@ def _dollars(environment: Mapping[str, str], name: str) -> int | None:
         return None
     if not (written.isascii() and written.isdigit()):
         raise SpecError(
-            f"{name}: {quoted(written)} is not a number of whole dollars; write for example 50000"
+            f"{name}: {quoted(written)} is not a whole number of dollars; write for example 50000"
         )
     return int(written)
 
 
 def lowered(platform: Platform, ceilings: Ceilings) -> Platform:
-    """The same object where no ceiling is lower than what it says."""
+    """The platform with its limits lowered to the ceilings; the same object where no ceiling is lower."""
     spec = platform.spec
     budget, approval = _budget(spec.budget, ceilings), _approval(spec.approval, ceilings)
     if (budget, approval) == (spec.budget, spec.approval):
@@ -68,7 +70,7 @@ def lowered(platform: Platform, ceilings: Ceilings) -> Platform:
 
 
 def _budget(budget: Budget, ceilings: Ceilings) -> Budget:
-    """A budget of 0 buys nothing and stays so."""
+    """A budget of 0 buys nothing, whatever the ceiling."""
     return budget.model_copy(
         update={
             "per_purchase_usd": _lower(budget.per_purchase_usd, ceilings.max_fee_usd),
@@ -87,13 +89,13 @@ def _approval(approval: Approval, ceilings: Ceilings) -> Approval:
 
 
 def _approvers(approval: Approval, ceilings: Ceilings) -> tuple[str, ...]:
-    """Who both allow. Nobody left must not become "anybody", which is what an empty list means."""
+    """Those whom both lists allow. An empty list means anybody, so an empty intersection is an error."""
     if not (approval.approvers and ceilings.approvers):
         return approval.approvers or ceilings.approvers
-    both = tuple(one for one in approval.approvers if one in ceilings.approvers)
+    both = tuple(name for name in approval.approvers if name in ceilings.approvers)
     if not both:
         raise SpecError(
-            f"nobody could approve: none of the Platform's approvers ({', '.join(approval.approvers)}) "
+            f"nobody can approve: none of the Platform's approvers ({', '.join(approval.approvers)}) "
             f"is in {APPROVERS} ({', '.join(ceilings.approvers)})"
         )
     return both

@@ -25,28 +25,28 @@ class Provisioner(StrEnum):
 
 
 class SourceSpec(Model):
-    """One place capacity may come from. Listed in order of preference.
+    """Where capacity comes from. Sources are listed in order of preference.
 
     In a pool that has a block or odcr source, spot and on-demand sources are overflow: only pods that opt in
     (`tidemill.dev/overflow: "true"`) use them, and both caps are required.
     """
 
     type: Literal["block", "odcr", "spot", "on-demand"]
-    """Capacity Block, on-demand capacity reservation, or paid by the hour."""
+    """A Capacity Block, an On-Demand Capacity Reservation, or instances paid by the hour."""
     ids: tuple[str, ...] = ()
-    """Block and odcr: only these reservations (strict pinning). To hand over, name the successor beside them."""
+    """Block and odcr: use only these reservations. To hand over to another one, add its id."""
     tags: dict[str, str] = {}
-    """Block and odcr: only reservations with these tags. Default: the platform's owner tag."""
+    """Block and odcr: use only reservations with these tags. Default: the platform's owner tag."""
     zones: tuple[str, ...] = ()
-    """Only these zones."""
+    """Use only these zones. Empty: all."""
     max_hourly_usd: float | None = Field(default=None, ge=0)
     """Spot and on-demand: the most all nodes of this source may cost per hour."""
     max_monthly_usd: float | None = Field(default=None, ge=0)
-    """Spot and on-demand: the most they may cost per calendar month (UTC)."""
+    """Spot and on-demand: the most all nodes of this source may cost per calendar month (UTC)."""
 
 
 class Requirements(Model):
-    """Which instance types may be launched. All that are given must hold; an absent one allows any."""
+    """Which instance types may be launched. A type must meet all fields that are given."""
 
     instance_categories: tuple[str, ...] = ()
     """Such as `p`, `g`, `trn`."""
@@ -57,7 +57,7 @@ class Requirements(Model):
     arch: Literal["amd64", "arm64"] | None = None
     hypervisor: Literal["nitro", "xen"] | None = None
     min_generation: Count | None = Field(default=None, ge=1)
-    """The number in the family's name: p5 is of generation 5."""
+    """Only types of this generation or later: the number in the family's name, such as 5 in p5."""
     cpu_sizes: tuple[Count, ...] = ()
     """Only types with one of these vCPU counts."""
     zones: tuple[str, ...] = ()
@@ -70,7 +70,8 @@ class TaintSpec(Model):
 
 
 class Limits(Model):
-    """The most a pool may have at once, nodes on their way included. What is absent is not limited."""
+    """The most a pool may have at once, including nodes that are being launched. A field that is not given is not
+    a limit."""
 
     cpu: CpuMilli | None = Field(default=None, ge=0)
     """vCPUs of all nodes together."""
@@ -115,61 +116,61 @@ class DisruptionBudgetSpec(Model):
     nodes: str = "10%"
     """How many nodes of the pool may be disrupted at once: a number or a percentage (rounded up)."""
     schedule: str | None = None
-    """When it begins to hold, as a cron line (UTC); none: always."""
+    """When the budget starts to apply, as a cron line in UTC. Not given: always."""
     duration: Duration | None = None
-    """How long it holds from then."""
+    """How long the budget applies from then."""
     reasons: tuple[Literal["Empty", "Underutilized", "Drifted"], ...] = ()
-    """Empty: all reasons."""
+    """The reasons for disruption that the budget limits. Empty: all."""
 
 
 class Disruption(Model):
     consolidation_policy: Literal["WhenEmpty", "WhenEmptyOrUnderutilized", "Never"] = "WhenEmpty"
-    """Which nodes are taken away by themselves."""
+    """Which nodes Tidemill removes to save money."""
     consolidate_after: Duration = timedelta(minutes=5)
-    """How long a node must have been so; starts anew when a pod comes or goes."""
+    """How long a node must have been empty or underutilized. The time starts again when a pod comes or goes."""
     consolidate_blocks: bool = False
-    """Prepaid block nodes stay up while the block lives, unless this is true."""
+    """Also remove nodes of blocks. By default they stay up until the block ends, because they are prepaid."""
     budgets: tuple[DisruptionBudgetSpec, ...] = ()
-    """How many nodes may go at once, and when; the strictest that is in force counts. None: no limit."""
+    """How many nodes may be disrupted at once, and when. The strictest budget that applies counts. Empty: no limit."""
 
 
 class Drain(Model):
     lead: Duration | None = None
-    """Start draining at least this long before the deadline; the pods may need more."""
+    """Start to drain at least this long before the deadline. Pods that need more time get it."""
     checkpoint: bool = True
-    """Ask pods that can for a checkpoint before they are evicted."""
+    """Ask pods for a checkpoint before they are evicted, if they can write one."""
 
 
 class ComputePoolSpec(Model):
     node_class_name: Name
-    """The NodeClass its nodes are made from."""
+    """The NodeClass that its nodes are made from."""
     provisioner: Provisioner = Provisioner.NATIVE
-    """Who launches: the engine itself, an Auto Scaling group, an EKS managed node group, or Karpenter."""
+    """What launches the nodes: the engine itself, an Auto Scaling group, an EKS managed node group, or Karpenter."""
     sources: tuple[SourceSpec, ...] = (SourceSpec(type="on-demand"),)
-    """Where capacity may come from, the preferred first."""
+    """Where capacity comes from, the preferred source first."""
     requirements: Requirements = Requirements()
     labels: dict[str, str] = {}
-    """On its nodes."""
+    """Labels of its nodes."""
     taints: tuple[TaintSpec, ...] = ()
-    """On its nodes."""
+    """Taints of its nodes."""
     startup_taints: tuple[TaintSpec, ...] = ()
-    """On its nodes until something else takes them off."""
+    """Taints that its nodes start with and that something else removes."""
     limits: Limits | None = None
-    """Without limits a pool launches nothing: set them."""
+    """The most the pool may have at once. Without limits a pool launches nothing."""
     disruption: Disruption = Disruption()
     warm: bool | Count | None = None
-    """Block pools: true brings up every node of a block when it is delivered and keeps it up, a number that many,
-    false none. Not given: true, unless consolidateBlocks is."""
+    """Block pools: how many nodes of a block run without pods from its delivery to its end. true: all, false: none. Not
+    given: true, unless `consolidateBlocks` is true."""
     drain: Drain = Drain()
     weight: Count = Field(default=0, ge=0, le=100)
-    """Higher weights are tried first."""
+    """Pools with a higher weight are tried first."""
     default_duration: Duration | None = None
-    """How long a pod that does not say runs; none: it is taken to have no end."""
+    """Expected duration of pods that do not state one. Not given: such pods have no end."""
     max_expected_duration: Length = LONGEST_BLOCK
-    """A pod that says it runs longer is taken to run this long, and is drained if it is not done then. The default is
-    the longest block EC2 sells: whoever says more would wait for ever."""
+    """A longer expected duration of a pod counts as this one, and the pod is drained if it has not finished by then.
+    The default is the longest block that EC2 sells: a pod that needs more would wait for ever."""
     allowed_namespaces: tuple[str, ...] = ()
-    """Empty: all."""
+    """Only pods of these namespaces may use the pool. Empty: all."""
 
     def serves(self, namespace: str) -> bool:
         """Whether pods of this namespace may use the pool."""
@@ -177,14 +178,14 @@ class ComputePoolSpec(Model):
 
     @property
     def kept_warm(self) -> bool | int:
-        """How many nodes of its blocks stay up without work: all (True), so many, or none."""
+        """How many nodes of its blocks run without pods: all (True), a number, or none (False)."""
         return not self.disruption.consolidate_blocks if self.warm is None else self.warm
 
     @model_validator(mode="after")
     def _warm_or_consolidated(self) -> ComputePoolSpec:
         if self.warm is True and self.disruption.consolidate_blocks:
             raise ValueError(
-                "warm: true keeps every node up, so consolidateBlocks: true could never take effect"
+                "warm: true keeps every node up, so consolidateBlocks: true has no effect; remove one of them"
             )
         return self
 
@@ -199,7 +200,7 @@ class ComputePool(Document):
 
 @lru_cache(maxsize=1024)
 def matching_types(catalog: Catalog, requirements: Requirements) -> tuple[InstanceType, ...]:
-    """The allowed types, sorted by name. Remembered: the engine asks the same question at every tick."""
+    """The types that meet the requirements, sorted by name. Cached: the engine asks at every tick."""
     allowed = (t for t in catalog.types.values() if matches(t, requirements))
     return tuple(sorted(allowed, key=lambda t: t.name))
 

@@ -1,6 +1,6 @@
-"""What a model refused, said in plain words at the place where it stands.
+"""Pydantic's validation errors as problems in plain English, each at its position.
 
-Translates pydantic's findings; adds no rule of its own. Nobody should have to know pydantic to read these.
+Adds no rule of its own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from tidemill.spec.document import Parsed, Path, place
+from tidemill.spec.located_yaml import ParsedYaml, Path, path_text
 from tidemill.spec.problem import Position, Problem, quoted, suggestion
 
 _PATTERNS = {
@@ -28,52 +28,54 @@ _QUOTED_CHOICE = re.compile(r"'([^']*)'")
 _NEGATIVE = re.compile(r"-[\d.]")
 
 
-def explain(error: ValidationError, model: type[BaseModel], parsed: Parsed, root: str) -> Iterator[Problem]:
-    """One problem for each thing that is wrong; what the YAML walk already complained about is left out."""
-    told = parsed.told | {Position(problem.line, problem.column) for problem in parsed.problems}
+def explain(
+    error: ValidationError, model: type[BaseModel], parsed: ParsedYaml, root: str
+) -> Iterator[Problem]:
+    """One problem for each error; positions that already have a YAML problem are left out."""
+    reported = parsed.reported | {Position(problem.line, problem.column) for problem in parsed.problems}
     unions: dict[Path, list[Any]] = defaultdict(list)
     findings = error.errors(include_url=False)
-    inner = {tuple(finding["loc"][:-1]) for finding in findings}
+    parents = {tuple(finding["loc"][:-1]) for finding in findings}
     for finding in findings:
         path: Path = tuple(finding["loc"])
-        if finding["type"] == "too_short" and any(each[: len(path)] == path for each in inner):
-            continue  # pydantic counts the items it accepted; the ones it refused are told themselves
+        if finding["type"] == "too_short" and any(parent[: len(path)] == path for parent in parents):
+            continue  # pydantic counts only the items it accepted; the refused ones have their own error
         if finding["type"] == "missing":
             yield from _missing(path, parsed, root)
         elif finding["type"] == "extra_forbidden":
             yield _unknown_key(path, model, parsed, root)
-        elif parsed.at(path) not in told:
+        elif parsed.at(path) not in reported:
             unions[parsed.known(path)].append(finding)
     for path, branches in unions.items():
         line, column = parsed.at(path)
-        message = _sentence(branches, path, parsed.spelled.get(path, ""))
+        message = _sentence(branches, path, parsed.source_text.get(path, ""))
         yield Problem(parsed.file, line, column, message, "value")
 
 
-def _missing(path: Path, parsed: Parsed, root: str) -> Iterator[Problem]:
+def _missing(path: Path, parsed: ParsedYaml, root: str) -> Iterator[Problem]:
     if path[:-1] not in parsed.values:
-        return  # a branch of a union that was not written at all
+        return  # a branch of a union that is not in the document
     line, column = parsed.at_key(path[:-1])
-    message = f"missing key {quoted(path[-1])} in {place(root, path[:-1])}"
+    message = f"missing key {quoted(path[-1])} in {path_text(root, path[:-1])}"
     yield Problem(parsed.file, line, column, message, "missing-key")
 
 
-def _unknown_key(path: Path, model: type[BaseModel], parsed: Parsed, root: str) -> Problem:
+def _unknown_key(path: Path, model: type[BaseModel], parsed: ParsedYaml, root: str) -> Problem:
     owner = model_at(model, path[:-1])
     valid = [field.alias or name for name, field in owner.model_fields.items()] if owner else []
     hint = suggestion(str(path[-1]), valid)
     line, column = parsed.at_key(path)
-    message = f"unknown key {quoted(path[-1])} in {place(root, path[:-1])}; {hint}"
+    message = f"unknown key {quoted(path[-1])} in {path_text(root, path[:-1])}; {hint}"
     return Problem(parsed.file, line, column, message, "unknown-key")
 
 
-def _sentence(findings: list[Any], path: Path, spelled: str) -> str:
-    """Several findings for one value are the branches of a union: any of them would have done."""
-    name = place("", path[1:] if path[:1] == ("spec",) and len(path) > 1 else path)
-    phrases = list(dict.fromkeys(_phrase(finding, spelled) for finding in findings))
-    wishes = [phrase.removeprefix("must be ") for phrase in phrases if phrase.startswith("must be ")]
-    if len(wishes) == len(phrases):
-        return f"{name} must be {', or '.join(wishes)}"
+def _sentence(findings: list[Any], path: Path, source_text: str) -> str:
+    """Several errors for one value are the branches of a union: any of them would be accepted."""
+    name = path_text("", path[1:] if path[:1] == ("spec",) and len(path) > 1 else path)
+    phrases = list(dict.fromkeys(_phrase(finding, source_text) for finding in findings))
+    expected_values = [phrase.removeprefix("must be ") for phrase in phrases if phrase.startswith("must be ")]
+    if len(expected_values) == len(phrases):
+        return f"{name} must be {', or '.join(expected_values)}"
     other = next(phrase for phrase in phrases if not phrase.startswith("must be "))
     return (
         f"{name} {other}"
@@ -82,11 +84,15 @@ def _sentence(findings: list[Any], path: Path, spelled: str) -> str:
     )
 
 
-def _phrase(finding: Any, spelled: str) -> str:
+def _phrase(finding: Any, source_text: str) -> str:
     kind, limits = finding["type"], finding.get("ctx", {})
     if finding["input"] is None:
         return "is empty; give it a value or leave the key out"
-    if kind in ("value_error", "greater_than_equal") and _NEGATIVE.match(spelled) and not limits.get("ge"):
+    if (
+        kind in ("value_error", "greater_than_equal")
+        and _NEGATIVE.match(source_text)
+        and not limits.get("ge")
+    ):
         return "must not be negative"
     if kind == "value_error":
         return str(limits["error"])
@@ -95,7 +101,7 @@ def _phrase(finding: Any, spelled: str) -> str:
     if kind == "string_pattern_mismatch":
         return f"{quoted(finding['input'])} {_PATTERNS.get(limits['pattern'], _NOT_A_NAME)}"
     if kind == "string_type":
-        return f"must be text: put it in quotes, '{spelled}'" if spelled else "must be text"
+        return f"must be text: put it in quotes, '{source_text}'" if source_text else "must be text"
     return _limit(kind, limits) or _type(kind) or str(finding["msg"]).replace("Input should be", "must be")
 
 
@@ -115,11 +121,15 @@ def _limit(kind: str, limits: dict[str, Any]) -> str:
         case "less_than_equal":
             return f"must be at most {limits['le']}"
         case "too_short":
-            return f"needs at least {limits['min_length']} of its kind, and the list is shorter"
+            return (
+                f"must have at least {limits['min_length']} entries"
+                if limits["min_length"] != 1
+                else "must not be empty"
+            )
         case "too_long":
-            return f"has more than {limits['max_length']} entries"
+            return f"must have at most {limits['max_length']} entries"
         case "string_too_long":
-            return f"is longer than {limits['max_length']} characters"
+            return f"must have at most {limits['max_length']} characters"
     return ""
 
 
@@ -139,7 +149,7 @@ def _type(kind: str) -> str:
 
 
 def model_at(model: type[BaseModel], path: Path) -> type[BaseModel] | None:
-    """The model that reads the value at a path; none where there is a plain value."""
+    """The model for the value at a path; None for a plain value."""
     here: Any = model
     for part in path:
         owner = _model_in(here)
@@ -164,7 +174,7 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def _element(annotation: Any) -> Any:
-    """What a tuple or a dict holds."""
+    """The type of the elements of a tuple or the values of a dict."""
     for member in _members(annotation):
         arguments = get_args(member)
         if arguments and get_origin(member) is not Literal:

@@ -13,14 +13,14 @@ from tidemill.spec.units import Count, MemoryBytes
 
 class AmiTerm(Model):
     alias: str | None = None
-    """`bottlerocket@v1.52.0`, `al2023@v20261101`; pin the version."""
+    """Such as `bottlerocket@v1.52.0` or `al2023@v20261101`. Pin the version."""
     id: Annotated[str, Field(pattern=r"^ami-[0-9a-f]+$")] | None = None
-    """One image, instead of an alias."""
+    """Id of an image, instead of an alias."""
 
     @model_validator(mode="after")
     def _one_way_to_name_it(self) -> AmiTerm:
         if (self.alias is None) == (self.id is None):
-            raise ValueError("an AMI term has either 'alias' or 'id'")
+            raise ValueError("give either 'alias' or 'id'")
         return self
 
 
@@ -32,7 +32,7 @@ class Ebs(Model):
     iops: Count | None = Field(default=None, ge=100)
     throughput: Count | None = Field(default=None, ge=125)
     kms_key_id: str | None = Field(default=None, alias="kmsKeyID")
-    """None: the account's default key."""
+    """Not given: the account's default key."""
     delete_on_termination: bool = True
 
 
@@ -43,40 +43,41 @@ class BlockDevice(Model):
 
 
 class LaunchTemplateRef(Model):
-    """An existing launch template to build on."""
+    """An existing launch template that Tidemill's templates start from."""
 
     id: Annotated[str, Field(pattern=r"^lt-[0-9a-f]+$")]
     version: str = "$Default"
-    """Pin a number where nodes must not change by themselves."""
+    """Pin a number if nodes must not change when the template does."""
 
 
 class NodeClassSpec(Model):
-    """How nodes are made. Read by real launches alone: a rehearsal checks it and plays without it."""
+    """How nodes are made. Only real launches use it; a rehearsal checks it and does not need it."""
 
     ami_selector_terms: tuple[AmiTerm, ...] = Field(min_length=1)
-    """Which image nodes boot."""
+    """The image that nodes boot."""
     ami_family: Literal["AL2023", "Bottlerocket"] = "AL2023"
-    """What an image named by its id is built on, for the language of its user data. An alias says it itself."""
+    """The family of an image given by id, which decides the format of its user data. An alias implies its family."""
     block_device_mappings: tuple[BlockDevice, ...] = ()
     """EBS volumes."""
     instance_store_policy: Literal["RAID0"] | None = None
-    """RAID0 joins the local NVMe disks into one; what is on it is lost with the node."""
+    """RAID0 joins the local NVMe disks into one volume. Its data is lost with the node."""
     launch_template: LaunchTemplateRef | None = None
-    """An existing template to build on."""
+    """An existing launch template to start from."""
     user_data: str = ""
-    """Extra bootstrap, merged into what Tidemill writes: AL2023 a script, a NodeConfig or a MIME archive of them;
-    Bottlerocket TOML settings."""
+    """Extra user data, merged into Tidemill's own. AL2023: a script, a NodeConfig or a MIME archive of them.
+    Bottlerocket: TOML settings."""
     kernel: dict[str, str] = {}
     """sysctl settings."""
     container_runtime: dict[str, str] = {}
-    """AL2023: containerd's own TOML, such as `plugins.'io.containerd.cri.v1.images'.max_concurrent_downloads: "20"`;
-    Bottlerocket: keys of `settings.container-runtime`."""
+    """AL2023: settings of containerd's TOML file, such as
+    `plugins.'io.containerd.cri.v1.images'.max_concurrent_downloads: "20"`; Bottlerocket: keys of `settings.container-
+    runtime`."""
     max_pods: Count | None = Field(default=None, gt=0)
-    """None: what the type's network interfaces allow."""
+    """The most pods on a node. Not given: what the network interfaces of the type allow."""
     efa: bool = False
-    """Attach the type's EFA interfaces."""
+    """Attach all EFA interfaces of the type."""
     role: str = ""
-    """IAM role of these nodes, or the ARN of an instance profile; empty: the platform's."""
+    """IAM role of these nodes, or the ARN of an instance profile. Empty: the platform's `nodeRole`."""
 
 
 class NodeClass(Document):

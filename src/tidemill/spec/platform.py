@@ -19,47 +19,47 @@ class ClusterRef(Model):
     name: str
     """EKS cluster name."""
     version: str = "1.33"
-    """Kubernetes version, in quotes."""
+    """Kubernetes version of the cluster, in quotes."""
     endpoint: str = ""
     """Address of the API server, for the bootstrap of self-managed nodes."""
     certificate_authority: str = ""
-    """Of the API server, base64."""
+    """Certificate authority of the API server, in base64."""
     service_cidr: str = ""
-    """The cluster's service addresses."""
+    """Address range of the cluster's services."""
 
 
 # --- spending and approval ----------------------------------------------------------------------
 
 
 class Budget(Model):
-    """Ceilings on money. A missing budget means nothing is bought."""
+    """Spending limits. Without a budget nothing is bought."""
 
     per_purchase_usd: Count = Field(default=0, ge=0)
     """The highest upfront fee of one block."""
     monthly_usd: Count = Field(default=0, ge=0)
-    """Block fees and hourly money together, per calendar month (UTC)."""
+    """The most that block fees and hourly prices may cost together in a calendar month (UTC)."""
 
 
 class Approval(Model):
-    """Who must say yes before a block is bought. The default proposes and never buys."""
+    """Who must approve before a block is bought. The default proposes blocks and never buys."""
 
     mode: Literal["propose", "one", "two", "auto"] = "propose"
     """propose: never buy. one, two: buy when that many people have approved. auto: buy without asking up to
     `autoMaxFeeUsd`. Never beyond the budget."""
     approvers: tuple[str, ...] = ()
-    """Identities that may approve, as AWS names them (`aws sts get-caller-identity`). Empty: whoever may write to the
-    ledger. Never the proposer, listed or not."""
+    """Who may approve: ARNs as `aws sts get-caller-identity` prints them. Empty: everybody who may write to the ledger.
+    The proposer may never approve, listed or not."""
     sessions_are_proved: bool = False
-    """Whether the session name of an assumed role proves a person: only where your trust policy or identity provider
-    sets it. Without it all sessions of a role count as one person, those of IAM Identity Center apart."""
+    """Set this only if your trust policy or identity provider sets the session name of assumed roles, so that it
+    identifies a person. Otherwise all sessions of a role count as one person, except those of IAM Identity Center."""
     two_above_usd: Count | None = Field(default=None, ge=0)
-    """Fees above this need two people, whatever the mode."""
+    """Fees above this need two approvals, whatever the mode."""
     auto_max_fee_usd: Count = Field(default=0, ge=0)
-    """With mode auto: fees above this still need a person."""
+    """With mode auto: fees above this still need an approval."""
     auto_monthly_usd: Count | None = Field(default=None, ge=0)
-    """With mode auto: once the fees of a calendar month (UTC) would pass this, a person is needed again."""
+    """With mode auto: a purchase needs an approval if it brings the fees of a calendar month (UTC) above this."""
     expires_after: Duration = timedelta(hours=24)
-    """A proposal that is not bought this long after it was made is void, approved or not."""
+    """A proposal expires after this time, approved or not, if it has not been bought."""
 
 
 # IAM Identity Center makes these roles, nobody else can, and sets the session name to the user it signed in.
@@ -122,52 +122,53 @@ class KarpenterRef(Model):
 
 # --- notifications ----------------------------------------------------------------------
 
-# How long an engine with nothing to do sleeps before it looks again, and is heard of.
+# How long an engine with nothing to do sleeps before its next tick and heartbeat.
 LONGEST_SLEEP = timedelta(minutes=10)
 Url = Annotated[str, Field(pattern=r"^https?://[^\s]+$")]
 
 
 class SecretRef(Model):
-    """Where a secret is found: in an environment variable or in a file. Read again at every delivery."""
+    """Where a secret is: in an environment variable or in a file. It is read again for every delivery."""
 
     env: str = ""
     """Name of an environment variable of the engine."""
     file: str = ""
-    """Path of a file, such as one mounted from a Kubernetes Secret; spaces and newlines around it are cut off."""
+    """Path of a file, such as one mounted from a Kubernetes Secret. Leading and trailing white space is removed."""
 
     @model_validator(mode="after")
     def _one_place(self) -> SecretRef:
         if bool(self.env) == bool(self.file):
-            raise ValueError("a secret has either 'env' or 'file'")
+            raise ValueError("give either 'env' or 'file'")
         return self
 
 
 class Notification(Model):
-    """One place that alerts are sent to."""
+    """One target that alerts are sent to."""
 
     name: Name
     type: Literal["webhook", "slack", "pagerduty", "sns"]
     url: Url | None = None
-    """Webhook: where to post. PagerDuty: only where its address is not the usual one."""
+    """Webhook: the address to post to. PagerDuty: only if its address is not the usual one."""
     url_from: SecretRef | None = None
-    """The address as a secret. Slack: the address of an incoming webhook is one."""
+    """The address as a secret. Required for Slack: the address of an incoming webhook is a secret."""
     secret_from: SecretRef | None = None
-    """Webhook: signs each body with HMAC-SHA256."""
+    """Webhook: the key that signs each body with HMAC-SHA256."""
     routing_key_from: SecretRef | None = None
     """PagerDuty: the integration key of an Events API v2 service."""
     topic_arn: Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:.+$")] | None = None
-    """SNS: the topic; its region is where it is published."""
+    """SNS: the topic. Messages are published in its region."""
     format: Literal["text", "webhook", "slack", "pagerduty"] = "text"
-    """SNS: what the message is. Text is for mail and phones; the others are the bodies the other types post."""
+    """SNS: the format of the message. Text is for mail and phones; the others are the bodies that the other types
+    post."""
     min_severity: Severity = Severity.INFO
-    """Milder alerts are not sent here."""
+    """Alerts below this severity are not sent to this target."""
     only: tuple[AlertKind, ...] = ()
-    """Only these kinds; empty: all."""
+    """Only these kinds of alerts. Empty: all."""
 
     @model_validator(mode="after")
     def _has_what_its_type_needs(self) -> Notification:
         if self.url is not None and self.url_from is not None:
-            raise ValueError("a notification has either 'url' or 'urlFrom'")
+            raise ValueError("give either 'url' or 'urlFrom', not both")
         if self.type == "webhook" and self.url is None and self.url_from is None:
             raise ValueError("a webhook needs 'url' or 'urlFrom'")
         if self.type == "slack" and (self.url is not None or self.url_from is None):
@@ -175,11 +176,11 @@ class Notification(Model):
         if self.type == "pagerduty" and self.routing_key_from is None:
             raise ValueError("PagerDuty needs 'routingKeyFrom'")
         if (self.type == "sns") != (self.topic_arn is not None):
-            raise ValueError("'topicArn' is what SNS needs, and only SNS")
+            raise ValueError("'topicArn' is required for type sns, and only allowed there")
         if self.type != "sns" and self.format != "text":
-            raise ValueError("'format' is for SNS; the other types have one body each")
+            raise ValueError("'format' is only allowed for type sns; the other types have one format each")
         if self.secret_from is not None and self.type != "webhook":
-            raise ValueError("'secretFrom' signs the bodies of a webhook; other types have their own ways")
+            raise ValueError("'secretFrom' is only allowed for type webhook")
         return self
 
     def wants(self, kind: AlertKind, severity: Severity) -> bool:
@@ -187,14 +188,15 @@ class Notification(Model):
 
 
 class AlertRules(Model):
-    """When alerts are raised that depend on time, and how long they are tried."""
+    """When alerts that depend on time are raised, and how long deliveries are tried."""
 
     extension_lead: Length = timedelta(hours=24)
-    """How long before the last moment for an extension (an hour before a block's end) it is warned of."""
+    """An alert is raised this long before the last moment to extend a block, which is an hour before the block's
+    end."""
     silent_after: Length = timedelta(minutes=15)
-    """`tidemill watchdog` raises an alert when the engine was not heard of for this long; at least 11m."""
+    """`tidemill watchdog` raises an alert when there was no heartbeat of the engine for this long. At least 11m."""
     give_up_after: Length = timedelta(hours=24)
-    """A delivery that failed for this long is not tried again."""
+    """A delivery that has failed for this long is not tried again."""
 
     @model_validator(mode="after")
     def _is_longer_than_its_sleep(self) -> AlertRules:
@@ -212,29 +214,29 @@ class PlatformSpec(Model):
     region: str
     """AWS region."""
     account_id: Annotated[str, Field(pattern=r"^\d{12}$")] | None = None
-    """12 digits, in quotes."""
+    """AWS account id: 12 digits, in quotes."""
     deployment: Name
-    """Value of the owner tag on everything Tidemill makes."""
+    """Value of the owner tag `deployment` on everything that Tidemill creates."""
     tags: dict[str, str] = {}
-    """More tags on every block that is bought: a cost centre, a project. Tidemill's own cannot be changed here."""
+    """Extra tags on every block that is bought, such as a cost centre. Tidemill's own tags cannot be changed here."""
     cluster: ClusterRef
-    """The EKS cluster that nodes join."""
+    """The EKS cluster that the nodes join."""
     node_role: str = ""
     """IAM role of the nodes, by name or ARN. Its instance profile has the same name, or is named here by its ARN."""
     subnets: dict[str, tuple[str, ...]] = {}
     """Subnet ids by availability zone."""
     security_groups: tuple[str, ...] = ()
-    """Of the nodes."""
+    """Security groups of the nodes."""
     karpenter: KarpenterRef | None = None
-    """The Karpenter that pools with `provisioner: karpenter` are left to."""
+    """The Karpenter that launches nodes for pools with `provisioner: karpenter`."""
     hostname: str = ""
-    """Where the pages and the API are served."""
+    """Host name of the web pages and the API."""
     budget: Budget = Budget()
-    """Ceilings on money."""
+    """Spending limits."""
     approval: Approval = Approval()
-    """Who must say yes to a purchase."""
+    """Who must approve a purchase."""
     notifications: tuple[Notification, ...] = ()
-    """Where alerts are sent. Without any they are only listed: `tidemill alerts`."""
+    """Where alerts are sent. Without any, `tidemill alerts` lists them."""
     alerts: AlertRules = AlertRules()
     """When some alerts are raised."""
 

@@ -1,6 +1,6 @@
-"""What is wrong in a document, and where: one sentence with file, line and column.
+"""A problem in a document: one sentence with file, line and column.
 
-Knows nothing about YAML, models or rules; those make problems, the command line prints them.
+Knows nothing about YAML, models or rules. Those create problems; the command line prints them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Severity = Literal["error", "warning"]
 
 
 class Position(NamedTuple):
-    """Both from 1, as editors count."""
+    """Both count from 1, as in editors."""
 
     line: int
     column: int
@@ -25,7 +25,7 @@ START = Position(1, 1)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """Sorts by place. `code` is stable, for tools and for suppressing: `unknown-key`, `TR-9`."""
+    """Sorts by position. `code` is stable, for tools: `unknown-key`, `TR-9`."""
 
     file: str
     line: int
@@ -40,13 +40,13 @@ class Problem:
 
 
 def quoted(text: object) -> str:
-    """Something the user wrote, safe inside a one-line message: escaped where unprintable, cut where long."""
+    """What a user wrote, made safe for a one-line message: unprintable characters escaped, long text cut."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text)[:80])
     return f"'{shown}…'" if len(str(text)) > 80 else f"'{shown}'"
 
 
 def suggestion(word: str, valid: Iterable[str], *, what: str = "valid") -> str:
-    """`did you mean 'x'?` when something is near, else what there is to choose from."""
+    """`did you mean 'x'?` when a valid name is close, else the valid names."""
     names = sorted(set(valid))
     near = get_close_matches(word, names, n=1, cutoff=0.6) or _same_but_for_case(word, names)
     if near:
@@ -58,5 +58,5 @@ def suggestion(word: str, valid: Iterable[str], *, what: str = "valid") -> str:
 
 
 def _same_but_for_case(word: str, names: list[str]) -> list[str]:
-    """difflib counts letters and not meaning: WHENEMPTY is far from WhenEmpty."""
+    """For difflib WHENEMPTY is not close to WhenEmpty."""
     return [name for name in names if name.lower() == word.lower()]

@@ -1,7 +1,7 @@
-"""Files to checked documents: everything that is wrong with all of them is found in one run.
+"""Files to checked documents: one run finds every problem of all files.
 
-Never raises for what a file contains or fails to contain: that is a Problem with a position. What the rules
-are is in `check`; this module only brings files, models and rules together.
+Nothing in a file makes it raise: each error is a Problem with a position. The rules are in `check`; this module only
+brings files, models and rules together.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tidemill.spec.capacity_plan import CapacityPlan
 from tidemill.spec.check import check
 from tidemill.spec.check.document_set import Heading, LocatedDocument, M, of_kind
 from tidemill.spec.compute_pool import ComputePool
-from tidemill.spec.document import Parsed, Path, parse
 from tidemill.spec.explain import explain
+from tidemill.spec.located_yaml import ParsedYaml, Path, parse
 from tidemill.spec.model import Document
 from tidemill.spec.names import API_VERSION
 from tidemill.spec.node_class import NodeClass
@@ -43,7 +43,8 @@ MAX_FILE_BYTES = 8 * 2**20  # 8 MiB: hand-written documents are kilobytes; a log
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What was read. `spec` is there when there is a Platform and no error, `scenario` when there is one."""
+    """What was read. `spec` is None without a Platform or with errors; `scenario` is None without a Scenario or
+    with errors."""
 
     documents: tuple[LocatedDocument[Document], ...]
     problems: tuple[Problem, ...]
@@ -63,13 +64,13 @@ class Loaded:
         if self.errors:
             raise SpecError("the documents cannot be used\n" + "\n".join(map(str, self.errors)))
         if self.spec is None:
-            raise SpecError("there is no Platform document among the files; name the file that has it too")
+            raise SpecError("the files have no Platform document; add the file that has it")
         return self.spec
 
     def checked_scenario(self) -> Scenario:
         self.checked_spec()
         if self.scenario is None:
-            raise SpecError("there is no Scenario document among the files; name the file that has it too")
+            raise SpecError("the files have no Scenario document; add the file that has it")
         return self.scenario
 
 
@@ -81,14 +82,15 @@ def load(
 ) -> Loaded:
     """Read, check and bundle the documents of all files. A file named twice is read once.
 
-    The catalog they are read against: `catalog`, or what `catalog_of` has for the Platform's region, or what ships.
+    They are checked against `catalog`, else what `catalog_of` gives for the Platform's region, else the shipped
+    catalog.
     """
     problems: list[Problem] = []
     headings: list[Heading] = []
     documents: list[LocatedDocument[Document]] = []
     for path in dict.fromkeys(FilePath(path) for path in paths):
         for parsed in read_file(path):
-            document = validated(parsed)
+            document = validate(parsed)
             problems += parsed.problems
             headings += heading(parsed)
             documents += [document] if document else []
@@ -105,19 +107,21 @@ def _catalog(documents: Sequence[LocatedDocument[Document]], of: Callable[[str],
 def without_reported(
     problems: Iterable[Problem], documents: Iterable[LocatedDocument[Document]]
 ) -> Iterator[Problem]:
-    """Without those at places somebody has complained about already."""
-    told = {(each.parsed.file, *position) for each in documents for position in each.parsed.told}
-    return (each for each in problems if (each.file, each.line, each.column) not in told)
+    """Without problems at positions that already have one."""
+    reported = {
+        (document.parsed.file, *position) for document in documents for position in document.parsed.reported
+    }
+    return (problem for problem in problems if (problem.file, problem.line, problem.column) not in reported)
 
 
-def read_file(path: FilePath) -> Iterator[Parsed]:
-    """The YAML documents of a file; what keeps it from being read is the problem of one without data."""
-    file = str(path).encode("utf-8", "backslashreplace").decode()  # names need not be valid text
+def read_file(path: FilePath) -> Iterator[ParsedYaml]:
+    """The YAML documents of a file. A file that cannot be read gives one document without data, with the problem."""
+    file = str(path).encode("utf-8", "backslashreplace").decode()  # file names need not be valid text
     try:
         with path.open("rb") as stream:
             content = stream.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError:
-        yield _unreadable(file, "there is no such file")
+        yield _unreadable(file, "the file does not exist")
     except IsADirectoryError:
         yield _unreadable(file, "is a directory; name the files in it")
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
@@ -126,35 +130,35 @@ def read_file(path: FilePath) -> Iterator[Parsed]:
         yield from _parsed_content(content, file)
 
 
-def _parsed_content(content: bytes, file: str) -> Iterator[Parsed]:
+def _parsed_content(content: bytes, file: str) -> Iterator[ParsedYaml]:
     if len(content) > MAX_FILE_BYTES:
-        yield _unreadable(file, f"is larger than {MAX_FILE_BYTES // 2**20} MiB; is it a document?")
+        yield _unreadable(file, f"is larger than {MAX_FILE_BYTES // 2**20} MiB; is it really a document?")
         return
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = content[: error.start].decode("utf-8", "replace")
         line, column = before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
-        message = f"is not UTF-8 text: byte 0x{content[error.start]:02x} does not belong there"
-        yield Parsed(file, problems=[Problem(file, line, column, message, "file")])
+        message = f"is not UTF-8 text: byte 0x{content[error.start]:02x} is not allowed here"
+        yield ParsedYaml(file, problems=[Problem(file, line, column, message, "file")])
         return
     documents = list(parse(text, file))
-    yield from documents or [_unreadable(file, "is empty: there is no document in it")]
+    yield from documents or [_unreadable(file, "has no document in it")]
 
 
-def _unreadable(file: str, message: str) -> Parsed:
-    return Parsed(file, problems=[Problem(file, 1, 1, message, "file")])
+def _unreadable(file: str, message: str) -> ParsedYaml:
+    return ParsedYaml(file, problems=[Problem(file, 1, 1, message, "file")])
 
 
-def validated(parsed: Parsed) -> LocatedDocument[Document] | None:
-    """The model of one document, or none after noting in `parsed.problems` why there is none."""
+def validate(parsed: ParsedYaml) -> LocatedDocument[Document] | None:
+    """The document as its model, or None with the reason in `parsed.problems`."""
     if parsed.data is None:
         return None
     model = _model(parsed)
     if model is None:
         return None
     try:
-        # Only the names people write: with by_name the Python spelling would be accepted silently.
+        # Only the YAML names: with by_name the Python names would be accepted too.
         document = model.model_validate(parsed.data, by_alias=True, by_name=False)
     except ValidationError as error:
         parsed.problems += explain(error, model, parsed, model.__name__)
@@ -163,20 +167,20 @@ def validated(parsed: Parsed) -> LocatedDocument[Document] | None:
 
 
 def _salvaged(
-    error: ValidationError, model: type[Document], parsed: Parsed
+    error: ValidationError, model: type[Document], parsed: ParsedYaml
 ) -> LocatedDocument[Document] | None:
-    """The document without what is wrong in it, so that the rules across documents still see the rest.
+    """The document without its wrong parts, so that the rules across documents still see the rest.
 
-    They must not complain about the hole: what surrounds it counts as told.
+    The positions around a removed part count as reported, so that no rule reports the missing part.
     """
     data = deepcopy(parsed.data)
     for finding in error.errors(include_url=False, include_input=False, include_context=False):
         path = parsed.known(tuple(finding["loc"]))
         if finding["type"] == "missing":
             return None
-        parsed.told |= {parsed.at(path[:length]) for length in range(len(path) + 1)}
+        parsed.reported |= {parsed.at(path[:length]) for length in range(len(path) + 1)}
         while path and isinstance(path[-1], int):
-            path = path[:-1]  # taking one out of a list would move the others
+            path = path[:-1]  # removing one item of a list would shift the others
         _remove(data, path)
     try:
         return LocatedDocument(model.model_validate(data, by_alias=True, by_name=False), parsed)
@@ -188,17 +192,20 @@ def _remove(data: Any, path: Path) -> None:
     for part in path[:-1]:
         data = data.get(part) if isinstance(data, dict) else data[part] if part in range(len(data)) else None
         if data is None:
-            return  # removed already, with something around it
+            return  # already removed with a part around it
     if path and isinstance(data, dict):
         data.pop(path[-1], None)
 
 
-def _model(parsed: Parsed) -> type[Document] | None:
-    """Which model reads it, judged by its kind."""
+def _model(parsed: ParsedYaml) -> type[Document] | None:
+    """The model for the document's kind."""
     data = parsed.data
     if not isinstance(data, dict):
         _note(
-            parsed, (), "a document is a mapping with 'apiVersion', 'kind', 'metadata' and 'spec'", "document"
+            parsed,
+            (),
+            "a document must be a mapping with 'apiVersion', 'kind', 'metadata' and 'spec'",
+            "document",
         )
         return None
     version = data.get("apiVersion", API_VERSION)
@@ -214,13 +221,13 @@ def _model(parsed: Parsed) -> type[Document] | None:
     return KINDS.get(kind)
 
 
-def _note(parsed: Parsed, path: Path, message: str, code: str) -> None:
+def _note(parsed: ParsedYaml, path: Path, message: str, code: str) -> None:
     line, column = parsed.at(path)
     parsed.problems.append(Problem(parsed.file, line, column, message, code))
 
 
-def heading(parsed: Parsed) -> Iterator[Heading]:
-    """Kind and name, as far as they can be told, of a document that may be wrong elsewhere."""
+def heading(parsed: ParsedYaml) -> Iterator[Heading]:
+    """Kind and name of a document that may be wrong elsewhere; nothing where they cannot be read."""
     data = parsed.data if isinstance(parsed.data, dict) else {}
     metadata = data.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
@@ -232,12 +239,12 @@ def heading(parsed: Parsed) -> Iterator[Heading]:
 def _bundle(
     documents: Sequence[LocatedDocument[Document]], problems: Iterable[Problem], catalog: Catalog
 ) -> Loaded:
-    found = tuple(sorted(set(problems)))
-    sound = not any(problem.severity == "error" for problem in found)
+    unique = tuple(sorted(set(problems)))
+    valid = not any(problem.severity == "error" for problem in unique)
     platform = next(of_kind(documents, Platform), None)
     scenario = next(of_kind(documents, Scenario), None)
     spec = None
-    if sound and platform is not None:
+    if valid and platform is not None:
         spec = Spec(
             platform=platform.model,
             catalog=catalog,
@@ -245,8 +252,9 @@ def _bundle(
             pools=_by_name(documents, ComputePool),
             plans=_by_name(documents, CapacityPlan),
         )
-    return Loaded(tuple(documents), found, spec, scenario.model if sound and scenario else None)
+    return Loaded(tuple(documents), unique, spec, scenario.model if valid and scenario else None)
 
 
 def _by_name(documents: Sequence[LocatedDocument[Document]], kind: type[M]) -> dict[str, M]:
-    return {each.name: each.model for each in sorted(of_kind(documents, kind), key=lambda each: each.name)}
+    by_name = sorted(of_kind(documents, kind), key=lambda document: document.name)
+    return {document.name: document.model for document in by_name}

@@ -1,7 +1,7 @@
-"""The Scenario document: what a rehearsal plays out around the platform's own documents.
+"""The Scenario document: what happens around the platform in a rehearsal.
 
-Times written `26h` are offsets from `start`. Everything random is drawn from one seeded stream per line, so
-that adding a line changes nothing about the others.
+Times such as `26h` are offsets from `start`. Each line has its own seeded random stream, so that adding a line does not
+change the others.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from tidemill.model.ec2_facts import DAY, grid_at_or_after, is_on_grid, nearest_
 from tidemill.spec.faults import Call, FaultKind
 from tidemill.spec.model import Document, Model, Name
 from tidemill.spec.node_class import AmiTerm
-from tidemill.spec.podspec import Placement
+from tidemill.spec.pod_placement import Placement
 from tidemill.spec.units import Count, CpuMilli, Duration, Instant, Length, MemoryBytes
 
 
-class Spread(Model):
-    """A length of time drawn per job: exactly one of the three."""
+class RandomDuration(Model):
+    """A duration that is drawn for each job: exactly one of the three."""
 
     fixed: Duration | None = None
     uniform: tuple[Duration, Duration] | None = None
-    """The shortest and the longest."""
+    """The shortest and the longest duration."""
     lognormal: Lognormal | None = None
 
     @model_validator(mode="after")
-    def _one_of_three(self) -> Spread:
+    def _one_of_three(self) -> RandomDuration:
         if sum(part is not None for part in (self.fixed, self.uniform, self.lognormal)) != 1:
             raise ValueError("give exactly one of 'fixed', 'uniform' and 'lognormal'")
         if self.uniform is not None and self.uniform[0] > self.uniform[1]:
-            raise ValueError("'uniform' is the shortest and then the longest, and these are reversed")
+            raise ValueError("'uniform' must be the shortest and then the longest duration; swap them")
         return self
 
 
@@ -42,18 +42,20 @@ class Lognormal(Model):
     max: Duration | None = None
 
 
-Spread.model_rebuild()  # it names Lognormal before that exists, and others read its fields
+RandomDuration.model_rebuild()  # it refers to Lognormal, which is defined after it
 
 
 class Arrivals(Model):
-    """When jobs of a stream come: exactly one of the three, bounded by `count` and `until`."""
+    """When the jobs of a stream arrive: exactly one of `every`, `perHour` and `at`, limited by `count` and `until`."""
 
     every: Length | None = None
-    per_hour: float | None = Field(default=None, ge=0.0001)  # one a year; rarer gaps leave the calendar
-    """Poisson arrivals on whole seconds: each comes at least 1s after the one before, so that a stream never has
-    more than 3600 an hour. Split what comes faster into several streams."""
+    per_hour: float | None = Field(
+        default=None, ge=0.0001
+    )  # about one a year; rarer ones would overflow dates
+    """Poisson arrivals on whole seconds, at least 1s apart, so a stream has at most 3600 an hour. For more, write
+    several streams."""
     at: tuple[Duration, ...] = ()
-    """These instants."""
+    """One job at each of these times."""
     start: Duration = Field(default=timedelta(0), alias="from")
     until: Duration | None = None
     count: Count | None = Field(default=None, gt=0)
@@ -68,9 +70,9 @@ class Arrivals(Model):
 
 
 class PodTemplate(Placement):
-    """What each pod of a job or service asks for, and where it may run, the latter spelled as in Kubernetes.
+    """What each pod of a job or service requests, and where it may run (in Kubernetes' own fields).
 
-    Pods of a job are in the namespace of its team, or in `training`; those of a service in `serving`.
+    Pods of a job are in the namespace of its team, or in `training`. Pods of a service are in `serving`.
     """
 
     gpus: Count = Field(default=0, ge=0)
@@ -79,42 +81,42 @@ class PodTemplate(Placement):
     cpu: CpuMilli = 1000
     memory: MemoryBytes = 2**30
     tolerate: tuple[str, ...] = ("nvidia.com/gpu",)
-    """Taint keys it tolerates, whatever their value and effect, beside its `tolerations`."""
+    """Taint keys that it tolerates, with any value and effect, in addition to `tolerations`."""
     grace: Duration = timedelta(seconds=30)
-    """terminationGracePeriodSeconds: what it needs to stop cleanly."""
+    """terminationGracePeriodSeconds: how long it takes to stop."""
     load: Duration = timedelta(0)
-    """From container start to useful work: image, model load."""
+    """Time from container start to useful work: image pull, model load."""
     overflow: bool = False
-    """May run on capacity that is paid by the hour beside a block."""
+    """May run on spot or on-demand instances of a pool with blocks."""
     do_not_disrupt: bool | Duration = False
-    """Not moved for consolidation or drift, for good or for so long."""
+    """Not moved for consolidation or drift: never, or not before this age."""
     priority: Count = 0
     team: str = ""
-    """Whom its cost is charged to."""
+    """The team that pays for it."""
 
 
 class JobStream(PodTemplate):
     name: Name
     arrivals: Arrivals
-    """When its jobs come."""
-    duration: Spread
-    """How long they truly take."""
+    """When its jobs arrive."""
+    duration: RandomDuration
+    """How long they really take."""
     expected: Duration | None = None
-    """What the job says it takes; default: the truth."""
+    """How long the job says it takes. Not given: its real duration."""
     says_nothing: bool = False
     """The job does not say how long it takes."""
     nodes: Count = Field(default=1, gt=0)
-    """Pods per job; more than one is a gang."""
+    """Pods per job. More than one is a gang: all of them start, or none."""
     checkpoint_every: Length | None = None
-    """It saves its progress this often, so it can be resumed; none: it starts over."""
+    """It writes a checkpoint this often and can be resumed. Not given: it starts over after an interruption."""
     checkpoint_time: Duration = timedelta(0)
-    """How long writing a checkpoint takes."""
+    """How long it takes to write a checkpoint."""
     checkpoint_on: Literal["shared", "instance-store"] = "shared"
-    """Shared storage outlives the node. What is on its local disks is gone with it, so that such a job starts over."""
+    """Where checkpoints are. Those on instance store are lost with the node, so the job starts over."""
     acknowledges: bool = True
-    """Answers a checkpoint request; false: the engine must wait it out."""
+    """Whether it reports that a requested checkpoint is done. false: the engine waits for the whole checkpoint time."""
     deadline: Duration | None = None
-    """After arrival; a job not finished by then counts as late."""
+    """A job that has not finished this long after its arrival counts as late."""
     backoff_limit: Count = Field(default=6, ge=0)
 
     @property
@@ -127,21 +129,21 @@ IntOrPercent = Count | Annotated[str, Field(pattern=r"^\d{1,3}%$")]
 
 
 class HandOver(Model):
-    """How a service leaves a source that ends: its annotations, and what of its own settings they need."""
+    """How a service leaves a source that ends: its annotations, and the settings that they need."""
 
     method: Literal["rollout", "scale", "paired", "evict"] = "evict"
-    """`tidemill.dev/handover`. Without what a method needs, nothing is promised and it is evicted."""
+    """The annotation `tidemill.dev/handover`. If what the method needs is missing, the pods are evicted."""
     kind: Literal["Deployment", "StatefulSet"] = "Deployment"
     max_surge: IntOrPercent = "25%"
-    """rollout: at least 1. A StatefulSet has none."""
+    """rollout: must be at least 1. A StatefulSet has none."""
     max_unavailable: IntOrPercent = "25%"
     """rollout: must be 0."""
     may_scale: bool = False
-    """scale and paired: `tidemill.dev/may-scale`, nobody else minds its number of replicas."""
+    """scale and paired: the annotation `tidemill.dev/may-scale`: nothing else changes its number of replicas."""
     pair_node_selector: dict[str, str] = {}
-    """paired: where the second set runs, another pool than the first. Without it there is no second set."""
+    """paired: where the second set runs; another pool than the first. Not given: there is no second set."""
     min_available: Count | None = Field(default=None, gt=0)
-    """`tidemill.dev/min-available`, for a service without a PodDisruptionBudget."""
+    """The annotation `tidemill.dev/min-available`, for a service without a PodDisruptionBudget."""
 
 
 class Service(PodTemplate):
@@ -150,13 +152,13 @@ class Service(PodTemplate):
     start: Duration = Field(default=timedelta(0), alias="from")
     until: Duration | None = None
     min_available: Count = Field(default=0, ge=0)
-    """Of its PodDisruptionBudget; 0: it has none."""
+    """minAvailable of its PodDisruptionBudget. 0: it has none."""
     handover: HandOver = HandOver()
     """How its replicas move when their source ends."""
     declared_load: Duration | None = None
-    """What it says its `load` is; default: the truth."""
+    """The load time that it states. Not given: its real `load`."""
     zero_downtime: bool = False
-    """Promised never to drop below minAvailable once it was first reached."""
+    """The rehearsal fails if it drops below minAvailable after it first reached it."""
 
     @model_validator(mode="after")
     def _runs_forward(self) -> Service:
@@ -175,15 +177,15 @@ class OwnedReservation(Model):
     zone: str
     start: Duration = Field(default=timedelta(0), alias="from")
     duration: Duration | None = None
-    """Blocks: rounded so that the block ends at 11:30 UTC, as EC2 does."""
+    """Blocks: rounded so that the block ends at 11:30 UTC, as EC2's blocks do."""
     pool: str = ""
-    """The ComputePool it is meant for; empty: whichever may use it."""
+    """The ComputePool that it is for. Empty: every pool that may use it."""
     owned: bool = True
-    """False: bought elsewhere, without our owner tag."""
+    """false: somebody else bought it; it does not have the owner tag."""
     delivered: Count | None = Field(default=None, ge=0)
-    """Fewer than `count`: a short delivery."""
+    """How many instances EC2 delivers. Less than `count`: a short delivery."""
     id: Annotated[str, Field(pattern=r"^cr-[0-9a-f]{17}$")] | None = None
-    """Its reservation id, for pools that are pinned to it; default: made up from the seed."""
+    """Its reservation id, for pools that are pinned to it. Not given: generated from the seed."""
 
 
 # A block that is there when a rehearsal begins began a little earlier, unless it begins on the grid.
@@ -203,18 +205,18 @@ def block_window(now: datetime, offset: timedelta, duration: timedelta) -> tuple
 
 
 class Market(Model):
-    """What EC2 has to sell and to lend."""
+    """How much capacity EC2 has."""
 
     offers: Literal["plenty", "scarce", "none"] = "plenty"
     """Capacity Blocks for sale."""
     on_demand: dict[str, Count] = {}
-    """Instance type -> how many can be had in each zone; not listed: plenty."""
+    """How many on-demand instances each zone has, by instance type. A type that is not listed is always available."""
     spot: dict[str, Count] = {}
-    """The same for spot."""
+    """How many spot instances each zone has, by instance type."""
 
 
 class Decision(Model):
-    """A person's word on the proposal of a plan's window, at an instant."""
+    """Somebody approves or refuses the proposal for a window at this time."""
 
     at: Duration
     window: Name
@@ -224,19 +226,19 @@ class Decision(Model):
 
 
 class Extension(Model):
-    """Somebody extends a block by hand at an instant."""
+    """Somebody extends a block by hand at this time."""
 
     at: Duration
     block: Name
     by: Duration
     payment: Literal["succeeds", "fails"] = "succeeds"
-    """The block's end moves only when it succeeds."""
+    """The end of the block changes only if the payment succeeds."""
     settles_after: Duration = timedelta(minutes=10)
     """How long the payment takes."""
 
 
 class Roll(Model):
-    """Somebody gives a node class another image at an instant: the nodes made before have drifted."""
+    """Somebody changes the image of a node class at this time. Nodes made before have drifted."""
 
     at: Duration
     node_class: Name
@@ -271,20 +273,20 @@ class ScenarioSpec(Model):
     """Offsets such as `26h` count from `start`."""
 
     start: Instant
-    """The instant at which virtual time begins."""
+    """When virtual time begins."""
     duration: Length
-    """How much of it is played."""
+    """How long the rehearsal plays."""
     reservations: tuple[OwnedReservation, ...] = ()
-    """Capacity that exists already."""
+    """Reservations that exist when the rehearsal begins."""
     jobs: tuple[JobStream, ...] = ()
     services: tuple[Service, ...] = ()
     market: Market = Market()
     decisions: tuple[Decision, ...] = ()
-    """What people answer to proposals."""
+    """Approvals and refusals of proposals."""
     extensions: tuple[Extension, ...] = ()
     rolls: tuple[Roll, ...] = ()
     deadline_agent: bool = False
-    """Every node has an agent of its own that ends its pods in time, also while the engine is away."""
+    """Every node has an agent that ends its pods in time, even while the engine is down."""
     faults: tuple[Fault, ...] = ()
     random_faults: RandomFaults | None = None
     """More faults, drawn from the seed."""

@@ -1,8 +1,8 @@
 """Durations, quantities and instants as people write them, parsed into base units and printed back.
 
 `5m`, `36h`, `14d`, `1h30m`; `180`, `250m` (CPU, to milli); `1700Gi` (memory, to bytes); RFC 3339 instants.
-A bare number is never a duration and a number without a zone is never an instant: both are errors that say
-what to write instead.
+A number without a unit is not a duration, and a time without a zone is not an instant: both are errors that say what
+to write instead.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MEMORY_FACTOR = {
     "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15,
     "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50,
 }  # fmt: skip
-# Far wider than any plan, and far from where calendars end: sums of what is accepted never overflow.
+# Far wider than any plan, so that sums of accepted values never overflow.
 _YEARS = range(2000, 2201)
 _LONGEST = timedelta(days=100 * 365)
 
@@ -42,11 +42,11 @@ def parse_duration(value: Any) -> timedelta:
 
 
 def parse_length(value: Any) -> timedelta:
-    """A duration in which something happens: 0s is none."""
-    found = parse_duration(value)
-    if not found:
+    """A duration longer than 0s."""
+    duration = parse_duration(value)
+    if not duration:
         raise ValueError("must be longer than 0s")
-    return found
+    return duration
 
 
 def format_duration(value: timedelta) -> str:
@@ -72,7 +72,7 @@ def parse_cpu(value: Any) -> int:
 
 
 def _rounded(amount: float) -> int:
-    if amount == float("inf"):  # hundreds of digits; round() would raise OverflowError, which is no answer
+    if amount == float("inf"):  # hundreds of digits; round() would raise OverflowError
         raise ValueError("the number is too large")
     return round(amount)
 
@@ -117,7 +117,7 @@ def format_instant(value: datetime) -> str:
 
 
 def parse_positive_int(value: Any) -> Any:
-    """Pass on, but say no to true and 3.5, which pydantic's lax mode would accept or blur."""
+    """Refuse booleans, which pydantic would accept as 0 and 1."""
     if isinstance(value, bool):
         raise ValueError(f"{value!r} is not a number")
     return value

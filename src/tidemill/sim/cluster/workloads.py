@@ -12,7 +12,7 @@ from typing import Literal
 
 from tidemill.model.labels import Toleration
 from tidemill.model.pods import PodShape, Terms
-from tidemill.spec import names, podspec
+from tidemill.spec import names, pod_placement
 from tidemill.spec.scenario import JobStream, PodTemplate, Service
 
 _NOTHING = timedelta(0)
@@ -37,7 +37,7 @@ def shape_of(template: PodTemplate) -> PodShape:
         names.NEURON: template.neuron,
         names.EFA: template.efa,
     }
-    written = podspec.shape_of(
+    written = pod_placement.pod_shape(
         template, tuple(sorted((name, count) for name, count in requests.items() if count))
     )
     named = tuple(Toleration(key=key, operator="Exists") for key in template.tolerate)

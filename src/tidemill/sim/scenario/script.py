@@ -19,7 +19,7 @@ from tidemill.sim.cluster.cluster import SimCluster
 from tidemill.sim.timeline import Journal, Timeline, stream, whole_seconds
 from tidemill.spec.faults import FaultKind
 from tidemill.spec.node_class import AmiTerm
-from tidemill.spec.scenario import Arrivals, Fault, JobStream, RandomFaults, Scenario, Spread
+from tidemill.spec.scenario import Arrivals, Fault, JobStream, RandomDuration, RandomFaults, Scenario
 from tidemill.spec.units import format_duration
 
 P = ParamSpec("P")
@@ -99,7 +99,7 @@ def _times(rule: Arrivals, draw: Random, until: timedelta) -> Iterator[timedelta
         yield at
 
 
-def length(spread: Spread, draw: Random) -> timedelta:
+def length(spread: RandomDuration, draw: Random) -> timedelta:
     if spread.fixed is not None:
         return max(spread.fixed, timedelta(seconds=1))
     if spread.uniform is not None:

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar, cast
 from tidemill.catalog import Catalog
 from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
 from tidemill.spec.compute_pool import ComputePool
-from tidemill.spec.document import Parsed, Path
+from tidemill.spec.located_yaml import ParsedYaml, Path
 from tidemill.spec.model import Document
 from tidemill.spec.problem import Problem, Severity, quoted, suggestion
 
@@ -24,7 +24,7 @@ class Heading:
 
     kind: str
     name: str
-    parsed: Parsed
+    parsed: ParsedYaml
     name_path: Path = ("metadata", "name")
 
     def problem(self, message: str, code: str) -> Problem:
@@ -42,7 +42,7 @@ class LocatedDocument(Generic[M_co]):
     """A document that its model accepted, with the position of each part."""
 
     model: M_co
-    parsed: Parsed
+    parsed: ParsedYaml
 
     @property
     def name(self) -> str:

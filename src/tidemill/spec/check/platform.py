@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from tidemill.spec.check.document_set import DocumentSet, Heading, LocatedDocument
 from tidemill.spec.compute_pool import ComputePool
-from tidemill.spec.document import Path
+from tidemill.spec.located_yaml import Path
 from tidemill.spec.model import Document
 from tidemill.spec.platform import Platform
 from tidemill.spec.problem import Problem, quoted

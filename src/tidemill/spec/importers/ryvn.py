@@ -1,44 +1,33 @@
 """Compute-pool blueprints in Ryvn's spelling, turned into NodeClass and ComputePool documents.
 
-A blueprint is a map from name to settings: node classes in one, pools in the other, in one file or in
-several, in any order. The settings are our own field names, so what was written is kept as it stands and
-only gets its envelope; it is checked by the same models, with the same messages at the same places.
+A blueprint is a map from names to settings of node classes or of pools, in one file or in several, in any order. The
+settings have our own field names, so an entry only gets an envelope; messages keep their positions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any, Literal
-
-import yaml
 
 from tidemill import catalog as shipped
 from tidemill.catalog import Catalog
 from tidemill.spec.check import check
 from tidemill.spec.check.document_set import Heading, LocatedDocument
 from tidemill.spec.compute_pool import ComputePoolSpec
-from tidemill.spec.document import Parsed, Path
+from tidemill.spec.importers import Imported, imported, missing_references_are_warnings
+from tidemill.spec.located_yaml import ParsedYaml, Path
 from tidemill.spec.model import Document
 from tidemill.spec.names import API_VERSION
 from tidemill.spec.node_class import NodeClassSpec
 from tidemill.spec.problem import Position, Problem, quoted
-from tidemill.spec.read import heading, read_file, validated, without_reported
+from tidemill.spec.read import heading, read_file, validate, without_reported
 
 Kind = Literal["NodeClass", "ComputePool"]
 _KEYS: dict[Kind, frozenset[str]] = {
     "NodeClass": frozenset(field.alias or name for name, field in NodeClassSpec.model_fields.items()),
     "ComputePool": frozenset(field.alias or name for name, field in ComputePoolSpec.model_fields.items()),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Imported:
-    """The documents as YAML text (empty when there are errors), and everything to say about them."""
-
-    text: str
-    problems: tuple[Problem, ...]
 
 
 def import_ryvn(paths: Sequence[FilePath], catalog: Catalog | None = None) -> Imported:
@@ -49,18 +38,18 @@ def import_ryvn(paths: Sequence[FilePath], catalog: Catalog | None = None) -> Im
         for blueprint in read_file(path):
             problems += blueprint.problems
             for parsed in _entries(blueprint, problems):
-                document = validated(parsed)
+                document = validate(parsed)
                 problems += parsed.problems
                 headings += heading(parsed)
                 documents += [document] if document else []
-    problems += _across(documents, headings, catalog if catalog is not None else shipped.load())
-    failed = any(problem.severity == "error" for problem in problems)
-    text = "" if failed else _text(documents, paths)
-    return Imported(text, tuple(sorted(set(problems))))
+    rules = check(documents, headings, catalog if catalog is not None else shipped.load())
+    problems += missing_references_are_warnings(without_reported(rules, documents))
+    documents.sort(key=lambda document: document.parsed.data["kind"] != "NodeClass")  # classes first
+    return imported(documents, problems, what="Ryvn blueprint", paths=paths)
 
 
-def _entries(blueprint: Parsed, problems: list[Problem]) -> Iterator[Parsed]:
-    """Each name with its settings, as the document it stands for."""
+def _entries(blueprint: ParsedYaml, problems: list[Problem]) -> Iterator[ParsedYaml]:
+    """Each name with its settings, as a document."""
     if blueprint.data is None:
         return
     if not isinstance(blueprint.data, dict):
@@ -82,7 +71,7 @@ def _entries(blueprint: Parsed, problems: list[Problem]) -> Iterator[Parsed]:
 
 
 def _kind(settings: Any) -> Kind | None:
-    """By the key each must have; where a slip of the pen hides it, by which kind knows more of the keys."""
+    """By the key that each kind requires; where that key is misspelled, by which kind has more of the keys."""
     if not isinstance(settings, dict):
         return None
     if "nodeClassName" in settings:
@@ -94,10 +83,10 @@ def _kind(settings: Any) -> Kind | None:
     return best if known[best] and len(set(known.values())) > 1 else None
 
 
-def _enveloped(blueprint: Parsed, kind: Kind, name: str, settings: Any) -> Parsed:
+def _enveloped(blueprint: ParsedYaml, kind: Kind, name: str, settings: Any) -> ParsedYaml:
     """The same positions under the paths they have in the document: `gpus.limits` becomes `spec.limits`."""
     at_name = blueprint.at_key((name,))
-    parsed = Parsed(blueprint.file, start=at_name)
+    parsed = ParsedYaml(blueprint.file, start=at_name)
     parsed.data = {
         "apiVersion": API_VERSION,
         "kind": kind,
@@ -106,34 +95,14 @@ def _enveloped(blueprint: Parsed, kind: Kind, name: str, settings: Any) -> Parse
     }
     parsed.keys = {_moved(path): at for path, at in blueprint.keys.items() if path[0] == name}
     parsed.values = {_moved(path): at for path, at in blueprint.values.items() if path and path[0] == name}
-    parsed.spelled = {_moved(path): text for path, text in blueprint.spelled.items() if path[0] == name}
+    parsed.source_text = {
+        _moved(path): text for path, text in blueprint.source_text.items() if path[0] == name
+    }
     parsed.values["metadata", "name"] = at_name
-    # What the walk already told counts as told, but is not to be told twice.
-    parsed.told = frozenset(Position(problem.line, problem.column) for problem in blueprint.problems)
+    # Positions with a YAML problem: no second problem is reported there.
+    parsed.reported = frozenset(Position(problem.line, problem.column) for problem in blueprint.problems)
     return parsed
 
 
 def _moved(path: Path) -> Path:
     return ("spec", *path[1:])
-
-
-def _across(
-    documents: Sequence[LocatedDocument[Document]], headings: Sequence[Heading], catalog: Catalog
-) -> Iterator[Problem]:
-    """The rules of `check`, but a node class may be in a blueprint that is imported another time."""
-    for problem in without_reported(check(documents, headings, catalog), documents):
-        if problem.code == "reference":
-            yield Problem(
-                problem.file, problem.line, problem.column, problem.message, problem.code, "warning"
-            )
-        else:
-            yield problem
-
-
-def _text(documents: Sequence[LocatedDocument[Document]], paths: Sequence[FilePath]) -> str:
-    names = ", ".join(path.name.encode("unicode_escape").decode() for path in paths)
-    order = sorted(documents, key=lambda each: each.parsed.data["kind"] != "NodeClass")  # classes first
-    body = yaml.safe_dump_all(
-        [each.parsed.data for each in order], sort_keys=False, allow_unicode=True, explicit_start=True
-    )
-    return f"# Imported from the Ryvn blueprint in {names}.\n{body}"

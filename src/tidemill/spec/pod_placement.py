@@ -1,7 +1,7 @@
-"""Where a pod may and would rather run, in Kubernetes' own field names, and what that means as a PodShape.
+"""Where a pod may and prefers to run, in Kubernetes' own field names, and the PodShape that follows from it.
 
-One reading for whoever writes such fields: a scenario's jobs and services, and pods as an API server gives them
-(`shape_of_pod`). It knows no requests and no time: those are written differently in the two places.
+It reads the jobs and services of a scenario, and pods as an API server returns them (`pod_shape_from_api`). It does not
+read requests and times: those are written differently in the two.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tidemill.model.labels import Expression, Pairs, Selector, Toleration
 from tidemill.model.pods import PodShape, PodTerm, Spread
 from tidemill.model.resources import Amounts
 from tidemill.spec import names
-from tidemill.spec.document import place
+from tidemill.spec.located_yaml import path_text
 from tidemill.spec.model import Model
 from tidemill.spec.units import Count
 
@@ -31,11 +31,11 @@ def _written(key: str) -> str:
 
 
 Key = Annotated[str, AfterValidator(_written)]
-# A selector that is not written means nobody; one that is written and empty means everybody.
-NOBODY: Selector = (Expression("", "In"),)
+# A selector that is not given selects no pod; an empty selector selects every pod.
+MATCHES_NOTHING: Selector = (Expression("", "In"),)
 
 
-# --- as it is written -----------------------------------------------------------------------------------
+# --- the fields ----------------------------------------------------------------------------------------
 
 
 class LabelRequirement(Model):
@@ -46,7 +46,7 @@ class LabelRequirement(Model):
 
     @model_validator(mode="after")
     def _values_suit_the_operator(self) -> LabelRequirement:
-        _judge_values(self.operator, self.values)
+        _check_values(self.operator, self.values)
         return self
 
 
@@ -58,11 +58,11 @@ class NodeRequirement(Model):
 
     @model_validator(mode="after")
     def _values_suit_the_operator(self) -> NodeRequirement:
-        _judge_values(self.operator, self.values)
+        _check_values(self.operator, self.values)
         return self
 
 
-def _judge_values(operator: str, values: tuple[str, ...]) -> None:
+def _check_values(operator: str, values: tuple[str, ...]) -> None:
     if operator in ("In", "NotIn") and not values:
         raise ValueError(f"{operator} needs at least one of 'values'")
     if operator in ("Exists", "DoesNotExist") and values:
@@ -72,30 +72,30 @@ def _judge_values(operator: str, values: tuple[str, ...]) -> None:
 
 
 class LabelSelector(Model):
-    """Pods, by their labels: all that is given must hold. An empty one (`{}`) means every pod."""
+    """Selects pods by labels: all conditions must hold. An empty selector (`{}`) selects every pod."""
 
     match_labels: dict[str, str] = {}
     match_expressions: tuple[LabelRequirement, ...] = ()
 
 
 class NodeSelectorTerm(Model):
-    """Nodes, by their labels: all that is given must hold. An empty one means no node."""
+    """Selects nodes by labels: all conditions must hold. An empty term selects no node."""
 
     match_expressions: tuple[NodeRequirement, ...] = ()
     match_fields: tuple[NodeRequirement, ...] = ()
-    """Of `metadata.name` alone, which is taken for the node's host name label."""
+    """Only `metadata.name`, which is read as the host name label of the node."""
 
     @model_validator(mode="after")
     def _knows_one_field(self) -> NodeSelectorTerm:
-        for one in self.match_fields:
-            if one.key != "metadata.name":
-                raise ValueError("'matchFields' can only be about metadata.name")
+        for requirement in self.match_fields:
+            if requirement.key != "metadata.name":
+                raise ValueError("'matchFields' supports only the key metadata.name")
         return self
 
 
 class NodeSelector(Model):
     node_selector_terms: tuple[NodeSelectorTerm, ...] = Field(min_length=1)
-    """One of them must hold."""
+    """At least one term must hold."""
 
 
 class PreferredNodes(Model):
@@ -113,25 +113,25 @@ class NodeAffinity(Model):
 
 
 class PodAffinityTerm(Model):
-    """Other pods, and the kind of place in which to be with them or apart from them."""
+    """Selects other pods, and the topology domain in which to be with them or apart from them."""
 
     topology_key: Key
     """Such as `topology.kubernetes.io/zone` or `kubernetes.io/hostname`."""
     label_selector: LabelSelector | None = None
-    """Not given: no pod at all."""
+    """Not given: no pod."""
     namespaces: tuple[str, ...] = ()
-    """None: the pod's own."""
+    """Empty: the pod's own namespace."""
     namespace_selector: LabelSelector | None = None
-    """Not understood yet; list `namespaces`."""
+    """Not supported yet; list `namespaces`."""
     match_label_keys: tuple[str, ...] = ()
     """Only pods with the same value of these labels."""
     mismatch_label_keys: tuple[str, ...] = ()
-    """Only pods with another value."""
+    """Only pods with another value of these labels."""
 
     @model_validator(mode="after")
     def _names_its_namespaces(self) -> PodAffinityTerm:
         if self.namespace_selector is not None:
-            raise ValueError("'namespaceSelector' is not understood yet; list the 'namespaces' by name")
+            raise ValueError("'namespaceSelector' is not supported yet; list the 'namespaces' by name")
         return self
 
 
@@ -152,34 +152,34 @@ class PodAffinity(Model):
 class Affinity(Model):
     node_affinity: NodeAffinity = NodeAffinity()
     pod_affinity: PodAffinity = PodAffinity()
-    """Where those pods are."""
+    """Run where the selected pods run."""
     pod_anti_affinity: PodAffinity = PodAffinity()
-    """Where those pods are not."""
+    """Run where the selected pods do not run."""
 
 
 class TopologySpreadConstraint(Model):
-    """How unevenly pods may be spread over the values of a node label."""
+    """How evenly pods are spread over the values of a node label (topology domains)."""
 
     max_skew: Count = Field(ge=1)
-    """By how many pods one place may be ahead of the emptiest."""
+    """How many more pods a domain may have than the domain with the fewest."""
     topology_key: Key
     when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
-    """A rule, or a wish."""
+    """DoNotSchedule is a rule, ScheduleAnyway a preference."""
     label_selector: LabelSelector | None = None
     """Which pods count. Not given: none."""
     min_domains: Count | None = Field(default=None, ge=1)
-    """With fewer places than this, the emptiest counts as having none. Only with DoNotSchedule."""
+    """With fewer domains than this, the smallest number of pods counts as 0. Only with DoNotSchedule."""
     match_label_keys: tuple[str, ...] = ()
     """Only pods with the same value of these labels count."""
     node_affinity_policy: Literal["Honor", "Ignore"] = "Honor"
-    """Whether only nodes count that the pod's selector and affinity allow."""
+    """Honor: only nodes that the pod's node selector and affinity allow count."""
     node_taints_policy: Literal["Honor", "Ignore"] = "Ignore"
-    """Whether only nodes count whose taints the pod tolerates."""
+    """Honor: only nodes whose taints the pod tolerates count."""
 
     @model_validator(mode="after")
-    def _wishes_have_no_minimum(self) -> TopologySpreadConstraint:
+    def _min_domains_only_for_rules(self) -> TopologySpreadConstraint:
         if self.min_domains is not None and self.when_unsatisfiable != "DoNotSchedule":
-            raise ValueError("'minDomains' is only for whenUnsatisfiable: DoNotSchedule")
+            raise ValueError("'minDomains' is only allowed with whenUnsatisfiable: DoNotSchedule")
         return self
 
 
@@ -189,12 +189,12 @@ class TolerationSpec(Model):
     operator: Literal["Exists", "Equal"] = "Equal"
     value: str = ""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-    """None: every effect."""
+    """Not given: every effect."""
     toleration_seconds: Count | None = None
-    """Read and not acted on: nothing is evicted for a NoExecute taint here."""
+    """Accepted and ignored: no pod is evicted for a NoExecute taint."""
 
     @model_validator(mode="after")
-    def _is_one(self) -> TolerationSpec:
+    def _is_valid(self) -> TolerationSpec:
         if not self.key and self.operator != "Exists":
             raise ValueError("without a 'key' the operator must be Exists")
         if self.operator == "Exists" and self.value:
@@ -210,26 +210,26 @@ class HostPort(Model):
 
 
 class Placement(Model):
-    """What a pod says about where it runs, spelled as in Kubernetes."""
+    """Where a pod may run, in Kubernetes' own fields."""
 
     labels: dict[str, str] = {}
-    """What other pods' selectors see."""
+    """Labels of the pod, which the selectors of other pods match."""
     node_selector: dict[str, str] = {}
-    """Labels its node must have."""
+    """Labels that its node must have."""
     affinity: Affinity = Affinity()
-    """Rules and wishes about nodes, and about other pods."""
+    """Rules and preferences about nodes and other pods."""
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
-    """How evenly pods like it lie over zones, hosts or other labels."""
+    """How evenly such pods are spread over zones, hosts or other labels."""
     tolerations: tuple[TolerationSpec, ...] = ()
-    """Taints that do not keep it away."""
+    """Taints that it tolerates."""
     host_ports: tuple[HostPort, ...] = ()
-    """Ports of its node that it takes for itself."""
+    """Ports of its node that it uses."""
 
 
-# --- what it means --------------------------------------------------------------------------------------
+# --- as a PodShape --------------------------------------------------------------------------------------
 
 
-def shape_of(written: Placement, requests: Amounts) -> PodShape:
+def pod_shape(written: Placement, requests: Amounts) -> PodShape:
     own, affinity = written.labels, written.affinity
     together, apart = affinity.pod_affinity, affinity.pod_anti_affinity
     nodes = affinity.node_affinity
@@ -237,24 +237,25 @@ def shape_of(written: Placement, requests: Amounts) -> PodShape:
         requests=requests,
         node_selector=_pairs(written.node_selector),
         tolerations=tuple(
-            Toleration(one.key, one.operator, one.value, one.effect or "") for one in written.tolerations
+            Toleration(toleration.key, toleration.operator, toleration.value, toleration.effect or "")
+            for toleration in written.tolerations
         ),
         labels=_pairs(own),
-        node_terms=tuple(_node_term(one) for one in nodes.required.node_selector_terms)
+        node_terms=tuple(_node_term(term) for term in nodes.required.node_selector_terms)
         if nodes.required
         else (),
         # An empty preference is no preference, unlike an empty requirement.
         preferred_nodes=tuple(
-            (one.weight, _node_term(one.preference))
-            for one in nodes.preferred
-            if one.preference != NodeSelectorTerm()
+            (preferred.weight, _node_term(preferred.preference))
+            for preferred in nodes.preferred
+            if preferred.preference != NodeSelectorTerm()
         ),
-        affinity=tuple(_pod_term(one, own) for one in together.required),
-        anti_affinity=tuple(_pod_term(one, own) for one in apart.required),
-        preferred_affinity=tuple(_weighed(together.preferred, own)),
-        preferred_anti_affinity=tuple(_weighed(apart.preferred, own)),
-        spread=tuple(_spread(one) for one in written.topology_spread_constraints),
-        host_ports=tuple((one.protocol, one.host_port, one.host_ip) for one in written.host_ports),
+        affinity=tuple(_pod_term(term, own) for term in together.required),
+        anti_affinity=tuple(_pod_term(term, own) for term in apart.required),
+        preferred_affinity=tuple(_weighted_terms(together.preferred, own)),
+        preferred_anti_affinity=tuple(_weighted_terms(apart.preferred, own)),
+        spread=tuple(_spread(constraint) for constraint in written.topology_spread_constraints),
+        host_ports=tuple((port.protocol, port.host_port, port.host_ip) for port in written.host_ports),
     )
 
 
@@ -263,29 +264,34 @@ def _pairs(labels: Mapping[str, str]) -> Pairs:
 
 
 def _node_term(term: NodeSelectorTerm) -> Selector:
-    by_label = (Expression(one.key, one.operator, one.values) for one in term.match_expressions)
-    by_name = (Expression(names.LABEL_HOSTNAME, one.operator, one.values) for one in term.match_fields)
-    return (*by_label, *by_name) or NOBODY
+    by_label = (Expression(label.key, label.operator, label.values) for label in term.match_expressions)
+    by_name = (Expression(names.LABEL_HOSTNAME, name.operator, name.values) for name in term.match_fields)
+    return (*by_label, *by_name) or MATCHES_NOTHING
 
 
 def _selector(written: LabelSelector | None) -> Selector:
     if written is None:
-        return NOBODY
+        return MATCHES_NOTHING
     labels = (Expression(key, "In", (value,)) for key, value in sorted(written.match_labels.items()))
-    return (*labels, *(Expression(one.key, one.operator, one.values) for one in written.match_expressions))
+    return (
+        *labels,
+        *(Expression(label.key, label.operator, label.values) for label in written.match_expressions),
+    )
 
 
 def _pod_term(term: PodAffinityTerm, own: Mapping[str, str]) -> PodTerm:
-    """Keys to match or mismatch stand for the pod's own value; a label it does not have says nothing."""
+    """matchLabelKeys and mismatchLabelKeys refer to the pod's own values; a label that it does not have is ignored."""
     same = (Expression(key, "In", (own[key],)) for key in term.match_label_keys if key in own)
     other = (Expression(key, "NotIn", (own[key],)) for key in term.mismatch_label_keys if key in own)
     selector = (*_selector(term.label_selector), *same, *other)
     return PodTerm(term.topology_key, selector, tuple(sorted(term.namespaces)))
 
 
-def _weighed(written: Iterable[PreferredPods], own: Mapping[str, str]) -> Iterator[tuple[int, PodTerm]]:
-    for one in written:
-        yield one.weight, _pod_term(one.pod_affinity_term, own)
+def _weighted_terms(
+    written: Iterable[PreferredPods], own: Mapping[str, str]
+) -> Iterator[tuple[int, PodTerm]]:
+    for preferred in written:
+        yield preferred.weight, _pod_term(preferred.pod_affinity_term, own)
 
 
 def _spread(written: TopologySpreadConstraint) -> Spread:
@@ -301,16 +307,16 @@ def _spread(written: TopologySpreadConstraint) -> Spread:
     )
 
 
-# --- pods as an API server gives them -------------------------------------------------------------------
+# --- pods of an API server -------------------------------------------------------------------
 
 _POD_KEYS = ("nodeSelector", "affinity", "topologySpreadConstraints", "tolerations")
 
 
-def shape_of_pod(pod: Mapping[str, Any], requests: Amounts) -> PodShape:
-    """Of a pod as plain JSON; raises SpecError with the path of every field that cannot be understood.
+def pod_shape_from_api(pod: Mapping[str, Any], requests: Amounts) -> PodShape:
+    """The shape of a pod given as plain JSON. Raises SpecError with the path of every field that is not supported.
 
-    What has nothing to do with placement is not looked at; inside what has, an unknown field is an error: a rule
-    that is not understood must not be taken for none.
+    Fields that have nothing to do with placement are ignored. An unknown placement field is an error: a rule that is
+    not supported must not be ignored.
     """
     spec = pod.get("spec", {})
     written: dict[str, Any] = {key: spec[key] for key in _POD_KEYS if spec.get(key) is not None}
@@ -322,19 +328,19 @@ def shape_of_pod(pod: Mapping[str, Any], requests: Amounts) -> PodShape:
         if port.get("hostPort")
     ]
     try:
-        return shape_of(Placement.model_validate(written), requests)
+        return pod_shape(Placement.model_validate(written), requests)
     except ValidationError as error:
-        raise SpecError("; ".join(_complaints(error))) from None
+        raise SpecError("; ".join(_messages(error))) from None
 
 
-def _complaints(error: ValidationError) -> Iterator[str]:
+def _messages(error: ValidationError) -> Iterator[str]:
     findings = error.errors(include_url=False)
     for finding in findings:
         path = tuple(finding["loc"])
         if finding["type"] == "too_short" and any(
-            one["loc"][: len(path)] == path for one in findings if one is not finding
+            other["loc"][: len(path)] == path for other in findings if other is not finding
         ):
-            continue  # the entries that were refused are told themselves
-        plain = {"missing": "is missing", "extra_forbidden": "is not understood"}.get(finding["type"])
+            continue  # the refused entries have their own errors
+        plain = {"missing": "is missing", "extra_forbidden": "is not supported"}.get(finding["type"])
         reason = finding.get("ctx", {}).get("error") or finding["msg"].replace("Input should be", "must be")
-        yield f"{place('metadata' if path[0] == 'labels' else 'spec', path)}: {plain or reason}"
+        yield f"{path_text('metadata' if path[0] == 'labels' else 'spec', path)}: {plain or reason}"

@@ -1,25 +1,26 @@
-"""One object of Karpenter's, read piece by piece: what was taken is remembered, and what is left is told at the end."""
+"""One Karpenter object, read field by field. It remembers which fields were read, and warns of the others at the
+end."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from tidemill.spec.document import Parsed, Path, place
+from tidemill.spec.located_yaml import ParsedYaml, Path, path_text
 from tidemill.spec.problem import Problem, Severity
 
 T = TypeVar("T")
-# Nothing of ours, and nothing that says how a pool should be.
-_NOT_OURS = ("apiVersion", "kind", "metadata", "status")
+# They do not describe a pool.
+_IGNORED = ("apiVersion", "kind", "metadata", "status")
 
 
 @dataclass
-class Origin:
-    parsed: Parsed
+class Manifest:
+    parsed: ParsedYaml
     data: dict[str, Any]
-    at: Path = ()  # where it stands in its YAML document
+    at: Path = ()  # its path in the YAML document
     problems: list[Problem] = field(default_factory=list)
-    _taken: set[Path] = field(default_factory=set)
+    _read: set[Path] = field(default_factory=set)
 
     @property
     def file(self) -> str:
@@ -36,8 +37,8 @@ class Origin:
 
     # --- reading ------------------------------------------------------------------------------------
 
-    def take(self, path: Path, kind: type[T]) -> T | None:
-        """The value there, or None: there is none, or one of another kind, which is told."""
+    def read(self, path: Path, kind: type[T]) -> T | None:
+        """The value at a path; None where there is none. A value of another type is an error, and None too."""
         value: Any = self.data
         for part in path:
             if isinstance(value, dict):
@@ -46,57 +47,57 @@ class Origin:
                 value = value[part]
             else:
                 value = None
-        self._taken.add(path)
+        self._read.add(path)
         if value is None:
             return None
         if isinstance(value, kind) and not (isinstance(value, bool) and kind is not bool):
             return value
-        self.refuse(path, f"{place('', path)} should be {_WORDS.get(kind, kind.__name__)}", "type")
+        self.error(path, f"{path_text('', path)} must be {_TYPE_NAMES.get(kind, kind.__name__)}", "type")
         return None
 
     def text(self, *path: str | int) -> str:
-        value = self.take(path, object)
+        value = self.read(path, object)
         return "" if value is None or isinstance(value, dict | list) else str(value)
 
     def mapping(self, *path: str | int) -> dict[str, Any]:
-        return self.take(path, dict) or {}
+        return self.read(path, dict) or {}
 
-    def texts(self, *path: str | int) -> dict[str, str]:
+    def string_map(self, *path: str | int) -> dict[str, str]:
         return {str(key): str(value) for key, value in self.mapping(*path).items()}
 
     def items(self, *path: str | int) -> list[dict[str, Any]]:
         """The mappings in a list."""
-        return [each for each in self.take(path, list) or [] if isinstance(each, dict)]
+        return [item for item in self.read(path, list) or [] if isinstance(item, dict)]
 
-    # --- telling ------------------------------------------------------------------------------------
+    # --- problems -----------------------------------------------------------------------------------
 
-    def say(self, path: Path, message: str, code: str = "not-carried-over") -> None:
+    def warn(self, path: Path, message: str, code: str = "not-carried-over") -> None:
         self._problem(path, message, code, "warning")
 
-    def refuse(self, path: Path, message: str, code: str) -> None:
+    def error(self, path: Path, message: str, code: str) -> None:
         self._problem(path, message, code, "error")
 
     def _problem(self, path: Path, message: str, code: str, severity: Severity) -> None:
         line, column = self.parsed.at((*self.at, *path))
         self.problems.append(Problem(self.file, line, column, message, code, severity))
 
-    def tell_what_is_left(self) -> None:
-        """Each key that nothing above asked for."""
-        self._left(self.data, ())
+    def warn_about_unread(self) -> None:
+        """One warning for each key that nobody read."""
+        self._warn_about_unread(self.data, ())
 
-    def _left(self, value: Any, path: Path) -> None:
-        if not isinstance(value, dict) or path in self._taken:
+    def _warn_about_unread(self, value: Any, path: Path) -> None:
+        if not isinstance(value, dict) or path in self._read:
             return
         for key, inner in value.items():
             here = (*path, key)
-            if not path and key in _NOT_OURS:
+            if not path and key in _IGNORED:
                 continue
-            if here in self._taken:
+            if here in self._read:
                 continue
-            if any(taken[: len(here)] == here for taken in self._taken):
-                self._left(inner, here)
+            if any(path_read[: len(here)] == here for path_read in self._read):
+                self._warn_about_unread(inner, here)
             else:
-                self.say(here, f"{self.kind} {self.name}: {place('', here)} is not carried over")
+                self.warn(here, f"{self.kind} {self.name}: {path_text('', here)} is not carried over")
 
 
-_WORDS: dict[type, str] = {dict: "a mapping", list: "a list", int: "a whole number", str: "text"}
+_TYPE_NAMES: dict[type, str] = {dict: "a mapping", list: "a list", int: "a whole number", str: "text"}

@@ -1,20 +1,20 @@
 """YAML text to plain data in which every key and value knows its line and column.
 
-One walk over the composed nodes builds the data and catches what YAML 1.1 does behind a writer's back:
-duplicate keys, `no` read as false, `12:30` read as 750, `010` read as 8, keys that are not text. Timestamps
-stay text, so that the zone (or its absence) survives. Knows nothing about kinds and models.
+It also reports what YAML 1.1 reads differently from what people mean: duplicate keys, `no` as false, `12:30` as 750,
+`010` as 8, keys that are not text. Such a value stays the text it was, so that nothing is built on a misreading.
+Timestamps stay text, so that a missing time zone can be reported. Knows nothing about kinds and models.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
 from tidemill.spec.problem import START, Position, Problem, quoted
-from tidemill.spec.scalar import TAG, read_scalar
 
 # The C parser is 10x faster and ships in every PyYAML wheel; a source build may lack it.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -27,25 +27,25 @@ MAX_DEPTH = 50
 Path = tuple[str | int, ...]
 
 
-class _HopelessError(Exception):
-    """The document cannot be walked to its end; the problem has already been noted."""
+class _UnreadableError(Exception):
+    """The rest of the document cannot be read; the problem is already reported."""
 
 
 @dataclass(slots=True)
-class Parsed:
-    """One YAML document: the data, where each part of it stands, and how its scalars were spelled."""
+class ParsedYaml:
+    """One YAML document: the data, the position of each part, and the source text of its scalars."""
 
     file: str
     data: Any = None
     start: Position = START
     keys: dict[Path, Position] = field(default_factory=dict)
     values: dict[Path, Position] = field(default_factory=dict)
-    spelled: dict[Path, str] = field(default_factory=dict)
+    source_text: dict[Path, str] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
-    told: frozenset[Position] = frozenset()  # places somebody has complained about already
+    reported: frozenset[Position] = frozenset()  # positions that already have a problem
 
     def at(self, path: Path) -> Position:
-        """Where the value stands; where nothing is written, the nearest thing around it that is."""
+        """The position of a value; where nothing is written, of the nearest value around it."""
         for length in range(len(path), -1, -1):
             if path[:length] in self.values:
                 return self.values[path[:length]]
@@ -61,21 +61,21 @@ class Parsed:
         return path
 
 
-def parse(text: str, file: str) -> Iterator[Parsed]:
-    """Every document of a text. A syntax error ends it; the documents before the error are still given."""
+def parse(text: str, file: str) -> Iterator[ParsedYaml]:
+    """Every document of a text. A syntax error ends the iteration; the documents before it are still given."""
     if too_deep := _too_deep(text, file):
-        yield Parsed(file, problems=[too_deep])
+        yield ParsedYaml(file, problems=[too_deep])
         return
     try:
         for node in yaml.compose_all(text, Loader=_Loader):
             if node is not None and not _is_null(node):
-                yield _walked(node, file)
+                yield _built(node, file)
     except yaml.YAMLError as error:
-        yield Parsed(file, problems=[_syntax_problem(error, text, file)])
+        yield ParsedYaml(file, problems=[_syntax_problem(error, text, file)])
 
 
 def _too_deep(text: str, file: str) -> Problem | None:
-    """Composing recurses in C, and too many levels end the process; parsing to events does not recurse."""
+    """Composing recurses in C and crashes the process on very deep nesting; parsing to events does not recurse."""
     depth = 0
     try:
         for event in yaml.parse(text, Loader=_Loader):
@@ -85,12 +85,12 @@ def _too_deep(text: str, file: str) -> Problem | None:
                 message = f"nested more than {MAX_DEPTH} levels deep"
                 return Problem(file, at.line + 1, at.column + 1, message, "size")
     except yaml.YAMLError:
-        pass  # told when the text is composed, after the documents before it
+        pass  # reported when the text is composed, after the documents before it
     return None
 
 
 def _is_null(node: yaml.Node) -> bool:
-    """`---` with nothing after it, which templates leave behind."""
+    """`---` with nothing after it, which templates produce."""
     return node.tag == f"{TAG}null"
 
 
@@ -105,20 +105,20 @@ def _syntax_problem(error: yaml.YAMLError, text: str, file: str) -> Problem:
     if isinstance(where, int):
         before = text[:where]
         line, column = before.count("\n") + 1, where - (before.rfind("\n") + 1) + 1
-    return Problem(file, line, column, "not valid YAML: a character that is not allowed in text", "syntax")
+    return Problem(file, line, column, "not valid YAML: a character that YAML does not allow", "syntax")
 
 
-def _walked(node: yaml.Node, file: str) -> Parsed:
-    parsed = Parsed(file, start=_position(node))
+def _built(node: yaml.Node, file: str) -> ParsedYaml:
+    parsed = ParsedYaml(file, start=_position(node))
     try:
-        parsed.data = _Walk(parsed, _kind_of(node)).value(node, ())
-    except _HopelessError:
+        parsed.data = _Builder(parsed, _kind_of(node)).value(node, ())
+    except _UnreadableError:
         parsed.data = None
     return parsed
 
 
 def _kind_of(node: yaml.Node) -> str:
-    """The document's kind, needed to name places in it before it has been read."""
+    """The document's kind. Messages about a path need it before the document has been read."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if key.value == "kind" and isinstance(value, yaml.ScalarNode):
@@ -130,7 +130,7 @@ def _position(node: yaml.Node) -> Position:
     return Position(node.start_mark.line + 1, node.start_mark.column + 1)
 
 
-def place(root: str, path: Path) -> str:
+def path_text(root: str, path: Path) -> str:
     """`ComputePool.spec.taints[0]`"""
     text = root
     for part in path:
@@ -138,10 +138,10 @@ def place(root: str, path: Path) -> str:
     return text or "the document"
 
 
-class _Walk:
-    """Builds the data of one document, noting positions and problems as it goes."""
+class _Builder:
+    """Builds the data of one document, with positions and problems."""
 
-    def __init__(self, parsed: Parsed, root: str) -> None:
+    def __init__(self, parsed: ParsedYaml, root: str) -> None:
         self.parsed = parsed
         self.root = root
         self.visited = 0
@@ -155,30 +155,30 @@ class _Walk:
         self.visited += 1
         if self.visited > MAX_VALUES:
             self.note(
-                node, f"expands to more than {MAX_VALUES} values; are there aliases in aliases?", "size"
+                node, f"expands to more than {MAX_VALUES} values; remove aliases that contain aliases", "size"
             )
-            raise _HopelessError
+            raise _UnreadableError
 
     def value(self, node: yaml.Node, path: Path) -> Any:
         self.count(node)
         self.parsed.values[path] = _position(node)
         if isinstance(node, yaml.ScalarNode):
-            self.parsed.spelled[path] = node.value
+            self.parsed.source_text[path] = node.value
             reading = read_scalar(node.tag, node.value)
-            if reading.complaint:
-                self.note(node, reading.complaint, reading.code)
+            if reading.message:
+                self.note(node, reading.message, reading.code)
             return reading.value
         return self.collection(node, path)
 
     def collection(self, node: yaml.Node, path: Path) -> Any:
         if id(node) in self.ancestors:
-            self.note(node, "an alias in here refers to the value that contains it", "alias")
-            raise _HopelessError
+            self.note(node, "an alias inside this value refers to the value itself", "alias")
+            raise _UnreadableError
         if len(path) > MAX_DEPTH:
             self.note(node, f"nested more than {MAX_DEPTH} levels deep", "size")
-            raise _HopelessError
+            raise _UnreadableError
         if node.tag not in (f"{TAG}map", f"{TAG}seq"):
-            self.note(node, f"the tag {quoted(node.tag)} is not understood here", "tag")
+            self.note(node, f"the tag {quoted(node.tag)} is not supported; remove it", "tag")
         self.ancestors.add(id(node))
         try:
             if isinstance(node, yaml.SequenceNode):
@@ -199,7 +199,7 @@ class _Walk:
                 first = self.parsed.keys[*path, key]
                 self.note(
                     key_node,
-                    f"duplicate key {quoted(key)} in {place(self.root, path)};"
+                    f"duplicate key {quoted(key)} in {path_text(self.root, path)};"
                     f" first given at {first.line}:{first.column}",
                     "duplicate-key",
                 )
@@ -208,10 +208,10 @@ class _Walk:
     def pairs(
         self, node: yaml.MappingNode, trail: frozenset[int]
     ) -> Iterator[tuple[yaml.Node, yaml.Node, bool]]:
-        """A mapping's own pairs, then those its `<<` bring: what is written wins over what is merged in."""
+        """A mapping's own pairs, then those that `<<` merges in: its own keys take precedence."""
         if id(node) in trail:
-            self.note(node, "an alias in here refers to the value that contains it", "alias")
-            raise _HopelessError
+            self.note(node, "an alias inside this value refers to the value itself", "alias")
+            raise _UnreadableError
         merged: list[yaml.MappingNode] = []
         for key_node, value_node in node.value:
             if key_node.tag == f"{TAG}merge":
@@ -228,14 +228,78 @@ class _Walk:
             return [node]
         if isinstance(node, yaml.SequenceNode) and all(isinstance(n, yaml.MappingNode) for n in node.value):
             return list(node.value)
-        self.note(node, "'<<' merges a mapping or a list of mappings, and this is neither", "alias")
+        self.note(node, "'<<' must be a mapping or a list of mappings", "alias")
         return []
 
     def key(self, node: yaml.Node) -> str:
         if not isinstance(node, yaml.ScalarNode):
-            self.note(node, "a key must be text, and this one is a list or a mapping", "key")
+            self.note(node, "a key must be text, not a list or a mapping", "key")
             return f"<{node.start_mark.line + 1}:{node.start_mark.column + 1}>"
         if node.tag != f"{TAG}str" and not node.tag.endswith(("timestamp", "value")):
             kind = {"bool": "a boolean", "null": "null"}.get(node.tag.removeprefix(TAG), "a number")
             self.note(node, f"the key {quoted(node.value)} is read as {kind}; put it in quotes", "key")
         return str(node.value)
+
+
+TAG = "tag:yaml.org,2002:"
+_BOOLEANS = {"true": True, "false": False}
+_YAML_1_1 = {"yes": "true", "on": "true", "no": "false", "off": "false"}
+
+
+class Scalar(NamedTuple):
+    value: Any
+    message: str = ""
+    code: str = ""
+
+
+def read_scalar(tag: str, text: str) -> Scalar:
+    match tag.removeprefix(TAG):
+        case "str" | "timestamp" | "value" | "merge":
+            return Scalar(text)  # timestamps stay text: whether a zone was written must not get lost
+        case "null":
+            return Scalar(None)
+        case "bool":
+            return _boolean(text)
+        case "int":
+            return _integer(text)
+        case "float":
+            return _base_60(text) if ":" in text else _number(text, float)
+    return Scalar(text, f"the tag {quoted(tag)} is not supported; remove it", "tag")
+
+
+def _boolean(text: str) -> Scalar:
+    if text.lower() in _BOOLEANS:
+        return Scalar(_BOOLEANS[text.lower()])
+    meaning = _YAML_1_1.get(text.lower())
+    if meaning is None:
+        return Scalar(text, f"{quoted(text)} is neither true nor false", "bare-boolean")
+    complaint = f"YAML reads a bare {quoted(text)} as {meaning}; write {meaning}, or put the word in quotes"
+    return Scalar(text, complaint, "bare-boolean")
+
+
+def _integer(text: str) -> Scalar:
+    digits = text.replace("_", "").lstrip("+-")
+    if ":" in digits:
+        return _base_60(text)
+    if len(digits) > 1 and digits[0] == "0" and digits.isdigit():
+        complaint = f"YAML reads {quoted(text)} as octal; drop the leading zero or put it in quotes"
+        return Scalar(text, complaint, "octal")
+    return _number(text, lambda plain: int(plain, 0))
+
+
+def _base_60(text: str) -> Scalar:
+    complaint = (
+        f"YAML reads {quoted(text)} as a number in base 60; put it in quotes,"
+        " or write a duration such as '12h30m'"
+    )
+    return Scalar(text, complaint, "base-60")
+
+
+def _number(text: str, convert: Callable[[str], float]) -> Scalar:
+    try:
+        number = convert(text.replace("_", ""))
+        if math.isfinite(number):
+            return Scalar(number)
+    except (ValueError, OverflowError):  # .inf, .nan, !!int x, thousands of digits
+        pass
+    return Scalar(text, f"{quoted(text)} is not a finite number", "number")
