@@ -10,7 +10,7 @@ UP_FLAGS ?=
 PYTEST_FLAGS ?=
 BENCH_FLAGS ?=
 # The pure core: no server, no database, no long rehearsal.
-CORE_TESTS := tests/catalog tests/spec tests/decide tests/solver tests/purchase tests/shopping tests/provision \
+CORE_TESTS := tests/catalog tests/spec tests/decide tests/solver tests/planner tests/offer_search tests/provision \
 	tests/report tests/render tests/engine tests/test_architecture.py tests/test_report.py tests/test_quotes.py
 PYTEST := $(BIN)/pytest -q -n auto --dist worksteal
 BENCHMARKS := startup packing rehearsal purchase dying_day calendars seeds

@@ -18,8 +18,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from tidemill.decide.purchasing.calendar_gaps import lacking
-from tidemill.decide.purchasing.planner.demand import demand_of
+from tidemill.decide.purchasing.calendar_gaps import missing_gpus
+from tidemill.decide.purchasing.planner.demand import calendar_demand
 from tidemill.model.capacity import SourceKind
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.spec import Spec
@@ -50,14 +50,14 @@ def play(spec: Spec, scenario: Scenario, seed: int, asked: Spec) -> Played:
     rehearsal = Rehearsal(spec, scenario, seed)
     rehearsal.run()
     took_s = time.process_time() - began
-    demand = demand_of(asked, PLAN, 0)
+    demand = calendar_demand(asked, PLAN, 0)
     blocks = [
         one
         for one in rehearsal.cloud.all_reservations()
         if one.kind is SourceKind.BLOCK and one.owner == spec.platform.spec.deployment and one.end is not None
     ]
     ever = [replace(one, pool=demand.pool) for one in blocks]
-    short = lacking(asked, demand, ever, rehearsal.start, rehearsal.end)
+    short = missing_gpus(asked, demand, ever, rehearsal.start, rehearsal.end)
     gpu_h = sum(step.amount * ((step.end - step.start) / HOUR) for step in short)
     fees = 0.0
     for one in blocks:

@@ -24,7 +24,7 @@ from benchmarks.chaos.play import Books, Restless, Run, in_memory, play
 from tidemill.ports import Clock
 from tidemill.spec.platform import Platform
 from tidemill.store.database import sqlite
-from tidemill.store.deployment_guard import Whose
+from tidemill.store.deployment_guard import LedgerOwner
 from tidemill.store.open_ledger import open_durable
 from tidemill.store.sql import SqlLedger
 
@@ -36,7 +36,7 @@ def in_a_file(platform: Platform, clock: Clock) -> Iterator[Books]:
     """Each engine that starts takes the lead: whoever led before can write nothing more."""
     with TemporaryDirectory() as folder, ExitStack() as opened:
         path = Path(folder) / "ledger.db"
-        whose, writer = Whose.of(platform), "tidemill-engine"
+        whose, writer = LedgerOwner.of(platform), "tidemill-engine"
         people = opened.enter_context(
             closing(open_durable(f"sqlite:///{path}", whose, clock=clock, writer=writer))
         )

@@ -22,12 +22,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tidemill.decide.purchasing.planner import plan, priced
+from tidemill.decide.purchasing.planner import plan, price_cover
 from tidemill.decide.purchasing.planner.calendar import (
     Calendar,
+    CombinedCalendar,
     Constant,
     Step,
-    Together,
     Weekly,
     WeekSpan,
     Windows,
@@ -35,10 +35,10 @@ from tidemill.decide.purchasing.planner.calendar import (
 )
 from tidemill.decide.purchasing.planner.inputs import (
     Ceilings,
+    DatedOffer,
     ExtensionOffer,
     Policy,
     PoolDemand,
-    SeenOffer,
     TypePrice,
 )
 from tidemill.decide.purchasing.planner.result import Cover, PurchasePlan
@@ -62,7 +62,7 @@ class Question:
     name: str
     demand: tuple[PoolDemand, ...]
     owned: tuple[Reservation, ...]
-    offers: tuple[SeenOffer, ...]
+    offers: tuple[DatedOffer, ...]
     extensions: tuple[ExtensionOffer, ...]
     prices: dict[str, TypePrice]
     policy: Policy
@@ -70,10 +70,10 @@ class Question:
     def plan(self) -> PurchasePlan:
         return plan(self.demand, self.owned, self.offers, self.extensions, self.prices, self.policy)
 
-    def priced(self, ids: Iterable[str]) -> Cover | None:
+    def price_cover(self, ids: Iterable[str]) -> Cover | None:
         chosen = frozenset(ids)
         facts = (self.demand, self.owned, self.offers, self.extensions, self.prices, self.policy)
-        return priced(chosen, *facts)
+        return price_cover(chosen, *facts)
 
 
 # --- questions drawn by chance, and their written form ------------------------------------------------
@@ -141,7 +141,7 @@ def question(drawn: dict[str, Any]) -> Question:
         for n, (kind, zone, count, first, last) in enumerate(drawn["held"])
     )  # fmt: skip
     offers = tuple(
-        SeenOffer(
+        DatedOffer(
             Offer(f"cb-{n}", kind, zone, count, GRID + first * DAY, GRID + (first + days) * DAY, fee), NOW
         )
         for n, (kind, zone, count, first, days, fee) in enumerate(drawn["offers"])
@@ -170,7 +170,7 @@ def _demand(one: dict[str, Any], until: datetime) -> PoolDemand:
     )
     parts: tuple[Calendar, ...] = (Constant(one["constant"] + night), Weekly(spans), Windows(windows))
     return PoolDemand(
-        one["type"], Together(parts), (one["type"],), one["penalty_usd_gpu_h"], "instances",
+        one["type"], CombinedCalendar(parts), (one["type"],), one["penalty_usd_gpu_h"], "instances",
         one_zone=one["one_zone"], warm_up=timedelta(minutes=one["warm_up_min"]),
     )  # fmt: skip
 
@@ -229,7 +229,7 @@ class Compared:
 def compare(asked: Question) -> Compared:
     covers: list[tuple[float, int, Cover]] = []
     for days in RULE_LENGTHS:
-        cover = asked.priced(first_offer(asked, days))
+        cover = asked.price_cover(first_offer(asked, days))
         if cover is not None:
             covers.append((cover.cost.total_usd, days, cover))
     _, days, cover = min(covers, key=lambda one: one[:2])

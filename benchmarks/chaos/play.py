@@ -27,7 +27,7 @@ from tidemill.sim.scenario.crash import EngineCrashed
 from tidemill.sim.timeline import Journal, Timeline
 from tidemill.spec import Spec
 from tidemill.spec.platform import Platform
-from tidemill.store.decisions import give_verdict
+from tidemill.store.decisions import record_verdict
 from tidemill.store.memory import MemoryLedger
 
 # With nothing due the engine still looks; the ten minutes of the real loop would only make the runs longer.
@@ -237,7 +237,7 @@ class _Stage:
         for intent in self.ledger.purchases():
             if intent.state is PurchaseState.PROPOSED:
                 with suppress(TidemillError):
-                    give_verdict(
+                    record_verdict(
                         self.ledger, self.story.spec.platform, intent, who=word.who,
                         approved=word.does == "approve", at=self.timeline.now(),
                     )  # fmt: skip

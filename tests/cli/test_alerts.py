@@ -30,7 +30,7 @@ from tidemill.model.alerts import AlertKind
 from tidemill.notify.delivery import Postman
 from tidemill.notify.targets import sender, senders
 from tidemill.spec.platform import Notification
-from tidemill.store.deployment_guard import Whose
+from tidemill.store.deployment_guard import LedgerOwner
 from tidemill.store.open_ledger import WallClock
 
 PLATFORM = """
@@ -45,7 +45,7 @@ spec:
     - {{name: ops, type: webhook, url: "{url}"}}
     - {{name: pager, type: pagerduty, url: "{url}", routingKeyFrom: {{env: PD_KEY}}}}
 """
-OURS = Whose("tides", "", "us-west-2", "research")
+OURS = LedgerOwner("tides", "", "us-west-2", "research")
 Captured = pytest.CaptureFixture[str]
 
 

@@ -16,7 +16,7 @@ from tidemill.decide.purchasing.window_cover import intent_id
 from tidemill.engine.loop import Engine
 from tidemill.model.plan import ProposePurchase, SubmitPurchase
 from tidemill.sim.cloud.account import SimAccount
-from tidemill.store.deployment_guard import Whose
+from tidemill.store.deployment_guard import LedgerOwner
 from tidemill.store.open_ledger import open_durable
 from tidemill.store.sql import SqlLedger
 
@@ -45,7 +45,7 @@ class Running:
         spec, _ = load_spec([str(office.documents / "all.yaml")])
         self.account = SimAccount(office.sim, catalog.load(), lambda: START)
         self.ledger: SqlLedger = open_durable(
-            office.ledger, Whose.of(spec.platform), clock=self.account, writer="tidemill-engine"
+            office.ledger, LedgerOwner.of(spec.platform), clock=self.account, writer="tidemill-engine"
         )
         cluster: Any = TinyCluster()
         self.engine = Engine(spec, self.account, self.account, cluster, self.ledger)

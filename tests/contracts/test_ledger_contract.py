@@ -13,7 +13,15 @@ from tests.engine.ports import Hands
 from tidemill.model.capacity import SourceKind
 from tidemill.model.errors import Refused
 from tidemill.model.purchase_reasons import PurchaseReason, ReasonKind
-from tidemill.model.purchases import Adoption, BlockHours, Caps, CostLine, LaunchState, PurchaseState, Shown
+from tidemill.model.purchases import (
+    Adoption,
+    BlockHours,
+    Caps,
+    CostLine,
+    LaunchState,
+    PurchaseState,
+    ShownReservation,
+)
 from tidemill.ports import Ledger
 from tidemill.store.memory import MemoryLedger
 
@@ -224,7 +232,7 @@ def test_an_adoption_says_who_and_for_which_pool_and_can_be_changed(ledger: Ledg
 
 @pytest.mark.requirement("CB-4")
 def test_what_aws_shows_of_an_adopted_block_is_remembered_with_it(ledger: Ledger):
-    shown = Shown(SourceKind.BLOCK, "p5.48xlarge", "us-west-2a", 4, NOW, NOW + timedelta(days=3))
+    shown = ShownReservation(SourceKind.BLOCK, "p5.48xlarge", "us-west-2a", 4, NOW, NOW + timedelta(days=3))
     ledger.remember("cr-1", shown)
     assert ledger.adoptions() == ()
     first = Adoption("cr-1", "p5", "ana", NOW)

@@ -14,11 +14,11 @@ from tests.decide.builders import world as a_world
 from tests.decide.purchases import GENEROUS, intent
 from tidemill.decide import decide
 from tidemill.decide.purchasing.learned_demand import learned_gpus
-from tidemill.decide.purchasing.offer_queries import FRESH, MOST_SEARCHES, stretches
+from tidemill.decide.purchasing.offer_queries import ANSWER_FRESH, MAX_SEARCHES, missing_spans
 from tidemill.decide.purchasing.planner.calendar import Step
-from tidemill.decide.purchasing.proposals import SEARCHES_A_TICK, window_name
-from tidemill.decide.purchasing.replan_schedule import basis, next_round_at, questions
-from tidemill.engine.planner_runner import Advisor, advise
+from tidemill.decide.purchasing.proposals import MAX_SEARCHES_PER_TICK, window_name
+from tidemill.decide.purchasing.replan_schedule import basis, next_round_at, planning_round
+from tidemill.engine.planner_runner import PlannerRunner, run_planner
 from tidemill.model.offers import (
     ExtensionOffer,
     ExtensionQuery,
@@ -28,7 +28,7 @@ from tidemill.model.offers import (
     OfferSearch,
 )
 from tidemill.model.plan import ProposePurchase, SearchOffers, SettlePurchase
-from tidemill.model.planner_result import Advice, Choice
+from tidemill.model.planner_result import PlannedPurchase, PlannerResult
 from tidemill.model.purchases import BlockUse, PurchaseState
 from tidemill.model.world import World
 from tidemill.spec import Spec
@@ -70,7 +70,7 @@ def query(days: int = 7) -> OfferQuery:
 
 def answered(documents: Spec, at: World, sold: Any) -> World:
     """Every question of a round put to a market: a function from query to offers."""
-    wanted = questions(documents, at, learned_gpus(documents, at))
+    wanted = planning_round(documents, at, learned_gpus(documents, at))
     return replace(
         at,
         searches=tuple(OfferSearch(one, at.now, tuple(sold(one))) for one in wanted.offers),
@@ -94,14 +94,15 @@ def advised(documents: Spec, *choices: Offer, at: datetime = NOW, **fields: Any)
     """A world in which these were shown just now, and advised `at` an instant."""
     shown = tuple(OfferSearch(query(one.end.day), NOW, (one,)) for one in choices)
     world = a_world(**fields.pop("world", {}))
-    made = Advice(
+    made = PlannerResult(
         at,
         basis(documents, world.reservations, world.purchases, world.now),
         tuple(
-            Choice("rolling", "p5", one, 7 * DAY, fields.get("since", NOW), "it is cheap") for one in choices
+            PlannedPurchase("rolling", "p5", one, 7 * DAY, fields.get("since", NOW), "it is cheap")
+            for one in choices
         ),
     )
-    return replace(world, searches=shown, advice=made)
+    return replace(world, searches=shown, planner_result=made)
 
 
 def proposals(documents: Spec, world: World) -> list[str]:
@@ -114,7 +115,7 @@ def proposals(documents: Spec, world: World) -> list[str]:
 def test_asks_for_what_is_missing_a_few_searches_at_a_time():
     documents = buying()
     asked = of(decide(documents, a_world()), SearchOffers)
-    assert 0 < len(asked) <= SEARCHES_A_TICK
+    assert 0 < len(asked) <= MAX_SEARCHES_PER_TICK
     assert {one.query.count for one in asked} == {2}
     assert {one.query.duration.days for one in asked} <= {7, 14, 28, 56, 63}
 
@@ -125,13 +126,13 @@ def test_a_round_is_bounded_however_long_the_calendar():
         for n in range(0, 54, 2)
     ]
     documents = buying(*many)
-    assert len(questions(documents, a_world(), {}).offers) == MOST_SEARCHES
+    assert len(planning_round(documents, a_world(), {}).offers) == MAX_SEARCHES
 
 
 def test_what_is_missing_is_cut_into_layers_with_breaks_shorter_than_a_day():
     night = [Step(NOW + n * DAY, NOW + n * DAY + timedelta(hours=12), 48) for n in range(4)]
     base = [Step(NOW + n * DAY + timedelta(hours=12), NOW + (n + 1) * DAY, 16) for n in range(4)]
-    found = stretches(sorted([*night, *base]))
+    found = missing_spans(sorted([*night, *base]))
     assert [(one.start, one.end, one.gpus) for one in found] == [
         (NOW, NOW + 4 * DAY, 16),
         (NOW, NOW + 3 * DAY + timedelta(hours=12), 32),
@@ -164,14 +165,14 @@ def test_after_a_round_the_next_waits_for_the_cadence_or_for_a_change():
 
 def test_the_advisor_plans_once_every_question_is_answered_and_not_before():
     documents = buying()
-    advisor, world = Advisor(documents), a_world()
-    assert advisor.attend(world).advice is None
-    told = advisor.attend(answered(documents, world, market)).advice
+    runner, world = PlannerRunner(documents), a_world()
+    assert runner.with_result(world).planner_result is None
+    told = runner.with_result(answered(documents, world, market)).planner_result
     assert told is not None
     assert told.at == NOW
     assert told.choices
     assert told.usd_per_gpu_h == pytest.approx(37.76 / 8, rel=0.1)
-    again = advisor.attend(replace(world, now=ahead("1h"))).advice
+    again = runner.with_result(replace(world, now=ahead("1h"))).planner_result
     assert again is told
 
 
@@ -181,9 +182,9 @@ def test_the_same_world_gives_the_same_advice():
         {"name": "office", "weekly": {"days": ["mon", "tue"], "from": "08:00", "to": "20:00", "gpus": 32}},
     )
     world = answered(documents, a_world(), market)
-    wanted = questions(documents, world, {})
+    wanted = planning_round(documents, world, {})
     backwards = replace(world, searches=world.searches[::-1])
-    assert advise(documents, world, wanted, {}) == advise(documents, backwards, wanted, {})
+    assert run_planner(documents, world, wanted, {}) == run_planner(documents, backwards, wanted, {})
 
 
 def test_what_is_proposed_counts_as_covered_so_that_nothing_is_bought_twice():
@@ -242,7 +243,7 @@ def test_an_offer_that_the_newest_answer_no_longer_shows_is_not_proposed():
 
 def test_what_a_person_refused_is_not_proposed_again_for_a_while():
     documents = buying()
-    name = window_name(Choice("rolling", "p5", offer(), 7 * DAY, NOW, ""))
+    name = window_name(PlannedPurchase("rolling", "p5", offer(), 7 * DAY, NOW, ""))
     said_no = intent("refused", plan="rolling", window=name, state_at=NOW - timedelta(hours=1))
     assert not proposals(documents, _with(documents, said_no))
     long_ago = replace(said_no, state_at=NOW - timedelta(hours=7))
@@ -251,8 +252,8 @@ def test_what_a_person_refused_is_not_proposed_again_for_a_while():
 
 def _with(documents: Spec, before: Any) -> World:
     world = replace(advised(documents, offer()), purchases=(before,))
-    made = replace(world.advice, basis=basis(documents, (), (before,), NOW))  # type: ignore[type-var]
-    return replace(world, advice=made)
+    made = replace(world.planner_result, basis=basis(documents, (), (before,), NOW))  # type: ignore[type-var]
+    return replace(world, planner_result=made)
 
 
 def test_blocks_of_one_zone_are_bought_in_the_zone_they_were_planned_for():
@@ -279,7 +280,7 @@ def test_a_proposal_is_void_once_aws_shows_that_its_demand_is_covered():
 def test_more_time_is_asked_for_and_proposed_where_it_is_cheaper():
     documents = buying()
     world = a_world(block(ends_in="3d", count=2, pool="p5", fee_usd=10_000))
-    wanted = questions(documents, world, {})
+    wanted = planning_round(documents, world, {})
     assert ExtensionQuery("cr-1", 7 * DAY) in wanted.extensions
     end = ahead("3d")
     more = tuple(
@@ -290,7 +291,7 @@ def test_more_time_is_asked_for_and_proposed_where_it_is_cheaper():
         for usd in [one.duration.days * 1_000]
     )
     world = replace(answered(documents, world, market), extension_searches=more)
-    world = Advisor(documents).attend(world)
+    world = PlannerRunner(documents).with_result(world)
     (made, *_) = of(decide(documents, world), ProposePurchase)
     assert made.intent.extends == "cr-1"
     assert made.intent.envelope.latest_start == end
@@ -300,7 +301,7 @@ def test_a_plan_that_never_extends_does_not_ask():
     plan = calendar()
     never = plan.spec.model_copy(update={"extend": Extending(policy="never")})
     documents = spec(pool(), plan.model_copy(update={"spec": never}))
-    assert not questions(documents, a_world(block(ends_in="3d", count=2, pool="p5")), {}).extensions
+    assert not planning_round(documents, a_world(block(ends_in="3d", count=2, pool="p5")), {}).extensions
 
 
 # --- without the solver, and what nobody wrote down -----------------------------------------------------
@@ -308,7 +309,7 @@ def test_a_plan_that_never_extends_does_not_ask():
 
 def test_without_the_solver_a_block_is_bought_for_each_week_and_it_says_so():
     documents = buying()
-    world = replace(a_world(), advice=Advice(NOW, (), unable="no solver"))
+    world = replace(a_world(), planner_result=PlannerResult(NOW, (), unable="no solver"))
     plan = decide(documents, world)
     assert any("a block is bought for each week" in sentence(one.reason) for one in plan.warnings)
     assert {one.query.count for one in of(plan, SearchOffers)} == {2}
@@ -316,7 +317,7 @@ def test_without_the_solver_a_block_is_bought_for_each_week_and_it_says_so():
 
 def test_the_advisor_says_once_that_the_solver_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "highspy", None)
-    told = Advisor(buying()).attend(a_world()).advice
+    told = PlannerRunner(buying()).with_result(a_world()).planner_result
     assert told is not None
     assert "tidemill[plan]" in told.unable
 
@@ -359,5 +360,5 @@ def test_while_the_planner_is_at_work_it_wakes_before_the_answers_grow_old():
     world = answered(documents, a_world(), market)
     plan = decide(documents, world)
     assert not plan.actions
-    assert plan.wake_at == NOW + FRESH
-    assert of(decide(documents, replace(world, now=NOW + FRESH)), SearchOffers)
+    assert plan.wake_at == NOW + ANSWER_FRESH
+    assert of(decide(documents, replace(world, now=NOW + ANSWER_FRESH)), SearchOffers)

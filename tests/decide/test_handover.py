@@ -28,7 +28,7 @@ from tidemill.decide.handover.destinations import boot_of
 from tidemill.decide.handover.forecast import ServiceForecast, forecast
 from tidemill.decide.handover.methods import high, in_effect, lacking, loading, nth_of
 from tidemill.decide.handover.mitigations import mitigations
-from tidemill.decide.purchasing.planner.result import Way
+from tidemill.decide.purchasing.planner.result import Mitigation
 from tidemill.engine.observe import budgets
 from tidemill.model.capacity import ReservationState, Source, SourceKind
 from tidemill.model.nodes import Node
@@ -409,7 +409,7 @@ def test_a_minimum_that_is_all_it_has_is_missed_for_as_long_as_each_takes() -> N
     assert outlook(DecisionContext(spec(), rollout)).short is None
 
 
-def way(context: DecisionContext, means: str) -> Way:
+def way(context: DecisionContext, means: str) -> Mitigation:
     return next(one for one in mitigations(context, outlook(context)) if one.means == means)
 
 

@@ -18,7 +18,7 @@ from tidemill.model.purchase_reasons import PurchaseReason, ReasonKind
 from tidemill.model.purchases import Adoption, PurchaseIntent, PurchaseState, Verdict
 from tidemill.sim.scenario.crash import EngineCrashed
 from tidemill.spec.capacity_plan import CapacityPlan
-from tidemill.store.decisions import give_verdict
+from tidemill.store.decisions import record_verdict
 
 pytestmark = pytest.mark.requirement("CB-4")
 
@@ -348,7 +348,7 @@ def test_proposing_twice_changes_nothing():
 
 
 def verdict(outside: Outside, *, who: str = "ana", approved: bool = True) -> PurchaseIntent:
-    return give_verdict(
+    return record_verdict(
         outside.books,
         outside.spec.platform,
         held(outside),
@@ -395,6 +395,6 @@ def test_two_people_who_read_the_same_intent_cannot_overwrite_each_other():
     read = held(outside)
     verdict(outside)
     with pytest.raises(Refused):
-        give_verdict(
+        record_verdict(
             outside.books, outside.spec.platform, read, who="ben", approved=False, at=outside.clock.now()
         )

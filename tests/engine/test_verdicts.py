@@ -14,7 +14,7 @@ from tidemill.model.errors import Refused
 from tidemill.model.purchase_reasons import PurchaseReason, ReasonKind
 from tidemill.model.purchases import PurchaseIntent, PurchaseState, Verdict
 from tidemill.spec.platform import principal
-from tidemill.store.decisions import give_verdict
+from tidemill.store.decisions import record_verdict
 from tidemill.store.memory import MemoryLedger
 
 pytestmark = pytest.mark.requirement("CB-4")
@@ -36,7 +36,7 @@ class Desk:
         return one
 
     def says(self, who: str, *, approved: bool) -> PurchaseState:
-        give_verdict(self.ledger, self.platform, self.proposal, who=who, approved=approved, at=self.at)
+        record_verdict(self.ledger, self.platform, self.proposal, who=who, approved=approved, at=self.at)
         return self.proposal.state
 
 
@@ -104,9 +104,9 @@ def test_what_was_spent_this_month_counts_when_somebody_decides():
     small = replace(intent(), state=PurchaseState.APPROVED)
     ledger.propose(small)
     with pytest.raises(Refused, match="is approved already"):
-        give_verdict(ledger, platform, small, who="ana", approved=True, at=NOW)
+        record_verdict(ledger, platform, small, who="ana", approved=True, at=NOW)
     ledger.propose(replace(intent(), id="tp-0", state=PurchaseState.CONFIRMED, state_at=NOW, fee_usd=fee_usd))
-    after = give_verdict(ledger, platform, small, who="ana", approved=True, at=NOW)
+    after = record_verdict(ledger, platform, small, who="ana", approved=True, at=NOW)
     assert [said.who for said in after.verdicts] == ["ana"]
 
 

@@ -11,11 +11,11 @@ import pytest
 from tests.engine.ports import Hands
 from tests.store.postgres import HOW_TO_GET_IT, Server, programs
 from tidemill.ports import Ledger
-from tidemill.store.deployment_guard import Whose
+from tidemill.store.deployment_guard import LedgerOwner
 from tidemill.store.open_ledger import open_durable
 from tidemill.store.sql import SqlLedger
 
-OURS = Whose("tidemill-test", "123456789012", "us-west-2", "research")
+OURS = LedgerOwner("tidemill-test", "123456789012", "us-west-2", "research")
 DURABLE = ("sqlite", "postgresql")
 
 
@@ -64,7 +64,7 @@ class Opener:
         self._clock = clock
         self._opened: list[SqlLedger] = []
 
-    def __call__(self, url: str, *, whose: Whose = OURS, writer: str = "tidemill-engine") -> SqlLedger:
+    def __call__(self, url: str, *, whose: LedgerOwner = OURS, writer: str = "tidemill-engine") -> SqlLedger:
         self._opened.append(open_durable(url, whose, clock=self._clock, writer=writer))
         return self._opened[-1]
 

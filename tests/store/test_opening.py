@@ -18,7 +18,7 @@ from tests.store.probes import inside
 from tidemill.model.errors import Refused, Retryable, SpecError
 from tidemill.spec.platform import Platform
 from tidemill.store import database
-from tidemill.store.deployment_guard import Whose
+from tidemill.store.deployment_guard import LedgerOwner
 from tidemill.store.memory import MemoryLedger
 from tidemill.store.open_ledger import open_ledger, read_ledger
 from tidemill.store.sql import SqlLedger
@@ -80,15 +80,15 @@ def test_without_its_driver_postgresql_says_how_to_get_it(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     "other",
     [
-        Whose("staging", OURS.account, OURS.region, OURS.cluster),
-        Whose(OURS.deployment, "999999999999", OURS.region, OURS.cluster),
-        Whose(OURS.deployment, OURS.account, "eu-north-1", OURS.cluster),
-        Whose(OURS.deployment, OURS.account, OURS.region, "inference"),
+        LedgerOwner("staging", OURS.account, OURS.region, OURS.cluster),
+        LedgerOwner(OURS.deployment, "999999999999", OURS.region, OURS.cluster),
+        LedgerOwner(OURS.deployment, OURS.account, "eu-north-1", OURS.cluster),
+        LedgerOwner(OURS.deployment, OURS.account, OURS.region, "inference"),
     ],
     ids=["deployment", "account", "region", "cluster"],
 )
 def test_somebody_elses_ledger_is_refused(
-    url: str, opened: Opener, other: Whose, request: pytest.FixtureRequest
+    url: str, opened: Opener, other: LedgerOwner, request: pytest.FixtureRequest
 ):
     ledger = opened(url)
     trail = ledger.audit()
@@ -99,10 +99,10 @@ def test_somebody_elses_ledger_is_refused(
 
 
 def test_what_was_not_known_at_first_is_learned_and_then_holds(url: str, opened: Opener):
-    opened(url, whose=Whose(OURS.deployment))
+    opened(url, whose=LedgerOwner(OURS.deployment))
     ledger = opened(url)
     assert ledger.whose() == OURS
-    opened(url, whose=Whose(OURS.deployment))
+    opened(url, whose=LedgerOwner(OURS.deployment))
     assert ledger.whose() == OURS
 
 
@@ -111,7 +111,7 @@ def test_a_platform_says_whose_its_ledger_is():
     platform = Platform.model_validate(
         {"apiVersion": "tidemill.dev/v1alpha1", "kind": "Platform", "metadata": {"name": "x"}, "spec": spec}
     )
-    assert Whose.of(platform) == Whose("tidemill-test", "", "us-west-2", "research")
+    assert LedgerOwner.of(platform) == LedgerOwner("tidemill-test", "", "us-west-2", "research")
 
 
 # --- versions ---

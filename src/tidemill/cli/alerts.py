@@ -207,14 +207,14 @@ def watchdog(
     from tidemill.cli.loading import load_spec
     from tidemill.notify.targets import senders
     from tidemill.notify.watchdog import Watchdog
-    from tidemill.store.deployment_guard import Whose
+    from tidemill.store.deployment_guard import LedgerOwner
     from tidemill.store.memory_alerts import MemoryAlerts
     from tidemill.store.open_ledger import WallClock, open_durable
 
     spec, _ = load_spec(documents)
     platform, clock = spec.platform, WallClock()
     ledger = open_durable(
-        address, Whose.of(platform), clock=clock, writer="tidemill-watchdog", must_exist=True
+        address, LedgerOwner.of(platform), clock=clock, writer="tidemill-watchdog", must_exist=True
     )
     try:
         dog = Watchdog(platform, senders(platform), ledger.alerts, MemoryAlerts(), clock)

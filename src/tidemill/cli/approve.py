@@ -14,7 +14,7 @@ from tidemill.decide.purchasing.approval import not_granted
 from tidemill.model.errors import Refused, SpecError
 from tidemill.model.purchases import PurchaseIntent, PurchaseState, Verdict
 from tidemill.offer_search.proposal import expired
-from tidemill.store.decisions import decided, give_verdict
+from tidemill.store.decisions import record_verdict, with_verdict
 from tidemill.store.rows import document
 from tidemill.wording.purchases import purchase_sentence
 
@@ -70,10 +70,10 @@ def _decide(session: Session, intent_id: str, *, approved: bool, note: str, yes:
     # Beforehand: whoever may not decide is told before being asked, not after.
     now = session.now()
     verdict = Verdict(session.who, now, approved, note)
-    decided(session.spec.platform, intent, verdict, session.ledger.spending(now))
+    with_verdict(session.spec.platform, intent, verdict, session.ledger.spending(now))
     if approved and not confirmed("Approve it?", yes=yes):
         raise Refused("you said neither yes nor no: nothing was written down; --refuse says no")
-    return give_verdict(
+    return record_verdict(
         session.ledger,
         session.spec.platform,
         intent,

@@ -11,11 +11,11 @@ import click
 from tidemill.cli.session import JSON, YES, Session, with_session
 from tidemill.cli.settle import NOT_BOUGHT_AFTER
 from tidemill.cli.terminal import confirmed, console, table
-from tidemill.engine.ownership import as_shown
+from tidemill.engine.ownership import snapshot_of
 from tidemill.model.capacity import LIVE_STATES
 from tidemill.model.errors import PortError, Refused, SpecError
 from tidemill.model.purchases import IN_DOUBT, Adoption, PurchaseIntent, PurchaseState
-from tidemill.report.holdings import Books, Holding, holdings
+from tidemill.report.holdings import Holding, HoldingRecords, holdings
 from tidemill.report.rows import plain
 from tidemill.spec import names
 from tidemill.spec.compute_pool import matches
@@ -71,7 +71,7 @@ def _in_doubt(session: Session) -> list[PurchaseIntent]:
 
 
 def _holdings(session: Session) -> tuple[Holding, ...]:
-    books = Books(session.ledger.purchases(), session.ledger.adoptions())
+    books = HoldingRecords(session.ledger.purchases(), session.ledger.adoptions())
     return holdings(
         session.spec, session.cloud.reservations(), session.cloud.instances(), books, session.now()
     )
@@ -130,7 +130,7 @@ def adopt(session: Session, block: str, pool: str, undo: bool, yes: bool, as_jso
     if not confirmed(f"Take {block} in as {session.deployment}'s?", yes=yes):
         raise Refused("not adopted: you said no")
     (shown,) = (one for one in session.cloud.reservations() if one.id == block)
-    session.ledger.adopt(Adoption(block, pool, session.who, session.now(), as_shown(shown, None)))
+    session.ledger.adopt(Adoption(block, pool, session.who, session.now(), snapshot_of(shown, None)))
     tagged = _tag_block(session, block, pool)
     said = f"{block} is {session.deployment}'s from now on{'' if tagged else '; it carries no tag of ours'}"
     if as_json:

@@ -20,7 +20,7 @@ from tidemill.cli.session import JSON, YES, Session, with_session
 from tidemill.cli.settle import confirm_from_aws
 from tidemill.cli.terminal import confirmed
 from tidemill.decide.purchasing.approval import not_granted, over_budget
-from tidemill.engine.ownership import ours
+from tidemill.engine.ownership import with_true_owners
 from tidemill.model.capacity import OVER_STATES, Reservation
 from tidemill.model.ec2_facts import is_legal_duration, nearest_legal_durations
 from tidemill.model.errors import NoCapacity, OutcomeUnknown, PortError, Refused, SpecError
@@ -28,18 +28,18 @@ from tidemill.model.offers import ExtensionQuery, Offer
 from tidemill.model.purchase_reasons import PurchaseReason, ReasonKind
 from tidemill.model.purchases import IN_DOUBT, NOT_SUBMITTED, PurchaseIntent, PurchaseState
 from tidemill.offer_search.proposal import (
-    asks_for_the_same_time,
-    attempts,
     block_intent,
+    earlier_attempts,
     expired,
+    expired_requests,
     extension_intent,
-    held_already,
     is_live,
-    lapsed,
+    open_extension_of_same_block,
     same_block,
-    stands_in_the_way,
+    similar_block,
+    similar_purchase,
 )
-from tidemill.offer_search.request import crowded, held_by_date
+from tidemill.offer_search.request import held_by_date, over_date_limit
 from tidemill.spec.units import format_duration, parse_duration
 from tidemill.wording.purchases import purchase_sentence
 
@@ -114,7 +114,7 @@ def _buy_offer(
         raise SpecError(f"{offer_id} is not an offer you were shown lately; search again: tidemill offers")
     offer = _search_again(session, noted)
     used_by = pool_for(session, offer, pool)
-    why_not = crowded(held_by_date(session.cloud.reservations()), offer.count, offer.start, offer.end)
+    why_not = over_date_limit(held_by_date(session.cloud.reservations()), offer.count, offer.start, offer.end)
     if why_not:
         raise Refused(why_not)
     if short := limit_warning(session, used_by, offer, our_reservations(session)):
@@ -160,7 +160,7 @@ def _propose_and_buy(
     print_summary(session, intent, wanted.fee_usd)
     if not confirmed("Extend it?" if intent.extends else "Buy it?", yes=yes):
         raise Refused("not bought: you said no")
-    void_expired(session, lapsed(session.ledger.purchases(), intent, session.now()))
+    void_expired(session, expired_requests(session.ledger.purchases(), intent, session.now()))
     session.ledger.propose(intent)
     waits = not_granted(platform, intent, spending)
     if waits is None:
@@ -240,12 +240,12 @@ class PurchaseRequest:
 def check_duplicate(session: Session, wanted: PurchaseRequest, *, another: bool) -> PurchaseIntent:
     """Refused where it was asked for before, or the like of it is there or may be, under whatever id."""
     purchases, now = session.ledger.purchases(), session.now()
-    before = attempts(session.spec.platform, purchases, wanted.offer_id)
-    for asked in (before, attempts(session.spec.platform, purchases, wanted.typed)):
+    before = earlier_attempts(session.spec.platform, purchases, wanted.offer_id)
+    for asked in (before, earlier_attempts(session.spec.platform, purchases, wanted.typed)):
         if asked and is_live(asked[-1], now) and not another:
             raise Refused(_duplicate_message(asked[-1]))
     intent = wanted.intent(len(before))
-    if (same := asks_for_the_same_time(purchases, intent, now)) is not None:
+    if (same := open_extension_of_same_block(purchases, intent, now)) is not None:
         raise Refused(_duplicate_message(same))
     if not another:
         _check_no_equal_block(session, purchases, intent)
@@ -255,7 +255,7 @@ def check_duplicate(session: Session, wanted: PurchaseRequest, *, another: bool)
 def _check_no_equal_block(
     session: Session, purchases: Sequence[PurchaseIntent], intent: PurchaseIntent
 ) -> None:
-    like = stands_in_the_way(purchases, intent, session.now())
+    like = similar_purchase(purchases, intent, session.now())
     if like is not None and like.state in IN_DOUBT:
         raise Refused(
             f"{like.id} may have bought the same and nobody knows yet: look with `tidemill settle {like.id}` "
@@ -263,7 +263,7 @@ def _check_no_equal_block(
         )
     if like is not None:
         raise Refused(_duplicate_message(like))
-    held = held_already(_live_blocks(session), intent)
+    held = similar_block(_live_blocks(session), intent)
     if held is not None:
         raise Refused(f"{held.id} is the same, at the same time, and ours; --another buys a second one")
 
@@ -299,7 +299,7 @@ def _duplicate_message(intent: PurchaseIntent) -> str:
 def our_reservations(session: Session) -> list[Reservation]:
     ledger = session.ledger
     return list(
-        ours(
+        with_true_owners(
             session.cloud.reservations(),
             ledger.purchases(),
             ledger.adoptions(),

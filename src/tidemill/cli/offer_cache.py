@@ -15,8 +15,8 @@ import click
 from pydantic import AwareDatetime, TypeAdapter, ValidationError
 
 from tidemill.model.offers import Offer
-from tidemill.offer_search.request import Question
-from tidemill.offer_search.search import Found
+from tidemill.offer_search.request import OfferQuestion
+from tidemill.offer_search.search import FoundOffer
 
 _KEPT = 500  # the latest; offers live for minutes or hours
 
@@ -24,7 +24,7 @@ _KEPT = 500  # the latest; offers live for minutes or hours
 @dataclass(frozen=True, slots=True)
 class CachedOffer:
     offer: Offer
-    question: Question
+    question: OfferQuestion
     at: AwareDatetime
 
 
@@ -40,7 +40,7 @@ def cached_offer(offer_id: str) -> CachedOffer | None:
     return _read().get(offer_id)
 
 
-def cache_offers(found: Iterable[Found], at: AwareDatetime) -> None:
+def cache_offers(found: Iterable[FoundOffer], at: AwareDatetime) -> None:
     notes = _read()
     for one in found:
         notes.pop(one.offer.id, None)  # back in at the end: the latest are kept

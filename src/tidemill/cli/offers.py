@@ -17,17 +17,17 @@ from tidemill.cli.session import JSON, Session, with_session
 from tidemill.cli.terminal import console, progress, table
 from tidemill.model.ec2_facts import DAY, FARTHEST_START
 from tidemill.model.errors import Refused, Retryable, SpecError
-from tidemill.offer_search.alternatives import Alternative, Surroundings, look_around
+from tidemill.offer_search.alternatives import Alternative, SearchScope, search_alternatives
 from tidemill.offer_search.request import (
-    Question,
+    OfferQuestion,
+    OfferRequest,
     StartWindow,
-    Wish,
-    check,
+    check_request,
     held_by_date,
     is_sold,
-    never_fits,
+    no_start_fits,
 )
-from tidemill.offer_search.search import BURST, REQUESTS_PER_S, Found, Shopper, TokenBucket
+from tidemill.offer_search.search import BURST, REQUESTS_PER_S, FoundOffer, OfferSearcher, TokenBucket
 from tidemill.spec.compute_pool import matching_types
 from tidemill.spec.problem import suggestion
 from tidemill.spec.units import format_duration, format_instant, parse_duration, parse_instant
@@ -35,7 +35,7 @@ from tidemill.spec.units import format_duration, format_instant, parse_duration,
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tidemill.offer_search.search import Found
+    from tidemill.offer_search.search import FoundOffer
 
 EXIT_FAILED, EXIT_INTERRUPTED = 1, 130
 SHOWN_PER_CHANGE = 3
@@ -71,12 +71,12 @@ def offers(
     other types with the same accelerator. Buy one with `tidemill buy ID`.
     """
     now = session.now()
-    wish = Wish(
+    wish = OfferRequest(
         types or types_of(session, pool), parse_counts(counts), parse_durations(durations),
         start_windows(now, from_, to, days),
         tuple((zone,) for zone in zones) or (tuple(sorted(session.spec.platform.spec.subnets)),),
     )  # fmt: skip
-    check(wish, session.spec.catalog, now)
+    check_request(wish, session.spec.catalog, now)
     check_zones(session, zones)
     for why_not in limit_warnings(session, wish.types, wish.counts, pool):
         click.echo(f"warning: `tidemill buy` will refuse some of these: {why_not}", err=True)
@@ -99,15 +99,15 @@ def offers(
 class _Search:
     """One search and what came of it, also where somebody stopped it half-way."""
 
-    def __init__(self, session: Session, questions: Sequence[Question], max_requests: int) -> None:
+    def __init__(self, session: Session, questions: Sequence[OfferQuestion], max_requests: int) -> None:
         self._session, self._questions = session, questions
         bucket = TokenBucket(REQUESTS_PER_S, BURST, clock=time.monotonic, pause=time.sleep)
-        self._shopper = Shopper(session.cloud, bucket, max_requests)
+        self._shopper = OfferSearcher(session.cloud, bucket, max_requests)
         self.alternatives: list[Alternative] = []
         self.tried: list[str] = []
         self.interrupted = False
         self.failed = ""  # what AWS said when it answered no more
-        self.found: tuple[Found, ...] = ()
+        self.found: tuple[FoundOffer, ...] = ()
 
     def run(self) -> None:
         try:
@@ -126,9 +126,9 @@ class _Search:
 
     def _look_around(self) -> None:
         zones = tuple(sorted(self._session.spec.platform.spec.subnets))
-        around = Surroundings(self._session.spec.catalog, zones, self._session.now())
+        around = SearchScope(self._session.spec.catalog, zones, self._session.now())
         try:
-            for change, found in look_around(self._shopper, self._questions, around):
+            for change, found in search_alternatives(self._shopper, self._questions, around):
                 self.alternatives += found
                 self.tried += [change] if change not in self.tried else []
         except KeyboardInterrupt:
@@ -141,7 +141,7 @@ class _Search:
         if shown:
             cache_offers(shown, self._session.now())
 
-    def _price_first(self, one: Found) -> tuple[float, datetime, int, str]:
+    def _price_first(self, one: FoundOffer) -> tuple[float, datetime, int, str]:
         """To the cent, as it is shown: fees are whole dollars, so the rest is rounding."""
         cents = round(price_of(self._session, one).usd_per_gpu_h, 2)
         return cents, one.offer.start, one.offer.fee_usd, one.offer.id
@@ -211,7 +211,7 @@ def _searches(number: int) -> str:
 # --- offer_rows ---
 
 
-def price_of(session: Session, one: Found) -> BlockPrice:
+def price_of(session: Session, one: FoundOffer) -> BlockPrice:
     offer = one.offer
     kind = session.spec.catalog.types[offer.instance_type]
     return block_price(kind, offer.count, offer.end - offer.start, offer.fee_usd)
@@ -221,7 +221,7 @@ def percent(share: float | None) -> str:
     return "" if share is None else f"{share:+.0%}"
 
 
-def offer_table(session: Session, found: Sequence[Found]) -> Table:
+def offer_table(session: Session, found: Sequence[FoundOffer]) -> Table:
     made = table(
         "id", "type", "zone", "count", "start (UTC)", "end", "hours", "fee", "$/GPU-h", "to on-demand",
         right=("count", "hours", "fee", "$/GPU-h", "to on-demand"),
@@ -236,7 +236,7 @@ def offer_table(session: Session, found: Sequence[Found]) -> Table:
     return made
 
 
-def offer_json(session: Session, one: Found) -> dict[str, Any]:
+def offer_json(session: Session, one: FoundOffer) -> dict[str, Any]:
     offer, price = one.offer, price_of(session, one)
     return {
         "id": offer.id,
@@ -316,12 +316,12 @@ def check_zones(session: Session, zones: tuple[str, ...]) -> None:
             raise SpecError(f"the Platform has no subnet in '{zone}'; {suggestion(zone, known)}")
 
 
-def questions_within_quota(session: Session, wish: Wish, now: datetime) -> tuple[Question, ...]:
+def questions_within_quota(session: Session, wish: OfferRequest, now: datetime) -> tuple[OfferQuestion, ...]:
     """Without those that would make too many on a date whenever they start."""
     held = held_by_date(session.cloud.reservations())
     questions, why = [], ""
     for question in wish.questions():
-        crowded = never_fits(held, question, now)
+        crowded = no_start_fits(held, question, now)
         why = crowded or why
         if not crowded:
             questions.append(question)
@@ -332,7 +332,7 @@ def questions_within_quota(session: Session, wish: Wish, now: datetime) -> tuple
     return tuple(questions)
 
 
-def too_many_requests(wish: Wish, needed: int, allowed: int) -> str:
+def too_many_requests(wish: OfferRequest, needed: int, allowed: int) -> str:
     parts = (
         (len(wish.types), "types"), (len(wish.counts), "counts"), (len(wish.durations), "durations"),
         (len(wish.starts), "starts"), (len(wish.zones), "zones"),

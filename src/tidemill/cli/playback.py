@@ -178,7 +178,7 @@ def observe_and_decide(rehearsal: Rehearsal) -> tuple[World, Plan]:
     try:
         known = seen or World(rehearsal.timeline.now())
         looked = observer.look(known.searches, known.extension_searches, known.uses)
-        world = replace(looked, advice=known.advice)
+        world = replace(looked, planner_result=known.planner_result)
     except PortError:
         if seen is None:
             raise

@@ -87,13 +87,13 @@ class Session:
         return self._opened[0]
 
     def _open(self) -> SqlLedger:
-        from tidemill.store.deployment_guard import Whose
+        from tidemill.store.deployment_guard import LedgerOwner
         from tidemill.store.open_ledger import MEMORY, open_durable, redacted
 
         if self.ledger_url == MEMORY:
             raise Refused("nothing is bought or written down in a ledger in memory: name one in a database")
         # The account is AWS's word, not the documents': a ledger never serves two.
-        whose = replace(Whose.of(self.spec.platform), account=_arn_parts(self.who)[1])
+        whose = replace(LedgerOwner.of(self.spec.platform), account=_arn_parts(self.who)[1])
         ledger = open_durable(self.ledger_url, whose, clock=self.clock, writer=self.who)
         click.echo(f"ledger {redacted(self.ledger_url)}", err=True)
         return ledger

@@ -280,7 +280,7 @@ def _plan_account(files: Sequence[str], *, as_json: bool) -> None:
 
 def _account_world(session: Session) -> World:
     """The account without its cluster. A ledger that does not exist is not created."""
-    from tidemill.engine.ownership import ours
+    from tidemill.engine.ownership import with_true_owners
     from tidemill.model.nodes import Node
     from tidemill.model.world import World
 
@@ -291,5 +291,5 @@ def _account_world(session: Session) -> World:
         click.echo(f"no ledger at {path}: only tags say which blocks are ours", err=True)
         return World(now, reservations=listed, nodes=nodes)
     ledger = session.ledger
-    held = ours(listed, ledger.purchases(), ledger.adoptions(), session.deployment, now)
+    held = with_true_owners(listed, ledger.purchases(), ledger.adoptions(), session.deployment, now)
     return World(now, reservations=held, nodes=nodes, launches=ledger.launches())

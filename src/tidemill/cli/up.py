@@ -25,7 +25,7 @@ from tidemill.cli.playback import Pace, Playback
 from tidemill.cli.snapshot_file import SnapshotFile
 from tidemill.cli.terminal import duration_s, sigterm_as_interrupt
 from tidemill.model.errors import InvariantViolated
-from tidemill.model.planner_result import Advice
+from tidemill.model.planner_result import PlannerResult
 from tidemill.render.actions_text import Weight
 from tidemill.render.figures import short_instant
 from tidemill.render.live_view import BANNER, screen
@@ -75,7 +75,7 @@ def up(
     """
     files = scenario or (DEMO,)
     spec, document = load_scenario(files)
-    rehearsal = Rehearsal(spec, document, seed, beside=PlannerThread)
+    rehearsal = Rehearsal(spec, document, seed, planner_executor=PlannerThread)
     pace = Pace(rehearsal.end, wall_s=_USED_SHARE * (for_s or _WALL_S), speed=speed)
     playback = Playback(rehearsal, document.name, pace)
     can_draw = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
@@ -184,13 +184,13 @@ class PlannerThread:
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
-        self._done: Advice | None = None
+        self._done: PlannerResult | None = None
 
     @property
     def busy(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
-    def begin(self, work: Callable[[], Advice], otherwise: Advice) -> None:
+    def begin(self, work: Callable[[], PlannerResult], otherwise: PlannerResult) -> None:
         def run() -> None:
             try:
                 self._done = work()
@@ -201,7 +201,7 @@ class PlannerThread:
         self._thread = threading.Thread(target=run, name="tidemill-planner", daemon=True)
         self._thread.start()
 
-    def take(self) -> Advice | None:
+    def take(self) -> PlannerResult | None:
         if self.busy:
             return None
         done, self._done = self._done, None

@@ -13,13 +13,13 @@ from typing import Any
 
 from tidemill.decide.purchasing.approval import fee_to_approve_usd, not_granted, over_budget
 from tidemill.decide.purchasing.demand import (
-    is_far_too_much,
-    promised,
+    is_mostly_covered,
+    reduces_shortage,
     still_missing,
-    window_of,
-    would_help,
+    window_named,
+    with_expected,
 )
-from tidemill.engine.ownership import ours
+from tidemill.engine.ownership import with_true_owners
 from tidemill.model.capacity import LIVE_STATES, Reservation
 from tidemill.model.ec2_facts import DAY
 from tidemill.model.errors import NoCapacity, NotAllowed, OutcomeUnknown, PortError, Refused, Throttled, label
@@ -122,12 +122,12 @@ class Buyer:
         now = self._clock.now()
         if still_missing(self._spec, shown, intent, now) == 0:
             return self._void(intent, ReasonKind.COVERED)
-        if is_far_too_much(self._spec, shown, intent, now):
+        if is_mostly_covered(self._spec, shown, intent, now):
             return self._void(intent, ReasonKind.MOSTLY_COVERED)
         fitting = [
             one
             for one in self._fitting(intent)
-            if not intent.plan or would_help(self._spec, shown, one, intent, now)
+            if not intent.plan or reduces_shortage(self._spec, shown, one, intent, now)
         ]
         offer = self._best_offer(intent, fitting)
         self._check_the_money(intent, offer.fee_usd)
@@ -175,7 +175,7 @@ class Buyer:
     def _check_the_money(self, intent: PurchaseIntent, fee_usd: int) -> None:
         spending = self._ledger.spending(self._clock.now())
         plan = self._spec.plans.get(intent.plan)
-        window = window_of(plan, intent.window)
+        window = window_named(plan, intent.window)
         why_not = not_granted(self._spec.platform, intent, spending)
         why_not = why_not or over_budget(self._spec.platform, plan, window, fee_usd, spending)
         if why_not is not None:
@@ -198,8 +198,8 @@ class Buyer:
         if strange:
             kind = ReasonKind.BOUGHT_FROM_ANOTHER_LEDGER
             raise _NotBought(PurchaseReason(kind, reservation_ids=tuple(strange), name=mine))
-        shown = ours(listed, purchases, adoptions, mine, self._clock.now())
-        return promised(shown, purchases, mine, but=intent.id, firm=True)
+        shown = with_true_owners(listed, purchases, adoptions, mine, self._clock.now())
+        return with_expected(shown, purchases, mine, but=intent.id, firm=True)
 
     def _call(self, submitted: PurchaseIntent, offer: Offer | ExtensionOffer) -> str:
         try:
@@ -257,7 +257,7 @@ class Buyer:
 
     def _wider(self, intent: PurchaseIntent, fee_usd: int) -> Envelope:
         platform, plan = self._spec.platform, self._spec.plans.get(intent.plan)
-        most_usd = fee_to_approve_usd(platform, plan, window_of(plan, intent.window), fee_usd)
+        most_usd = fee_to_approve_usd(platform, plan, window_named(plan, intent.window), fee_usd)
         lives = platform.spec.approval.expires_after
         expires_at = max(intent.envelope.expires_at, self._clock.now() + lives)
         return replace(intent.envelope, max_fee_usd=most_usd, expires_at=expires_at)

@@ -15,7 +15,7 @@ from tidemill.decide import decide
 from tidemill.engine.act import Actor
 from tidemill.engine.metering import Meter
 from tidemill.engine.observe import Observer
-from tidemill.engine.planner_runner import Advisor, Beside
+from tidemill.engine.planner_runner import PlannerExecutor, PlannerRunner
 from tidemill.model.errors import PortError
 from tidemill.model.plan import (
     Admit,
@@ -75,7 +75,7 @@ class Engine:
         ledger: Ledger,
         *,
         decide: Decide = decide,
-        beside: Beside | None = None,
+        executor: PlannerExecutor | None = None,
         reconciler: Reconciler | None = None,
     ) -> None:
         """`reconciler`: keeps what launches need, such as groups, as the documents want it."""
@@ -83,7 +83,7 @@ class Engine:
         self._reconciler = reconciler
         self._observer = Observer(clock, cloud, cluster, ledger, spec.platform.spec.deployment)
         self._actor = Actor(spec, clock, cloud, cluster, ledger)
-        self._advisor = Advisor(spec, beside)
+        self._planner = PlannerRunner(spec, executor)
         self._meter = Meter(spec, ledger)
         self._last_world: World | None = None
         self._last_plan = Plan()
@@ -91,7 +91,7 @@ class Engine:
     @property
     def planning(self) -> bool:
         """The purchase planner is at work beside the ticks."""
-        return self._advisor.busy
+        return self._planner.busy
 
     def tick(self) -> Tick | None:
         """None: the world could not be seen; try again after AFTER_FAILING."""
@@ -104,7 +104,7 @@ class Engine:
             log.warning("cannot observe: %s", error)
             return None
         self._meter.read(world)
-        world = self._advisor.attend(world)
+        world = self._planner.with_result(world)
         # 2 decide: what to do about it, unless it is the very world that asked for nothing a while ago
         plan = self._last_plan if self._is_unchanged(world) else self._decide(self._spec, world)
         self._last_world, self._last_plan = world, plan
@@ -143,13 +143,13 @@ class Engine:
             and (world.launches, world.purchases, world.searches, world.extension_searches)
             == (last.launches, last.purchases, last.searches, last.extension_searches)
             and (world.extensions, world.uses) == (last.extensions, last.uses)
-            and world.advice is last.advice
+            and world.planner_result is last.planner_result
             and (world.ledger_ok, world.cloud_ok) == (last.ledger_ok, last.cloud_ok)
         )
 
     def _next(self, now: datetime, plan: Plan, outcomes: tuple[Outcome, ...]) -> datetime:
         wake_at = min(now + RESYNC, plan.wake_at or now + RESYNC)
-        if self._advisor.busy:  # it tells nobody when it is done
+        if self._planner.busy:  # it tells nobody when it is done
             wake_at = min(wake_at, now + AFTER_ACTING)
         if all(isinstance(outcome.action, _LEADS_NOWHERE) and not outcome.error for outcome in outcomes):
             return wake_at

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from tidemill.engine.daemon_overheads import Overheads
-from tidemill.engine.ownership import as_shown, ours
+from tidemill.engine.ownership import snapshot_of, with_true_owners
 from tidemill.model.capacity import LIVE_STATES, Reservation
 from tidemill.model.errors import PortError
 from tidemill.model.nodes import Instance, Node
@@ -157,14 +157,14 @@ class Observer:
         ):
             self._remember(of[0])
             of = (self._reservations, self._books.purchases, self._books.adoptions)
-            self._ours_from, self._ours = of, ours(*of, self._deployment, now)
+            self._ours_from, self._ours = of, with_true_owners(*of, self._deployment, now)
         return self._ours
 
     def _remember(self, listed: Iterable[Reservation]) -> None:
         """What AWS shows of adopted blocks is kept, for an engine that starts while a list leaves them out."""
         assert self._books is not None
         known = {one.reservation_id: one.shown for one in self._books.adoptions}
-        news = {one.id: as_shown(one, known[one.id]) for one in listed if one.id in known and one.listed}
+        news = {one.id: snapshot_of(one, known[one.id]) for one in listed if one.id in known and one.listed}
         news = {id_: shown for id_, shown in news.items() if shown != known[id_]}
         if not news:
             return

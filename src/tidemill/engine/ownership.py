@@ -12,10 +12,10 @@ from dataclasses import replace
 from datetime import datetime
 
 from tidemill.model.capacity import LIVE_STATES, Reservation, ReservationState
-from tidemill.model.purchases import MAY_COST, Adoption, PurchaseIntent, Shown
+from tidemill.model.purchases import MAY_COST, Adoption, PurchaseIntent, ShownReservation
 
 
-def ours(
+def with_true_owners(
     reservations: Iterable[Reservation],
     purchases: Iterable[PurchaseIntent],
     adoptions: Iterable[Adoption],
@@ -54,12 +54,12 @@ def _left_out(adoptions: Iterable[Adoption], listed: Iterable[str], now: datetim
             )  # fmt: skip
 
 
-def as_shown(reservation: Reservation, before: Shown | None) -> Shown:
+def snapshot_of(reservation: Reservation, before: ShownReservation | None) -> ShownReservation:
     """What is kept of it. A block's paid end never moves back: a reading that says so is an old one."""
     end = reservation.end
     if before is not None and end is not None and before.end is not None:
         end = max(end, before.end)
-    return Shown(
+    return ShownReservation(
         reservation.kind, reservation.instance_type, reservation.zone, reservation.count, reservation.start, end,
         reservation.state in LIVE_STATES,
     )  # fmt: skip

@@ -12,30 +12,30 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from tidemill.decide.purchasing.learned_demand import learned_gpus
-from tidemill.decide.purchasing.offer_queries import FRESH, answer, extension_answer
+from tidemill.decide.purchasing.offer_queries import ANSWER_FRESH, fresh_answer, fresh_extension_answer
 from tidemill.decide.purchasing.planner import plan as cheapest_cover
-from tidemill.decide.purchasing.planner.demand import demand_of, planned, prices
+from tidemill.decide.purchasing.planner.demand import calendar_demand, plans_with_calendar, prices
 from tidemill.decide.purchasing.planner.inputs import (
     Ceilings,
+    DatedOffer,
     ExtensionOffer,
     Policy,
     PoolDemand,
     Prices,
-    SeenOffer,
 )
-from tidemill.decide.purchasing.planner.mip_solver import without_solver
+from tidemill.decide.purchasing.planner.mip_solver import why_no_solver
 from tidemill.decide.purchasing.planner.result import PurchasePlan
 from tidemill.decide.purchasing.replan_schedule import (
-    Round,
+    PlanningRound,
     basis,
-    held_and_promised,
+    held_and_expected,
     next_round_at,
-    questions,
+    planning_round,
 )
 from tidemill.model.capacity import Reservation
 from tidemill.model.offers import ExtensionOffer as MoreTime
 from tidemill.model.offers import Offer
-from tidemill.model.planner_result import Advice, Choice
+from tidemill.model.planner_result import PlannedPurchase, PlannerResult
 from tidemill.model.purchases import PurchaseState
 from tidemill.model.world import World
 from tidemill.spec import Spec
@@ -45,108 +45,117 @@ from tidemill.spec.platform import Budget
 _UNLIMITED_USD = 10**9
 
 
-class Beside(Protocol):
+class PlannerExecutor(Protocol):
     """Where planning happens: one piece of work at a time."""
 
     @property
     def busy(self) -> bool: ...
 
-    def begin(self, work: Callable[[], Advice], otherwise: Advice) -> None:
+    def begin(self, work: Callable[[], PlannerResult], otherwise: PlannerResult) -> None:
         """`otherwise` stands in for work that failed: drains and admissions must not fail with it."""
         ...
 
-    def take(self) -> Advice | None:
+    def take(self) -> PlannerResult | None:
         """What came out, once; None: nothing yet."""
         ...
 
 
-class AtOnce:
+class InlineExecutor:
     """Here and now: the caller waits, and hears of failures."""
 
     busy = False
 
     def __init__(self) -> None:
-        self._done: Advice | None = None
+        self._done: PlannerResult | None = None
 
-    def begin(self, work: Callable[[], Advice], otherwise: Advice) -> None:
+    def begin(self, work: Callable[[], PlannerResult], otherwise: PlannerResult) -> None:
         self._done = work()
 
-    def take(self) -> Advice | None:
+    def take(self) -> PlannerResult | None:
         done, self._done = self._done, None
         return done
 
 
-class Advisor:
+class PlannerRunner:
     """Its advice is lost in a restart, and then made again."""
 
-    def __init__(self, spec: Spec, beside: Beside | None = None) -> None:
-        self._spec, self._beside = spec, beside or AtOnce()
-        self._unable = without_solver() if planned(spec) else ""
-        self._advice: Advice | None = None
+    def __init__(self, spec: Spec, executor: PlannerExecutor | None = None) -> None:
+        self._spec, self._executor = spec, executor or InlineExecutor()
+        self._unable = why_no_solver() if plans_with_calendar(spec) else ""
+        self._result: PlannerResult | None = None
 
     @property
     def busy(self) -> bool:
-        return self._beside.busy
+        return self._executor.busy
 
-    def attend(self, world: World) -> World:
+    def with_result(self, world: World) -> World:
         """The world with the newest advice in it. Begins to plan where a round is due and everything is answered."""
-        if not planned(self._spec):
+        if not plans_with_calendar(self._spec):
             return world
-        self._advice = self._beside.take() or self._advice
-        world = replace(world, advice=self._advice)
+        self._result = self._executor.take() or self._result
+        world = replace(world, planner_result=self._result)
         due = next_round_at(self._spec, world)
         if due is None or world.now < due or self.busy or not (world.cloud_ok and world.ledger_ok):
             return world
         self._begin(world)
-        self._advice = self._beside.take() or self._advice
-        return replace(world, advice=self._advice)
+        self._result = self._executor.take() or self._result
+        return replace(world, planner_result=self._result)
 
     def _begin(self, world: World) -> None:
         if self._unable:
-            self._advice = Advice(world.now, _basis(self._spec, world), unable=self._unable)
+            self._result = PlannerResult(world.now, _basis(self._spec, world), unable=self._unable)
             return
         learned = learned_gpus(self._spec, world)
-        wanted = questions(self._spec, world, learned)
+        wanted = planning_round(self._spec, world, learned)
         if not wanted.unanswered(world):
-            failed = Advice(world.now, _basis(self._spec, world), unable="planning failed; the log says why")
-            self._beside.begin(lambda: advise(self._spec, world, wanted, learned), failed)
+            failed = PlannerResult(
+                world.now, _basis(self._spec, world), unable="planning failed; the log says why"
+            )
+            self._executor.begin(lambda: run_planner(self._spec, world, wanted, learned), failed)
 
 
-def advise(spec: Spec, world: World, wanted: Round, learned: Mapping[str, int]) -> Advice:
+def run_planner(spec: Spec, world: World, wanted: PlanningRound, learned: Mapping[str, int]) -> PlannerResult:
     """Pure: the same documents and world give the same advice."""
-    demand = {plan.name: demand_of(spec, plan.name, learned.get(plan.name, 0)) for plan in planned(spec)}
-    horizons = [plan.spec.calendar.horizon for plan in planned(spec) if plan.spec.calendar is not None]
-    question = cover_question(spec, world, wanted, demand, world.now + max(horizons))
-    return advice_of(spec, world, wanted, learned, cheapest_cover(*question))
+    demand = {
+        plan.name: calendar_demand(spec, plan.name, learned.get(plan.name, 0))
+        for plan in plans_with_calendar(spec)
+    }
+    horizons = [
+        plan.spec.calendar.horizon for plan in plans_with_calendar(spec) if plan.spec.calendar is not None
+    ]
+    question = planner_inputs(spec, world, wanted, demand, world.now + max(horizons))
+    return planner_result(spec, world, wanted, learned, cheapest_cover(*question))
 
 
-Question = tuple[
+PlannerInputs = tuple[
     tuple[PoolDemand, ...],
     tuple[Reservation, ...],
-    tuple[SeenOffer, ...],
+    tuple[DatedOffer, ...],
     tuple[ExtensionOffer, ...],
     Prices,
     Policy,
 ]
 
 
-def cover_question(
-    spec: Spec, world: World, wanted: Round, demand: Mapping[str, PoolDemand], until: datetime
-) -> Question:
+def planner_inputs(
+    spec: Spec, world: World, wanted: PlanningRound, demand: Mapping[str, PoolDemand], until: datetime
+) -> PlannerInputs:
     """All that the planner is asked, from what is held and what EC2 answered."""
-    answers = [found for query in wanted.offers if (found := answer(world, query)) is not None]
-    longer = [more for query in wanted.extensions if (more := extension_answer(world, query)) is not None]
+    answers = [found for query in wanted.offers if (found := fresh_answer(world, query)) is not None]
+    longer = [
+        more for query in wanted.extensions if (more := fresh_extension_answer(world, query)) is not None
+    ]
     policy = Policy(
         world.now,
         until,
         _ceilings(spec, world),
-        offers_fresh=FRESH,
+        offers_fresh=ANSWER_FRESH,
         held_elsewhere=_held_elsewhere(spec, world),
     )
     return (
         tuple(demand.values()),
-        held_and_promised(spec, world.reservations, world.purchases, world.now),
-        tuple(SeenOffer(offer, found.at) for found in answers for offer in found.offers),
+        held_and_expected(spec, world.reservations, world.purchases, world.now),
+        tuple(DatedOffer(offer, found.at) for found in answers for offer in found.offers),
         tuple(
             ExtensionOffer(one.id, one.reservation_id, one.end, one.fee_usd, more.at)
             for more in longer
@@ -186,11 +195,11 @@ def _held_elsewhere(spec: Spec, world: World) -> int:
 # --- the plan as advice -------------------------------------------------------------------------------
 
 
-def advice_of(
-    spec: Spec, world: World, wanted: Round, learned: Mapping[str, int], found: PurchasePlan
-) -> Advice:
+def planner_result(
+    spec: Spec, world: World, wanted: PlanningRound, learned: Mapping[str, int], found: PurchasePlan
+) -> PlannerResult:
     cost, second = found.cover.cost, found.runner_up
-    return Advice(
+    return PlannerResult(
         at=world.now,
         basis=_basis(spec, world),
         choices=tuple(_choices(spec, world, wanted, found)),
@@ -206,28 +215,32 @@ def advice_of(
     )
 
 
-def _choices(spec: Spec, world: World, wanted: Round, found: PurchasePlan) -> Iterable[Choice]:
+def _choices(
+    spec: Spec, world: World, wanted: PlanningRound, found: PurchasePlan
+) -> Iterable[PlannedPurchase]:
     saves = {one.id: one.saves_usd for one in found.sensitivity.worths}
-    plans = {plan.spec.pool: plan for plan in planned(spec)}
+    plans = {plan.spec.pool: plan for plan in plans_with_calendar(spec)}
     asked_for = {
         offer.id: query.duration
         for query in wanted.offers
-        if (search := answer(world, query)) is not None
+        if (search := fresh_answer(world, query)) is not None
         for offer in search.offers
     }
     more_time = {
         more.id: more
         for query in wanted.extensions
-        if (told := extension_answer(world, query)) is not None
+        if (told := fresh_extension_answer(world, query)) is not None
         for more in told.offers
     }
     blocks = {one.id: one for one in world.reservations}
 
-    def choice(pool: str, offer: Offer | MoreTime, duration: timedelta) -> Choice:
+    def choice(pool: str, offer: Offer | MoreTime, duration: timedelta) -> PlannedPurchase:
         plan = plans[pool]
         assert plan.spec.calendar is not None
         why = f"it saves ${saves.get(offer.id, 0):,.0f} over going without it"
-        return Choice(plan.name, pool, offer, duration, offer.start - plan.spec.calendar.buy_ahead, why)
+        return PlannedPurchase(
+            plan.name, pool, offer, duration, offer.start - plan.spec.calendar.buy_ahead, why
+        )
 
     for one in found.cover.extends:
         longer = more_time[one.id]

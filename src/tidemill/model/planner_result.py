@@ -12,7 +12,7 @@ from tidemill.model.offers import ExtensionOffer, Offer
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class PlannedPurchase:
     """A purchase that belongs to the cheapest cover: an offer for a pool, or more time on a block."""
 
     plan: str
@@ -24,12 +24,12 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class PlannerResult:
     """The cheapest cover of all calendars together, as of `at`."""
 
     at: datetime
     basis: tuple[str, ...]  # the blocks and intents it was reckoned from
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[PlannedPurchase, ...] = ()
     learned_gpus: tuple[tuple[str, int], ...] = ()  # by plan: demand read off use and queue at `at`
     fees_usd: int = 0
     on_demand_usd: float = 0.0

@@ -181,7 +181,7 @@ class BlockUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownReservation:
     """What a purchase says of itself and an adoption does not: enough to count on a block that a list leaves out."""
 
     kind: Literal[SourceKind.BLOCK, SourceKind.ODCR]
@@ -202,7 +202,7 @@ class Adoption:
     pool: str  # empty: any pool whose requirements allow the type
     who: str
     at: datetime
-    shown: Shown | None = None  # as AWS last showed it; None: it never did
+    shown: ShownReservation | None = None  # as AWS last showed it; None: it never did
     given_up: bool = False  # somebody took their word back
 
 

@@ -14,7 +14,7 @@ from datetime import datetime
 from tidemill.model.capacity import Reservation
 from tidemill.model.nodes import Node, Overhead
 from tidemill.model.offers import Extension, ExtensionSearch, OfferSearch
-from tidemill.model.planner_result import Advice
+from tidemill.model.planner_result import PlannerResult
 from tidemill.model.pods import DisruptionBudget, Pod, Workload
 from tidemill.model.purchases import NOTHING_SPENT, BlockUse, LaunchIntent, PurchaseIntent, Spending
 
@@ -35,7 +35,7 @@ class World:
     extensions: tuple[Extension, ...] = ()
     extension_searches: tuple[ExtensionSearch, ...] = ()
     uses: tuple[BlockUse, ...] = ()
-    advice: Advice | None = None  # the newest of the purchase planner
+    planner_result: PlannerResult | None = None  # the newest of the purchase planner
     spending: Spending = NOTHING_SPENT
     overheads: tuple[Overhead, ...] = ()
     ledger_ok: bool = True  # False: no purchases and no new launches; drains and terminations go on

@@ -96,7 +96,9 @@ def by_hand_id(platform: Platform, offer_id: str, attempt: int) -> str:
     return intent_id(platform.spec.deployment, "by hand", offer_id, str(attempt))
 
 
-def attempts(platform: Platform, purchases: Iterable[PurchaseIntent], offer_id: str) -> list[PurchaseIntent]:
+def earlier_attempts(
+    platform: Platform, purchases: Iterable[PurchaseIntent], offer_id: str
+) -> list[PurchaseIntent]:
     """What was asked for with this offer before, the first first."""
     known = {one.id: one for one in purchases}
     found: list[PurchaseIntent] = []
@@ -105,7 +107,7 @@ def attempts(platform: Platform, purchases: Iterable[PurchaseIntent], offer_id: 
     return found
 
 
-def stands_in_the_way(
+def similar_purchase(
     purchases: Iterable[PurchaseIntent], wanted: PurchaseIntent, now: datetime
 ) -> PurchaseIntent | None:
     """One of its like that was bought, may have been, or is asked for: beside it by mistake costs a block.
@@ -127,7 +129,7 @@ def stands_in_the_way(
 _IN_DOUBT = (PurchaseState.SUBMITTED, PurchaseState.UNKNOWN)
 
 
-def held_already(blocks: Iterable[Reservation], wanted: PurchaseIntent) -> Reservation | None:
+def similar_block(blocks: Iterable[Reservation], wanted: PurchaseIntent) -> Reservation | None:
     """A block of ours like the one that is wanted, whoever bought it. An extension is for a block we have."""
     bound = wanted.envelope
     for one in () if wanted.extends else blocks:
@@ -142,7 +144,7 @@ def held_already(blocks: Iterable[Reservation], wanted: PurchaseIntent) -> Reser
     return None
 
 
-def asks_for_the_same_time(
+def open_extension_of_same_block(
     purchases: Iterable[PurchaseIntent], wanted: PurchaseIntent, now: datetime
 ) -> PurchaseIntent | None:
     """An open intent, the engine's or a person's, for more time on the same block: EC2 sells one at a time."""
@@ -153,7 +155,7 @@ def asks_for_the_same_time(
     return None
 
 
-def lapsed(
+def expired_requests(
     purchases: Iterable[PurchaseIntent], wanted: PurchaseIntent, now: datetime
 ) -> list[PurchaseIntent]:
     """Those by hand that asked for the same and expired unanswered: nothing can come of them any more."""

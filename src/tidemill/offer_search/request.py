@@ -35,7 +35,7 @@ class StartWindow:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class OfferQuestion:
     """One request. EC2 bounds the end and not the start, so what starts too late is dropped from the answer."""
 
     instance_type: str
@@ -57,16 +57,16 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class OfferRequest:
     types: tuple[str, ...]
     counts: tuple[int, ...]
     durations: tuple[timedelta, ...]
     starts: tuple[StartWindow, ...]
     zones: tuple[tuple[str, ...], ...]  # each is asked for apart; one empty: any the account has
 
-    def questions(self) -> tuple[Question, ...]:
+    def questions(self) -> tuple[OfferQuestion, ...]:
         return tuple(
-            Question(type_, count, duration, starts, zones)
+            OfferQuestion(type_, count, duration, starts, zones)
             for type_ in self.types
             for count in self.counts
             for duration in self.durations
@@ -78,7 +78,7 @@ class Wish:
 # --- what is never sold -------------------------------------------------------------------------------
 
 
-def check(wish: Wish, catalog: Catalog, now: datetime) -> None:
+def check_request(wish: OfferRequest, catalog: Catalog, now: datetime) -> None:
     """SpecError with everything about it that EC2 would never sell."""
     wrong = [*_wrong_types(wish.types, catalog), *_wrong_durations(wish.durations)]
     wrong += [
@@ -147,7 +147,7 @@ def held_by_date(reservations: Iterable[Reservation]) -> Counter[date]:
     return held
 
 
-def crowded(held: Counter[date], count: int, start: datetime, end: datetime) -> str:
+def over_date_limit(held: Counter[date], count: int, start: datetime, end: datetime) -> str:
     """Why these would be too many on one date, or nothing."""
     for day in _dates(start, end):
         if held[day] + count > MAX_INSTANCES_ON_A_DATE:
@@ -158,13 +158,13 @@ def crowded(held: Counter[date], count: int, start: datetime, end: datetime) -> 
     return ""
 
 
-def never_fits(held: Counter[date], question: Question, now: datetime) -> str:
+def no_start_fits(held: Counter[date], question: OfferQuestion, now: datetime) -> str:
     """Why no start in its window leaves room on every date, or nothing."""
     why = ""
     start = max(question.starts.earliest, now)
     while start <= min(question.starts.latest, now + FARTHEST_START):
         # The grid may move it by a day either way; the dates in between are touched in any case.
-        why = crowded(held, question.count, start, start + question.duration)
+        why = over_date_limit(held, question.count, start, start + question.duration)
         if not why:
             return ""
         start += DAY

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tidemill.model.errors import NotAllowed, Refused
 from tidemill.model.offers import Offer
-from tidemill.offer_search.request import Question
+from tidemill.offer_search.request import OfferQuestion
 from tidemill.ports import Cloud
 
 # EC2 does not state the limit of this call. Its lowest documented buckets refill by 5 a second or less, and other
@@ -43,17 +43,17 @@ class TokenBucket:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundOffer:
     offer: Offer
-    question: Question
+    question: OfferQuestion
 
 
-class Shopper:
+class OfferSearcher:
     def __init__(self, cloud: Cloud, bucket: TokenBucket, budget: int) -> None:
         self._cloud, self._bucket = cloud, bucket
         self._budget = budget
         self.asked = 0
-        self._found: dict[str, Found] = {}
+        self._found: dict[str, FoundOffer] = {}
         self.refused: list[
             str
         ] = []  # what EC2 said to questions it does not take: a type it does not sell there, …
@@ -64,21 +64,21 @@ class Shopper:
         return self._budget - self.asked
 
     @property
-    def found(self) -> tuple[Found, ...]:
+    def found(self) -> tuple[FoundOffer, ...]:
         return tuple(self._found.values())
 
-    def ask(self, question: Question) -> tuple[Found, ...]:
+    def ask(self, question: OfferQuestion) -> tuple[FoundOffer, ...]:
         """The offers it was answered with. One that was found before stays with the question that found it."""
         assert self.left > 0, "the budget of requests is the caller's to watch"
         self._bucket.take()
         self.asked += 1
         answer = [offer for offer in self._answer(question) if question.fits(offer)]
-        found = tuple(Found(offer, question) for offer in answer)
+        found = tuple(FoundOffer(offer, question) for offer in answer)
         for one in found:
             self._found.setdefault(one.offer.id, one)
         return found
 
-    def _answer(self, question: Question) -> Sequence[Offer]:
+    def _answer(self, question: OfferQuestion) -> Sequence[Offer]:
         """EC2's no to one question is no reason not to ask the others; not being allowed to ask is."""
         try:
             return self._cloud.search_offers(question.query)
@@ -89,7 +89,9 @@ class Shopper:
                 self.refused.append(str(no))
             return ()
 
-    def ask_all(self, questions: Iterable[Question], progress: Callable[[], None] = lambda: None) -> None:
+    def ask_all(
+        self, questions: Iterable[OfferQuestion], progress: Callable[[], None] = lambda: None
+    ) -> None:
         for question in questions:
             self.ask(question)
             progress()

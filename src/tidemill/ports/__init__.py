@@ -28,7 +28,7 @@ from tidemill.model.purchases import (
     CostLine,
     LaunchIntent,
     PurchaseIntent,
-    Shown,
+    ShownReservation,
     Spending,
 )
 from tidemill.model.reasons import DrainReason
@@ -215,7 +215,7 @@ class Ledger(Protocol):
 
     def adoptions(self) -> tuple[Adoption, ...]: ...
 
-    def remember(self, reservation_id: str, shown: Shown) -> None:
+    def remember(self, reservation_id: str, shown: ShownReservation) -> None:
         """What AWS shows of an adopted one. Nothing happens to what was not adopted."""
         ...
 

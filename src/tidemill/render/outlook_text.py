@@ -15,7 +15,7 @@ from rich.text import Text
 from tidemill.render.figures import NOTHING, counted, hours, percent, short_instant, span, usd
 from tidemill.render.fitting_table import ruled
 from tidemill.render.names import Names
-from tidemill.report.purchase_outlook import HandOverRow, Outlook, PurchaseChoice
+from tidemill.report.purchase_outlook import HandOverRow, PurchaseChoice, PurchaseOutlook
 
 _SOFT = "bright_black"
 _LISTED = 12
@@ -27,7 +27,7 @@ _WAYS = {
 }
 
 
-def outlook_text(told: Outlook, names: Names) -> RenderableType:
+def outlook_text(told: PurchaseOutlook, names: Names) -> RenderableType:
     numbers = {one.offer: f"#{number}" for number, one in enumerate(told.choices, 1)}
 
     def say(words: str) -> str:
@@ -55,7 +55,7 @@ def outlook_text(told: Outlook, names: Names) -> RenderableType:
     return Group(*parts)
 
 
-def _choices(told: Outlook, names: Names) -> Table:
+def _choices(told: PurchaseOutlook, names: Names) -> Table:
     heads = ("#", "what", "zone", "start", "end", ">fee", ">GPU-hour", ">saves", "proposed")
     table = ruled(_SOFT)
     for head in heads:
@@ -74,7 +74,7 @@ def _what(one: PurchaseChoice, names: Names) -> str:
     return f"{names.block(one.extends)} longer ({what})" if one.extends else what
 
 
-def _hours(told: Outlook) -> Iterable[str]:
+def _hours(told: PurchaseOutlook) -> Iterable[str]:
     for run in told.on_demand[:_LISTED]:
         when = f"{short_instant(run.start)} to {short_instant(run.end)}"
         yield f"on demand  {run.instances} x {run.instance_type} for {run.pool}, {when}, {usd(run.usd)}"
@@ -86,7 +86,7 @@ def _hours(told: Outlook) -> Iterable[str]:
         yield f"           and {more} more (--json lists them)"
 
 
-def _money(told: Outlook) -> Iterable[str]:
+def _money(told: PurchaseOutlook) -> Iterable[str]:
     parts = [f"fees {usd(told.fees_usd)}"]
     parts += [f"on demand {usd(told.on_demand_usd)}"] if told.on_demand_usd else []
     parts += [f"uncovered hours worth {usd(told.penalty_usd)}"] if told.penalty_usd else []

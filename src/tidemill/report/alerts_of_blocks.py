@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 
-from tidemill.decide.purchasing.calendar_gaps import lacking
+from tidemill.decide.purchasing.calendar_gaps import missing_gpus
 from tidemill.decide.purchasing.demand import held_for, missing
-from tidemill.decide.purchasing.planner.demand import demand_of
+from tidemill.decide.purchasing.planner.demand import calendar_demand
 from tidemill.model.alerts import Alert, AlertKind, Severity
 from tidemill.model.capacity import SECURED_STATES, Reservation, ReservationState, SourceKind
 from tidemill.model.ec2_facts import EXTENSION_CLOSES_BEFORE_END, LEGAL_DURATIONS
@@ -110,10 +110,10 @@ def _lacks_without(spec: Spec, world: World, plan: CapacityPlan, block: Reservat
     if plan.spec.calendar is None:
         return ""
     # What is learned is left out: what the queue will need next week is no reason to call somebody now.
-    demand = demand_of(spec, plan.name, 0)
+    demand = calendar_demand(spec, plan.name, 0)
     longer = _instead(world, block, block.end + SHORTEST)
     after = (block.end - demand.wind_down, block.end + SHORTEST - demand.wind_down)
-    without, with_it = (lacking(spec, demand, held, *after) for held in (world.reservations, longer))
+    without, with_it = (missing_gpus(spec, demand, held, *after) for held in (world.reservations, longer))
     return f"the calendar of {plan.name}" if with_it != without else ""
 
 

@@ -126,7 +126,7 @@ class _Sum:
 
 
 @dataclass(slots=True)
-class Books:
+class CostAccounts:
     """Entries so far. Every use has a pool, a team and a workload; what is left of what was paid is the owner's."""
 
     used: dict[str, _Sum] = field(default_factory=dict)
@@ -177,13 +177,13 @@ class Books:
 
 
 def costs(capacity: Iterable[Paid]) -> Costs:
-    books = Books()
+    books = CostAccounts()
     for paid in capacity:
         books.enter(paid)
     return books.costs()
 
 
-def _pool(books: Books, name: str) -> PoolCost:
+def _pool(books: CostAccounts, name: str) -> PoolCost:
     used, idle = books.used.get(name, _Sum()), books.idle.get(name, _Sum())
     return PoolCost(
         pool=name,

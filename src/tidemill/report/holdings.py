@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from tidemill.decide.deadlines import deadline_of
-from tidemill.engine.ownership import ours
+from tidemill.engine.ownership import with_true_owners
 from tidemill.model.capacity import OVER_STATES, SECURED_STATES, Reservation, ReservationState, SourceKind
 from tidemill.model.ec2_facts import (
     DAY,
@@ -56,7 +56,7 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
+class HoldingRecords:
     """What the ledger says of reservations."""
 
     purchases: tuple[PurchaseIntent, ...]
@@ -67,13 +67,13 @@ def holdings(
     spec: Spec,
     reservations: Iterable[Reservation],
     instances: Iterable[Instance],
-    books: Books,
+    books: HoldingRecords,
     now: datetime,
 ) -> tuple[Holding, ...]:
     """Blocks only, the soonest to end first."""
     owner = spec.platform.spec.deployment
     blocks = [one for one in reservations if one.kind is SourceKind.BLOCK]
-    claimed = ours(blocks, books.purchases, books.adoptions, owner, now)
+    claimed = with_true_owners(blocks, books.purchases, books.adoptions, owner, now)
     on = Counter[str]()
     strangers = Counter[str]()
     for instance in instances:
@@ -85,7 +85,7 @@ def holdings(
 
 
 def _holding(
-    spec: Spec, block: Reservation, books: Books, now: datetime, used: int, strangers: int
+    spec: Spec, block: Reservation, books: HoldingRecords, now: datetime, used: int, strangers: int
 ) -> Holding:
     held = _held(spec, block, books)
     pool = spec.pools.get(block.pool)
@@ -115,7 +115,7 @@ def _holding(
     )
 
 
-def _held(spec: Spec, block: Reservation, books: Books) -> Held:
+def _held(spec: Spec, block: Reservation, books: HoldingRecords) -> Held:
     if any(one.reservation_id == block.id and not one.given_up for one in books.adoptions):
         return "adopted"
     if block.owner == spec.platform.spec.deployment:

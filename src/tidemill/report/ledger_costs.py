@@ -15,7 +15,7 @@ from tidemill.catalog import Catalog
 from tidemill.catalog.equivalent import on_demand_usd
 from tidemill.model.capacity import SourceKind
 from tidemill.model.purchases import BlockHours, CostLine, PurchaseIntent, PurchaseState
-from tidemill.report.costs import Books, Costs
+from tidemill.report.costs import CostAccounts, Costs
 
 _HOUR = timedelta(hours=1)
 
@@ -39,7 +39,7 @@ def ledger_costs(
     lines: Iterable[CostLine],
     now: datetime,
 ) -> Costs:
-    books, bought = Books(), _bought(catalog, purchases)
+    books, bought = CostAccounts(), _bought(catalog, purchases)
     for one in hours:
         block = bought.get(one.reservation_id)
         if block is None:  # adopted: what it cost is in somebody else's books
@@ -70,7 +70,7 @@ def _bought(catalog: Catalog, purchases: Iterable[PurchaseIntent]) -> dict[str, 
     return found
 
 
-def _enter(catalog: Catalog, books: Books, block: _Bought) -> None:
+def _enter(catalog: Catalog, books: CostAccounts, block: _Bought) -> None:
     rate = block.fee_usd / block.gpu_hours if block.gpu_hours else 0.0
     kind = catalog.types.get(block.instance_type)
     used_h = 0.0
@@ -82,7 +82,7 @@ def _enter(catalog: Catalog, books: Books, block: _Bought) -> None:
     books.rest(block.pool, idle_h, idle_h * rate, block.fee_usd - (used_h + idle_h) * rate)
 
 
-def _enter_line(catalog: Catalog, books: Books, line: CostLine, now: datetime) -> None:
+def _enter_line(catalog: Catalog, books: CostAccounts, line: CostLine, now: datetime) -> None:
     lasted_h = max(0.0, ((line.until or now) - line.since) / _HOUR)
     # Spot has another price than on demand; of the rest the two are the same, and the type need not be known.
     listed = lasted_h * line.usd_per_hour if line.kind is not SourceKind.SPOT else None

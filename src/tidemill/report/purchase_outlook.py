@@ -11,17 +11,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from tidemill.decide.purchasing.calendar_gaps import lacking
+from tidemill.decide.purchasing.calendar_gaps import missing_gpus
 from tidemill.decide.purchasing.learned_demand import learned_gpus
-from tidemill.decide.purchasing.offer_queries import MOST_SEARCHES, offer_queries
+from tidemill.decide.purchasing.offer_queries import MAX_SEARCHES, offer_queries
 from tidemill.decide.purchasing.planner import plan as cheapest_cover
-from tidemill.decide.purchasing.planner import priced
-from tidemill.decide.purchasing.planner.calendar import Together
-from tidemill.decide.purchasing.planner.demand import demand_of, of_windows, planned
+from tidemill.decide.purchasing.planner import price_cover
+from tidemill.decide.purchasing.planner.calendar import CombinedCalendar
+from tidemill.decide.purchasing.planner.demand import calendar_demand, plans_with_calendar, window_demand
 from tidemill.decide.purchasing.planner.inputs import PoolDemand
 from tidemill.decide.purchasing.planner.result import Cover, HandOver, OnDemand, PurchasePlan, Uncovered
-from tidemill.decide.purchasing.replan_schedule import Round, held_and_promised, questions
-from tidemill.engine.planner_runner import cover_question
+from tidemill.decide.purchasing.replan_schedule import PlanningRound, held_and_expected, planning_round
+from tidemill.engine.planner_runner import planner_inputs
 from tidemill.model.errors import NotAllowed, Refused, SpecError
 from tidemill.model.offers import ExtensionQuery, ExtensionSearch, OfferQuery, OfferSearch
 from tidemill.model.world import World
@@ -51,7 +51,7 @@ class PurchaseChoice:
 
 
 @dataclass(frozen=True, slots=True)
-class WayRow:
+class MitigationRow:
     means: str
     usd: float | None
     offer: str
@@ -67,11 +67,11 @@ class HandOverRow:
     gpus: int
     gap_s: int
     gap_back_to_back_s: int
-    ways: tuple[WayRow, ...]
+    ways: tuple[MitigationRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class PurchaseOutlook:
     at: datetime
     until: datetime
     plans: tuple[str, ...]
@@ -101,24 +101,29 @@ class Outlook:
 
 def outlook(
     spec: Spec, world: World, cloud: Cloud, progress: Callable[[float], None] | None = None
-) -> Outlook:
+) -> PurchaseOutlook:
     """Raises SpecError where there is no plan, or no solver."""
     learned = learned_gpus(spec, world)
-    demand = {plan.name: demand_of(spec, plan.name, learned.get(plan.name, 0)) for plan in planned(spec)}
-    windows = {name: of_windows(spec, plan) for name, plan in spec.plans.items() if plan.spec.demand}
+    demand = {
+        plan.name: calendar_demand(spec, plan.name, learned.get(plan.name, 0))
+        for plan in plans_with_calendar(spec)
+    }
+    windows = {name: window_demand(spec, plan) for name, plan in spec.plans.items() if plan.spec.demand}
     if not demand and not windows:
         raise SpecError("there is no CapacityPlan in the documents, so there is nothing to plan")
-    wanted = _with_windows(spec, world, windows, questions(spec, world, learned))
+    wanted = _with_windows(spec, world, windows, planning_round(spec, world, learned))
     world = _asked(world, wanted, cloud, progress)
-    question = cover_question(spec, world, wanted, _by_pool(demand | windows), _until(world, spec))
-    found, nothing = cheapest_cover(*question), priced(frozenset(), *question)
+    question = planner_inputs(spec, world, wanted, _by_pool(demand | windows), _until(world, spec))
+    found, nothing = cheapest_cover(*question), price_cover(frozenset(), *question)
     assert nothing is not None
     return _told(spec, found, nothing, tuple(demand | windows), len(wanted.offers) + len(wanted.extensions))
 
 
 def _until(world: World, spec: Spec) -> datetime:
     """As far as the calendars look, or as the windows last: what outlasts the horizon is charged in full."""
-    horizons = [world.now + plan.spec.calendar.horizon for plan in planned(spec) if plan.spec.calendar]
+    horizons = [
+        world.now + plan.spec.calendar.horizon for plan in plans_with_calendar(spec) if plan.spec.calendar
+    ]
     ends = [window.end for plan in spec.plans.values() for window in plan.spec.demand]
     return max([*horizons, *ends, world.now + _HOUR])
 
@@ -130,25 +135,29 @@ def _by_pool(demand: Mapping[str, PoolDemand]) -> dict[str, PoolDemand]:
         if one.pool in found:
             first, other = found[one.pool]
             types = tuple(dict.fromkeys((*other.types, *one.types)))
-            both = Together((other.calendar, one.calendar))
+            both = CombinedCalendar((other.calendar, one.calendar))
             found[one.pool] = first, replace(other, calendar=both, types=types)
         else:
             found[one.pool] = name, one
     return dict(found.values())
 
 
-def _with_windows(spec: Spec, world: World, windows: Mapping[str, PoolDemand], wanted: Round) -> Round:
+def _with_windows(
+    spec: Spec, world: World, windows: Mapping[str, PoolDemand], wanted: PlanningRound
+) -> PlanningRound:
     offers = list(wanted.offers)
-    held = held_and_promised(spec, world.reservations, world.purchases, world.now)
+    held = held_and_expected(spec, world.reservations, world.purchases, world.now)
     for demand in windows.values():
         ends = [window.end for plan in spec.plans.values() for window in plan.spec.demand]
         if max(ends) > world.now:
-            short = lacking(spec, demand, held, world.now, max(ends))
+            short = missing_gpus(spec, demand, held, world.now, max(ends))
             offers += offer_queries(spec, demand, short, world.now)
-    return replace(wanted, offers=tuple(dict.fromkeys(offers))[:MOST_SEARCHES])
+    return replace(wanted, offers=tuple(dict.fromkeys(offers))[:MAX_SEARCHES])
 
 
-def _asked(world: World, wanted: Round, cloud: Cloud, progress: Callable[[float], None] | None) -> World:
+def _asked(
+    world: World, wanted: PlanningRound, cloud: Cloud, progress: Callable[[float], None] | None
+) -> World:
     queries: tuple[OfferQuery | ExtensionQuery, ...] = (*wanted.offers, *wanted.extensions)
     offers: list[OfferSearch] = []
     extensions: list[ExtensionSearch] = []
@@ -174,9 +183,11 @@ def _extension_search(cloud: Cloud, query: ExtensionQuery, now: datetime) -> Ext
 # --- told ---------------------------------------------------------------------------------------------
 
 
-def _told(spec: Spec, found: PurchasePlan, nothing: Cover, plans: tuple[str, ...], searches: int) -> Outlook:
+def _told(
+    spec: Spec, found: PurchasePlan, nothing: Cover, plans: tuple[str, ...], searches: int
+) -> PurchaseOutlook:
     cost, second = found.cover.cost, found.runner_up
-    return Outlook(
+    return PurchaseOutlook(
         at=found.at,
         until=found.until,
         plans=plans,
@@ -233,5 +244,5 @@ def _hand_over(one: HandOver) -> HandOverRow:
     return HandOverRow(
         one.pool, one.before, one.after, one.at, one.gpus,
         int(one.gap.total_seconds()), int(one.gap_back_to_back.total_seconds()),
-        tuple(WayRow(way.means, way.usd, way.offer, way.words) for way in one.ways),
+        tuple(MitigationRow(way.means, way.usd, way.offer, way.words) for way in one.ways),
     )  # fmt: skip

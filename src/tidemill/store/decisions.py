@@ -12,7 +12,7 @@ from tidemill.ports import Ledger
 from tidemill.spec.platform import Approval, Platform, principal
 
 
-def give_verdict(
+def record_verdict(
     ledger: Ledger,
     platform: Platform,
     intent: PurchaseIntent,
@@ -24,17 +24,17 @@ def give_verdict(
 ) -> PurchaseIntent:
     """Append the verdict; the intent is approved once the platform's policy is satisfied, refused at one no."""
     verdict = Verdict(who, at, approved, note)
-    after = decided(platform, intent, verdict, ledger.spending(at))
+    after = with_verdict(platform, intent, verdict, ledger.spending(at))
     ledger.advance(intent, after)
     return after
 
 
-def decided(
+def with_verdict(
     platform: Platform, intent: PurchaseIntent, verdict: Verdict, spending: Spending
 ) -> PurchaseIntent:
     """What the verdict makes of it, nothing written yet. Refused: this word is not taken."""
-    _is_open_to(platform, intent, verdict, spending)
-    _may_decide(platform.spec.approval, intent, verdict)
+    _check_state(platform, intent, verdict, spending)
+    _check_approver(platform.spec.approval, intent, verdict)
     after = replace(intent, verdicts=(*intent.verdicts, verdict), state_at=verdict.at)
     if not verdict.approved:
         return replace(after, state=PurchaseState.REFUSED, reason=None, note=verdict.note)
@@ -43,7 +43,7 @@ def decided(
     return after
 
 
-def _is_open_to(platform: Platform, intent: PurchaseIntent, verdict: Verdict, spending: Spending) -> None:
+def _check_state(platform: Platform, intent: PurchaseIntent, verdict: Verdict, spending: Spending) -> None:
     """A no is taken until it is submitted; a yes while one is lacking, also where the policy became stricter."""
     if intent.state not in NOT_SUBMITTED:
         raise Refused(
@@ -57,7 +57,7 @@ def _is_open_to(platform: Platform, intent: PurchaseIntent, verdict: Verdict, sp
         raise Refused(f"purchase {intent.id} is approved already; until it is submitted a no is still taken")
 
 
-def _may_decide(policy: Approval, intent: PurchaseIntent, verdict: Verdict) -> None:
+def _check_approver(policy: Approval, intent: PurchaseIntent, verdict: Verdict) -> None:
     """A word that would not count is not taken: whoever gave it must know. One's own yes may become a no."""
     who, me = verdict.who, _person(policy, verdict.who)
     if me == _person(policy, intent.proposer):

@@ -9,7 +9,7 @@ from tidemill.spec.platform import Platform
 
 
 @dataclass(frozen=True, slots=True)
-class Whose:
+class LedgerOwner:
     """`deployment` is the owner tag. The others may be unknown (empty) at first; once known they stay."""
 
     deployment: str
@@ -18,11 +18,11 @@ class Whose:
     cluster: str = ""
 
     @classmethod
-    def of(cls, platform: Platform) -> Whose:
+    def of(cls, platform: Platform) -> LedgerOwner:
         spec = platform.spec
         return cls(spec.deployment, spec.account_id or "", spec.region, spec.cluster.name)
 
-    def agreed_with(self, other: Whose) -> Whose:
+    def agreed_with(self, other: LedgerOwner) -> LedgerOwner:
         """Both together; Refused where they contradict each other. `self` is what the ledger says."""
         agreed = {}
         for one in fields(self):
@@ -30,4 +30,4 @@ class Whose:
             if here and there and here != there:
                 raise Refused(f"this ledger belongs to {one.name} {here}, not to {there}")
             agreed[one.name] = here or there
-        return Whose(**agreed)
+        return LedgerOwner(**agreed)

@@ -18,7 +18,7 @@ from tidemill.model.purchases import (
     LaunchIntent,
     LaunchState,
     PurchaseIntent,
-    Shown,
+    ShownReservation,
     Spending,
 )
 from tidemill.ports import Clock
@@ -67,9 +67,9 @@ class MemoryLedger:
         self._fees.clear()
 
     def advance(self, before: PurchaseIntent, after: PurchaseIntent, *, caps: Caps | None = None) -> None:
-        refuse_a_wrong_move(self._purchases.get(before.id), before, after)
+        check_transition(self._purchases.get(before.id), before, after)
         if caps is not None:
-            refuse_over_month(self.spending(self._clock.now()), after, caps)
+            check_month_caps(self.spending(self._clock.now()), after, caps)
         self._purchases[before.id] = after
         self._fees.clear()
 
@@ -79,7 +79,7 @@ class MemoryLedger:
     def adoptions(self) -> tuple[Adoption, ...]:
         return tuple(self._adoptions.values())
 
-    def remember(self, reservation_id: str, shown: Shown) -> None:
+    def remember(self, reservation_id: str, shown: ShownReservation) -> None:
         held = self._adoptions.get(reservation_id)
         if held is not None:
             self._adoptions[reservation_id] = replace(held, shown=shown)
@@ -134,13 +134,13 @@ class MemoryLedger:
         return tuple(sorted(fees.items()))
 
 
-def refuse_over_month(spending: Spending, intent: PurchaseIntent, caps: Caps) -> None:
+def check_month_caps(spending: Spending, intent: PurchaseIntent, caps: Caps) -> None:
     over = over_month(caps, intent.plan, intent.fee_usd, spending)
     if over is not None:
         raise Refused(purchase_sentence(over), code=over.kind)
 
 
-def refuse_a_wrong_move(held: PurchaseIntent | None, before: PurchaseIntent, after: PurchaseIntent) -> None:
+def check_transition(held: PurchaseIntent | None, before: PurchaseIntent, after: PurchaseIntent) -> None:
     """Whoever decided on a reading that is no longer true must read again; a verdict serves one envelope alone."""
     if after.id != before.id:
         raise Refused(f"purchase {before.id} cannot become {after.id}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tidemill.model.errors import Refused, SpecError
 from tidemill.ports import Clock, Ledger
-from tidemill.store.deployment_guard import Whose
+from tidemill.store.deployment_guard import LedgerOwner
 from tidemill.store.memory import MemoryLedger
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class WallClock:
 
 
 def open_ledger(
-    url: str, whose: Whose, *, clock: Clock | None = None, writer: str = "tidemill-engine"
+    url: str, whose: LedgerOwner, *, clock: Clock | None = None, writer: str = "tidemill-engine"
 ) -> Ledger:
     """The ledger of this deployment, made or brought up to date if need be. `writer` is the name in its audit trail.
 
@@ -41,7 +41,9 @@ def open_ledger(
     return open_durable(url, whose, clock=clock, writer=writer)
 
 
-def open_durable(url: str, whose: Whose, *, clock: Clock, writer: str, must_exist: bool = False) -> SqlLedger:
+def open_durable(
+    url: str, whose: LedgerOwner, *, clock: Clock, writer: str, must_exist: bool = False
+) -> SqlLedger:
     """`must_exist`: for whoever looks after somebody else's ledger, where a new file would hide a typing error."""
     from tidemill.store.migrate import migrate
     from tidemill.store.sql import SqlLedger

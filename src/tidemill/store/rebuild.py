@@ -15,7 +15,7 @@ from tidemill.decide.purchasing.proposals import window_name
 from tidemill.decide.purchasing.window_cover import intent_id
 from tidemill.model.capacity import NEVER_CAME_STATES, Reservation
 from tidemill.model.offers import Extension, ExtensionState, Offer
-from tidemill.model.planner_result import Choice
+from tidemill.model.planner_result import PlannedPurchase
 from tidemill.model.purchase_reasons import PurchaseReason, ReasonKind
 from tidemill.model.purchases import Envelope, PurchaseIntent, PurchaseState
 from tidemill.spec import Spec
@@ -175,7 +175,9 @@ def _names(plan: CapacityPlan, intent: PurchaseIntent) -> list[str]:
     offer = Offer(
         "", bound.instance_type, bound.zones[0], bound.count, bound.earliest_start, bound.earliest_end, 0
     )
-    return [window_name(Choice(plan.name, intent.pool, offer, bound.duration, bound.earliest_start, ""))]
+    return [
+        window_name(PlannedPurchase(plan.name, intent.pool, offer, bound.duration, bound.earliest_start, ""))
+    ]
 
 
 # --- extensions ---------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from tidemill.model.purchases import (
     Envelope,
     LaunchIntent,
     PurchaseIntent,
-    Shown,
+    ShownReservation,
     Verdict,
 )
 from tidemill.store.months import by_month
@@ -74,12 +74,12 @@ def verdict_of(row: RowMapping) -> Verdict:
 
 def adoption_row(adoption: Adoption) -> dict[str, Any]:
     shown = adoption.shown
-    seen = {one.name: None if shown is None else getattr(shown, one.name) for one in fields(Shown)}
+    seen = {one.name: None if shown is None else getattr(shown, one.name) for one in fields(ShownReservation)}
     return {**_named(adoption, without=("shown",)), **seen}
 
 
 def adoption_of(row: RowMapping) -> Adoption:
-    shown = None if row["kind"] is None else Shown(**_taken(Shown, row))
+    shown = None if row["kind"] is None else ShownReservation(**_taken(ShownReservation, row))
     return Adoption(shown=shown, **_taken(Adoption, row, without=("shown",)))
 
 

@@ -26,15 +26,15 @@ from tidemill.model.purchases import (
     LaunchIntent,
     LaunchState,
     PurchaseIntent,
-    Shown,
+    ShownReservation,
     Spending,
     Verdict,
 )
 from tidemill.ports import Clock
 from tidemill.store import schema
 from tidemill.store.database import Database
-from tidemill.store.deployment_guard import Whose
-from tidemill.store.memory import FAILURES_KEPT, refuse_a_wrong_move, refuse_over_month
+from tidemill.store.deployment_guard import LedgerOwner
+from tidemill.store.memory import FAILURES_KEPT, check_month_caps, check_transition
 from tidemill.store.months import bounds, by_month, month_of
 from tidemill.store.rows import (
     adoption_of,
@@ -77,7 +77,7 @@ class SqlLedger:
 
     # --- whose it is, and who leads ---
 
-    def claim(self, whose: Whose) -> None:
+    def claim(self, whose: LedgerOwner) -> None:
         """Make it the ledger of this deployment. Refused: it is another's."""
         with self._database.alone() as connection:
             row = connection.execute(select(schema.ledger).with_for_update()).mappings().one_or_none()
@@ -99,7 +99,7 @@ class SqlLedger:
             self._deployment = self.whose().deployment
         return self._deployment
 
-    def whose(self) -> Whose:
+    def whose(self) -> LedgerOwner:
         with self._database.read() as connection:
             return _whose(connection.execute(select(schema.ledger)).mappings().one())
 
@@ -164,9 +164,9 @@ class SqlLedger:
     def advance(self, before: PurchaseIntent, after: PurchaseIntent, *, caps: Caps | None = None) -> None:
         with self._writing() as connection:
             row, held = self._held(connection, before.id)
-            refuse_a_wrong_move(held, before, after)
+            check_transition(held, before, after)
             if caps is not None:
-                refuse_over_month(_spending(connection, self._clock.now()), after, caps)
+                check_month_caps(_spending(connection, self._clock.now()), after, caps)
             assert row is not None and held is not None
             kept = len(held.verdicts)
             goes_on = after.verdicts[:kept] == held.verdicts
@@ -200,7 +200,7 @@ class SqlLedger:
         with self._writing() as connection:
             self._adopt(connection, *_adopted(connection, adoption.reservation_id), adoption, adoption.who)
 
-    def remember(self, reservation_id: str, shown: Shown) -> None:
+    def remember(self, reservation_id: str, shown: ShownReservation) -> None:
         with self._writing() as connection:
             seq, held = _adopted(connection, reservation_id)
             if held is not None:
@@ -361,5 +361,5 @@ def _hourly(connection: Connection, now: datetime) -> dict[tuple[str, SourceKind
     return sums
 
 
-def _whose(row: Any) -> Whose:
-    return Whose(row["deployment"], row["account"], row["region"], row["cluster"])
+def _whose(row: Any) -> LedgerOwner:
+    return LedgerOwner(row["deployment"], row["account"], row["region"], row["cluster"])

@@ -12,7 +12,7 @@ from math import ceil
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.handover.destinations import how_many
 from tidemill.decide.handover.forecast import ServiceForecast
-from tidemill.decide.purchasing.planner.result import Means, Way
+from tidemill.decide.purchasing.planner.result import Mitigation, MitigationKind
 from tidemill.model.capacity import SourceKind
 from tidemill.model.ec2_facts import LONGEST_BLOCK
 from tidemill.model.offers import Offer
@@ -24,7 +24,7 @@ DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 _EXTENDABLE_UNTIL = HOUR
 
 
-def mitigations(context: DecisionContext, one: ServiceForecast) -> tuple[Way, ...]:
+def mitigations(context: DecisionContext, one: ServiceForecast) -> tuple[Mitigation, ...]:
     """The cheapest first, those that do not exist last. None where the service is not short."""
     if one.short is None:
         return ()
@@ -59,19 +59,21 @@ def _usd_day(context: DecisionContext, one: ServiceForecast, count: int) -> floa
     return None if kind is None or kind.block_usd_h is None else kind.block_usd_h * count * 24
 
 
-def _extension(context: DecisionContext, one: ServiceForecast) -> Way:
-    means: Means = "a-days-extension-of-a"
+def _extension(context: DecisionContext, one: ServiceForecast) -> Mitigation:
+    means: MitigationKind = "a-days-extension-of-a"
     block = one.block
     days = max(1, ceil(_lasts(one) / DAY))
     if block.kind is not SourceKind.BLOCK or block.end is None:
-        return Way(means, None, "", f"{block.id} is no Capacity Block")
+        return Mitigation(means, None, "", f"{block.id} is no Capacity Block")
     if block.extension_pending_to is not None:
-        return Way(means, None, "", f"an extension of {block.id} is not paid yet; another must wait for it")
+        return Mitigation(
+            means, None, "", f"an extension of {block.id} is not paid yet; another must wait for it"
+        )
     context.wake(block.end - _EXTENDABLE_UNTIL)
     if context.now >= block.end - _EXTENDABLE_UNTIL:
-        return Way(means, None, "", f"{block.id} can no longer be extended: EC2 asks for an hour")
+        return Mitigation(means, None, "", f"{block.id} can no longer be extended: EC2 asks for an hour")
     if block.end + days * DAY - block.start > LONGEST_BLOCK:
-        return Way(means, None, "", f"{block.id} would be longer than 182 days")
+        return Mitigation(means, None, "", f"{block.id} would be longer than 182 days")
     offers = [
         (offer.fee_usd, offer.id)
         for search in context.world.extension_searches
@@ -81,33 +83,35 @@ def _extension(context: DecisionContext, one: ServiceForecast) -> Way:
     ]
     if offers:
         usd, id_ = min(offers)
-        return Way(means, usd, id_, f"extend {block.id} with {id_}")
+        return Mitigation(means, usd, id_, f"extend {block.id} with {id_}")
     rate = _usd_day(context, one, block.count)
     words = f"extend {block.id} by {days}d, reckoned at its rate; EC2 has shown no offer"
-    return Way(means, None if rate is None else rate * days, "", words)
+    return Mitigation(means, None if rate is None else rate * days, "", words)
 
 
-def _more_of_b(context: DecisionContext, one: ServiceForecast) -> Way:
-    means: Means = "a-day-more-of-b"
+def _more_of_b(context: DecisionContext, one: ServiceForecast) -> Mitigation:
+    means: MitigationKind = "a-day-more-of-b"
     count = instances_needed(context, one)
     if one.successor is not None:
-        return Way(means, None, "", f"{one.successor.id} is bought: its start cannot be moved")
+        return Mitigation(means, None, "", f"{one.successor.id} is bought: its start cannot be moved")
     until = one.deadline + _lasts(one)
     best = _cheapest(context, one, count, one.deadline - one.needed, until)
     if best is not None:
-        return Way(means, best.fee_usd, best.id, f"buy {best.id}, which starts in time")
+        return Mitigation(means, best.fee_usd, best.id, f"buy {best.id}, which starts in time")
     words = f"a block of {count} that starts a day before, reckoned at the rate of {one.block.id}"
-    return Way(means, _usd_day(context, one, count), "", f"{words}; EC2 has shown no offer")
+    return Mitigation(means, _usd_day(context, one, count), "", f"{words}; EC2 has shown no offer")
 
 
-def _start_now(context: DecisionContext, one: ServiceForecast) -> Way:
-    means: Means = "a-start-now-block"
+def _start_now(context: DecisionContext, one: ServiceForecast) -> Mitigation:
+    means: MitigationKind = "a-start-now-block"
     count = instances_needed(context, one)
     best = _cheapest(context, one, count, one.deadline - one.needed, one.deadline + _lasts(one), now=True)
     if best is not None:
-        return Way(means, best.fee_usd, best.id, f"buy {best.id}, which starts now and runs beside both")
+        return Mitigation(
+            means, best.fee_usd, best.id, f"buy {best.id}, which starts now and runs beside both"
+        )
     words = f"a start-now block of {count} for a day, reckoned at the rate of {one.block.id}"
-    return Way(means, _usd_day(context, one, count), "", f"{words}; ask EC2 within the last day")
+    return Mitigation(means, _usd_day(context, one, count), "", f"{words}; ask EC2 within the last day")
 
 
 def _cheapest(
@@ -131,19 +135,21 @@ def _cheapest(
     return min(fitting, key=lambda offer: (offer.fee_usd, offer.id), default=None)
 
 
-def _bridge(context: DecisionContext, one: ServiceForecast) -> Way:
+def _bridge(context: DecisionContext, one: ServiceForecast) -> Mitigation:
     """Warm when the block stops, and so paid for while it warms up."""
-    means: Means = "an-on-demand-bridge"
+    means: MitigationKind = "an-on-demand-bridge"
     count = instances_needed(context, one)
     kind = context.spec.catalog.types.get(one.block.instance_type)
     if one.bridged:
-        return Way(means, None, "", "it is bridged already, one wave at a time; by scale all come up at once")
+        return Mitigation(
+            means, None, "", "it is bridged already, one wave at a time; by scale all come up at once"
+        )
     if kind is None or kind.on_demand_usd_h is None:
-        return Way(means, None, "", f"no on-demand price of {one.block.instance_type} is known")
+        return Mitigation(means, None, "", f"no on-demand price of {one.block.instance_type} is known")
     hours = (_lasts(one) + one.boot.length + one.load.length) / HOUR
     words = f"{count} {kind.name} on demand at ${kind.on_demand_usd_h:,.2f} an hour each, if EC2 has them"
     lacks = _lacks_for_overflow(context, one)
-    return Way(means, kind.on_demand_usd_h * count * hours, "", f"{words}{lacks}")
+    return Mitigation(means, kind.on_demand_usd_h * count * hours, "", f"{words}{lacks}")
 
 
 def _lacks_for_overflow(context: DecisionContext, one: ServiceForecast) -> str:

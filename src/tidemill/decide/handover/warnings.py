@@ -14,7 +14,7 @@ from tidemill.decide.handover.forecast import ServiceForecast, forecast
 from tidemill.decide.handover.mitigations import mitigations
 from tidemill.decide.placement.launch_options import usable_reservations
 from tidemill.decide.pool_templates import PoolTemplate
-from tidemill.decide.purchasing.planner.result import Way
+from tidemill.decide.purchasing.planner.result import Mitigation
 from tidemill.model.capacity import SECURED_STATES, Reservation
 from tidemill.spec.units import format_duration, format_instant
 
@@ -86,7 +86,7 @@ def lacks(one: ServiceForecast) -> str:
     )
 
 
-def will_be_short(one: ServiceForecast, ways: tuple[Way, ...]) -> str:
+def will_be_short(one: ServiceForecast, ways: tuple[Mitigation, ...]) -> str:
     assert one.short is not None
     since, ends = format_instant(one.short.since), format_instant(one.deadline)
     if one.short.lasts is None:
@@ -107,7 +107,7 @@ def will_be_short(one: ServiceForecast, ways: tuple[Way, ...]) -> str:
     return f"{told}: {one.block.id} must be empty by {ends}, and {after} takes pods from {ready}. {_help(one, ways)}"
 
 
-def _help(one: ServiceForecast, ways: tuple[Way, ...]) -> str:
+def _help(one: ServiceForecast, ways: tuple[Mitigation, ...]) -> str:
     """In a few words: `tidemill handover` has all of them."""
     brief = {
         "a-day-more-of-b": "a block that starts a day earlier",

@@ -7,10 +7,10 @@ that nothing is bought. An approval binds an envelope, not an offer; the best of
 from __future__ import annotations
 
 from tidemill.decide.context import DecisionContext
-from tidemill.decide.purchasing.demand import promised
-from tidemill.decide.purchasing.proposals import follow_calendars
-from tidemill.decide.purchasing.reconcile import follow
-from tidemill.decide.purchasing.window_cover import cover
+from tidemill.decide.purchasing.demand import with_expected
+from tidemill.decide.purchasing.proposals import propose_for_calendars
+from tidemill.decide.purchasing.reconcile import advance_purchase
+from tidemill.decide.purchasing.window_cover import cover_window
 from tidemill.model.purchases import PurchaseIntent
 
 
@@ -20,16 +20,16 @@ def manage_purchases(context: DecisionContext) -> None:
     by_window: dict[tuple[str, str], list[PurchaseIntent]] = {}
     for intent in context.world.purchases:
         by_window.setdefault((intent.plan, intent.window), []).append(intent)
-        follow(context, intent)
-    _warn_of_the_left_out(context)
-    held = promised(context.world.reservations, context.world.purchases, context.owner)
+        advance_purchase(context, intent)
+    _warn_of_unlisted_reservations(context)
+    held = with_expected(context.world.reservations, context.world.purchases, context.owner)
     for plan in context.spec.plans.values():
         for window in plan.spec.demand:
-            cover(context, plan, window, by_window.get((plan.name, window.name), []), held)
-    follow_calendars(context, by_window, held)
+            cover_window(context, plan, window, by_window.get((plan.name, window.name), []), held)
+    propose_for_calendars(context, by_window, held)
 
 
-def _warn_of_the_left_out(context: DecisionContext) -> None:
+def _warn_of_unlisted_reservations(context: DecisionContext) -> None:
     """A purchase that does not show is warned of where it is followed; what was adopted has nobody else to say it."""
     for one in context.world.reservations:
         if not one.listed and one.owner == context.owner and not one.intent_id:

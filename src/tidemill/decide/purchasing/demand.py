@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from tidemill.decide.purchasing.calendar_gaps import still_lacking
+from tidemill.decide.purchasing.calendar_gaps import missing_gpu_minutes
 from tidemill.model.capacity import LIVE_STATES, Reservation, ReservationState, SourceKind
 from tidemill.model.ec2_facts import DAY, LEGAL_DURATIONS, LONGEST_BLOCK, round_up_duration
 from tidemill.model.offers import ExtensionOffer, Offer
@@ -22,10 +22,10 @@ from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
 
 # A block is extended as a whole, and an UltraServer sold as one: what holds more than twice what is missing is not
 # bought by itself. Somebody who wants it all the same says `tidemill extend` or `tidemill buy`.
-MOST_HELD = 2
+MAX_OVERSIZE = 2
 
 
-def promised(
+def with_expected(
     reservations: Iterable[Reservation],
     purchases: Iterable[PurchaseIntent],
     owner: str,
@@ -57,7 +57,7 @@ def promised(
     return list(held.values())
 
 
-def would_help(
+def reduces_shortage(
     spec: Spec,
     held: Iterable[Reservation],
     offer: Offer | ExtensionOffer,
@@ -66,15 +66,17 @@ def would_help(
 ) -> bool:
     """What leaves its demand as short as before would be followed by another purchase, and another."""
     held = list(held)
-    after = with_offer(held, offer, spec.platform.spec.deployment, intent.pool)
+    after = with_bought(held, offer, spec.platform.spec.deployment, intent.pool)
     plan = spec.plans.get(intent.plan)
-    window = window_of(plan, intent.window)
+    window = window_named(plan, intent.window)
     if window is None:
         return still_missing(spec, after, intent, now) < still_missing(spec, held, intent, now)
-    return lacking_h(spec, after, intent.pool, window, now) < lacking_h(spec, held, intent.pool, window, now)
+    return missing_instance_hours(spec, after, intent.pool, window, now) < missing_instance_hours(
+        spec, held, intent.pool, window, now
+    )
 
 
-def is_far_too_much(
+def is_mostly_covered(
     spec: Spec, reservations: Iterable[Reservation], intent: PurchaseIntent, now: datetime
 ) -> bool:
     """Somebody covered most of its window meanwhile: less than half of it would be used, and less is sold.
@@ -82,7 +84,7 @@ def is_far_too_much(
     Errs on the side of buying: a day at each end is EC2's grid, and a block is extended as a whole.
     """
     plan = spec.plans.get(intent.plan)
-    window = window_of(plan, intent.window)
+    window = window_named(plan, intent.window)
     if plan is None or window is None:
         return False
     gaps, bound = list(_gaps(spec, reservations, intent.pool, window, now)), intent.envelope
@@ -91,7 +93,7 @@ def is_far_too_much(
     count = max(gap.count for gap in gaps)
     kind = spec.catalog.types.get(bound.instance_type)
     if intent.extends or (kind is not None and kind.ultraserver):  # sold as a whole
-        count = min(bound.count, MOST_HELD * count)
+        count = min(bound.count, MAX_OVERSIZE * count)
     span = gaps[-1].end - gaps[0].start + plan.spec.overlap + DAY
     least = ((round_up_duration(span) or LONGEST_BLOCK) + DAY) * count
     used = sum(((gap.end - gap.start) * min(gap.count, bound.count) for gap in gaps), timedelta(0))
@@ -107,8 +109,8 @@ def still_missing(
         return intent.envelope.count
     plan = spec.plans.get(intent.plan)
     if plan is not None and plan.spec.calendar is not None:
-        return still_lacking(spec, plan, reservations, intent, now)
-    window = window_of(plan, intent.window)
+        return missing_gpu_minutes(spec, plan, reservations, intent, now)
+    window = window_named(plan, intent.window)
     return 0 if window is None else missing(spec, reservations, intent.pool, window, now)
 
 
@@ -144,7 +146,7 @@ def first_gap(
     return first
 
 
-def lacking_h(
+def missing_instance_hours(
     spec: Spec, reservations: Iterable[Reservation], pool: str, window: DemandWindow, now: datetime
 ) -> float:
     """Instance hours, over the whole window: what must become less with every purchase."""
@@ -159,7 +161,7 @@ def _gaps(
 ) -> Iterator[Gap]:
     """One after the other, between the instants at which anything changes."""
     holding = [_from_now(one, window, now) for one in held_for(spec, reservations, pool, window)]
-    before = _served_before(spec, pool, window)
+    before = _windows_served_first(spec, pool, window)
     start = max(window.start, now)
     if start >= window.end:
         return
@@ -178,7 +180,7 @@ def _gaps(
             yield Gap(lacks, begins, ends)
 
 
-def with_offer(
+def with_bought(
     reservations: Iterable[Reservation], offer: Offer | ExtensionOffer, owner: str, pool: str
 ) -> list[Reservation]:
     """As if it had been bought."""
@@ -215,7 +217,7 @@ def _from_now(one: Reservation, window: DemandWindow, now: datetime) -> Reservat
     return one
 
 
-def _served_before(spec: Spec, pool: str, window: DemandWindow) -> list[DemandWindow]:
+def _windows_served_first(spec: Spec, pool: str, window: DemandWindow) -> list[DemandWindow]:
     """Windows of the same pool and type that come first, by plan and place in it."""
     earlier: list[DemandWindow] = []
     for plan in spec.plans.values():
@@ -227,5 +229,5 @@ def _served_before(spec: Spec, pool: str, window: DemandWindow) -> list[DemandWi
     return earlier
 
 
-def window_of(plan: CapacityPlan | None, name: str) -> DemandWindow | None:
+def window_named(plan: CapacityPlan | None, name: str) -> DemandWindow | None:
     return next((one for one in plan.spec.demand if one.name == name), None) if plan is not None else None

@@ -26,8 +26,8 @@ from tidemill.spec.platform import Platform
 # Blocks end on the grid, and demand begins when people say: what ends within a day of it runs into it.
 NEAR = timedelta(days=1)
 # An answer older than this is asked for again; one that was empty, sooner than a search for blocks: the window closes.
-FRESH = timedelta(minutes=30)
-EMPTY_FRESH = timedelta(hours=2)
+EXTENSION_ANSWER_FRESH = timedelta(minutes=30)
+EMPTY_ANSWER_FRESH = timedelta(hours=2)
 
 
 def extendable(
@@ -86,12 +86,12 @@ def _failed_before(block: Reservation, intents: list[PurchaseIntent]) -> bool:
     return any(one.extends == block.id and one.state is PurchaseState.FAILED for one in intents)
 
 
-def offer_to_extend(
+def extension_offer(
     context: DecisionContext, block: Reservation, by: timedelta, reason: str
 ) -> ExtensionOffer | bool:
     """The offer; True: it was asked for and is not answered yet; False: EC2 has none."""
     search = _latest(context, ExtensionQuery(block.id, by))
-    fresh = FRESH if search is not None and search.offers else EMPTY_FRESH
+    fresh = EXTENSION_ANSWER_FRESH if search is not None and search.offers else EMPTY_ANSWER_FRESH
     if search is None or context.now - search.at >= fresh:
         context.do(SearchExtensions(ExtensionQuery(block.id, by), reason))
         return True

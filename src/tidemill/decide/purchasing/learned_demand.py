@@ -11,13 +11,13 @@ from math import ceil
 
 from tidemill.decide.pool_templates import PoolTemplate, templates
 from tidemill.decide.purchasing.planner.demand import (
-    demand_of,
+    calendar_demand,
     gpus_each,
     learned_of,
     most_learned_gpus,
-    planned,
+    plans_with_calendar,
 )
-from tidemill.decide.purchasing.planner.offer_filter import suits
+from tidemill.decide.purchasing.planner.offer_filter import is_usable_by
 from tidemill.decide.scheduler_rules import admits
 from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
 from tidemill.model.pods import Pod, PodPhase
@@ -31,7 +31,7 @@ _JUDGED_AFTER_H = 24.0
 
 def learned_gpus(spec: Spec, world: World) -> Mapping[str, int]:
     """By plan."""
-    return {plan.name: gpus for plan in planned(spec) if (gpus := _of(spec, world, plan))}
+    return {plan.name: gpus for plan in plans_with_calendar(spec) if (gpus := _of(spec, world, plan))}
 
 
 def _of(spec: Spec, world: World, plan: CapacityPlan) -> int:
@@ -46,10 +46,10 @@ def _of(spec: Spec, world: World, plan: CapacityPlan) -> int:
 
 
 def _blocks(spec: Spec, world: World, plan: CapacityPlan) -> Iterator[Reservation]:
-    demand = demand_of(spec, plan.name, 0)
+    demand = calendar_demand(spec, plan.name, 0)
     for one in world.reservations:
         mine = one.owner == spec.platform.spec.deployment and one.pool in ("", plan.spec.pool)
-        if mine and one.state is ReservationState.ACTIVE and suits(demand, one):
+        if mine and one.state is ReservationState.ACTIVE and is_usable_by(demand, one):
             yield one
 
 
@@ -82,7 +82,7 @@ def _standing(spec: Spec, world: World, plan: CapacityPlan) -> Iterator[Pod]:
 def _could_run(spec: Spec, plan: CapacityPlan, template: PoolTemplate, pod: Pod) -> bool:
     if not template.pool.spec.serves(pod.namespace):
         return False
-    demand, source = demand_of(spec, plan.name, 0), Source(SourceKind.BLOCK)
+    demand, source = calendar_demand(spec, plan.name, 0), Source(SourceKind.BLOCK)
     return any(
         admits(pod.shape, template.labels(source, template.kinds[name], zone), template.taints)
         for name in demand.types

@@ -13,7 +13,7 @@ from math import ceil
 
 from tidemill.decide.purchasing.planner.calendar import Step
 from tidemill.decide.purchasing.planner.inputs import DAY, PoolDemand
-from tidemill.decide.purchasing.planner.offer_filter import suits
+from tidemill.decide.purchasing.planner.offer_filter import is_usable_by
 from tidemill.model.capacity import SECURED_STATES, Reservation
 from tidemill.model.ec2_facts import (
     EXTENSION_CLOSES_BEFORE_END,
@@ -32,18 +32,18 @@ from tidemill.spec.capacity_plan import CapacityPlan
 
 # A round of planning asks at most so many questions, all calendars together: EC2 throttles, and more offers do not
 # make a much cheaper plan.
-MOST_SEARCHES = 48
-MOST_EXTENSION_SEARCHES = 12
+MAX_SEARCHES = 48
+MAX_EXTENSION_SEARCHES = 12
 # Lengths worth asking for besides the one that covers a stretch in one piece.
-PIECES = (timedelta(days=7), timedelta(days=14), timedelta(days=28))
-LONGER_BY = (timedelta(days=1), timedelta(days=7), timedelta(days=14), timedelta(days=28))
-MOST_LAYERS = 3
+USUAL_LENGTHS = (timedelta(days=7), timedelta(days=14), timedelta(days=28))
+USUAL_EXTENSIONS = (timedelta(days=1), timedelta(days=7), timedelta(days=14), timedelta(days=28))
+MAX_LAYERS = 3
 # First come, first served: an answer older than this is asked for again before anything is planned on it.
-FRESH = timedelta(minutes=30)
+ANSWER_FRESH = timedelta(minutes=30)
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class MissingSpan:
     """So many GPUs missing with breaks of less than a day: no block is shorter than that."""
 
     start: datetime
@@ -51,22 +51,22 @@ class Stretch:
     gpus: int
 
 
-def stretches(lacks: Iterable[Step]) -> tuple[Stretch, ...]:
+def missing_spans(lacks: Iterable[Step]) -> tuple[MissingSpan, ...]:
     """By layers: what is missing most of the time lies below what is missing on top of it now and then."""
     lacks = tuple(lacks)
     heights = sorted({step.amount for step in lacks})
-    if len(heights) > MOST_LAYERS:  # the lowest, the highest, and one between
+    if len(heights) > MAX_LAYERS:  # the lowest, the highest, and one between
         heights = [heights[0], heights[len(heights) // 2], heights[-1]]
-    found: list[Stretch] = []
+    found: list[MissingSpan] = []
     below = 0
     for height in heights:
-        open_: Stretch | None = None
+        open_: MissingSpan | None = None
         for step in (one for one in lacks if one.amount > below):
             if open_ is not None and step.start - open_.end < DAY:
-                open_ = Stretch(open_.start, step.end, height - below)
+                open_ = MissingSpan(open_.start, step.end, height - below)
                 found[-1] = open_
             else:
-                open_ = Stretch(step.start, step.end, height - below)
+                open_ = MissingSpan(step.start, step.end, height - below)
                 found.append(open_)
         below = height
     return tuple(found)
@@ -78,10 +78,10 @@ def offer_queries(
     """The near ones first, and of those the ones that cover most."""
     zones = demand.zones if set(demand.zones) != set(spec.platform.spec.subnets) else ()
     asked: dict[OfferQuery, None] = {}
-    for stretch in stretches(lacks):
+    for stretch in missing_spans(lacks):
         for name in demand.types:
             for count in _counts(spec, name, stretch.gpus):
-                for start, duration in _pieces(demand, stretch):
+                for start, duration in _starts_and_lengths(demand, stretch):
                     earliest = max(now.replace(second=0, microsecond=0), start - DAY)
                     # A day of room on either side: for an overlap, and for blocks that start now.
                     query = OfferQuery(name, count, duration, earliest, start + duration + 2 * DAY, zones)
@@ -103,12 +103,12 @@ def _counts(spec: Spec, name: str, gpus: int) -> tuple[int, ...]:
     return (MAX_INSTANCES_PER_BLOCK, rest) if rest else (MAX_INSTANCES_PER_BLOCK,)
 
 
-def _pieces(demand: PoolDemand, stretch: Stretch) -> Iterator[tuple[datetime, timedelta]]:
+def _starts_and_lengths(demand: PoolDemand, stretch: MissingSpan) -> Iterator[tuple[datetime, timedelta]]:
     """Starts on the grid, the last before it is needed, and legal lengths."""
     begin, end = grid_at_or_before(stretch.start - demand.warm_up), stretch.end + demand.wind_down
     whole = round_up_duration(end - begin) or LONGEST_BLOCK
     yield begin, whole
-    for duration in (one for one in PIECES if one < whole):
+    for duration in (one for one in USUAL_LENGTHS if one < whole):
         start = begin
         while start < stretch.end:
             yield start, duration
@@ -129,14 +129,18 @@ def extension_queries(
     soon = world.now + plan.spec.calendar.buy_ahead + DAY
     found: list[ExtensionQuery] = []
     for block in sorted(world.reservations, key=lambda one: (one.end is None, one.end or one.start, one.id)):
-        if not suits(demand, block) or block.pool not in ("", demand.pool) or not _extendable(world, block):
+        if (
+            not is_usable_by(demand, block)
+            or block.pool not in ("", demand.pool)
+            or not _extendable(world, block)
+        ):
             continue
         assert block.end is not None
         missed = [step for step in lacks if step.end > block.end - demand.wind_down]
         if block.end > soon or not missed or missed[0].start > block.end + DAY:
             continue
         rest = round_up_duration(missed[-1].end + demand.wind_down - block.end)
-        lengths = sorted({*LONGER_BY, *([rest] if rest else [])})
+        lengths = sorted({*USUAL_EXTENSIONS, *([rest] if rest else [])})
         found += [
             ExtensionQuery(block.id, by) for by in lengths if block.end + by - block.start <= LONGEST_BLOCK
         ]
@@ -158,7 +162,7 @@ def _extendable(world: World, block: Reservation) -> bool:
 # --- what was answered --------------------------------------------------------------------------------
 
 
-def answer(world: World, query: OfferQuery) -> OfferSearch | None:
+def fresh_answer(world: World, query: OfferQuery) -> OfferSearch | None:
     """The newest that is fresh. What starts now is asked for from a moving instant: minutes make no difference."""
     same = [
         one
@@ -166,12 +170,14 @@ def answer(world: World, query: OfferQuery) -> OfferSearch | None:
         if one.query.instance_type == query.instance_type
         and (one.query.count, one.query.duration) == (query.count, query.duration)
         and (one.query.latest_end, one.query.zones) == (query.latest_end, query.zones)
-        and abs(one.query.earliest_start - query.earliest_start) <= FRESH
-        and world.now - one.at < FRESH
+        and abs(one.query.earliest_start - query.earliest_start) <= ANSWER_FRESH
+        and world.now - one.at < ANSWER_FRESH
     ]
     return max(same, key=lambda one: one.at, default=None)
 
 
-def extension_answer(world: World, query: ExtensionQuery) -> ExtensionSearch | None:
-    same = [one for one in world.extension_searches if one.query == query and world.now - one.at < FRESH]
+def fresh_extension_answer(world: World, query: ExtensionQuery) -> ExtensionSearch | None:
+    same = [
+        one for one in world.extension_searches if one.query == query and world.now - one.at < ANSWER_FRESH
+    ]
     return max(same, key=lambda one: one.at, default=None)

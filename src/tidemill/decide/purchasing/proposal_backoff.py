@@ -11,14 +11,14 @@ from datetime import datetime, timedelta
 from tidemill.model.purchases import PurchaseIntent, PurchaseState
 
 # After a person said no, or a search found nothing, the question is not asked again sooner.
-ASK_AGAIN = timedelta(hours=6)
+PROPOSE_AGAIN_AFTER = timedelta(hours=6)
 # ... and, however often it was in vain, not later: a window comes nearer meanwhile.
-AT_THE_LATEST = timedelta(days=2)
+MAX_BACKOFF = timedelta(days=2)
 # What is void so soon after it was made would be void again: a proposal must not come and go at every tick.
 SHORT_LIFE = timedelta(minutes=10)
 
 
-def asked_again_at(before: Sequence[PurchaseIntent]) -> datetime | None:
+def propose_again_at(before: Sequence[PurchaseIntent]) -> datetime | None:
     """From when on, given what became of the earlier proposals (oldest first); None: at once.
 
     A proposal that expired is made anew at once the first time: its approval may have come while nothing was offered.
@@ -33,7 +33,9 @@ def asked_again_at(before: Sequence[PurchaseIntent]) -> datetime | None:
     if last is None or last.state_at is None:
         return None
     doubled = in_vain - 1 if last.state is PurchaseState.REFUSED else in_vain - 2
-    return last.state_at if doubled < 0 else last.state_at + min(ASK_AGAIN * 2**doubled, AT_THE_LATEST)
+    return (
+        last.state_at if doubled < 0 else last.state_at + min(PROPOSE_AGAIN_AFTER * 2**doubled, MAX_BACKOFF)
+    )
 
 
 def _expired(intent: PurchaseIntent) -> bool:

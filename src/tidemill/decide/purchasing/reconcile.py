@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.purchasing.approval import not_granted, over_budget
-from tidemill.decide.purchasing.demand import is_far_too_much, promised, still_missing, window_of
+from tidemill.decide.purchasing.demand import is_mostly_covered, still_missing, window_named, with_expected
 from tidemill.model.capacity import LIVE_STATES, NEVER_CAME_STATES, SECURED_STATES
 from tidemill.model.offers import ExtensionState
 from tidemill.model.plan import SettlePurchase, SubmitPurchase
@@ -17,22 +17,22 @@ from tidemill.model.purchase_reasons import SUBMITTED_BEFORE, PurchaseReason, Re
 from tidemill.model.purchases import MAY_COST, PurchaseIntent, PurchaseState
 
 # A submit that found no offer inside the envelope tries again while the approval lives.
-SUBMIT_AGAIN = timedelta(minutes=10)
+SUBMIT_AGAIN_AFTER = timedelta(minutes=10)
 # EC2 answers within seconds or not at all; after this long an unanswered purchase is quarantined.
 CALL_ANSWERS_WITHIN = timedelta(minutes=1)
 # A payment fails within 12 hours, and lists are minutes late: what does not show after this long, a person must see to.
 SHOWS_WITHIN = timedelta(days=1)
 
 
-def follow(context: DecisionContext, intent: PurchaseIntent) -> None:
-    if intent.state not in MAY_COST and made_by(context, intent):
-        _take_in(context, intent)
+def advance_purchase(context: DecisionContext, intent: PurchaseIntent) -> None:
+    if intent.state not in MAY_COST and reservations_made_by(context, intent):
+        _record_found_after_all(context, intent)
         return
     match intent.state:
         case PurchaseState.SUBMITTED | PurchaseState.UNKNOWN:
-            _reconcile(context, intent)
+            _resolve_doubt(context, intent)
         case PurchaseState.CONFIRMED:
-            _see_what_came_of_it(context, intent)
+            _check_delivery(context, intent)
         case PurchaseState.PROPOSED | PurchaseState.APPROVED:
             _submit_or_void(context, intent)
 
@@ -40,17 +40,17 @@ def follow(context: DecisionContext, intent: PurchaseIntent) -> None:
 # --- what became of it --------------------------------------------------------------------------------
 
 
-def _take_in(context: DecisionContext, intent: PurchaseIntent) -> None:
+def _record_found_after_all(context: DecisionContext, intent: PurchaseIntent) -> None:
     """EC2 had said no, or a person was sure, and yet there it is. What exists is ours, and its money is spent."""
-    made = made_by(context, intent)
+    made = reservations_made_by(context, intent)
     reason = PurchaseReason(ReasonKind.FOUND_AFTER_ALL, reservation_ids=made, name=intent.state.value)
     context.warn(intent.id, reason)
     fee_usd = intent.fee_usd or intent.envelope.max_fee_usd
     context.do(SettlePurchase(intent, "confirmed", made, fee_usd, reason))
 
 
-def _reconcile(context: DecisionContext, intent: PurchaseIntent) -> None:
-    made = made_by(context, intent)
+def _resolve_doubt(context: DecisionContext, intent: PurchaseIntent) -> None:
+    made = reservations_made_by(context, intent)
     if made:
         # The fee was written before the call: EC2's lists do not tell it.
         kind = ReasonKind.FOUND_IN_HISTORY if intent.extends else ReasonKind.FOUND_BY_TAG
@@ -63,7 +63,7 @@ def _reconcile(context: DecisionContext, intent: PurchaseIntent) -> None:
             lost = PurchaseReason(ReasonKind.ANSWER_LOST)
             context.do(SettlePurchase(intent, "unknown", (), intent.fee_usd, lost))
         context.wake(due)
-    elif never := _never_came(context, intent):
+    elif never := _unpaid_reservations(context, intent):
         reason = PurchaseReason(ReasonKind.PAYMENT_FAILED)
         context.do(SettlePurchase(intent, "failed", never, 0, reason))
     else:
@@ -74,7 +74,7 @@ def _reconcile(context: DecisionContext, intent: PurchaseIntent) -> None:
         )
 
 
-def _never_came(context: DecisionContext, intent: PurchaseIntent) -> tuple[str, ...]:
+def _unpaid_reservations(context: DecisionContext, intent: PurchaseIntent) -> tuple[str, ...]:
     """What it made, if EC2 shows that none of it was paid."""
     made = [one for one in context.world.reservations if one.intent_id == intent.id and not intent.extends]
     return (
@@ -82,7 +82,7 @@ def _never_came(context: DecisionContext, intent: PurchaseIntent) -> tuple[str, 
     )
 
 
-def made_by(context: DecisionContext, intent: PurchaseIntent) -> tuple[str, ...]:
+def reservations_made_by(context: DecisionContext, intent: PurchaseIntent) -> tuple[str, ...]:
     """The reservations this purchase made, or the one it extended; none: AWS shows nothing of it.
 
     Its tag is on what it made, but anybody can write tags: what was never submitted, or is not what was asked for, or
@@ -117,9 +117,9 @@ def made_by(context: DecisionContext, intent: PurchaseIntent) -> tuple[str, ...]
     return tuple(one.id for one in made)
 
 
-def _see_what_came_of_it(context: DecisionContext, intent: PurchaseIntent) -> None:
+def _check_delivery(context: DecisionContext, intent: PurchaseIntent) -> None:
     """EC2 tells nobody: a purchase that was never paid must be looked for, and its demand planned anew."""
-    more = set(made_by(context, intent)) - set(intent.reservation_ids)
+    more = set(reservations_made_by(context, intent)) - set(intent.reservation_ids)
     if more:
         ids = tuple(sorted((*intent.reservation_ids, *more)))
         reason = PurchaseReason(ReasonKind.MORE_BLOCKS_LISTED, reservation_ids=tuple(sorted(more)))
@@ -164,11 +164,11 @@ def _submit_or_void(context: DecisionContext, intent: PurchaseIntent) -> None:
         context.do(SettlePurchase(intent, "voided", (), 0, PurchaseReason(why)))
         return
     context.wake(over)
-    why_not = no_purchase(context, intent)
+    why_not = why_not_allowed(context, intent)
     if why_not is not None:
         context.warn(intent.id, why_not)
     elif intent.reason is not None and intent.reason.kind in SUBMITTED_BEFORE and intent.state_at is not None:
-        again = intent.state_at + SUBMIT_AGAIN
+        again = intent.state_at + SUBMIT_AGAIN_AFTER
         context.wake(again)
         if context.now >= again:
             context.do(SubmitPurchase(intent, "approved; trying again for an offer inside its envelope"))
@@ -178,14 +178,14 @@ def _submit_or_void(context: DecisionContext, intent: PurchaseIntent) -> None:
 
 def _not_wanted(context: DecisionContext, intent: PurchaseIntent) -> ReasonKind | None:
     plan = context.spec.plans.get(intent.plan)
-    if intent.plan and (plan is None or not plan.spec.calendar) and window_of(plan, intent.window) is None:
+    if intent.plan and (plan is None or not plan.spec.calendar) and window_named(plan, intent.window) is None:
         return ReasonKind.WINDOW_REMOVED
-    held = promised(
+    held = with_expected(
         context.world.reservations, context.world.purchases, context.owner, but=intent.id, firm=True
     )
     if still_missing(context.spec, held, intent, context.now) == 0:
         return ReasonKind.COVERED
-    if is_far_too_much(context.spec, held, intent, context.now):
+    if is_mostly_covered(context.spec, held, intent, context.now):
         return ReasonKind.MOSTLY_COVERED
     if not intent.extends:
         return None
@@ -197,12 +197,12 @@ def _not_wanted(context: DecisionContext, intent: PurchaseIntent) -> ReasonKind 
     return None
 
 
-def no_purchase(context: DecisionContext, intent: PurchaseIntent) -> PurchaseReason | None:
+def why_not_allowed(context: DecisionContext, intent: PurchaseIntent) -> PurchaseReason | None:
     """Why this may not be bought, or None. Asked here and again at the moment of buying."""
     spending = context.world.spending
     why_not = not_granted(context.spec.platform, intent, spending)
     if why_not is not None:
         return why_not
     plan = context.spec.plans.get(intent.plan)
-    window, fee_usd = window_of(plan, intent.window), intent.envelope.max_fee_usd
+    window, fee_usd = window_named(plan, intent.window), intent.envelope.max_fee_usd
     return over_budget(context.spec.platform, plan, window, fee_usd, spending)

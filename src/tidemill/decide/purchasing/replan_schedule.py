@@ -11,20 +11,20 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 
-from tidemill.decide.purchasing.calendar_gaps import lacking
-from tidemill.decide.purchasing.demand import promised
+from tidemill.decide.purchasing.calendar_gaps import missing_gpus
+from tidemill.decide.purchasing.demand import with_expected
 from tidemill.decide.purchasing.offer_queries import (
-    FRESH,
-    MOST_EXTENSION_SEARCHES,
-    MOST_SEARCHES,
-    answer,
-    extension_answer,
+    ANSWER_FRESH,
+    MAX_EXTENSION_SEARCHES,
+    MAX_SEARCHES,
     extension_queries,
+    fresh_answer,
+    fresh_extension_answer,
     offer_queries,
 )
 from tidemill.decide.purchasing.planner.calendar import Step
-from tidemill.decide.purchasing.planner.demand import demand_of, learned_of, planned
-from tidemill.decide.purchasing.planner.offer_filter import holdings
+from tidemill.decide.purchasing.planner.demand import calendar_demand, learned_of, plans_with_calendar
+from tidemill.decide.purchasing.planner.offer_filter import live_reservations
 from tidemill.model.capacity import Reservation, SourceKind
 from tidemill.model.ec2_facts import grid_at_or_before
 from tidemill.model.offers import ExtensionQuery, OfferQuery
@@ -34,13 +34,13 @@ from tidemill.spec import Spec
 from tidemill.spec.capacity_plan import CapacityPlan
 
 # Purchases come in flocks: after a change the next round waits for the others.
-REST = timedelta(minutes=10)
+CHANGE_PAUSE = timedelta(minutes=10)
 # What is missing for no longer than this nobody can still buy a block for: EC2 sells from half an hour ahead.
 TOO_LATE = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class PlanningRound:
     """The questions of one round."""
 
     offers: tuple[OfferQuery, ...]
@@ -48,40 +48,42 @@ class Round:
 
     def unanswered(self, world: World) -> tuple[OfferQuery | ExtensionQuery, ...]:
         return (
-            *(one for one in self.extensions if extension_answer(world, one) is None),
-            *(one for one in self.offers if answer(world, one) is None),
+            *(one for one in self.extensions if fresh_extension_answer(world, one) is None),
+            *(one for one in self.offers if fresh_answer(world, one) is None),
         )
 
     def stale_at(self, world: World) -> datetime | None:
         """When the first of its answers is too old to plan on; None: there are none."""
-        told = [found.at for query in self.offers if (found := answer(world, query)) is not None]
+        told = [found.at for query in self.offers if (found := fresh_answer(world, query)) is not None]
         more = [
-            more_time.at for one in self.extensions if (more_time := extension_answer(world, one)) is not None
+            more_time.at
+            for one in self.extensions
+            if (more_time := fresh_extension_answer(world, one)) is not None
         ]
-        return min([*told, *more]) + FRESH if told or more else None
+        return min([*told, *more]) + ANSWER_FRESH if told or more else None
 
 
 def next_round_at(spec: Spec, world: World) -> datetime | None:
     """When the next round is due, perhaps in the past; None: nothing will be missing as far as anybody sees."""
-    plans = planned(spec)
+    plans = plans_with_calendar(spec)
     if not plans:
         return None
     wanted = [at for plan in plans if (at := _wanted_from(spec, world, plan)) is not None]
     if not wanted:
         return None
-    if world.advice is None:
+    if world.planner_result is None:
         return min(wanted)
     pauses = [plan.spec.calendar.replan_every for plan in plans if plan.spec.calendar is not None]
-    if world.advice.basis != basis(spec, world.reservations, world.purchases, world.now):
-        pauses.append(REST)
-    return max(min(wanted), world.advice.at + min(pauses))
+    if world.planner_result.basis != basis(spec, world.reservations, world.purchases, world.now):
+        pauses.append(CHANGE_PAUSE)
+    return max(min(wanted), world.planner_result.at + min(pauses))
 
 
-def reconsidered_at(spec: Spec, world: World) -> datetime:
+def schedule_changes_at(spec: Spec, world: World) -> datetime:
     """When the next round may turn out to be due at another instant: the horizon moved, or it is too late."""
     late = [
         first.end - too_late(spec, plan)
-        for plan in planned(spec)
+        for plan in plans_with_calendar(spec)
         if (first := _first_missing(spec, world, plan)) is not None
     ]
     return min([grid_at_or_before(world.now) + timedelta(days=1), *late])
@@ -99,7 +101,7 @@ def _wanted_from(spec: Spec, world: World, plan: CapacityPlan) -> datetime | Non
 
 def _first_missing(spec: Spec, world: World, plan: CapacityPlan) -> Step | None:
     """Of what is worth a round. What is left between two blocks was weighed when they were bought."""
-    demand = demand_of(spec, plan.name, 0)
+    demand = calendar_demand(spec, plan.name, 0)
     hand_over = demand.warm_up + demand.wind_down
     last = world.now + too_late(spec, plan)
     return next(
@@ -109,48 +111,50 @@ def _first_missing(spec: Spec, world: World, plan: CapacityPlan) -> Step | None:
 
 
 def too_late(spec: Spec, plan: CapacityPlan) -> timedelta:
-    return demand_of(spec, plan.name, 0).warm_up + TOO_LATE
+    return calendar_demand(spec, plan.name, 0).warm_up + TOO_LATE
 
 
 def missing_from_now(spec: Spec, world: World, plan: CapacityPlan) -> tuple[Step, ...]:
-    return since(_missing(spec, world, plan), world.now)
+    return from_now_on(_missing(spec, world, plan), world.now)
 
 
 def _missing(spec: Spec, world: World, plan: CapacityPlan) -> tuple[Step, ...]:
-    learned_gpus = dict(world.advice.learned_gpus).get(plan.name, 0) if world.advice is not None else 0
-    return lacks(
+    learned_gpus = (
+        dict(world.planner_result.learned_gpus).get(plan.name, 0) if world.planner_result is not None else 0
+    )
+    return missing_over_horizon(
         spec, plan.name, learned_gpus, world.reservations, world.purchases, grid_at_or_before(world.now)
     )
 
 
-def since(steps: tuple[Step, ...], now: datetime) -> tuple[Step, ...]:
+def from_now_on(steps: tuple[Step, ...], now: datetime) -> tuple[Step, ...]:
     return tuple(Step(max(one.start, now), one.end, one.amount) for one in steps if one.end > now)
 
 
-def questions(spec: Spec, world: World, learned_gpus: Mapping[str, int]) -> Round:
+def planning_round(spec: Spec, world: World, learned_gpus: Mapping[str, int]) -> PlanningRound:
     """What a round at this instant must ask. The calendars share the bound by what is nearest."""
     offers: list[OfferQuery] = []
     extensions: list[ExtensionQuery] = []
-    for plan in planned(spec):
+    for plan in plans_with_calendar(spec):
         gpus = learned_gpus.get(plan.name, 0)
-        demand = demand_of(spec, plan.name, gpus)
-        whole = lacks(
+        demand = calendar_demand(spec, plan.name, gpus)
+        whole = missing_over_horizon(
             spec, plan.name, gpus, world.reservations, world.purchases, grid_at_or_before(world.now)
         )
-        missing = since(whole, world.now)
+        missing = from_now_on(whole, world.now)
         offers += offer_queries(spec, demand, missing, world.now)
         extensions += extension_queries(plan, demand, missing, world)
     offers.sort(key=lambda one: (one.earliest_start, -one.duration, one.instance_type, one.count))
-    return Round(
-        tuple(dict.fromkeys(offers))[:MOST_SEARCHES],
-        tuple(dict.fromkeys(extensions))[:MOST_EXTENSION_SEARCHES],
+    return PlanningRound(
+        tuple(dict.fromkeys(offers))[:MAX_SEARCHES],
+        tuple(dict.fromkeys(extensions))[:MAX_EXTENSION_SEARCHES],
     )
 
 
 # --- what is held and missing -------------------------------------------------------------------------
 
 
-def held_and_promised(
+def held_and_expected(
     spec: Spec, reservations: Iterable[Reservation], purchases: Iterable[PurchaseIntent], now: datetime
 ) -> tuple[Reservation, ...]:
     """Ours, and what was asked for and may still come."""
@@ -159,7 +163,7 @@ def held_and_promised(
     at_once = {one.id: one.envelope.earliest_start for one in purchases if _is_planned(spec, one)}
     return tuple(
         replace(one, start=at_once[one.id]) if one.id in at_once else one
-        for one in holdings(promised(reservations, purchases, owner), now)
+        for one in live_reservations(with_expected(reservations, purchases, owner), now)
         if one.owner == owner
     )
 
@@ -170,7 +174,7 @@ def _is_planned(spec: Spec, intent: PurchaseIntent) -> bool:
 
 
 @lru_cache(maxsize=64)
-def lacks(
+def missing_over_horizon(
     spec: Spec,
     plan_name: str,
     learned_gpus: int,
@@ -181,9 +185,9 @@ def lacks(
     """Of one plan, over its horizon from a grid instant on; remembered, because most ticks change nothing of it."""
     calendar = spec.plans[plan_name].spec.calendar
     assert calendar is not None
-    held = held_and_promised(spec, reservations, purchases, day)
+    held = held_and_expected(spec, reservations, purchases, day)
     until = day + calendar.horizon + timedelta(days=1)
-    return lacking(spec, demand_of(spec, plan_name, learned_gpus), held, day, until)
+    return missing_gpus(spec, calendar_demand(spec, plan_name, learned_gpus), held, day, until)
 
 
 def basis(
@@ -193,7 +197,7 @@ def basis(
     found = {
         f"{one.intent_id or one.id} x{one.count}"
         + ("" if one.end is None else f" until {one.end:%Y-%m-%dT%H:%M}")
-        for one in held_and_promised(spec, reservations, purchases, now)
+        for one in held_and_expected(spec, reservations, purchases, now)
         if one.kind is SourceKind.BLOCK or one.end is None
     }
     return tuple(sorted(found))

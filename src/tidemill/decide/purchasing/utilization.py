@@ -7,7 +7,7 @@ from tidemill.decide.purchasing.demand import held_for
 from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
 
 
-def lapses(context: DecisionContext, plan: CapacityPlan, window: DemandWindow) -> bool:
+def lets_lapse(context: DecisionContext, plan: CapacityPlan, window: DemandWindow) -> bool:
     """The plan lets little-used blocks lapse, and all that serve this window now were little used."""
     wanted = plan.spec.extend.min_utilisation
     if not wanted:

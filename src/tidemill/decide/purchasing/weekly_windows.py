@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from math import ceil
 
 from tidemill.decide.purchasing.planner.calendar import WEEK, Step
-from tidemill.decide.purchasing.planner.demand import demand_of, gpus_each
+from tidemill.decide.purchasing.planner.demand import calendar_demand, gpus_each
 from tidemill.model.ec2_facts import MAX_INSTANCES_PER_BLOCK
 from tidemill.spec import Spec
 from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
@@ -20,13 +20,13 @@ _A_MONDAY = datetime(2024, 1, 1, 11, 30, tzinfo=UTC)  # any Monday on the grid: 
 SHORTEST = timedelta(hours=2)
 
 
-def windows_of(
+def weekly_windows(
     spec: Spec, plan: CapacityPlan, lacks: Iterable[Step], now: datetime
 ) -> tuple[DemandWindow, ...]:
     """Of what is missing; named by the Monday they begin on, so that each week is bought once."""
     calendar = plan.spec.calendar
     assert calendar is not None
-    demand, each = demand_of(spec, plan.name, 0), gpus_each(spec, calendar)
+    demand, each = calendar_demand(spec, plan.name, 0), gpus_each(spec, calendar)
     by_week: dict[datetime, list[Step]] = {}
     for step in lacks:
         monday = _A_MONDAY + (step.start - _A_MONDAY) // WEEK * WEEK

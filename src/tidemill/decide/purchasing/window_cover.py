@@ -10,10 +10,16 @@ from hashlib import blake2b
 
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.purchasing.approval import fee_to_approve_usd, highest_fee_usd
-from tidemill.decide.purchasing.demand import MOST_HELD, Gap, first_gap, lacking_h, with_offer
-from tidemill.decide.purchasing.extensions import extendable, extension_envelope, offer_to_extend
-from tidemill.decide.purchasing.proposal_backoff import ASK_AGAIN, asked_again_at
-from tidemill.decide.purchasing.utilization import lapses
+from tidemill.decide.purchasing.demand import (
+    MAX_OVERSIZE,
+    Gap,
+    first_gap,
+    missing_instance_hours,
+    with_bought,
+)
+from tidemill.decide.purchasing.extensions import extendable, extension_envelope, extension_offer
+from tidemill.decide.purchasing.proposal_backoff import PROPOSE_AGAIN_AFTER, propose_again_at
+from tidemill.decide.purchasing.utilization import lets_lapse
 from tidemill.model.capacity import Reservation
 from tidemill.model.ec2_facts import LEGAL_DURATIONS, grid_at_or_before, round_up_duration
 from tidemill.model.offers import ExtensionOffer, Offer, OfferQuery, OfferSearch
@@ -29,7 +35,7 @@ SEARCH_FRESH = timedelta(minutes=30)
 EXTENSION_WORTH_PERCENT = 125
 
 
-def cover(
+def cover_window(
     context: DecisionContext,
     plan: CapacityPlan,
     window: DemandWindow,
@@ -46,9 +52,9 @@ def cover(
     if any(intent.state in OPEN for intent in intents):
         return
     gap = first_gap(context.spec, held, plan.spec.pool, window, context.now)
-    if gap is None or _just_bought(context, intents) or lapses(context, plan, window):
+    if gap is None or _just_bought(context, intents) or lets_lapse(context, plan, window):
         return
-    again = asked_again_at(intents)
+    again = propose_again_at(intents)
     if again is not None and context.now < again:
         context.wake(again)
         return
@@ -64,11 +70,11 @@ def _propose(
     held: list[Reservation],
 ) -> None:
     """More time on a block that is there is asked for first; the price of a new one decides whether it is worth it."""
-    longer = _more_time(context, plan, window, gap, intents)
+    longer = _extension_offers(context, plan, window, gap, intents)
     if longer is None:
         return  # asked, and not answered yet
     query = query_for(context, plan, window, gap)
-    found = _new_blocks(context, plan, window, gap, query, held) if query is not None else []
+    found = _block_offers(context, plan, window, gap, query, held) if query is not None else []
     if found is None:
         return
     block = min(found, key=lambda offer: (offer.fee_usd, offer.start, offer.id), default=None)
@@ -84,7 +90,7 @@ def _propose(
         if query is not None:
             context.warn(window.name, _nothing_fits(window, gap, longer))
     elif query is not None and not _is_too_dear(context, plan, window, block.fee_usd):
-        intent = propose(context, plan, window, gap, block, query.duration, len(intents))
+        intent = block_intent(context, plan, window, gap, block, query.duration, len(intents))
         start = format_instant(block.start)
         said = f"{block.count} {block.instance_type} from {start}, about ${block.fee_usd:,}"
         context.do(ProposePurchase(intent, said))
@@ -92,7 +98,7 @@ def _propose(
 
 def _is_worth(longer: tuple[Reservation, ExtensionOffer], gap: Gap, block: Offer | None) -> bool:
     one, offer = longer
-    if one.count > gap.count * MOST_HELD:
+    if one.count > gap.count * MAX_OVERSIZE:
         return False
     return block is None or offer.fee_usd * 100 <= block.fee_usd * EXTENSION_WORTH_PERCENT
 
@@ -131,7 +137,7 @@ def _just_bought(context: DecisionContext, intents: list[PurchaseIntent]) -> boo
 # --- more time ----------------------------------------------------------------------------------------
 
 
-def _more_time(
+def _extension_offers(
     context: DecisionContext,
     plan: CapacityPlan,
     window: DemandWindow,
@@ -141,7 +147,7 @@ def _more_time(
     """What EC2 would sell, the cheapest first; None: it has been asked and has not answered."""
     offers = []
     for block, by in extendable(context, plan, window, gap, intents):
-        found = offer_to_extend(context, block, by, f"window {window.name} of plan {plan.name} outlasts it")
+        found = extension_offer(context, block, by, f"window {window.name} of plan {plan.name} outlasts it")
         if isinstance(found, ExtensionOffer):
             offers.append((block, found))
         elif found:
@@ -198,7 +204,7 @@ def query_for(
     return OfferQuery(window.instance_type, gap.count, duration, start.replace(second=0), latest, zones)
 
 
-def _new_blocks(
+def _block_offers(
     context: DecisionContext,
     plan: CapacityPlan,
     window: DemandWindow,
@@ -208,7 +214,7 @@ def _new_blocks(
 ) -> list[Offer] | None:
     """Those that would close the gap; None: EC2 has been asked and has not answered."""
     search = _latest_search(context, query)
-    fresh = SEARCH_FRESH if search is not None and search.offers else ASK_AGAIN
+    fresh = SEARCH_FRESH if search is not None and search.offers else PROPOSE_AGAIN_AFTER
     if search is None or context.now - search.at >= fresh:
         lacks = f"window {window.name} of plan {plan.name} lacks {query.count} instances"
         context.do(SearchOffers(query, lacks))
@@ -216,21 +222,21 @@ def _new_blocks(
     context.wake(search.at + fresh)
     soon = context.now + LEGAL_DURATIONS[0]
     begun = gap.start <= context.now
-    before = lacking_h(context.spec, held, plan.spec.pool, window, context.now)
+    before = missing_instance_hours(context.spec, held, plan.spec.pool, window, context.now)
     return [
         offer
         for offer in search.offers
         if (offer.start < soon if begun else offer.start <= needed_from(context, plan, gap))
         and offer.end >= gap.end
-        and _lacking_with(context, plan, window, offer, held) < before
+        and _missing_hours_with(context, plan, window, offer, held) < before
     ]
 
 
-def _lacking_with(
+def _missing_hours_with(
     context: DecisionContext, plan: CapacityPlan, window: DemandWindow, offer: Offer, held: list[Reservation]
 ) -> float:
-    after = with_offer(held, offer, context.owner, plan.spec.pool)
-    return lacking_h(context.spec, after, plan.spec.pool, window, context.now)
+    after = with_bought(held, offer, context.owner, plan.spec.pool)
+    return missing_instance_hours(context.spec, after, plan.spec.pool, window, context.now)
 
 
 def _latest_search(context: DecisionContext, query: OfferQuery) -> OfferSearch | None:
@@ -240,13 +246,13 @@ def _latest_search(context: DecisionContext, query: OfferQuery) -> OfferSearch |
         for search in context.world.searches
         if (search.query.instance_type, search.query.count, search.query.zones)
         == (query.instance_type, query.count, query.zones)
-        and abs(search.query.earliest_start - query.earliest_start) <= ASK_AGAIN
+        and abs(search.query.earliest_start - query.earliest_start) <= PROPOSE_AGAIN_AFTER
         and search.query.duration == query.duration
     ]
     return max(same, key=lambda search: search.at, default=None)
 
 
-def propose(
+def block_intent(
     context: DecisionContext,
     plan: CapacityPlan,
     window: DemandWindow,

@@ -13,7 +13,7 @@ from typing import cast
 
 from tidemill.decide import decide as the_decision
 from tidemill.engine.loop import AFTER_FAILING, Decide, Engine, Tick
-from tidemill.engine.planner_runner import AtOnce, Beside
+from tidemill.engine.planner_runner import InlineExecutor, PlannerExecutor
 from tidemill.model.errors import InvariantViolated, Refused
 from tidemill.model.plan import Action, Plan
 from tidemill.model.purchases import Adoption, PurchaseState
@@ -40,7 +40,7 @@ from tidemill.spec import Spec
 from tidemill.spec.node_class import AmiTerm
 from tidemill.spec.scenario import Scenario
 from tidemill.spec.units import format_instant
-from tidemill.store.decisions import give_verdict
+from tidemill.store.decisions import record_verdict
 from tidemill.store.memory import MemoryLedger
 from tidemill.wording import sentence
 
@@ -67,7 +67,7 @@ class Rehearsal:
         every_second: bool = False,
         verbose: bool = False,
         cloud: Callable[..., SimCloud] = SimCloud,
-        beside: Callable[[], Beside] = AtOnce,
+        planner_executor: Callable[[], PlannerExecutor] = InlineExecutor,
         through: Callable[[Rehearsal], ProvisionedCloud] | None = None,
     ) -> None:
         """`through`: how the engine reaches the account, such as over the wire; None: in process."""
@@ -76,7 +76,7 @@ class Rehearsal:
         self.end = self.start + scenario.spec.duration
         self.timeline = Timeline(self.start)
         self.journal = Journal(self.timeline.now)
-        self._decide, self._every_second, self._beside = decide, every_second, beside
+        self._decide, self._every_second, self._planner_executor = decide, every_second, planner_executor
         self._through = through
         self._awake = True
         self._tick_at = self.start
@@ -224,7 +224,7 @@ class Rehearsal:
             cast(Cluster, Crashing(self.cluster, points)),
             cast(Ledger, Crashing(self.ledger, points)),
             decide=self._decide,
-            beside=self._beside(),
+            executor=self._planner_executor(),
             reconciler=Reconcilers(
                 *([] if through is None else [through.reconciler]), *self._karpenter_reconcilers()
             ),
@@ -292,12 +292,12 @@ class Rehearsal:
         self.cloud.throttle(duration)
         self._truth.deaf.append((now, now + duration))
 
-    def give_verdict(self, window: str, by: str, approved: bool, note: str) -> None:
+    def record_verdict(self, window: str, by: str, approved: bool, note: str) -> None:
         """A person looks at what is proposed for a window; if nothing is, the word is noted as lost."""
         for intent in self.ledger.purchases():
             if intent.window == window and intent.state is PurchaseState.PROPOSED:
                 try:
-                    give_verdict(
+                    record_verdict(
                         self.ledger, self.spec.platform, intent, who=by, approved=approved,
                         at=self.timeline.now(), note=note,
                     )  # fmt: skip

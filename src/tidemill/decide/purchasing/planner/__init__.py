@@ -9,15 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tidemill.decide.purchasing.planner.block_transitions import hand_overs
+from tidemill.decide.purchasing.planner.block_transitions import block_handovers
 from tidemill.decide.purchasing.planner.cover_program import CoverProgram
-from tidemill.decide.purchasing.planner.inputs import ExtensionOffer, Policy, PoolDemand, Prices, SeenOffer
-from tidemill.decide.purchasing.planner.neighbourhood import Nearby
-from tidemill.decide.purchasing.planner.offer_filter import holdings, screen_extensions, screen_offers
+from tidemill.decide.purchasing.planner.inputs import DatedOffer, ExtensionOffer, Policy, PoolDemand, Prices
+from tidemill.decide.purchasing.planner.neighbourhood import Neighbourhood
+from tidemill.decide.purchasing.planner.offer_filter import (
+    filter_extensions,
+    filter_offers,
+    live_reservations,
+)
 from tidemill.decide.purchasing.planner.read_solution import bought_gpu_hours, cover_of, short_gpu_hours
 from tidemill.decide.purchasing.planner.result import Cover, PurchasePlan, RunnerUp
 from tidemill.decide.purchasing.planner.sensitivity import runner_up, sensitivity
-from tidemill.decide.purchasing.planner.slots import Problem, cut
+from tidemill.decide.purchasing.planner.slots import Problem, build_problem
 from tidemill.model.capacity import Reservation
 
 __all__ = ["plan", "priced"]
@@ -29,22 +33,22 @@ _LIKELY = 5  # neighbours of each kind that are priced: the estimate is seldom f
 def plan(
     demand: Sequence[PoolDemand],
     owned: Iterable[Reservation],
-    offers: Iterable[SeenOffer],
+    offers: Iterable[DatedOffer],
     extensions: Iterable[ExtensionOffer],
     prices: Prices,
     policy: Policy,
 ) -> PurchasePlan:
     # 1. What may be bought at all.
-    held = holdings(owned, policy.now)
-    kept, left_out = screen_offers(offers, demand, prices, policy)
-    longer, not_longer = screen_extensions(extensions, held, policy)
+    held = live_reservations(owned, policy.now)
+    kept, left_out = filter_offers(offers, demand, prices, policy)
+    longer, not_longer = filter_extensions(extensions, held, policy)
     # 2. The cheapest cover, first as if money were no limit: it often is none.
-    program = CoverProgram(cut(demand, held, kept, longer, prices, policy))
+    program = CoverProgram(build_problem(demand, held, kept, longer, prices, policy))
     found = _cheapest(program)
     assert found is not None  # to buy nothing keeps every rule
     best, bound_usd, unlimited = found
     # 3. The next best, which takes the first place if the search had stopped short of it.
-    best, second = _with_second(program, best, bound_usd)
+    best, second = _with_runner_up(program, best, bound_usd)
     # 4. What it costs an hour, what would change it, and where blocks follow each other.
     problem = program.problem
     bought, used = bought_gpu_hours(problem, best), _used_gpu_hours(program, best)
@@ -59,28 +63,28 @@ def plan(
         usd_per_gpu_h_used=spent_usd / used if used > 1e-6 else None,
         runner_up=second,
         sensitivity=sensitivity(program, best, unlimited),
-        hand_overs=hand_overs(problem, best),
+        hand_overs=block_handovers(problem, best),
         left_out=tuple(sorted((*left_out, *not_longer), key=lambda one: one.id)),
         extended=tuple(problem.extended(one) for one in best.extends),
     )
 
 
-def priced(
+def price_cover(
     ids: frozenset[str],
     demand: Sequence[PoolDemand],
     owned: Iterable[Reservation],
-    offers: Iterable[SeenOffer],
+    offers: Iterable[DatedOffer],
     extensions: Iterable[ExtensionOffer],
     prices: Prices,
     policy: Policy,
 ) -> Cover | None:
     """What somebody else's choice of offers would cost, all else done as well as can be. None: it breaks a rule."""
-    held = holdings(owned, policy.now)
-    kept, _ = screen_offers(offers, demand, prices, policy)
-    longer, _ = screen_extensions(extensions, held, policy)
+    held = live_reservations(owned, policy.now)
+    kept, _ = filter_offers(offers, demand, prices, policy)
+    longer, _ = filter_extensions(extensions, held, policy)
     if not ids <= {one.id for one in kept} | {one.id for one in longer}:
         return None
-    return _priced(CoverProgram(cut(demand, held, kept, longer, prices, policy)), ids)
+    return _priced(CoverProgram(build_problem(demand, held, kept, longer, prices, policy)), ids)
 
 
 def _cheapest(
@@ -99,10 +103,10 @@ def _cheapest(
     return (cover, best.bound, free) if best is not None and cover is not None else None
 
 
-def _with_second(program: CoverProgram, best: Cover, bound_usd: float) -> tuple[Cover, RunnerUp | None]:
+def _with_runner_up(program: CoverProgram, best: Cover, bound_usd: float) -> tuple[Cover, RunnerUp | None]:
     """The second is usually a neighbour of the first. Nothing costs less than the bound: for a neighbour near it
     no further search is made. It is told and not bought, so twice the gap of the first will do."""
-    second = _next_door(program, best) if program.gap else None
+    second = _cheapest_neighbour(program, best) if program.gap else None
     if second is None or second.cost.total_usd * (1 - 2 * program.gap) > bound_usd:
         found = _cheapest(program, (best.ids,))
         second = found[0] if found is not None else second
@@ -113,12 +117,12 @@ def _with_second(program: CoverProgram, best: Cover, bound_usd: float) -> tuple[
     return best, runner_up(best, second)
 
 
-def _next_door(program: CoverProgram, best: Cover) -> Cover | None:
+def _cheapest_neighbour(program: CoverProgram, best: Cover) -> Cover | None:
     """The cheapest of the likeliest: one purchase less, one more, one for another."""
-    nearby = Nearby(program, program.program.cost, program.money)
-    priced = program.price(best.ids)
-    assert priced is not None
-    nearby.begin(program.columns_of(priced))
+    nearby = Neighbourhood(program, program.program.cost, program.money)
+    price_cover = program.price(best.ids)
+    assert price_cover is not None
+    nearby.begin(program.columns_of(price_cover))
     purchases = [*program.take.values(), *program.extend]
     kinds = (nearby.leave(), nearby.add(purchases), nearby.swap(purchases))
     likely = [changed for moves in kinds for _, changed in sorted(moves)[:_LIKELY]]

@@ -12,16 +12,16 @@ from datetime import datetime, timedelta
 from math import ceil
 
 from tidemill.decide.purchasing.planner.inputs import DAY, HOUR, PoolDemand
-from tidemill.decide.purchasing.planner.offer_filter import starts_now, suits
-from tidemill.decide.purchasing.planner.result import Cover, HandOver, Way
-from tidemill.decide.purchasing.planner.slots import Problem, serving
+from tidemill.decide.purchasing.planner.offer_filter import is_usable_by, starts_now
+from tidemill.decide.purchasing.planner.result import Cover, HandOver, Mitigation
+from tidemill.decide.purchasing.planner.slots import Problem, serving_span
 from tidemill.model.capacity import Reservation
 from tidemill.model.ec2_facts import LONGEST_BLOCK
 from tidemill.model.offers import Offer
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class BlockSpan:
     """A block in a pool: held, or to be bought; its end as this plan would have it."""
 
     supply: Offer | Reservation
@@ -40,10 +40,10 @@ class Stretch:
         return self.supply.fee_usd * (DAY / (self.supply.end - self.supply.start))
 
 
-def hand_overs(problem: Problem, cover: Cover) -> tuple[HandOver, ...]:
+def block_handovers(problem: Problem, cover: Cover) -> tuple[HandOver, ...]:
     found: list[HandOver] = []
     for number, pool in enumerate(problem.demand):
-        stretches = _stretches(problem, cover, number)
+        stretches = _block_spans(problem, cover, number)
         for before in stretches:
             if problem.policy.now <= before.last < problem.policy.until:
                 one = _hand_over(problem, number, pool, before, stretches)
@@ -51,22 +51,22 @@ def hand_overs(problem: Problem, cover: Cover) -> tuple[HandOver, ...]:
     return tuple(sorted(found, key=lambda one: (one.at, one.pool, one.before)))
 
 
-def _stretches(problem: Problem, cover: Cover, number: int) -> list[Stretch]:
+def _block_spans(problem: Problem, cover: Cover, number: int) -> list[BlockSpan]:
     pool, until = problem.demand[number], problem.policy.until
     longer = {one.block: one.end for one in cover.extends}
-    found: list[Stretch] = []
+    found: list[BlockSpan] = []
     held: list[Offer | Reservation] = [one for one in problem.held if number in problem.users(one)]
     for supply in [*held, *(one.offer for one in cover.buys if one.pool == pool.pool)]:
         if supply.end is None:
             continue
         end = longer.get(supply.id, supply.end)
-        first, last = serving(pool, supply, until)
-        found.append(Stretch(supply, problem.gpus(supply), end, first, last + (end - supply.end)))
+        first, last = serving_span(pool, supply, until)
+        found.append(BlockSpan(supply, problem.gpus(supply), end, first, last + (end - supply.end)))
     return sorted(found, key=lambda one: (one.first, one.last, one.id))
 
 
 def _hand_over(
-    problem: Problem, number: int, pool: PoolDemand, before: Stretch, stretches: list[Stretch]
+    problem: Problem, number: int, pool: PoolDemand, before: BlockSpan, stretches: list[BlockSpan]
 ) -> HandOver | None:
     """None: nobody misses the block when it ends, or what else is held covers for it."""
     after = next((one for one in stretches if one.last > before.last and one.first > before.first), None)
@@ -90,7 +90,7 @@ def _unending(problem: Problem, number: int) -> int:
     return sum(problem.gpus(one) for one in problem.held if one.end is None and number in problem.users(one))
 
 
-def _gap(problem: Problem, number: int, since: datetime, stretches: list[Stretch]) -> timedelta:
+def _gap(problem: Problem, number: int, since: datetime, stretches: list[BlockSpan]) -> timedelta:
     """How long, from there on, blocks alone give less than is needed."""
     until = since
     for slot, need in zip(problem.slots, problem.needs[number], strict=True):
@@ -107,8 +107,8 @@ def _gap(problem: Problem, number: int, since: datetime, stretches: list[Stretch
 
 
 def _ways(
-    problem: Problem, pool: PoolDemand, a: Stretch, b: Stretch | None, gpus: int, gap: timedelta
-) -> tuple[Way, ...]:
+    problem: Problem, pool: PoolDemand, a: BlockSpan, b: BlockSpan | None, gpus: int, gap: timedelta
+) -> tuple[Mitigation, ...]:
     ways = (
         _more_of_b(problem, pool, a, b),
         _extension_of_a(problem, pool, a, gap),
@@ -118,34 +118,34 @@ def _ways(
     return tuple(sorted(ways, key=lambda way: (way.usd is None, way.usd or 0.0)))
 
 
-def _more_of_b(problem: Problem, pool: PoolDemand, a: Stretch, b: Stretch | None) -> Way:
+def _more_of_b(problem: Problem, pool: PoolDemand, a: BlockSpan, b: BlockSpan | None) -> Mitigation:
     if b is None:
-        return Way("a-day-more-of-b", None, "", "no block takes over")
+        return Mitigation("a-day-more-of-b", None, "", "no block takes over")
     if b.first <= a.last:
         days = ceil((a.end - b.supply.start) / DAY)
-        return Way("a-day-more-of-b", b.usd_day * days, b.id, f"{b.id} overlaps already, by {days}d")
+        return Mitigation("a-day-more-of-b", b.usd_day * days, b.id, f"{b.id} overlaps already, by {days}d")
     if isinstance(b.supply, Reservation):
-        return Way("a-day-more-of-b", None, "", f"{b.id} is bought: its start cannot be moved")
+        return Mitigation("a-day-more-of-b", None, "", f"{b.id} is bought: its start cannot be moved")
     days = ceil((b.first - a.last) / DAY)
     earlier = [
         offer
         for offer in problem.offers
         if offer.instance_type == b.supply.instance_type
-        and suits(pool, offer)
+        and is_usable_by(pool, offer)
         and offer.count >= b.supply.count
         and offer.end >= b.end
-        and serving(pool, offer, problem.policy.until)[0] <= a.last
+        and serving_span(pool, offer, problem.policy.until)[0] <= a.last
     ]
     best = min(earlier, key=lambda one: (one.fee_usd, one.id), default=None)
     if best is not None:
         words = f"{best.id} instead of {b.id}: it starts in time"
-        return Way("a-day-more-of-b", best.fee_usd - b.supply.fee_usd, best.id, words)
-    return Way(
+        return Mitigation("a-day-more-of-b", best.fee_usd - b.supply.fee_usd, best.id, words)
+    return Mitigation(
         "a-day-more-of-b", b.usd_day * days, "", f"reckoned at the rate of {b.id}; EC2 shows no such offer"
     )
 
 
-def _extension_of_a(problem: Problem, pool: PoolDemand, a: Stretch, gap: timedelta) -> Way:
+def _extension_of_a(problem: Problem, pool: PoolDemand, a: BlockSpan, gap: timedelta) -> Mitigation:
     """A held block is extended; one still to be bought is bought longer."""
     needed, days = a.last + gap, ceil(gap / DAY)
     if isinstance(a.supply, Offer):
@@ -153,10 +153,10 @@ def _extension_of_a(problem: Problem, pool: PoolDemand, a: Stretch, gap: timedel
             (one.fee_usd - a.supply.fee_usd, one.id)
             for one in problem.offers
             if one.instance_type == a.supply.instance_type
-            and suits(pool, one)
+            and is_usable_by(pool, one)
             and one.count >= a.supply.count
             and one.start <= a.supply.start
-            and serving(pool, one, problem.policy.until)[1] >= needed
+            and serving_span(pool, one, problem.policy.until)[1] >= needed
         ]
     else:
         wind_down = a.end - a.last
@@ -170,37 +170,37 @@ def _extension_of_a(problem: Problem, pool: PoolDemand, a: Stretch, gap: timedel
         ]
     if longer:
         usd, id_ = min(longer)
-        return Way("a-days-extension-of-a", usd, id_, f"{id_} keeps it long enough")
+        return Mitigation("a-days-extension-of-a", usd, id_, f"{id_} keeps it long enough")
     if a.end + days * DAY - a.supply.start > LONGEST_BLOCK:
-        return Way("a-days-extension-of-a", None, "", f"{a.id} would be longer than 182 days")
+        return Mitigation("a-days-extension-of-a", None, "", f"{a.id} would be longer than 182 days")
     if not a.supply.fee_usd:
-        return Way(
+        return Mitigation(
             "a-days-extension-of-a", None, "", f"EC2 shows no extension of {a.id}, and its fee is not known"
         )
     words = f"reckoned at the rate of {a.id}; EC2 shows no such offer, and extensions are not guaranteed"
-    return Way("a-days-extension-of-a", a.usd_day * days, "", words)
+    return Mitigation("a-days-extension-of-a", a.usd_day * days, "", words)
 
 
-def _start_now(problem: Problem, pool: PoolDemand, a: Stretch, gpus: int, gap: timedelta) -> Way:
+def _start_now(problem: Problem, pool: PoolDemand, a: BlockSpan, gpus: int, gap: timedelta) -> Mitigation:
     until = problem.policy.until
     fitting = [
         one
         for one in problem.offers
         if starts_now(one)
-        and suits(pool, one)
+        and is_usable_by(pool, one)
         and one.id != a.id
         and problem.gpus(one) >= gpus
-        and serving(pool, one, until)[0] <= a.last
-        and serving(pool, one, until)[1] >= a.last + gap
+        and serving_span(pool, one, until)[0] <= a.last
+        and serving_span(pool, one, until)[1] >= a.last + gap
     ]
     best = min(fitting, key=lambda one: (one.fee_usd, one.id), default=None)
     if best is None:
         words = "EC2 shows none that lasts over the gap; ask again within the last day"
-        return Way("a-start-now-block", None, "", words)
-    return Way("a-start-now-block", best.fee_usd, best.id, f"{best.id} runs beside both")
+        return Mitigation("a-start-now-block", None, "", words)
+    return Mitigation("a-start-now-block", best.fee_usd, best.id, f"{best.id} runs beside both")
 
 
-def _bridge(problem: Problem, pool: PoolDemand, a: Stretch, gpus: int, gap: timedelta) -> Way:
+def _bridge(problem: Problem, pool: PoolDemand, a: BlockSpan, gpus: int, gap: timedelta) -> Mitigation:
     """The bridge is warm when A stops, and so is paid for while it warms up."""
     priced: list[tuple[float, str]] = []
     for name in pool.types:
@@ -211,6 +211,8 @@ def _bridge(problem: Problem, pool: PoolDemand, a: Stretch, gpus: int, gap: time
         usd = price.on_demand_usd_h * count * ((gap + pool.warm_up) / HOUR)
         priced.append((usd, f"{count} {name} on demand, if EC2 has them then"))
     if not priced:
-        return Way("an-on-demand-bridge", None, "", "no type of the pool may be run on demand in this number")
+        return Mitigation(
+            "an-on-demand-bridge", None, "", "no type of the pool may be run on demand in this number"
+        )
     usd, words = min(priced)
-    return Way("an-on-demand-bridge", usd, "", words)
+    return Mitigation("an-on-demand-bridge", usd, "", words)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tidemill.decide.purchasing.planner.cover_program import CoverProgram
 
 
-def ceilings(program: CoverProgram) -> Iterable[Row]:
+def budget_rows(program: CoverProgram) -> Iterable[Row]:
     """Fees are paid when a purchase is made, hours on demand in the month in which they run. A pool's own
     ceiling binds what is spent for it, on top of what was spent for it already."""
     problem, limits = program.problem, program.problem.policy.ceilings

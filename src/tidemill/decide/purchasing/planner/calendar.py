@@ -48,7 +48,7 @@ class Constant:
 
 
 @dataclass(frozen=True, slots=True)
-class Between:
+class BoundedConstant:
     """So much from an instant on, until another, or both; None: no limit on that side."""
 
     start: datetime | None
@@ -95,7 +95,7 @@ class Weekly:
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class CombinedCalendar:
     """The sum of several: a service that always runs, and a training run in March."""
 
     calendars: tuple[Calendar, ...]

@@ -11,12 +11,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 
-from tidemill.decide.purchasing.planner.budget_rows import ceilings
+from tidemill.decide.purchasing.planner.budget_rows import budget_rows
 from tidemill.decide.purchasing.planner.cuts import InZone, Served
 from tidemill.decide.purchasing.planner.inputs import HOUR, PoolDemand
 from tidemill.decide.purchasing.planner.mip_solver import INFINITE, Program, Row, Solution, holds
-from tidemill.decide.purchasing.planner.one_zone import search
-from tidemill.decide.purchasing.planner.slots import Problem, apart, dates, serving, serving_longer
+from tidemill.decide.purchasing.planner.one_zone import one_zone_search
+from tidemill.decide.purchasing.planner.slots import (
+    Problem,
+    added_serving_span,
+    dates,
+    independent_problems,
+    serving_span,
+)
 from tidemill.model.capacity import Reservation, SourceKind
 from tidemill.model.ec2_facts import MAX_INSTANCES_ON_A_DATE
 
@@ -60,7 +66,7 @@ class CoverProgram:
                     self._meet(pool, slot, need)
         self._shelves()
         self._daily_cap()
-        self.money = tuple(ceilings(self))
+        self.money = tuple(budget_rows(self))
 
     @property
     def one_zone(self) -> bool:
@@ -98,9 +104,9 @@ class CoverProgram:
         """Of the rough question, pools that share nothing each for themselves, priced in full. None: no such luck."""
         ids: frozenset[str] = frozenset()
         bound = 0.0
-        for problem in apart(self.problem) if free and not unlike else (self.problem,):
+        for problem in independent_problems(self.problem) if free and not unlike else (self.problem,):
             rough = CoverProgram(problem, rough=True)
-            found = search(rough, () if free else rough.money, unlike)
+            found = one_zone_search(rough, () if free else rough.money, unlike)
             if found is None:
                 return None
             ids, bound = ids | found.ids, bound + found.bound
@@ -190,7 +196,7 @@ class CoverProgram:
             for pool in pools:
                 column = self.program.column(offer.fee_usd, upper=1, whole=True)
                 self.take[number, pool] = column
-                for slot in problem.span(serving(problem.demand[pool], offer, problem.policy.until)):
+                for slot in problem.span(serving_span(problem.demand[pool], offer, problem.policy.until)):
                     self.zones[pool, slot][offer.zone].terms[column] = problem.gpus(offer)
             if len(pools) > 1:
                 self.program.row(0, 1, {self.take[number, pool]: 1.0 for pool in pools})
@@ -213,9 +219,11 @@ class CoverProgram:
             shared: dict[int, dict[int, int]] = defaultdict(dict)  # slot -> pool -> column
             for pool in pools:
                 demand = problem.demand[pool]
-                sure = set(problem.span(serving(demand, block, problem.policy.until)))
+                sure = set(problem.span(serving_span(demand, block, problem.policy.until)))
                 longer = {
-                    column: set(problem.span(serving_longer(demand, block, problem.extensions[number].end)))
+                    column: set(
+                        problem.span(added_serving_span(demand, block, problem.extensions[number].end))
+                    )
                     for number, column in self._extensions_of(block.id)
                 }
                 for slot in sorted(sure.union(*longer.values())):

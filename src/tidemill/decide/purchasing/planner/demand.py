@@ -13,11 +13,11 @@ from tidemill.catalog import Catalog
 from tidemill.decide.deadlines import PROVISIONER_ACTS_BEFORE_END
 from tidemill.decide.purchasing.planner.calendar import (
     WEEK,
-    Between,
+    BoundedConstant,
     Calendar,
+    CombinedCalendar,
     Constant,
     Step,
-    Together,
     Weekly,
     WeekSpan,
     Windows,
@@ -42,13 +42,13 @@ from tidemill.spec.compute_pool import ComputePool, Provisioner
 _WORTH_WITHOUT_ON_DEMAND = 2.0
 
 
-def planned(spec: Spec) -> tuple[CapacityPlan, ...]:
+def plans_with_calendar(spec: Spec) -> tuple[CapacityPlan, ...]:
     """Plans with a calendar."""
     return tuple(plan for plan in spec.plans.values() if plan.spec.calendar is not None)
 
 
 @lru_cache(maxsize=256)
-def demand_of(spec: Spec, plan_name: str, learned_gpus: int) -> PoolDemand:
+def calendar_demand(spec: Spec, plan_name: str, learned_gpus: int) -> PoolDemand:
     plan = spec.plans[plan_name]
     calendar = plan.spec.calendar
     assert calendar is not None
@@ -56,7 +56,9 @@ def demand_of(spec: Spec, plan_name: str, learned_gpus: int) -> PoolDemand:
     own = plan.spec.budget
     return PoolDemand(
         plan.spec.pool,
-        Together(tuple(_expanded(one, gpus_each(spec, calendar), learned_gpus) for one in calendar.entries)),
+        CombinedCalendar(
+            tuple(_expanded(one, gpus_each(spec, calendar), learned_gpus) for one in calendar.entries)
+        ),
         calendar.instance_types,
         penalty_usd_gpu_h(spec.catalog, calendar),
         zones=calendar.zones or tuple(sorted(spec.platform.spec.subnets)),
@@ -69,7 +71,7 @@ def demand_of(spec: Spec, plan_name: str, learned_gpus: int) -> PoolDemand:
     )
 
 
-def of_windows(spec: Spec, plan: CapacityPlan) -> PoolDemand:
+def window_demand(spec: Spec, plan: CapacityPlan) -> PoolDemand:
     """Of a plan that has windows: what the planner would make of them."""
     windows = plan.spec.demand
     kinds = [spec.catalog.types[window.instance_type] for window in windows]
@@ -160,7 +162,7 @@ def _expanded(entry: CalendarEntry, each: int, learned_gpus: int) -> Calendar:
         case ConstantDemand() as demand:
             if demand.start is None and demand.end is None:
                 return Constant(_gpus(demand, each))
-            return Between(demand.start, demand.end, _gpus(demand, each))
+            return BoundedConstant(demand.start, demand.end, _gpus(demand, each))
         case WeeklyDemand() as demand:
             return Weekly(_spans(demand, _gpus(demand, each)))
         case WindowDemand() as demand:

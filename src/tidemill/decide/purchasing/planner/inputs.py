@@ -55,7 +55,7 @@ Prices = Mapping[str, TypePrice]
 
 
 @dataclass(frozen=True, slots=True)
-class SeenOffer:
+class DatedOffer:
     """An offer, and when EC2 showed it."""
 
     offer: Offer
@@ -97,14 +97,14 @@ class Policy:
     most_nodes: int = 2000  # of the search tree. A limit on work, not on time: the same answer on any machine
 
 
-def newest(searches: Iterable[OfferSearch]) -> tuple[SeenOffer, ...]:
+def newest_offers(searches: Iterable[OfferSearch]) -> tuple[DatedOffer, ...]:
     """What the latest answer to each question showed; an offer shown by several counts as seen last."""
     latest: dict[object, OfferSearch] = {}
     for search in searches:
         before = latest.get(search.query)
         if before is None or search.at > before.at:
             latest[search.query] = search
-    found: dict[str, SeenOffer] = {}
+    found: dict[str, DatedOffer] = {}
     for search in sorted(latest.values(), key=lambda one: one.at):
-        found |= {offer.id: SeenOffer(offer, search.at) for offer in search.offers}
+        found |= {offer.id: DatedOffer(offer, search.at) for offer in search.offers}
     return tuple(found[id_] for id_ in sorted(found))

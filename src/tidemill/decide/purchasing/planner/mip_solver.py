@@ -168,7 +168,7 @@ class Relaxation:
         return Relaxed(list(found.col_value), cost, list(found.col_dual), list(found.row_dual))
 
 
-def without_solver() -> str:
+def why_no_solver() -> str:
     """Why nothing can be planned; empty: the solver is there."""
     try:
         _highspy()

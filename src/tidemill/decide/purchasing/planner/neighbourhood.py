@@ -20,7 +20,7 @@ _Serves = tuple[list[int], int, int, int, float, Callable[[list[int]], int]]
 _NOISE_USD = 1.0  # the estimate is no better than that
 
 
-class Nearby:
+class Neighbourhood:
     """A set of purchases, by their columns, that can be changed one by one within ceilings on fees."""
 
     def __init__(

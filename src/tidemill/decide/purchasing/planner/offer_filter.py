@@ -10,13 +10,13 @@ from datetime import datetime, timedelta
 
 from tidemill.decide.purchasing.planner.inputs import (
     DAY,
+    DatedOffer,
     ExtensionOffer,
     Policy,
     PoolDemand,
     Prices,
-    SeenOffer,
 )
-from tidemill.decide.purchasing.planner.result import LeftOut
+from tidemill.decide.purchasing.planner.result import RejectedOffer
 from tidemill.model.capacity import LIVE_STATES, SECURED_STATES, Reservation, SourceKind
 from tidemill.model.ec2_facts import (
     EXTENSION_CLOSES_BEFORE_END,
@@ -31,29 +31,29 @@ from tidemill.model.offers import Offer
 from tidemill.spec.units import format_duration
 
 
-def holdings(owned: Iterable[Reservation], now: datetime) -> tuple[Reservation, ...]:
+def live_reservations(owned: Iterable[Reservation], now: datetime) -> tuple[Reservation, ...]:
     """What will serve: an unpaid block is counted (it is ours to lose), an unpaid extension is not."""
     live = (one for one in owned if one.state in LIVE_STATES and (one.end is None or one.end > now))
     return tuple(sorted(live, key=lambda one: (one.start, one.id)))
 
 
-def screen_offers(
-    offers: Iterable[SeenOffer], demand: Sequence[PoolDemand], prices: Prices, policy: Policy
-) -> tuple[tuple[Offer, ...], list[LeftOut]]:
-    kept: dict[str, SeenOffer] = {}
-    left_out: list[LeftOut] = []
+def filter_offers(
+    offers: Iterable[DatedOffer], demand: Sequence[PoolDemand], prices: Prices, policy: Policy
+) -> tuple[tuple[Offer, ...], list[RejectedOffer]]:
+    kept: dict[str, DatedOffer] = {}
+    left_out: list[RejectedOffer] = []
     for seen in sorted(offers, key=lambda one: (one.at, one.offer.id)):
         why = _why_not(seen, demand, prices, policy)
         kept.pop(seen.offer.id, None)  # seen again: the latest sighting is the one that counts
         if why:
-            left_out.append(LeftOut(seen.offer.id, why))
+            left_out.append(RejectedOffer(seen.offer.id, why))
         else:
             kept[seen.offer.id] = seen
     chosen = sorted((one.offer for one in kept.values()), key=lambda one: (one.start, one.end, one.id))
     return tuple(chosen), [one for one in left_out if one.id not in kept]
 
 
-def _why_not(seen: SeenOffer, demand: Sequence[PoolDemand], prices: Prices, policy: Policy) -> str:
+def _why_not(seen: DatedOffer, demand: Sequence[PoolDemand], prices: Prices, policy: Policy) -> str:
     offer = seen.offer
     if policy.now - seen.at > policy.offers_fresh:
         return f"seen {format_duration(policy.now - seen.at)} ago: it may be gone"
@@ -69,26 +69,26 @@ def _why_not(seen: SeenOffer, demand: Sequence[PoolDemand], prices: Prices, poli
         return f"${offer.fee_usd:,} is over the ceiling of ${policy.ceilings.per_purchase_usd:,} for one purchase"
     if offer.start >= policy.until:
         return "it starts after the calendar ends"
-    if offer.instance_type not in prices or not any(suits(pool, offer) for pool in demand):
+    if offer.instance_type not in prices or not any(is_usable_by(pool, offer) for pool in demand):
         return "no pool may use its type and zone"
     return ""
 
 
-def suits(pool: PoolDemand, supply: Offer | Reservation) -> bool:
+def is_usable_by(pool: PoolDemand, supply: Offer | Reservation) -> bool:
     return supply.instance_type in pool.types and (not pool.zones or supply.zone in pool.zones)
 
 
-def screen_extensions(
+def filter_extensions(
     extensions: Iterable[ExtensionOffer], owned: Sequence[Reservation], policy: Policy
-) -> tuple[tuple[ExtensionOffer, ...], list[LeftOut]]:
+) -> tuple[tuple[ExtensionOffer, ...], list[RejectedOffer]]:
     blocks = {one.id: one for one in owned}
     kept: dict[str, ExtensionOffer] = {}
-    left_out: dict[str, LeftOut] = {}
+    left_out: dict[str, RejectedOffer] = {}
     for one in sorted(extensions, key=lambda one: (one.at, one.id)):
         why = _why_not_extend(one, blocks, policy)
         kept.pop(one.id, None)
         if why:
-            left_out[one.id] = LeftOut(one.id, why)
+            left_out[one.id] = RejectedOffer(one.id, why)
         else:
             kept[one.id] = one
     chosen = sorted(kept.values(), key=lambda one: (one.block, one.end, one.id))

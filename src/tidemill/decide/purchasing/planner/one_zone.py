@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tidemill.decide.purchasing.planner.cuts import Root, tighten
 from tidemill.decide.purchasing.planner.mip_solver import Row, Solution
-from tidemill.decide.purchasing.planner.neighbourhood import Nearby
+from tidemill.decide.purchasing.planner.neighbourhood import Neighbourhood
 
 if TYPE_CHECKING:
     from tidemill.decide.purchasing.planner.cover_program import CoverProgram
@@ -23,17 +23,19 @@ _NOT_FAR = 0.03  # of the cost: what must cost more than that is not tried for a
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundCover:
     ids: frozenset[str]
     bound: float  # no cover can cost less
 
 
-def search(rough: CoverProgram, money: Sequence[Row], unlike: Sequence[frozenset[str]]) -> Found | None:
+def one_zone_search(
+    rough: CoverProgram, money: Sequence[Row], unlike: Sequence[frozenset[str]]
+) -> FoundCover | None:
     rows = [*money, *(rough.other_than(ids) for ids in unlike)]
     root = tighten(rough.program, rough.served, rows)
     start = _start(rough, root, money, unlike)
     if start is not None and root.relaxed.bound >= start.objective * (1 - rough.gap):
-        return Found(rough.chosen(start), root.relaxed.bound)
+        return FoundCover(rough.chosen(start), root.relaxed.bound)
     if start is not None and start.objective * (1 - _FAR) > root.relaxed.bound:
         start = None  # the solver's own guesses, which cost time, are better than that
     fixed, bound = _too_dear(rough, root, start)
@@ -46,7 +48,7 @@ def search(rough: CoverProgram, money: Sequence[Row], unlike: Sequence[frozenset
     )
     if found is None:
         return None
-    return Found(rough.chosen(found), min(found.bound, bound))
+    return FoundCover(rough.chosen(found), min(found.bound, bound))
 
 
 def _too_dear(rough: CoverProgram, root: Root, start: Solution | None) -> tuple[dict[int, float], float]:
@@ -69,7 +71,7 @@ def _start(
     """From the blocks that the question without whole numbers takes to a good share, one by one to better ones."""
     values, purchases = root.relaxed.values, [*rough.take.values(), *rough.extend]
     among = [c for c in purchases if root.relaxed.reduced[c] <= _NOT_FAR * root.relaxed.bound]
-    nearby = Nearby(rough, _with_ceilings(rough, root, money), money)
+    nearby = Neighbourhood(rough, _with_ceilings(rough, root, money), money)
     starts: list[frozenset[str]] = []
     for share in _TAKEN_FROM:
         nearby.begin(column for column in purchases if values[column] >= share)

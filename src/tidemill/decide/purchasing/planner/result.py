@@ -76,7 +76,7 @@ class Cover:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class RejectedOffer:
     """An offer that was not considered, and why."""
 
     id: str
@@ -113,15 +113,17 @@ class Sensitivity:
     words: tuple[str, ...]
 
 
-Means = Literal["a-day-more-of-b", "a-days-extension-of-a", "a-start-now-block", "an-on-demand-bridge"]
+MitigationKind = Literal[
+    "a-day-more-of-b", "a-days-extension-of-a", "a-start-now-block", "an-on-demand-bridge"
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Mitigation:
     """One way to zero downtime. `usd` is None where there is none; `offer` is empty where the price is reckoned
     from a rate and EC2 has not offered it."""
 
-    means: Means
+    means: MitigationKind
     usd: float | None
     offer: str
     words: str
@@ -138,7 +140,7 @@ class HandOver:
     gpus: int  # that would be missing in the gap
     gap: timedelta  # with the blocks of this plan alone
     gap_back_to_back: timedelta  # with no overlap: what the ways below are against
-    ways: tuple[Way, ...]  # cheapest first, those that do not exist last
+    ways: tuple[Mitigation, ...]  # cheapest first, those that do not exist last
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,7 @@ class PurchasePlan:
     runner_up: RunnerUp | None
     sensitivity: Sensitivity
     hand_overs: tuple[HandOver, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[RejectedOffer, ...]
     extended: tuple[Reservation, ...] = ()  # the blocks of `cover.extends`, as they are now
 
     @property

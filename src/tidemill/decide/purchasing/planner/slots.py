@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from tidemill.decide.purchasing.planner.calendar import levels
 from tidemill.decide.purchasing.planner.inputs import DAY, HOUR, ExtensionOffer, Policy, PoolDemand, Prices
-from tidemill.decide.purchasing.planner.offer_filter import suits
+from tidemill.decide.purchasing.planner.offer_filter import is_usable_by
 from tidemill.model.capacity import Reservation
 from tidemill.model.ec2_facts import ULTRASERVER_TERMINATES_BEFORE_END
 from tidemill.model.errors import SpecError
@@ -55,9 +55,9 @@ class Problem:
     def gpus(self, supply: Offer | Reservation) -> int:
         return supply.count * self.prices[supply.instance_type].gpus
 
-    def span(self, serving: tuple[datetime, datetime]) -> range:
+    def span(self, serving_span: tuple[datetime, datetime]) -> range:
         """The slots that lie in it; it begins and ends on cuts, or outside the calendar."""
-        return range(bisect_left(self._starts, serving[0]), bisect_left(self._starts, serving[1]))
+        return range(bisect_left(self._starts, serving_span[0]), bisect_left(self._starts, serving_span[1]))
 
     def users(self, supply: Offer | Reservation) -> list[int]:
         """The pools that may use it, by number."""
@@ -65,21 +65,21 @@ class Problem:
         return [
             number
             for number, pool in enumerate(self.demand)
-            if suits(pool, supply) and tagged in ("", pool.pool)
+            if is_usable_by(pool, supply) and tagged in ("", pool.pool)
         ]
 
     def extended(self, one: ExtensionOffer) -> Reservation:
         return next(block for block in self.held if block.id == one.block)
 
 
-def serving(pool: PoolDemand, supply: Offer | Reservation, until: datetime) -> tuple[datetime, datetime]:
+def serving_span(pool: PoolDemand, supply: Offer | Reservation, until: datetime) -> tuple[datetime, datetime]:
     """From when to when it counts: nodes must come up after its start and be gone before its end."""
     end = supply.end
     last = until if end is None else end - _wind_down(pool, supply)
     return supply.start + pool.warm_up, last
 
 
-def serving_longer(pool: PoolDemand, block: Reservation, end: datetime) -> tuple[datetime, datetime]:
+def added_serving_span(pool: PoolDemand, block: Reservation, end: datetime) -> tuple[datetime, datetime]:
     """What an extension to `end` adds: the nodes are up, so nothing is lost in between."""
     assert block.end is not None
     wind_down = _wind_down(pool, block)
@@ -97,7 +97,7 @@ def dates(start: datetime, end: datetime) -> list[date]:
     return [first + number * DAY for number in range((end.date() - first).days + 1)]
 
 
-def cut(
+def build_problem(
     demand: Sequence[PoolDemand],
     held: Sequence[Reservation],
     offers: Sequence[Offer],
@@ -114,11 +114,11 @@ def cut(
         cuts |= {step.start for step in levels(pool.calendar, begin, until)}
         supplies: list[Offer | Reservation] = [*held, *offers]
         for supply in supplies:
-            if suits(pool, supply):
-                cuts |= set(serving(pool, supply, until))
+            if is_usable_by(pool, supply):
+                cuts |= set(serving_span(pool, supply, until))
         for one in extensions:
-            if suits(pool, blocks[one.block]):
-                cuts |= set(serving_longer(pool, blocks[one.block], one.end))
+            if is_usable_by(pool, blocks[one.block]):
+                cuts |= set(added_serving_span(pool, blocks[one.block], one.end))
     instants = sorted(at for at in cuts if begin <= at <= until)
     slots = tuple(Slot(start, end) for start, end in pairwise(instants))
     needs = tuple(_needs(pool, prices, policy, slots) for pool in demand)
@@ -128,7 +128,7 @@ def cut(
     )
 
 
-def apart(problem: Problem) -> list[Problem]:
+def independent_problems(problem: Problem) -> list[Problem]:
     """Pools that could use nothing in common are questions of their own, while money and EC2's caps are no limit."""
     groups: list[list[PoolDemand]] = []
     for pool in problem.demand:
@@ -142,7 +142,7 @@ def _of(problem: Problem, pools: Sequence[PoolDemand]) -> Problem:
     types = {name for pool in pools for name in pool.types}
     held = [one for one in problem.held if one.instance_type in types]
     ids = {one.id for one in held}
-    return cut(
+    return build_problem(
         pools, held, [one for one in problem.offers if one.instance_type in types],
         [one for one in problem.extensions if one.block in ids], problem.prices, problem.policy,
     )  # fmt: skip

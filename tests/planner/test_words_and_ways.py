@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.purchase.asked import Asked, asked, block, day, extension, needs, offer
+from tests.planner.asked import Asked, asked, block, day, extension, needs, offer
 
 MINUTES = timedelta(minutes=1)
 WARM = 20 * MINUTES

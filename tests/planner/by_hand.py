@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from itertools import combinations, pairwise, product
 
-from tests.purchase.asked import Asked
+from tests.planner.asked import Asked
 from tidemill.decide.purchasing.planner.inputs import PoolDemand
 from tidemill.model.offers import Offer
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.decide.builders import block, pool, spec
-from tidemill.decide.purchasing.calendar_gaps import lacking
+from tidemill.decide.purchasing.calendar_gaps import missing_gpus
 from tidemill.decide.purchasing.planner.calendar import levels
-from tidemill.decide.purchasing.planner.demand import demand_of
+from tidemill.decide.purchasing.planner.demand import calendar_demand
 from tidemill.model.capacity import Reservation
 from tidemill.spec import Spec
 from tidemill.spec.capacity_plan import DAYS, CapacityPlan
@@ -83,7 +83,7 @@ def by_hand(entry: dict[str, Any], hour: int) -> int:
 @settings(max_examples=150, deadline=None)
 @given(entries)
 def test_every_hour_asks_for_what_the_words_say(drawn):
-    demand = demand_of(documents(drawn), "c", 0)
+    demand = calendar_demand(documents(drawn), "c", 0)
     steps = levels(demand.calendar, START, moment(HOURS))
     assert steps[0].start == START
     assert steps[-1].end == moment(HOURS)
@@ -117,8 +117,8 @@ def held(drawn: list[tuple[int, int, int, str]]) -> list[Reservation]:
 @given(entries, blocks, st.booleans())
 def test_what_is_lacking_is_what_is_asked_for_and_not_served(drawn, bought, one_zone):
     asked = documents(drawn, oneZone=one_zone)
-    demand, there = demand_of(asked, "c", 0), held(bought)
-    found = lacking(asked, demand, there, START, moment(HOURS))
+    demand, there = calendar_demand(asked, "c", 0), held(bought)
+    found = missing_gpus(asked, demand, there, START, moment(HOURS))
     assert all(step.amount > 0 for step in found)
     for hour in range(HOURS):
         at = moment(hour)

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from tests.purchase.asked import Asked, asked, block, extension, needs, offer
-from tests.purchase.by_hand import cheapest
+from tests.planner.asked import Asked, asked, block, extension, needs, offer
+from tests.planner.by_hand import cheapest
 from tidemill.decide.purchasing.planner.inputs import Ceilings
 from tidemill.model.offers import Offer
 

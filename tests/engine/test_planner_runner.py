@@ -11,16 +11,16 @@ import pytest
 from tests.decide.builders import NOW
 from tidemill.cli.playback import Pace, Playback
 from tidemill.cli.up import PlannerThread
-from tidemill.engine.planner_runner import AtOnce
+from tidemill.engine.planner_runner import InlineExecutor
 from tidemill.model.plan import ProposePurchase, SearchOffers
-from tidemill.model.planner_result import Advice
+from tidemill.model.planner_result import PlannerResult
 from tidemill.model.purchases import PurchaseState
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.spec import Spec
 from tidemill.spec.read import load
 from tidemill.spec.scenario import Scenario
 
-FAILED = Advice(NOW, (), unable="it failed")
+FAILED = PlannerResult(NOW, (), unable="it failed")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "weekly-calendar.yaml"
 
 
@@ -31,35 +31,35 @@ def documents(days: int) -> tuple[Spec, Scenario]:
     return loaded.checked_spec(), scenario.model_copy(update={"spec": short})
 
 
-def wait_for(beside: PlannerThread) -> None:
-    assert beside._thread is not None
-    beside._thread.join(timeout=60)
+def wait_for(executor: PlannerThread) -> None:
+    assert executor._thread is not None
+    executor._thread.join(timeout=60)
 
 
 def test_a_thread_is_busy_until_it_is_done_and_gives_its_advice_once():
-    gate, beside = threading.Event(), PlannerThread()
-    advice = Advice(NOW, ())
+    gate, executor = threading.Event(), PlannerThread()
+    result = PlannerResult(NOW, ())
 
     def work():
         gate.wait(10)
-        return advice
+        return result
 
-    beside.begin(work, FAILED)
-    assert beside.busy
-    assert beside.take() is None
+    executor.begin(work, FAILED)
+    assert executor.busy
+    assert executor.take() is None
     gate.set()
-    wait_for(beside)
-    assert (beside.take(), beside.take()) == (advice, None)
+    wait_for(executor)
+    assert (executor.take(), executor.take()) == (result, None)
 
 
 def test_planning_that_fails_is_logged_and_says_that_nothing_could_be_planned(caplog):
-    def work() -> Advice:
+    def work() -> PlannerResult:
         raise RuntimeError("no plan today")
 
-    beside = PlannerThread()
-    beside.begin(work, FAILED)
-    wait_for(beside)
-    assert beside.take() is FAILED
+    executor = PlannerThread()
+    executor.begin(work, FAILED)
+    wait_for(executor)
+    assert executor.take() is FAILED
     assert "planning the calendars failed" in caplog.text
 
 
@@ -76,12 +76,12 @@ def test_the_engine_ticks_on_while_it_is_planned_and_proposes_when_it_is_done():
 
     made: list[Slow] = []
 
-    def beside() -> Slow:
+    def executor() -> Slow:
         made.append(Slow())
         return made[-1]
 
     spec, scenario = documents(days=2)
-    rehearsal = Rehearsal(spec, scenario, 1, beside=beside)
+    rehearsal = Rehearsal(spec, scenario, 1, executor=executor)
     rehearsal.run_until(rehearsal.start + timedelta(minutes=2))
     assert made[-1].busy
     assert rehearsal.ticks > 60  # every second, because the planner tells nobody when it is done
@@ -95,7 +95,7 @@ def test_the_engine_ticks_on_while_it_is_planned_and_proposes_when_it_is_done():
 @pytest.mark.requirement("CB-8")
 def test_a_calendar_is_bought_by_itself_and_the_same_seed_buys_the_same():
     spec, scenario = documents(days=8)
-    runs = [Rehearsal(spec, scenario, 3, beside=AtOnce) for _ in range(2)]
+    runs = [Rehearsal(spec, scenario, 3, executor=InlineExecutor) for _ in range(2)]
     for run in runs:
         run.run()
     assert runs[0].done == runs[1].done
@@ -142,7 +142,7 @@ def test_the_clock_that_people_watch_stands_still_while_it_is_planned():
             super().begin(later, otherwise)
 
     spec, scenario = documents(days=2)
-    rehearsal = Rehearsal(spec, scenario, 1, beside=Slow)
+    rehearsal = Rehearsal(spec, scenario, 1, executor=Slow)
     playback = Playback(rehearsal, "weeks", Pace(rehearsal.end, wall_s=10, speed=3600))
     for second in range(3):
         playback.advance(passed_s=1, elapsed_s=second, within_s=30)

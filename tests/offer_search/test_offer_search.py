@@ -12,10 +12,17 @@ from tests.sim.scenario_builder import platform
 from tidemill import catalog
 from tidemill.model.offers import Offer
 from tidemill.model.purchases import PurchaseState
-from tidemill.offer_search.alternatives import Surroundings, look_around
-from tidemill.offer_search.proposal import block_intent, lapsed, same_block, stands_in_the_way
-from tidemill.offer_search.request import Question, StartWindow, Wish, crowded, held_by_date, never_fits
-from tidemill.offer_search.search import Shopper, TokenBucket
+from tidemill.offer_search.alternatives import SearchScope, search_alternatives
+from tidemill.offer_search.proposal import block_intent, expired_requests, same_block, similar_purchase
+from tidemill.offer_search.request import (
+    OfferQuestion,
+    OfferRequest,
+    StartWindow,
+    held_by_date,
+    no_start_fits,
+    over_date_limit,
+)
+from tidemill.offer_search.search import OfferSearcher, TokenBucket
 
 NOW = datetime(2026, 11, 16, 8, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -41,8 +48,8 @@ def bucket(watch: Watch, *, burst: int = 3, rate: float = 2.0) -> TokenBucket:
     return TokenBucket(rate, burst, clock=watch, pause=watch.pause)
 
 
-def question(**given: object) -> Question:
-    asked = Question(P5, 4, 7 * DAY, WEEK, ("us-east-1a",))
+def question(**given: object) -> OfferQuestion:
+    asked = OfferQuestion(P5, 4, 7 * DAY, WEEK, ("us-east-1a",))
     return replace(asked, **given)  # type: ignore[arg-type]
 
 
@@ -51,9 +58,9 @@ def offer(**given: object) -> Offer:
     return replace(Offer("cb-1", P5, "us-east-1a", 2, grid, grid + 7 * DAY, 10_000), **given)  # type: ignore[arg-type]
 
 
-def ways(shopper: Shopper, questions: list[Question], around: Surroundings) -> list[str]:
+def ways(shopper: OfferSearcher, questions: list[OfferQuestion], around: SearchScope) -> list[str]:
     """What is tried, each once."""
-    return list(dict.fromkeys(change for change, _ in look_around(shopper, questions, around)))
+    return list(dict.fromkeys(change for change, _ in search_alternatives(shopper, questions, around)))
 
 
 # --- how often it asks --------------------------------------------------------------------------------
@@ -79,22 +86,22 @@ def test_time_that_passes_fills_the_bucket_up_to_the_burst():
 
 
 def test_a_shopper_never_asks_more_than_its_budget():
-    shopper = Shopper(Account(start=NOW, offers="none").cloud, bucket(Watch()), budget=5)
-    around = Surroundings(catalog.load(), ("us-east-1a", "us-east-1b"), NOW)
+    shopper = OfferSearcher(Account(start=NOW, offers="none").cloud, bucket(Watch()), budget=5)
+    around = SearchScope(catalog.load(), ("us-east-1a", "us-east-1b"), NOW)
     shopper.ask(question())
     tried = ways(shopper, [question()], around)
     assert (shopper.asked, shopper.left, len(tried)) == (5, 0, 4)
 
 
 def test_what_starts_outside_the_window_is_dropped_from_the_answer():
-    shopper = Shopper(Account(start=NOW).cloud, bucket(Watch()), budget=5)
+    shopper = OfferSearcher(Account(start=NOW).cloud, bucket(Watch()), budget=5)
     found = shopper.ask(question(duration=DAY, starts=StartWindow(NOW + 2 * DAY, NOW + 3 * DAY)))
     assert found
     assert {one.offer.start.date() for one in found} == {(NOW + 2 * DAY).date()}
 
 
 def test_a_wish_is_the_product_of_its_parts():
-    wish = Wish((P5, GB200), (9, 18), (DAY,), (WEEK,), (("us-east-1a",), ("us-east-1b",)))
+    wish = OfferRequest((P5, GB200), (9, 18), (DAY,), (WEEK,), (("us-east-1a",), ("us-east-1b",)))
     assert len(set(wish.questions())) == 8
 
 
@@ -102,8 +109,8 @@ def test_a_wish_is_the_product_of_its_parts():
 
 
 def test_every_way_to_give_way_is_tried_the_least_first():
-    shopper = Shopper(Account(start=NOW, offers="none").cloud, bucket(Watch()), budget=60)
-    around = Surroundings(catalog.load(), ("us-east-1a", "us-east-1b"), NOW)
+    shopper = OfferSearcher(Account(start=NOW, offers="none").cloud, bucket(Watch()), budget=60)
+    around = SearchScope(catalog.load(), ("us-east-1a", "us-east-1b"), NOW)
     tried = ways(shopper, [question(count=2)], around)
     assert tried == [
         "8d instead of 7d",
@@ -116,16 +123,16 @@ def test_every_way_to_give_way_is_tried_the_least_first():
 
 
 def test_a_small_budget_sees_something_of_each_question():
-    shopper = Shopper(Account(start=NOW, offers="none").cloud, bucket(Watch()), budget=4)
-    around = Surroundings(catalog.load(), ("us-east-1a",), NOW)
+    shopper = OfferSearcher(Account(start=NOW, offers="none").cloud, bucket(Watch()), budget=4)
+    around = SearchScope(catalog.load(), ("us-east-1a",), NOW)
     tried = ways(shopper, [question(duration=DAY), question(duration=3 * DAY)], around)
     assert tried == ["2d instead of 1d", "4d instead of 3d", "on any day of the next 8 weeks"]
     assert shopper.asked == 4  # the last for both; 2d instead of 3d was asked already
 
 
 def test_fewer_of_an_ultraserver_is_still_whole_ultraservers():
-    shopper = Shopper(Account(start=NOW, offers="none").cloud, bucket(Watch()), budget=60)
-    around = Surroundings(catalog.load(), ("us-east-1a",), NOW)
+    shopper = OfferSearcher(Account(start=NOW, offers="none").cloud, bucket(Watch()), budget=60)
+    around = SearchScope(catalog.load(), ("us-east-1a",), NOW)
     tried = ways(shopper, [question(instance_type=GB200, count=36)], around)
     assert [one for one in tried if "instances" in one] == [
         "18 instead of 36 instances",
@@ -142,8 +149,10 @@ def test_blocks_count_on_every_date_they_touch():
     block = account.block(count=60, duration="2d")
     held = held_by_date([block])
     assert block.end is not None
-    assert not crowded(held, 196, block.start, block.end)
-    assert "60 are held on 2026-11-16: 197 more are too many" in crowded(held, 197, block.start, block.end)
+    assert not over_date_limit(held, 196, block.start, block.end)
+    assert "60 are held on 2026-11-16: 197 more are too many" in over_date_limit(
+        held, 197, block.start, block.end
+    )
 
 
 @pytest.mark.requirement("CB-2")
@@ -151,8 +160,8 @@ def test_a_question_that_fits_on_some_day_is_asked():
     account = Account(start=NOW)
     full = [account.block(name=f"b{n}", count=64, duration="3d") for n in range(4)]
     held = held_by_date(full)
-    assert never_fits(held, question(duration=DAY, starts=StartWindow(NOW, NOW + DAY)), NOW)
-    assert not never_fits(held, question(duration=DAY), NOW)
+    assert no_start_fits(held, question(duration=DAY, starts=StartWindow(NOW, NOW + DAY)), NOW)
+    assert not no_start_fits(held, question(duration=DAY), NOW)
 
 
 # --- the envelope -------------------------------------------------------------------------------------
@@ -196,17 +205,17 @@ def test_what_may_have_bought_the_like_of_it_stands_in_the_way():
         PurchaseState.UNKNOWN,
     ):
         like = replace(other, state=state)
-        assert stands_in_the_way([like], wanted, NOW) is like
+        assert similar_purchase([like], wanted, NOW) is like
     for state in (PurchaseState.REFUSED, PurchaseState.VOIDED, PurchaseState.FAILED):
-        assert stands_in_the_way([replace(other, state=state)], wanted, NOW) is None
+        assert similar_purchase([replace(other, state=state)], wanted, NOW) is None
     larger = replace(other.envelope, count=other.envelope.count + 1)
-    assert stands_in_the_way([replace(other, envelope=larger)], wanted, NOW) is None
+    assert similar_purchase([replace(other, envelope=larger)], wanted, NOW) is None
     in_doubt = replace(unknown, envelope=larger)
-    assert stands_in_the_way([in_doubt], wanted, NOW) is in_doubt
-    assert stands_in_the_way([replace(unknown, extends="cr-1")], wanted, NOW) is None
+    assert similar_purchase([in_doubt], wanted, NOW) is in_doubt
+    assert similar_purchase([replace(unknown, extends="cr-1")], wanted, NOW) is None
     later = offer(start=offer().end, end=offer().end + DAY)
     after_it = block_intent(platform(), later, DAY, pool="train", proposer="arn:ana", now=NOW)
-    assert stands_in_the_way([unknown], after_it, NOW) is None
+    assert similar_purchase([unknown], after_it, NOW) is None
 
 
 @pytest.mark.requirement("CB-4")
@@ -214,9 +223,9 @@ def test_what_expired_before_it_was_submitted_stands_in_no_way():
     wanted = block_intent(platform(), offer(id="cb-2"), 7 * DAY, pool="train", proposer="arn:ana", now=NOW)
     other = block_intent(platform(), offer(), 7 * DAY, pool="train", proposer="arn:bo", now=NOW)
     gone = other.envelope.expires_at
-    assert stands_in_the_way([other], wanted, gone) is None
-    assert lapsed([other], wanted, gone) == [other]
-    assert lapsed([other], wanted, NOW) == []
+    assert similar_purchase([other], wanted, gone) is None
+    assert expired_requests([other], wanted, gone) == [other]
+    assert expired_requests([other], wanted, NOW) == []
     confirmed = replace(other, state=PurchaseState.CONFIRMED)
-    assert stands_in_the_way([confirmed], wanted, gone) is confirmed
-    assert lapsed([confirmed, replace(other, plan="november")], wanted, gone) == []
+    assert similar_purchase([confirmed], wanted, gone) is confirmed
+    assert expired_requests([confirmed, replace(other, plan="november")], wanted, gone) == []

@@ -10,10 +10,10 @@ from tidemill.decide.purchasing.planner import plan
 from tidemill.decide.purchasing.planner.calendar import Step, Windows
 from tidemill.decide.purchasing.planner.inputs import (
     Ceilings,
+    DatedOffer,
     ExtensionOffer,
     Policy,
     PoolDemand,
-    SeenOffer,
     TypePrice,
 )
 from tidemill.decide.purchasing.planner.result import PurchasePlan
@@ -72,8 +72,8 @@ class Asked:
         return replace(self, **own, policy=replace(own.get("policy", self.policy), **fields))
 
     @property
-    def seen(self) -> tuple[SeenOffer, ...]:
-        return tuple(SeenOffer(one, self.policy.now) for one in self.offers)
+    def seen(self) -> tuple[DatedOffer, ...]:
+        return tuple(DatedOffer(one, self.policy.now) for one in self.offers)
 
     def plan(self) -> PurchasePlan:
         return plan(self.demand, self.owned, self.seen, self.extensions, self.prices, self.policy)

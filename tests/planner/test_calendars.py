@@ -10,9 +10,9 @@ import pytest
 
 from benchmarks.purchase import RULE_LENGTHS, Question, compare, draw, first_offer, question, recorded
 from tidemill.decide.purchasing.planner.calendar import (
+    CombinedCalendar,
     Constant,
     Step,
-    Together,
     Weekly,
     WeekSpan,
     Windows,
@@ -65,7 +65,7 @@ def test_a_week_repeats_and_is_clipped():
 
 
 def test_calendars_together_add_up_without_gaps():
-    both = Together(
+    both = CombinedCalendar(
         (Constant(2), Windows((Step(MONDAY, MONDAY + DAY, 4), Step(MONDAY, MONDAY + 2 * DAY, 1))))
     )
     found = levels(both, MONDAY - DAY, MONDAY + 3 * DAY)

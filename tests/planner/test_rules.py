@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from tests.purchase.asked import GRID, NOW, P5, Asked, asked, block, day, extension, needs, offer
+from tests.planner.asked import GRID, NOW, P5, Asked, asked, block, day, extension, needs, offer
 from tidemill.decide.purchasing.planner import plan
-from tidemill.decide.purchasing.planner.inputs import Ceilings, SeenOffer, TypePrice, newest
+from tidemill.decide.purchasing.planner.inputs import Ceilings, DatedOffer, TypePrice, newest_offers
 from tidemill.model.capacity import ReservationState
 from tidemill.model.errors import SpecError
 from tidemill.model.offers import OfferQuery, OfferSearch
@@ -63,7 +63,7 @@ def test_offers_that_are_old_too_near_or_too_far_are_left_out():
     why = left_out(asked(WEEK, offers=offers, lead=timedelta(hours=3), until=day(70)))
     assert "sooner than 3h" in why["cb-near"]
     assert "8 weeks" in why["cb-far"]
-    seen = SeenOffer(offer("cb-old", 0, 7, 10), NOW - timedelta(hours=1))
+    seen = DatedOffer(offer("cb-old", 0, 7, 10), NOW - timedelta(hours=1))
     question = asked(WEEK)
     found = plan(question.demand, (), (seen,), (), question.prices, question.policy)
     assert "seen 1h ago" in found.left_out[0].why
@@ -75,7 +75,7 @@ def test_only_the_newest_answer_to_a_question_counts():
         OfferSearch(query, NOW, (offer("cb-new", 0, 7, 10),)),
         OfferSearch(query, NOW - timedelta(minutes=9), (offer("cb-gone", 0, 7, 5),)),
     )
-    assert [one.offer.id for one in newest(searches)] == ["cb-new"]
+    assert [one.offer.id for one in newest_offers(searches)] == ["cb-new"]
 
 
 def test_one_stock_seen_twice_is_not_bought_twice():
