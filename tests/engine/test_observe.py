@@ -181,3 +181,23 @@ def test_a_word_that_was_taken_back_makes_a_block_a_strangers_again(outside: Out
     assert looks.look().reservations[0].owner == "tides"
     outside.books.adopt(replace(adoption, given_up=True))
     assert looks.look().reservations[0].owner == ""
+
+
+def test_pods_with_equal_shapes_share_one_shape_whoever_read_them(outside: Outside):
+    twin = pod("b", on=node("i-1"))
+    twin = replace(twin, shape=replace(twin.shape))  # equal, and another object
+    outside.cluster.pods = [pod("a", on=node("i-1")), twin]
+    eyes = observer(outside)
+    first, second = eyes.look(), eyes.look()
+    assert first.pods[0].shape is first.pods[1].shape
+    assert [one.shape for one in first.pods_by_node["node-i-1"]] == [first.pods[0].shape] * 2
+    assert all(one.shape is first.pods[0].shape for one in first.pods_by_node["node-i-1"])
+    # ... and what did not change keeps its identity.
+    assert all(one is other for one, other in zip(first.pods, second.pods, strict=True))
+    assert {id(one) for one in first.pods_by_node["node-i-1"]} <= {id(one) for one in first.pods}
+
+
+def test_a_shape_that_differs_stays_another_one(outside: Outside):
+    outside.cluster.pods = [pod("a"), pod("b", gpus=1)]
+    seen = observer(outside).look()
+    assert seen.pods[0].shape != seen.pods[1].shape

@@ -7,7 +7,7 @@ from the last known facts, while nothing new is bought or launched.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -17,7 +17,7 @@ from tidemill.model.capacity import LIVE_STATES, Reservation
 from tidemill.model.errors import PortError
 from tidemill.model.nodes import Instance, Node
 from tidemill.model.offers import Extension, ExtensionSearch, OfferSearch
-from tidemill.model.pods import DisruptionBudget, Workload
+from tidemill.model.pods import DisruptionBudget, Pod, PodShape, Workload
 from tidemill.model.purchases import Adoption, BlockUse, LaunchIntent, PurchaseIntent, Spending
 from tidemill.model.world import World
 from tidemill.ports import Clock, Cloud, Cluster, ClusterView, Ledger
@@ -26,6 +26,7 @@ log = logging.getLogger("tidemill.engine.observe")
 
 # A list that leaves out a block for longer than this is believed.
 BELIEVED_FOR = timedelta(hours=1)
+_MOST_SHAPES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,64 @@ def budgets(
     return written + asked if asked else written
 
 
+class _Shapes:
+    """Equal pod shapes become one object, so that `decide` may tell classes of pods apart by identity.
+
+    Adapters need not notice which templates are alike. A pod whose shape is the first of its kind passes as it is;
+    another is given the first one's shape, and stays the same object as long as the adapter's pod does.
+    """
+
+    def __init__(self) -> None:
+        self._first: dict[PodShape, PodShape] = {}
+        # By identity: every shape that was seen (kept alive, so that no other takes its identity), and the first like it.
+        self._known: dict[int, tuple[PodShape, PodShape]] = {}
+        self._given: dict[
+            int, tuple[Pod, Pod]
+        ] = {}  # by identity of the adapter's pod: it, and what is passed on
+        self._by_node: dict[str, tuple[tuple[Pod, ...], tuple[Pod, ...]]] = {}
+        self._of: tuple[Pod, ...] = ()
+        self._pods: tuple[Pod, ...] = ()
+
+    def pods(self, view: ClusterView) -> tuple[tuple[Pod, ...], Mapping[str, tuple[Pod, ...]]]:
+        """The pods of a reading, and the same by node."""
+        if view.pods is not self._of:
+            known = self._known
+            alike = True
+            for pod in view.pods:
+                shape = pod.shape
+                if (known.get(id(shape)) or self._learn(shape))[1] is not shape:
+                    alike = False
+            self._of = view.pods
+            self._pods = view.pods if alike else tuple(self._pass(pod) for pod in view.pods)
+        if self._pods is view.pods:
+            return view.pods, view.pods_by_node
+        return self._pods, {name: self._on(name, bound) for name, bound in view.pods_by_node.items()}
+
+    def _learn(self, shape: PodShape) -> tuple[PodShape, PodShape]:
+        if len(self._known) > _MOST_SHAPES:  # of pods that are long gone; the living come back at once
+            self._known.clear()
+            self._first.clear()
+            self._given.clear()
+            self._by_node.clear()
+        pair = self._known[id(shape)] = (shape, self._first.setdefault(shape, shape))
+        return pair
+
+    def _pass(self, pod: Pod) -> Pod:
+        first = (self._known.get(id(pod.shape)) or self._learn(pod.shape))[1]
+        if first is pod.shape:
+            return pod
+        given = self._given.get(id(pod))
+        if given is None or given[0] is not pod:
+            given = self._given[id(pod)] = (pod, replace(pod, shape=first))
+        return given[1]
+
+    def _on(self, node: str, bound: tuple[Pod, ...]) -> tuple[Pod, ...]:
+        known = self._by_node.get(node)
+        if known is None or known[0] is not bound:
+            known = self._by_node[node] = (bound, tuple(self._pass(pod) for pod in bound))
+        return known[1]
+
+
 class Observer:
     """Remembers the last reading only to survive a failing call and to keep unchanged objects identical."""
 
@@ -68,6 +127,7 @@ class Observer:
         self._budgets: tuple[DisruptionBudget, ...] = ()
         self._nodes: tuple[Node, ...] = ()
         self._overheads = Overheads()
+        self._shapes = _Shapes()
 
     def look(
         self,
@@ -77,6 +137,7 @@ class Observer:
     ) -> World:
         """Raises Retryable only if the cluster, or at the very first look AWS or the ledger, cannot be read."""
         view = self._cluster.view()
+        pods, pods_by_node = self._shapes.pods(view)
         cloud_ok = self._read_cloud()
         ledger_ok = self._read_ledger()
         assert self._instances is not None and self._books is not None
@@ -85,7 +146,7 @@ class Observer:
             now=self._clock.now(),
             reservations=self._claim(),
             nodes=self._join(self._instances, view),
-            pods=view.pods,
+            pods=pods,
             budgets=self._guard(view),
             workloads=view.workloads,
             launches=books.launches,
@@ -98,7 +159,7 @@ class Observer:
             overheads=self._overheads.known,
             ledger_ok=ledger_ok,
             cloud_ok=cloud_ok,
-            pods_by_node=view.pods_by_node,
+            pods_by_node=pods_by_node,
         )
 
     def _read_cloud(self) -> bool:

@@ -102,7 +102,8 @@ class ClusterView:
     """One consistent reading of the cluster. Unchanged objects keep their identity between readings.
 
     So do the tuples in `pods_by_node`: adapters keep it up to date as pods come and go, which is far cheaper
-    than indexing all pods at every look.
+    than indexing all pods at every look. Pods of one template share one shape object; that two templates are alike an
+    adapter need not notice, `observe` does.
     """
 
     nodes: tuple[KubeNode, ...]
