@@ -10,8 +10,8 @@ import pytest
 from tests.sim.scenario_builder import Scene, block, fault, job, pool, scene, service, without
 from tidemill.model.capacity import ReservationState, SourceKind
 from tidemill.model.plan import Evict, ForceDelete, StartDrain, Terminate
+from tidemill.sim.scenario.costs import rehearsal_costs
 from tidemill.sim.scenario.rehearsal import Rehearsal
-from tidemill.sim.scenario.spent import spent
 from tidemill.sim.scenario.tally import tally
 from tidemill.spec import names
 from tidemill.spec.read import load as read
@@ -38,7 +38,7 @@ def example(name: str) -> Scene:
 
 def reconcile(played: Rehearsal) -> None:
     end = played.timeline.now()
-    told = spent(played, end)
+    told = rehearsal_costs(played, end)
     owner = played.spec.platform.spec.deployment
     fees_usd = sum(
         one.fee_usd
@@ -104,7 +104,7 @@ def test_an_instance_without_gpus_is_shared_by_its_vcpus():
     build = job("build", lasts="1h", gpus=0, cpu="4", memory="8Gi", nodeSelector={}, team="tools")
     played = without_gpus(scene(PLAIN, jobs=[build], duration="2h")).played()
     reconcile(played)
-    (row,) = spent(played, played.timeline.now()).jobs
+    (row,) = rehearsal_costs(played, played.timeline.now()).jobs
     assert (row.workload, row.team, row.gpu_hours) == ("Job/build-1", "tools", 0)
     (life,) = played.cloud.lives.values()
     assert row.usd == pytest.approx(life.usd_h * 4 / 16, rel=0.02)
@@ -115,7 +115,7 @@ def test_a_pod_without_gpus_costs_nothing_more_on_a_node_that_is_there_for_its_g
     notebook = job("notebook", lasts="1h", gpus=0, cpu="4", memory="8Gi")
     played = scene(reservations=[block()], jobs=[notebook], duration="2h").played()
     assert played.cluster.jobs["notebook-1"].state == "finished"
-    told = spent(played, played.timeline.now())
+    told = rehearsal_costs(played, played.timeline.now())
     assert (told.jobs, told.teams, told.used_usd) == ((), (), 0)
 
 
@@ -143,9 +143,9 @@ def test_the_outcome_tells_it_by_pool_team_and_job():
 
 def test_a_block_of_nobody_in_particular_is_charged_to_the_only_pool_that_could_use_it():
     played = scene(reservations=[block()], duration="1h").played()
-    assert [one.pool for one in spent(played, played.timeline.now()).pools] == ["train"]
+    assert [one.pool for one in rehearsal_costs(played, played.timeline.now()).pools] == ["train"]
     shared = scene(pool(), pool("other"), reservations=[block()], duration="1h").played()
-    assert [one.pool for one in spent(shared, shared.timeline.now()).pools] == [""]
+    assert [one.pool for one in rehearsal_costs(shared, shared.timeline.now()).pools] == [""]
 
 
 def test_what_others_hold_is_not_ours_to_pay():

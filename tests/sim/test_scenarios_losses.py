@@ -88,7 +88,7 @@ def test_a_gang_that_no_longer_has_time_is_held_with_the_reason() -> None:
     rehearsal.run_until(after("3h20m"))
     members = rehearsal.cluster.jobs["pair-1"].uids
     assert all(rehearsal.cluster.pods[uid].gated for uid in members)
-    reasons = {rehearsal.spoken.reason(uid) for uid in members}
+    reasons = {rehearsal.reasons.reason(uid) for uid in members}
     assert reasons
     assert all(reason for reason in reasons)
     held = [unmet for unmet in rehearsal.plan.unmet if unmet.pod in members]

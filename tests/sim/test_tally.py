@@ -28,9 +28,9 @@ from tidemill.model.offers import OfferQuery
 from tidemill.model.plan import Plan, StartDrain, Unmet, UnmetCode
 from tidemill.model.reasons import DrainKind, HoldKind, HoldReason
 from tidemill.model.world import World
-from tidemill.sim.scenario.on_demand_equivalent import equivalent
+from tidemill.sim.scenario.costs import on_demand_equivalent
 from tidemill.sim.scenario.outcome import Outcome
-from tidemill.sim.scenario.reason_history import Spoken
+from tidemill.sim.scenario.reason_history import ReasonHistory
 from tidemill.sim.scenario.tally import tally
 from tidemill.spec.units import parse_duration
 
@@ -68,55 +68,55 @@ def next_try(after: str) -> HoldReason:
     return HoldReason(HoldKind.NO_EC2_CAPACITY, "train", at=NOW + parse_duration(after))
 
 
-def heard(*said: tuple[float, HoldReason | None, UnmetCode, bool]) -> Spoken:
+def heard(*said: tuple[float, HoldReason | None, UnmetCode, bool]) -> ReasonHistory:
     """(hours from the start, reason, code, whether a block is active) of one pod, tick after tick."""
     active = Reservation(
         "cr-1", SourceKind.BLOCK, "p5.48xlarge", "us-east-1a", 1, 0, ReservationState.ACTIVE, NOW, None
     )
-    spoken = Spoken()
+    reasons = ReasonHistory()
     for hours, reason, code, stands in said:
         unmet = (Unmet("uid", "ns/pod", code, reason),) if reason is not None else ()
         world = World(NOW + timedelta(hours=hours), reservations=(active,) if stands else ())
-        spoken.listen(world, Plan(unmet=unmet))
-    return spoken
+        reasons.record(world, Plan(unmet=unmet))
+    return reasons
 
 
-def longest(spoken: Spoken, hours: float) -> HoldReason | None:
-    found = spoken.held_longest(["uid"], NOW + timedelta(hours=hours))
+def longest(reasons: ReasonHistory, hours: float) -> HoldReason | None:
+    found = reasons.held_longest(["uid"], NOW + timedelta(hours=hours))
     return found.reason if found is not None else None
 
 
 def test_the_reason_that_held_longest_wins_however_often_it_was_interrupted() -> None:
-    spoken = heard((0, TOO_LONG, "held", True), (2, TAKEN, "no-capacity", True), (5, TOO_LONG, "held", True))
-    assert longest(spoken, 5.5) == TAKEN
-    assert longest(spoken, 7) == TOO_LONG
+    reasons = heard((0, TOO_LONG, "held", True), (2, TAKEN, "no-capacity", True), (5, TOO_LONG, "held", True))
+    assert longest(reasons, 5.5) == TAKEN
+    assert longest(reasons, 7) == TOO_LONG
 
 
 def test_a_reason_with_moving_figures_is_one_reason_told_as_it_was_last() -> None:
-    spoken = heard(
+    reasons = heard(
         (0, next_try("3m"), "no-capacity", True),
         (1.2, next_try("2m"), "no-capacity", True),
         (2.4, HoldReason(HoldKind.LIMITS_REACHED, "train"), "limit", True),
     )
-    assert longest(spoken, 4) == next_try("2m")
+    assert longest(reasons, 4) == next_try("2m")
 
 
 def test_a_node_that_is_on_its_way_is_nothing_that_held_a_pod() -> None:
-    spoken = heard(
+    reasons = heard(
         (0, HoldReason(HoldKind.NODE_JOINS, name="i-1"), "starting", True), (9, TAKEN, "no-capacity", True)
     )
-    assert longest(spoken, 10) == TAKEN
+    assert longest(reasons, 10) == TAKEN
 
 
 def test_a_reason_given_just_before_the_end_does_not_stand_for_the_days_after_it() -> None:
-    spoken = heard((0, TOO_LONG, "held", True), (0.1, NOTHING, "no-capacity", False))
-    assert longest(spoken, 30) == NOTHING
+    reasons = heard((0, TOO_LONG, "held", True), (0.1, NOTHING, "no-capacity", False))
+    assert longest(reasons, 30) == NOTHING
 
 
 def test_a_pod_that_waits_no_longer_has_no_open_reason() -> None:
-    spoken = heard((0, TAKEN, "no-capacity", True), (1, None, "held", True))
-    assert spoken.waits_now(["uid"]) == []
-    assert spoken.reason("uid") == TAKEN
+    reasons = heard((0, TAKEN, "no-capacity", True), (1, None, "held", True))
+    assert reasons.waiting_now(["uid"]) == []
+    assert reasons.reason("uid") == TAKEN
 
 
 def test_the_replicas_of_a_service_do_not_add_up_to_a_longer_wait() -> None:
@@ -282,7 +282,7 @@ def test_a_block_that_was_never_paid_is_in_no_sum_on_demand() -> None:
     (row,) = outcome(scene(reservations=[block()])).blocks
     unpaid = replace(row, state="payment-failed", fee_usd=9_999)
     start, end = row.start, row.end
-    assert equivalent((row, unpaid), start, end) == equivalent((row,), start, end)
+    assert on_demand_equivalent((row, unpaid), start, end) == on_demand_equivalent((row,), start, end)
 
 
 def test_without_subnets_the_simulated_zone_lies_in_the_platforms_region() -> None:

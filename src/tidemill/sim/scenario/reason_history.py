@@ -45,7 +45,7 @@ def _without_figures(sentence: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Warned:
+class WarningSpan:
     about: str
     reason: WarningReason | PurchaseReason | str
     first: datetime
@@ -53,25 +53,25 @@ class Warned:
 
 
 @dataclass(slots=True)
-class Held:
+class HeldFor:
     """One reason of a pod over all the times it was given."""
 
     unmet: Unmet
-    while_standing: timedelta = _NOTHING
-    while_nothing_stood: timedelta = _NOTHING
+    with_capacity: timedelta = _NOTHING
+    without_capacity: timedelta = _NOTHING
 
     @property
     def weight(self) -> tuple[timedelta, timedelta]:
         """Time with nothing at all to run on says only that: it decides where no other reason held for long."""
-        standing = self.while_standing if self.while_standing >= _SAYS_SOMETHING else _NOTHING
-        return standing, self.while_standing + self.while_nothing_stood
+        has_capacity = self.with_capacity if self.with_capacity >= _SAYS_SOMETHING else _NOTHING
+        return has_capacity, self.with_capacity + self.without_capacity
 
-    def add(self, other: Held) -> None:
+    def add(self, other: HeldFor) -> None:
         """Of reasons that differ in their figures, the last one given while capacity stood stays."""
-        if other.while_standing or not self.while_standing:
+        if other.with_capacity or not self.with_capacity:
             self.unmet = other.unmet
-        self.while_standing += other.while_standing
-        self.while_nothing_stood += other.while_nothing_stood
+        self.with_capacity += other.with_capacity
+        self.without_capacity += other.without_capacity
 
 
 @dataclass(slots=True)
@@ -80,33 +80,37 @@ class _Wait:
 
     unmet: Unmet
     since: datetime
-    standing: bool  # some capacity stood meanwhile
+    has_capacity: bool  # some capacity stood meanwhile
 
-    def until(self, now: datetime) -> Held:
+    def until(self, now: datetime) -> HeldFor:
         length = now - self.since
-        return Held(self.unmet, length, _NOTHING) if self.standing else Held(self.unmet, _NOTHING, length)
+        return (
+            HeldFor(self.unmet, length, _NOTHING)
+            if self.has_capacity
+            else HeldFor(self.unmet, _NOTHING, length)
+        )
 
 
 @dataclass(slots=True)
-class Spoken:
-    warned: dict[tuple[str, ...], Warned] = field(default_factory=dict)
+class ReasonHistory:
+    warned: dict[tuple[str, ...], WarningSpan] = field(default_factory=dict)
     _waits: dict[str, _Wait] = field(default_factory=dict)
-    _held: dict[str, dict[tuple[str, ...], Held]] = field(default_factory=dict)
+    _held: dict[str, dict[tuple[str, ...], HeldFor]] = field(default_factory=dict)
 
-    def listen(self, world: World, plan: Plan) -> list[Warning]:
+    def record(self, world: World, plan: Plan) -> list[Warning]:
         """Returns what was never warned of before."""
         if not (plan.unmet or plan.warnings or self._waits):
             return []
-        now, standing = world.now, _something_stands(world)
+        now, has_capacity = world.now, _has_capacity(world)
         before, self._waits = self._waits, {}
         for unmet in plan.unmet:
             wait = before.pop(unmet.pod, None)
             if wait is not None and (
-                wait.standing != standing or (wait.unmet is not unmet and wait.unmet != unmet)
+                wait.has_capacity != has_capacity or (wait.unmet is not unmet and wait.unmet != unmet)
             ):
                 self._close(wait, now)
                 wait = None
-            self._waits[unmet.pod] = wait or _Wait(unmet, now, standing)
+            self._waits[unmet.pod] = wait or _Wait(unmet, now, has_capacity)
         for wait in before.values():
             self._close(wait, now)
         news = []
@@ -116,7 +120,7 @@ class Spoken:
             if known is None:
                 news.append(warning)
             first = known.first if known is not None else now
-            self.warned[key] = Warned(warning.about, warning.reason, first, now)
+            self.warned[key] = WarningSpan(warning.about, warning.reason, first, now)
         return news
 
     def reason(self, pod: str) -> HoldReason | None:
@@ -125,21 +129,21 @@ class Spoken:
             return self._waits[pod].unmet.reason
         return next((held.unmet.reason for held in reversed(self._held.get(pod, {}).values())), None)
 
-    def waits_now(self, pods: Iterable[str]) -> list[Unmet]:
+    def waiting_now(self, pods: Iterable[str]) -> list[Unmet]:
         return [self._waits[pod].unmet for pod in pods if pod in self._waits]
 
     def held_longest(self, pods: Iterable[str], now: datetime) -> Unmet | None:
         """The reason that held one of these pods longest. To be on the way is not to be held."""
-        reasons: list[Held] = []
+        reasons: list[HeldFor] = []
         for pod in pods:
-            sums: dict[tuple[str, ...], Held] = {}
+            sums: dict[tuple[str, ...], HeldFor] = {}
             for held in self._reasons(pod, now):
                 if held.unmet.code not in ON_ITS_WAY:
-                    sums.setdefault(topic(held.unmet.reason), Held(held.unmet)).add(held)
+                    sums.setdefault(topic(held.unmet.reason), HeldFor(held.unmet)).add(held)
             reasons += sums.values()
         return max(reasons, key=lambda held: held.weight).unmet if reasons else None
 
-    def _reasons(self, pod: str, now: datetime) -> Iterable[Held]:
+    def _reasons(self, pod: str, now: datetime) -> Iterable[HeldFor]:
         yield from self._held.get(pod, {}).values()
         if pod in self._waits:
             yield self._waits[pod].until(now)
@@ -147,12 +151,12 @@ class Spoken:
     def _close(self, wait: _Wait, now: datetime) -> None:
         reasons = self._held.setdefault(wait.unmet.pod, {})
         key = topic(wait.unmet.reason)
-        held = reasons.pop(key, None) or Held(wait.unmet)
+        held = reasons.pop(key, None) or HeldFor(wait.unmet)
         held.add(wait.until(now))
         reasons[key] = held  # at the end: the last one given
 
 
-def _something_stands(world: World) -> bool:
+def _has_capacity(world: World) -> bool:
     """A reservation is active, or an instance lives: whoever waits now waits for another reason than that."""
     return any(one.state is ReservationState.ACTIVE for one in world.reservations) or any(
         node.instance is not None and node.instance.state in INSTANCE_UP_STATES for node in world.nodes

@@ -30,11 +30,10 @@ from tidemill.sim.cluster.cluster import SimCluster
 from tidemill.sim.invariants import Invariants, Truth
 from tidemill.sim.invariants.truth import Violation
 from tidemill.sim.karpenter.controller import SimKarpenter, bootable
-from tidemill.sim.scenario.alarms import Alarms
 from tidemill.sim.scenario.crash import Crashing, CrashPoints, EngineCrashed
-from tidemill.sim.scenario.reason_history import Spoken
-from tidemill.sim.scenario.recorder import Recorder
-from tidemill.sim.scenario.script import lay_out
+from tidemill.sim.scenario.reason_history import ReasonHistory
+from tidemill.sim.scenario.recorder import AlertRecorder, GpuRecorder
+from tidemill.sim.scenario.script import schedule_scenario
 from tidemill.sim.timeline import Journal, Timeline
 from tidemill.spec import Spec
 from tidemill.spec.node_class import AmiTerm
@@ -101,7 +100,7 @@ class Rehearsal:
             id_ = self.cloud.add_reservation(owned, owner=deployment)
             if owned.owned:
                 self.ledger.adopt(Adoption(id_, owned.pool, "the scenario", self.start))
-        lay_out(scenario, seed, self)
+        schedule_scenario(scenario, seed, self)
         self._truth = Truth(
             spec, self.cloud, self.cluster, self.ledger, self.journal, self.timeline.now, decide
         )
@@ -110,14 +109,14 @@ class Rehearsal:
             lives = self.cloud.lives
             self.cluster.install_deadline_agents(lambda one: self._truth.deadline_of(lives[one.id]))
         self.invariants = Invariants(self._truth)
-        self.recorder = Recorder(self.cloud, self.cluster, spec.catalog, self.start)
-        self.alarms = Alarms(spec, self.ledger.alerts, self.start)
+        self.recorder = GpuRecorder(self.cloud, self.cluster, spec.catalog, self.start)
+        self.alarms = AlertRecorder(spec, self.ledger.alerts, self.start)
         self.engine = self._start_engine()
         self.ticks = 0
         self.done: list[Done] = []
         self.world: World | None = None
         self.plan = Plan()
-        self.spoken = Spoken()  # why pods waited, and what was warned of, over the whole run
+        self.reasons = ReasonHistory()  # why pods waited, and what was warned of, over the whole run
 
     # --- running ------------------------------------------------------------------------------------
 
@@ -180,7 +179,7 @@ class Rehearsal:
             self.done.append(Done(tick.world.now, outcome.action, outcome.error))
             self._tell(outcome.action, outcome.error, outcome.detail)
         said = replace(tick.plan, warnings=(*tick.plan.warnings, *tick.kept)) if tick.kept else tick.plan
-        for warning in self.spoken.listen(tick.world, said):
+        for warning in self.reasons.record(tick.world, said):
             self.journal.add("warned", warning.about, sentence(warning.reason))
         self.alarms.after(tick)
 

@@ -25,7 +25,7 @@ from tidemill.spec.units import format_duration
 P = ParamSpec("P")
 
 
-class Stage(Protocol):
+class Simulation(Protocol):
     """What a script plays on."""
 
     timeline: Timeline
@@ -40,39 +40,41 @@ class Stage(Protocol):
     def roll_image(self, node_class: str, ami: AmiTerm) -> None: ...
 
 
-def lay_out(scenario: Scenario, seed: int, stage: Stage) -> None:
-    start = stage.timeline.now()
+def schedule_scenario(scenario: Scenario, seed: int, simulation: Simulation) -> None:
+    start = simulation.timeline.now()
     spec = scenario.spec
     for line in spec.jobs:
-        _lay_out_jobs(line, seed, stage, start, start + spec.duration)
+        _lay_out_jobs(line, seed, simulation, start, start + spec.duration)
     for service in spec.services:
-        stage.timeline.at(start + service.start, _call(stage.cluster.start_service, service))
+        simulation.timeline.at(start + service.start, _call(simulation.cluster.start_service, service))
         if service.until is not None:
-            stage.timeline.at(start + service.until, _call(stage.cluster.stop_service, service.name))
+            simulation.timeline.at(
+                start + service.until, _call(simulation.cluster.stop_service, service.name)
+            )
     for word in spec.decisions:
         approved = word.verdict == "approve"
-        stage.timeline.at(
-            start + word.at, _call(stage.record_verdict, word.window, word.by, approved, word.note)
+        simulation.timeline.at(
+            start + word.at, _call(simulation.record_verdict, word.window, word.by, approved, word.note)
         )
     for extension in spec.extensions:
-        stage.timeline.at(start + extension.at, _extend(stage, extension.block, extension.by,
+        simulation.timeline.at(start + extension.at, _extend(simulation, extension.block, extension.by,
                           extension.payment == "succeeds", extension.settles_after))  # fmt: skip
     for roll in spec.rolls:
-        stage.timeline.at(start + roll.at, _call(stage.roll_image, roll.node_class, roll.ami))
+        simulation.timeline.at(start + roll.at, _call(simulation.roll_image, roll.node_class, roll.ami))
     for fault in (*spec.faults, *drawn_faults(spec.random_faults, seed, spec.duration)):
-        stage.timeline.at(start + fault.at, _call(strike, stage, fault))
+        simulation.timeline.at(start + fault.at, _call(strike_fault, simulation, fault))
 
 
 def _call(what: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Callable[[], None]:
     return lambda: (what(*args, **kwargs), None)[1]
 
 
-def _lay_out_jobs(line: JobStream, seed: int, stage: Stage, start: datetime, end: datetime) -> None:
+def _lay_out_jobs(line: JobStream, seed: int, simulation: Simulation, start: datetime, end: datetime) -> None:
     draw = stream(seed, "jobs", line.name)
     for number, at in enumerate(arrivals(line.arrivals, draw, end - start), start=1):
         duration = length(line.duration, draw)
-        stage.timeline.at(
-            start + at, _call(stage.cluster.submit_job, line, f"{line.name}-{number}", duration)
+        simulation.timeline.at(
+            start + at, _call(simulation.cluster.submit_job, line, f"{line.name}-{number}", duration)
         )
 
 
@@ -132,21 +134,23 @@ CRASH_STEPS = (
 )  # fmt: skip
 
 
-def _extend(stage: Stage, block: str, by: timedelta, pays: bool, settles: timedelta) -> Callable[[], None]:
+def _extend(
+    simulation: Simulation, block: str, by: timedelta, pays: bool, settles: timedelta
+) -> Callable[[], None]:
     def extend() -> None:
         try:
-            stage.cloud.extend(block, by, payment_succeeds=pays, settles_after=settles)
+            simulation.cloud.extend(block, by, payment_succeeds=pays, settles_after=settles)
         except Refused as refused:
             asked = f"the extension by {format_duration(by)} was refused"
-            stage.journal.add("extension-refused", block, f"{asked}: {refused}")
+            simulation.journal.add("extension-refused", block, f"{asked}: {refused}")
 
     return extend
 
 
-def strike(stage: Stage, fault: Fault) -> None:
+def strike_fault(simulation: Simulation, fault: Fault) -> None:
     """One fault of the scenario, when its time has come."""
     cluster, kind, count, duration, target = (
-        stage.cluster,
+        simulation.cluster,
         fault.fault,
         fault.count,
         fault.duration,
@@ -163,15 +167,15 @@ def strike(stage: Stage, fault: Fault) -> None:
         case FaultKind.GPU_FAILS:
             struck = tuple(filter(None, (cluster.fail_gpu(target) for _ in range(count))))
         case FaultKind.ENGINE_CRASH:
-            stage.crash_engine(fault.step)
+            simulation.crash_engine(fault.step)
         case FaultKind.ENGINE_ABSENT:
-            stage.keep_engine_away(duration)
+            simulation.keep_engine_away(duration)
         case FaultKind.THROTTLE:
-            stage.throttle_cloud(duration)
+            simulation.throttle_cloud(duration)
         case _:
             notice = max(duration, timedelta(hours=2)) if kind is FaultKind.RETIREMENT else duration
             call = "purchase" if target == "purchase" else fault.call  # as it was written before `call`
-            struck = strike_account(stage.cloud, kind, count, notice, target, call)
+            struck = strike_account(simulation.cloud, kind, count, notice, target, call)
     where = f" on {target}" if target else ""
     hit = f": {', '.join(struck)}" if struck else ""
-    stage.journal.add("fault", kind, f"{kind} x{count} for {format_duration(duration)}{where}{hit}")
+    simulation.journal.add("fault", kind, f"{kind} x{count} for {format_duration(duration)}{where}{hit}")

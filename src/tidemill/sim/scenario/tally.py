@@ -17,7 +17,7 @@ from tidemill.report.costs import Costs, rounded
 from tidemill.sim.cloud.instances import InstanceLife
 from tidemill.sim.cluster.workloads import JobTruth, ServiceTruth
 from tidemill.sim.invariants.truth import Violation
-from tidemill.sim.scenario.on_demand_equivalent import equivalent
+from tidemill.sim.scenario.costs import on_demand_equivalent, rehearsal_costs
 from tidemill.sim.scenario.outcome import (
     BlockRow,
     JobRow,
@@ -30,7 +30,6 @@ from tidemill.sim.scenario.outcome import (
 )
 from tidemill.sim.scenario.reason_history import ON_ITS_WAY, topic
 from tidemill.sim.scenario.rehearsal import Rehearsal
-from tidemill.sim.scenario.spent import spent
 from tidemill.spec.compute_pool import Provisioner
 from tidemill.wording import sentence
 from tidemill.wording.purchases import purchase_note
@@ -45,7 +44,7 @@ def tally(
         for one in rehearsal.cloud.all_reservations()
         if one.kind is SourceKind.BLOCK and one.owner == rehearsal.spec.platform.spec.deployment
     )
-    recorder, shares = rehearsal.recorder, spent(rehearsal, end)
+    recorder, shares = rehearsal.recorder, rehearsal_costs(rehearsal, end)
     hours = recorder.hours_until(end)
     hours["idle"] = hours["paid"] - hours["used"]
     violations = (
@@ -78,7 +77,7 @@ def tally(
         ),
         purchases=tuple(_purchase(rehearsal, one) for one in rehearsal.ledger.purchases()),
         warnings=_warnings(rehearsal),
-        on_demand_equivalent=equivalent(blocks, rehearsal.start, end),
+        on_demand_equivalent=on_demand_equivalent(blocks, rehearsal.start, end),
         alerts=rehearsal.alarms.rows(end),
         costs=rounded(shares),
     )
@@ -169,7 +168,7 @@ def _job(rehearsal: Rehearsal, job: JobTruth, end: datetime) -> JobRow:
     state: Literal["finished", "running", "held", "pending", "failed"] = job.state
     reason = job.reason
     if job.state == "pending":
-        waits = rehearsal.spoken.waits_now(job.uids)
+        waits = rehearsal.reasons.waiting_now(job.uids)
         if waits and waits[0].code in ON_ITS_WAY:
             reason = sentence(waits[0].reason)
         elif waits:
@@ -193,13 +192,13 @@ def _job(rehearsal: Rehearsal, job: JobTruth, end: datetime) -> JobRow:
 
 def _held_by(rehearsal: Rehearsal, pods: tuple[str, ...], end: datetime) -> str:
     """Not the reason at the end: once the last block is over that is the same for everybody."""
-    longest = rehearsal.spoken.held_longest(pods, end)
+    longest = rehearsal.reasons.held_longest(pods, end)
     return sentence(longest.reason) if longest is not None else ""
 
 
 def _service(rehearsal: Rehearsal, one: ServiceTruth, end: datetime) -> ServiceRow:
     members = tuple(one.members)
-    waiting = rehearsal.spoken.waits_now(members)
+    waiting = rehearsal.reasons.waiting_now(members)
     return ServiceRow(
         name=one.name,
         replicas=one.replicas,
@@ -237,7 +236,7 @@ def _purchase(rehearsal: Rehearsal, intent: PurchaseIntent) -> PurchaseRow:
 
 def _why_not_bought(rehearsal: Rehearsal, intent: PurchaseIntent) -> str:
     """What stood in its way last says more than that it expired then; a refusal speaks for itself."""
-    warned = [one for one in rehearsal.spoken.warned.values() if one.about == intent.id]
+    warned = [one for one in rehearsal.reasons.warned.values() if one.about == intent.id]
     settled = intent.state in (PurchaseState.REFUSED, PurchaseState.FAILED)
     obstacle = "" if settled or not warned else sentence(max(warned, key=lambda one: one.last).reason)
     return "; ".join(filter(None, (obstacle, purchase_note(intent))))
@@ -247,7 +246,7 @@ def _warnings(rehearsal: Rehearsal) -> tuple[WarningRow, ...]:
     """A proposal is called by its window: one that expires is followed by another with the same trouble."""
     windows = {one.id: f"{one.plan}/{one.window}" for one in rehearsal.ledger.purchases()}
     rows: dict[tuple[str, ...], WarningRow] = {}
-    for one in rehearsal.spoken.warned.values():
+    for one in rehearsal.reasons.warned.values():
         called = windows.get(one.about, one.about)
         key = (called, *topic(one.reason))
         since = rows[key].first if key in rows else one.first

@@ -1,11 +1,11 @@
-"""All capacity a rehearsal paid for, with the pods that ran on it: what `report.costs` adds up.
+"""What a rehearsal cost: all capacity it paid for, with the pods that ran on it, and the same hours on demand.
 
-The simulator's truth: what AWS billed, from the second it did to the second it stopped, and what every pod held.
+From the simulator's truth: what AWS billed, from the second it did to the second it stopped, and what every pod held.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
 from tidemill.catalog import InstanceType
@@ -14,12 +14,13 @@ from tidemill.model.capacity import DELIVERED_STATES, UNPAID_STATES, Reservation
 from tidemill.report.costs import Costs, Paid, Use, costs
 from tidemill.sim.cloud.instances import InstanceLife
 from tidemill.sim.cluster.objects import Ran
+from tidemill.sim.scenario.outcome import BlockRow, OnDemandEquivalent
 from tidemill.sim.scenario.rehearsal import Rehearsal
 
 _HOUR = timedelta(hours=1)
 
 
-def spent(rehearsal: Rehearsal, end: datetime) -> Costs:
+def rehearsal_costs(rehearsal: Rehearsal, end: datetime) -> Costs:
     return costs(_Spent(rehearsal, end).capacity())
 
 
@@ -104,3 +105,23 @@ class _Spent:
             held = ran.gpus if kind.gpus else ran.cpu_milli
             if held:
                 yield Use(life.now.pool, ran.team, ran.workload, ran.gpus, held / whole, ran.since, ran.until)
+
+
+def on_demand_equivalent(blocks: Iterable[BlockRow], start: datetime, end: datetime) -> OnDemandEquivalent:
+    """What the hours inside the rehearsal would have cost on demand: delivered, used, and the fees for them.
+
+    Blocks of a type nobody knows the price of are left out of every sum, and named.
+    """
+    paid = [block for block in blocks if block.state in DELIVERED_STATES]
+    priced = [block for block in paid if block.delivered_on_demand_usd is not None]
+    return OnDemandEquivalent(
+        delivered_usd=round(sum(block.delivered_on_demand_usd or 0.0 for block in priced), 2),
+        used_usd=round(sum(block.used_on_demand_usd or 0.0 for block in priced), 2),
+        fees_usd=round(sum(_fee_of_hours_gone(block, start, end) for block in priced), 2),
+        unpriced=tuple(sorted({block.type for block in paid if block.delivered_on_demand_usd is None})),
+    )
+
+
+def _fee_of_hours_gone(block: BlockRow, start: datetime, end: datetime) -> float:
+    gone = max(timedelta(0), min(block.end, end) - max(block.start, start))
+    return block.fee_usd * (gone / (block.end - block.start))
