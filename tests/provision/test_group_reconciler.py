@@ -299,7 +299,10 @@ def test_an_action_of_others_that_ends_nodes_early_is_drained_for_and_warned_of(
     stand.account.wait("6m")
     warned = stand.look()
     assert [f"stack-Down-1ABC takes it to {size}" in one for one in warned] == [True] * said
-    ends = {one.ends_at == at and "stack-Down-1ABC" in one.ends_why for one in stand.cloud.instances()}
+    ends = {
+        one.ends_at == at and one.ends_why is not None and one.ends_why.action == "stack-Down-1ABC"
+        for one in stand.cloud.instances()
+    }
     assert ends == {size == 0}
     assert "stack-Down-1ABC" in stand.group.schedules  # it is theirs
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tidemill.aws.fields import Unreadable, id_of, instant, tags, word
 from tidemill.model.capacity import Source, SourceKind
-from tidemill.model.nodes import Instance, InstanceState
+from tidemill.model.nodes import EndKind, Instance, InstanceState
 from tidemill.spec import names
 
 # A stopped instance of ours is on its way out: nobody starts it again, and it is no node. Its slot goes back to the
@@ -27,10 +27,9 @@ _STATES = {
 }
 # Lifecycles we never ask for, of instances that otherwise are like any other: in a reservation, or in none.
 _PAID_BY_THE_HOUR = ("scheduled", "interruptible-capacity-reservation")
-# What ends an instance; reboots and maintenance do not.
-ENDING_EVENTS = ("instance-retirement", "instance-stop")
+# The scheduled events that end an instance; reboots and maintenance do not.
 _OTHER_EVENTS = ("instance-reboot", "system-reboot", "system-maintenance")
-_EVENT_WORDS = {"instance-retirement": "scheduled retirement", "instance-stop": "scheduled stop"}
+ENDING_EVENTS = {"instance-retirement": EndKind.RETIREMENT, "instance-stop": EndKind.STOP}
 # An event that is over stays listed for a week, and says so in its description.
 _OVER = ("[Completed]", "[Canceled]")
 ENDING_SPOT = ("marked-for-termination", "marked-for-stop")
@@ -40,7 +39,7 @@ _SPOT_NOTICE = timedelta(minutes=2)
 class Ending(NamedTuple):
     instance_id: str
     at: datetime
-    why: str
+    kind: EndKind
 
 
 def read_instance(record: Mapping[str, Any]) -> Instance:
@@ -97,8 +96,8 @@ def event_ending(record: Mapping[str, Any]) -> Ending | None:
     ends = [end for event in events if (end := _event(event)) is not None]
     if not ends:
         return None
-    at, why = min(ends)
-    return Ending(id_of(record, "InstanceId", "i-"), at, why)
+    at, kind = min(ends)
+    return Ending(id_of(record, "InstanceId", "i-"), at, kind)
 
 
 def spot_ending(record: Mapping[str, Any]) -> Ending | None:
@@ -107,10 +106,10 @@ def spot_ending(record: Mapping[str, Any]) -> Ending | None:
     if status.get("Code") not in ENDING_SPOT:
         return None
     at = instant(status, "UpdateTime") + _SPOT_NOTICE
-    return Ending(id_of(record, "InstanceId", "i-"), at, "spot interruption")
+    return Ending(id_of(record, "InstanceId", "i-"), at, EndKind.SPOT_INTERRUPTION)
 
 
-def _event(event: Any) -> tuple[datetime, str] | None:
+def _event(event: Any) -> tuple[datetime, EndKind] | None:
     if not isinstance(event, Mapping):
         raise Unreadable(f"an event is {event!r}")
     code, words = event.get("Code"), str(event.get("Description") or "")
@@ -118,7 +117,7 @@ def _event(event: Any) -> tuple[datetime, str] | None:
         return None
     if code not in ENDING_EVENTS:
         raise Unreadable(f"an event's Code is {code!r}")
-    return instant(event, "NotBefore"), _EVENT_WORDS[str(code)]
+    return instant(event, "NotBefore"), ENDING_EVENTS[str(code)]
 
 
 def _state(record: Mapping[str, Any]) -> InstanceState:

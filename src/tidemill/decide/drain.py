@@ -149,7 +149,9 @@ def _start(context: DecisionContext, view: NodeView) -> None:
         return
     instance = view.node.instance
     if instance is not None and instance.ends_at == deadline:
-        reason = DrainReason(DrainKind.INSTANCE_ENDS, at=deadline, name=source, detail=instance.ends_why)
+        reason = DrainReason(
+            DrainKind.INSTANCE_ENDS, at=deadline, name=source, detail=str(instance.ends_why or "")
+        )
     else:
         reason = DrainReason(DrainKind.SOURCE_ENDS, at=deadline, name=source)
     context.do(StartDrain(view.node.kube.name, reason))

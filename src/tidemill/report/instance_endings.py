@@ -103,7 +103,7 @@ def _end(
 
 def _announced(machine: Machine) -> Iterable[tuple[datetime, str]]:
     one = machine.instance
-    return [(one.ends_at, one.ends_why or "AWS announced it")] if one.ends_at else []
+    return [(one.ends_at, str(one.ends_why or "AWS announced it"))] if one.ends_at else []
 
 
 def _of_the_block(

@@ -16,7 +16,7 @@ from tidemill.catalog import Catalog
 from tidemill.model.capacity import Reservation, SourceKind
 from tidemill.model.errors import Gone, NoCapacity, Refused
 from tidemill.model.labels import Pairs
-from tidemill.model.nodes import Instance, InstanceState
+from tidemill.model.nodes import EndKind, Instance, InstanceState
 from tidemill.model.offers import Extension, ExtensionOffer, ExtensionQuery, Offer, OfferQuery
 from tidemill.model.purchases import LaunchIntent
 from tidemill.sim.cloud.block_end import BlockEnd
@@ -261,7 +261,7 @@ class SimCloud:
         for life in self._running(target):
             if life.now.source.kind is SourceKind.SPOT and life.now.ends_at is None:
                 self._fleet.announce_end(
-                    life.now.id, self._timeline.now() + _SPOT_NOTICE, "spot interruption"
+                    life.now.id, self._timeline.now() + _SPOT_NOTICE, EndKind.SPOT_INTERRUPTION
                 )
                 return life.now.id
         return None
@@ -269,7 +269,7 @@ class SimCloud:
     def retire(self, target: str = "", in_: timedelta = timedelta(hours=24)) -> str | None:
         for life in self._running(target):
             if life.now.ends_at is None:
-                self._fleet.announce_end(life.now.id, self._timeline.now() + in_, "scheduled retirement")
+                self._fleet.announce_end(life.now.id, self._timeline.now() + in_, EndKind.RETIREMENT)
                 return life.now.id
         return None
 

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.labels import Pairs
-from tidemill.model.nodes import INSTANCE_UP_STATES, Instance, InstanceState
+from tidemill.model.nodes import INSTANCE_UP_STATES, EndKind, EndReason, Instance, InstanceState
 from tidemill.sim.timeline import Journal, Timeline, stream
 from tidemill.sim.wakes import Wakes
 from tidemill.spec import names
@@ -153,7 +153,8 @@ class Fleet:
         life.tags = tuple(sorted(tags))
         self._change(life, marked(life.now, tags))
 
-    def announce_end(self, instance_id: str, at: datetime, why: str) -> None:
+    def announce_end(self, instance_id: str, at: datetime, kind: EndKind) -> None:
+        why = EndReason(kind)
         """AWS says beforehand that it will take the instance, and then does."""
         life = self._live[instance_id]
         self._change(life, replace(life.now, ends_at=at, ends_why=why))
@@ -161,7 +162,7 @@ class Fleet:
             listener(life.now)
         self._journal.add("instance-ending", instance_id, f"{why}: ends {format_instant(at)}")
         self._wakes(f"instance-ending {instance_id}")
-        self._timeline.at(at, lambda: self.shut_down(instance_id, by="ec2", why=why))
+        self._timeline.at(at, lambda: self.shut_down(instance_id, by="ec2", why=str(why)))
 
     def shut_down(self, instance_id: str, *, by: str, why: str) -> None:
         """Nothing happens to one that is on its way already."""

@@ -8,7 +8,7 @@ from typing import Any
 from tidemill.model.nodes import InstanceState
 from tidemill.sim.cloud.instances import InstanceLife
 from tidemill.sim.wire import instance_format as words
-from tidemill.sim.wire.ec2_spot import INTERRUPTED
+from tidemill.sim.wire.ec2_spot import is_interrupted
 from tidemill.sim.wire.operations import Asked, Result, operation
 from tidemill.sim.wire.paging import Facets, chosen
 from tidemill.sim.wire.refusals import AwsError
@@ -176,13 +176,13 @@ def _status(wire: Wire, life: InstanceLife) -> dict[str, Any]:
 
 def _events(life: InstanceLife) -> list[dict[str, Any]]:
     """A retirement; EC2 tells of a spot interruption elsewhere: in an event, and of the request behind the instance."""
-    if life.now.ends_at is None or life.now.ends_why == INTERRUPTED:
+    if life.now.ends_at is None or is_interrupted(life):
         return []
     return [
         {
             "InstanceEventId": "instance-event-" + life.now.id.removeprefix("i-"),
             "Code": "instance-retirement",
-            "Description": life.now.ends_why,
+            "Description": str(life.now.ends_why),
             "NotBefore": life.now.ends_at,
         }
     ]

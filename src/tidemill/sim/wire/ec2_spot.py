@@ -6,14 +6,13 @@ from datetime import timedelta
 from typing import Any
 
 from tidemill.model.capacity import SourceKind
-from tidemill.model.nodes import INSTANCE_UP_STATES
+from tidemill.model.nodes import INSTANCE_UP_STATES, EndKind
 from tidemill.sim.cloud.instances import InstanceLife
 from tidemill.sim.wire import instance_format as words
 from tidemill.sim.wire.operations import Asked, Result, operation
 from tidemill.sim.wire.paging import Facets, chosen
 from tidemill.sim.wire.state import Wire
 
-INTERRUPTED = "spot interruption"  # as the body words it
 _NOTICE = timedelta(minutes=2)
 
 
@@ -29,9 +28,13 @@ def describe(asked: Asked) -> Result:
     return {"SpotInstanceRequests": [_request(wire, life) for life in page], "NextToken": token}
 
 
+def is_interrupted(life: InstanceLife) -> bool:
+    return life.now.ends_why is not None and life.now.ends_why.kind is EndKind.SPOT_INTERRUPTION
+
+
 def _request(wire: Wire, life: InstanceLife) -> dict[str, Any]:
     launched = life.now.launched_at
-    marked = life.now.ends_at is not None and life.now.ends_why == INTERRUPTED
+    marked = life.now.ends_at is not None and is_interrupted(life)
     updated = life.now.ends_at - _NOTICE if marked and life.now.ends_at is not None else launched
     return {
         "SpotInstanceRequestId": words.spot_request(life),
@@ -47,7 +50,7 @@ def _request(wire: Wire, life: InstanceLife) -> dict[str, Any]:
 
 
 def _code(life: InstanceLife) -> str:
-    interrupted = life.now.ends_why == INTERRUPTED
+    interrupted = is_interrupted(life)
     if life.now.state in INSTANCE_UP_STATES:
         return "marked-for-termination" if interrupted else "fulfilled"
     return "instance-terminated-no-capacity" if interrupted else "instance-terminated-by-user"
