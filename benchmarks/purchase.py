@@ -45,7 +45,7 @@ from tidemill.decide.purchasing.planner.result import Cover, PurchasePlan
 from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.model.offers import Offer
 
-RECORDED = Path(__file__).parents[1] / "tests" / "purchase" / "calendars" / "ten.json"
+RECORDED = Path(__file__).parents[1] / "tests" / "planner" / "calendars" / "ten.json"
 NOW = datetime(2026, 11, 16, 9, 0, tzinfo=UTC)
 GRID = datetime(2026, 11, 16, 11, 30, tzinfo=UTC)
 DAY = timedelta(days=1)

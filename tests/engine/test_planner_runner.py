@@ -81,7 +81,7 @@ def test_the_engine_ticks_on_while_it_is_planned_and_proposes_when_it_is_done():
         return made[-1]
 
     spec, scenario = documents(days=2)
-    rehearsal = Rehearsal(spec, scenario, 1, executor=executor)
+    rehearsal = Rehearsal(spec, scenario, 1, planner_executor=executor)
     rehearsal.run_until(rehearsal.start + timedelta(minutes=2))
     assert made[-1].busy
     assert rehearsal.ticks > 60  # every second, because the planner tells nobody when it is done
@@ -95,7 +95,7 @@ def test_the_engine_ticks_on_while_it_is_planned_and_proposes_when_it_is_done():
 @pytest.mark.requirement("CB-8")
 def test_a_calendar_is_bought_by_itself_and_the_same_seed_buys_the_same():
     spec, scenario = documents(days=8)
-    runs = [Rehearsal(spec, scenario, 3, executor=InlineExecutor) for _ in range(2)]
+    runs = [Rehearsal(spec, scenario, 3, planner_executor=InlineExecutor) for _ in range(2)]
     for run in runs:
         run.run()
     assert runs[0].done == runs[1].done
