@@ -59,7 +59,7 @@ class _Shapes:
 
     def __init__(self) -> None:
         self._first: dict[PodShape, PodShape] = {}
-        # By identity: every shape that was seen (kept alive, so that no other takes its identity), and the first like it.
+        # By identity: every shape that was seen (kept alive: its identity is its own), and the first like it.
         self._known: dict[int, tuple[PodShape, PodShape]] = {}
         self._given: dict[
             int, tuple[Pod, Pod]
