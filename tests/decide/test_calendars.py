@@ -163,7 +163,7 @@ def test_after_a_round_the_next_waits_for_the_cadence_or_for_a_change():
 # --- what is advised ----------------------------------------------------------------------------------
 
 
-def test_the_advisor_plans_once_every_question_is_answered_and_not_before():
+def test_the_planner_runner_plans_once_every_question_is_answered_and_not_before():
     documents = buying()
     runner, world = PlannerRunner(documents), a_world()
     assert runner.with_result(world).planner_result is None
@@ -315,7 +315,7 @@ def test_without_the_solver_a_block_is_bought_for_each_week_and_it_says_so():
     assert {one.query.count for one in of(plan, SearchOffers)} == {2}
 
 
-def test_the_advisor_says_once_that_the_solver_is_missing(monkeypatch):
+def test_the_planner_runner_says_once_that_the_solver_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "highspy", None)
     told = PlannerRunner(buying()).with_result(a_world()).planner_result
     assert told is not None

@@ -142,7 +142,7 @@ def test_the_clock_that_people_watch_stands_still_while_it_is_planned():
             super().begin(later, otherwise)
 
     spec, scenario = documents(days=2)
-    rehearsal = Rehearsal(spec, scenario, 1, executor=Slow)
+    rehearsal = Rehearsal(spec, scenario, 1, planner_executor=Slow)
     playback = Playback(rehearsal, "weeks", Pace(rehearsal.end, wall_s=10, speed=3600))
     for second in range(3):
         playback.advance(passed_s=1, elapsed_s=second, within_s=30)
