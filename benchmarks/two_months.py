@@ -54,7 +54,7 @@ def rehearse(seed: int) -> Ran:
     wrong += [
         f"seed {seed}: {row.pod} was made to go with {row.grace_s} s at {row.at}: {row.reason}"
         for row in rehearsal.cluster.cut_short
-        if not rehearsal.was_away_before(row.at)
+        if not rehearsal.was_absent_before(row.at)
     ]
     services = rehearsal.cluster.services.values()
     short = sum(one.promised and one.downtime_s(rehearsal.end) > 0 for one in services)

@@ -259,7 +259,7 @@ def test_a_launch_whose_answer_is_lost_is_found_by_repeating_it(wired: Wired):
     assert wired.aws.buckets.calls["RunInstances"] == 1
     ids = wired.cloud.launch(intent, tags(intent=intent.id))
     assert len(ids) == 2
-    assert len(wired.account.cloud.lives) == 2
+    assert len(wired.account.cloud.instance_histories) == 2
 
 
 @pytest.mark.requirement("CB-4")
@@ -278,7 +278,7 @@ def test_whatever_step_of_a_launch_fails_it_comes_to_the_same_instances(
         except Retryable:
             continue
     assert len(ids) == 2
-    assert set(wired.account.cloud.lives) == set(ids)
+    assert set(wired.account.cloud.instance_histories) == set(ids)
     assert len(wired.compute.templates()) == 1
 
 
@@ -290,7 +290,7 @@ def test_a_launch_is_repeated_although_its_template_changed_meanwhile(wired: Wir
     wired.let_pass(20 * MINUTE)
     wired.cloud.reservations()  # its deadline is another now, and so is what its nodes are told at boot
     assert wired.cloud.launch(intent, tags(intent=intent.id)) == ids
-    assert len(wired.account.cloud.lives) == 2
+    assert len(wired.account.cloud.instance_histories) == 2
 
 
 def test_a_pool_that_is_gone_or_a_zone_without_subnets_gives_nothing(wired: Wired):
@@ -302,5 +302,5 @@ def test_a_pool_that_is_gone_or_a_zone_without_subnets_gives_nothing(wired: Wire
     ):
         with pytest.raises(NoCapacity):
             wired.cloud.launch(intent, tags(intent=intent.id))
-    assert wired.account.cloud.lives == {}
+    assert wired.account.cloud.instance_histories == {}
     assert P5 in wired.spec.catalog.types

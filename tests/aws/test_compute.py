@@ -104,12 +104,12 @@ def test_tags_reach_the_instance_and_its_source_is_what_was_ordered(wired: Wired
     block = wired.account.block(count=2)
     intent = wired.account.intent(block.source)
     (id_,) = wired.cloud.launch(intent, tags(intent=intent.id))
-    life = wired.account.cloud.lives[id_]
-    assert (life.now.owner, life.now.pool, life.now.intent_id, life.now.provisioner) == (
+    history = wired.account.cloud.instance_histories[id_]
+    assert (history.now.owner, history.now.pool, history.now.intent_id, history.now.provisioner) == (
         OWNER,
         "train",
         intent.id,
         "native",
     )
-    assert life.now.source == block.source
-    assert dict(life.tags)["kubernetes.io/cluster/mill"] == "owned"
+    assert history.now.source == block.source
+    assert dict(history.tags)["kubernetes.io/cluster/mill"] == "owned"

@@ -23,8 +23,8 @@ def same(played: Scene, monkeypatch: pytest.MonkeyPatch, seed: int = 1) -> Rehea
         assert [(one.at, one.action, one.error) for one in outside.done] == [
             (one.at, one.action, one.error) for one in inside.done
         ]
-        assert {id_: life.now for id_, life in outside.cloud.lives.items()} == {
-            id_: life.now for id_, life in inside.cloud.lives.items()
+        assert {id_: history.now for id_, history in outside.cloud.instance_histories.items()} == {
+            id_: history.now for id_, history in inside.cloud.instance_histories.items()
         }
         return outside
 
@@ -49,9 +49,12 @@ def test_lost_answers_throttling_crashes_and_dying_nodes_leave_neither_orphans_n
         launched = [id_ for one in outside.ledger.launches() for id_ in one.instance_ids]
         assert len(launched) == len(set(launched))
         assert (
-            5 <= len(outside.cloud.lives) <= 6
+            5 <= len(outside.cloud.instance_histories) <= 6
         )  # four, and those that replaced the retired and the dead one
-        assert {life.ended_by for life in outside.cloud.lives.values()} == {"engine", "hardware"}
+        assert {history.ended_by for history in outside.cloud.instance_histories.values()} == {
+            "engine",
+            "hardware",
+        }
 
 
 def sees_aws(rehearsal: Rehearsal) -> bool:
@@ -74,7 +77,7 @@ def test_credentials_that_expire_for_a_while_stop_launches_and_nothing_else(monk
         assert sees_aws(outside) is False
         outside.run()
         assert sees_aws(outside) is True
-        assert {life.ended_by for life in outside.cloud.lives.values()} == {"engine"}
+        assert {history.ended_by for history in outside.cloud.instance_histories.values()} == {"engine"}
 
 
 @pytest.mark.requirement("CB-14")
@@ -84,7 +87,10 @@ def test_pools_of_blocks_reservations_spot_and_on_demand_work_side_by_side(monke
     jobs = [job(f"{name}-job", nodeSelector={"tier": name}, at=("1m",)) for name in kinds]
     held = [block(count=1, pool="train"), block("o", type="odcr", count=1, pool="kept", duration="1d")]
     outside = same(scene(*pools, reservations=held, jobs=jobs, duration="2h"), monkeypatch)
-    used = {life.now.pool: life.now.source.kind.value for life in outside.cloud.lives.values()}
+    used = {
+        history.now.pool: history.now.source.kind.value
+        for history in outside.cloud.instance_histories.values()
+    }
     assert used == kinds
 
 

@@ -25,7 +25,7 @@ from tidemill.model.offers import ExtensionQuery, ExtensionState, OfferQuery
 from tidemill.model.purchases import LaunchIntent
 from tidemill.ports import Cloud
 from tidemill.sim.cloud.account import SimAccount
-from tidemill.sim.cloud.account_file import AccountFile, Story
+from tidemill.sim.cloud.account_file import AccountFile, AccountHistory
 from tidemill.spec import names
 from tidemill.spec.scenario import OwnedReservation
 
@@ -64,7 +64,7 @@ class AccountFileStage:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "account.json"
-        AccountFile(self._path).make(Story(START, "us-east-1", ZONES, seed=7, stands_at=START))
+        AccountFile(self._path).make(AccountHistory(START, "us-east-1", ZONES, seed=7, stands_at=START))
         self._open()
 
     def _open(self) -> None:

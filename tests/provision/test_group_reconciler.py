@@ -19,7 +19,7 @@ from tidemill.provision import ProvisionedCloud
 from tidemill.provision.asg import DOWN, HOOK, SUSPENDED
 from tidemill.provision.native import PretendImages
 from tidemill.sim.cloud.compute import SimCompute
-from tidemill.sim.cloud.scaling import LifecycleHook, ScheduledAction
+from tidemill.sim.cloud.scaling_group import LifecycleHook, ScheduledAction
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool
 from tidemill.spec.node_class import NodeClass

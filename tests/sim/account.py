@@ -119,7 +119,7 @@ class Account:
         return found
 
     def instance(self, instance_id: str) -> Instance:
-        return self.cloud.lives[instance_id].now
+        return self.cloud.instance_histories[instance_id].now
 
     def states(self, ids: Iterable[str]) -> set[InstanceState]:
         return {self.instance(instance_id).state for instance_id in ids}

@@ -65,7 +65,7 @@ class LeakyCloud(SimCloud):
                 InstanceState.PENDING, self._timeline.now(), tag[names.TAG_OWNER], intent.pool, intent.id,
                 intent.provisioner,
             )  # fmt: skip
-            self._fleet.start(leaked, 0.0)
+            self._instances.start(leaked, 0.0)
             return (leaked.id,)
 
 

@@ -12,7 +12,7 @@ from tidemill.spec.platform import Platform
 
 
 def running(rehearsal: Rehearsal) -> int:
-    return sum(life.now.state is InstanceState.RUNNING for life in rehearsal.cloud.alive())
+    return sum(history.now.state is InstanceState.RUNNING for history in rehearsal.cloud.alive())
 
 
 def delivered(way: str) -> Scene:

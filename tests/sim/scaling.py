@@ -7,9 +7,9 @@ from typing import Any
 from tests.sim.account import P5, ZONES, Account, tags
 from tidemill.model.capacity import Reservation
 from tidemill.model.labels import Pairs
-from tidemill.sim.cloud.launch_data import recipe_of
-from tidemill.sim.cloud.node_groups import Asked
-from tidemill.sim.cloud.scaling import AutoScalingGroup
+from tidemill.sim.cloud.launch_template import launch_spec_of
+from tidemill.sim.cloud.node_groups import NodeGroupRequest
+from tidemill.sim.cloud.scaling_group import AutoScalingGroup
 
 
 def template_data(block: Reservation | None = None, **given: Any) -> dict[str, Any]:
@@ -36,10 +36,10 @@ def make_group(
         "maximum": 8,
         "propagated": tags(provisioner="asg"),
     } | given
-    return account.cloud.groups.create(name, recipe_of(template_data(block)), **settings)
+    return account.cloud.groups.create(name, launch_spec_of(template_data(block)), **settings)
 
 
-def asked(block: Reservation | None, **given: Any) -> Asked:
+def asked(block: Reservation | None, **given: Any) -> NodeGroupRequest:
     """An EKS node group on a block, as EKS wants it."""
     settings: dict[str, Any] = {
         "name": "train-a",
@@ -50,7 +50,7 @@ def asked(block: Reservation | None, **given: Any) -> Asked:
         "size": (0, 0, 8),
         "capacity_type": "CAPACITY_BLOCK" if block is not None else "ON_DEMAND",
     }
-    return Asked(**settings | given)
+    return NodeGroupRequest(**settings | given)
 
 
 def states(group: AutoScalingGroup) -> list[str]:

@@ -16,7 +16,7 @@ from tidemill.model.capacity import ReservationState
 from tidemill.model.errors import NoCapacity, OutcomeUnknown, Refused, SpecError
 from tidemill.model.offers import ExtensionQuery, ExtensionState, OfferQuery
 from tidemill.sim.cloud.account import SimAccount
-from tidemill.sim.cloud.account_file import AccountFile, Story
+from tidemill.sim.cloud.account_file import AccountFile, AccountHistory
 from tidemill.spec.faults import FaultKind
 from tidemill.spec.scenario import Market, OwnedReservation
 
@@ -47,7 +47,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def process(path: Path, wall: Wall) -> Open:
     """Each call is another process that opens the same file. Time stands still unless it is moved."""
-    AccountFile(path).make(Story(START, "us-east-1", ZONES, seed=7, stands_at=START))
+    AccountFile(path).make(AccountHistory(START, "us-east-1", ZONES, seed=7, stands_at=START))
     return lambda: SimAccount(path, catalog.load(), wall)
 
 
@@ -154,7 +154,7 @@ def test_a_shared_block_is_seen_and_cannot_be_tagged(process: Open):
 
 
 def test_time_runs_with_the_wall_and_never_back(path: Path, wall: Wall):
-    AccountFile(path).make(Story(START, "us-east-1", ZONES, seed=7))
+    AccountFile(path).make(AccountHistory(START, "us-east-1", ZONES, seed=7))
     account = SimAccount(path, catalog.load(), wall)
     wall.at = START + timedelta(seconds=90, microseconds=5)
     assert account.now() == START + timedelta(seconds=90)
@@ -180,8 +180,8 @@ def test_a_file_of_something_else_is_refused(path: Path, wall: Wall):
 
 
 def test_an_account_that_is_there_is_not_made_anew(path: Path, process: Open):
-    assert not AccountFile(path).make(Story(START, "us-east-1", ZONES, market=Market(offers="none")))
-    assert process().story().market.offers == "plenty"
+    assert not AccountFile(path).make(AccountHistory(START, "us-east-1", ZONES, market=Market(offers="none")))
+    assert process().history().market.offers == "plenty"
 
 
 def test_a_story_that_no_longer_plays_says_so(path: Path, process: Open):

@@ -293,7 +293,7 @@ def test_instances_are_taken_at_the_time_of_whoever_acts_first(provisioner, inst
     assert account.states(ids) == {InstanceState.SHUTTING_DOWN}
     account.wait("3m")
     assert account.states(ids) == {InstanceState.TERMINATED}
-    assert {account.cloud.lives[one].ended_by for one in ids} == {by}
+    assert {account.cloud.instance_histories[one].ended_by for one in ids} == {by}
 
 
 def test_a_block_that_was_emptied_in_time_is_not_reclaimed():

@@ -82,8 +82,8 @@ def test_a_launch_that_timed_out_is_found_again_by_its_intent():
     account.cloud.timeout_after_commit(1, "launch")
     with pytest.raises(OutcomeUnknown):
         account.cloud.launch(intent, tags())
-    assert set(account.cloud.launch(intent, tags())) == set(account.cloud.lives)
-    assert len(account.cloud.lives) == 3
+    assert set(account.cloud.launch(intent, tags())) == set(account.cloud.instance_histories)
+    assert len(account.cloud.instance_histories) == 3
 
 
 def test_a_running_instance_dies_and_the_next_one_lives():
@@ -93,7 +93,7 @@ def test_a_running_instance_dies_and_the_next_one_lives():
     account.wait("1m")
     assert account.cloud.kill_instance("train") == first
     assert account.states([first]) == {InstanceState.SHUTTING_DOWN}
-    assert account.cloud.lives[first].ended_by == "hardware"
+    assert account.cloud.instance_histories[first].ended_by == "hardware"
     assert account.states([second]) == {InstanceState.RUNNING}
     assert account.cloud.kill_instance("nobody") is None
 

@@ -22,7 +22,7 @@ def test_the_same_intent_gives_the_same_instances():
     assert account.cloud.launch(intent, tags()) == first
     account.wait("1h")
     assert account.cloud.launch(intent, tags()) == first
-    assert len(account.cloud.lives) == account.cloud.used("a") == 2
+    assert len(account.cloud.instance_histories) == account.cloud.used("a") == 2
     assert all(re.fullmatch(r"i-[0-9a-f]{17}", instance_id) for instance_id in first)
 
 
@@ -149,7 +149,7 @@ def test_the_truth_says_cheaply_that_nothing_changed():
     assert launched != before[1]
     account.wait("1m")
     assert account.cloud.changes[1] != launched
-    assert [life.now.id for life in account.cloud.alive()] == [instance_id]
+    assert [history.now.id for history in account.cloud.alive()] == [instance_id]
 
 
 def test_strangers_on_a_block_take_slots_and_carry_no_tag():
@@ -218,10 +218,10 @@ def test_hours_are_billed_by_the_second_from_running_to_shutting_down():
     spent = account.cloud.hourly_usd()
     hours = {}
     for instance_id in (hourly, spot):
-        life = account.cloud.lives[instance_id]
-        assert life.running_at is not None
-        assert life.shutting_down_at is not None
-        hours[instance_id] = (life.shutting_down_at - life.running_at) / timedelta(hours=1)
+        history = account.cloud.instance_histories[instance_id]
+        assert history.running_at is not None
+        assert history.shutting_down_at is not None
+        hours[instance_id] = (history.shutting_down_at - history.running_at) / timedelta(hours=1)
     assert spent[SourceKind.ON_DEMAND] == pytest.approx(55.04 * hours[hourly])
     assert spent[SourceKind.SPOT] == pytest.approx(55.04 * 0.4 * hours[spot])
 

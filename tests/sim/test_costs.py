@@ -106,8 +106,8 @@ def test_an_instance_without_gpus_is_shared_by_its_vcpus():
     reconcile(played)
     (row,) = rehearsal_costs(played, played.timeline.now()).jobs
     assert (row.workload, row.team, row.gpu_hours) == ("Job/build-1", "tools", 0)
-    (life,) = played.cloud.lives.values()
-    assert row.usd == pytest.approx(life.usd_h * 4 / 16, rel=0.02)
+    (history,) = played.cloud.instance_histories.values()
+    assert row.usd == pytest.approx(history.usd_h * 4 / 16, rel=0.02)
 
 
 @pytest.mark.requirement("PE-16")

@@ -10,7 +10,7 @@ from tests.sim.account import OWNER, ZONES, Account
 from tests.sim.scaling import make_group, states
 from tidemill.model.errors import Gone, Refused
 from tidemill.model.nodes import InstanceState
-from tidemill.sim.cloud.scaling import LifecycleHook, ScheduledAction
+from tidemill.sim.cloud.scaling_group import LifecycleHook, ScheduledAction
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_lowering_the_size_lets_the_group_choose(account: Account):
     account.cloud.groups.set_desired("g", 1)
     account.wait("5m")
     assert oldest not in group.members
-    assert account.cloud.lives[oldest].ended_by == "group"
+    assert account.cloud.instance_histories[oldest].ended_by == "group"
 
 
 def test_a_member_goes_by_its_name_and_the_group_wants_one_fewer(account: Account):
@@ -249,7 +249,7 @@ def test_no_hook_holds_back_the_end_of_a_block(account: Account):
     account.until(block.end - timedelta(minutes=35))
     instance_id = held(account, heartbeat_s=7200)
     account.until(block.end - timedelta(minutes=26))
-    assert account.cloud.lives[instance_id].ended_by == "ec2"
+    assert account.cloud.instance_histories[instance_id].ended_by == "ec2"
     assert account.states([instance_id]) == {InstanceState.TERMINATED}
 
 

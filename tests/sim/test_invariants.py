@@ -111,7 +111,7 @@ def test_an_instance_that_never_joined_while_aws_was_throttled_is_given_more_tim
 
 def test_a_pool_without_limits_may_launch_nothing() -> None:
     limitless = scene(pool(limits=None), reservations=[block()], duration="1h")
-    assert not limitless.played().cloud.lives
+    assert not limitless.played().cloud.instance_histories
     assert violation(limitless, decide=believing(without_limits)).number == 2
 
 

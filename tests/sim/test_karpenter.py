@@ -107,7 +107,7 @@ class Scene:
                 self.cluster.mark_ready(node.name)
 
     def alive(self) -> list[Any]:
-        return [life.now for life in self.cloud.alive()]
+        return [history.now for history in self.cloud.alive()]
 
     def told(self, kind: str) -> list[str]:
         return [line.sentence for line in self.journal.lines if line.kind == kind]

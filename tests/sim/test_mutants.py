@@ -156,8 +156,8 @@ def test_an_engine_that_ends_a_strangers_instance_trips_number_11_and_the_real_o
     real = STRANGER.rehearse()
     a_stranger_comes(real)
     real.run()
-    strangers = [life for life in real.cloud.lives.values() if not life.now.owner]
-    assert [life.now.state for life in strangers] == [InstanceState.RUNNING]
+    strangers = [history for history in real.cloud.instance_histories.values() if not history.now.owner]
+    assert [history.now.state for history in strangers] == [InstanceState.RUNNING]
 
 
 @pytest.mark.requirement("CB-3")

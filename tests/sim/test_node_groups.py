@@ -11,7 +11,7 @@ from tests.sim.scaling import asked, states, tagged, template_data
 from tidemill.model.ec2_facts import EKS_SCALE_DOWN_ACTION
 from tidemill.model.errors import Gone, Refused
 from tidemill.model.nodes import InstanceState
-from tidemill.sim.cloud.scaling import AutoScalingGroup
+from tidemill.sim.cloud.scaling_group import AutoScalingGroup
 
 
 @pytest.fixture
@@ -89,8 +89,10 @@ def test_eks_ends_its_nodes_forty_minutes_before_the_end(account: Account):
     account.until(action.at - timedelta(seconds=1))
     assert account.states(behind(account).members) == {InstanceState.RUNNING}
     account.wait("1s")
-    lives = [life for life in account.cloud.lives.values() if life.now.source == block.source]
-    assert {life.ended_by for life in lives} == {"eks"}
+    histories = [
+        history for history in account.cloud.instance_histories.values() if history.now.source == block.source
+    ]
+    assert {history.ended_by for history in histories} == {"eks"}
 
 
 @pytest.mark.requirement("MG-2")
@@ -131,6 +133,6 @@ def test_deleting_a_node_group_ends_its_nodes_and_takes_the_group_along(account:
     account.cloud.node_groups.delete("train-a")
     account.wait("10m")
     assert not account.cloud.groups.all()
-    assert account.states(account.cloud.lives) == {InstanceState.TERMINATED}
+    assert account.states(account.cloud.instance_histories) == {InstanceState.TERMINATED}
     with pytest.raises(Gone):
         account.cloud.node_groups.get("train-a")

@@ -117,7 +117,7 @@ def test_block_odcr_spot_and_on_demand_pools_work_side_by_side() -> None:
         duration="2h",
     ).played()
     assert {one.state for one in rehearsal.cluster.jobs.values()} == {"finished"}
-    kinds = {life.now.source.kind for life in rehearsal.cloud.lives.values()}
+    kinds = {history.now.source.kind for history in rehearsal.cloud.instance_histories.values()}
     assert kinds == set(SourceKind)
 
 

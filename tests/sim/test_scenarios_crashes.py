@@ -104,7 +104,7 @@ def test_an_engine_that_dies_at_any_step_of_its_work_leaves_everything_to_the_ne
         assert told(rehearsal, "engine-crashed")
     assert_all_work_is_done(rehearsal)
     # Never more nodes on a block than it has, and none that nobody asked for: one launch per slot.
-    per_source = Counter(life.now.source.label for life in rehearsal.cloud.lives.values())
+    per_source = Counter(history.now.source.label for history in rehearsal.cloud.instance_histories.values())
     blocks = {rehearsal.cloud.names["a"]: 3, rehearsal.cloud.names["b"]: 4, "on-demand": 1}
     assert all(per_source[source] <= slots for source, slots in blocks.items()), per_source
 
@@ -115,7 +115,7 @@ def test_a_launch_that_was_cut_off_is_found_again_by_its_token(step: str) -> Non
         reservations=[block()], faults=[fault("0s", "engine-crash", step=step)], duration="1h"
     ).played()
     assert told(rehearsal, "engine-crashed")
-    assert len(rehearsal.cloud.lives) == 2
+    assert len(rehearsal.cloud.instance_histories) == 2
     assert rehearsal.cluster.gpus_ready() == 16
 
 
@@ -208,7 +208,7 @@ def test_a_launch_whose_answer_was_lost_is_not_made_twice() -> None:
     rehearsal = scene(
         reservations=[block()], faults=[fault("0s", "lost-answer", count=2)], duration="1h"
     ).played()
-    assert len(rehearsal.cloud.lives) == 2
+    assert len(rehearsal.cloud.instance_histories) == 2
     assert rehearsal.cluster.gpus_ready() == 16
     assert not rehearsal.ledger.launches()
 

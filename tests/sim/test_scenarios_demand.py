@@ -42,7 +42,9 @@ def test_neuron_efa_and_plain_cpu_pods_get_their_nodes_too(types: list[str], ask
     wanted = pool(sources=ON_DEMAND, requirements={"instanceTypes": types})
     rehearsal = scene(wanted, jobs=[job(**asks)], duration="1h30m").played()
     assert rehearsal.cluster.jobs["fit-1"].state == "finished"
-    assert {life.now.instance_type for life in rehearsal.cloud.lives.values()} == set(types)
+    assert {history.now.instance_type for history in rehearsal.cloud.instance_histories.values()} == set(
+        types
+    )
 
 
 @pytest.mark.requirement("PE-3")
@@ -50,7 +52,9 @@ def test_a_spot_or_on_demand_launch_that_finds_no_capacity_is_followed_by_the_ne
     either = pool(sources=[{"type": "spot"}, {"type": "on-demand"}])
     faults = [fault("0s", "no-capacity", target="spot", duration="1h")]
     rehearsal = scene(either, jobs=[job()], faults=faults, duration="1h").played()
-    assert {life.now.source.kind for life in rehearsal.cloud.lives.values()} == {SourceKind.ON_DEMAND}
+    assert {history.now.source.kind for history in rehearsal.cloud.instance_histories.values()} == {
+        SourceKind.ON_DEMAND
+    }
     assert rehearsal.cluster.jobs["fit-1"].started is not None
 
 
@@ -79,7 +83,7 @@ def test_the_timer_starts_anew_when_a_pod_comes_and_goes() -> None:
     finished = rehearsal.cluster.jobs["fit-2"].finished
     ((drained, _),) = done(rehearsal, StartDrain)
     assert finished is not None
-    assert len(rehearsal.cloud.lives) == 1
+    assert len(rehearsal.cloud.instance_histories) == 1
     assert timedelta(0) <= drained - finished - timedelta(minutes=10) <= timedelta(seconds=1)
 
 

@@ -27,7 +27,7 @@ from tidemill.model.purchases import LaunchState
 from tidemill.model.reasons import TerminateKind
 from tidemill.provision.asg import DOWN, UP
 from tidemill.sim.cloud.compute import SimCompute
-from tidemill.sim.cloud.scaling import AutoScalingGroup
+from tidemill.sim.cloud.scaling_group import AutoScalingGroup
 from tidemill.sim.scenario.rehearsal import Rehearsal
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "groups.yaml"
@@ -43,7 +43,7 @@ def group(rehearsal: Rehearsal) -> AutoScalingGroup:
 
 
 def ended_by(rehearsal: Rehearsal) -> set[str]:
-    return {life.ended_by for life in rehearsal.cloud.lives.values()}
+    return {history.ended_by for history in rehearsal.cloud.instance_histories.values()}
 
 
 def by_hand(rehearsal: Rehearsal, at: str, desired: int) -> None:
@@ -62,7 +62,9 @@ def by_hand(rehearsal: Rehearsal, at: str, desired: int) -> None:
 def test_nodes_come_at_delivery_jobs_run_and_nothing_lives_at_the_kill_time(way: str):
     rehearsal = delivered(way).rehearse()
     rehearsal.run_until(after("29m"))
-    assert not rehearsal.cloud.lives  # nothing before the block is there, and no launch that failed
+    assert (
+        not rehearsal.cloud.instance_histories
+    )  # nothing before the block is there, and no launch that failed
     assert not rehearsal.cloud.refused_launches
     rehearsal.run_until(after("32m"))
     assert running(rehearsal) == 2
@@ -97,7 +99,7 @@ def test_an_auto_scaling_group_stands_ready_before_its_block():
     one = group(rehearsal)
     (block_,) = rehearsal.cloud.all_reservations()
     assert (one.desired, one.minimum, one.maximum, one.zones) == (0, 0, 2, ("us-east-1a",))
-    assert one.recipe.source == block_.source
+    assert one.launch_spec.source == block_.source
     tags = dict(one.propagated)
     assert tags["Name"] == f"ml-{one.name}-Node"
     assert tags["kubernetes.io/cluster/ml"] == "owned"
@@ -119,7 +121,7 @@ def test_without_an_engine_the_schedules_bring_the_nodes_up_and_take_them_down()
     rehearsal.run_until(after("1h10m"))
     assert running(rehearsal) == 2
     rehearsal.run()
-    assert {life.ended_by for life in rehearsal.cloud.lives.values()} <= {"group", "ec2"}
+    assert {history.ended_by for history in rehearsal.cloud.instance_histories.values()} <= {"group", "ec2"}
     assert told(rehearsal, "schedule-fired")[-1].at == after("3h29m")
 
 
@@ -148,14 +150,16 @@ def test_an_extension_moves_the_schedule_and_the_drain():
     assert group(rehearsal).schedules[DOWN].at == after("27h29m")
     rehearsal.run()
     assert not told(rehearsal, "schedule-fired", "3h29m")
-    assert min(life.shutting_down_at for life in rehearsal.cloud.lives.values()) > after("27h")
+    assert min(history.shutting_down_at for history in rehearsal.cloud.instance_histories.values()) > after(
+        "27h"
+    )
 
 
 @pytest.mark.parametrize("way", GROUPED)
 def test_who_only_looks_sees_what_the_engine_sees(way: str):
     """Instances of a group carry no intent: whoever reads them past the engine's port would count launches twice."""
     rehearsal = scene(pool(provisioner=way), reservations=[block(duration="28h")], duration="1h").rehearse()
-    while not rehearsal.cloud.lives:
+    while not rehearsal.cloud.instance_histories:
         assert rehearsal.step()
     rehearsal.timeline.advance(rehearsal.timeline.now() + timedelta(seconds=20))
     world, _ = observe_and_decide(rehearsal)
@@ -185,7 +189,7 @@ def test_an_action_that_eks_moves_with_the_end_costs_nothing():
     played = extended("managed").rehearse()
     played.cloud.node_groups.follows_extensions = True
     played.run()
-    assert len(played.cloud.lives) == 2
+    assert len(played.cloud.instance_histories) == 2
     assert not any("EKS still scales" in line.sentence for line in told(played, "warned"))
 
 
@@ -199,8 +203,10 @@ def test_two_blocks_hand_a_service_over_without_downtime(way: str, seed: int):
     rehearsal = two_blocks(pool(provisioner=way)).played(seed)
     assert rehearsal.cluster.services["chat"].downtime_s(rehearsal.end) == 0
     a = rehearsal.cloud.names["a"]
-    lives = [life for life in rehearsal.cloud.lives.values() if life.now.source.id == a]
-    assert {life.ended_by for life in lives} == {"engine"}
+    histories = [
+        history for history in rehearsal.cloud.instance_histories.values() if history.now.source.id == a
+    ]
+    assert {history.ended_by for history in histories} == {"engine"}
     assert running(rehearsal) == 2
 
 
@@ -230,10 +236,10 @@ def test_who_is_scaled_in_by_hand_waits_in_the_hook_until_its_pods_are_gone():
     (node,) = [one for one in rehearsal.cluster.view().nodes if one.instance_id == waiting.instance_id]
     assert node.draining_since is not None  # at once: nobody new is sent there
     rehearsal.run_until(after("1h31m"))
-    life = rehearsal.cloud.lives[waiting.instance_id]
-    assert life.shutting_down_at is not None
-    assert life.shutting_down_at < after("1h30m")  # not because its time was out
-    assert life.ended_by == "group"  # by the hand, but only once the engine had let it go:
+    history = rehearsal.cloud.instance_histories[waiting.instance_id]
+    assert history.shutting_down_at is not None
+    assert history.shutting_down_at < after("1h30m")  # not because its time was out
+    assert history.ended_by == "group"  # by the hand, but only once the engine had let it go:
     assert next(one.instance_id for _, one in done(rehearsal, Terminate)) == waiting.instance_id
     evicted = [row for row in rehearsal.cluster.evictions if waiting.instance_id in row.node]
     assert evicted
@@ -246,7 +252,11 @@ def test_an_empty_node_that_is_scaled_in_by_hand_goes_within_seconds():
     rehearsal = scene(pool(provisioner="asg"), reservations=[block(duration="28h")], duration="2h").rehearse()
     by_hand(rehearsal, "1h", 1)
     rehearsal.run_until(after("1h1m"))
-    (gone,) = [life for life in rehearsal.cloud.lives.values() if life.shutting_down_at is not None]
+    (gone,) = [
+        history
+        for history in rehearsal.cloud.instance_histories.values()
+        if history.shutting_down_at is not None
+    ]
     assert gone.shutting_down_at is not None
     assert gone.shutting_down_at < after("1h20s")
 
@@ -298,7 +308,7 @@ def test_a_dead_node_is_replaced_once_its_slot_is_clean(way: str):
         jobs=[job(at=["0s", "1m"], lasts="9h", checkpointEvery="10m")], duration="2h",
     ).played()  # fmt: skip
     assert running(rehearsal) == 2
-    assert len(rehearsal.cloud.lives) == 3
+    assert len(rehearsal.cloud.instance_histories) == 3
 
 
 @pytest.mark.requirement("MG-5")
@@ -312,7 +322,7 @@ def test_a_node_that_never_joins_is_noticed_reported_and_replaced(way: str):
         action for _, action in done(rehearsal, Terminate) if action.reason.kind is TerminateKind.NEVER_JOINED
     ]
     (lost,) = {action.instance_id for action in late}
-    assert rehearsal.cloud.lives[lost].ended_by == "engine"
+    assert rehearsal.cloud.instance_histories[lost].ended_by == "engine"
     assert running(rehearsal) == 2
 
 
@@ -381,7 +391,7 @@ def test_a_crash_at_any_step_neither_loses_nor_doubles(way: str, step: str):
         faults=[fault("0s", "engine-crash", step=step)], duration="5h",
     ).played()  # fmt: skip
     assert told(rehearsal, "engine-crashed")
-    assert len(rehearsal.cloud.lives) == 2
+    assert len(rehearsal.cloud.instance_histories) == 2
     assert ended_by(rehearsal) == {"engine"}
     assert not rehearsal.cloud.groups.all()
 
@@ -429,7 +439,9 @@ def test_capacity_by_the_hour_comes_through_groups_too(way: str, kind: str):
         jobs=[job(gpus=4, cpu="8", memory="32Gi", at=["0s", "30m"], lasts="20m")], duration="3h",
     ).played()  # fmt: skip
     assert {rehearsal.cluster.jobs[name].state for name in ("fit-1", "fit-2")} == {"finished"}
-    assert {life.now.source.kind.value for life in rehearsal.cloud.lives.values()} == {kind}
+    assert {history.now.source.kind.value for history in rehearsal.cloud.instance_histories.values()} == {
+        kind
+    }
     assert not list(rehearsal.cloud.alive())  # empty nodes went, by name
     assert ended_by(rehearsal) == {"engine"}
 
@@ -456,7 +468,7 @@ def test_a_new_image_reaches_the_nodes_of_a_group_one_by_one():
     rehearsal = rolled("asg")
     rehearsal.run()
     assert {member.template.version for member in group(rehearsal).staying()} == {2}
-    assert len(rehearsal.cloud.lives) == 4
+    assert len(rehearsal.cloud.instance_histories) == 4
     assert running(rehearsal) == 2
 
 
@@ -464,7 +476,9 @@ def test_a_new_image_reaches_the_nodes_of_a_group_one_by_one():
 def test_a_node_group_takes_a_new_image_once_somebody_scaled_it_to_nothing():
     rehearsal = rolled("managed")
     rehearsal.run_until(after("1h30m"))
-    assert len(rehearsal.cloud.lives) == 2  # nobody replaces a node by another of the same old template
+    assert (
+        len(rehearsal.cloud.instance_histories) == 2
+    )  # nobody replaces a node by another of the same old template
     assert any("waits until it is empty" in line.sentence for line in told(rehearsal, "warned"))
     by_hand(rehearsal, "1h31m", 0)
     rehearsal.run()
@@ -478,5 +492,5 @@ def test_a_burst_of_pods_asks_for_what_is_missing_and_no_more(way: str):
         pool(provisioner=way, warm=False, limits={"nodes": 6}), reservations=[block(count=8, duration="28h")],
         jobs=[job(at=["0s", "3s", "6s", "40s", "90s"], lasts="2h")], duration="1h",
     ).played()  # fmt: skip
-    assert len(rehearsal.cloud.lives) == 5
+    assert len(rehearsal.cloud.instance_histories) == 5
     assert sum(action.intent.count for _, action in done(rehearsal, Launch)) == 5

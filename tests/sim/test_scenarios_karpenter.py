@@ -35,13 +35,15 @@ def node_pools(rehearsal: Rehearsal) -> set[str]:
 def test_karpenter_launches_jobs_run_and_the_engine_drains_before_karpenter_would(seed: int):
     rehearsal = delivered("karpenter").rehearse(seed)
     rehearsal.run_until(after("29m"))
-    assert not rehearsal.cloud.lives
+    assert not rehearsal.cloud.instance_histories
     rehearsal.run_until(DEADLINE)
     assert rehearsal.cluster.jobs["fit-1"].state == "finished"
     assert not list(rehearsal.cloud.alive())
     rehearsal.run()
     assert not done(rehearsal, Launch)
-    assert {life.now.provisioner for life in rehearsal.cloud.lives.values()} == {"karpenter"}
+    assert {history.now.provisioner for history in rehearsal.cloud.instance_histories.values()} == {
+        "karpenter"
+    }
     left = last_pod_left_at(rehearsal, "a")
     assert left is not None
     assert left <= DEADLINE
@@ -55,7 +57,7 @@ def test_prepaid_nodes_stay_up_between_jobs():
         jobs=[job(at=["0s", "2h"], lasts="20m")],
         duration="3h",
     ).played()
-    assert len(rehearsal.cloud.lives) == 1
+    assert len(rehearsal.cloud.instance_histories) == 1
     assert rehearsal.cluster.jobs["fit-2"].state == "finished"
 
 
@@ -65,7 +67,7 @@ def test_a_warm_pool_has_its_nodes_before_anybody_asks():
         pool(provisioner="karpenter", warm=True), on=STATIC, reservations=[block(**{"from": "30m"})]
     ).rehearse()
     rehearsal.run_until(after("29m"))
-    assert not rehearsal.cloud.lives
+    assert not rehearsal.cloud.instance_histories
     rehearsal.run_until(after("40m"))
     assert running(rehearsal) == 2
     rehearsal.run()
@@ -83,7 +85,7 @@ def test_two_blocks_hand_a_service_over_and_the_objects_move_with_them(seed: int
     rehearsal.run()
     assert rehearsal.cluster.services["chat"].downtime_s(rehearsal.end) == 0
     assert node_pools(rehearsal) == {f"train-{b}-warm"}
-    assert {life.now.source.id for life in rehearsal.cloud.alive()} == {b}
+    assert {history.now.source.id for history in rehearsal.cloud.alive()} == {b}
 
 
 @pytest.mark.requirement("CB-7")
@@ -93,7 +95,7 @@ def test_an_extension_keeps_the_nodes_and_no_object_changes():
     before = told(rehearsal, "object-applied")
     rehearsal.run_until(after("5h"))
     assert told(rehearsal, "object-applied") == before
-    assert len(rehearsal.cloud.lives) == 1
+    assert len(rehearsal.cloud.instance_histories) == 1
     rehearsal.run()
     assert rehearsal.cluster.jobs["fit-1"].state == "finished"
 
@@ -104,7 +106,7 @@ def test_a_dead_node_is_replaced_by_karpenter():
         jobs=[job(at=["0s"], lasts="9h", checkpointEvery="10m")], duration="3h",
     ).played()  # fmt: skip
     assert running(rehearsal) == 1
-    assert len(rehearsal.cloud.lives) == 2
+    assert len(rehearsal.cloud.instance_histories) == 2
 
 
 @pytest.mark.requirement("KP-2")
@@ -117,7 +119,7 @@ def test_work_that_may_overflow_runs_on_demand_beside_the_block():
         jobs=[job(at=["0s", "1m"], lasts="1h", overflow=True)],
         duration="4h",
     ).played()
-    kinds = sorted(life.now.source.kind.value for life in rehearsal.cloud.lives.values())
+    kinds = sorted(history.now.source.kind.value for history in rehearsal.cloud.instance_histories.values())
     assert kinds == ["block", "on-demand"]
     assert all(rehearsal.cluster.jobs[name].state == "finished" for name in ("fit-1", "fit-2"))
     assert running(rehearsal) == 1  # the one by the hour went when it was empty
@@ -130,4 +132,4 @@ def test_an_engine_that_dies_loses_nothing():
         faults=[fault("2m", "engine-crash"), fault("12m", "engine-crash")], duration="3h",
     ).played()  # fmt: skip
     assert all(rehearsal.cluster.jobs[name].state == "finished" for name in ("fit-1", "fit-2"))
-    assert len(rehearsal.cloud.lives) == 2
+    assert len(rehearsal.cloud.instance_histories) == 2

@@ -62,7 +62,7 @@ def test_a_gang_that_loses_a_node_is_stopped_keeps_its_other_node_and_comes_back
     assert pair.restarts == 1
     assert len(done(rehearsal, Recreate)) == 1  # the survivor, told to stop with its grace
     assert not done(rehearsal, Terminate)  # its node is kept
-    assert len(rehearsal.cloud.lives) == 3  # and one was launched in place of the lost one
+    assert len(rehearsal.cloud.instance_histories) == 3  # and one was launched in place of the lost one
 
 
 @pytest.mark.requirement("PE-17")
@@ -75,7 +75,7 @@ def test_a_gang_whose_gpu_fails_leaves_the_broken_node_and_comes_back_whole() ->
         one for one in done(rehearsal, StartDrain) if one[1].reason.kind is DrainKind.NODE_CHECK_FAILED
     ]
     assert not rest
-    ended = rehearsal.cloud.lives[drained.node.partition(".")[0]]
+    ended = rehearsal.cloud.instance_histories[drained.node.partition(".")[0]]
     assert ended.ended_by == "engine"
 
 
@@ -119,7 +119,7 @@ def test_an_interrupted_spot_node_is_drained_within_its_notice_and_replaced() ->
     assert told(rehearsal, "instance-ending")
     assert not rehearsal.cluster.kills
     assert rehearsal.cluster.jobs["fit-1"].state == "finished"
-    assert len(rehearsal.cloud.lives) == 2
+    assert len(rehearsal.cloud.instance_histories) == 2
 
 
 @pytest.mark.requirement("PE-17")
@@ -164,6 +164,8 @@ def test_every_instance_that_was_lost_leaves_no_node_behind() -> None:
     faults = [fault("1h", "node-dies", count=2), fault("2h", "gpu-fails")]
     rehearsal = scene(reservations=[block()], jobs=[PAIR], faults=faults, duration="3h").played()
     alive = {
-        life.now.id for life in rehearsal.cloud.lives.values() if life.now.state is InstanceState.RUNNING
+        history.now.id
+        for history in rehearsal.cloud.instance_histories.values()
+        if history.now.state is InstanceState.RUNNING
     }
     assert {node.instance_id for node in rehearsal.cluster.view().nodes} == alive

@@ -40,7 +40,11 @@ def test_three_ultraservers_are_one_purchase_and_three_blocks() -> None:
     (intent,) = [one for one in rehearsal.ledger.purchases() if one.state is PurchaseState.CONFIRMED]
     assert len(bought.reservation_ids) == 3
     assert intent.reservation_ids == tuple(sorted(bought.reservation_ids))
-    nodes = [life for life in rehearsal.cloud.lives.values() if life.now.source.kind is SourceKind.BLOCK]
+    nodes = [
+        history
+        for history in rehearsal.cloud.instance_histories.values()
+        if history.now.source.kind is SourceKind.BLOCK
+    ]
     assert len(nodes) == 27
 
 

@@ -100,7 +100,7 @@ def test_a_gang_whose_node_is_to_be_retired_moves_before_that_and_comes_back_who
     pair = rehearsal.cluster.jobs["pair-1"]
     assert pair.state == "finished"
     assert not rehearsal.cluster.kills
-    assert len(rehearsal.cloud.lives) == 3
+    assert len(rehearsal.cloud.instance_histories) == 3
 
 
 # --- notice --------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ def both(played: Scene, monkeypatch: pytest.MonkeyPatch, seed: int = 1) -> Rehea
 
 
 def ended_by(rehearsal: Rehearsal) -> set[str]:
-    return {life.ended_by for life in rehearsal.cloud.lives.values()}
+    return {history.ended_by for history in rehearsal.cloud.instance_histories.values()}
 
 
 @pytest.mark.requirement("SM-3")

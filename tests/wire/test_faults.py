@@ -112,7 +112,7 @@ def test_a_launch_whose_answer_is_lost_is_found_again_by_its_token(stand: Stand)
     with pytest.raises(ConnectionClosedError):
         stand.run(**asked)
     ids = stand.ids(**asked)
-    assert len(ids) == len(stand.body.lives) == 2
+    assert len(ids) == len(stand.body.instance_histories) == 2
 
 
 @pytest.mark.requirement("CB-4")
@@ -121,7 +121,7 @@ def test_the_accounts_own_time_out_after_commit_closes_the_connection_too(stand:
     arm(stand, "time-out-after-commit", call="launch")
     with pytest.raises(ConnectionClosedError):
         stand.run(block=block.id, ClientToken="once")
-    assert stand.ids(block=block.id, ClientToken="once") == list(stand.body.lives)
+    assert stand.ids(block=block.id, ClientToken="once") == list(stand.body.instance_histories)
 
 
 def test_a_launch_that_fails_inside_ec2_is_a_server_error(stand: Stand):

@@ -53,7 +53,9 @@ def test_karpenter_launches_jobs_run_and_all_is_drained_before_it_would_act(monk
     )
     assert rehearsal.cluster.jobs["fit-1"].state == rehearsal.cluster.jobs["fit-2"].state == "finished"
     assert not any(isinstance(one.action, Launch) for one in rehearsal.done)
-    assert {life.now.provisioner for life in rehearsal.cloud.lives.values()} == {"karpenter"}
+    assert {history.now.provisioner for history in rehearsal.cloud.instance_histories.values()} == {
+        "karpenter"
+    }
     left = last_pod_left_at(rehearsal, "a")
     assert left is not None
     assert left <= after("3h20m")

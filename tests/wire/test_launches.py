@@ -60,7 +60,7 @@ def test_fewer_than_the_least_number_are_not_launched_at_all(stand: Stand):
     with pytest.raises(ClientError) as raised:
         stand.run(block=block.id, MinCount=4, MaxCount=8)
     assert code(raised) == ("ReservationCapacityExceeded", 400)
-    assert not stand.body.lives
+    assert not stand.body.instance_histories
 
 
 @pytest.mark.requirement("CB-11")
@@ -114,7 +114,7 @@ def test_a_launch_that_cannot_be_is_refused_with_ec2s_code(stand: Stand, given: 
     with pytest.raises(ClientError) as raised:
         stand.run(block=block.id, **given)
     assert code(raised)[0] == refused
-    assert not stand.body.lives
+    assert not stand.body.instance_histories
 
 
 # --- other sources ------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ def test_the_same_token_gives_the_same_instances(stand: Stand):
     block = stand.block(count=3)
     first, again = (stand.ids(block=block.id, MaxCount=2, ClientToken="once") for _ in range(2))
     assert first == again
-    assert len(stand.body.lives) == 2
+    assert len(stand.body.instance_histories) == 2
     with pytest.raises(ClientError) as raised:
         stand.run(block=block.id, MaxCount=3, ClientToken="once")
     assert code(raised) == ("IdempotentParameterMismatch", 400)
@@ -259,7 +259,7 @@ def test_a_fleet_with_a_token_is_made_once(stand: Stand):
     first, again = (fleet(stand, used, "on-demand", 2, ClientToken="once") for _ in range(2))
     assert first["Instances"] == again["Instances"]
     assert first["FleetId"] == again["FleetId"]
-    assert len(stand.body.lives) == 2
+    assert len(stand.body.instance_histories) == 2
 
 
 def test_a_fleet_mixes_no_markets_and_no_blocks(stand: Stand):
@@ -283,4 +283,4 @@ def test_a_fleet_mixes_no_markets_and_no_blocks(stand: Stand):
                 "DefaultTargetCapacityType": "capacity-block",
             },
         )
-    assert not stand.body.lives
+    assert not stand.body.instance_histories

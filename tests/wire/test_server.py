@@ -246,7 +246,7 @@ def test_who_waits_for_the_turn_when_the_server_ends_gets_no_answer_and_changes_
         stand.server._front.close()  # as `stop` does once it has the turn
     waiting.join()
     assert lost == [ConnectionClosedError]
-    assert not stand.body.lives
+    assert not stand.body.instance_histories
     made.close()
 
 

@@ -122,7 +122,7 @@ def _inspect_file(documents: _Documents, sim: Path) -> Inspection:
     from tidemill.report.survey import Survey, machines_of
 
     account = open_account(sim)
-    region = account.story().region
+    region = account.history().region
     if documents.spec is not None and (theirs := documents.spec.platform.spec.region) != region:
         raise SpecError(
             f"{sim} is an account in {region}, and the Platform is in {theirs}: name another file"

@@ -190,19 +190,19 @@ def open_account(sim: Path, spec: Spec | None = None) -> SimAccount:
     elif spec is None and not sim.exists():
         raise SpecError(f"there is no simulated account in {sim}; make one: tidemill sim new {sim} -f FILE")
     account = SimAccount(sim, load(), wall, caller=os.environ.get(SIM_AS, ""))
-    if spec is not None and account.story().region != spec.platform.spec.region:
-        there, here = account.story().region, spec.platform.spec.region
+    if spec is not None and account.history().region != spec.platform.spec.region:
+        there, here = account.history().region, spec.platform.spec.region
         raise SpecError(f"{sim} is an account in {there}, and the Platform is in {here}: name another file")
     return account
 
 
 def new_account_story(spec: Spec, wall: datetime, **changes: Any) -> Any:
-    from tidemill.sim.cloud.account_file import NOBODYS_ACCOUNT, Story
+    from tidemill.sim.cloud.account_file import NOBODYS_ACCOUNT, AccountHistory
 
     platform = spec.platform.spec
     zones = tuple(sorted(platform.subnets)) or (f"{platform.region}a",)
     account = platform.account_id or NOBODYS_ACCOUNT
-    return Story(wall.replace(microsecond=0), platform.region, zones, account=account, **changes)
+    return AccountHistory(wall.replace(microsecond=0), platform.region, zones, account=account, **changes)
 
 
 def check_account(spec: Spec, who: str) -> None:

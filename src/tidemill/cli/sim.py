@@ -88,7 +88,7 @@ def show(file: Path, as_json: bool) -> None:
     from tidemill.spec.units import format_instant
 
     account = open_account(file)
-    story, now = account.story(), account.now()
+    story, now = account.history(), account.now()
     calls = [{"at": format_instant(one.at), "call": one.name, "given": one.given} for one in story.calls]
     if as_json:
         head = {
@@ -138,8 +138,8 @@ def buy_elsewhere(
         option = "--in" if wrong["loc"][0] == "from" else f"--{wrong['loc'][0]}"
         raise SpecError(f"{option}: {wrong['msg'].removeprefix('Value error, ')}") from None
     account = open_account(file)
-    if zone not in account.story().zones:
-        raise SpecError(f"the account has no zone '{zone}'; it has {', '.join(account.story().zones)}")
+    if zone not in account.history().zones:
+        raise SpecError(f"the account has no zone '{zone}'; it has {', '.join(account.history().zones)}")
     click.echo(account.buy_elsewhere(owned, owner=owner, shared=shared))
 
 

@@ -145,7 +145,7 @@ def _account_to_serve(files: tuple[str, ...], seed: int, start: str | None, mark
     account = open_account(Path(accounts[0]))
     timeline, cloud = account.apart()
     click.echo(f"{accounts[0]} is where it begins; what is done here is not written there", err=True)
-    return _Served(cloud, timeline, account.story().region, {})
+    return _Served(cloud, timeline, account.history().region, {})
 
 
 def _empty(seed: int, start: str | None, market: str | None) -> _Served:

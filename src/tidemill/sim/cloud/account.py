@@ -23,16 +23,16 @@ from tidemill.model.nodes import Instance
 from tidemill.model.offers import Extension, ExtensionOffer, ExtensionQuery, Offer, OfferQuery
 from tidemill.model.purchases import LaunchIntent
 from tidemill.sim.cloud.account_faults import strike_account
-from tidemill.sim.cloud.account_file import AccountFile, Call, Story
+from tidemill.sim.cloud.account_file import AccountFile, AccountHistory, RecordedCall
 from tidemill.sim.cloud.cloud import SimCloud
 from tidemill.sim.timeline import Journal, Timeline
-from tidemill.spec.faults import Call as Failing
 from tidemill.spec.faults import FaultKind
+from tidemill.spec.faults import Call as Failing
 from tidemill.spec.scenario import OwnedReservation
 
 # What a call is given, as it is kept in the file. Searches are among them because an offer is sold only to somebody
 # who was shown it; those that led to nothing are not kept.
-_GIVEN: dict[str, TypeAdapter[Any]] = {
+_ARGUMENTS: dict[str, TypeAdapter[Any]] = {
     "search_offers": TypeAdapter(tuple[OfferQuery]),
     "purchase": TypeAdapter(tuple[str, Pairs]),
     "search_extensions": TypeAdapter(tuple[ExtensionQuery]),
@@ -51,10 +51,10 @@ _GIVEN: dict[str, TypeAdapter[Any]] = {
 
 
 @dataclass(slots=True)
-class _Live:
+class _ReplayedAccount:
     """The account as this process knows it: so many calls of the file have been made on it."""
 
-    story: Story
+    history: AccountHistory
     timeline: Timeline
     cloud: SimCloud
     made: int = 0
@@ -68,8 +68,8 @@ class SimAccount:
         """`caller` is whom STS would name: an ARN, or the short name of somebody with the operator's role."""
         self._file = AccountFile(path)
         self._catalog, self._wall, self._caller = catalog, wall, caller
-        self._live: _Live | None = None
-        self._unkept: list[Call] = []  # searches since the last call that changed something
+        self._live: _ReplayedAccount | None = None
+        self._unkept: list[RecordedCall] = []  # searches since the last call that changed something
 
     # --- the clock, and who and where ---------------------------------------------------------------
 
@@ -78,8 +78,8 @@ class SimAccount:
             return live.timeline.now()
 
     def identity(self) -> str:
-        with self._file.open() as story:
-            return self._calling(story)
+        with self._file.open() as history:
+            return self._calling(history)
 
     def apart(self) -> tuple[Timeline, SimCloud]:
         """The account as it is now, for somebody who goes on with it: nothing of that comes to the file."""
@@ -87,18 +87,18 @@ class SimAccount:
             self._live = None
             return live.timeline, live.cloud
 
-    def story(self) -> Story:
-        with self._file.open() as story:
-            return story
+    def history(self) -> AccountHistory:
+        with self._file.open() as history:
+            return history
 
     def advance(self, by: timedelta) -> datetime:
         """Let time pass; the new now."""
-        with self._file.open() as story:
-            if story.stands_at is None:
-                story.ahead += by
+        with self._file.open() as history:
+            if history.stands_at is None:
+                history.ahead += by
             else:
-                story.stands_at += by
-            self._file.write(story)
+                history.stands_at += by
+            self._file.write(history)
         return self.now()
 
     # --- the port: reading --------------------------------------------------------------------------
@@ -175,55 +175,55 @@ class SimAccount:
             self._keep(live, call)
             return answer
 
-    def _keep(self, live: _Live, call: Call) -> None:
-        live.story.calls += [*self._unkept, call]
-        self._file.write(live.story)
+    def _keep(self, live: _ReplayedAccount, call: RecordedCall) -> None:
+        live.history.calls += [*self._unkept, call]
+        self._file.write(live.history)
         self._unkept.clear()
-        live.made = len(live.story.calls)
+        live.made = len(live.history.calls)
 
     @contextmanager
-    def _turn(self) -> Iterator[_Live]:
-        with self._file.open() as story:
-            live = self._catch_up(story)
-            live.timeline.advance(story.now(self._wall()))
+    def _turn(self) -> Iterator[_ReplayedAccount]:
+        with self._file.open() as history:
+            live = self._catch_up(history)
+            live.timeline.advance(history.now(self._wall()))
             yield live
 
-    def _catch_up(self, story: Story) -> _Live:
+    def _catch_up(self, history: AccountHistory) -> _ReplayedAccount:
         """Make the calls that others made meanwhile. One that is older than what was seen here, a search that led to
         a purchase later, cannot be made afterwards: then everything is made again, in the order of time."""
         live = self._live
-        fresh = story.calls[live.made :] if live is not None else story.calls
+        fresh = history.calls[live.made :] if live is not None else history.calls
         if live is None or any(call.at < live.timeline.now() for call in fresh):
-            live = self._live = self._begin(story)
-            fresh = sorted([*story.calls, *self._unkept], key=lambda call: call.at)
+            live = self._live = self._begin(history)
+            fresh = sorted([*history.calls, *self._unkept], key=lambda call: call.at)
         for call in fresh:
             self._replay(live, call)
-        live.story, live.made = story, len(story.calls)
+        live.history, live.made = history, len(history.calls)
         return live
 
-    def _calling(self, story: Story) -> str:
+    def _calling(self, history: AccountHistory) -> str:
         if self._caller.startswith("arn:"):
             return self._caller
-        return f"arn:aws:iam::{story.account}:user/{self._caller or 'you'}"
+        return f"arn:aws:iam::{history.account}:user/{self._caller or 'you'}"
 
-    def _begin(self, story: Story) -> _Live:
-        timeline = Timeline(story.start)
+    def _begin(self, history: AccountHistory) -> _ReplayedAccount:
+        timeline = Timeline(history.start)
         cloud = SimCloud(
             timeline,
             Journal(timeline.now),
             self._catalog,
-            seed=story.seed,
-            zones=story.zones,
-            market=story.market,
+            seed=history.seed,
+            zones=history.zones,
+            market=history.market,
             wake=lambda reason: None,
-            identity=self._calling(story),
+            identity=self._calling(history),
         )
-        return _Live(story, timeline, cloud)
+        return _ReplayedAccount(history, timeline, cloud)
 
-    def _replay(self, live: _Live, call: Call) -> None:
+    def _replay(self, live: _ReplayedAccount, call: RecordedCall) -> None:
         live.timeline.advance(call.at)
         try:
-            _make(live, call.name, *_GIVEN[call.name].validate_python(call.given))
+            _make(live, call.name, *_ARGUMENTS[call.name].validate_python(call.given))
         except OutcomeUnknown:
             pass  # its caller was told so too
         except (TidemillError, KeyError, ValueError) as error:
@@ -233,11 +233,11 @@ class SimAccount:
             ) from error
 
 
-def _call(live: _Live, name: str, *given: Any) -> Call:
-    return Call(live.timeline.now(), name, _GIVEN[name].dump_python(given, mode="json"))
+def _call(live: _ReplayedAccount, name: str, *given: Any) -> RecordedCall:
+    return RecordedCall(live.timeline.now(), name, _ARGUMENTS[name].dump_python(given, mode="json"))
 
 
-def _make(live: _Live, name: str, *given: Any) -> Any:
+def _make(live: _ReplayedAccount, name: str, *given: Any) -> Any:
     cloud = live.cloud
     if name == "buy_elsewhere":
         owned, owner, shared = given

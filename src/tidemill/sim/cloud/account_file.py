@@ -25,14 +25,14 @@ NOBODYS_ACCOUNT = "123456789012"
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class RecordedCall:
     at: AwareDatetime
     name: str
     given: list[Any]
 
 
 @dataclass(slots=True)
-class Story:
+class AccountHistory:
     """What the file says. `stands_at` is set where time moves only by command, else it runs `ahead` of the wall's."""
 
     start: AwareDatetime
@@ -44,7 +44,7 @@ class Story:
     market: Market = field(default_factory=Market)
     ahead: timedelta = timedelta(0)
     stands_at: AwareDatetime | None = None
-    calls: list[Call] = field(default_factory=list)
+    calls: list[RecordedCall] = field(default_factory=list)
 
     def now(self, wall: datetime) -> datetime:
         """Never before the last call: the wall's clock may be set back, this one not."""
@@ -52,46 +52,46 @@ class Story:
         return max(at, self.start, *(call.at for call in self.calls[-1:]))
 
 
-_FORMAT = TypeAdapter(Story)
+_FORMAT = TypeAdapter(AccountHistory)
 
 
 class AccountFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._read_as: tuple[int, int, int] | None = None
-        self._story: Story | None = None
+        self._story: AccountHistory | None = None
 
-    def make(self, story: Story) -> bool:
+    def make(self, history: AccountHistory) -> bool:
         """False: there is one already, and it stays as it is."""
         if not self.path.parent.is_dir():
             raise SpecError(f"the simulated account cannot be at {self.path}: no folder {self.path.parent}")
         with self._locked():
             if self.path.exists():
                 return False
-            self.write(story)
+            self.write(history)
             return True
 
     @contextmanager
-    def open(self) -> Iterator[Story]:
+    def open(self) -> Iterator[AccountHistory]:
         """Nobody else reads or writes it meanwhile. The same object as long as nobody else changed the file."""
         self._read()  # what is no account is refused before a lock is laid beside it
         with self._locked():
             yield self._read()
 
-    def write(self, story: Story) -> None:
+    def write(self, history: AccountHistory) -> None:
         """A crash leaves the old file or the new one. Call it inside `open`."""
         fresh = self.path.with_name(f".{self.path.name}.new")
         try:
             with fresh.open("wb") as file:
-                file.write(_FORMAT.dump_json(story, indent=1))
+                file.write(_FORMAT.dump_json(history, indent=1))
                 file.flush()
                 os.fsync(file.fileno())
             fresh.replace(self.path)
         except OSError as error:
             raise SpecError(f"cannot write {self.path}: {error.strerror or error}") from error
-        self._story, self._read_as = story, self._stamp()
+        self._story, self._read_as = history, self._stamp()
 
-    def _read(self) -> Story:
+    def _read(self) -> AccountHistory:
         try:
             stamp = self._stamp()
             if self._story is None or stamp != self._read_as:

@@ -14,9 +14,9 @@ from typing import Final
 from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.model.ec2_facts import EKS_SCALES_DOWN_BEFORE_END
 from tidemill.model.nodes import InstanceState
-from tidemill.sim.cloud.groups import Groups
-from tidemill.sim.cloud.instances import Fleet
-from tidemill.sim.cloud.reservations import ReservationBook, kill_at
+from tidemill.sim.cloud.instances import Instances
+from tidemill.sim.cloud.reservations import Reservations, kill_at
+from tidemill.sim.cloud.scaling_groups import ScalingGroups
 from tidemill.sim.timeline import Journal, Timeline
 
 # The provisioner tag of an instance -> who scales it down before the end.
@@ -25,13 +25,18 @@ _SCALES_DOWN: Final = {"managed": "EKS", "karpenter": "Karpenter"}
 
 class BlockEnd:
     def __init__(
-        self, timeline: Timeline, journal: Journal, book: ReservationBook, fleet: Fleet, groups: Groups
+        self,
+        timeline: Timeline,
+        journal: Journal,
+        reservations: Reservations,
+        instances: Instances,
+        groups: ScalingGroups,
     ) -> None:
         self._timeline = timeline
         self._groups = groups
         self._journal = journal
-        self._book = book
-        self._fleet = fleet
+        self._reservations = reservations
+        self._instances = instances
 
     def follow(self, reservation: Reservation) -> None:
         """Set the marks for the end as it is now."""
@@ -45,7 +50,7 @@ class BlockEnd:
         self, block_id: str, end: datetime, at: datetime, happen: Callable[[Reservation], None]
     ) -> None:
         def if_still_true() -> None:
-            block = self._book.get(block_id)
+            block = self._reservations.get(block_id)
             if block is not None and block.end == end and block.state is ReservationState.ACTIVE:
                 happen(block)
 
@@ -54,11 +59,11 @@ class BlockEnd:
     def _scale_down(self, block: Reservation) -> None:
         for provisioner, who in _SCALES_DOWN.items():
             theirs = [
-                life.now.id
-                for life in self._fleet.on(block.source)
-                if life.now.provisioner == provisioner
-                and life.now.state is not InstanceState.SHUTTING_DOWN
-                and self._groups.of(life.now.id) is None  # those have a scheduled action of their own
+                history.now.id
+                for history in self._instances.on(block.source)
+                if history.now.provisioner == provisioner
+                and history.now.state is not InstanceState.SHUTTING_DOWN
+                and self._groups.of(history.now.id) is None  # those have a scheduled action of their own
             ]
             if theirs:
                 self._journal.add(
@@ -67,21 +72,21 @@ class BlockEnd:
                     f"{who} ends {len(theirs)} of its instances on {block.id}",
                 )
             for instance_id in theirs:
-                self._fleet.shut_down(
+                self._instances.shut_down(
                     instance_id, by=who.lower(), why="40 minutes before the end of the block"
                 )
 
     def _reclaim(self, block: Reservation) -> None:
         assert block.kind is SourceKind.BLOCK
-        self._book.close(block.id)
+        self._reservations.close(block.id)
         left = [
-            life.now.id
-            for life in self._fleet.on(block.source)
-            if life.now.state is not InstanceState.SHUTTING_DOWN
+            history.now.id
+            for history in self._instances.on(block.source)
+            if history.now.state is not InstanceState.SHUTTING_DOWN
         ]
         if left:
             self._journal.add(
                 "block-reclaim", block.id, f"EC2 takes {len(left)} instances of {block.id} back"
             )
         for instance_id in left:
-            self._fleet.reclaim(instance_id)
+            self._instances.reclaim(instance_id)

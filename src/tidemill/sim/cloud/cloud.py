@@ -21,15 +21,15 @@ from tidemill.model.offers import Extension, ExtensionOffer, ExtensionQuery, Off
 from tidemill.model.purchases import LaunchIntent
 from tidemill.sim.cloud.block_end import BlockEnd
 from tidemill.sim.cloud.events import BlockEvents, Events
-from tidemill.sim.cloud.extensions import BlockExtension, ExtensionDesk
-from tidemill.sim.cloud.faults import ArmedFaults, hits
-from tidemill.sim.cloud.groups import Groups
-from tidemill.sim.cloud.instances import Fleet, InstanceLife
-from tidemill.sim.cloud.launches import LaunchDesk, RefusedLaunch
-from tidemill.sim.cloud.market import OfferBoard
+from tidemill.sim.cloud.extensions import BlockExtension, ExtensionPurchases
+from tidemill.sim.cloud.faults import ArmedFaults, matches_target
+from tidemill.sim.cloud.instances import InstanceHistory, Instances
+from tidemill.sim.cloud.launches import Launches, RefusedLaunch
+from tidemill.sim.cloud.market import OfferMarket
 from tidemill.sim.cloud.node_groups import NodeGroups
-from tidemill.sim.cloud.purchases import Purchase, PurchaseDesk
-from tidemill.sim.cloud.reservations import ReservationBook, owned_reservation
+from tidemill.sim.cloud.purchases import BlockPurchases, Purchase
+from tidemill.sim.cloud.reservations import Reservations, owned_reservation
+from tidemill.sim.cloud.scaling_groups import ScalingGroups
 from tidemill.sim.timeline import Journal, Timeline
 from tidemill.sim.wakes import Wakes
 from tidemill.spec.faults import Call
@@ -61,56 +61,75 @@ class SimCloud:
         self._identity = identity
         self._faults = ArmedFaults()
         self._wakes = Wakes(timeline, wake)
-        self._book = ReservationBook(timeline, journal, self._wakes, self._faults)
-        self._fleet = Fleet(timeline, journal, self._wakes, seed=seed)
-        self._board = OfferBoard(
-            catalog, seed=seed, zones=zones, market=market, held=self._book.coming_blocks
+        self._reservations = Reservations(timeline, journal, self._wakes, self._faults)
+        self._instances = Instances(timeline, journal, self._wakes, seed=seed)
+        self._market = OfferMarket(
+            catalog, seed=seed, zones=zones, market=market, held=self._reservations.coming_blocks
         )
-        self._purchases = PurchaseDesk(
-            timeline, journal, catalog, seed=seed, board=self._board, book=self._book, faults=self._faults
+        self._purchases = BlockPurchases(
+            timeline,
+            journal,
+            catalog,
+            seed=seed,
+            market=self._market,
+            reservations=self._reservations,
+            faults=self._faults,
         )
-        self._extensions = ExtensionDesk(
-            timeline, catalog, seed=seed, board=self._board, book=self._book, faults=self._faults
+        self._extensions = ExtensionPurchases(
+            timeline,
+            catalog,
+            seed=seed,
+            market=self._market,
+            reservations=self._reservations,
+            faults=self._faults,
         )
-        self._launches = LaunchDesk(
+        self._launches = Launches(
             timeline,
             catalog,
             seed=seed,
             zones=zones,
             market=market,
-            book=self._book,
-            fleet=self._fleet,
+            reservations=self._reservations,
+            instances=self._instances,
             faults=self._faults,
         )
         self.events = Events()
-        self.groups = Groups(
-            timeline, journal, self._wakes, self.events, seed=seed, launches=self._launches, fleet=self._fleet
+        self.groups = ScalingGroups(
+            timeline,
+            journal,
+            self._wakes,
+            self.events,
+            seed=seed,
+            launches=self._launches,
+            instances=self._instances,
         )
         self.node_groups = NodeGroups(
-            timeline, journal, self._wakes, seed=seed, groups=self.groups, book=self._book
+            timeline, journal, self._wakes, seed=seed, groups=self.groups, reservations=self._reservations
         )
-        self._book.on_end_set.append(BlockEnd(timeline, journal, self._book, self._fleet, self.groups).follow)
-        BlockEvents(timeline, self.events, self._book, self._fleet)
-        self._book.on_active.append(self._bill_odcr)
-        self._book.on_expired.append(self._end_odcr)
-        self._fleet.on_slot_clean.append(self._slot_clean)
+        self._reservations.on_end_set.append(
+            BlockEnd(timeline, journal, self._reservations, self._instances, self.groups).follow
+        )
+        BlockEvents(timeline, self.events, self._reservations, self._instances)
+        self._reservations.on_active.append(self._bill_odcr)
+        self._reservations.on_expired.append(self._end_odcr)
+        self._instances.on_slot_clean.append(self._slot_clean)
         self._foreign = 0
 
     # --- the port -----------------------------------------------------------------------------------
 
     def reservations(self) -> tuple[Reservation, ...]:
         self._faults.check_throttle(self._timeline.now())
-        return self._book.listed()
+        return self._reservations.listed()
 
     def instances(self) -> tuple[Instance, ...]:
         self._faults.check_throttle(self._timeline.now())
-        return self._fleet.listed()
+        return self._instances.listed()
 
     def search_offers(self, query: OfferQuery) -> tuple[Offer, ...]:
         """SpecError: a duration or count that EC2 does not sell."""
         now = self._timeline.now()
         self._faults.check_throttle(now)
-        return self._board.search(query, now)
+        return self._market.search(query, now)
 
     def purchase(self, offer_id: str, tags: Pairs) -> tuple[Reservation, ...]:
         self._faults.check_throttle(self._timeline.now())
@@ -136,7 +155,7 @@ class SimCloud:
 
     def tag_reservation(self, reservation_id: str, tags: Pairs) -> None:
         self._faults.check_throttle(self._timeline.now())
-        self._book.tag(reservation_id, tags)
+        self._reservations.tag(reservation_id, tags)
 
     def identity(self) -> str:
         return self._identity
@@ -151,10 +170,10 @@ class SimCloud:
 
     def terminate(self, instance_id: str, *, by: str = "engine", why: str = "terminate call") -> None:
         self._faults.check_throttle(self._timeline.now())
-        life = self._fleet.lives.get(instance_id)
-        if life is None or self._fleet.forgotten(life):
+        history = self._instances.instance_histories.get(instance_id)
+        if history is None or self._instances.forgotten(history):
             raise Gone(f"there is no instance {instance_id}", code="InvalidInstanceID.NotFound")
-        self._fleet.shut_down(instance_id, by=by, why=why)
+        self._instances.shut_down(instance_id, by=by, why=why)
 
     # --- what AWS's own calls can do besides --------------------------------------------------------
 
@@ -164,15 +183,15 @@ class SimCloud:
 
     def untag_reservation(self, reservation_id: str, keys: Collection[str]) -> None:
         self._faults.check_throttle(self._timeline.now())
-        self._book.untag(reservation_id, keys)
+        self._reservations.untag(reservation_id, keys)
 
     def tag_instance(self, instance_id: str, tags: Pairs) -> None:
         """These are its tags from now on. Gone: there is no such instance any more."""
         self._faults.check_throttle(self._timeline.now())
-        life = self._fleet.lives.get(instance_id)
-        if life is None or self._fleet.forgotten(life):
+        history = self._instances.instance_histories.get(instance_id)
+        if history is None or self._instances.forgotten(history):
             raise Gone(f"there is no instance {instance_id}", code="InvalidInstanceID.NotFound")
-        self._fleet.tag(instance_id, tags)
+        self._instances.tag(instance_id, tags)
 
     # --- what exists beforehand ---------------------------------------------------------------------
 
@@ -181,12 +200,12 @@ class SimCloud:
         reservation = owned_reservation(
             owned, self._catalog, owner=owner, seed=self._seed, now=self._timeline.now()
         )
-        self._book.open(reservation, name=owned.name, delivered=owned.delivered)
+        self._reservations.open(reservation, name=owned.name, delivered=owned.delivered)
         return reservation.id
 
     def add_foreign_instance(self, reservation: str, n: int = 1) -> tuple[str, ...]:
         """Somebody else launches on a reservation (by id or name): no owner tag, and real slots."""
-        found = self._book.get(reservation)
+        found = self._reservations.get(reservation)
         if found is None:
             raise NoCapacity(f"there is no reservation '{reservation}'")
         self._foreign += 1
@@ -213,7 +232,7 @@ class SimCloud:
         settles_after: timedelta = timedelta(minutes=10),
     ) -> None:
         """An operator extends a block, by id or name. Refused: the rule of EC2 that forbids it."""
-        found = self._book.get(block)
+        found = self._reservations.get(block)
         if found is None:
             raise Refused(f"there is no block '{block}'")
         self._extensions.by_hand(found, by, pays=payment_succeeds, settles_after=settles_after)
@@ -252,25 +271,25 @@ class SimCloud:
 
     def kill_instance(self, target: str = "") -> str | None:
         """The first running instance the target names dies; None: there is none."""
-        for life in self._running(target):
-            self._fleet.shut_down(life.now.id, by="hardware", why="the host failed")
-            return life.now.id
+        for history in self._running(target):
+            self._instances.shut_down(history.now.id, by="hardware", why="the host failed")
+            return history.now.id
         return None
 
     def interrupt_spot(self, target: str = "") -> str | None:
-        for life in self._running(target):
-            if life.now.source.kind is SourceKind.SPOT and life.now.ends_at is None:
-                self._fleet.announce_end(
-                    life.now.id, self._timeline.now() + _SPOT_NOTICE, EndKind.SPOT_INTERRUPTION
+        for history in self._running(target):
+            if history.now.source.kind is SourceKind.SPOT and history.now.ends_at is None:
+                self._instances.announce_end(
+                    history.now.id, self._timeline.now() + _SPOT_NOTICE, EndKind.SPOT_INTERRUPTION
                 )
-                return life.now.id
+                return history.now.id
         return None
 
     def retire(self, target: str = "", in_: timedelta = timedelta(hours=24)) -> str | None:
-        for life in self._running(target):
-            if life.now.ends_at is None:
-                self._fleet.announce_end(life.now.id, self._timeline.now() + in_, EndKind.RETIREMENT)
-                return life.now.id
+        for history in self._running(target):
+            if history.now.ends_at is None:
+                self._instances.announce_end(history.now.id, self._timeline.now() + in_, EndKind.RETIREMENT)
+                return history.now.id
         return None
 
     def lose_events(self, n: int = 1) -> None:
@@ -287,12 +306,12 @@ class SimCloud:
     @property
     def on_instance(self) -> list[Callable[[Instance], None]]:
         """Called with the fresh Instance when it is running, shutting down, terminated."""
-        return self._fleet.on_instance
+        return self._instances.on_instance
 
     @property
     def names(self) -> dict[str, str]:
         """What the scenario calls a reservation -> its id."""
-        return self._book.names
+        return self._reservations.names
 
     @property
     def purchases(self) -> list[Purchase]:
@@ -303,18 +322,18 @@ class SimCloud:
         return self._extensions.bought
 
     @property
-    def lives(self) -> dict[str, InstanceLife]:
+    def instance_histories(self) -> dict[str, InstanceHistory]:
         """Every instance there ever was, by id."""
-        return self._fleet.lives
+        return self._instances.instance_histories
 
-    def alive(self) -> Iterator[InstanceLife]:
+    def alive(self) -> Iterator[InstanceHistory]:
         """Pending and running, in the order they were launched."""
-        return self._fleet.alive()
+        return self._instances.alive()
 
     @property
     def changes(self) -> tuple[int, int]:
         """Counters of reservation and instance changes: equal means nothing moved."""
-        return self._book.version, self._fleet.version
+        return self._reservations.version, self._instances.version
 
     @property
     def refused_launches(self) -> list[RefusedLaunch]:
@@ -322,55 +341,57 @@ class SimCloud:
 
     def all_reservations(self) -> tuple[Reservation, ...]:
         """Every one there ever was, as it is now: listed or not. The same tuple until something changes."""
-        return self._book.everything()
+        return self._reservations.everything()
 
     def reservation(self, id_or_name: str) -> Reservation | None:
-        return self._book.get(id_or_name)
+        return self._reservations.get(id_or_name)
 
     def sale(self, reservation_id: str) -> tuple[datetime, int]:
         """When a reservation came to be, and how many instances were bought."""
-        return self._book.sale(reservation_id)
+        return self._reservations.sale(reservation_id)
 
     def used(self, reservation_id: str) -> int:
         """Instances on it that are not terminated, strangers included."""
-        found = self._book.get(reservation_id)
-        return 0 if found is None else self._fleet.live_at[found.source, found.instance_type, found.zone]
+        found = self._reservations.get(reservation_id)
+        return 0 if found is None else self._instances.live_at[found.source, found.instance_type, found.zone]
 
     def hourly_usd(self) -> dict[SourceKind, float]:
         """Paid by the second up to now: spot, on-demand, and reservations whether used or not."""
         now = self._timeline.now()
-        return {kind: meter.usd(now) for kind, meter in self._fleet.meters.items()}
+        return {kind: meter.usd(now) for kind, meter in self._instances.meters.items()}
 
     # --- between the parts --------------------------------------------------------------------------
 
-    def _running(self, target: str) -> Iterator[InstanceLife]:
+    def _running(self, target: str) -> Iterator[InstanceHistory]:
         """Strangers only by their id: trouble of theirs is no trouble of the platform's."""
-        for life in self._fleet.alive():
-            if not life.now.owner and target != life.now.id:
+        for history in self._instances.alive():
+            if not history.now.owner and target != history.now.id:
                 continue
-            if life.now.state is InstanceState.RUNNING and hits(target, self._answers_to(life.now)):
-                yield life
+            if history.now.state is InstanceState.RUNNING and matches_target(
+                target, self._fault_targets(history.now)
+            ):
+                yield history
 
-    def _answers_to(self, instance: Instance) -> tuple[str, ...]:
+    def _fault_targets(self, instance: Instance) -> tuple[str, ...]:
         own = (instance.id, instance.pool, instance.instance_type, instance.zone, instance.source.kind.value)
-        return own + (self._book.answers_to(instance.source.id) if instance.source.id else ())
+        return own + (self._reservations.fault_targets(instance.source.id) if instance.source.id else ())
 
     def _slot_clean(self, instance: Instance) -> None:
         if instance.source.id:
-            self._book.give_back(instance.source.id)
+            self._reservations.give_back(instance.source.id)
 
     def _bill_odcr(self, reservation: Reservation) -> None:
         if reservation.kind is SourceKind.ODCR:
-            self._fleet.meters[SourceKind.ODCR].start(self._odcr_usd_h(reservation), self._timeline.now())
+            self._instances.meters[SourceKind.ODCR].start(self._odcr_usd_h(reservation), self._timeline.now())
 
     def _end_odcr(self, reservation: Reservation) -> None:
         """Its instances run on and are billed as on-demand ones."""
         if reservation.kind is not SourceKind.ODCR:
             return
-        self._fleet.meters[SourceKind.ODCR].stop(self._odcr_usd_h(reservation), self._timeline.now())
+        self._instances.meters[SourceKind.ODCR].stop(self._odcr_usd_h(reservation), self._timeline.now())
         usd_h = self._catalog.types[reservation.instance_type].on_demand_usd_h or 0.0
-        for life in self._fleet.on(reservation.source):
-            self._fleet.bill_by_the_hour(life, usd_h)
+        for history in self._instances.on(reservation.source):
+            self._instances.bill_by_the_hour(history, usd_h)
 
     def _odcr_usd_h(self, reservation: Reservation) -> float:
         return reservation.count * (self._catalog.types[reservation.instance_type].on_demand_usd_h or 0.0)

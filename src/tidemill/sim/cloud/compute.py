@@ -26,9 +26,9 @@ from tidemill.ports.compute import (
     TemplateVersion,
 )
 from tidemill.sim.cloud.cloud import SimCloud
-from tidemill.sim.cloud.launch_data import Recipe, recipe_of
-from tidemill.sim.cloud.node_groups import Asked, EksNodeGroup
-from tidemill.sim.cloud.scaling import AutoScalingGroup, GroupMember, LifecycleHook, ScheduledAction
+from tidemill.sim.cloud.launch_template import LaunchSpec, launch_spec_of
+from tidemill.sim.cloud.node_groups import EksNodeGroup, NodeGroupRequest
+from tidemill.sim.cloud.scaling_group import AutoScalingGroup, GroupMember, LifecycleHook, ScheduledAction
 from tidemill.sim.timeline import seeded_id
 from tidemill.spec import names
 
@@ -66,15 +66,15 @@ class SimCompute:
             )
 
     def run(self, order: LaunchRequest) -> Sequence[str]:
-        recipe = self._recipe(order.template)
-        if recipe.source != order.source or order.instance_type not in (recipe.instance_type, ""):
-            raise Refused(f"{order.template.name} launches {recipe}, not what was ordered")
+        launch_spec = self._launch_spec(order.template)
+        if launch_spec.source != order.source or order.instance_type not in (launch_spec.instance_type, ""):
+            raise Refused(f"{order.template.name} launches {launch_spec}, not what was ordered")
         tags = dict(order.tags)
         intent = LaunchIntent(
             id=order.token,
             pool=tags.get(names.TAG_POOL, ""),
-            source=recipe.source,
-            instance_type=recipe.instance_type,
+            source=launch_spec.source,
+            instance_type=launch_spec.instance_type,
             zone=order.zone,
             count=order.count,
             provisioner=tags.get(names.TAG_PROVISIONER, ""),
@@ -94,17 +94,17 @@ class SimCompute:
     def put_group(self, shape: GroupShape) -> None:
         self._cloud.receive()
         zones = tuple(sorted({self._zone(one) for one in shape.subnets}))
-        recipe = self._recipe(shape.template)
+        launch_spec = self._launch_spec(shape.template)
         try:
             known = self._ours(shape.name)
         except Gone:
             known = self._groups.create(
-                shape.name, recipe, zones=zones, maximum=shape.maximum, tags=shape.tags,
+                shape.name, launch_spec, zones=zones, maximum=shape.maximum, tags=shape.tags,
                 propagated=shape.tags, template=shape.template, subnets=shape.subnets, policies=shape.policies,
             )  # fmt: skip
         else:
             self._groups.update(
-                shape.name, maximum=shape.maximum, recipe=recipe, template=shape.template, zones=zones,
+                shape.name, maximum=shape.maximum, launch_spec=launch_spec, template=shape.template, zones=zones,
                 subnets=shape.subnets, policies=shape.policies,
             )  # fmt: skip
             self._groups.set_tags(shape.name, shape.tags, shape.tags)
@@ -228,16 +228,16 @@ class SimCompute:
             )
         return versions[version.version - 1].data
 
-    def _recipe(self, version: TemplateVersion) -> Recipe:
-        return recipe_of(self._data(version))
+    def _launch_spec(self, version: TemplateVersion) -> LaunchSpec:
+        return launch_spec_of(self._data(version))
 
     def _zone(self, subnet: str) -> str:
         if subnet not in self._zone_of:
             raise Refused(f"there is no subnet {subnet}", code="InvalidSubnetID.NotFound")
         return self._zone_of[subnet]
 
-    def _asked(self, shape: NodeGroupShape) -> Asked:
-        return Asked(
+    def _asked(self, shape: NodeGroupShape) -> NodeGroupRequest:
+        return NodeGroupRequest(
             shape.name, shape.role, self._data(shape.template), shape.subnets,
             tuple(sorted({self._zone(one) for one in shape.subnets})), (0, 0, shape.maximum),
             shape.capacity_type, shape.instance_types, shape.ami_type, shape.labels, shape.taints, shape.tags,

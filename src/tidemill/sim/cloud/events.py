@@ -13,8 +13,8 @@ from typing import Any
 from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.model.ec2_facts import WARNING_BEFORE_TERMINATION
 from tidemill.model.nodes import Instance, InstanceState
-from tidemill.sim.cloud.instances import Fleet
-from tidemill.sim.cloud.reservations import ReservationBook, kill_at
+from tidemill.sim.cloud.instances import Instances
+from tidemill.sim.cloud.reservations import Reservations, kill_at
 from tidemill.sim.timeline import Timeline
 from tidemill.spec.units import format_instant
 
@@ -43,12 +43,19 @@ class Events:
 class BlockEvents:
     """What EC2 itself says of blocks and of the instances on them."""
 
-    def __init__(self, timeline: Timeline, events: Events, book: ReservationBook, fleet: Fleet) -> None:
-        self._timeline, self._events, self._book, self._fleet = timeline, events, book, fleet
-        book.on_active.append(self._delivered)
-        book.on_end_set.append(self._follow_end)
-        fleet.on_instance.append(self._state_changed)
-        fleet.on_ending.append(self._ends)
+    def __init__(
+        self, timeline: Timeline, events: Events, reservations: Reservations, instances: Instances
+    ) -> None:
+        self._timeline, self._events, self._reservations, self._instances = (
+            timeline,
+            events,
+            reservations,
+            instances,
+        )
+        reservations.on_active.append(self._delivered)
+        reservations.on_end_set.append(self._follow_end)
+        instances.on_instance.append(self._state_changed)
+        instances.on_ending.append(self._ends)
 
     def _delivered(self, block: Reservation) -> None:
         if block.kind is SourceKind.BLOCK:
@@ -60,13 +67,13 @@ class BlockEvents:
             self._timeline.at(kill - WARNING_BEFORE_TERMINATION, lambda: self._warn(block.id, end, kill))
 
     def _warn(self, block_id: str, end: datetime, kill: datetime) -> None:
-        block = self._book.get(block_id)
+        block = self._reservations.get(block_id)
         if block is None or block.end != end or block.state is not ReservationState.ACTIVE:
             return  # the end has moved since, or the block never came
         self._events.post(EXPIRES, EC2, _about(block))
-        for life in self._fleet.on(block.source):
+        for history in self._instances.on(block.source):
             detail = {
-                "instance-id": life.now.id,
+                "instance-id": history.now.id,
                 "instance-action": "terminate",
                 "instance-termination-time": format_instant(kill),
                 "availability-zone-id": block.zone,

@@ -23,8 +23,8 @@ from tidemill.model.ec2_facts import (
 from tidemill.model.errors import NoCapacity, Refused
 from tidemill.model.offers import Extension, ExtensionOffer, ExtensionQuery, ExtensionState
 from tidemill.sim.cloud.faults import ArmedFaults
-from tidemill.sim.cloud.market import OfferBoard, block_fee_usd
-from tidemill.sim.cloud.reservations import ReservationBook
+from tidemill.sim.cloud.market import OfferMarket, block_fee_usd
+from tidemill.sim.cloud.reservations import Reservations
 from tidemill.sim.timeline import Timeline, seeded_id, stream
 from tidemill.spec.units import format_duration, format_instant
 
@@ -55,19 +55,19 @@ class BlockExtension:
         return Extension(self.offer_id, self.reservation_id, self.at, self.to, self.fee_usd, state)
 
 
-class ExtensionDesk:
+class ExtensionPurchases:
     def __init__(
         self,
         timeline: Timeline,
         catalog: Catalog,
         *,
         seed: int,
-        board: OfferBoard,
-        book: ReservationBook,
+        market: OfferMarket,
+        reservations: Reservations,
         faults: ArmedFaults,
     ) -> None:
         self._timeline, self._catalog, self._seed = timeline, catalog, seed
-        self._board, self._book, self._faults = board, book, faults
+        self._market, self._reservations, self._faults = market, reservations, faults
         self._offered: dict[str, tuple[ExtensionOffer, timedelta]] = {}
         self.bought: list[BlockExtension] = []
         self.seen_after_max_s = _SEEN_AFTER_MAX_S
@@ -79,7 +79,7 @@ class ExtensionDesk:
     def search(self, query: ExtensionQuery) -> tuple[ExtensionOffer, ...]:
         block, by = self._block(query.reservation_id), query.duration
         end = self._extendable_end(block, by)
-        if not self._board.has_more(block, end, self._timeline.now()):
+        if not self._market.has_more(block, end, self._timeline.now()):
             return ()
         fee_usd = block_fee_usd(self._catalog.types[block.instance_type], block.count, by) or 0
         before = sum(
@@ -134,19 +134,19 @@ class ExtensionDesk:
         seen_at = now + timedelta(seconds=late_s)
         one = BlockExtension(now, block.id, offer.start, offer.end, offer.fee_usd, offer.id, seen_at)
         self.bought.append(one)
-        self._book.await_extension(block.id, offer.end)
+        self._reservations.await_extension(block.id, offer.end)
         deadline = min(offer.start - EXTENSION_PAID_BEFORE_END, now + PAID_AFTER_PURCHASE)
         paid = pays and now + settles_after <= deadline
 
         def settle() -> None:
             one.settled_at, one.paid = self._timeline.now(), paid
-            self._book.settle_extension(block.id, one.to, one.fee_usd, paid)
+            self._reservations.settle_extension(block.id, one.to, one.fee_usd, paid)
 
         self._timeline.at(min(now + settles_after, deadline), settle)
         return one
 
     def _block(self, reservation_id: str) -> Reservation:
-        block = self._book.get(reservation_id)
+        block = self._reservations.get(reservation_id)
         if block is None:
             raise Refused(f"there is no block '{reservation_id}'")
         return block

@@ -16,7 +16,7 @@ from tidemill.model.errors import NoCapacity, OutcomeUnknown, PortError, Retryab
 from tidemill.spec.faults import Call
 
 
-def hits(target: str, names: tuple[str, ...]) -> bool:
+def matches_target(target: str, names: tuple[str, ...]) -> bool:
     return not target or target in names
 
 
@@ -73,10 +73,10 @@ class ArmedFaults:
 
     def _launch_error(self, now: datetime, names: tuple[str, ...]) -> PortError | None:
         self._shortages = [entry for entry in self._shortages if now < entry[0]]
-        if any(hits(target, names) for _, target in self._shortages):
+        if any(matches_target(target, names) for _, target in self._shortages):
             return NoCapacity("none to be had for now", code="InsufficientInstanceCapacity")
         for armed in self._launches:
-            if armed.left and hits(armed.target, names):
+            if armed.left and matches_target(armed.target, names):
                 armed.left -= 1
                 if armed.error == "no-capacity":
                     return NoCapacity("none to be had", code="InsufficientInstanceCapacity")
@@ -103,7 +103,7 @@ class ArmedFaults:
 
     def missing_at_delivery(self, names: tuple[str, ...]) -> int:
         for armed in self._short_deliveries:
-            if armed.left and hits(armed.target, names):
+            if armed.left and matches_target(armed.target, names):
                 missing, armed.left = armed.left, 0
                 return missing
         return 0

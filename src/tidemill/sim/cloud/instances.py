@@ -43,7 +43,7 @@ class _Delays:
 
 
 @dataclass(slots=True)
-class InstanceLife:
+class InstanceHistory:
     """The truth about one instance, kept after AWS has forgotten it."""
 
     now: Instance
@@ -91,7 +91,7 @@ class HourMeter:
         return int((at - self._origin).total_seconds())
 
 
-class Fleet:
+class Instances:
     def __init__(self, timeline: Timeline, journal: Journal, wakes: Wakes, *, seed: int) -> None:
         self._timeline = timeline
         self._journal = journal
@@ -99,9 +99,9 @@ class Fleet:
         self._seed = seed
         self._listed: dict[str, Instance] = {}
         self._answer: tuple[Instance, ...] | None = None
-        self._live: dict[str, InstanceLife] = {}
+        self._live: dict[str, InstanceHistory] = {}
         self.version = 0  # counts changes of any instance
-        self.lives: dict[str, InstanceLife] = {}
+        self.instance_histories: dict[str, InstanceHistory] = {}
         self.live_at: Counter[tuple[Source, str, str]] = (
             Counter()
         )  # (source, type, zone) -> not yet terminated
@@ -120,126 +120,126 @@ class Fleet:
             self._answer = tuple(self._listed.values())
         return self._answer
 
-    def on(self, source: Source) -> list[InstanceLife]:
+    def on(self, source: Source) -> list[InstanceHistory]:
         """Not yet terminated, in the order they were launched."""
-        return [life for life in self._live.values() if life.now.source == source]
+        return [history for history in self._live.values() if history.now.source == source]
 
-    def alive(self) -> Iterator[InstanceLife]:
+    def alive(self) -> Iterator[InstanceHistory]:
         """Pending and running, in the order they were launched."""
-        return (life for life in self._live.values() if life.now.state in INSTANCE_UP_STATES)
+        return (history for history in self._live.values() if history.now.state in INSTANCE_UP_STATES)
 
-    def forgotten(self, life: InstanceLife) -> bool:
-        return life.terminated_at is not None and life.now.id not in self._listed
+    def forgotten(self, history: InstanceHistory) -> bool:
+        return history.terminated_at is not None and history.now.id not in self._listed
 
     # --- living -------------------------------------------------------------------------------------
 
     def start(self, instance: Instance, usd_h: float, *, token: str = "", tags: Pairs = ()) -> None:
-        life = InstanceLife(instance, usd_h, _Delays.of(self._seed, instance.id), token, tags)
-        self.lives[instance.id] = self._live[instance.id] = life
+        history = InstanceHistory(instance, usd_h, _Delays.of(self._seed, instance.id), token, tags)
+        self.instance_histories[instance.id] = self._live[instance.id] = history
         self.live_at[_place(instance)] += 1
         self.version += 1
         self._journal.add(
             "instance-launched", instance.id, f"{instance.instance_type} on {instance.source.label}"
         )
-        if life.delays.seen:
-            self._timeline.after(life.delays.seen, lambda: self._list(life))
+        if history.delays.seen:
+            self._timeline.after(history.delays.seen, lambda: self._list(history))
         else:
-            self._list(life)
-        self._timeline.after(life.delays.boot, lambda: self._run(life))
+            self._list(history)
+        self._timeline.after(history.delays.boot, lambda: self._run(history))
 
     def tag(self, instance_id: str, tags: Pairs) -> None:
         """These are its tags from now on."""
-        life = self.lives[instance_id]
-        life.tags = tuple(sorted(tags))
-        self._change(life, marked(life.now, tags))
+        history = self.instance_histories[instance_id]
+        history.tags = tuple(sorted(tags))
+        self._change(history, with_tags(history.now, tags))
 
     def announce_end(self, instance_id: str, at: datetime, kind: EndKind) -> None:
         why = EndReason(kind)
         """AWS says beforehand that it will take the instance, and then does."""
-        life = self._live[instance_id]
-        self._change(life, replace(life.now, ends_at=at, ends_why=why))
+        history = self._live[instance_id]
+        self._change(history, replace(history.now, ends_at=at, ends_why=why))
         for listener in self.on_ending:
-            listener(life.now)
+            listener(history.now)
         self._journal.add("instance-ending", instance_id, f"{why}: ends {format_instant(at)}")
         self._wakes(f"instance-ending {instance_id}")
         self._timeline.at(at, lambda: self.shut_down(instance_id, by="ec2", why=str(why)))
 
     def shut_down(self, instance_id: str, *, by: str, why: str) -> None:
         """Nothing happens to one that is on its way already."""
-        life = self.lives[instance_id]
-        self._shut_down(life, by, why, life.delays.stop)
+        history = self.instance_histories[instance_id]
+        self._shut_down(history, by, why, history.delays.stop)
 
     def reclaim(self, instance_id: str) -> None:
-        life = self.lives[instance_id]
-        self._shut_down(life, "ec2", "end of the block", life.delays.reclaim_stop)
+        history = self.instance_histories[instance_id]
+        self._shut_down(history, "ec2", "end of the block", history.delays.reclaim_stop)
 
-    def bill_by_the_hour(self, life: InstanceLife, usd_h: float) -> None:
+    def bill_by_the_hour(self, history: InstanceHistory, usd_h: float) -> None:
         """Its reservation ended and it runs on: from here on it is an on-demand instance on the bill."""
-        life.usd_h = usd_h
-        if life.now.state is InstanceState.RUNNING:
-            self._meter(life).start(usd_h, self._timeline.now())
+        history.usd_h = usd_h
+        if history.now.state is InstanceState.RUNNING:
+            self._meter(history).start(usd_h, self._timeline.now())
 
     # --- the steps ----------------------------------------------------------------------------------
 
-    def _run(self, life: InstanceLife) -> None:
-        if life.now.state is not InstanceState.PENDING:
+    def _run(self, history: InstanceHistory) -> None:
+        if history.now.state is not InstanceState.PENDING:
             return
-        life.running_at = self._timeline.now()
-        if life.usd_h:
-            self._meter(life).start(life.usd_h, life.running_at)
-        self._enter(life, InstanceState.RUNNING, "instance-running", "running")
+        history.running_at = self._timeline.now()
+        if history.usd_h:
+            self._meter(history).start(history.usd_h, history.running_at)
+        self._enter(history, InstanceState.RUNNING, "instance-running", "running")
 
-    def _shut_down(self, life: InstanceLife, by: str, why: str, takes: timedelta) -> None:
-        if life.now.state not in INSTANCE_UP_STATES:
+    def _shut_down(self, history: InstanceHistory, by: str, why: str, takes: timedelta) -> None:
+        if history.now.state not in INSTANCE_UP_STATES:
             return
-        life.shutting_down_at = self._timeline.now()
-        life.ended_by, life.ended_why = by, why
-        if life.running_at is not None and life.usd_h:
-            self._meter(life).stop(life.usd_h, life.shutting_down_at)
-        self._enter(life, InstanceState.SHUTTING_DOWN, "instance-shutting-down", f"ended by {by}: {why}")
-        self._timeline.after(takes, lambda: self._terminated(life))
+        history.shutting_down_at = self._timeline.now()
+        history.ended_by, history.ended_why = by, why
+        if history.running_at is not None and history.usd_h:
+            self._meter(history).stop(history.usd_h, history.shutting_down_at)
+        self._enter(history, InstanceState.SHUTTING_DOWN, "instance-shutting-down", f"ended by {by}: {why}")
+        self._timeline.after(takes, lambda: self._terminated(history))
 
-    def _terminated(self, life: InstanceLife) -> None:
-        life.terminated_at = self._timeline.now()
-        del self._live[life.now.id]
-        self.live_at[_place(life.now)] -= 1
-        self._enter(life, InstanceState.TERMINATED, "instance-terminated", "terminated")
-        self._timeline.after(_TERMINATED_LISTED_FOR, lambda: self._forget(life))
-        self._timeline.after(life.delays.clean_up, lambda: self._clean(life))
+    def _terminated(self, history: InstanceHistory) -> None:
+        history.terminated_at = self._timeline.now()
+        del self._live[history.now.id]
+        self.live_at[_place(history.now)] -= 1
+        self._enter(history, InstanceState.TERMINATED, "instance-terminated", "terminated")
+        self._timeline.after(_TERMINATED_LISTED_FOR, lambda: self._forget(history))
+        self._timeline.after(history.delays.clean_up, lambda: self._clean(history))
 
-    def _clean(self, life: InstanceLife) -> None:
+    def _clean(self, history: InstanceHistory) -> None:
         for listener in self.on_slot_clean:
-            listener(life.now)
+            listener(history.now)
 
-    def _enter(self, life: InstanceLife, state: InstanceState, event: str, sentence: str) -> None:
-        self._change(life, replace(life.now, state=state))
-        self._journal.add(event, life.now.id, sentence)
-        self._wakes(f"{event} {life.now.id}")
+    def _enter(self, history: InstanceHistory, state: InstanceState, event: str, sentence: str) -> None:
+        self._change(history, replace(history.now, state=state))
+        self._journal.add(event, history.now.id, sentence)
+        self._wakes(f"{event} {history.now.id}")
         for listener in self.on_instance:
-            listener(life.now)
+            listener(history.now)
 
-    def _change(self, life: InstanceLife, after: Instance) -> None:
-        life.now = after
+    def _change(self, history: InstanceHistory, after: Instance) -> None:
+        history.now = after
         self.version += 1
         if after.id in self._listed:
             self._listed[after.id] = after
             self._answer = None
 
-    def _list(self, life: InstanceLife) -> None:
-        self._listed[life.now.id] = life.now
+    def _list(self, history: InstanceHistory) -> None:
+        self._listed[history.now.id] = history.now
         self._answer = None
-        self._wakes(f"instance-listed {life.now.id}")
+        self._wakes(f"instance-listed {history.now.id}")
 
-    def _forget(self, life: InstanceLife) -> None:
-        self._listed.pop(life.now.id, None)
+    def _forget(self, history: InstanceHistory) -> None:
+        self._listed.pop(history.now.id, None)
         self._answer = None
 
-    def _meter(self, life: InstanceLife) -> HourMeter:
-        kind = life.now.source.kind
+    def _meter(self, history: InstanceHistory) -> HourMeter:
+        kind = history.now.source.kind
         return self.meters[SourceKind.SPOT if kind is SourceKind.SPOT else SourceKind.ON_DEMAND]
 
 
-def marked(instance: Instance, tags: Pairs) -> Instance:
+def with_tags(instance: Instance, tags: Pairs) -> Instance:
     """With what these tags say to the engine."""
     tag = dict(tags)
     return replace(

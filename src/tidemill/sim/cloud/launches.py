@@ -17,8 +17,8 @@ from tidemill.model.labels import Pairs
 from tidemill.model.nodes import Instance, InstanceState
 from tidemill.model.purchases import LaunchIntent
 from tidemill.sim.cloud.faults import ArmedFaults
-from tidemill.sim.cloud.instances import Fleet, marked
-from tidemill.sim.cloud.reservations import ReservationBook
+from tidemill.sim.cloud.instances import Instances, with_tags
+from tidemill.sim.cloud.reservations import Reservations
 from tidemill.sim.timeline import Timeline, seeded_id
 from tidemill.spec.scenario import Market
 
@@ -42,7 +42,7 @@ class RefusedLaunch:
     why: str
 
 
-class LaunchDesk:
+class Launches:
     def __init__(
         self,
         timeline: Timeline,
@@ -51,8 +51,8 @@ class LaunchDesk:
         seed: int,
         zones: Sequence[str],
         market: Market,
-        book: ReservationBook,
-        fleet: Fleet,
+        reservations: Reservations,
+        instances: Instances,
         faults: ArmedFaults,
     ) -> None:
         self._timeline = timeline
@@ -60,8 +60,8 @@ class LaunchDesk:
         self._seed = seed
         self._zones = frozenset(zones)
         self._market = market
-        self._book = book
-        self._fleet = fleet
+        self._reservations = reservations
+        self._instances = instances
         self._faults = faults
         self._by_token: dict[str, tuple[str, ...]] = {}
         self.refused: list[RefusedLaunch] = []
@@ -71,7 +71,7 @@ class LaunchDesk:
         if intent.id in self._by_token:
             return self._by_token[intent.id]
         try:
-            self._faults.check_launch(self._timeline.now(), self._answers_to(intent))
+            self._faults.check_launch(self._timeline.now(), self._fault_targets(intent))
             count = min(intent.count, self._free(intent))
             if count < minimum:
                 raise NoCapacity(
@@ -89,7 +89,7 @@ class LaunchDesk:
 
     def _start(self, intent: LaunchIntent, count: int, tags: Pairs) -> tuple[str, ...]:
         if intent.source.id:
-            self._book.take(intent.source.id, count)
+            self._reservations.take(intent.source.id, count)
         usd_h = self.usd_h(intent) or 0.0
         ids = tuple(seeded_id("i", self._seed, intent.id, str(index)) for index in range(count))
         for instance_id in ids:
@@ -101,7 +101,7 @@ class LaunchDesk:
                 state=InstanceState.PENDING,
                 launched_at=self._timeline.now(),
             )
-            self._fleet.start(marked(instance, tags), usd_h, token=intent.id, tags=tuple(sorted(tags)))
+            self._instances.start(with_tags(instance, tags), usd_h, token=intent.id, tags=tuple(sorted(tags)))
         return ids
 
     def usd_h(self, intent: LaunchIntent) -> float | None:
@@ -129,14 +129,14 @@ class LaunchDesk:
         ceiling = (self._market.spot if spot else self._market.on_demand).get(intent.instance_type)
         if ceiling is None:  # plenty
             return intent.count
-        free = ceiling - self._fleet.live_at[intent.source, intent.instance_type, intent.zone]
+        free = ceiling - self._instances.live_at[intent.source, intent.instance_type, intent.zone]
         if free < 1:
             where = f"{intent.source.kind.value} {intent.instance_type} in {intent.zone}"
             raise NoCapacity(f"no {where}", code="InsufficientInstanceCapacity")
         return free
 
     def _free_in_reservation(self, intent: LaunchIntent) -> int:
-        found = self._book.get(intent.source.id)
+        found = self._reservations.get(intent.source.id)
         if found is None or found.source != intent.source:
             raise NoCapacity(
                 f"there is no reservation {intent.source.label}", code="InvalidCapacityReservationId.NotFound"
@@ -155,7 +155,7 @@ class LaunchDesk:
             raise NoCapacity(f"{found.id} has no free slot", code="ReservationCapacityExceeded")
         return found.available
 
-    def _answers_to(self, intent: LaunchIntent) -> tuple[str, ...]:
+    def _fault_targets(self, intent: LaunchIntent) -> tuple[str, ...]:
         """Every name a fault may use for this launch."""
         own = (intent.pool, intent.instance_type, intent.zone, intent.source.label, intent.source.kind.value)
-        return own + (self._book.answers_to(intent.source.id) if intent.source.id else ())
+        return own + (self._reservations.fault_targets(intent.source.id) if intent.source.id else ())

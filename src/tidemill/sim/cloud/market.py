@@ -36,46 +36,48 @@ MAX_OFFERS = 6
 # A start-now offer this short would be reclaimed almost as soon as its nodes joined; EC2 does not show it.
 _SHORTEST_NOW = timedelta(hours=2)
 # Buying closes this long before the start, so that a payment still has its ten minutes.
-_LAST_ORDERS = timedelta(minutes=15)
+_SALE_ENDS_BEFORE_START = timedelta(minutes=15)
 _PRICE_SWING = 0.15
 _HOUR = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
-class _Mood:
+class _SupplyLevel:
     """How freely EC2 sells: stock per type, zone and start date, and how long an offer stands."""
 
     stock: tuple[int, int]
-    chance: float  # that a zone has anything to sell for a start date, drawn again every `stands`
-    stands: timedelta
+    probability: (
+        float  # that a zone has anything to sell for a start date, drawn again every `offer_lifetime`
+    )
+    offer_lifetime: timedelta
 
 
-_MOODS = {
-    "plenty": _Mood(stock=(128, 256), chance=1.0, stands=timedelta(hours=12)),
-    "scarce": _Mood(stock=(4, 16), chance=0.5, stands=timedelta(minutes=8)),
+_SUPPLY_LEVELS = {
+    "plenty": _SupplyLevel(stock=(128, 256), probability=1.0, offer_lifetime=timedelta(hours=12)),
+    "scarce": _SupplyLevel(stock=(4, 16), probability=0.5, offer_lifetime=timedelta(minutes=8)),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class _Shelf:
+class _Stock:
     """What a zone has of a type for one start date. Time is cut into spells, out of step between shelves:
     an offer vanishes with the spell it was made in."""
 
     key: tuple[str, str, str]
     stock: int
     price_factor: float
-    spell_s: int
+    period_s: int
     phase_s: int
 
-    def spell(self, now: datetime) -> int:
-        return (int(now.timestamp()) + self.phase_s) // self.spell_s
+    def period(self, now: datetime) -> int:
+        return (int(now.timestamp()) + self.phase_s) // self.period_s
 
     def until(self, now: datetime) -> datetime:
-        return datetime.fromtimestamp((self.spell(now) + 1) * self.spell_s - self.phase_s, UTC)
+        return datetime.fromtimestamp((self.period(now) + 1) * self.period_s - self.phase_s, UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class _Issued:
+class _IssuedOffer:
     offer: Offer
     until: datetime
 
@@ -87,7 +89,7 @@ def block_fee_usd(kind: InstanceType, count: int, length: timedelta, factor: flo
     return round(kind.block_usd_h * factor * count * (length / _HOUR))
 
 
-def blocks_in(count: int, kind: InstanceType) -> tuple[int, ...]:
+def block_sizes(count: int, kind: InstanceType) -> tuple[int, ...]:
     """The instances of each block a purchase of `count` makes: one block, or one per UltraServer."""
     if not kind.ultraserver:
         return (count,)
@@ -100,7 +102,7 @@ def blocks_in(count: int, kind: InstanceType) -> tuple[int, ...]:
     return (size,) * (count // size)
 
 
-class OfferBoard:
+class OfferMarket:
     def __init__(
         self,
         catalog: Catalog,
@@ -113,16 +115,16 @@ class OfferBoard:
         self._catalog = catalog
         self._seed = seed
         self._zones = tuple(zones)
-        self._mood = _MOODS.get(market.offers)
+        self._supply = _SUPPLY_LEVELS.get(market.offers)
         self._held = held  # blocks that count against the 256 on a date
-        self._shelves: dict[tuple[str, str, str], _Shelf] = {}
-        self._issued: dict[str, _Issued] = {}
+        self._stocks: dict[tuple[str, str, str], _Stock] = {}
+        self._issued: dict[str, _IssuedOffer] = {}
         self._sold: list[Offer] = []
         self._sales: Counter[str] = Counter()  # by offer id; a purchase that was never paid counts too
 
     def search(self, query: OfferQuery, now: datetime) -> tuple[Offer, ...]:
         kind = self._checked(query)
-        if self._mood is None or kind.block_usd_h is None:
+        if self._supply is None or kind.block_usd_h is None:
             return ()
         load = self._load_by_date()
         found = [
@@ -154,12 +156,15 @@ class OfferBoard:
 
     def has_more(self, block: Reservation, end: datetime, now: datetime) -> bool:
         """Whether EC2 would let this block run on after its end: it has to have the capacity on that day."""
-        if self._mood is None:
+        if self._supply is None:
             return False
-        shelf = self._shelf(block.instance_type, block.zone, end.date())
-        if self._mood.chance >= 1:
+        stock = self._stock_of(block.instance_type, block.zone, end.date())
+        if self._supply.probability >= 1:
             return True
-        return stream(self._seed, "has-more", *shelf.key, str(shelf.spell(now))).random() < self._mood.chance
+        return (
+            stream(self._seed, "has-more", *stock.key, str(stock.period(now))).random()
+            < self._supply.probability
+        )
 
     # --- what may be asked --------------------------------------------------------------------------
 
@@ -174,7 +179,7 @@ class OfferBoard:
             )
         if not 1 <= query.count <= MAX_INSTANCES_PER_BLOCK:
             raise SpecError(f"a block has 1 to {MAX_INSTANCES_PER_BLOCK} instances, not {query.count}")
-        blocks_in(query.count, kind)
+        block_sizes(query.count, kind)
         return kind
 
     # --- what could be sold -------------------------------------------------------------------------
@@ -202,40 +207,40 @@ class OfferBoard:
         self, kind: InstanceType, zone: str, count: int, start: datetime, end: datetime, now: datetime
     ) -> Offer | None:
         """What EC2 has for this window, without an id yet: most candidates are never shown."""
-        assert self._mood is not None
-        shelf = self._shelf(kind.name, zone, start.date())
-        if self._mood.chance < 1:
-            has = stream(self._seed, "has", *shelf.key, str(shelf.spell(now))).random()
-            if has >= self._mood.chance:
+        assert self._supply is not None
+        stock = self._stock_of(kind.name, zone, start.date())
+        if self._supply.probability < 1:
+            has = stream(self._seed, "has", *stock.key, str(stock.period(now))).random()
+            if has >= self._supply.probability:
                 return None
-        fee_usd = block_fee_usd(kind, count, end - start, shelf.price_factor)
+        fee_usd = block_fee_usd(kind, count, end - start, stock.price_factor)
         assert fee_usd is not None
         return Offer("", kind.name, zone, count, start, end, fee_usd, bool(kind.ultraserver))
 
     def _issue(self, offer: Offer, now: datetime) -> Offer:
         """Give it the id it has until it vanishes; the next for the same window has another."""
-        shelf = self._shelf(offer.instance_type, offer.zone, offer.start.date())
+        stock = self._stock_of(offer.instance_type, offer.zone, offer.start.date())
         window = (offer.start.isoformat(), offer.end.isoformat())
-        id_ = seeded_id("cb", self._seed, *shelf.key, str(shelf.spell(now)), str(offer.count), *window)
+        id_ = seeded_id("cb", self._seed, *stock.key, str(stock.period(now)), str(offer.count), *window)
         issued = replace(offer, id=id_)
-        self._issued[id_] = _Issued(issued, min(shelf.until(now), offer.start - _LAST_ORDERS))
+        self._issued[id_] = _IssuedOffer(issued, min(stock.until(now), offer.start - _SALE_ENDS_BEFORE_START))
         return issued
 
-    def _shelf(self, type_: str, zone: str, day: date) -> _Shelf:
-        assert self._mood is not None
+    def _stock_of(self, type_: str, zone: str, day: date) -> _Stock:
+        assert self._supply is not None
         key = (type_, zone, day.isoformat())
-        shelf = self._shelves.get(key)
-        if shelf is None:
+        stock = self._stocks.get(key)
+        if stock is None:
             draw = stream(self._seed, "shelf", *key)
-            length_s = int(self._mood.stands.total_seconds())
-            shelf = self._shelves[key] = _Shelf(
+            length_s = int(self._supply.offer_lifetime.total_seconds())
+            stock = self._stocks[key] = _Stock(
                 key=key,
-                stock=draw.randint(*self._mood.stock),
+                stock=draw.randint(*self._supply.stock),
                 price_factor=1 + draw.uniform(-_PRICE_SWING, _PRICE_SWING),
-                spell_s=length_s,
+                period_s=length_s,
                 phase_s=draw.randrange(length_s),
             )
-        return shelf
+        return stock
 
     # --- what is left -------------------------------------------------------------------------------
 
@@ -247,8 +252,8 @@ class OfferBoard:
             and other.start < offer.end
             and offer.start < other.end
         )
-        shelf = self._shelf(offer.instance_type, offer.zone, offer.start.date())
-        if sold + offer.count > shelf.stock:
+        stock = self._stock_of(offer.instance_type, offer.zone, offer.start.date())
+        if sold + offer.count > stock.stock:
             return False
         if not load:
             return True

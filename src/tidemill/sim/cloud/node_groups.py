@@ -16,10 +16,10 @@ from tidemill.model.capacity import SECURED_STATES, Reservation, SourceKind
 from tidemill.model.ec2_facts import EKS_SCALE_DOWN_ACTION, EKS_SCALES_DOWN_BEFORE_END
 from tidemill.model.errors import Gone, Refused
 from tidemill.model.labels import Pairs
-from tidemill.sim.cloud.groups import Groups
-from tidemill.sim.cloud.launch_data import Recipe, recipe_of
-from tidemill.sim.cloud.reservations import ReservationBook
-from tidemill.sim.cloud.scaling import AutoScalingGroup, ScheduledAction
+from tidemill.sim.cloud.launch_template import LaunchSpec, launch_spec_of
+from tidemill.sim.cloud.reservations import Reservations
+from tidemill.sim.cloud.scaling_group import AutoScalingGroup, ScheduledAction
+from tidemill.sim.cloud.scaling_groups import ScalingGroups
 from tidemill.sim.timeline import Journal, Timeline, seeded_id, stream
 from tidemill.sim.wakes import Wakes
 
@@ -50,11 +50,11 @@ class EksNodeGroup:
 
     @property
     def block_id(self) -> str:
-        return recipe_of(self.data).source.id if self.capacity_type == "CAPACITY_BLOCK" else ""
+        return launch_spec_of(self.data).source.id if self.capacity_type == "CAPACITY_BLOCK" else ""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class NodeGroupRequest:
     """What somebody asks EKS to make. The size is min, desired, max."""
 
     name: str
@@ -76,15 +76,15 @@ class Asked:
 class NodeGroups:
     def __init__(
         self, timeline: Timeline, journal: Journal, wakes: Wakes, *,
-        seed: int, groups: Groups, book: ReservationBook,
+        seed: int, groups: ScalingGroups, reservations: Reservations,
     ) -> None:  # fmt: skip
         self._timeline, self._journal, self._wakes, self._seed = timeline, journal, wakes, seed
-        self._groups, self._book = groups, book
+        self._groups, self._reservations = groups, reservations
         self._by_name: dict[str, EksNodeGroup] = {}
         self.cluster = ""  # its name, where somebody gave it one
         self.access_entries: dict[str, str] = {}  # principal ARN -> type
         self.follows_extensions = False  # True: EKS moves its scheduled action when a block's end moves
-        book.on_end_set.append(self._end_moved)
+        reservations.on_end_set.append(self._end_moved)
 
     def all(self) -> tuple[EksNodeGroup, ...]:
         return tuple(self._by_name.values())
@@ -97,7 +97,7 @@ class NodeGroups:
 
     # --- verbs --------------------------------------------------------------------------------------
 
-    def create(self, asked: Asked) -> EksNodeGroup:
+    def create(self, asked: NodeGroupRequest) -> EksNodeGroup:
         if asked.name in self._by_name:
             raise Refused(f"NodeGroup already exists with name {asked.name}", code="ResourceInUseException")
         block = self._validate(asked)
@@ -139,11 +139,11 @@ class NodeGroups:
                 f"{name} is on a Capacity Block: scale it to 0 before an upgrade",
                 code="InvalidRequestException",
             )
-        recipe = _recipe(data, found.instance_types)
-        if recipe.source != behind.recipe.source:
+        launch_spec = _launch_spec(data, found.instance_types)
+        if launch_spec.source != behind.launch_spec.source:
             raise Refused("a node group keeps its capacity reservation", code="InvalidParameterException")
         found.data, found.template = data, template
-        self._groups.update(found.group, recipe=recipe, template=template)
+        self._groups.update(found.group, launch_spec=launch_spec, template=template)
         found.status = "UPDATING"
         self._settles(found, "ACTIVE")
 
@@ -158,7 +158,7 @@ class NodeGroups:
 
     # --- what EKS checks ----------------------------------------------------------------------------
 
-    def _validate(self, asked: Asked) -> Reservation | None:
+    def _validate(self, asked: NodeGroupRequest) -> Reservation | None:
         """The block it is on; None: on none. Refused with the rule of EKS."""
         if asked.capacity_type not in CAPACITY_TYPES:
             raise Refused(f"capacityType {asked.capacity_type} is unknown", code="InvalidParameterException")
@@ -167,17 +167,17 @@ class NodeGroups:
                 raise Refused(f"Launch template should not specify {name}", code="InvalidParameterException")
         if not asked.subnets:
             raise Refused("Subnets are required", code="InvalidParameterException")
-        recipe = _recipe(asked.data, asked.instance_types)
+        launch_spec = _launch_spec(asked.data, asked.instance_types)
         if asked.capacity_type != "CAPACITY_BLOCK":
-            if recipe.source.kind is SourceKind.BLOCK:
+            if launch_spec.source.kind is SourceKind.BLOCK:
                 raise Refused(
                     "a template for a Capacity Block needs CAPACITY_BLOCK", code="InvalidParameterException"
                 )
             return None
-        return self._validate_block(asked, recipe)
+        return self._validate_block(asked, launch_spec)
 
-    def _validate_block(self, asked: Asked, recipe: Recipe) -> Reservation:
-        if recipe.source.kind is not SourceKind.BLOCK:
+    def _validate_block(self, asked: NodeGroupRequest, launch_spec: LaunchSpec) -> Reservation:
+        if launch_spec.source.kind is not SourceKind.BLOCK:
             raise Refused(
                 "CAPACITY_BLOCK needs a launch template with MarketType "
                 "capacity-block and a CapacityReservationId",
@@ -187,12 +187,12 @@ class NodeGroups:
             raise Refused(
                 "CAPACITY_BLOCK takes its InstanceType from the template", code="InvalidParameterException"
             )
-        block = self._book.get(recipe.source.id)
+        block = self._reservations.get(launch_spec.source.id)
         if block is None or block.state not in SECURED_STATES:
             raise Refused(
-                f"{recipe.source.id} is no active or scheduled block", code="InvalidParameterException"
+                f"{launch_spec.source.id} is no active or scheduled block", code="InvalidParameterException"
             )
-        if recipe.instance_type != block.instance_type:
+        if launch_spec.instance_type != block.instance_type:
             raise Refused(f"{block.id} holds {block.instance_type}", code="InvalidParameterException")
         if set(asked.zones) != {block.zone}:
             raise Refused(
@@ -204,7 +204,7 @@ class NodeGroups:
 
     # --- behind it ----------------------------------------------------------------------------------
 
-    def _make_group(self, asked: Asked) -> AutoScalingGroup:
+    def _make_group(self, asked: NodeGroupRequest) -> AutoScalingGroup:
         """Its tags are EKS's own: those of a node group reach neither the group nor its instances."""
         minimum, desired, maximum = asked.size
         unique = seeded_id("x", self._seed, asked.name, self._timeline.now().isoformat())[2:]
@@ -213,11 +213,13 @@ class NodeGroups:
             ("eks:nodegroup-name", asked.name),
             (f"kubernetes.io/cluster/{self.cluster}", "owned"),
         )
-        recipe = _recipe(asked.data, asked.instance_types)
+        launch_spec = _launch_spec(asked.data, asked.instance_types)
         if asked.capacity_type == "SPOT":
-            recipe = Recipe(type(recipe.source)(SourceKind.SPOT), recipe.instance_type, recipe.tags)
+            launch_spec = LaunchSpec(
+                type(launch_spec.source)(SourceKind.SPOT), launch_spec.instance_type, launch_spec.tags
+            )
         return self._groups.create(
-            f"eks-{asked.name}-{unique}", recipe, zones=asked.zones, minimum=minimum, maximum=maximum,
+            f"eks-{asked.name}-{unique}", launch_spec, zones=asked.zones, minimum=minimum, maximum=maximum,
             desired=desired, tags=tags, propagated=tags, template=asked.template, subnets=asked.subnets,
             node_group=asked.name,
         )  # fmt: skip
@@ -266,9 +268,9 @@ class NodeGroups:
         self._timeline.after(timedelta(seconds=_TAKES_S[0]), look)
 
 
-def _recipe(data: Mapping[str, Any], instance_types: tuple[str, ...]) -> Recipe:
+def _launch_spec(data: Mapping[str, Any], instance_types: tuple[str, ...]) -> LaunchSpec:
     """A template may leave the type to the node group, which then takes the first it was given."""
-    recipe = recipe_of(data)
-    if recipe.instance_type or not instance_types:
-        return recipe
-    return Recipe(recipe.source, instance_types[0], recipe.tags)
+    launch_spec = launch_spec_of(data)
+    if launch_spec.instance_type or not instance_types:
+        return launch_spec
+    return LaunchSpec(launch_spec.source, instance_types[0], launch_spec.tags)

@@ -15,8 +15,8 @@ from tidemill.model.ec2_facts import PAID_AFTER_PURCHASE, PAID_BEFORE_START
 from tidemill.model.labels import Pairs
 from tidemill.model.offers import Offer
 from tidemill.sim.cloud.faults import ArmedFaults
-from tidemill.sim.cloud.market import OfferBoard, blocks_in
-from tidemill.sim.cloud.reservations import ReservationBook
+from tidemill.sim.cloud.market import OfferMarket, block_sizes
+from tidemill.sim.cloud.reservations import Reservations
 from tidemill.sim.timeline import Journal, Timeline, seeded_id, stream
 from tidemill.spec import names
 from tidemill.spec.units import format_instant
@@ -38,7 +38,7 @@ class Purchase:
     paid: bool = False
 
 
-class PurchaseDesk:
+class BlockPurchases:
     def __init__(
         self,
         timeline: Timeline,
@@ -46,16 +46,16 @@ class PurchaseDesk:
         catalog: Catalog,
         *,
         seed: int,
-        board: OfferBoard,
-        book: ReservationBook,
+        market: OfferMarket,
+        reservations: Reservations,
         faults: ArmedFaults,
     ) -> None:
         self._timeline = timeline
         self._journal = journal
         self._catalog = catalog
         self._seed = seed
-        self._board = board
-        self._book = book
+        self._market = market
+        self._reservations = reservations
         self._faults = faults
         self.purchases: list[Purchase] = []
         self.seen_after_max_s = _SEEN_AFTER_MAX_S
@@ -64,8 +64,8 @@ class PurchaseDesk:
 
     def buy(self, offer_id: str, tags: Pairs) -> tuple[Reservation, ...]:
         now = self._timeline.now()
-        offer, sold_before = self._board.take(offer_id, now)
-        sizes = blocks_in(offer.count, self._catalog.types[offer.instance_type])
+        offer, sold_before = self._market.take(offer_id, now)
+        sizes = block_sizes(offer.count, self._catalog.types[offer.instance_type])
         share, rest = divmod(offer.fee_usd, len(sizes))
         blocks = tuple(
             self._open(offer, f"{sold_before}/{index}", size, share + (rest if index == 0 else 0), tags)
@@ -102,7 +102,7 @@ class PurchaseDesk:
             "block-purchased", block.id, f"{count} x {offer.instance_type}, {window}, {fee_usd} USD up front"
         )
         seen_after_s = stream(self._seed, "seen", block.id).randint(0, self.seen_after_max_s)
-        self._book.open(block, seen_after=timedelta(seconds=seen_after_s))
+        self._reservations.open(block, seen_after=timedelta(seconds=seen_after_s))
         return block
 
     def _await_payment(self, purchase: Purchase) -> None:
@@ -114,8 +114,8 @@ class PurchaseDesk:
         def settle() -> None:
             purchase.settled_at, purchase.paid = self._timeline.now(), paid
             if not paid:
-                self._board.give_back(purchase.offer)
+                self._market.give_back(purchase.offer)
             for reservation_id in purchase.reservation_ids:
-                self._book.settle_payment(reservation_id, paid)
+                self._reservations.settle_payment(reservation_id, paid)
 
         self._timeline.at(paid_at if paid else deadline, settle)

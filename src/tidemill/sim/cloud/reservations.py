@@ -47,7 +47,7 @@ class _Record:
     closed: bool = False  # EC2 is taking the instances back and launches no more
 
 
-class ReservationBook:
+class Reservations:
     def __init__(self, timeline: Timeline, journal: Journal, wakes: Wakes, faults: ArmedFaults) -> None:
         self._timeline = timeline
         self._journal = journal
@@ -92,7 +92,7 @@ class ReservationBook:
             if record.now.kind is SourceKind.BLOCK and record.now.state in LIVE_STATES:
                 yield record.now
 
-    def answers_to(self, reservation_id: str) -> tuple[str, ...]:
+    def fault_targets(self, reservation_id: str) -> tuple[str, ...]:
         """Every name a fault may use for it."""
         record = self._records.get(reservation_id)
         if record is None:
@@ -209,7 +209,7 @@ class ReservationBook:
         bought = record.now.count
         missing = 0
         if record.now.kind is SourceKind.BLOCK:
-            missing = self._faults.missing_at_delivery(self.answers_to(record.now.id))
+            missing = self._faults.missing_at_delivery(self.fault_targets(record.now.id))
         count = max(0, min(bought, bought if record.delivered is None else record.delivered) - missing)
         self._change(record, state=ReservationState.ACTIVE, count=count)
         short = f", {bought - count} fewer than bought" if count < bought else ""

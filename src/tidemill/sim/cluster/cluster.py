@@ -19,11 +19,11 @@ from tidemill.model.pods import Pod, PodPhase, PodShape, Terms
 from tidemill.model.reasons import DrainReason
 from tidemill.model.resources import Amounts
 from tidemill.ports import ClusterView
+from tidemill.sim.cluster.api_server import ApiServer, PodRun
 from tidemill.sim.cluster.deadline_agent import DeadlineAgents
 from tidemill.sim.cluster.jobs import Jobs
-from tidemill.sim.cluster.kubelet import Eviction, Kill, Kubelets, Owner
-from tidemill.sim.cluster.node_life import NodeLives, NodeTruth
-from tidemill.sim.cluster.objects import Objects, Ran
+from tidemill.sim.cluster.kubelet import Eviction, Kill, Kubelets, PodOwner
+from tidemill.sim.cluster.node_lifecycle import NodeLifecycle, NodeTruth
 from tidemill.sim.cluster.scheduler import Scheduler
 from tidemill.sim.cluster.services import Services
 from tidemill.sim.cluster.workloads import JobTruth, ServiceTruth
@@ -48,20 +48,18 @@ class SimCluster:
     ) -> None:
         self._timeline = timeline
         self._journal = journal
-        self._objects = Objects(timeline, journal, wake, verbose=verbose)
-        self._jobs = Jobs(self._objects)
-        self._services = Services(self._objects)
-        owners: dict[str, Owner] = {
+        self._api = ApiServer(timeline, journal, wake, verbose=verbose)
+        self._jobs = Jobs(self._api)
+        self._services = Services(self._api)
+        owners: dict[str, PodOwner] = {
             "Job": self._jobs, "Deployment": self._services, "StatefulSet": self._services,
         }  # fmt: skip
-        self._kubelets = Kubelets(self._objects, seed, owners)
+        self._kubelets = Kubelets(self._api, seed, owners)
         self._jobs.attach(self._kubelets)
         self._services.attach(self._kubelets)
-        self._nodes = NodeLives(self._objects, self._kubelets, catalog, spec, seed)
-        self._scheduler = Scheduler(
-            self._objects, self._kubelets.bind, self._preempt, self._services.allowances
-        )
-        self._objects.request_scheduling = self._scheduler.request_pass
+        self._nodes = NodeLifecycle(self._api, self._kubelets, catalog, spec, seed)
+        self._scheduler = Scheduler(self._api, self._kubelets.bind, self._preempt, self._services.allowances)
+        self._api.request_scheduling = self._scheduler.request_pass
         self._agents: DeadlineAgents | None = None
         self._view = ClusterView((), (), (), {})
         self.evictions: list[Eviction] = []
@@ -70,20 +68,20 @@ class SimCluster:
     # --- ports.Cluster ------------------------------------------------------------------------------
 
     def view(self) -> ClusterView:
-        nodes, pods = self._objects.all_nodes(), self._objects.all_pods()
+        nodes, pods = self._api.all_nodes(), self._api.all_pods()
         budgets, workloads = self._services.budgets(), self._services.workloads()
         last = self._view
         same = nodes is last.nodes and pods is last.pods and budgets is last.budgets
         if not same or workloads is not last.workloads:
-            self._view = ClusterView(nodes, pods, budgets, self._objects.pods_by_node(), workloads)
+            self._view = ClusterView(nodes, pods, budgets, self._api.pods_by_node(), workloads)
         return self._view
 
     def admit(self, pod: str, source_label: str, ends_at: datetime | None, pool: str = "") -> None:
         """A pin cannot be taken back: for a pod that has no gate any more, nothing changes."""
-        found = self._objects.pod(pod)
+        found = self._api.pod(pod)
         if found.gated:
             shape = _in_pool(found.shape, pool) if pool else found.shape
-            self._objects.put_pod(
+            self._api.put_pod(
                 replace(found, gated=False, pinned_to=source_label, ends_at=ends_at, shape=shape)
             )
             if ends_at is not None:
@@ -92,57 +90,57 @@ class SimCluster:
                 )
 
     def mark_ready(self, node: str) -> None:
-        found = self._objects.node(node)
+        found = self._api.node(node)
         left = tuple(taint for taint in found.taints if taint.key != names.TAINT_STARTUP)
         if len(left) != len(found.taints):
             now = self._nodes.by_name[node].ready_at = self._timeline.now()
-            self._objects.put_node(replace(found, taints=left, opened_at=now))
+            self._api.put_node(replace(found, taints=left, opened_at=now))
 
     def start_drain(self, node: str, reason: DrainReason) -> None:
-        found = self._objects.node(node)
+        found = self._api.node(node)
         if found.draining_since is not None:
             return
         truth = self._nodes.by_name[node]
         now = truth.draining_since = self._timeline.now()
         truth.drain_reason = reason
         taints = (*found.taints, Taint(names.TAINT_DRAINING, reason.kind.value))
-        self._objects.put_node(replace(found, taints=taints, draining_since=now, drain_reason=reason))
+        self._api.put_node(replace(found, taints=taints, draining_since=now, drain_reason=reason))
 
     def cancel_drain(self, node: str) -> None:
-        found = self._objects.node(node)
+        found = self._api.node(node)
         if found.draining_since is None:
             return
         self._nodes.by_name[node].draining_since = None
         taints = tuple(taint for taint in found.taints if taint.key != names.TAINT_DRAINING)
-        self._objects.put_node(replace(found, taints=taints, draining_since=None, drain_reason=None))
+        self._api.put_node(replace(found, taints=taints, draining_since=None, drain_reason=None))
 
     def announce_end(self, pod: str, ends_at: datetime) -> None:
-        found = self._objects.pod(pod)
+        found = self._api.pod(pod)
         if found.ends_at != ends_at:
-            self._objects.put_pod(replace(found, ends_at=ends_at))
+            self._api.put_pod(replace(found, ends_at=ends_at))
             story = "told" if found.ends_at is None else "told that its end moved"
             self._journal.add("end-announced", found.full_name, f"{story}: {format_instant(ends_at)}")
 
     def announce_node_end(self, node: str, ends_at: datetime) -> None:
-        found = self._objects.node(node)
+        found = self._api.node(node)
         if found.ends_at != ends_at:
-            self._objects.put_node(replace(found, ends_at=ends_at))
+            self._api.put_node(replace(found, ends_at=ends_at))
             if self._agents is not None:
                 self._agents.look(node)
 
     def request_checkpoint(self, pod: str) -> None:
         """A request that is still open stays as it is; after an acknowledgement a new one may be made."""
-        found = self._objects.pod(pod)
+        found = self._api.pod(pod)
         if found.checkpoint_requested_at is not None and found.checkpoint_done_at is None:
             return
         asked = replace(found, checkpoint_requested_at=self._timeline.now(), checkpoint_done_at=None)
-        self._objects.put_pod(asked)
+        self._api.put_pod(asked)
         self._journal.add("checkpoint-requested", asked.full_name, "asked to write a checkpoint")
         if asked.workload.startswith("Job/"):
             self._jobs.checkpoint_requested(asked)
 
     def evict(self, pod: str) -> bool:
-        found = self._objects.pod(pod)
+        found = self._api.pod(pod)
         if not self._services.may_evict(found):
             return False
         if found.deleting_until is None:
@@ -151,7 +149,7 @@ class SimCluster:
         return True
 
     def delete(self, pod: str, grace_s: int | None, *, disruption: bool) -> None:
-        found = self._objects.pod(pod)
+        found = self._api.pod(pod)
         if self._kubelets.changes_anything(found, grace_s):
             self._record_eviction(found, grace_s, forced=disruption and grace_s is not None)
         self._kubelets.delete(found, grace_s, disruption=disruption)
@@ -171,7 +169,7 @@ class SimCluster:
             return
         own_s = int(pod.terms.grace.total_seconds())
         given_s = own_s if grace_s is None else grace_s
-        drain = self._objects.node(pod.node).drain_reason
+        drain = self._api.node(pod.node).drain_reason
         reason = sentence(drain) if drain is not None else "the node is not drained"
         row = Eviction(self._timeline.now(), pod.full_name, pod.node, forced, given_s, reason)
         self.evictions.append(row)
@@ -206,7 +204,7 @@ class SimCluster:
 
     def install_deadline_agents(self, end_at_launch: Callable[[Instance], datetime | None]) -> None:
         """On every node that joins from now on; it is launched with the end that holds at that moment."""
-        agents = self._agents = DeadlineAgents(self._objects, self._kubelets, self.start_drain)
+        agents = self._agents = DeadlineAgents(self._api, self._kubelets, self.start_drain)
         agents.asked = lambda pod: self._record_eviction(pod, None, forced=False, by="its node's own agent")
         self._nodes.end_at_launch = end_at_launch
         self._nodes.on_joined = self._kubelets.on_bound = agents.look
@@ -245,17 +243,17 @@ class SimCluster:
             self._timeline.now(), gated=gated, held_by_others=held_by_others,
         )  # fmt: skip
         if node:
-            self._objects.node(node)
+            self._api.node(node)
             self._kubelets.bind(pod, node)
         else:
-            self._objects.put_pod(pod)
-            self._objects.wake(f"{pod.full_name} was created")
+            self._api.put_pod(pod)
+            self._api.wake(f"{pod.full_name} was created")
         return pod
 
     def hold(self, pod: str, *, held: bool = True) -> None:
         """Another controller (Kueue, say) puts its own gate on a pod, or takes it off."""
-        self._objects.put_pod(replace(self._objects.pod(pod), held_by_others=held))
-        self._objects.wake(f"{pod} is {'held' if held else 'released'} by another controller")
+        self._api.put_pod(replace(self._api.pod(pod), held_by_others=held))
+        self._api.wake(f"{pod} is {'held' if held else 'released'} by another controller")
 
     def late_join(self, count: int, delay: timedelta, target: str = "") -> None:
         self._nodes.arm("late-join", count, target, delay)
@@ -297,46 +295,46 @@ class SimCluster:
     @property
     def pods(self) -> Mapping[str, Pod]:
         """By uid, unfinished ones."""
-        return self._objects.pods
+        return self._api.pods
 
     def pods_on(self, node: str) -> tuple[Pod, ...]:
         """Bound there, terminating ones and daemons included; by node name or instance id."""
-        return tuple(self._objects.on(self._nodes.node_name(node) if node in self._nodes.history else node))
+        return tuple(self._api.on(self._nodes.node_name(node) if node in self._nodes.history else node))
 
     def emptied_at(self, source_label: str) -> datetime | None:
         """When the last non-daemon pod left the nodes of a source; None: some are there, or none ever was."""
-        if self._objects.pods_on_source[source_label]:
+        if self._api.pods_on_source[source_label]:
             return None
-        return self._objects.emptied_at.get(source_label)
+        return self._api.emptied_at.get(source_label)
 
     @property
     def changes(self) -> tuple[int, int, int]:
         """Counters of pod, node and GPU changes: equal means nothing moved."""
-        return self._objects.pod_changes, self._objects.node_changes, self._objects.gpu_changes
+        return self._api.pod_changes, self._api.node_changes, self._api.gpu_changes
 
     def gpus_used(self) -> int:
         """Accelerators of running pods, those still terminating included."""
-        return self._objects.gpus_used.total()
+        return self._api.gpus_used.total()
 
     def gpus_ready(self) -> int:
         """Accelerators on nodes that are open to pods."""
-        return self._objects.gpus_ready.total()
+        return self._api.gpus_ready.total()
 
-    def ran(self, until: datetime) -> Iterator[Ran]:
+    def ran(self, until: datetime) -> Iterator[PodRun]:
         """The time of every non-daemon pod on its node so far."""
-        yield from self._objects.ran
-        for pod in self._objects.pods.values():
+        yield from self._api.ran
+        for pod in self._api.pods.values():
             if pod.phase is PodPhase.RUNNING and not pod.daemon:
-                yield Ran.of(pod, until)
+                yield PodRun.of(pod, until)
 
     def gpus_used_by_source(self) -> dict[str, int]:
-        return dict(+self._objects.gpus_used)
+        return dict(+self._api.gpus_used)
 
     def gpus_ready_by_source(self) -> dict[str, int]:
-        return dict(+self._objects.gpus_ready)
+        return dict(+self._api.gpus_ready)
 
     def __repr__(self) -> str:
-        held = f"{len(self._objects.nodes)} nodes, {len(self._objects.pods)} pods"
+        held = f"{len(self._api.nodes)} nodes, {len(self._api.pods)} pods"
         return f"<SimCluster at {format_instant(self._timeline.now())}: {held}>"
 
 

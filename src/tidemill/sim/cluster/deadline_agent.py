@@ -14,8 +14,8 @@ from datetime import datetime, timedelta
 from tidemill.model.nodes import KubeNode
 from tidemill.model.pods import Pod
 from tidemill.model.reasons import DrainKind, DrainReason
+from tidemill.sim.cluster.api_server import ApiServer, source_of
 from tidemill.sim.cluster.kubelet import Kubelets
-from tidemill.sim.cluster.objects import Objects, source_of
 
 # Between the end of the last grace and the deadline. Half of the minute that the engine keeps: it comes first.
 SPARE = timedelta(seconds=30)
@@ -24,10 +24,8 @@ CLOSES = timedelta(minutes=5)
 
 
 class DeadlineAgents:
-    def __init__(
-        self, objects: Objects, kubelets: Kubelets, close: Callable[[str, DrainReason], None]
-    ) -> None:
-        self._objects, self._kubelets, self._close = objects, kubelets, close
+    def __init__(self, api: ApiServer, kubelets: Kubelets, close: Callable[[str, DrainReason], None]) -> None:
+        self._api, self._kubelets, self._close = api, kubelets, close
         self._next: dict[str, Callable[[], None]] = {}  # by node: cancels its next look
         self.asked: Callable[[Pod], None] = lambda pod: None  # for the record
 
@@ -36,10 +34,10 @@ class DeadlineAgents:
         cancel = self._next.pop(name, None)
         if cancel is not None:
             cancel()
-        node = self._objects.nodes.get(name)
+        node = self._api.nodes.get(name)
         if node is None or node.ends_at is None or not node.ready:
             return
-        now = self._objects.timeline.now()
+        now = self._api.timeline.now()
         staying = [pod for pod in self._pods(name) if pod.deleting_until is None]
         due = [node.ends_at - pod.terms.grace - SPARE for pod in staying]
         closes = min([node.ends_at - CLOSES, *due])
@@ -48,13 +46,13 @@ class DeadlineAgents:
         self._ask(name, node.ends_at, now)
         later = min((at for at in (closes, *due) if at > now), default=None)
         if later is not None:
-            self._next[name] = self._objects.timeline.at(later, lambda: self.look(name))
+            self._next[name] = self._api.timeline.at(later, lambda: self.look(name))
 
     def _shut(self, node: KubeNode, ends_at: datetime) -> None:
         """With the reason an engine would give, so that one that comes back goes on from here, or takes it back."""
         self._close(node.name, DrainReason(DrainKind.SOURCE_ENDS, at=ends_at, name=source_of(node)))
-        self._objects.journal.add("node-closed", node.name, "its own agent lets nobody new onto it")
-        self._objects.wake(f"{node.name} closed itself")
+        self._api.journal.add("node-closed", node.name, "its own agent lets nobody new onto it")
+        self._api.wake(f"{node.name} closed itself")
 
     def _ask(self, name: str, ends_at: datetime, now: datetime) -> None:
         for pod in self._pods(name):
@@ -63,4 +61,4 @@ class DeadlineAgents:
                 self._kubelets.delete(pod)
 
     def _pods(self, name: str) -> list[Pod]:
-        return [pod for pod in self._objects.on(name) if not pod.daemon]
+        return [pod for pod in self._api.on(name) if not pod.daemon]

@@ -11,8 +11,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 from tidemill.model.pods import Gang, Pod, PodPhase, PodShape
+from tidemill.sim.cluster.api_server import ApiServer, source_of
 from tidemill.sim.cluster.kubelet import Kubelets, PodEnd
-from tidemill.sim.cluster.objects import Objects, source_of
 from tidemill.sim.cluster.workloads import JobTruth, Progress, shape_of, terms_of
 from tidemill.spec.scenario import JobStream
 from tidemill.spec.units import format_duration
@@ -30,8 +30,8 @@ def refusal_backoff(refusals: int) -> timedelta:
 class Jobs:
     ready_at_start = True
 
-    def __init__(self, objects: Objects) -> None:
-        self._objects = objects
+    def __init__(self, api: ApiServer) -> None:
+        self._api = api
         self._kubelets: Kubelets
         self._finish: dict[str, Callable[[], None]] = {}  # by job: cancels the finish that was planned
         self._shapes: dict[PodShape, PodShape] = {}  # one object for equal shapes
@@ -57,7 +57,7 @@ class Jobs:
             name=name,
             stream=stream,
             duration=duration,
-            submitted=self._objects.timeline.now(),
+            submitted=self._api.timeline.now(),
             shape=self._shape(stream),
             terms=terms_of(stream, duration),
             progress=Progress(duration, stream.resumes_every),
@@ -67,7 +67,7 @@ class Jobs:
         if job.pods > 1:
             self._gangs[name] = job
         size = f"{stream.nodes} pods" if stream.nodes > 1 else "1 pod"
-        self._objects.journal.add(
+        self._api.journal.add(
             "job-submitted",
             name,
             f"{size}, {job.gpus} GPU{'' if job.gpus == 1 else 's'}, {format_duration(duration)} of work",
@@ -98,33 +98,33 @@ class Jobs:
             shape=job.shape,
             terms=job.terms,
             phase=PodPhase.PENDING,
-            created_at=self._objects.timeline.now(),
+            created_at=self._api.timeline.now(),
             workload=job.workload,
             gang=Gang(job.name, job.pods) if job.pods > 1 else None,
             gated=True,
             message=message,
         )
         job.members[index] = pod.uid
-        self._objects.put_pod(pod)
-        if self._objects.verbose:
-            self._objects.journal.add("pod-created", pod.full_name, f"a pod of {job.workload}")
-        self._objects.wake(f"{pod.full_name} was created")
+        self._api.put_pod(pod)
+        if self._api.verbose:
+            self._api.journal.add("pod-created", pod.full_name, f"a pod of {job.workload}")
+        self._api.wake(f"{pod.full_name} was created")
 
     # --- what kubelets report -----------------------------------------------------------------------
 
     def pod_started(self, pod: Pod) -> None:
         job = self._job_of(pod)
         self._refusals.pop(pod.workload, None)
-        job.sources.add(source_of(self._objects.node(pod.node)))
+        job.sources.add(source_of(self._api.node(pod.node)))
         if not self._all_running(job):
             return
-        now = self._objects.timeline.now()
+        now = self._api.timeline.now()
         job.state = "running"
         if job.started is None:
             job.started = now
-            self._objects.journal.add("job-started", job.name, f"all of its {job.pods} pods run")
-        end = job.begin(now + job.stream.load, source_of(self._objects.node(pod.node)))
-        self._finish[job.name] = self._objects.timeline.at(end, lambda: self._finished(job))
+            self._api.journal.add("job-started", job.name, f"all of its {job.pods} pods run")
+        end = job.begin(now + job.stream.load, source_of(self._api.node(pod.node)))
+        self._finish[job.name] = self._api.timeline.at(end, lambda: self._finished(job))
 
     def pod_leaving(self, pod: Pod, *, counts: bool) -> None:
         """Work stops when the first pod is told to go: nothing done after that is relied on."""
@@ -160,7 +160,7 @@ class Jobs:
             if not job.over:
                 self._create(job, index, message)
 
-        self._objects.timeline.after(refusal_backoff(refusals), again)
+        self._api.timeline.after(refusal_backoff(refusals), again)
 
     # --- work ---------------------------------------------------------------------------------------
 
@@ -171,7 +171,7 @@ class Jobs:
         return len(running) == job.pods
 
     def _present(self, job: JobTruth) -> list[Pod]:
-        pods = self._objects.pods
+        pods = self._api.pods
         return [pods[uid] for uid in job.members.values() if uid in pods]
 
     def _interrupt(self, job: JobTruth, why: str) -> None:
@@ -180,38 +180,38 @@ class Jobs:
         job.state = "pending"
         job.restarts += 1
         self._finish.pop(job.name)()
-        lost = job.interrupt(self._objects.timeline.now())
+        lost = job.interrupt(self._api.timeline.now())
         saved = format_duration(job.progress.saved)
-        self._objects.journal.add(
+        self._api.journal.add(
             "job-restarted", job.name, f"{why}; {format_duration(lost)} of work lost, it resumes from {saved}"
         )
 
     def _finished(self, job: JobTruth) -> None:
-        now = self._objects.timeline.now()
+        now = self._api.timeline.now()
         job.finish(now)
         self._finish.pop(job.name)
         waited = format_duration((job.started or now) - job.submitted)
-        self._objects.journal.add(
+        self._api.journal.add(
             "job-finished", job.name, f"done after a wait of {waited} and {job.restarts} restarts"
         )
         for pod in self._present(job):
             self._kubelets.finish(pod)
         job.members.clear()
-        self._objects.wake(f"job {job.name} finished")
+        self._api.wake(f"job {job.name} finished")
 
     def _count_failure(self, job: JobTruth, why: str) -> None:
         job.failures += 1
         if job.failures <= job.stream.backoff_limit:
             return
-        job.state, job.finished, job.reason = "failed", self._objects.timeline.now(), why
-        self._objects.journal.add(
+        job.state, job.finished, job.reason = "failed", self._api.timeline.now(), why
+        self._api.journal.add(
             "job-failed",
             job.name,
             f"{why}: failure {job.failures} is past its back-off limit {job.stream.backoff_limit}",
         )
         for pod in self._present(job):
             self._kubelets.delete(pod)
-        self._objects.wake(f"job {job.name} failed")
+        self._api.wake(f"job {job.name} failed")
 
     # --- checkpoints --------------------------------------------------------------------------------
 
@@ -220,15 +220,15 @@ class Jobs:
         stream = self._job_of(pod).stream
         if stream.acknowledges and stream.resumes_every is not None and pod.phase is PodPhase.RUNNING:
             delay = max(stream.checkpoint_time, timedelta(seconds=1))
-            self._objects.timeline.after(delay, lambda: self._checkpoint_written(pod))
+            self._api.timeline.after(delay, lambda: self._checkpoint_written(pod))
 
     def _checkpoint_written(self, asked_pod: Pod) -> None:
-        pod = self._objects.pods.get(asked_pod.uid)
+        pod = self._api.pods.get(asked_pod.uid)
         if pod is None or pod.checkpoint_requested_at != asked_pod.checkpoint_requested_at:
             return
-        now = self._objects.timeline.now()
-        self._objects.put_pod(replace(pod, checkpoint_done_at=now))
-        self._objects.journal.add("checkpoint-done", pod.full_name, "it has written its checkpoint")
+        now = self._api.timeline.now()
+        self._api.put_pod(replace(pod, checkpoint_done_at=now))
+        self._api.journal.add("checkpoint-done", pod.full_name, "it has written its checkpoint")
         job = self._job_of(pod)
         asked = [
             member.checkpoint_requested_at
@@ -237,4 +237,4 @@ class Jobs:
         ]
         if job.state == "running" and len(asked) == job.pods:
             job.progress.save(max(asked), now)
-        self._objects.wake(f"{pod.full_name} has checkpointed")
+        self._api.wake(f"{pod.full_name} has checkpointed")

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from tidemill.model.pods import Pod, PodPhase
 from tidemill.model.resources import amount
-from tidemill.sim.cluster.objects import Objects, accelerators
+from tidemill.sim.cluster.api_server import ApiServer, accelerators
 from tidemill.sim.cluster.scheduler_cache import pod_requests
 from tidemill.sim.timeline import stream, whole_seconds
 
@@ -30,7 +30,7 @@ class PodEnd(Enum):
     REFUSED = "refused"  # the kubelet did not admit it
 
 
-class Owner(Protocol):
+class PodOwner(Protocol):
     """A controller, as the kubelet knows it. Each call comes after the API server's books were changed."""
 
     @property
@@ -73,40 +73,40 @@ class Kill:
 
 
 class Kubelets:
-    def __init__(self, objects: Objects, seed: int, owners: Mapping[str, Owner]) -> None:
-        self._objects = objects
+    def __init__(self, api: ApiServer, seed: int, owners: Mapping[str, PodOwner]) -> None:
+        self._api = api
         self._seed = seed
         self._owners = owners  # by kind of workload: "Job", "Deployment"
         self._leaving_since: dict[str, datetime] = {}
         self.kills: list[Kill] = []
         self.on_bound: Callable[[str], None] = lambda node: None  # who else on the node minds who comes
 
-    def _owner(self, pod: Pod) -> Owner | None:
+    def _owner(self, pod: Pod) -> PodOwner | None:
         return self._owners.get(pod.workload.partition("/")[0])
 
     # --- start --------------------------------------------------------------------------------------
 
     def bind(self, pod: Pod, node_name: str) -> None:
         """Bind, then the kubelet's own admission: what it does not have (yet) is refused, not waited for."""
-        objects = self._objects
-        bound = replace(pod, node=node_name, bound_at=objects.timeline.now(), message="")
-        objects.put_pod(bound)
-        if objects.verbose:
-            objects.journal.add("pod-bound", pod.full_name, f"bound to {node_name}")
+        api = self._api
+        bound = replace(pod, node=node_name, bound_at=api.timeline.now(), message="")
+        api.put_pod(bound)
+        if api.verbose:
+            api.journal.add("pod-bound", pod.full_name, f"bound to {node_name}")
         lacking = self._lacking(bound)
         if lacking:
             self._refuse(bound, lacking)
             return
         if not pod.daemon and pod.ends_at is None:
-            self._objects.wake(f"{pod.full_name} is bound and does not know its end")
+            self._api.wake(f"{pod.full_name} is bound and does not know its end")
         start_s = stream(self._seed, "start", pod.uid).randint(*_START_S)
-        objects.timeline.after(timedelta(seconds=start_s), lambda: self._start(pod.uid))
+        api.timeline.after(timedelta(seconds=start_s), lambda: self._start(pod.uid))
         if not pod.daemon:
             self.on_bound(node_name)
 
     def _lacking(self, pod: Pod) -> str:
         """The first resource the node has not registered, or has already given to others."""
-        node, free = self._objects.node(pod.node), self._objects.node_infos[pod.node].free
+        node, free = self._api.node(pod.node), self._api.node_infos[pod.node].free
         for name, asked in pod_requests(pod.shape):
             if asked > amount(node.allocatable, name) or free[name] < 0:
                 return name
@@ -114,29 +114,29 @@ class Kubelets:
 
     def _refuse(self, pod: Pod, resource: str) -> None:
         message = f"OutOf{resource}"
-        self._objects.journal.add(
+        self._api.journal.add(
             "pod-admission-failed",
             pod.full_name,
             f"{message} on {pod.node}: the node does not have it to give",
         )
         self._leave(replace(pod, phase=PodPhase.FAILED, message=message), PodEnd.REFUSED)
-        self._objects.wake(f"{pod.full_name} was refused: {message}")
+        self._api.wake(f"{pod.full_name} was refused: {message}")
 
     def _start(self, uid: str) -> None:
-        pod = self._objects.pods.get(uid)
+        pod = self._api.pods.get(uid)
         if pod is not None:  # else it was deleted before it ran
             self.start_now(pod)
 
     def start_now(self, pod: Pod) -> None:
         """Running from this instant."""
         owner = self._owner(pod)
-        now, ready = self._objects.timeline.now(), owner is None or owner.ready_at_start
+        now, ready = self._api.timeline.now(), owner is None or owner.ready_at_start
         running = replace(pod, phase=PodPhase.RUNNING, started_at=now, ready=ready, message="")
-        self._objects.put_pod(running)
+        self._api.put_pod(running)
         if pod.daemon:
             return
-        if self._objects.verbose:
-            self._objects.journal.add("pod-started", pod.full_name, f"started on {pod.node}")
+        if self._api.verbose:
+            self._api.journal.add("pod-started", pod.full_name, f"started on {pod.node}")
         if owner is not None:
             owner.pod_started(running)
 
@@ -145,17 +145,17 @@ class Kubelets:
     def changes_anything(self, pod: Pod, grace_s: int | None) -> bool:
         """Whether a deletion with this grace would begin or hasten anything: grace is never given back."""
         grace = pod.terms.grace if grace_s is None else timedelta(seconds=grace_s)
-        return pod.deleting_until is None or self._objects.timeline.now() + grace < pod.deleting_until
+        return pod.deleting_until is None or self._api.timeline.now() + grace < pod.deleting_until
 
     def delete(self, pod: Pod, grace_s: int | None = None, *, disruption: bool = True) -> None:
         """Begin (or hasten) a deletion. The pod exits within its grace; what never ran goes at once."""
-        now = self._objects.timeline.now()
+        now = self._api.timeline.now()
         grace = pod.terms.grace if grace_s is None else timedelta(seconds=grace_s)
         if not self.changes_anything(pod, grace_s):
             return
         again = pod.deleting_until is not None
         leaving = replace(pod, deleting_until=now + grace, ready=False)
-        self._objects.put_pod(leaving)
+        self._api.put_pod(leaving)
         self._leaving_since.setdefault(pod.uid, now)
         owner = self._owner(pod)
         if owner is not None and not again:
@@ -163,8 +163,8 @@ class Kubelets:
         if pod.started_at is None or not grace:
             self._exit(pod.uid)
         else:
-            self._objects.timeline.after(self._exit_delay(pod.uid, grace), lambda: self._exit(pod.uid))
-            self._objects.wake(f"{pod.full_name} is terminating")
+            self._api.timeline.after(self._exit_delay(pod.uid, grace), lambda: self._exit(pod.uid))
+            self._api.wake(f"{pod.full_name} is terminating")
 
     def _exit_delay(self, uid: str, grace: timedelta) -> timedelta:
         grace_s = int(grace.total_seconds())
@@ -174,19 +174,19 @@ class Kubelets:
         return min(whole_seconds(grace_s * share), timedelta(seconds=grace_s))
 
     def _exit(self, uid: str) -> None:
-        pod = self._objects.pods.get(uid)
+        pod = self._api.pods.get(uid)
         if pod is not None:
             self._leave(pod, PodEnd.STOPPED)
-            self._objects.wake(f"{pod.full_name} is gone")
+            self._api.wake(f"{pod.full_name} is gone")
 
     def finish(self, pod: Pod) -> None:
         """It succeeded: its owner asked for nothing more of it."""
-        self._objects.drop_pod(pod.uid)
+        self._api.drop_pod(pod.uid)
         self._leaving_since.pop(pod.uid, None)
 
     def crash(self, pod: Pod, message: str) -> None:
         self._leave(replace(pod, phase=PodPhase.FAILED, message=message), PodEnd.CRASHED)
-        self._objects.wake(f"{pod.full_name} failed: {message}")
+        self._api.wake(f"{pod.full_name} failed: {message}")
 
     def kill_all(self, node_name: str) -> None:
         """The node is dead, and its pods with it at once.
@@ -194,16 +194,16 @@ class Kubelets:
         A real cluster may need minutes to notice: this errs on the quick side of recovery. What it is exact
         about is the grace they did not get.
         """
-        for uid in [pod.uid for pod in self._objects.on(node_name)]:
-            pod = self._objects.pods.get(uid)  # gone, if the death of another ended its job
+        for uid in [pod.uid for pod in self._api.on(node_name)]:
+            pod = self._api.pods.get(uid)  # gone, if the death of another ended its job
             if pod is not None and pod.daemon:
-                self._objects.drop_pod(uid)
+                self._api.drop_pod(uid)
             elif pod is not None:
                 self._record_kill(pod)
                 self._leave(replace(pod, message="the node died"), PodEnd.KILLED)
 
     def _record_kill(self, pod: Pod) -> None:
-        now = self._objects.timeline.now()
+        now = self._api.timeline.now()
         had = now - self._leaving_since.get(pod.uid, now)
         full = pod.started_at is None or had >= pod.terms.grace
         had_s, grace_s = int(had.total_seconds()), int(pod.terms.grace.total_seconds())
@@ -211,17 +211,17 @@ class Kubelets:
         story = (
             "before it had started" if pod.started_at is None else f"after {had_s} s of its {grace_s} s grace"
         )
-        self._objects.journal.add("pod-killed", pod.full_name, f"died with {pod.node} {story}")
+        self._api.journal.add("pod-killed", pod.full_name, f"died with {pod.node} {story}")
 
     def _leave(self, pod: Pod, end: PodEnd) -> None:
-        self._objects.drop_pod(pod.uid)
+        self._api.drop_pod(pod.uid)
         self._leaving_since.pop(pod.uid, None)
         owner = self._owner(pod)
         if owner is not None:
             owner.pod_gone(pod, end)
 
 
-def gpu_pods(objects: Objects, node_name: str) -> list[Pod]:
+def gpu_pods(api: ApiServer, node_name: str) -> list[Pod]:
     """Running pods there that hold an accelerator, by name."""
-    held = [pod for pod in objects.on(node_name) if pod.phase is PodPhase.RUNNING and not pod.daemon]
+    held = [pod for pod in api.on(node_name) if pod.phase is PodPhase.RUNNING and not pod.daemon]
     return sorted((pod for pod in held if accelerators(pod.shape.requests)), key=lambda pod: pod.name)

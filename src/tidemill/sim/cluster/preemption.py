@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tidemill.model.pods import Pod
-from tidemill.sim.cluster.objects import Objects
+from tidemill.sim.cluster.api_server import ApiServer
 from tidemill.sim.cluster.scheduler_cache import BoundPods, NodeInfo, pod_requests
 
 
@@ -44,12 +44,12 @@ class Candidate:
 def find_candidate(
     pod: Pod,
     nodes: Iterable[NodeInfo],
-    objects: Objects,
+    api: ApiServer,
     fits: Callable[[NodeInfo], bool],
     allowances: Mapping[str, int],
 ) -> Candidate | None:
     """`fits` judges a node as the cluster stands at that moment; `allowances` are the budgets', by workload."""
-    candidates = (_candidate(pod, info, objects, fits, allowances) for info in nodes)
+    candidates = (_candidate(pod, info, api, fits, allowances) for info in nodes)
     return min(
         (candidate for candidate in candidates if candidate is not None),
         key=lambda candidate: candidate.loss,
@@ -60,18 +60,18 @@ def find_candidate(
 def _candidate(
     pod: Pod,
     info: NodeInfo,
-    objects: Objects,
+    api: ApiServer,
     fits: Callable[[NodeInfo], bool],
     allowances: Mapping[str, int],
 ) -> Candidate | None:
     lower = [
         other
-        for other in objects.on(info.node.name)
+        for other in api.on(info.node.name)
         if not other.daemon and other.terms.priority < pod.terms.priority
     ]
     if not lower:
         return None
-    bound = objects.bound_pods
+    bound = api.bound_pods
     for other in lower:
         _leave_out(info, bound, other)
     if not fits(info):

@@ -16,7 +16,7 @@ from datetime import timedelta
 from tidemill.model.nodes import KubeNode
 from tidemill.model.pods import Pod, PodShape
 from tidemill.model.resources import Amounts
-from tidemill.sim.cluster.objects import Objects
+from tidemill.sim.cluster.api_server import ApiServer
 from tidemill.sim.cluster.pod_filters import PodFilters, SpreadDomains, spread_domains
 from tidemill.sim.cluster.preemption import find_candidate
 from tidemill.sim.cluster.scheduler_cache import NodeInfo, pod_requests
@@ -96,13 +96,13 @@ class Scheduler:
 
     def __init__(
         self,
-        objects: Objects,
+        api: ApiServer,
         bind: Callable[[Pod, str], None],
         preempt: Callable[[Pod, Pod], None],
         allowances: Callable[[], Mapping[str, int]],
     ) -> None:
         """`preempt` deletes the first pod for the second; `allowances` are the disruption budgets'."""
-        self._objects = objects
+        self._api = api
         self._bind = bind
         self._preempt = preempt
         self._allowances = allowances
@@ -114,27 +114,27 @@ class Scheduler:
 
     def request_pass(self) -> None:
         """Something changed: run a pass, a second from now."""
-        if not self._due and self._objects.waiting:
+        if not self._due and self._api.waiting:
             self._due = True
-            self._objects.timeline.after(_PASS_DELAY, self._pass)
+            self._api.timeline.after(_PASS_DELAY, self._pass)
 
     def _pass(self) -> None:
         self._due = False
         self.passes += 1
         if self._nominated:
             self._forget_nominees()
-        waiting = [self._objects.pods[uid] for uid in self._objects.waiting]
+        waiting = [self._api.pods[uid] for uid in self._api.waiting]
         waiting.sort(key=lambda pod: (-pod.terms.priority, pod.created_at, pod.name))
         for pod in waiting:
-            if pod.uid in self._objects.waiting:  # binding another may have failed a gang and let this one go
+            if pod.uid in self._api.waiting:  # binding another may have failed a gang and let this one go
                 self._schedule(pod)
-        if self._objects.waiting:
+        if self._api.waiting:
             for listener in self.left_waiting:
                 listener()
 
     def _schedule(self, pod: Pod) -> None:
         pod_class = self._class_of(pod)
-        if pod_class.full_at != self._objects.openings:
+        if pod_class.full_at != self._api.openings:
             with self._holding_back(pod) if self._nominated else _NOTHING_HELD:
                 info = self._node_for(pod, pod_class)
                 if info is None:
@@ -143,11 +143,11 @@ class Scheduler:
                 self._nominated.pop(pod.uid, None)
                 self._bind(pod, info.node.name)
                 return
-            pod_class.full_at = self._objects.openings
-            if pod.terms.priority > self._objects.lowest_priority:
+            pod_class.full_at = self._api.openings
+            if pod.terms.priority > self._api.lowest_priority:
                 self._preempt_for(pod, pod_class)
         if pod.message != pod_class.message:
-            self._objects.put_pod(replace(pod, message=pod_class.message))
+            self._api.put_pod(replace(pod, message=pod_class.message))
 
     def _class_of(self, pod: Pod) -> _SchedulingClass:
         shape = pod.shape
@@ -155,10 +155,10 @@ class Scheduler:
         pod_class = self._classes.get(key)
         if pod_class is None:
             pod_class = self._classes[key] = _SchedulingClass()
-        if pod_class.layout != self._objects.layout:
-            pod_class.layout, pod_class.full_at = self._objects.layout, -1
+        if pod_class.layout != self._api.layout:
+            pod_class.layout, pod_class.full_at = self._api.layout, -1
             pod_class.nodes, pod_class.rejections = [], Counter()
-            nodes = [self._objects.node_infos[name] for name in self._objects.nodes]
+            nodes = [self._api.node_infos[name] for name in self._api.nodes]
             for info in nodes:
                 reason = node_rejection(shape, pod.pinned_to, info.node)
                 if reason:
@@ -176,7 +176,7 @@ class Scheduler:
     # --- one pod and all nodes ----------------------------------------------------------------------
 
     def _node_for(self, pod: Pod, pod_class: _SchedulingClass) -> NodeInfo | None:
-        requests, bound = pod_requests(pod.shape), self._objects.bound_pods
+        requests, bound = pod_requests(pod.shape), self._api.bound_pods
         if bound is None and not pod_class.has_preferences:
             return choose(requests, pod_class.nodes)
         filters = self._pod_filters(pod, pod_class)
@@ -194,7 +194,7 @@ class Scheduler:
         return nodes[min(order, key=lambda index: (-scored[index], fitting[index][1], index))]
 
     def _pod_filters(self, pod: Pod, pod_class: _SchedulingClass) -> PodFilters | None:
-        bound = self._objects.bound_pods
+        bound = self._api.bound_pods
         if bound is None:
             return None
         return PodFilters(pod.shape, pod.namespace, bound, pod_class.spread_over)
@@ -215,8 +215,8 @@ class Scheduler:
 
     def _preempt_for(self, pod: Pod, pod_class: _SchedulingClass) -> None:
         """A pod whose victims are still leaving preempts nobody else until they have left."""
-        objects, nominated = self._objects, self._nominated.get(pod.uid)
-        if nominated is not None and any(other.deleting_until is not None for other in objects.on(nominated)):
+        api, nominated = self._api, self._nominated.get(pod.uid)
+        if nominated is not None and any(other.deleting_until is not None for other in api.on(nominated)):
             return
         requests = pod_requests(pod.shape)
 
@@ -227,23 +227,23 @@ class Scheduler:
             return filters is None or not filters.rejection(info)
 
         with self._holding_back(pod):
-            candidate = find_candidate(pod, pod_class.nodes, objects, fits, self._allowances())
+            candidate = find_candidate(pod, pod_class.nodes, api, fits, self._allowances())
         self._nominated.pop(pod.uid, None)
         if candidate is not None:
             self._nominated[pod.uid] = candidate.info.node.name
             for victim in candidate.victims:
-                if victim.uid in objects.pods:  # the end of one can end its whole job
-                    self._preempt(objects.pods[victim.uid], pod)
-            objects.openings += 1  # the next of its kind has another question: what else could be freed?
+                if victim.uid in api.pods:  # the end of one can end its whole job
+                    self._preempt(api.pods[victim.uid], pod)
+            api.openings += 1  # the next of its kind has another question: what else could be freed?
 
     @contextmanager
     def _holding_back(self, pod: Pod) -> Iterator[None]:
         """What is being freed for others of no lower priority counts as taken; their pod rules do not yet."""
         held = []
         for uid, node in self._nominated.items():
-            other = self._objects.pods.get(uid)
+            other = self._api.pods.get(uid)
             if other is not None and uid != pod.uid and other.terms.priority >= pod.terms.priority:
-                held.append((self._objects.node_infos[node], pod_requests(other.shape)))
+                held.append((self._api.node_infos[node], pod_requests(other.shape)))
         for info, requests in held:
             info.take(requests)
         try:
@@ -257,8 +257,8 @@ class Scheduler:
         over = [
             uid
             for uid, node in self._nominated.items()
-            if uid not in self._objects.waiting or node not in self._objects.nodes
+            if uid not in self._api.waiting or node not in self._api.nodes
         ]
         for uid in over:
             del self._nominated[uid]
-        self._objects.openings += bool(over)
+        self._api.openings += bool(over)

@@ -12,9 +12,9 @@ from datetime import timedelta
 
 from tidemill.model.errors import Gone
 from tidemill.model.pods import DisruptionBudget, Method, Pod, PodPhase, Workload
+from tidemill.sim.cluster.api_server import ApiServer
 from tidemill.sim.cluster.jobs import refusal_backoff
 from tidemill.sim.cluster.kubelet import Kubelets, PodEnd
-from tidemill.sim.cluster.objects import Objects
 from tidemill.sim.cluster.workloads import ServiceTruth, SetTruth, resolved, shape_of, terms_of
 from tidemill.spec.scenario import Service
 
@@ -22,8 +22,8 @@ from tidemill.spec.scenario import Service
 class Services:
     ready_at_start = False
 
-    def __init__(self, objects: Objects) -> None:
-        self._objects = objects
+    def __init__(self, api: ApiServer) -> None:
+        self._api = api
         self._kubelets: Kubelets
         self._budgets: dict[str, DisruptionBudget] = {}  # by workload
         self._budgets_read: tuple[DisruptionBudget, ...] | None = ()
@@ -36,7 +36,7 @@ class Services:
         self._kubelets = kubelets
 
     def start(self, service: Service) -> ServiceTruth:
-        now = self._objects.timeline.now()
+        now = self._api.timeline.now()
         truth = ServiceTruth(service, shape_of(service), terms_of(service), now)
         truth.sets = sets_of(truth)
         truth.record(now, 0)
@@ -51,13 +51,13 @@ class Services:
     def stop(self, name: str) -> None:
         """Somebody deleted it: its pods go with their own grace and nothing replaces them."""
         truth = self.by_name[name]
-        truth.stopped = self._objects.timeline.now()
+        truth.stopped = self._api.timeline.now()
         for one in truth.sets:
             self._budgets.pop(one.workload, None)
             self._workloads.pop(one.workload, None)
         self._budgets_read = self._workloads_read = None
         for uid in truth.members:
-            self._kubelets.delete(self._objects.pods[uid])
+            self._kubelets.delete(self._api.pods[uid])
 
     # --- what the engine asks -----------------------------------------------------------------------
 
@@ -67,7 +67,7 @@ class Services:
             return
         one.restarted_for = token
         one.revision += 1
-        self._objects.journal.add("service-restarted", truth.name, f"its template was touched: {token}")
+        self._api.journal.add("service-restarted", truth.name, f"its template was touched: {token}")
         self._changed(truth)
         self._reconcile(truth, one)
 
@@ -77,7 +77,7 @@ class Services:
         if (one.replicas, one.added) == (replicas, added):
             return
         before, one.replicas, one.added = one.replicas, replicas, added
-        self._objects.journal.add("service-scaled", truth.name, f"{workload} from {before} to {replicas}")
+        self._api.journal.add("service-scaled", truth.name, f"{workload} from {before} to {replicas}")
         self._changed(truth)
         self._reconcile(truth, one)
 
@@ -126,15 +126,15 @@ class Services:
             shape=one.shape,
             terms=one.terms,
             phase=PodPhase.PENDING,
-            created_at=self._objects.timeline.now(),
+            created_at=self._api.timeline.now(),
             workload=one.workload,
             message=message,
         )
         one.members[pod.uid] = one.revision
-        self._objects.put_pod(pod)
-        if self._objects.verbose:
-            self._objects.journal.add("pod-created", pod.full_name, f"a replica of {truth.name}")
-        self._objects.wake(f"{pod.full_name} was created")
+        self._api.put_pod(pod)
+        if self._api.verbose:
+            self._api.journal.add("pod-created", pod.full_name, f"a replica of {truth.name}")
+        self._api.wake(f"{pod.full_name} was created")
 
     def _reconcile(self, truth: ServiceTruth, one: SetTruth, message: str = "") -> None:
         """As many pods as are asked for, of the template that is there; in a rolling update new before old."""
@@ -145,14 +145,14 @@ class Services:
         while len(one.members) < most and len(one.members) - len(old) < one.replicas:
             self._create(truth, one, message)
         while (leaver := self._next_to_go(one)) is not None:
-            self._kubelets.delete(self._objects.pods[leaver])
+            self._kubelets.delete(self._api.pods[leaver])
 
     def _next_to_go(self, one: SetTruth) -> str | None:
         old = one.old
         if old:
             ready = self._ready(one)
             spare = ready > one.replicas - one.max_unavailable
-            leavers = [uid for uid in old if spare or not self._objects.pods[uid].ready]
+            leavers = [uid for uid in old if spare or not self._api.pods[uid].ready]
         else:
             leavers = list(one.members) if len(one.members) > one.replicas else []
         return min(leavers, key=lambda uid: self._standing(one, uid), default=None)
@@ -160,12 +160,12 @@ class Services:
     def _standing(self, one: SetTruth, uid: str) -> tuple[object, ...]:
         """Who goes first, as the ReplicaSet controller ranks: who has no node, who is not ready, who is marked, who is
         newest. Where they are says nothing."""
-        pod = self._objects.pods[uid]
+        pod = self._api.pods[uid]
         age = list(one.members).index(uid)
         return bool(pod.node), pod.ready, uid not in one.going, -age
 
     def _ready(self, one: SetTruth) -> int:
-        return sum(self._objects.pods[uid].ready for uid in one.members)
+        return sum(self._api.pods[uid].ready for uid in one.members)
 
     # --- what kubelets report -----------------------------------------------------------------------
 
@@ -174,7 +174,7 @@ class Services:
         one.refused = 0
         load = truth.service.load
         if load:
-            self._objects.timeline.after(load, lambda: self._became_ready(pod.uid))
+            self._api.timeline.after(load, lambda: self._became_ready(pod.uid))
         else:
             self._became_ready(pod.uid)
 
@@ -190,9 +190,7 @@ class Services:
             return
         message = f"{pod.name} was refused by {pod.node}: {pod.message}; trying again"
         one.backing_off += 1
-        self._objects.timeline.after(
-            refusal_backoff(one.refused), lambda: self._tried_again(truth, one, message)
-        )
+        self._api.timeline.after(refusal_backoff(one.refused), lambda: self._tried_again(truth, one, message))
         one.refused += 1
 
     def _tried_again(self, truth: ServiceTruth, one: SetTruth, message: str) -> None:
@@ -206,9 +204,9 @@ class Services:
             self._reconcile(truth, one)
 
     def _became_ready(self, uid: str) -> None:
-        pod = self._objects.pods.get(uid)
+        pod = self._api.pods.get(uid)
         if pod is not None and pod.deleting_until is None:
-            self._objects.put_pod(replace(pod, ready=True, ready_at=self._objects.timeline.now()))
+            self._api.put_pod(replace(pod, ready=True, ready_at=self._api.timeline.now()))
             truth, one = self._set_of[pod.workload]
             self._count(truth)
             self._reconcile(truth, one)
@@ -222,9 +220,9 @@ class Services:
         self._changed(truth)
         if ready == truth.ready:
             return
-        truth.record(self._objects.timeline.now(), ready)
+        truth.record(self._api.timeline.now(), ready)
         self._tell(truth)
-        self._objects.wake(f"{truth.name} has {ready} ready replicas")
+        self._api.wake(f"{truth.name} has {ready} ready replicas")
 
     def _changed(self, truth: ServiceTruth) -> None:
         for one in truth.sets:
@@ -247,7 +245,7 @@ class Services:
             self._budgets_read = None
 
     def _tell(self, truth: ServiceTruth) -> None:
-        now, add = self._objects.timeline.now(), self._objects.journal.add
+        now, add = self._api.timeline.now(), self._api.journal.add
         counts = f"{truth.ready} of {truth.replicas} replicas ready, the minimum is {truth.minimum}"
         if truth.ready == truth.replicas and not truth.full_once:
             truth.full_once = True

@@ -11,12 +11,12 @@ from datetime import datetime, timedelta
 
 from tidemill.engine.loop import Tick
 from tidemill.model.purchases import PurchaseState
-from tidemill.sim.invariants.capacity import Strangers, blocks_hold, limits_hold
-from tidemill.sim.invariants.endings import Endings
-from tidemill.sim.invariants.money import Overflow, purchases_held
+from tidemill.sim.invariants.capacity import ForeignInstances, check_blocks, check_limits
+from tidemill.sim.invariants.deadlines import Deadlines
+from tidemill.sim.invariants.money import Overflow, check_purchases
 from tidemill.sim.invariants.plans import Plans
 from tidemill.sim.invariants.truth import Findings, Truth, Violation
-from tidemill.sim.invariants.wholeness import Gangs, Orphans, services_up
+from tidemill.sim.invariants.workloads import Gangs, Orphans, check_services
 from tidemill.store.memory import MemoryLedger
 
 __all__ = ["Invariants", "SENTENCES", "Truth", "still_unknown"]
@@ -48,7 +48,7 @@ class Invariants:
         self._cloud_seen: object = None
         self._purchases_seen = 0
         self._looked_at = self._looked_for_orphans_at = self._looked_at_money_at = truth.now()
-        self._strangers, self._endings, self._plans = Strangers(), Endings(), Plans()
+        self._foreign_instances, self._endings, self._plans = ForeignInstances(), Deadlines(), Plans()
         self._gangs, self._orphans, self._overflow = Gangs(), Orphans(), Overflow()
 
     def check(self, now: datetime) -> Violation | None:
@@ -66,16 +66,16 @@ class Invariants:
     def _all(self, now: datetime) -> Findings:
         truth = self._truth
         yield from self._endings.check(truth)
-        yield from services_up(truth)
+        yield from check_services(truth)
         cloud_changed = truth.cloud.changes != self._cloud_seen
         if cloud_changed:
             self._cloud_seen = truth.cloud.changes
-            yield from blocks_hold(truth)
-            yield from limits_hold(truth)
-            yield from self._strangers.untouched(truth)
+            yield from check_blocks(truth)
+            yield from check_limits(truth)
+            yield from self._foreign_instances.check(truth)
         if len(truth.cloud.purchases) != self._purchases_seen:
             self._purchases_seen = len(truth.cloud.purchases)
-            yield from purchases_held(truth)
+            yield from check_purchases(truth)
         yield from self._bounded(now, cloud_changed)
 
     def _bounded(self, now: datetime, cloud_changed: bool) -> Findings:
@@ -84,7 +84,7 @@ class Invariants:
             yield from self._gangs.check(self._truth)
         if cloud_changed or now >= self._looked_at_money_at + LOOK_AT_MONEY_EVERY:
             self._looked_at_money_at = now
-            yield from self._overflow.held(self._truth)
+            yield from self._overflow.check(self._truth)
         if now >= self._looked_for_orphans_at + LOOK_FOR_ORPHANS_EVERY:
             self._looked_for_orphans_at = now
             yield from self._orphans.check(self._truth)

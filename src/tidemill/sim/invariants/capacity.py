@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from tidemill.model.capacity import ReservationState
-from tidemill.sim.cloud.instances import InstanceLife
+from tidemill.sim.cloud.instances import InstanceHistory
 from tidemill.sim.invariants.truth import Findings, Truth
 from tidemill.spec.compute_pool import Limits
 
 NO_LIMITS_GIVEN = Limits(cpu=0, memory=0, gpus=0, nodes=0)  # such a pool launches nothing at all
 
 
-def blocks_hold(truth: Truth) -> Findings:
+def check_blocks(truth: Truth) -> Findings:
     cloud = truth.cloud
     for one in cloud.all_reservations():
         if one.state is ReservationState.ACTIVE and cloud.used(one.id) > one.count:
             yield 1, (one.id, f"{cloud.used(one.id)} of {one.count}")
 
 
-def limits_hold(truth: Truth) -> Findings:
+def check_limits(truth: Truth) -> Findings:
     """Instances on their way are counted from the moment AWS accepted the call, seen by the engine or not."""
     used: dict[str, list[int]] = {}
-    for life in truth.ours():
-        kind = truth.spec.catalog.types[life.now.instance_type]
-        sums = used.setdefault(life.now.pool, [0, 0, 0, 0])
+    for history in truth.ours():
+        kind = truth.spec.catalog.types[history.now.instance_type]
+        sums = used.setdefault(history.now.pool, [0, 0, 0, 0])
         for index, amount in enumerate((kind.vcpus * 1000, kind.memory_mib * 2**20, kind.gpus, 1)):
             sums[index] += amount
     for name, sums in used.items():
@@ -36,21 +36,21 @@ def limits_hold(truth: Truth) -> Findings:
                 yield 2, (name, f"{word} {amount} of {cap}")
 
 
-class Strangers:
+class ForeignInstances:
     """Remembers every instance without our tag while it lives, to see who ended it."""
 
     def __init__(self) -> None:
-        self._known: dict[str, InstanceLife] = {}
+        self._known: dict[str, InstanceHistory] = {}
 
-    def untouched(self, truth: Truth) -> Findings:
-        for life in truth.cloud.alive():
-            if life.now.owner != truth.owner:
-                self._known[life.now.id] = life
-            elif life.now.source.id:
-                reservation = truth.cloud.reservation(life.now.source.id)
+    def check(self, truth: Truth) -> Findings:
+        for history in truth.cloud.alive():
+            if history.now.owner != truth.owner:
+                self._known[history.now.id] = history
+            elif history.now.source.id:
+                reservation = truth.cloud.reservation(history.now.source.id)
                 if reservation is not None and reservation.owner != truth.owner:
-                    yield 11, (life.now.id, f"runs on {reservation.id}, which is not ours")
-        for life in self._known.values():
-            node = truth.cluster.nodes.get(life.now.id)
-            if life.ended_by == "engine" or (node is not None and node.draining_since is not None):
-                yield 11, (life.now.id,)
+                    yield 11, (history.now.id, f"runs on {reservation.id}, which is not ours")
+        for history in self._known.values():
+            node = truth.cluster.nodes.get(history.now.id)
+            if history.ended_by == "engine" or (node is not None and node.draining_since is not None):
+                yield 11, (history.now.id,)

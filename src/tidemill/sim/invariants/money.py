@@ -11,7 +11,7 @@ from itertools import islice
 
 from tidemill.model.capacity import SourceKind
 from tidemill.model.purchases import PurchaseIntent
-from tidemill.sim.cloud.instances import InstanceLife
+from tidemill.sim.cloud.instances import InstanceHistory
 from tidemill.sim.cloud.purchases import Purchase
 from tidemill.sim.invariants.truth import Findings, Truth
 from tidemill.spec.compute_pool import SourceSpec
@@ -23,7 +23,7 @@ CENT = 0.01  # sums of floats
 FORGIVEN_OVER = timedelta(hours=3)
 
 
-def purchases_held(truth: Truth) -> Findings:
+def check_purchases(truth: Truth) -> Findings:
     """Over everything bought for us so far; looked at when something was bought."""
     bought = [one for one in truth.cloud.purchases if one.intent_id]
     intents = {intent.id: intent for intent in truth.ledger.purchases()}
@@ -94,39 +94,39 @@ class Overflow:
     """Looks at what is paid by the hour. Of the many lives there ever were, those of this month are kept at hand."""
 
     def __init__(self) -> None:
-        self._lives: list[InstanceLife] = []
+        self._lives: list[InstanceHistory] = []
         self._seen = 0
 
-    def held(self, truth: Truth) -> Findings:
+    def check(self, truth: Truth) -> Findings:
         now = truth.now()
         self._note(truth, bounds(now)[0])
-        by_source: dict[tuple[str, str], list[InstanceLife]] = {}
-        for life in self._lives:
-            by_source.setdefault((life.now.pool, life.now.source.kind.value), []).append(life)
-        for (name, kind), lives in by_source.items():
+        by_source: dict[tuple[str, str], list[InstanceHistory]] = {}
+        for history in self._lives:
+            by_source.setdefault((history.now.pool, history.now.source.kind.value), []).append(history)
+        for (name, kind), histories in by_source.items():
             pool = truth.spec.pools.get(name)
             if pool is None or not any(source.type in ("block", "odcr") for source in pool.spec.sources):
                 continue  # a pool that lives by the hour has no overflow
             for source in pool.spec.sources:
                 if source.type == kind:
-                    yield from _cap_held(truth, name, source, lives, now)
+                    yield from _cap_held(truth, name, source, histories, now)
 
     def _note(self, truth: Truth, month: datetime) -> None:
-        new = islice(truth.cloud.lives.values(), self._seen, None)
-        self._seen = len(truth.cloud.lives)
-        self._lives += [life for life in new if life.now.source.kind in HOURLY]
-        self._lives = [life for life in self._lives if _is_of(life, month)]
+        new = islice(truth.cloud.instance_histories.values(), self._seen, None)
+        self._seen = len(truth.cloud.instance_histories)
+        self._lives += [history for history in new if history.now.source.kind in HOURLY]
+        self._lives = [history for history in self._lives if _is_of(history, month)]
 
 
 def _cap_held(
-    truth: Truth, pool: str, source: SourceSpec, lives: list[InstanceLife], now: datetime
+    truth: Truth, pool: str, source: SourceSpec, histories: list[InstanceHistory], now: datetime
 ) -> Findings:
-    rate = sum(life.usd_h for life in lives if life.shutting_down_at is None)
+    rate = sum(history.usd_h for history in histories if history.shutting_down_at is None)
     if rate > (source.max_hourly_usd or 0) + CENT:
         yield 3, (pool, f"{source.type} at ${rate:,.2f}/h of ${source.max_hourly_usd or 0:,.2f}/h")
     helpless = FORGIVEN_OVER - truth.able_for(now - FORGIVEN_OVER, now)
     forgiven = CENT + rate * helpless.total_seconds() / 3600
-    spent = sum(_usd(life, now) for life in lives)
+    spent = sum(_usd(history, now) for history in histories)
     if spent > (source.max_monthly_usd or 0) + forgiven:
         yield 3, (pool, f"{source.type} cost ${spent:,.2f} this month of ${source.max_monthly_usd or 0:,.2f}")
     budget = truth.spec.platform.spec.budget.monthly_usd
@@ -141,22 +141,24 @@ def spent_usd(truth: Truth, now: datetime) -> float:
         for one in truth.cloud.purchases
         if one.intent_id and (one.at.year, one.at.month) == (now.year, now.month)
     )
-    return fees + sum(_usd(life, now) for life in _this_month(truth, now) if life.now.owner == truth.owner)
+    return fees + sum(
+        _usd(history, now) for history in _this_month(truth, now) if history.now.owner == truth.owner
+    )
 
 
-def _this_month(truth: Truth, now: datetime) -> list[InstanceLife]:
+def _this_month(truth: Truth, now: datetime) -> list[InstanceHistory]:
     """Paid by the hour, and not over before the month began."""
     month = bounds(now)[0]
-    lives = truth.cloud.lives.values()
-    return [life for life in lives if life.now.source.kind in HOURLY and _is_of(life, month)]
+    histories = truth.cloud.instance_histories.values()
+    return [history for history in histories if history.now.source.kind in HOURLY and _is_of(history, month)]
 
 
-def _is_of(life: InstanceLife, month: datetime) -> bool:
-    return life.shutting_down_at is None or life.shutting_down_at > month
+def _is_of(history: InstanceHistory, month: datetime) -> bool:
+    return history.shutting_down_at is None or history.shutting_down_at > month
 
 
-def _usd(life: InstanceLife, now: datetime) -> float:
-    if life.running_at is None:
+def _usd(history: InstanceHistory, now: datetime) -> float:
+    if history.running_at is None:
         return 0.0
-    seconds = ((life.shutting_down_at or now) - max(bounds(now)[0], life.running_at)).total_seconds()
-    return life.usd_h * max(0.0, seconds) / 3600
+    seconds = ((history.shutting_down_at or now) - max(bounds(now)[0], history.running_at)).total_seconds()
+    return history.usd_h * max(0.0, seconds) / 3600

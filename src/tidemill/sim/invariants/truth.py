@@ -14,7 +14,7 @@ from tidemill.engine.loop import Decide
 from tidemill.model.capacity import SourceKind
 from tidemill.model.ec2_facts import EKS_SCALES_DOWN_BEFORE_END
 from tidemill.sim.cloud.cloud import SimCloud
-from tidemill.sim.cloud.instances import InstanceLife
+from tidemill.sim.cloud.instances import InstanceHistory
 from tidemill.sim.cloud.reservations import kill_at
 from tidemill.sim.cluster.cluster import SimCluster
 from tidemill.sim.timeline import Journal
@@ -47,46 +47,46 @@ class Truth:
     now: Callable[[], datetime]
     decide: Decide
     agents: bool = False  # nodes end by themselves: then no absence of the engine is an excuse
-    away: list[Span] = field(default_factory=list)  # the engine was not there, or saw nothing
-    deaf: list[Span] = field(default_factory=list)  # AWS answered no call
+    absences: list[Span] = field(default_factory=list)  # the engine was not there, or saw nothing
+    throttled: list[Span] = field(default_factory=list)  # AWS answered no call
 
     @property
     def owner(self) -> str:
         return self.spec.platform.spec.deployment
 
-    def ours(self) -> Iterator[InstanceLife]:
+    def ours(self) -> Iterator[InstanceHistory]:
         """Pending and running instances with our owner tag."""
-        return (life for life in self.cloud.alive() if life.now.owner == self.owner)
+        return (history for history in self.cloud.alive() if history.now.owner == self.owner)
 
-    def life_of_node(self, name: str) -> InstanceLife | None:
+    def history_of_node(self, name: str) -> InstanceHistory | None:
         found = next((node for node in self.cluster.nodes.values() if node.name == name), None)
-        return self.cloud.lives[found.instance_id] if found is not None else None
+        return self.cloud.instance_histories[found.instance_id] if found is not None else None
 
-    def deadline_of(self, life: InstanceLife) -> datetime | None:
+    def deadline_of(self, history: InstanceHistory) -> datetime | None:
         """When AWS or its provisioner takes this instance; None: nobody has said they will."""
-        ends = [life.now.ends_at] if life.now.ends_at is not None else []
-        block = self.cloud.reservation(life.now.source.id) if life.now.source.id else None
+        ends = [history.now.ends_at] if history.now.ends_at is not None else []
+        block = self.cloud.reservation(history.now.source.id) if history.now.source.id else None
         if block is not None and block.kind is SourceKind.BLOCK and block.end is not None:
             ends += [kill] if (kill := kill_at(block)) is not None else []
-            ends += [block.end - EKS_SCALES_DOWN_BEFORE_END] if life.now.provisioner in END_EARLY else []
+            ends += [block.end - EKS_SCALES_DOWN_BEFORE_END] if history.now.provisioner in END_EARLY else []
         return min(ends, default=None)
 
     def soon_over(self, instance_id: str, now: datetime) -> bool:
         """It would end within two hours anyway: whoever empties it does so for its deadline."""
-        deadline = self.deadline_of(self.cloud.lives[instance_id])
+        deadline = self.deadline_of(self.cloud.instance_histories[instance_id])
         return deadline is not None and deadline - now < timedelta(hours=2)
 
     # --- when the engine could act ---
 
     def able_for(self, since: datetime, until: datetime) -> timedelta:
         """How much of a span the engine was there for, with an AWS that answered."""
-        return until - since - covered([*self.away, *self.deaf], since, until)
+        return until - since - covered([*self.absences, *self.throttled], since, until)
 
-    def was_away(self, since: datetime, until: datetime) -> bool:
-        return any(left < until and since < back for left, back in self.away)
+    def was_absent(self, since: datetime, until: datetime) -> bool:
+        return any(left < until and since < back for left, back in self.absences)
 
-    def away_throughout(self, since: datetime, until: datetime) -> bool:
-        return covered(self.away, since, until) >= until - since
+    def absent_throughout(self, since: datetime, until: datetime) -> bool:
+        return covered(self.absences, since, until) >= until - since
 
 
 def covered(spans: Iterable[Span], since: datetime, until: datetime) -> timedelta:

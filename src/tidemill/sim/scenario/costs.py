@@ -12,8 +12,8 @@ from tidemill.catalog import InstanceType
 from tidemill.decide.pool_templates import templates
 from tidemill.model.capacity import DELIVERED_STATES, UNPAID_STATES, Reservation, SourceKind
 from tidemill.report.costs import Costs, Paid, Use, costs
-from tidemill.sim.cloud.instances import InstanceLife
-from tidemill.sim.cluster.objects import Ran
+from tidemill.sim.cloud.instances import InstanceHistory
+from tidemill.sim.cluster.api_server import PodRun
 from tidemill.sim.scenario.outcome import BlockRow, OnDemandEquivalent
 from tidemill.sim.scenario.rehearsal import Rehearsal
 
@@ -28,12 +28,12 @@ class _Spent:
     def __init__(self, rehearsal: Rehearsal, end: datetime) -> None:
         self._rehearsal, self._end = rehearsal, end
         self._types = rehearsal.spec.catalog.types
-        self._ran: dict[str, list[Ran]] = {}  # by name of the node
+        self._ran: dict[str, list[PodRun]] = {}  # by name of the node
         for one in rehearsal.cluster.ran(end):
             self._ran.setdefault(one.node, []).append(one)
-        self._on: dict[str, list[InstanceLife]] = {}
-        for life in rehearsal.cloud.lives.values():
-            self._on.setdefault(life.now.source.id, []).append(life)
+        self._on: dict[str, list[InstanceHistory]] = {}
+        for history in rehearsal.cloud.instance_histories.values():
+            self._on.setdefault(history.now.source.id, []).append(history)
 
     def capacity(self) -> Iterator[Paid]:
         owner = self._rehearsal.spec.platform.spec.deployment
@@ -44,11 +44,11 @@ class _Spent:
                 yield self._reservation(one)
             elif one.owner == owner and one.state not in UNPAID_STATES:
                 yield self._block(one)
-        for life in self._rehearsal.cloud.lives.values():
-            if life.by_the_hour and life.running_at is not None:
+        for history in self._rehearsal.cloud.instance_histories.values():
+            if history.by_the_hour and history.running_at is not None:
                 # One that outlived its reservation is on the bill from the reservation's end.
-                since = max(life.running_at, ends.get(life.now.source.id) or life.running_at)
-                yield self._instance(life, since)
+                since = max(history.running_at, ends.get(history.now.source.id) or history.running_at)
+                yield self._instance(history, since)
 
     def _block(self, block: Reservation) -> Paid:
         assert block.end is not None
@@ -72,7 +72,9 @@ class _Spent:
     ) -> Paid:
         kind = self._types[one.instance_type]
         listed = None if kind.on_demand_usd_h is None else kind.on_demand_usd_h * one.count
-        uses = tuple(use for life in self._on.get(one.id, ()) for use in self._uses(life, kind, one.count))
+        uses = tuple(
+            use for history in self._on.get(one.id, ()) for use in self._uses(history, kind, one.count)
+        )
         return Paid(
             self._owner(one), one.count * kind.gpus, usd_per_hour, since, until, listed, outside_usd, uses
         )
@@ -89,22 +91,24 @@ class _Spent:
         ]
         return may[0] if len(may) == 1 else ""
 
-    def _instance(self, life: InstanceLife, since: datetime) -> Paid:
-        kind = self._types[life.now.instance_type]
-        until = min(life.shutting_down_at or self._end, self._end)
+    def _instance(self, history: InstanceHistory, since: datetime) -> Paid:
+        kind = self._types[history.now.instance_type]
+        until = min(history.shutting_down_at or self._end, self._end)
         return Paid(
-            life.now.pool, kind.gpus, life.usd_h, since, until, kind.on_demand_usd_h,
-            uses=tuple(self._uses(life, kind, 1)),
+            history.now.pool, kind.gpus, history.usd_h, since, until, kind.on_demand_usd_h,
+            uses=tuple(self._uses(history, kind, 1)),
         )  # fmt: skip
 
-    def _uses(self, life: InstanceLife, kind: InstanceType, count: int) -> Iterator[Use]:
+    def _uses(self, history: InstanceHistory, kind: InstanceType, count: int) -> Iterator[Use]:
         """What a pod has of a GPU node is its GPUs: one that asks for none costs nothing more there."""
         whole = (kind.gpus or kind.vcpus * 1000) * count
-        node = self._rehearsal.cluster.nodes.get(life.now.id)
+        node = self._rehearsal.cluster.nodes.get(history.now.id)
         for ran in self._ran.get(node.name, ()) if node is not None else ():
             held = ran.gpus if kind.gpus else ran.cpu_milli
             if held:
-                yield Use(life.now.pool, ran.team, ran.workload, ran.gpus, held / whole, ran.since, ran.until)
+                yield Use(
+                    history.now.pool, ran.team, ran.workload, ran.gpus, held / whole, ran.since, ran.until
+                )
 
 
 def on_demand_equivalent(blocks: Iterable[BlockRow], start: datetime, end: datetime) -> OnDemandEquivalent:

@@ -74,9 +74,9 @@ class GpuRecorder:
             if one.state is ReservationState.ACTIVE and one.owner
         )
         return paid + sum(
-            self._catalog.types[life.now.instance_type].gpus
-            for life in self._cloud.alive()
-            if life.by_the_hour and life.now.state is InstanceState.RUNNING
+            self._catalog.types[history.now.instance_type].gpus
+            for history in self._cloud.alive()
+            if history.by_the_hour and history.now.state is InstanceState.RUNNING
         )
 
     def series(self) -> Series:

@@ -106,8 +106,8 @@ class Rehearsal:
         )
         if scenario.spec.deadline_agent:
             self._truth.agents = True
-            lives = self.cloud.lives
-            self.cluster.install_deadline_agents(lambda one: self._truth.deadline_of(lives[one.id]))
+            histories = self.cloud.instance_histories
+            self.cluster.install_deadline_agents(lambda one: self._truth.deadline_of(histories[one.id]))
         self.invariants = Invariants(self._truth)
         self.recorder = GpuRecorder(self.cloud, self.cluster, spec.catalog, self.start)
         self.alarms = AlertRecorder(spec, self.ledger.alerts, self.start)
@@ -166,7 +166,7 @@ class Rehearsal:
         if tick is None:
             # It sees nothing: a new engine has no last reading to go on with while AWS is throttled.
             self._tick_at = now + AFTER_FAILING
-            self._truth.away.append((now, self._tick_at))
+            self._truth.absences.append((now, self._tick_at))
             return
         self._awake = False  # what its own actions stirred up is looked at a second later
         self._tick_at = tick.wake_at
@@ -252,13 +252,13 @@ class Rehearsal:
         """Its memory is gone; a new one starts with nothing but the ports."""
         now = self.timeline.now()
         self._back_at = max(self._back_at, now + duration)
-        self._truth.away.append((now, self._back_at))
+        self._truth.absences.append((now, self._back_at))
         self.engine = self._start_engine()
         self._awake = True
 
-    def was_away_before(self, at: datetime) -> bool:
+    def was_absent_before(self, at: datetime) -> bool:
         """Was the engine dead, blind or kept away in the hour before: too late then to ask politely."""
-        return self._truth.was_away(at - timedelta(hours=1), at)
+        return self._truth.was_absent(at - timedelta(hours=1), at)
 
     # --- what a script does (script.Stage) ----------------------------------------------------------
 
@@ -289,7 +289,7 @@ class Rehearsal:
     def throttle_cloud(self, duration: timedelta) -> None:
         now = self.timeline.now()
         self.cloud.throttle(duration)
-        self._truth.deaf.append((now, now + duration))
+        self._truth.throttled.append((now, now + duration))
 
     def record_verdict(self, window: str, by: str, approved: bool, note: str) -> None:
         """A person looks at what is proposed for a window; if nothing is, the word is noted as lost."""

@@ -14,7 +14,7 @@ from tidemill.model.errors import InvariantViolated
 from tidemill.model.purchases import PurchaseIntent, PurchaseState
 from tidemill.model.reasons import DrainKind, DrainReason
 from tidemill.report.costs import Costs, rounded
-from tidemill.sim.cloud.instances import InstanceLife
+from tidemill.sim.cloud.instances import InstanceHistory
 from tidemill.sim.cluster.workloads import JobTruth, ServiceTruth
 from tidemill.sim.invariants.truth import Violation
 from tidemill.sim.scenario.costs import on_demand_equivalent, rehearsal_costs
@@ -62,7 +62,11 @@ def tally(
         actions=len(rehearsal.done),
         invariant_violations=violations,
         blocks=blocks,
-        nodes=tuple(_span(rehearsal, life) for life in rehearsal.cloud.lives.values() if life.now.pool),
+        nodes=tuple(
+            _span(rehearsal, history)
+            for history in rehearsal.cloud.instance_histories.values()
+            if history.now.pool
+        ),
         jobs=tuple(_job(rehearsal, job, end) for job in rehearsal.cluster.jobs.values()),
         services=tuple(_service(rehearsal, one, end) for one in rehearsal.cluster.services.values()),
         evictions=tuple(rehearsal.cluster.evictions),
@@ -87,10 +91,16 @@ def _block(rehearsal: Rehearsal, one: Reservation, end: datetime) -> BlockRow:
     """Its deadline is the earliest of the provisioners its nodes were launched by."""
     killed = kill_at(one)
     assert one.end is not None and killed is not None
-    lives = [life for life in rehearsal.cloud.lives.values() if life.now.source.id == one.id]
-    nodes = [rehearsal.cluster.nodes[life.now.id] for life in lives if life.now.id in rehearsal.cluster.nodes]
+    histories = [
+        history for history in rehearsal.cloud.instance_histories.values() if history.now.source.id == one.id
+    ]
+    nodes = [
+        rehearsal.cluster.nodes[history.now.id]
+        for history in histories
+        if history.now.id in rehearsal.cluster.nodes
+    ]
     pool = rehearsal.spec.pools.get(one.pool)
-    ways = {Provisioner(life.now.provisioner) for life in lives if life.now.provisioner}
+    ways = {Provisioner(history.now.provisioner) for history in histories if history.now.provisioner}
     ways |= {pool.spec.provisioner} if pool else set()
     deadline = min((deadline_of(one, way) or killed for way in ways), default=killed)
     drains = [
@@ -146,9 +156,9 @@ def _name(rehearsal: Rehearsal, reservation_id: str) -> str:
     return next(bought, "")
 
 
-def _span(rehearsal: Rehearsal, life: InstanceLife) -> NodeSpan:
-    node = rehearsal.cluster.nodes.get(life.now.id)
-    phases: list[tuple[str, datetime | None]] = [("launched", life.now.launched_at)]
+def _span(rehearsal: Rehearsal, history: InstanceHistory) -> NodeSpan:
+    node = rehearsal.cluster.nodes.get(history.now.id)
+    phases: list[tuple[str, datetime | None]] = [("launched", history.now.launched_at)]
     if node is not None:
         phases += [
             ("registering", node.joined_at),
@@ -157,9 +167,9 @@ def _span(rehearsal: Rehearsal, life: InstanceLife) -> NodeSpan:
             ("draining", node.draining_since),
         ]
     reached = tuple(sorted(((name, at) for name, at in phases if at is not None), key=lambda one: one[1]))
-    gone = life.shutting_down_at or life.terminated_at
+    gone = history.shutting_down_at or history.terminated_at
     return NodeSpan(
-        life.now.id, life.now.pool, life.now.source.label, life.now.instance_type,
+        history.now.id, history.now.pool, history.now.source.label, history.now.instance_type,
         tuple((name, at) for name, at in reached if gone is None or at <= gone), gone,
     )  # fmt: skip
 

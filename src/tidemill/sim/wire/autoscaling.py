@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tidemill.sim.cloud.scaling import AutoScalingGroup, LifecycleHook
+from tidemill.sim.cloud.scaling_group import AutoScalingGroup, LifecycleHook
 from tidemill.sim.wire import group_format as words
 from tidemill.sim.wire.operations import Asked, Result, operation
 from tidemill.sim.wire.paging import Facets, chosen
@@ -21,7 +21,7 @@ def create(asked: Asked) -> Result:
     strange = [name for name in _UNKNOWN if asked.get(name)]
     if strange:
         raise AwsError("ValidationError", f"the simulated AWS makes no groups from {', '.join(strange)}")
-    recipe, template = words.template_of(wire, asked.get("LaunchTemplate"))
+    launch_spec, template = words.template_of(wire, asked.get("LaunchTemplate"))
     subnets = words.subnets_of(wire, asked.get("VPCZoneIdentifier", ""))
     zones = words.zones_of(subnets) or tuple(asked.get("AvailabilityZones", []))
     if not zones:
@@ -29,7 +29,7 @@ def create(asked: Asked) -> Result:
     tags, propagated = words.tags_of(asked.get("Tags", []))
     group = wire.body.groups.create(
         asked.need("AutoScalingGroupName"),
-        recipe,
+        launch_spec,
         zones=zones,
         minimum=asked.need("MinSize"),
         maximum=asked.need("MaxSize"),
@@ -49,7 +49,7 @@ def create(asked: Asked) -> Result:
 def update(asked: Asked) -> Result:
     wire = asked.wire
     group = _group(asked)
-    recipe, template = (
+    launch_spec, template = (
         words.template_of(wire, asked.get("LaunchTemplate")) if asked.get("LaunchTemplate") else (None, None)
     )
     identifier = asked.get("VPCZoneIdentifier")
@@ -59,7 +59,7 @@ def update(asked: Asked) -> Result:
         minimum=asked.get("MinSize"),
         maximum=asked.get("MaxSize"),
         desired=asked.get("DesiredCapacity"),
-        recipe=recipe,
+        launch_spec=launch_spec,
         template=template,
         zones=None if subnets is None else words.zones_of(subnets),
         subnets=None if subnets is None else tuple(one.id for one in subnets),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidemill.sim.cloud.scaling import AutoScalingGroup, LifecycleHook, ScheduledAction
+from tidemill.sim.cloud.scaling_group import AutoScalingGroup, LifecycleHook, ScheduledAction
 from tidemill.sim.wire import group_format as words
 from tidemill.sim.wire.autoscaling import hook_of
 from tidemill.sim.wire.operations import Asked, Result, operation

@@ -20,7 +20,7 @@ from urllib.request import Request, urlopen
 
 from tidemill.catalog import InstanceType
 from tidemill.model.nodes import Instance, InstanceState
-from tidemill.sim.cluster.node_life import JOIN_S, REGISTER_S
+from tidemill.sim.cluster.node_lifecycle import JOIN_S, REGISTER_S
 from tidemill.sim.timeline import Timeline, stream
 from tidemill.sim.wire.first_boot import FirstBoot, read_user_data
 from tidemill.spec import names
@@ -75,14 +75,14 @@ class Boots:
     # --- up -----------------------------------------------------------------------------------------
 
     def _join(self, instance_id: str) -> None:
-        life = self._wire.body.lives[instance_id]
-        if life.now.state is not InstanceState.RUNNING or instance_id in self._up:
+        history = self._wire.body.instance_histories[instance_id]
+        if history.now.state is not InstanceState.RUNNING or instance_id in self._up:
             return
-        kind = self._wire.body.catalog.types[life.now.instance_type]
-        told = read_user_data(_decoded(self._wire.launch_of(life).user_data))
-        name = f"ip-{self._wire.address(life).replace('.', '-')}.{self._wire.region}.compute.internal"
+        kind = self._wire.body.catalog.types[history.now.instance_type]
+        told = read_user_data(_decoded(self._wire.launch_of(history).user_data))
+        name = f"ip-{self._wire.address(history).replace('.', '-')}.{self._wire.region}.compute.internal"
         self._up[instance_id] = name
-        if not self._send("POST", "/api/v1/nodes", self._node(name, life.now, kind, told)):
+        if not self._send("POST", "/api/v1/nodes", self._node(name, history.now, kind, told)):
             return
         self._report(instance_id, kind, devices=False)
         delay = self._draw("register", instance_id, REGISTER_S)

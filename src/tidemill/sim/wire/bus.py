@@ -10,8 +10,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tidemill.sim.cloud.hooks import TERMINATE_ACTION
-from tidemill.sim.cloud.scaling import AutoScalingGroup, LifecycleHook
+from tidemill.sim.cloud.lifecycle_hooks import TERMINATE_ACTION
+from tidemill.sim.cloud.scaling_group import AutoScalingGroup, LifecycleHook
 from tidemill.sim.timeline import Timeline, seeded_id
 from tidemill.sim.wakes import Wakes
 from tidemill.spec.units import format_instant

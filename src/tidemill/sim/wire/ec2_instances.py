@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidemill.model.nodes import InstanceState
-from tidemill.sim.cloud.instances import InstanceLife
+from tidemill.sim.cloud.instances import InstanceHistory
 from tidemill.sim.wire import instance_format as words
 from tidemill.sim.wire.ec2_spot import is_interrupted
 from tidemill.sim.wire.operations import Asked, Result, operation
@@ -19,14 +19,14 @@ from tidemill.spec.units import format_instant
 @operation("ec2", "DescribeInstances")
 def describe(asked: Asked) -> Result:
     wire = asked.wire
-    found = chosen(_lives(asked), asked.get("Filters", []), _facets(wire), lambda life: life.tags)
+    found = chosen(_lives(asked), asked.get("Filters", []), _facets(wire), lambda history: history.tags)
     asked.stop_if_dry()
-    page, token = wire.pages.page(found, lambda life: life.now.id, asked.params, least=5)
-    by_call: dict[str, list[InstanceLife]] = {}
-    for life in page:
-        by_call.setdefault(words.reservation_id(wire, life), []).append(life)
+    page, token = wire.pages.page(found, lambda history: history.now.id, asked.params, least=5)
+    by_call: dict[str, list[InstanceHistory]] = {}
+    for history in page:
+        by_call.setdefault(words.reservation_id(wire, history), []).append(history)
     return {
-        "Reservations": [words.as_reservation(wire, lives) for lives in by_call.values()],
+        "Reservations": [words.as_reservation(wire, histories) for histories in by_call.values()],
         "NextToken": token,
     }
 
@@ -35,30 +35,30 @@ def describe(asked: Asked) -> Result:
 def statuses(asked: Asked) -> Result:
     wire = asked.wire
     running = [
-        life
-        for life in _lives(asked)
-        if asked.get("IncludeAllInstances", False) or life.now.state is InstanceState.RUNNING
+        history
+        for history in _lives(asked)
+        if asked.get("IncludeAllInstances", False) or history.now.state is InstanceState.RUNNING
     ]
-    found = chosen(running, asked.get("Filters", []), _status_facets(), lambda life: life.tags)
+    found = chosen(running, asked.get("Filters", []), _status_facets(), lambda history: history.tags)
     asked.stop_if_dry()
-    page, token = wire.pages.page(found, lambda life: life.now.id, asked.params, least=5)
-    return {"InstanceStatuses": [_status(wire, life) for life in page], "NextToken": token}
+    page, token = wire.pages.page(found, lambda history: history.now.id, asked.params, least=5)
+    return {"InstanceStatuses": [_status(wire, history) for history in page], "NextToken": token}
 
 
 @operation("ec2", "TerminateInstances")
 def terminate(asked: Asked) -> Result:
     wire = asked.wire
-    lives = _named(wire, asked.need("InstanceIds"))
+    histories = _named(wire, asked.need("InstanceIds"))
     asked.stop_if_dry()
     changes = []
-    for life in lives:
-        before = life.now.state
-        wire.body.terminate(life.now.id)
+    for history in histories:
+        before = history.now.state
+        wire.body.terminate(history.now.id)
         changes.append(
             {
-                "InstanceId": life.now.id,
+                "InstanceId": history.now.id,
                 "PreviousState": words.state(before),
-                "CurrentState": words.state(life.now.state),
+                "CurrentState": words.state(history.now.state),
             }
         )
     return {"TerminatingInstances": changes}
@@ -67,11 +67,11 @@ def terminate(asked: Asked) -> Result:
 @operation("ec2", "DescribeInstanceAttribute")
 def attribute(asked: Asked) -> Result:
     wire, wanted = asked.wire, asked.need("Attribute")
-    (life,) = _named(wire, [asked.need("InstanceId")])
-    record = wire.launch_of(life)
+    (history,) = _named(wire, [asked.need("InstanceId")])
+    record = wire.launch_of(history)
     told: dict[str, Any] = {
         "userData": ("UserData", {"Value": record.user_data} if record.user_data else {}),
-        "instanceType": ("InstanceType", {"Value": life.now.instance_type}),
+        "instanceType": ("InstanceType", {"Value": history.now.instance_type}),
         "disableApiTermination": ("DisableApiTermination", {"Value": False}),
         "groupSet": ("Groups", [{"GroupId": id_} for id_ in record.security_groups]),
     }
@@ -81,7 +81,7 @@ def attribute(asked: Asked) -> Result:
         )
     asked.stop_if_dry()
     name, value = told[wanted]
-    return {"InstanceId": life.now.id, name: value}
+    return {"InstanceId": history.now.id, name: value}
 
 
 @operation("ec2", "StopInstances", "StartInstances", "RebootInstances")
@@ -104,11 +104,11 @@ def refuse_other_ways(asked: Asked) -> Result:
 # --- which ones ---------------------------------------------------------------------------------------
 
 
-def _lives(asked: Asked) -> list[InstanceLife]:
+def _lives(asked: Asked) -> list[InstanceHistory]:
     """Those named, or all that EC2 lists: not those launched a moment ago, and terminated ones for an hour."""
     ids = asked.get("InstanceIds", [])
     if not ids:
-        return [asked.wire.body.lives[one.id] for one in asked.wire.body.instances()]
+        return [asked.wire.body.instance_histories[one.id] for one in asked.wire.body.instances()]
     if asked.get("MaxResults") is not None:
         raise AwsError(
             "InvalidParameterCombination",
@@ -117,7 +117,7 @@ def _lives(asked: Asked) -> list[InstanceLife]:
     return _named(asked.wire, ids)
 
 
-def _named(wire: Wire, ids: Sequence[str]) -> list[InstanceLife]:
+def _named(wire: Wire, ids: Sequence[str]) -> list[InstanceHistory]:
     malformed = [id_ for id_ in ids if not id_.startswith("i-")]
     if malformed:
         raise AwsError("InvalidInstanceID.Malformed", f'Invalid id: "{malformed[0]}"')
@@ -126,80 +126,82 @@ def _named(wire: Wire, ids: Sequence[str]) -> list[InstanceLife]:
     if missing:
         many = f"s '{', '.join(missing)}' do" if len(missing) > 1 else f" '{missing[0]}' does"
         raise AwsError("InvalidInstanceID.NotFound", f"The instance ID{many} not exist")
-    return [wire.body.lives[id_] for id_ in dict.fromkeys(ids)]
+    return [wire.body.instance_histories[id_] for id_ in dict.fromkeys(ids)]
 
 
-def _facets(wire: Wire) -> Facets[InstanceLife]:
+def _facets(wire: Wire) -> Facets[InstanceHistory]:
     return {
-        "architecture": lambda life: str(words.as_aws(wire, life)["Architecture"]),
-        "availability-zone": lambda life: life.now.zone,
-        "capacity-reservation-id": lambda life: life.now.source.id,
-        "client-token": lambda life: life.token,
-        "iam-instance-profile.arn": lambda life: wire.launch_of(life).profile,
-        "image-id": lambda life: wire.launch_of(life).image,
-        "instance-id": lambda life: life.now.id,
+        "architecture": lambda history: str(words.as_aws(wire, history)["Architecture"]),
+        "availability-zone": lambda history: history.now.zone,
+        "capacity-reservation-id": lambda history: history.now.source.id,
+        "client-token": lambda history: history.token,
+        "iam-instance-profile.arn": lambda history: wire.launch_of(history).profile,
+        "image-id": lambda history: wire.launch_of(history).image,
+        "instance-id": lambda history: history.now.id,
         "instance-lifecycle": words.lifecycle,
-        "instance-state-code": lambda life: str(words.state(life.now.state)["Code"]),
-        "instance-state-name": lambda life: life.now.state.value,
-        "instance-type": lambda life: life.now.instance_type,
-        "launch-time": lambda life: format_instant(life.now.launched_at),
+        "instance-state-code": lambda history: str(words.state(history.now.state)["Code"]),
+        "instance-state-name": lambda history: history.now.state.value,
+        "instance-type": lambda history: history.now.instance_type,
+        "launch-time": lambda history: format_instant(history.now.launched_at),
         "owner-id": lambda _: wire.account,
-        "private-dns-name": lambda life: words.private_name(wire, life),
+        "private-dns-name": lambda history: words.private_name(wire, history),
         "private-ip-address": wire.address,
-        "reservation-id": lambda life: words.reservation_id(wire, life),
-        "instance.group-id": lambda life: wire.launch_of(life).security_groups,
-        "subnet-id": lambda life: wire.launch_of(life).subnet.id,
+        "reservation-id": lambda history: words.reservation_id(wire, history),
+        "instance.group-id": lambda history: wire.launch_of(history).security_groups,
+        "subnet-id": lambda history: wire.launch_of(history).subnet.id,
         "tenancy": lambda _: "default",
-        "vpc-id": lambda life: wire.launch_of(life).subnet.vpc,
+        "vpc-id": lambda history: wire.launch_of(history).subnet.vpc,
     }
 
 
 # --- what AWS announces -------------------------------------------------------------------------------
 
 
-def _status(wire: Wire, life: InstanceLife) -> dict[str, Any]:
-    running = life.now.state is InstanceState.RUNNING
+def _status(wire: Wire, history: InstanceHistory) -> dict[str, Any]:
+    running = history.now.state is InstanceState.RUNNING
     health = {
         "Status": "ok" if running else "not-applicable",
         "Details": [{"Name": "reachability", "Status": "passed"}] if running else [],
     }
     return {
-        "AvailabilityZone": life.now.zone,
-        "AvailabilityZoneId": wire.network.zone_ids[life.now.zone],
-        "InstanceId": life.now.id,
-        "InstanceState": words.state(life.now.state),
+        "AvailabilityZone": history.now.zone,
+        "AvailabilityZoneId": wire.network.zone_ids[history.now.zone],
+        "InstanceId": history.now.id,
+        "InstanceState": words.state(history.now.state),
         "InstanceStatus": health,
         "SystemStatus": health,
-        "Events": _events(life),
+        "Events": _events(history),
     }
 
 
-def _events(life: InstanceLife) -> list[dict[str, Any]]:
+def _events(history: InstanceHistory) -> list[dict[str, Any]]:
     """A retirement; EC2 tells of a spot interruption elsewhere: in an event, and of the request behind the instance."""
-    if life.now.ends_at is None or is_interrupted(life):
+    if history.now.ends_at is None or is_interrupted(history):
         return []
     return [
         {
-            "InstanceEventId": "instance-event-" + life.now.id.removeprefix("i-"),
+            "InstanceEventId": "instance-event-" + history.now.id.removeprefix("i-"),
             "Code": "instance-retirement",
-            "Description": str(life.now.ends_why),
-            "NotBefore": life.now.ends_at,
+            "Description": str(history.now.ends_why),
+            "NotBefore": history.now.ends_at,
         }
     ]
 
 
-def _status_facets() -> Facets[InstanceLife]:
+def _status_facets() -> Facets[InstanceHistory]:
     return {
-        "availability-zone": lambda life: life.now.zone,
-        "event.code": lambda life: [str(event["Code"]) for event in _events(life)],
-        "event.description": lambda life: [str(event["Description"]) for event in _events(life)],
-        "event.instance-event-id": lambda life: [str(event["InstanceEventId"]) for event in _events(life)],
-        "instance-state-code": lambda life: str(words.state(life.now.state)["Code"]),
-        "instance-state-name": lambda life: life.now.state.value,
-        "instance-status.status": lambda life: (
-            "ok" if life.now.state is InstanceState.RUNNING else "not-applicable"
+        "availability-zone": lambda history: history.now.zone,
+        "event.code": lambda history: [str(event["Code"]) for event in _events(history)],
+        "event.description": lambda history: [str(event["Description"]) for event in _events(history)],
+        "event.instance-event-id": lambda history: [
+            str(event["InstanceEventId"]) for event in _events(history)
+        ],
+        "instance-state-code": lambda history: str(words.state(history.now.state)["Code"]),
+        "instance-state-name": lambda history: history.now.state.value,
+        "instance-status.status": lambda history: (
+            "ok" if history.now.state is InstanceState.RUNNING else "not-applicable"
         ),
-        "system-status.status": lambda life: (
-            "ok" if life.now.state is InstanceState.RUNNING else "not-applicable"
+        "system-status.status": lambda history: (
+            "ok" if history.now.state is InstanceState.RUNNING else "not-applicable"
         ),
     }

@@ -25,7 +25,7 @@ def run(asked: Asked) -> Result:
     asked.stop_if_dry()
     token = asked.get("ClientToken") or wire.new_token("run-instances")
     ids = launch(wire, token, request, least, most)
-    return as_reservation(wire, [wire.body.lives[id_] for id_ in ids])
+    return as_reservation(wire, [wire.body.instance_histories[id_] for id_ in ids])
 
 
 def launch(wire: Wire, token: str, request: LaunchRequest, least: int, most: int) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tidemill.model.capacity import SourceKind
 from tidemill.model.nodes import INSTANCE_UP_STATES, EndKind
-from tidemill.sim.cloud.instances import InstanceLife
+from tidemill.sim.cloud.instances import InstanceHistory
 from tidemill.sim.wire import instance_format as words
 from tidemill.sim.wire.operations import Asked, Result, operation
 from tidemill.sim.wire.paging import Facets, chosen
@@ -19,49 +19,57 @@ _NOTICE = timedelta(minutes=2)
 @operation("ec2", "DescribeSpotInstanceRequests")
 def describe(asked: Asked) -> Result:
     wire = asked.wire
-    lives = [wire.body.lives[one.id] for one in wire.body.instances() if one.source.kind is SourceKind.SPOT]
+    histories = [
+        wire.body.instance_histories[one.id]
+        for one in wire.body.instances()
+        if one.source.kind is SourceKind.SPOT
+    ]
     wanted = asked.get("SpotInstanceRequestIds", [])
-    named = [life for life in lives if not wanted or words.spot_request(life) in wanted]
-    found = chosen(named, asked.get("Filters", []), _FACETS, lambda life: life.tags)
+    named = [history for history in histories if not wanted or words.spot_request(history) in wanted]
+    found = chosen(named, asked.get("Filters", []), _FACETS, lambda history: history.tags)
     asked.stop_if_dry()
-    page, token = wire.pages.page(found, lambda life: life.now.id, asked.params, least=5)
-    return {"SpotInstanceRequests": [_request(wire, life) for life in page], "NextToken": token}
+    page, token = wire.pages.page(found, lambda history: history.now.id, asked.params, least=5)
+    return {"SpotInstanceRequests": [_request(wire, history) for history in page], "NextToken": token}
 
 
-def is_interrupted(life: InstanceLife) -> bool:
-    return life.now.ends_why is not None and life.now.ends_why.kind is EndKind.SPOT_INTERRUPTION
+def is_interrupted(history: InstanceHistory) -> bool:
+    return history.now.ends_why is not None and history.now.ends_why.kind is EndKind.SPOT_INTERRUPTION
 
 
-def _request(wire: Wire, life: InstanceLife) -> dict[str, Any]:
-    launched = life.now.launched_at
-    marked = life.now.ends_at is not None and is_interrupted(life)
-    updated = life.now.ends_at - _NOTICE if marked and life.now.ends_at is not None else launched
+def _request(wire: Wire, history: InstanceHistory) -> dict[str, Any]:
+    launched = history.now.launched_at
+    marked = history.now.ends_at is not None and is_interrupted(history)
+    updated = history.now.ends_at - _NOTICE if marked and history.now.ends_at is not None else launched
     return {
-        "SpotInstanceRequestId": words.spot_request(life),
-        "InstanceId": life.now.id,
+        "SpotInstanceRequestId": words.spot_request(history),
+        "InstanceId": history.now.id,
         "CreateTime": launched,
-        "LaunchedAvailabilityZone": life.now.zone,
+        "LaunchedAvailabilityZone": history.now.zone,
         "ProductDescription": "Linux/UNIX",
         "Type": "one-time",
-        "State": "active" if life.now.state in INSTANCE_UP_STATES else "closed",
-        "Status": {"Code": _code(life), "Message": _code(life).replace("-", " "), "UpdateTime": updated},
+        "State": "active" if history.now.state in INSTANCE_UP_STATES else "closed",
+        "Status": {
+            "Code": _code(history),
+            "Message": _code(history).replace("-", " "),
+            "UpdateTime": updated,
+        },
         "InstanceInterruptionBehavior": "terminate",
     }
 
 
-def _code(life: InstanceLife) -> str:
-    interrupted = is_interrupted(life)
-    if life.now.state in INSTANCE_UP_STATES:
+def _code(history: InstanceHistory) -> str:
+    interrupted = is_interrupted(history)
+    if history.now.state in INSTANCE_UP_STATES:
         return "marked-for-termination" if interrupted else "fulfilled"
     return "instance-terminated-no-capacity" if interrupted else "instance-terminated-by-user"
 
 
-_FACETS: Facets[InstanceLife] = {
-    "availability-zone": lambda life: life.now.zone,
-    "instance-id": lambda life: life.now.id,
-    "launched-availability-zone": lambda life: life.now.zone,
+_FACETS: Facets[InstanceHistory] = {
+    "availability-zone": lambda history: history.now.zone,
+    "instance-id": lambda history: history.now.id,
+    "launched-availability-zone": lambda history: history.now.zone,
     "spot-instance-request-id": words.spot_request,
-    "state": lambda life: "active" if life.now.state in INSTANCE_UP_STATES else "closed",
+    "state": lambda history: "active" if history.now.state in INSTANCE_UP_STATES else "closed",
     "status-code": _code,
     "type": lambda _: "one-time",
 }

@@ -98,7 +98,7 @@ def _tags(wire: Wire, id_: str) -> Pairs:
         return by_id(wire.body.reservations(), id_).tags
     if id_ not in {one.id for one in wire.body.instances()}:
         raise AwsError("InvalidInstanceID.NotFound", f"The instance ID '{id_}' does not exist")
-    return wire.body.lives[id_].tags
+    return wire.body.instance_histories[id_].tags
 
 
 def _ours(wire: Wire) -> Iterator[tuple[str, str, str, str]]:
@@ -106,5 +106,5 @@ def _ours(wire: Wire) -> Iterator[tuple[str, str, str, str]]:
         for key, value in tags_of(wire, reservation):
             yield reservation.id, "capacity-reservation", key, value
     for instance in wire.body.instances():
-        for key, value in wire.body.lives[instance.id].tags:
+        for key, value in wire.body.instance_histories[instance.id].tags:
             yield instance.id, "instance", key, value

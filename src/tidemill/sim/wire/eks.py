@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidemill.model.labels import Pairs
-from tidemill.sim.cloud.node_groups import Asked as Made
 from tidemill.sim.cloud.node_groups import EksNodeGroup
+from tidemill.sim.cloud.node_groups import NodeGroupRequest as Made
 from tidemill.sim.timeline import seeded_id
 from tidemill.sim.wire import group_format as words
 from tidemill.sim.wire.launch_request import template_data

@@ -10,8 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tidemill.model.labels import Pairs
-from tidemill.sim.cloud.launch_data import Recipe
-from tidemill.sim.cloud.scaling import Activity, AutoScalingGroup, GroupMember, LifecycleHook, ScheduledAction
+from tidemill.sim.cloud.launch_template import LaunchSpec
+from tidemill.sim.cloud.scaling_group import (
+    Activity,
+    AutoScalingGroup,
+    GroupMember,
+    LifecycleHook,
+    ScheduledAction,
+)
 from tidemill.sim.timeline import seeded_id
 from tidemill.sim.wire.launch_request import launch_request, template_data
 from tidemill.sim.wire.network import Subnet, subnet
@@ -34,7 +40,7 @@ class WireTemplate:
         return {"LaunchTemplateId": self.id, "LaunchTemplateName": self.name, "Version": self.version}
 
 
-def template_of(wire: Wire, given: Mapping[str, Any] | None) -> tuple[Recipe, WireTemplate]:
+def template_of(wire: Wire, given: Mapping[str, Any] | None) -> tuple[LaunchSpec, WireTemplate]:
     if not given:
         raise AwsError("ValidationError", "the simulated AWS makes groups from launch templates: name one")
     id_, number, data = template_data(wire, given)
@@ -42,7 +48,7 @@ def template_of(wire: Wire, given: Mapping[str, Any] | None) -> tuple[Recipe, Wi
     asked = launch_request(wire, {"LaunchTemplate": {"LaunchTemplateId": id_, "Version": number}, **more})
     name = str(wire.moto("ec2").get_launch_template(id_).name)
     version = str(given.get("Version") or "$Default")
-    return Recipe(asked.source, asked.instance_type, asked.tags), WireTemplate(
+    return LaunchSpec(asked.source, asked.instance_type, asked.tags), WireTemplate(
         id_, name, version, asked.record
     )
 
@@ -133,7 +139,7 @@ def as_tags(group: AutoScalingGroup) -> list[dict[str, Any]]:
 def as_member(wire: Wire, member: GroupMember) -> dict[str, Any]:
     written: dict[str, Any] = {
         "InstanceId": member.instance_id,
-        "InstanceType": wire.body.lives[member.instance_id].now.instance_type,
+        "InstanceType": wire.body.instance_histories[member.instance_id].now.instance_type,
         "AvailabilityZone": member.zone,
         "LifecycleState": member.state,
         "HealthStatus": "Healthy" if member.healthy else "Unhealthy",

@@ -7,7 +7,7 @@ from typing import Any
 
 from tidemill.model.capacity import SourceKind
 from tidemill.model.nodes import InstanceState
-from tidemill.sim.cloud.instances import InstanceLife
+from tidemill.sim.cloud.instances import InstanceHistory
 from tidemill.sim.timeline import seeded_id
 from tidemill.sim.wire.state import Wire
 from tidemill.sim.wire.tag_format import as_tags
@@ -26,36 +26,36 @@ _STATE_REASONS = {
 }
 
 
-def as_reservation(wire: Wire, lives: Sequence[InstanceLife]) -> dict[str, Any]:
+def as_reservation(wire: Wire, histories: Sequence[InstanceHistory]) -> dict[str, Any]:
     """What one call launched; EC2 calls that a reservation too."""
     return {
-        "ReservationId": reservation_id(wire, lives[0]),
+        "ReservationId": reservation_id(wire, histories[0]),
         "OwnerId": wire.account,
         "Groups": [],
-        "Instances": [as_aws(wire, life) for life in lives],
+        "Instances": [as_aws(wire, history) for history in histories],
     }
 
 
-def reservation_id(wire: Wire, life: InstanceLife) -> str:
-    return seeded_id("r", wire.body.seed, life.token or life.now.id)
+def reservation_id(wire: Wire, history: InstanceHistory) -> str:
+    return seeded_id("r", wire.body.seed, history.token or history.now.id)
 
 
 def state(of: InstanceState) -> dict[str, Any]:
     return {"Code": _CODES[of], "Name": of.value}
 
 
-def lifecycle(life: InstanceLife) -> str:
+def lifecycle(history: InstanceHistory) -> str:
     """Empty for on-demand instances, of which EC2 says nothing."""
-    return _LIFECYCLE.get(life.now.source.kind, "")
+    return _LIFECYCLE.get(history.now.source.kind, "")
 
 
-def private_name(wire: Wire, life: InstanceLife) -> str:
+def private_name(wire: Wire, history: InstanceHistory) -> str:
     domain = "ec2.internal" if wire.region == "us-east-1" else f"{wire.region}.compute.internal"
-    return f"ip-{wire.address(life).replace('.', '-')}.{domain}"
+    return f"ip-{wire.address(history).replace('.', '-')}.{domain}"
 
 
-def as_aws(wire: Wire, life: InstanceLife) -> dict[str, Any]:
-    now, record = life.now, wire.launch_of(life)
+def as_aws(wire: Wire, history: InstanceHistory) -> dict[str, Any]:
+    now, record = history.now, wire.launch_of(history)
     kind = wire.body.catalog.types.get(now.instance_type)
     written: dict[str, Any] = {
         "InstanceId": now.id,
@@ -72,46 +72,46 @@ def as_aws(wire: Wire, life: InstanceLife) -> dict[str, Any]:
         "EbsOptimized": True,
         "EnaSupport": True,
         "AmiLaunchIndex": 0,
-        "ClientToken": life.token,
+        "ClientToken": history.token,
         "Monitoring": {"State": "disabled"},
-        "Tags": as_tags(life.tags),
+        "Tags": as_tags(history.tags),
         "BlockDeviceMappings": [],
         "StateTransitionReason": "",
     }
-    if lifecycle(life):
-        written["InstanceLifecycle"] = lifecycle(life)
+    if lifecycle(history):
+        written["InstanceLifecycle"] = lifecycle(history)
     if record.key_name:
         written["KeyName"] = record.key_name
     if record.profile:
         written["IamInstanceProfile"] = {"Arn": record.profile, "Id": "AIPASIMULATED00000000"}
-    return {**written, **_reserved(life), **_network(wire, life), **_ended(life)}
+    return {**written, **_reserved(history), **_network(wire, history), **_ended(history)}
 
 
-def spot_request(life: InstanceLife) -> str:
-    return f"sir-{life.now.id.removeprefix('i-')[:8]}"
+def spot_request(history: InstanceHistory) -> str:
+    return f"sir-{history.now.id.removeprefix('i-')[:8]}"
 
 
-def _reserved(life: InstanceLife) -> dict[str, Any]:
-    source = life.now.source
+def _reserved(history: InstanceHistory) -> dict[str, Any]:
+    source = history.now.source
     if source.kind is SourceKind.SPOT:
-        return {"SpotInstanceRequestId": spot_request(life)}
+        return {"SpotInstanceRequestId": spot_request(history)}
     if not source.id:
         return {"CapacityReservationSpecification": {"CapacityReservationPreference": "open"}}
     target = {"CapacityReservationTarget": {"CapacityReservationId": source.id}}
     return {"CapacityReservationId": source.id, "CapacityReservationSpecification": target}
 
 
-def _network(wire: Wire, life: InstanceLife) -> dict[str, Any]:
+def _network(wire: Wire, history: InstanceHistory) -> dict[str, Any]:
     """Gone once it is terminated."""
-    record = wire.launch_of(life)
+    record = wire.launch_of(history)
     groups = [{"GroupId": id_, "GroupName": _group_name(wire, id_)} for id_ in record.security_groups]
-    if life.now.state is InstanceState.TERMINATED:
+    if history.now.state is InstanceState.TERMINATED:
         return {"SecurityGroups": [], "NetworkInterfaces": []}
     return {
         "SubnetId": record.subnet.id,
         "VpcId": record.subnet.vpc,
-        "PrivateIpAddress": wire.address(life),
-        "PrivateDnsName": private_name(wire, life),
+        "PrivateIpAddress": wire.address(history),
+        "PrivateDnsName": private_name(wire, history),
         "SourceDestCheck": True,
         "SecurityGroups": groups,
         "NetworkInterfaces": [],
@@ -122,13 +122,13 @@ def _group_name(wire: Wire, id_: str) -> str:
     return "default" if id_ == wire.network.security_group else id_
 
 
-def _ended(life: InstanceLife) -> dict[str, Any]:
-    if life.shutting_down_at is None:
+def _ended(history: InstanceHistory) -> dict[str, Any]:
+    if history.shutting_down_at is None:
         return {}
-    at = f"{life.shutting_down_at:%Y-%m-%d %H:%M:%S} GMT"
-    code = f"Server.{life.ended_by}"
-    code, message = _STATE_REASONS.get(life.ended_by, (code, f"{code}: {life.ended_why}"))
+    at = f"{history.shutting_down_at:%Y-%m-%d %H:%M:%S} GMT"
+    code = f"Server.{history.ended_by}"
+    code, message = _STATE_REASONS.get(history.ended_by, (code, f"{code}: {history.ended_why}"))
     return {
-        "StateTransitionReason": f"{'User' if life.ended_by == 'engine' else 'Service'} initiated ({at})",
+        "StateTransitionReason": f"{'User' if history.ended_by == 'engine' else 'Service'} initiated ({at})",
         "StateReason": {"Code": code, "Message": message},
     }

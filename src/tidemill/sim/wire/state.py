@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidemill.sim.cloud.cloud import SimCloud
-from tidemill.sim.cloud.instances import InstanceLife
+from tidemill.sim.cloud.instances import InstanceHistory
 from tidemill.sim.wire.bus import Bus
 from tidemill.sim.wire.clock import WireClock
 from tidemill.sim.wire.faults import WireFaults
@@ -66,18 +66,18 @@ class Wire:
         self._made += 1
         return f"{what}-{self._made}"
 
-    def launch_of(self, life: InstanceLife) -> LaunchRecord:
+    def launch_of(self, history: InstanceHistory) -> LaunchRecord:
         """How it was asked for; of one that came about in process, what it would have been."""
-        record = self.launches.get(life.token)
+        record = self.launches.get(history.token)
         if record is not None:
             return record
-        kind = self.body.catalog.types[life.now.instance_type]
+        kind = self.body.catalog.types[history.now.instance_type]
         image = self.network.images["arm64" if kind.arch == "arm64" else "x86_64"]
-        return LaunchRecord(self.network.in_zone(life.now.zone), image, (self.network.security_group,), {})
+        return LaunchRecord(self.network.in_zone(history.now.zone), image, (self.network.security_group,), {})
 
-    def address(self, life: InstanceLife) -> str:
+    def address(self, history: InstanceHistory) -> str:
         """Its private address: the next free one of its subnet, in the order they are first looked at."""
-        if life.now.id not in self._addresses:
-            subnet = self.launch_of(life).subnet
-            self._addresses[life.now.id] = subnet.address(len(self._addresses))
-        return self._addresses[life.now.id]
+        if history.now.id not in self._addresses:
+            subnet = self.launch_of(history).subnet
+            self._addresses[history.now.id] = subnet.address(len(self._addresses))
+        return self._addresses[history.now.id]

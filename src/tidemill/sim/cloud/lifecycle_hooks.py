@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from tidemill.model.errors import Gone, Refused
 from tidemill.sim.cloud.events import AUTOSCALING, Events
-from tidemill.sim.cloud.scaling import AutoScalingGroup, GroupMember, LifecycleHook, Wait
+from tidemill.sim.cloud.scaling_group import AutoScalingGroup, GroupMember, LifecycleHook, Wait
 from tidemill.sim.timeline import Journal, Timeline, seeded_id
 from tidemill.spec.units import format_instant
 
@@ -25,7 +25,7 @@ TERMINATE_ACTION = "EC2 Instance-terminate Lifecycle Action"
 Proceed = Callable[[AutoScalingGroup, GroupMember], None]
 
 
-class Hooks:
+class LifecycleHooks:
     def __init__(
         self, timeline: Timeline, journal: Journal, events: Events, *, seed: int, proceed: Proceed
     ) -> None:

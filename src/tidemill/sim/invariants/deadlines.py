@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from tidemill.model.capacity import SourceKind
-from tidemill.sim.cloud.instances import InstanceLife
+from tidemill.sim.cloud.instances import InstanceHistory
 from tidemill.sim.cluster.kubelet import Eviction, Kill
 from tidemill.sim.invariants.truth import Findings, Truth
 
@@ -20,7 +20,7 @@ LAST_SAFE_MINUTE = timedelta(minutes=1)
 CALL_TAKES = timedelta(seconds=30)
 
 
-class Endings:
+class Deadlines:
     def __init__(self) -> None:
         self._kills = 0
         self._cuts = 0
@@ -28,41 +28,41 @@ class Endings:
     def check(self, truth: Truth) -> Findings:
         kills, self._kills = truth.cluster.kills[self._kills :], len(truth.cluster.kills)
         for kill in kills:
-            life = truth.life_of_node(kill.node)
-            if life is not None:
-                yield from _judge_death(truth, kill, life)
+            history = truth.history_of_node(kill.node)
+            if history is not None:
+                yield from _judge_death(truth, kill, history)
         cuts, self._cuts = truth.cluster.cut_short[self._cuts :], len(truth.cluster.cut_short)
         for row in cuts:
             if not _forced_by_deadline(truth, row):
                 yield 5, (row.pod, row.node, f"{row.grace_s} s")
 
 
-def _judge_death(truth: Truth, kill: Kill, life: InstanceLife) -> Findings:
-    if life.now.owner != truth.owner:
+def _judge_death(truth: Truth, kill: Kill, history: InstanceHistory) -> Findings:
+    if history.now.owner != truth.owner:
         return
-    if life.ended_by in ("engine", ""):  # it ended the node under the pod, or took the node object away
+    if history.ended_by in ("engine", ""):  # it ended the node under the pod, or took the node object away
         if not kill.full_grace:
             yield (
                 5,
                 (kill.pod, kill.node, f"died with its node after {kill.grace_had_s} s of {kill.grace_s} s"),
             )
         return
-    deadline = truth.deadline_of(life)
+    deadline = truth.deadline_of(history)
     retired = (
-        life.now.source.kind is SourceKind.SPOT or life.ended_by == "hardware"
+        history.now.source.kind is SourceKind.SPOT or history.ended_by == "hardware"
     )  # too little notice, or none
     if deadline is None or kill.at < deadline or retired:
         return
     last_safe = deadline - timedelta(seconds=kill.grace_s)
-    if truth.agents or not truth.away_throughout(last_safe - LAST_SAFE_MINUTE, last_safe):
-        yield 4, (life.now.source.label, life.now.id, kill.pod)
+    if truth.agents or not truth.absent_throughout(last_safe - LAST_SAFE_MINUTE, last_safe):
+        yield 4, (history.now.source.label, history.now.id, kill.pod)
 
 
 def _forced_by_deadline(truth: Truth, row: Eviction) -> bool:
-    life = truth.life_of_node(row.node)
-    deadline = truth.deadline_of(life) if life is not None else None
-    if not row.forced or deadline is None or life is None:
+    history = truth.history_of_node(row.node)
+    deadline = truth.deadline_of(history) if history is not None else None
+    if not row.forced or deadline is None or history is None:
         return False
-    if truth.agents and life.now.ends_at is None and life.now.source.kind is SourceKind.BLOCK:
+    if truth.agents and history.now.ends_at is None and history.now.source.kind is SourceKind.BLOCK:
         return False  # its own agent had asked in time: who cuts that short does so for nothing
     return row.at + timedelta(seconds=row.grace_s) >= deadline - CALL_TAKES

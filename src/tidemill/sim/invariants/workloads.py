@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from tidemill.model.resources import amount
-from tidemill.sim.cloud.instances import InstanceLife
+from tidemill.sim.cloud.instances import InstanceHistory
 from tidemill.sim.cluster.workloads import JobTruth, ServiceTruth
 from tidemill.sim.invariants.truth import Findings, Truth
 from tidemill.spec.units import format_instant
@@ -33,23 +33,23 @@ class Orphans:
         if state == self._all_useful:
             return
         useless = 0
-        for life in truth.ours():
-            why, since, bound = _useless(truth, life)
+        for history in truth.ours():
+            why, since, bound = _useless(truth, history)
             useless += since is not None
             if since is not None and truth.able_for(since, now) > bound:
-                yield 7, (life.now.id, f"{why} since {format_instant(since)}")
+                yield 7, (history.now.id, f"{why} since {format_instant(since)}")
         self._all_useful = None if useless else state
 
 
-def _useless(truth: Truth, life: InstanceLife) -> tuple[str, datetime | None, timedelta]:
-    node = truth.cluster.nodes.get(life.now.id)
+def _useless(truth: Truth, history: InstanceHistory) -> tuple[str, datetime | None, timedelta]:
+    node = truth.cluster.nodes.get(history.now.id)
     if node is None or node.joined_at is None:
-        return "not joined", life.now.launched_at, JOIN_BOUND
+        return "not joined", history.now.launched_at, JOIN_BOUND
     if node.gone_at is not None:
         return "without a node object", node.gone_at, JOIN_BOUND
     if node.draining_since is not None:
         kube = next((kube for kube in truth.cluster.view().nodes if kube.name == node.name), None)
-        if kube is None or any(not pod.daemon for pod in truth.cluster.pods_on(life.now.id)):
+        if kube is None or any(not pod.daemon for pod in truth.cluster.pods_on(history.now.id)):
             return "", None, EMPTY_BOUND
         return (
             "drained and empty",
@@ -87,20 +87,20 @@ def _members(truth: Truth, job: JobTruth) -> tuple[int, int]:
     return sum(not pod.gated for pod in members), started
 
 
-def services_up(truth: Truth) -> Findings:
+def check_services(truth: Truth) -> Findings:
     now = truth.now()
     for service in truth.cluster.services.values():
         since = service.short_since
         if since is None or service.stopped is not None or not service.promised:
             continue
-        moves = _moves_in(service)
+        moves = _time_to_move(service)
         if moves is None or not _had_somewhere_to_go(truth, service, since - moves):
             continue  # a promise nobody could keep is reported as downtime, and is not the engine's fault
-        if not _struck(truth, service) and not truth.was_away(since - timedelta(minutes=30), now):
+        if not _lost_to_hardware(truth, service) and not truth.was_absent(since - timedelta(minutes=30), now):
             yield 9, (service.name, f"{service.ready} ready since {format_instant(since)}")
 
 
-def _moves_in(service: ServiceTruth) -> timedelta | None:
+def _time_to_move(service: ServiceTruth) -> timedelta | None:
     """How long all its replicas need to move by the method it asks for, if what that needs is there, or else one
     budget's worth at a time; None: its minimum is all it has, and only making before breaking could keep it."""
     one, how = service.sets[0], service.service.handover
@@ -133,13 +133,13 @@ def _had_somewhere_to_go(truth: Truth, service: ServiceTruth, since: datetime) -
     return seats >= service.minimum
 
 
-def _struck(truth: Truth, service: ServiceTruth) -> bool:
+def _lost_to_hardware(truth: Truth, service: ServiceTruth) -> bool:
     """Hardware took a replica since the service was last complete: that is not the engine's to keep up."""
     complete = max((at for at, ready in service.series if ready == service.replicas), default=service.started)
     for kill in truth.cluster.kills:
         if kill.workload == service.workload and kill.at >= complete:
-            life = truth.life_of_node(kill.node)
-            if life is not None and life.ended_by == "hardware":
+            history = truth.history_of_node(kill.node)
+            if history is not None and history.ended_by == "hardware":
                 return True
     failed = ("node-check-failed", "instance-ending")
     return any(line.kind in failed and line.at >= complete for line in truth.journal.lines)

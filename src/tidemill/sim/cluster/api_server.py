@@ -34,7 +34,7 @@ def source_of(node: KubeNode) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class PodRun:
     """A pod's time on a node, from its start to its end."""
 
     node: str
@@ -46,7 +46,7 @@ class Ran:
     until: datetime
 
     @classmethod
-    def of(cls, pod: Pod, until: datetime) -> Ran:
+    def of(cls, pod: Pod, until: datetime) -> PodRun:
         requests = pod.shape.requests
         return cls(
             pod.node, pod.workload or pod.full_name, pod.terms.team, accelerators(requests),
@@ -54,7 +54,7 @@ class Ran:
         )  # fmt: skip
 
 
-class Objects:
+class ApiServer:
     """Pods in order of creation, nodes by name. Objects are frozen: a change is a `put`."""
 
     def __init__(
@@ -74,7 +74,7 @@ class Objects:
         self.gpus_ready: Counter[str] = Counter()  # by source label, nodes open to pods
         self.pods_on_source: Counter[str] = Counter()  # by source label, bound non-daemon pods
         self.emptied_at: dict[str, datetime] = {}  # source label -> when the last of them left
-        self.ran: list[Ran] = []  # non-daemon pods that ended
+        self.ran: list[PodRun] = []  # non-daemon pods that ended
         # Counters, so that whoever samples knows without looking whether there is anything new.
         self.pod_changes = 0
         self.node_changes = 0
@@ -161,7 +161,7 @@ class Objects:
         if pod.phase is PodPhase.RUNNING:
             self._count_used(pod, -1)
             if not pod.daemon:
-                self.ran.append(Ran.of(pod, self.timeline.now()))
+                self.ran.append(PodRun.of(pod, self.timeline.now()))
         if pod.node:
             del self._bound[pod.node][uid]
             self.node_infos[pod.node].give_back(pod_requests(pod.shape))

@@ -18,8 +18,8 @@ from tidemill.model.nodes import INSTANCE_ENDED_STATES, Instance, InstanceState,
 from tidemill.model.pods import Pod, PodPhase, PodShape, Terms
 from tidemill.model.reasons import DrainReason
 from tidemill.model.resources import Amounts
+from tidemill.sim.cluster.api_server import ApiServer
 from tidemill.sim.cluster.kubelet import Kubelets, gpu_pods
-from tidemill.sim.cluster.objects import Objects
 from tidemill.sim.timeline import stream
 from tidemill.spec import Spec, names
 from tidemill.spec.compute_pool import TaintSpec
@@ -67,9 +67,9 @@ class _Armed:
     delay: timedelta = timedelta(0)
 
 
-class NodeLives:
-    def __init__(self, objects: Objects, kubelets: Kubelets, catalog: Catalog, spec: Spec, seed: int) -> None:
-        self._objects = objects
+class NodeLifecycle:
+    def __init__(self, api: ApiServer, kubelets: Kubelets, catalog: Catalog, spec: Spec, seed: int) -> None:
+        self._api = api
         self._kubelets = kubelets
         self._catalog = catalog
         self.spec = spec
@@ -88,7 +88,7 @@ class NodeLives:
 
     def _struck_by(self, kind: FaultKind, truth: NodeTruth) -> _Armed | None:
         for fault in self._armed:
-            if fault.kind == kind and fault.left and matches(truth, fault.target):
+            if fault.kind == kind and fault.left and matches_target(truth, fault.target):
                 fault.left -= 1
                 return fault
         return None
@@ -130,12 +130,12 @@ class NodeLives:
             return
         late = self._struck_by("late-join", truth)
         delay = self._draw("join", instance.id, JOIN_S) + (late.delay if late else timedelta(0))
-        self._objects.timeline.at(instance.launched_at + delay, lambda: self._join(instance, truth))
+        self._api.timeline.at(instance.launched_at + delay, lambda: self._join(instance, truth))
 
     def _join(self, instance: Instance, truth: NodeTruth) -> None:
         if truth.dead_at is not None:
             return
-        now, kind = self._objects.timeline.now(), self._catalog.types[instance.instance_type]
+        now, kind = self._api.timeline.now(), self._catalog.types[instance.instance_type]
         truth.joined_at = now
         bare = kind.accelerator is None
         pool = self.spec.pools[instance.pool].spec
@@ -151,16 +151,16 @@ class NodeLives:
         )
         # The scheduler reckons with the devices from the start, as it does when a kubelet remembers them
         # from its checkpoint: a pod that gets past the startup taint is bound, and refused by the kubelet.
-        self._objects.add_node(node, kind.allocatable)
+        self._api.add_node(node, kind.allocatable)
         self._add_daemon(truth.name)
-        self._objects.journal.add("node-joined", truth.name, f"{truth.instance_type} of pool {truth.pool}")
-        self._objects.wake(f"{truth.name} joined")
+        self._api.journal.add("node-joined", truth.name, f"{truth.instance_type} of pool {truth.pool}")
+        self._api.wake(f"{truth.name} joined")
         self.on_joined(truth.name)
         if bare:
             self._register(truth, kind)
         elif not self._struck_by("gpus-never-register", truth):
             delay = self._draw("register", instance.id, REGISTER_S)
-            self._objects.timeline.after(delay, lambda: self._register(truth, kind))
+            self._api.timeline.after(delay, lambda: self._register(truth, kind))
 
     def _made_from(self, pool: str) -> str:
         node_class = self.spec.node_classes.get(self.spec.pools[pool].spec.node_class_name)
@@ -181,7 +181,7 @@ class NodeLives:
 
     def _add_daemon(self, node: str) -> None:
         name = f"node-agent-{node.partition('.')[0]}"
-        now = self._objects.timeline.now()
+        now = self._api.timeline.now()
         pod = Pod(
             f"uid-kube-system-{name}", "kube-system", name, self.daemon, Terms(), PodPhase.PENDING, now,
             workload="DaemonSet/node-agent", daemon=True, node=node,
@@ -191,17 +191,15 @@ class NodeLives:
     def _register(self, truth: NodeTruth, kind: InstanceType) -> None:
         if truth.dead_at is not None or truth.gone_at is not None:
             return
-        now = truth.registered_at = self._objects.timeline.now()
-        node = self._objects.node(truth.name)
-        self._objects.put_node(replace(node, allocatable=kind.allocatable, accelerators_registered_at=now))
+        now = truth.registered_at = self._api.timeline.now()
+        node = self._api.node(truth.name)
+        self._api.put_node(replace(node, allocatable=kind.allocatable, accelerators_registered_at=now))
         if kind.accelerator is not None:
-            self._objects.journal.add(
+            self._api.journal.add(
                 "gpus-registered", truth.name, f"{kind.accelerator.count} {kind.accelerator.resource}"
             )
-            self._objects.wake(f"{truth.name} registered its devices")
-        self._objects.timeline.after(
-            self._draw("check", truth.instance_id, CHECK_S), lambda: self._check(truth)
-        )
+            self._api.wake(f"{truth.name} registered its devices")
+        self._api.timeline.after(self._draw("check", truth.instance_id, CHECK_S), lambda: self._check(truth))
 
     def _check(self, truth: NodeTruth) -> None:
         """startupTaints are their owners' to remove (a network plugin, say): off when the check passes."""
@@ -210,13 +208,13 @@ class NodeLives:
         if self._struck_by("check-fails", truth):
             self._fail_check(truth)
             return
-        truth.checked_at = self._objects.timeline.now()
-        node = self._objects.node(truth.name)
+        truth.checked_at = self._api.timeline.now()
+        node = self._api.node(truth.name)
         theirs = _taints(self.spec.pools[truth.pool].spec.startup_taints)
         left = tuple(taint for taint in node.taints if taint not in theirs)
-        self._objects.put_node(replace(node, check="passed", taints=left))
-        self._objects.journal.add("node-check-passed", truth.name, "every device answers")
-        self._objects.wake(f"{truth.name} passed its check")
+        self._api.put_node(replace(node, check="passed", taints=left))
+        self._api.journal.add("node-check-passed", truth.name, "every device answers")
+        self._api.wake(f"{truth.name} passed its check")
 
     # --- down ---------------------------------------------------------------------------------------
 
@@ -225,16 +223,16 @@ class NodeLives:
 
         With none Ready, the next matching node that comes to its check fails it, and the answer is empty.
         """
-        for name in self._objects.nodes:
-            node, truth = self._objects.nodes[name], self.by_name[name]
+        for name in self._api.nodes:
+            node, truth = self._api.nodes[name], self.by_name[name]
             if (
                 node.ready
                 and node.check == "passed"
                 and truth.ready_at is not None
-                and matches(truth, target)
+                and matches_target(truth, target)
             ):
                 self._fail_check(truth)
-                for pod in gpu_pods(self._objects, name)[:1]:
+                for pod in gpu_pods(self._api, name)[:1]:
                     self._kubelets.crash(pod, GPU_FAILURE)
                 return name
         self.arm("check-fails", 1, target)
@@ -242,44 +240,44 @@ class NodeLives:
 
     def _fail_check(self, truth: NodeTruth) -> None:
         """The plugin reports one device fewer, so that whole-node pods no longer land there."""
-        truth.checked_at = truth.checked_at or self._objects.timeline.now()
-        node, kind = self._objects.node(truth.name), self._catalog.types[truth.instance_type]
+        truth.checked_at = truth.checked_at or self._api.timeline.now()
+        node, kind = self._api.node(truth.name), self._catalog.types[truth.instance_type]
         left = node.allocatable
         if kind.accelerator is not None:
             resource = kind.accelerator.resource
             left = tuple((name, count - (name == resource)) for name, count in left)
-            self._objects.node_infos[node.name].shrink(resource, 1)
-        self._objects.put_node(replace(node, allocatable=left, check="failed", check_message=GPU_FAILURE))
-        self._objects.journal.add("node-check-failed", truth.name, GPU_FAILURE)
-        self._objects.wake(f"{truth.name} failed its check")
+            self._api.node_infos[node.name].shrink(resource, 1)
+        self._api.put_node(replace(node, allocatable=left, check="failed", check_message=GPU_FAILURE))
+        self._api.journal.add("node-check-failed", truth.name, GPU_FAILURE)
+        self._api.wake(f"{truth.name} failed its check")
 
     def _die(self, truth: NodeTruth) -> None:
         if truth.dead_at is not None:
             return
-        truth.dead_at = self._objects.timeline.now()
-        node = self._objects.nodes.get(truth.name)
+        truth.dead_at = self._api.timeline.now()
+        node = self._api.nodes.get(truth.name)
         if node is None:
             truth.gone_at = truth.gone_at or truth.dead_at
             return
-        self._objects.put_node(replace(node, ready=False, ready_changed_at=truth.dead_at))
+        self._api.put_node(replace(node, ready=False, ready_changed_at=truth.dead_at))
         self._kubelets.kill_all(truth.name)
-        self._forget[truth.name] = self._objects.timeline.after(FORGET_AFTER, lambda: self.remove(truth.name))
-        self._objects.wake(f"{truth.name} is not ready")
+        self._forget[truth.name] = self._api.timeline.after(FORGET_AFTER, lambda: self.remove(truth.name))
+        self._api.wake(f"{truth.name} is not ready")
 
     def remove(self, name: str) -> None:
         """The node object goes; pods still on it are let go, as the pod garbage collector does."""
-        self._objects.node(name)
+        self._api.node(name)
         cancel = self._forget.pop(name, None)
         if cancel is not None:
             cancel()
         self._kubelets.kill_all(name)
-        self._objects.drop_node(name)
-        self.by_name[name].gone_at = self._objects.timeline.now()
-        self._objects.journal.add("node-gone", name, "the node object was removed")
-        self._objects.wake(f"{name} was removed")
+        self._api.drop_node(name)
+        self.by_name[name].gone_at = self._api.timeline.now()
+        self._api.journal.add("node-gone", name, "the node object was removed")
+        self._api.wake(f"{name} was removed")
 
 
-def matches(truth: NodeTruth, target: str) -> bool:
+def matches_target(truth: NodeTruth, target: str) -> bool:
     """`target` names a pool, a source, an instance type or an instance; empty matches everything."""
     return target in ("", truth.pool, truth.source, truth.instance_type, truth.instance_id)
 

@@ -16,7 +16,7 @@ from tidemill.model.labels import Pairs
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class LaunchSpec:
     """One launch, whoever makes it."""
 
     source: Source
@@ -24,7 +24,7 @@ class Recipe:
     tags: Pairs = ()  # of the instances
 
 
-def recipe_of(data: Mapping[str, Any]) -> Recipe:
+def launch_spec_of(data: Mapping[str, Any]) -> LaunchSpec:
     """Refused: what EC2 would refuse to launch from."""
     market = (data.get("InstanceMarketOptions") or {}).get("MarketType", "")
     reservation = _reservation(data)
@@ -33,7 +33,7 @@ def recipe_of(data: Mapping[str, Any]) -> Recipe:
             "the market type capacity-block needs a CapacityReservationId in CapacityReservationTarget",
             code="InvalidParameterCombination",
         )
-    return Recipe(_source(market, reservation), str(data.get("InstanceType", "")), _tags(data))
+    return LaunchSpec(_source(market, reservation), str(data.get("InstanceType", "")), _tags(data))
 
 
 def _reservation(data: Mapping[str, Any]) -> str:

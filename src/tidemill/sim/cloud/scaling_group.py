@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from tidemill.model.labels import Pairs
 from tidemill.sim.cloud.events import AUTOSCALING, Events
-from tidemill.sim.cloud.launch_data import Recipe
+from tidemill.sim.cloud.launch_template import LaunchSpec
 from tidemill.sim.timeline import Timeline, seeded_id
 from tidemill.spec.units import format_instant
 
@@ -82,7 +82,7 @@ class Activity:
 @dataclass(slots=True, eq=False)
 class AutoScalingGroup:
     name: str
-    recipe: Recipe
+    launch_spec: LaunchSpec
     zones: tuple[str, ...]
     minimum: int
     maximum: int

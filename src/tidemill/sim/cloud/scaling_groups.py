@@ -16,40 +16,40 @@ from tidemill.model.labels import Pairs
 from tidemill.model.nodes import Instance, InstanceState
 from tidemill.model.purchases import LaunchIntent
 from tidemill.sim.cloud.events import Events
-from tidemill.sim.cloud.hooks import Hooks
-from tidemill.sim.cloud.instances import Fleet
-from tidemill.sim.cloud.launch_data import Recipe
-from tidemill.sim.cloud.launches import LaunchDesk
-from tidemill.sim.cloud.scaling import Activities, AutoScalingGroup, GroupMember, ScheduledAction
+from tidemill.sim.cloud.instances import Instances
+from tidemill.sim.cloud.launch_template import LaunchSpec
+from tidemill.sim.cloud.launches import Launches
+from tidemill.sim.cloud.lifecycle_hooks import LifecycleHooks
+from tidemill.sim.cloud.scaling_group import Activities, AutoScalingGroup, GroupMember, ScheduledAction
 from tidemill.sim.timeline import Journal, Timeline
 from tidemill.sim.wakes import Wakes
 from tidemill.spec import names
 from tidemill.spec.units import format_instant
 
 # AWS documents none of these; what is seen is some seconds, about a minute, and minutes that grow.
-REACTS = timedelta(seconds=5)
+REACTION_TIME = timedelta(seconds=5)
 HEALTH_CHECK = timedelta(seconds=60)
 FIRST_RETRY = timedelta(seconds=30)
 LONGEST_RETRY = timedelta(minutes=10)
 PROCESSES = ("Launch", "Terminate", "AddToLoadBalancer", "AlarmNotification", "AZRebalance", "HealthCheck",
              "InstanceRefresh", "ReplaceUnhealthy", "ScheduledActions")  # fmt: skip
-_ILL = "an instance was taken out of service in response to an EC2 health check"
+_UNHEALTHY = "an instance was taken out of service in response to an EC2 health check"
 
 
-class Groups:
+class ScalingGroups:
     def __init__(
         self, timeline: Timeline, journal: Journal, wakes: Wakes, events: Events, *,
-        seed: int, launches: LaunchDesk, fleet: Fleet,
+        seed: int, launches: Launches, instances: Instances,
     ) -> None:  # fmt: skip
         self._timeline, self._journal, self._wakes, self._events = timeline, journal, wakes, events
-        self._seed, self._launches, self._fleet = seed, launches, fleet
+        self._seed, self._launches, self._instances = seed, launches, instances
         self._by_name: dict[str, AutoScalingGroup] = {}
         self._made = 0
         self.version = 0  # counts changes, so that others can tell cheaply whether to look again
         self.on_launch: list[Callable[[AutoScalingGroup, str, str], None]] = []  # group, token, zone
         self._activities = Activities(timeline, events, seed=seed)
-        self.hooks = Hooks(timeline, journal, events, seed=seed, proceed=self._shut_down)
-        fleet.on_instance.append(self._instance_changed)
+        self.hooks = LifecycleHooks(timeline, journal, events, seed=seed, proceed=self._shut_down)
+        instances.on_instance.append(self._instance_changed)
 
     # --- reading ------------------------------------------------------------------------------------
 
@@ -71,7 +71,7 @@ class Groups:
     # --- what people and programs ask for -----------------------------------------------------------
 
     def create(
-        self, name: str, recipe: Recipe, *, zones: tuple[str, ...], minimum: int = 0, maximum: int = 0,
+        self, name: str, launch_spec: LaunchSpec, *, zones: tuple[str, ...], minimum: int = 0, maximum: int = 0,
         desired: int | None = None, tags: Pairs = (), propagated: Pairs = (), template: Any = None,
         subnets: tuple[str, ...] = (), node_group: str = "", policies: tuple[str, ...] = ("Default",),
     ) -> AutoScalingGroup:  # fmt: skip
@@ -81,17 +81,17 @@ class Groups:
         _check_size(minimum, wanted, maximum)
         self._made += 1
         group = AutoScalingGroup(
-            name, recipe, zones, minimum, maximum, wanted, self._timeline.now(), tags, propagated, template,
+            name, launch_spec, zones, minimum, maximum, wanted, self._timeline.now(), tags, propagated, template,
             subnets, policies, node_group=node_group,
         )  # fmt: skip
         self._by_name[name] = group
-        self._journal.add("group-made", name, f"{recipe.instance_type} on {recipe.source.label}")
-        self.look(group, REACTS)
+        self._journal.add("group-made", name, f"{launch_spec.instance_type} on {launch_spec.source.label}")
+        self.look(group, REACTION_TIME)
         return group
 
     def update(
         self, name: str, *, minimum: int | None = None, maximum: int | None = None,
-        desired: int | None = None, recipe: Recipe | None = None, template: Any = None,
+        desired: int | None = None, launch_spec: LaunchSpec | None = None, template: Any = None,
         zones: tuple[str, ...] | None = None, subnets: tuple[str, ...] | None = None,
         policies: tuple[str, ...] | None = None,
     ) -> None:  # fmt: skip
@@ -102,8 +102,8 @@ class Groups:
         wanted = max(low, min(group.desired, high)) if desired is None else desired
         _check_size(low, wanted, high)
         group.minimum, group.maximum = low, high
-        if recipe is not None:
-            group.recipe, group.template = recipe, template
+        if launch_spec is not None:
+            group.launch_spec, group.template = launch_spec, template
         if zones is not None:
             group.zones, group.subnets = zones, subnets or ()
         group.policies = group.policies if policies is None else policies
@@ -131,18 +131,18 @@ class Groups:
     def suspend(self, name: str, processes: Iterable[str] = ()) -> None:
         """What it does by itself, in AWS's words; none named: everything."""
         group = self.get(name)
-        for one in _known(processes):
+        for one in _valid_processes(processes):
             group.suspended.setdefault(one, self._timeline.now())
         self.version += 1
 
     def resume(self, name: str, processes: Iterable[str] = ()) -> None:
         group = self.get(name)
-        for one in _known(processes):
+        for one in _valid_processes(processes):
             group.suspended.pop(one, None)
         if "ReplaceUnhealthy" not in group.suspended:
             for member in [one for one in group.staying() if not one.healthy]:
-                self._end(group, member, by="group", why=_ILL)
-        self.look(group, REACTS)
+                self._end(group, member, by="group", why=_UNHEALTHY)
+        self.look(group, REACTION_TIME)
 
     def terminate(self, instance_id: str, *, decrement: bool) -> AutoScalingGroup:
         """By name. One that is on its way out already stays on its way, and nothing is counted twice."""
@@ -163,7 +163,7 @@ class Groups:
                 )
             group.desired -= 1
         self._end(group, member, by="engine", why="a call that named it")
-        self.look(group, REACTS)
+        self.look(group, REACTION_TIME)
         return group
 
     def delete(self, name: str, *, force: bool = False) -> None:
@@ -178,7 +178,7 @@ class Groups:
         group.deleted = True
         for member in list(group.members.values()):
             self.hooks.drop(member)
-            self._fleet.shut_down(member.instance_id, by="group", why="its group was deleted")
+            self._instances.shut_down(member.instance_id, by="group", why="its group was deleted")
         self.version += 1
         del self._by_name[name]
         self._journal.add("group-deleted", name, "it is gone")
@@ -227,7 +227,9 @@ class Groups:
         group.next_look = at
         group.cancel_look = self._timeline.at(at, lambda: self._meet(group))
 
-    def _want(self, group: AutoScalingGroup, desired: int, cause: str, *, after: timedelta = REACTS) -> None:
+    def _want(
+        self, group: AutoScalingGroup, desired: int, cause: str, *, after: timedelta = REACTION_TIME
+    ) -> None:
         if desired != group.desired:
             self._journal.add("group-resized", group.name, f"from {group.desired} to {desired}: {cause}")
         group.desired = desired
@@ -240,20 +242,20 @@ class Groups:
         missing = group.desired - len(staying)
         if missing > 0 and "Launch" not in group.suspended:
             self._launch(group, missing)
-        for member in _chosen(group, -missing) if "Terminate" not in group.suspended else ():
+        for member in _to_terminate(group, -missing) if "Terminate" not in group.suspended else ():
             self._end(
                 group, member, by="eks" if group.node_group else "group", why="its group was made smaller"
             )
 
     def _launch(self, group: AutoScalingGroup, missing: int) -> None:
         group.launches += 1
-        own = dict(group.recipe.tags) | dict(group.propagated)
+        own = dict(group.launch_spec.tags) | dict(group.propagated)
         where = {zone: sum(one.zone == zone for one in group.members.values()) for zone in group.zones}
         intent = LaunchIntent(
             id=f"{group.name}/{group.made_at.isoformat()}/{group.launches}",
             pool=own.get(names.TAG_POOL, ""),
-            source=group.recipe.source,
-            instance_type=group.recipe.instance_type,
+            source=group.launch_spec.source,
+            instance_type=group.launch_spec.instance_type,
             zone=min(where, key=where.__getitem__, default=""),
             count=missing,
             provisioner=own.get(names.TAG_PROVISIONER, ""),
@@ -308,7 +310,7 @@ class Groups:
 
     def _shut_down(self, group: AutoScalingGroup, member: GroupMember) -> None:
         self.version += 1
-        self._fleet.shut_down(member.instance_id, by=member.ended_by, why=member.ended_why)
+        self._instances.shut_down(member.instance_id, by=member.ended_by, why=member.ended_why)
 
     def _instance_changed(self, instance: Instance) -> None:
         found = self.of(instance.id)
@@ -337,7 +339,7 @@ class Groups:
             if "ReplaceUnhealthy" in group.suspended:
                 return
             self._activities.begin(
-                group, f"Terminating EC2 instance: {member.instance_id}", member.instance_id, _ILL
+                group, f"Terminating EC2 instance: {member.instance_id}", member.instance_id, _UNHEALTHY
             )
             self.look(group, HEALTH_CHECK)
         member.state = "Terminating"
@@ -352,14 +354,14 @@ def _check_size(minimum: int, desired: int, maximum: int) -> None:
         )
 
 
-def _chosen(group: AutoScalingGroup, surplus: int) -> Iterator[GroupMember]:
+def _to_terminate(group: AutoScalingGroup, surplus: int) -> Iterator[GroupMember]:
     """Whom a group ends when it is made smaller: the oldest first, or the newest. It asks nobody what runs there."""
     staying = group.staying()
     ordered = staying[::-1] if group.policies[:1] == ("NewestInstance",) else staying
     yield from sorted(ordered, key=lambda one: one.healthy)[: max(0, surplus)]
 
 
-def _known(processes: Iterable[str]) -> tuple[str, ...]:
+def _valid_processes(processes: Iterable[str]) -> tuple[str, ...]:
     named = tuple(processes) or PROCESSES
     if strange := [one for one in named if one not in PROCESSES]:
         raise Refused(f"{', '.join(strange)} is not a valid scaling process", code="ValidationError")
