@@ -49,6 +49,7 @@ from tidemill.model.world import World
 from tidemill.spec import Spec
 from tidemill.spec.default_durations import BOOT, LOAD
 from tidemill.wording import sentence
+from tidemill.wording.handover import requirement_sentence
 
 CHAT = "Deployment/chat"
 B = Source(SourceKind.BLOCK, "cr-2")
@@ -170,7 +171,8 @@ def test_without_what_a_method_needs_replicas_are_evicted_and_the_plan_says_what
     same, fine = (service(name=f"Deployment/{name}") for name in ("same", "fine"))
     fine = replace(fine, shape=replace(fine.shape, node_selector=(("tier", "green"),)))
     others = {one.name: one for one in (same, fine)}
-    (lack,) = lacking(workload, others)
+    (missing,) = lacking(workload, others)
+    lack = requirement_sentence(missing)
     assert words in lack
     assert in_effect(workload, others) is Method.EVICT
     pods = [replace(one, workload=workload.name) for one in ON_A]
@@ -520,7 +522,7 @@ def test_a_pin_to_what_has_ended_is_told_too() -> None:
     over = block("cr-1", ends_in="1s", state=ReservationState.EXPIRED)
     follows = block("cr-2", ends_in="90h", pool="p5")
     (warning,) = decide(spec(PINNED), world(over, follows)).warnings
-    assert "nothing it is pinned to is there" in sentence(warning.reason)
+    assert "no reservation it is pinned to is left" in sentence(warning.reason)
     assert "write ids: [cr-2]" in sentence(warning.reason)
 
 

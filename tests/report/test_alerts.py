@@ -15,7 +15,7 @@ from tidemill.model.alerts import Alert, AlertKind, Severity
 from tidemill.model.capacity import ReservationState
 from tidemill.model.plan import ForceDelete, Outcome, Plan, SubmitPurchase, Warning
 from tidemill.model.purchase_reasons import PurchaseReason, ReasonKind
-from tidemill.model.reasons import EndKind, EndReason
+from tidemill.model.reasons import EndKind, EndReason, ServiceShort, ShortKind, WarningKind, WarningReason
 from tidemill.model.world import World
 from tidemill.report.alerts import NAMED, alerts
 from tidemill.spec import Spec
@@ -241,17 +241,20 @@ def test_the_lead_of_that_warning_is_the_platforms():
 
 @pytest.mark.requirement("NT-1")
 def test_a_service_that_will_be_short_is_told_once_for_each_end():
-    short = Warning(
-        "Deployment/chat", "it will have fewer than 2 ready from 12:30 on", "service-short", ahead("24h")
-    )
+    reason = ServiceShort(
+        ShortKind.NO_SUCCESSOR, minimum=2, since=ahead("30m"), lasts=None, block="cr-1", deadline=ahead("24h"),
+        method="evict", leaving=2, successor="", ready_from=None, remedies=(),
+    )  # fmt: skip
+    short = Warning("Deployment/chat", reason)
     alert = only(holding(spec(), world(), decided=Plan(warnings=(short,))))
     assert (alert.kind, alert.about) == (AlertKind.SERVICE_SHORT, "Deployment/chat")
-    assert alert.text == "It will have fewer than 2 ready from 12:30 on."
+    assert alert.text.startswith("It will have fewer than 2 ready from 2026-11-16T12:30:00Z on: ")
+    assert alert.text.endswith(".")
     assert alert.key == "service-short/Deployment/chat/2026-11-17T12:00:00Z"
 
 
 def test_other_warnings_are_no_alert():
-    held = Warning("Deployment/chat", "its disruption budget allows no eviction now")
+    held = Warning("Deployment/chat", WarningReason(WarningKind.BUDGET_BLOCKS_EVICTION, at=ahead("1h")))
     assert holding(spec(), world(), decided=Plan(warnings=(held,))) == []
 
 

@@ -19,10 +19,9 @@ from tidemill.decide.placement.queue_item import QueueItem
 from tidemill.decide.pool_templates import templates
 from tidemill.model.capacity import Reservation, Source, SourceKind
 from tidemill.model.nodes import Node
-from tidemill.model.plan import Action, Plan, Unmet, UnmetCode, Warning, WarningCode
+from tidemill.model.plan import Action, Plan, Unmet, UnmetCode, Warning
 from tidemill.model.pods import Method, Pod, Workload
-from tidemill.model.purchase_reasons import PurchaseReason
-from tidemill.model.reasons import HoldReason, WarningReason
+from tidemill.model.reasons import AnyWarning, HoldReason
 from tidemill.model.world import World
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool, Provisioner
@@ -129,14 +128,8 @@ class DecisionContext:
             told = self._told[pod.uid] = Unmet(pod.uid, pod.full_name, code, reason, earliest)
         self.unmet[pod.uid] = told
 
-    def warn(
-        self,
-        about: str,
-        reason: WarningReason | PurchaseReason | str,
-        code: WarningCode = "",
-        ends_at: datetime | None = None,
-    ) -> None:
-        self.warnings.append(Warning(about, reason, code, ends_at))
+    def warn(self, about: str, reason: AnyWarning | str) -> None:
+        self.warnings.append(Warning(about, reason))
 
     def wake(self, at: datetime | None) -> None:
         """Something may be decided differently at `at`. An instant that has passed is nothing to wait for."""

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.deadlines import SHORTEST_LEAD, End, deadline_of
 from tidemill.decide.placement.candidates import BOOT, Candidates, Stage
-from tidemill.decide.placement.eligibility import may_use, refusal
+from tidemill.decide.placement.eligibility import Refusal, may_use, refusal
 from tidemill.decide.placement.launch_options import end_of_option, usable_reservations
 from tidemill.decide.placement.queue_item import QueueItem, lasts, time_needed, useful_until
 from tidemill.decide.pool_templates import PoolTemplate
@@ -151,8 +151,8 @@ def _ask(
         reason = HoldReason(kind, pool.name, count=len(item.pods), of=int(most))
         return Explanation(32, "limit" if limited else "gang", reason)
     coming = _next_reservation(context, item, template)
-    words = {refusal(context, item, one) for one in candidates.launch_options if one.template is template}
-    answer = _closest(context, item, pool, words, candidates)
+    refusals = {refusal(context, item, one) for one in candidates.launch_options if one.template is template}
+    answer = _closest(context, item, pool, refusals, candidates)
     if coming is None:
         return answer
     reason = replace(answer.reason, next_block=coming.id, next_start=coming.start)
@@ -163,27 +163,27 @@ def _closest(
     context: DecisionContext,
     item: QueueItem,
     pool: ComputePool,
-    words: set[str | None],
+    refusals: set[Refusal | None],
     candidates: Candidates,
 ) -> Explanation:
-    if None in words and item.gang is not None:
+    if None in refusals and item.gang is not None:
         return _gang_too_large(item, pool, candidates)
-    if None in words and item.shape.sociable:
+    if None in refusals and item.shape.sociable:
         return Explanation(27, "held", HoldReason(HoldKind.POD_RULES, pool.name))
     if (
-        None in words
+        None in refusals
         and item.terms.overflow
         and any(one.hourly_cap for one in candidates.launch_options if one.pool is pool)
     ):
         return Explanation(29, "budget", HoldReason(HoldKind.OVERFLOW_TOO_SHORT, pool.name))
-    if _too_large(context, item, pool, words, candidates):
+    if _too_large(context, item, pool, refusals, candidates):
         daemons = tuple(pair for pair in candidates.daemons[pool.name].items() if pair[0] != names.PODS)
         requests = item.pods[0].shape.requests
         reason = HoldReason(HoldKind.TOO_LARGE_WITH_DAEMONS, pool.name, requests=requests, daemons=daemons)
         return Explanation(33, "impossible", reason)
-    if "limit" in words:
+    if Refusal.LIMIT in refusals:
         return Explanation(30, "limit", HoldReason(HoldKind.LIMITS_REACHED, pool.name, pairs=_limits(pool)))
-    if "resting" in words:
+    if Refusal.RESTING in refusals:
         until = min(
             one.resting_until
             for one in candidates.launch_options
@@ -191,7 +191,7 @@ def _closest(
         )
         reason = HoldReason(HoldKind.NO_EC2_CAPACITY, pool.name, at=until)
         return Explanation(29, "no-capacity", reason, until)
-    if "money" in words and item.terms.overflow:
+    if Refusal.MONEY in refusals and item.terms.overflow:
         return Explanation(29, "budget", HoldReason(HoldKind.OVERFLOW_SPENT, pool.name))
     kept = _kept_from(context, item, pool, candidates)
     if kept is not None:
@@ -200,11 +200,11 @@ def _closest(
         if not _free_too_short(item, pool, candidates):
             return Explanation(28, "no-capacity", HoldReason(HoldKind.NODES_TAKEN, pool.name))
         return _too_long(28, HoldKind.NODES_TAKEN_OR_TOO_SHORT, item, pool)
-    if "time" in words or _too_short(item, pool, candidates):
+    if Refusal.TIME in refusals or _too_short(item, pool, candidates):
         return _too_long(26, HoldKind.NOTHING_LASTS, item, pool)
-    if "full" in words:
+    if Refusal.FULL in refusals:
         return Explanation(28, "no-capacity", HoldReason(HoldKind.NODES_TAKEN, pool.name))
-    if "opt-in" in words:
+    if Refusal.NOT_OPTED_IN in refusals:
         return Explanation(25, "held", HoldReason(HoldKind.NOT_OPTED_IN, pool.name))
     if not (context.world.ledger_ok and context.world.cloud_ok):
         return Explanation(24, "held", HoldReason(HoldKind.UNREACHABLE))
@@ -215,11 +215,16 @@ def _too_large(
     context: DecisionContext,
     item: QueueItem,
     pool: ComputePool,
-    words: set[str | None],
+    refusals: set[Refusal | None],
     candidates: Candidates,
 ) -> bool:
     """It fits no node the pool could launch once its daemon pods run there, and none that it has."""
-    if "size" not in words or words - {"size", "selector", "namespace", "pinned"}:
+    if Refusal.SIZE not in refusals or refusals - {
+        Refusal.SIZE,
+        Refusal.SELECTOR,
+        Refusal.NAMESPACE,
+        Refusal.PINNED,
+    }:
         return False
     daemons = candidates.daemons[pool.name]
     kinds = {

@@ -14,6 +14,7 @@ from tidemill.model.purchase_reasons import PurchaseReason
 from tidemill.model.purchases import LaunchIntent, PurchaseIntent
 from tidemill.model.reasons import (
     AdmitReason,
+    AnyWarning,
     DrainReason,
     EndReason,
     EvictReason,
@@ -24,7 +25,6 @@ from tidemill.model.reasons import (
     SettleReason,
     StepReason,
     TerminateReason,
-    WarningReason,
 )
 
 
@@ -251,21 +251,12 @@ class Unmet:
     earliest: datetime | None = None  # the earliest instant at which it could run, where that is known
 
 
-WarningCode = Literal["", "service-short"]
-
-
 @dataclass(frozen=True, slots=True)
 class Warning:
-    """Something a person should know before it happens. `about` names the object.
-
-    With a code it is an alert as well: `service-short` is a workload that will have fewer replicas than its minimum.
-    `ends_at` is the end it is about, and tells one occasion from the next.
-    """
+    """Something a person should know before it happens. `about` names the object. A `ServiceShort` is an alert too."""
 
     about: str
-    reason: WarningReason | PurchaseReason | str  # node groups, offers and hand-overs still give a sentence
-    code: WarningCode = ""
-    ends_at: datetime | None = None
+    reason: AnyWarning | str  # proposals and node groups still give a sentence
 
 
 @dataclass(frozen=True, slots=True)

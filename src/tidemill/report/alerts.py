@@ -16,6 +16,7 @@ from tidemill.model.plan import ForceDelete, Outcome, Plan, SettlePurchase, Subm
 from tidemill.model.pods import Pod
 from tidemill.model.purchase_reasons import NOTHING_BOUGHT
 from tidemill.model.purchases import NOT_SUBMITTED, Envelope, PurchaseIntent, PurchaseState
+from tidemill.model.reasons import ServiceShort
 from tidemill.model.world import World
 from tidemill.report.alerts_of_blocks import about_blocks
 from tidemill.spec import Spec
@@ -198,10 +199,11 @@ def _blocks(envelope: Envelope) -> str:
 def _about_services(plan: Plan) -> Iterator[Alert]:
     """What the plan says of services that will have too few replicas, before they have."""
     for warning in plan.warnings:
-        if warning.code != "service-short":
+        short = warning.reason
+        if not isinstance(short, ServiceShort):
             continue
-        ends = format_instant(warning.ends_at) if warning.ends_at is not None else "soon"
-        said = sentence(warning.reason)
+        ends = format_instant(short.deadline)
+        said = sentence(short)
         yield Alert(
             f"service-short/{warning.about}/{ends}",
             AlertKind.SERVICE_SHORT,

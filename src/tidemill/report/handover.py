@@ -21,6 +21,8 @@ from tidemill.model.world import World
 from tidemill.report.rows import plain
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import Provisioner
+from tidemill.wording import sentence
+from tidemill.wording.handover import requirement_sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +96,9 @@ def hand_over(spec: Spec, world: World, before: str, after: str = "") -> HandOve
         after_starts=follows.start if follows is not None else None,
         services=tuple(_move(context, one) for one in found),
         notes=tuple(
-            f"{about}: {sentence}"
+            f"pool {template.pool.name}: {sentence(reason)}"
             for template in context.templates.values()
-            for about, sentence in pins_that_must_move(context, template)
+            for reason in pins_that_must_move(context, template)
         ),
     )
 
@@ -109,7 +111,7 @@ def _move(context: DecisionContext, one: ServiceForecast) -> ServiceMove:
         pool=one.pool,
         method=one.method.value,
         in_effect=one.in_effect.value,
-        lacking=one.lacking,
+        lacking=tuple(requirement_sentence(requirement) for requirement in one.lacking),
         replicas=one.workload.replicas,
         leaving=one.leaving,
         minimum=one.minimum,

@@ -8,14 +8,22 @@ speak: the engine's log, alerts, the simulator's journal and Kubernetes Events s
 from __future__ import annotations
 
 from tidemill.model.purchase_reasons import PurchaseReason
-from tidemill.model.reasons import HoldReason, Reason, WarningReason
+from tidemill.model.reasons import (
+    HoldReason,
+    MethodUnavailable,
+    PinMustMove,
+    Reason,
+    ServiceShort,
+    WarningReason,
+)
 from tidemill.wording.actions import action_sentence
+from tidemill.wording.handover import handover_sentence
 from tidemill.wording.holds import hold_sentence
 from tidemill.wording.purchases import purchase_sentence
 from tidemill.wording.warnings import warning_sentence
 
 
-def sentence(reason: Reason | PurchaseReason | str) -> str:
+def sentence(reason: Reason | str) -> str:
     """Some reasons of proposals and of node groups are still sentences: they are passed on."""
     match reason:
         case str():
@@ -24,6 +32,8 @@ def sentence(reason: Reason | PurchaseReason | str) -> str:
             return hold_sentence(reason)
         case WarningReason():
             return warning_sentence(reason)
+        case MethodUnavailable() | ServiceShort() | PinMustMove():
+            return handover_sentence(reason)
         case PurchaseReason():
             return purchase_sentence(reason)
         case _:

@@ -27,6 +27,7 @@ from tidemill.decide.handover.methods import (
 )
 from tidemill.model.capacity import PREPAID, Reservation, Source
 from tidemill.model.pods import Method, Pod, Workload
+from tidemill.model.reasons import MissingRequirement
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ class ServiceForecast:
     successor: Reservation | None  # what takes the replica that the minimum hangs on
     method: Method  # as it asks
     in_effect: Method  # as it will be done
-    lacking: tuple[str, ...]
+    lacking: tuple[MissingRequirement, ...]
     leaving: int
     minimum: int
     boot: Span

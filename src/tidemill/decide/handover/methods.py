@@ -16,7 +16,7 @@ from typing import Literal
 from tidemill.decide.deadlines import MARGIN, REPLACEMENT_START, SIGNAL_LAG, waves_lead
 from tidemill.model.nodes import Node
 from tidemill.model.pods import Method, Pod, Terms, Workload
-from tidemill.spec import names
+from tidemill.model.reasons import MissingRequirement, RequirementKind
 from tidemill.spec.default_durations import BOOT, LOAD
 
 Workloads = Mapping[str, Workload]
@@ -28,8 +28,8 @@ def in_effect(workload: Workload, workloads: Workloads) -> Method:
     return Method.EVICT if asked is not Method.EVICT and lacking(workload, workloads) else asked
 
 
-def lacking(workload: Workload, workloads: Workloads) -> tuple[str, ...]:
-    """What the method it asks for needs and does not have: each with what to change."""
+def lacking(workload: Workload, workloads: Workloads) -> tuple[MissingRequirement, ...]:
+    """What the method it asks for needs and does not have."""
     match workload.method:
         case Method.ROLLOUT:
             return tuple(_for_rollout(workload))
@@ -44,39 +44,38 @@ def _is_stateful(workload: Workload) -> bool:
     return workload.name.startswith("StatefulSet/")
 
 
-def _for_rollout(workload: Workload) -> list[str]:
+def _for_rollout(workload: Workload) -> list[MissingRequirement]:
     if _is_stateful(workload):
-        return [f"a StatefulSet has no surge: annotate it {names.HANDOVER}: paired and give it a second set"]
+        return [MissingRequirement(RequirementKind.ROLLOUT_OF_STATEFULSET)]
     found = []
     if workload.max_surge < 1:
-        found.append("maxSurge is 0: set it to 1 or more")
+        found.append(MissingRequirement(RequirementKind.MAX_SURGE))
     if workload.max_unavailable > 0:
-        found.append(f"maxUnavailable comes to {workload.max_unavailable}: set it to 0")
+        found.append(MissingRequirement(RequirementKind.MAX_UNAVAILABLE, count=workload.max_unavailable))
     return found
 
 
-def _for_scale(workload: Workload) -> list[str]:
+def _for_scale(workload: Workload) -> list[MissingRequirement]:
     if _is_stateful(workload):
-        instead = f"annotate it {names.HANDOVER}: paired and give it a second set"
-        return [f"a StatefulSet gives back its newest replicas and not those that should leave: {instead}"]
+        return [MissingRequirement(RequirementKind.SCALE_OF_STATEFULSET)]
     return _may_scale(workload)
 
 
-def _may_scale(workload: Workload) -> list[str]:
+def _may_scale(workload: Workload) -> list[MissingRequirement]:
     if workload.may_scale:
         return []
-    return [f'nobody says that its replicas may be changed: annotate it {names.MAY_SCALE}: "true"']
+    return [MissingRequirement(RequirementKind.MAY_SCALE)]
 
 
-def _for_pair(workload: Workload, workloads: Workloads) -> list[str]:
+def _for_pair(workload: Workload, workloads: Workloads) -> list[MissingRequirement]:
     found = _may_scale(workload)
     pair = workloads.get(workload.pair)
     if not workload.pair:
-        found.append(f"it names no second set: annotate it {names.HANDOVER_PAIR}: its kind and name")
+        found.append(MissingRequirement(RequirementKind.PAIR_NAMED))
     elif pair is None:
-        found.append(f"there is no {workload.pair}: deploy it with 0 replicas, for another pool")
+        found.append(MissingRequirement(RequirementKind.PAIR_DEPLOYED, workload.pair))
     elif pair.shape.node_selector == workload.shape.node_selector:
-        found.append(f"{pair.name} selects the same nodes: give it a pool of its own")
+        found.append(MissingRequirement(RequirementKind.PAIR_ON_OTHER_NODES, pair.name))
     return found
 
 

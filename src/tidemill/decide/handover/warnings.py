@@ -1,11 +1,10 @@
 """Whom to tell before a hand-over, and what: who would be short and for how long, what a method lacks, which pin must
-move. Sentences name instants and not time left, so that they stay the same while nothing changes."""
+move. Reasons have instants and not time left, so that they stay the same while nothing changes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from math import ceil
 
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.deadlines import deadline_of
@@ -16,23 +15,23 @@ from tidemill.decide.placement.launch_options import usable_reservations
 from tidemill.decide.pool_templates import PoolTemplate
 from tidemill.decide.purchasing.planner.result import Mitigation
 from tidemill.model.capacity import SECURED_STATES, Reservation
-from tidemill.spec.units import format_duration, format_instant
+from tidemill.model.pods import Method
+from tidemill.model.reasons import MethodUnavailable, PinMustMove, ServiceShort, ShortKind
 
 # Of a block that nothing succeeds: most are followed by one that is bought later. Two days leave time to buy.
 NOBODY_FOLLOWS = timedelta(days=2)
-_MINUTE = timedelta(minutes=1)
 
 
 def warn_of_shortages(context: DecisionContext) -> None:
     for one in _forecasts(context) if context.workloads else ():
         name = one.workload.name
         if one.lacking:
-            context.warn(f"hand-over of {name}", lacks(one))
+            context.warn(f"hand-over of {name}", MethodUnavailable(one.method.value, one.lacking))
         if _is_news(context, one):
-            context.warn(name, will_be_short(one, mitigations(context, one)), "service-short", one.deadline)
+            context.warn(name, _short(one, mitigations(context, one)))
     for template in context.templates.values():
-        for about, sentence in pins_that_must_move(context, template):
-            context.warn(about, sentence)
+        for reason in pins_that_must_move(context, template):
+            context.warn(f"pool {template.pool.name}", reason)
 
 
 class _ForecastCache:
@@ -79,50 +78,34 @@ def _may_still_move(context: DecisionContext, one: ServiceForecast, by: datetime
     return any(after.start + boot_of(context, template).length <= by for template, after in found)
 
 
-def lacks(one: ServiceForecast) -> str:
-    return (
-        f"it asks for {one.method.value}, and {'; '.join(one.lacking)}. Until then its replicas are evicted within"
-        " their budget, and nothing is promised"
+def _short(one: ServiceForecast, ways: tuple[Mitigation, ...]) -> ServiceShort:
+    short = one.short
+    assert short is not None
+    if short.lasts is None:
+        kind = ShortKind.NO_SUCCESSOR
+    elif one.in_effect is Method.EVICT and one.minimum >= one.workload.replicas:
+        kind = ShortKind.MINIMUM_IS_ALL
+    else:
+        kind = ShortKind.BRIDGE_IN_WAVES if one.bridged else ShortKind.SUCCESSOR_LATE
+    return ServiceShort(
+        kind,
+        minimum=one.minimum,
+        since=short.since,
+        lasts=short.lasts,
+        block=one.block.id,
+        deadline=one.deadline,
+        method=one.in_effect.value,
+        leaving=one.leaving,
+        successor=one.successor.id if one.successor is not None else "",
+        ready_from=one.ready_from,
+        remedies=tuple((way.means, way.usd) for way in ways if way.usd is not None),
     )
-
-
-def will_be_short(one: ServiceForecast, ways: tuple[Mitigation, ...]) -> str:
-    assert one.short is not None
-    since, ends = format_instant(one.short.since), format_instant(one.deadline)
-    if one.short.lasts is None:
-        told = f"it will have fewer than {one.minimum} ready from {since} on: {one.block.id} must be empty by {ends}"
-        return f"{told}, and nothing that lasts takes over. {_help(one, ways)}"
-    lasts = format_duration(ceil(one.short.lasts / _MINUTE) * _MINUTE)
-    told = f"it will have fewer than {one.minimum} ready for {lasts} from {since}"
-    if one.in_effect.value == "evict" and one.minimum >= one.workload.replicas:
-        why = f"its minimum is all it has, so each of its {one.leaving} replicas is missed while it moves"
-        return f"{told}: {why}; ask for one less, or hand over by rollout or scale. {_help(one, ways)}"
-    if one.bridged:
-        why = (
-            f"nodes by the hour are launched for it, but {one.in_effect.value} asks for them wave after wave"
-        )
-        return f"{told}: {one.block.id} must be empty by {ends}; {why}. {_help(one, ways)}"
-    after = one.successor.id if one.successor is not None else "what follows"
-    ready = format_instant(one.ready_from) if one.ready_from is not None else "later"
-    return f"{told}: {one.block.id} must be empty by {ends}, and {after} takes pods from {ready}. {_help(one, ways)}"
-
-
-def _help(one: ServiceForecast, ways: tuple[Mitigation, ...]) -> str:
-    """In a few words: `tidemill handover` has all of them."""
-    brief = {
-        "a-day-more-of-b": "a block that starts a day earlier",
-        "a-days-extension-of-a": f"an extension of {one.block.id} by a day",
-        "a-start-now-block": "a start-now block",
-        "an-on-demand-bridge": "a bridge on demand",
-    }
-    priced = [f"{brief[way.means]} (about ${way.usd:,.0f})" for way in ways if way.usd is not None]
-    return f"What would help: {', '.join(priced)}" if priced else "Nothing that is known of would help"
 
 
 # --- pins ---------------------------------------------------------------------------------------------
 
 
-def pins_that_must_move(context: DecisionContext, template: PoolTemplate) -> Iterator[tuple[str, str]]:
+def pins_that_must_move(context: DecisionContext, template: PoolTemplate) -> Iterator[PinMustMove]:
     """A pin is the user's: it is never moved here. What it keeps out, and ends before, is said."""
     pool = template.pool
     pinned = [source for source in pool.spec.sources if source.ids]
@@ -141,7 +124,7 @@ def pins_that_must_move(context: DecisionContext, template: PoolTemplate) -> Ite
         ):
             continue
         if last is None or last.end is None or one.end is None or one.end > last.end:
-            yield f"pool {pool.name}", must_move(template, last, one)
+            yield _must_move(template, last, one)
 
 
 def _last_of(context: DecisionContext, ids: set[str]) -> Reservation | None:
@@ -149,12 +132,8 @@ def _last_of(context: DecisionContext, ids: set[str]) -> Reservation | None:
     return max(held, key=lambda one: (one.end is None, one.end or one.start, one.id), default=None)
 
 
-def must_move(template: PoolTemplate, last: Reservation | None, after: Reservation) -> str:
-    ids = next(source.ids for source in template.pool.spec.sources if source.ids)
-    waits = f"{after.id} is this pool's and stays unused until the pin names it"
+def _must_move(template: PoolTemplate, last: Reservation | None, after: Reservation) -> PinMustMove:
     if last is None:
-        return f"nothing it is pinned to is there; {waits}: write ids: [{after.id}]"
-    ends = deadline_of(last, template.pool.spec.provisioner)
-    by = format_instant(ends) if ends is not None else "its end"
-    named = ", ".join((*ids, after.id))
-    return f"it is pinned to {last.id}, which must be empty by {by}; {waits} too: write ids: [{named}]"
+        return PinMustMove(after.id, (after.id,))
+    ids = next(source.ids for source in template.pool.spec.sources if source.ids)
+    return PinMustMove(after.id, (*ids, after.id), last.id, deadline_of(last, template.pool.spec.provisioner))

@@ -7,6 +7,7 @@ What Kubernetes itself would say (labels, taints, resources, other pods) is in `
 from __future__ import annotations
 
 from datetime import timedelta
+from enum import StrEnum
 
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.deadlines import End
@@ -17,6 +18,21 @@ from tidemill.decide.scheduler_rules import admits, wants_host
 
 # A node that would be drained sooner than this after booting is not worth launching.
 SHORTEST_USE = timedelta(minutes=15)
+
+
+class Refusal(StrEnum):
+    """Why a launch option will not do for an item."""
+
+    NAMESPACE = "namespace"  # its pool does not serve the namespace
+    PINNED = "pinned"  # the item was admitted to another source
+    SELECTOR = "selector"
+    SIZE = "size"
+    NOT_OPTED_IN = "not-opted-in"  # to capacity that is paid by the hour
+    MONEY = "money"
+    TIME = "time"
+    FULL = "full"
+    LIMIT = "limit"
+    RESTING = "resting"  # EC2 had no capacity a moment ago
 
 
 def may_use(context: DecisionContext, item: QueueItem, group: CandidateGroup) -> bool:
@@ -40,34 +56,34 @@ def barred(context: DecisionContext, item: QueueItem, group: CandidateGroup) -> 
     return not lasts(item, group.end, group.template.pool, from_)
 
 
-def refusal(context: DecisionContext, item: QueueItem, option: LaunchOption) -> str | None:
+def refusal(context: DecisionContext, item: QueueItem, option: LaunchOption) -> Refusal | None:
     """Why this opening will not do, as a word `why` understands; None: it will."""
     unfit = pool_refusal(item, option)
     if unfit is not None:
         return unfit
     if not admits(item.shape, option.labels, option.template.taints) or wants_host(item.shape):
-        return "selector"
+        return Refusal.SELECTOR
     if not option.free.fits(item.shape.requests):
-        return "size"
+        return Refusal.SIZE
     if option.hourly_cap is not None and not item.terms.overflow:
-        return "opt-in"
+        return Refusal.NOT_OPTED_IN
     if not money_allows(context, option):
-        return "money"
+        return Refusal.MONEY
     if not outlasts(context, item, end_of_option(context, option), option):
-        return "time"
+        return Refusal.TIME
     if option.left < 1:
-        return "full"  # before limits: raising them would not help
+        return Refusal.FULL  # before limits: raising them would not help
     if not option.allowance.allows(option.kind):
-        return "limit"
-    return "resting" if option.rests(context.now) else None
+        return Refusal.LIMIT
+    return Refusal.RESTING if option.rests(context.now) else None
 
 
-def pool_refusal(item: QueueItem, option: LaunchOption) -> str | None:
+def pool_refusal(item: QueueItem, option: LaunchOption) -> Refusal | None:
     """The pool does not serve its namespace, or it was promised to another source."""
     if not option.pool.spec.serves(item.pods[0].namespace):
-        return "namespace"
+        return Refusal.NAMESPACE
     if item.pinned_to and item.pinned_to != option.source.label:
-        return "pinned"
+        return Refusal.PINNED
     return None
 
 

@@ -16,7 +16,14 @@ from tidemill.model.capacity import ReservationState
 from tidemill.model.nodes import INSTANCE_UP_STATES
 from tidemill.model.plan import Plan, Unmet, UnmetCode, Warning
 from tidemill.model.purchase_reasons import PurchaseReason
-from tidemill.model.reasons import HoldReason, WarningReason
+from tidemill.model.reasons import (
+    AnyWarning,
+    HoldReason,
+    MethodUnavailable,
+    PinMustMove,
+    ServiceShort,
+    WarningReason,
+)
 from tidemill.model.world import World
 
 ON_ITS_WAY: tuple[UnmetCode, ...] = ("starting", "launching")
@@ -25,13 +32,19 @@ _SAYS_SOMETHING = timedelta(hours=1)
 _NOTHING = timedelta(0)
 
 
-def topic(reason: HoldReason | WarningReason | PurchaseReason | str) -> tuple[str, ...]:
+def topic(reason: HoldReason | AnyWarning | str) -> tuple[str, ...]:
     """The reason without its figures: no capacity until 12:03 and no capacity until 12:05 are one topic."""
     match reason:
         case HoldReason():
             return reason.kind, reason.pool, reason.name
         case WarningReason():
             return reason.kind, reason.name, reason.gang
+        case MethodUnavailable():
+            return ("method-unavailable", reason.method)
+        case ServiceShort():
+            return reason.kind, reason.block
+        case PinMustMove():
+            return ("pin-must-move", reason.block)
         case PurchaseReason():
             return (reason.kind,)
         case str():
@@ -47,7 +60,7 @@ def _without_figures(sentence: str) -> str:
 @dataclass(frozen=True, slots=True)
 class WarningSpan:
     about: str
-    reason: WarningReason | PurchaseReason | str
+    reason: AnyWarning | str
     first: datetime
     last: datetime
 
