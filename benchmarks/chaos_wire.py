@@ -24,8 +24,7 @@ from benchmarks.chaos.play import Restless, Run, play
 from benchmarks.chaos_money import sweep
 from tidemill.aws import session
 from tidemill.aws.account import AwsAccount
-from tidemill.aws.rate_limits import RateLimits
-from tidemill.aws.session import Aws
+from tidemill.aws.session import Aws, RateLimits
 from tidemill.ports import Cloud
 from tidemill.sim.cloud.cloud import SimCloud
 from tidemill.sim.timeline import Timeline

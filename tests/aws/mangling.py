@@ -9,8 +9,7 @@ from random import Random
 from typing import Any
 
 from tidemill.aws.errors import CallKind
-from tidemill.aws.rate_limits import RateLimits
-from tidemill.aws.session import Aws
+from tidemill.aws.session import Aws, RateLimits
 
 HOSTILE: tuple[Any, ...] = (
     None, "", " ", "\x00", "a\nb", "' OR 1=1 --", "../../etc/passwd", "<script>", "${jndi:ldap://x}", "💥" * 50,

@@ -43,9 +43,9 @@ def test_a_template_that_is_not_ours_is_neither_listed_nor_changed_nor_deleted(w
     ec2 = boto3.client("ec2")
     ec2.create_launch_template(LaunchTemplateName="mill-train", LaunchTemplateData={"InstanceType": P5})
     assert wired.compute.templates() == ()
-    with pytest.raises(Refused, match="lacks our owner tag"):
+    with pytest.raises(Refused, match="does not carry the owner tag"):
         wired.compute.put_template(template())
-    with pytest.raises(Refused, match="lacks our owner tag"):
+    with pytest.raises(Refused, match="does not carry the owner tag"):
         wired.compute.delete_template("mill-train")
     assert (
         len(ec2.describe_launch_template_versions(LaunchTemplateName="mill-train")["LaunchTemplateVersions"])

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from tests.aws.messages import BLOCK, HOOK, INSTANCE, OURS, envelope, mangled
-from tidemill.aws.events import Event, Kind, Unreadable, read_event
+from tidemill.aws.event_queue import Event, Kind, Unreadable, read_event
 
 
 @pytest.mark.parametrize(("kind", "message"), OURS, ids=[f"{kind}-{n}" for n, (kind, _) in enumerate(OURS)])

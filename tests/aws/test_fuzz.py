@@ -30,8 +30,7 @@ from tests.aws.mangling import MangledAws, mangle, places
 from tests.sim.account import OWNER, P5, START, ZONES, tags
 from tidemill import catalog
 from tidemill.aws.account import AwsAccount
-from tidemill.aws.compute import AwsCompute
-from tidemill.aws.templates import template_digest
+from tidemill.aws.compute import AwsCompute, template_digest
 from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
 from tidemill.model.errors import NoCapacity, OutcomeUnknown, Retryable, TidemillError
 from tidemill.model.nodes import Instance, InstanceState

@@ -18,8 +18,7 @@ from tests.sim.account import ZONES
 from tidemill.aws.account_survey import ReadOnlyAws, survey_account
 from tidemill.aws.errors import CallKind
 from tidemill.aws.prices import on_demand_prices
-from tidemill.aws.rate_limits import RateLimits
-from tidemill.aws.session import Aws
+from tidemill.aws.session import Aws, RateLimits
 from tidemill.aws.types import accelerated_types
 from tidemill.catalog import load
 from tidemill.catalog.refreshed import Refreshed, applied, read, written

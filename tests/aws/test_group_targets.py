@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tidemill.aws.group_targets import group_target, templates_of
+from tidemill.aws.account_survey import group_target, templates_of
 
 BLOCK = {
     "InstanceType": "p5.48xlarge",

@@ -14,8 +14,7 @@ import tidemill.aws
 from tests.aws.wired import Wired
 from tests.cli.purchaser import Office
 from tests.sim.account import ON_DEMAND, SPOT, tags
-from tidemill.aws.permissions import PERMISSIONS, Guard, Role, calls, policy_with
-from tidemill.aws.policies import PolicyScope, policy, scp
+from tidemill.aws.iam import PERMISSIONS, Guard, PolicyScope, Role, calls, policy, policy_with, scp
 from tidemill.cli import main
 from tidemill.spec import names
 

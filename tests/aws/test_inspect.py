@@ -17,7 +17,7 @@ from tests.sim.account import GB200, ZONES
 from tests.wire.server_builder import Stand
 from tidemill.aws.account_survey import ReadOnlyAws
 from tidemill.aws.errors import CallKind
-from tidemill.aws.permissions import PERMISSIONS, Role
+from tidemill.aws.iam import PERMISSIONS, Role
 from tidemill.cli import main
 from tidemill.model.errors import Refused
 from tidemill.sim.wire import protocol

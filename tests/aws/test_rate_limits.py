@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tidemill.aws.rate_limits import LONGEST_WAIT_S, RateLimits, rate_limit_of
+from tidemill.aws.session import LONGEST_WAIT_S, RateLimits, rate_limit_of
 from tidemill.model.errors import Throttled
 
 

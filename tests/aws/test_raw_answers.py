@@ -16,8 +16,7 @@ import pytest
 from tests.sim.account import OWNER, P5, START, tags
 from tidemill import catalog
 from tidemill.aws.account import AwsAccount
-from tidemill.aws.rate_limits import RateLimits
-from tidemill.aws.session import Aws
+from tidemill.aws.session import Aws, RateLimits
 from tidemill.model.errors import OutcomeUnknown, PortError, Refused
 from tidemill.model.offers import OfferQuery
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from tests.sim.account import P5, ZONES, tags
-from tidemill.aws.launches import run_instances_request
-from tidemill.aws.templates import template_digest
+from tidemill.aws.compute import run_instances_request, template_digest
 from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.errors import Refused
 from tidemill.ports.compute import LaunchRequest, TemplateVersion

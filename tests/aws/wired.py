@@ -15,10 +15,9 @@ from tests.sim.account import OWNER, P5, Account
 from tidemill import catalog
 from tidemill.aws.account import AwsAccount
 from tidemill.aws.compute import AwsCompute
+from tidemill.aws.iam import calls
 from tidemill.aws.images import AwsImages
-from tidemill.aws.permissions import calls
-from tidemill.aws.rate_limits import RateLimits
-from tidemill.aws.session import Aws
+from tidemill.aws.session import Aws, RateLimits
 from tidemill.provision import ProvisionedCloud
 from tidemill.sim.wire import WireServer
 from tidemill.spec import Spec

@@ -14,8 +14,7 @@ from tests.sim.scenario_builder import Scene
 from tests.wire.groups import ROLE
 from tidemill.aws.account import AwsAccount
 from tidemill.aws.compute import AwsCompute
-from tidemill.aws.rate_limits import RateLimits
-from tidemill.aws.session import Aws
+from tidemill.aws.session import Aws, RateLimits
 from tidemill.provision import ProvisionedCloud
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.sim.wire import WireServer

@@ -10,7 +10,7 @@ import pytest
 
 from tests.wire.groups import group, make_group
 from tests.wire.server_builder import Stand
-from tidemill.aws.events import Kind, read_event
+from tidemill.aws.event_queue import Kind, read_event
 
 pytestmark = pytest.mark.requirement("SM-7")
 

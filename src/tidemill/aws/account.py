@@ -6,10 +6,10 @@ so that whoever asks again, before money leaves for example, gets a fresh one. U
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from datetime import timedelta
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Generic, TypeVar
 
 from tidemill.aws.errors import CallKind
 from tidemill.aws.fields import Reader, Unreadable, id_of
@@ -23,7 +23,6 @@ from tidemill.aws.instances import (
     spot_ending,
 )
 from tidemill.aws.offers import blocks_of, read_extension, read_extension_offer, read_offer, search_parameters
-from tidemill.aws.read_cache import IdentityCache, OneTimeCache
 from tidemill.aws.reservations import read_reservation, recently_listed, tag_list, with_extensions
 from tidemill.aws.session import Aws
 from tidemill.catalog import Catalog
@@ -34,6 +33,46 @@ from tidemill.model.nodes import INSTANCE_UP_STATES, EndReason, Instance
 from tidemill.model.offers import Extension, ExtensionOffer, ExtensionQuery, Offer, OfferQuery
 from tidemill.ports import Clock
 from tidemill.spec import names
+
+T = TypeVar("T")
+
+
+class IdentityCache(Generic[T]):
+    """Answers with the objects of before, and with the very tuple, as far as they are equal."""
+
+    def __init__(self, key: Callable[[T], str]) -> None:
+        self._key = key
+        self._before: tuple[T, ...] = ()
+        self._by_key: dict[str, T] = {}
+
+    def __call__(self, found: Iterable[T]) -> tuple[T, ...]:
+        by_key = {}
+        for one in found:
+            before = self._by_key.get(self._key(one))
+            by_key[self._key(one)] = before if before is not None and before == one else one
+        now = tuple(by_key.values())
+        if len(now) != len(self._before) or any(
+            one is not old for one, old in zip(now, self._before, strict=True)
+        ):
+            self._before = now
+        self._by_key = by_key
+        return self._before
+
+
+class OneTimeCache(Generic[T]):
+    """A reading that came along with another one. It is handed out once, and not when it is old."""
+
+    def __init__(self, for_at_most: timedelta) -> None:
+        self._for = for_at_most
+        self._held: tuple[datetime, T] | None = None
+
+    def put(self, what: T, at: datetime) -> None:
+        self._held = at, what
+
+    def take(self, now: datetime) -> T | None:
+        held, self._held = self._held, None
+        return held[1] if held is not None and now - held[0] <= self._for else None
+
 
 # The most EC2 gives in one page, and the most values it takes in one filter.
 PAGE = 1000

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-from tidemill.aws.permissions import policy_with
+from tidemill.aws.iam import policy_with
 from tidemill.model.errors import (
     Gone,
     NoCapacity,

@@ -143,3 +143,41 @@ def _propagated(record: Mapping[str, Any]) -> Pairs:
 
 def _size(record: Mapping[str, Any], key: str) -> int | None:
     return None if record.get(key) is None else whole(record, key)
+
+
+def group_request(shape: GroupShape) -> dict[str, Any]:
+    """What is the same when it is made and when it is changed. The version is a number: a new one changes nothing."""
+    return {
+        "AutoScalingGroupName": shape.name,
+        "MaxSize": shape.maximum,
+        "LaunchTemplate": {
+            "LaunchTemplateId": shape.template.id,
+            "Version": str(shape.template.version),
+        },
+        "VPCZoneIdentifier": ",".join(shape.subnets),
+        "TerminationPolicies": list(shape.policies),
+    }
+
+
+def hook_request(hook: Hook) -> dict[str, Any]:
+    return {
+        "LifecycleHookName": hook.name,
+        "LifecycleTransition": TERMINATING,
+        "HeartbeatTimeout": hook.heartbeat_s,
+        "DefaultResult": hook.result,
+    }
+
+
+def tags_request(shape: GroupShape) -> dict[str, Any]:
+    return {
+        "Tags": [
+            {
+                "ResourceId": shape.name,
+                "ResourceType": "auto-scaling-group",
+                "Key": key,
+                "Value": value,
+                "PropagateAtLaunch": True,
+            }
+            for key, value in shape.tags
+        ]
+    }

@@ -16,14 +16,15 @@ from tidemill.aws.fields import Reader, Unreadable, listed, tags, word
 from tidemill.aws.group_records import (
     EKS_GROUP,
     HistoryNeeds,
+    group_request,
     history_needs,
+    hook_request,
     owner_of,
     read_group,
     read_hook,
     read_schedule,
+    tags_request,
 )
-from tidemill.aws.group_requests import group_request, hook_request, tags_request
-from tidemill.aws.launches import AwsLaunches
 from tidemill.aws.session import Aws
 from tidemill.model.errors import Gone, Refused, Retryable
 from tidemill.ports.compute import Group, GroupShape, Hook, Schedule
@@ -38,13 +39,12 @@ _SERVICE = "autoscaling"
 _OURS = "tidemill"  # our hooks are called so; people may have others beside them, which are theirs
 
 
-class AwsGroups(AwsLaunches):
+class AwsGroups:
     """The part of `ports.Compute` about Auto Scaling groups."""
 
     def __init__(self, aws: Aws, owner: str, cluster: str = "") -> None:
         """`cluster`: of EKS, whose node groups have groups behind them; empty: none is looked for."""
-        super().__init__(aws, owner)
-        self._cluster = cluster
+        self._aws, self._owner, self._cluster = aws, owner, cluster
         self._reader = Reader()
         self._ours: frozenset[str] = frozenset()  # names, as of the last list
         self._hooks: dict[str, Hook | None] = {}  # by group; nobody but us changes those of ours

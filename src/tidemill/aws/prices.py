@@ -17,7 +17,6 @@ from tidemill.aws.session import Aws
 from tidemill.catalog.refreshed import Prices
 from tidemill.model.errors import Retryable
 
-SERVED_FROM = "us-east-1"  # also eu-central-1 and ap-south-1; all of them have every region's
 SOURCE = "AWS Price List (GetProducts), Linux, shared tenancy"
 _PAGE = 100
 # What an ordinary Linux instance is in the list: without them each type is there some forty times.

@@ -11,7 +11,7 @@ import click
 from tidemill.model.errors import SpecError
 
 if TYPE_CHECKING:
-    from tidemill.aws.policies import PolicyScope
+    from tidemill.aws.iam import PolicyScope
     from tidemill.spec import Spec
 
 _WHICH = ("observer", "provisioner", "purchaser", "scp")
@@ -38,8 +38,7 @@ def iam(which: str | None, files: tuple[str, ...], purchaser_role: str, as_json:
     the purchaser is a process and a service account of its own. Without a name: which action is in which policy, and
     on what condition; with --json all four.
     """
-    from tidemill.aws.permissions import Role
-    from tidemill.aws.policies import policy, scp
+    from tidemill.aws.iam import Role, policy, scp
 
     _check_purchaser(which, purchaser_role)
     place = _place(files)
@@ -62,7 +61,7 @@ def _check_purchaser(which: str | None, role: str) -> None:
 
 
 def _place(files: tuple[str, ...]) -> PolicyScope:
-    from tidemill.aws.policies import PolicyScope
+    from tidemill.aws.iam import PolicyScope
 
     if not files:
         return PolicyScope()
@@ -99,7 +98,7 @@ def _say_what_to_replace() -> None:
 
 
 def _print_table() -> None:
-    from tidemill.aws.permissions import PERMISSIONS
+    from tidemill.aws.iam import PERMISSIONS
     from tidemill.cli.terminal import console, table
 
     made = table("policy", "action", "condition")

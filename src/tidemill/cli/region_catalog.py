@@ -179,10 +179,11 @@ def _ask_aws(aws: Aws, profile: str) -> tuple[Refreshed, str]:
 
 
 def _prices(region: str, profile: str, types: list[TypeFacts]) -> tuple[Prices | None, str]:
-    from tidemill.aws.prices import SERVED_FROM, on_demand_prices
+    from tidemill.aws.iam import PRICE_LIST_REGION
+    from tidemill.aws.prices import on_demand_prices
     from tidemill.aws.session import Aws
 
-    aws = Aws(SERVED_FROM, profile=profile, role_arn=os.environ.get("TIDEMILL_AWS_ROLE", ""))
+    aws = Aws(PRICE_LIST_REGION, profile=profile, role_arn=os.environ.get("TIDEMILL_AWS_ROLE", ""))
     try:
         return on_demand_prices(aws, region, [one.name for one in types]), ""
     except PortError as error:

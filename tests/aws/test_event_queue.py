@@ -12,7 +12,7 @@ import pytest
 from tests.aws.messages import BLOCK, INSTANCE, OURS, envelope, mangled
 from tests.aws.wired import REGION, Wired
 from tidemill.aws.errors import CallKind
-from tidemill.aws.queue import READ_AT_MOST, EventQueue
+from tidemill.aws.event_queue import READ_AT_MOST, EventQueue
 from tidemill.aws.session import Aws
 
 pytestmark = pytest.mark.requirement("SM-7")
