@@ -9,9 +9,8 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 UP_FLAGS ?=
 PYTEST_FLAGS ?=
 BENCH_FLAGS ?=
-# The pure core: no server, no database, no long rehearsal.
-CORE_TESTS := tests/catalog tests/spec tests/decide tests/solver tests/planner tests/offer_search tests/provision \
-	tests/report tests/render tests/engine tests/test_architecture.py tests/test_report.py tests/test_quotes.py
+# Folders of tests that `make check` leaves out: they start servers, databases and processes, or rehearse for long.
+NOT_QUICK := aws bench cli contracts goldens notify sim slow store wire
 PYTEST := $(BIN)/pytest -q -n auto --dist worksteal
 BENCHMARKS := startup packing rehearsal purchase dying_day calendars seeds
 
@@ -29,7 +28,7 @@ up: $(VENV)/.runtime ## Watch the engine run a simulated day (UP_FLAGS="--for 60
 	@$(BIN)/tidemill up $(UP_FLAGS)
 
 check: lint ## Before a commit, about a minute: lint, types, and the tests of the pure core
-	$(PYTEST) $(CORE_TESTS) $(PYTEST_FLAGS)
+	$(PYTEST) $(NOT_QUICK:%=--ignore=tests/%) $(PYTEST_FLAGS)
 
 test: lint ## Before a push, some minutes: lint, types, and every test that is not slow
 	$(PYTEST) $(PYTEST_FLAGS)

@@ -135,3 +135,12 @@ def test_no_file_or_function_outgrows_its_reader():
     ]
     assert not long_files
     assert not long_functions
+
+
+def test_the_folders_that_the_quick_tier_leaves_out_exist():
+    (line,) = [
+        line for line in (ROOT / "Makefile").read_text().splitlines() if line.startswith("NOT_QUICK := ")
+    ]
+    folders = line.removeprefix("NOT_QUICK := ").split()
+    assert folders
+    assert not [folder for folder in folders if not (ROOT / "tests" / folder).is_dir()]

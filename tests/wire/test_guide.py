@@ -86,6 +86,7 @@ def tidy(printed: str) -> str:
     return "".join(f"{line.rstrip()}\n" for line in printed.expandtabs(8).splitlines() if line.strip())
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("CB-1")
 @pytest.mark.requirement("CB-3")
 @pytest.mark.requirement("CB-4")
