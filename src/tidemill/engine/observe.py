@@ -11,13 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from tidemill.engine.daemon_overheads import Overheads
 from tidemill.engine.ownership import snapshot_of, with_true_owners
 from tidemill.model.capacity import LIVE_STATES, Reservation
 from tidemill.model.errors import PortError
-from tidemill.model.nodes import Instance, Node
+from tidemill.model.nodes import Instance, Node, Overhead
 from tidemill.model.offers import Extension, ExtensionSearch, OfferSearch
-from tidemill.model.pods import DisruptionBudget, Pod, PodShape, Workload
+from tidemill.model.pods import DisruptionBudget, Pod, PodShape, Workload, daemon_requests
 from tidemill.model.purchases import Adoption, BlockUse, LaunchIntent, PurchaseIntent, Spending
 from tidemill.model.world import World
 from tidemill.ports import Clock, Cloud, Cluster, ClusterView, Ledger
@@ -260,3 +259,48 @@ class Observer:
         self._joined_from, self._nodes = (instances, view.nodes), tuple(nodes)
         self._overheads.note(changed, before, view.pods_by_node, self._clock.now())
         return self._nodes
+
+
+_Kind = tuple[str, str]  # pool, instance type
+
+
+class Overheads:
+    def __init__(self) -> None:
+        self._known: dict[_Kind, Overhead] = {}
+        self._measured: dict[str, _Kind] = {}  # by node, while it is there
+        self._answer: tuple[Overhead, ...] = ()
+
+    def note(
+        self,
+        changed: Iterable[Node],
+        gone: Iterable[str],
+        bound: Mapping[str, tuple[Pod, ...]],
+        now: datetime,
+    ) -> None:
+        """`changed`: nodes that are not as they were at the last look; `gone`: those that are no longer listed."""
+        before = dict(self._known)
+        for key in gone:
+            self._leaves(key, now)
+        for node in changed:
+            instance, kube = node.instance, node.kube
+            if instance is None or not instance.pool:
+                continue
+            if kube is None or not kube.ready:
+                self._leaves(node.key, now)
+                continue
+            taken = daemon_requests(bound.get(kube.name, ()))
+            if taken:
+                kind = self._measured[node.key] = (instance.pool, instance.instance_type)
+                self._known[kind] = Overhead(*kind, tuple(sorted(taken.items())), now)
+        if self._known != before:
+            self._answer = tuple(self._known[kind] for kind in sorted(self._known))
+
+    def _leaves(self, key: str, now: datetime) -> None:
+        kind = self._measured.pop(key, None)
+        if kind is not None:
+            last = self._known[kind]
+            self._known[kind] = Overhead(*kind, last.taken, now)
+
+    @property
+    def known(self) -> tuple[Overhead, ...]:
+        return self._answer
