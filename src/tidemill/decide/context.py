@@ -78,10 +78,10 @@ class DecisionContext:
         self.memory = memory_of(spec)
         self._told = self.memory.of(_Told).unmet
         self.reservations: dict[str, Reservation] = {r.id: r for r in world.reservations}
-        self.workloads: dict[str, Workload] = {one.name: one for one in world.workloads}
+        self.workloads: dict[str, Workload] = {workload.name: workload for workload in world.workloads}
         # Services with a minimum, or a method of their own: they need time of their own to leave what ends.
         self._somebody_moves_slowly = bool(world.budgets) or any(
-            one.method not in (None, Method.EVICT) for one in world.workloads
+            workload.method not in (None, Method.EVICT) for workload in world.workloads
         )
         self.kept: set[str] = set()  # pods that a hand-over leaves where they are until the next of its steps
         self.actions: list[Action] = []
@@ -109,9 +109,11 @@ class DecisionContext:
         known = self._shared.get((reservation.kind, reservation.instance_type))
         if known is not None:
             return known
-        users = [one for one in self.templates.values() if reservation.instance_type in one.kinds]
+        users = [
+            template for template in self.templates.values() if reservation.instance_type in template.kinds
+        ]
         kind = reservation.kind.value
-        several = sum(any(source.type == kind for source in one.pool.spec.sources) for one in users) > 1
+        several = sum(any(source.type == kind for source in user.pool.spec.sources) for user in users) > 1
         self._shared[(reservation.kind, reservation.instance_type)] = several
         return several
 

@@ -222,10 +222,11 @@ def _never_allows(context: DecisionContext, workload: str) -> bool:
 
     Waiting for such a budget would end with all of them deleted in the same second.
     """
-    budget = next((one for one in context.world.budgets if one.workload == workload), None)
+    budget = next((budget for budget in context.world.budgets if budget.workload == workload), None)
     mine = [pod for pod in context.world.pods if pod.workload == workload and pod.deleting_until is None]
     asked = any(
-        isinstance(one, ForceDelete) and any(one.pod == pod.uid for pod in mine) for one in context.actions
+        isinstance(action, ForceDelete) and any(action.pod == pod.uid for pod in mine)
+        for action in context.actions
     )
     impossible = budget is not None and len(mine) > 1 and budget.min_available >= len(mine)
     return impossible and all(pod.ready for pod in mine) and not asked

@@ -113,7 +113,7 @@ def _work_out(spec: Spec, groups: dict[object, int], node: Node, bound: tuple[Po
             instance.id,
             phase,
             kube.opened_at if kube else None,
-            *((one.uid, one.ready, one.started_at) for one in movers),
+            *((mover.uid, mover.ready, mover.started_at) for mover in movers),
         ),
         lead=max((pod_lead(pod, checkpoint=checkpoint) for pod in pods), default=SHORTEST_LEAD),
         told=next(iter(announced), None),

@@ -42,9 +42,11 @@ def budgets(
     """Disruption budgets, and the minimum of services that only their annotation gives one."""
     guarded = {one.workload for one in written}
     asked = tuple(
-        DisruptionBudget(one.name, one.min_available, max(0, one.ready - one.min_available))
-        for one in workloads
-        if one.min_available and one.replicas and one.name not in guarded
+        DisruptionBudget(
+            workload.name, workload.min_available, max(0, workload.ready - workload.min_available)
+        )
+        for workload in workloads
+        if workload.min_available and workload.replicas and workload.name not in guarded
     )
     return written + asked if asked else written
 
@@ -208,7 +210,7 @@ class Observer:
         assert self._reservations is not None and self._books is not None
         of = (self._reservations, self._books.purchases, self._books.adoptions)
         now = self._clock.now()
-        over = any(not one.listed and one.end is not None and one.end <= now for one in self._ours)
+        over = any(not our.listed and our.end is not None and our.end <= now for our in self._ours)
         if (
             self._ours_from is None
             or of[0] is not self._ours_from[0]
@@ -223,7 +225,7 @@ class Observer:
     def _remember(self, listed: Iterable[Reservation]) -> None:
         """What AWS shows of adopted blocks is kept, for an engine that starts while a list leaves them out."""
         assert self._books is not None
-        known = {one.reservation_id: one.shown for one in self._books.adoptions}
+        known = {adoption.reservation_id: adoption.shown for adoption in self._books.adoptions}
         news = {one.id: snapshot_of(one, known[one.id]) for one in listed if one.id in known and one.listed}
         news = {id_: shown for id_, shown in news.items() if shown != known[id_]}
         if not news:

@@ -170,5 +170,5 @@ def _is_unsettling(context: DecisionContext, pool: str) -> bool:
     """A node of the pool is empty or on its way (it may be the last replacement), or EC2 lately had none to give."""
     spare = any(view.facts.pool_name == pool and not view.pods and not view.ending for view in context.views)
     return spare or any(
-        one.pool == pool and one.state is LaunchState.FAILED for one in context.world.launches
+        launch.pool == pool and launch.state is LaunchState.FAILED for launch in context.world.launches
     )

@@ -93,7 +93,7 @@ def _has_gap(context: DecisionContext, in_flight: InFlight, source: Source) -> b
         return False
     there = [view for view in context.views if view.source == source]
     coming = any(view.phase not in (Phase.READY, Phase.DRAINING) for view in there) or in_flight.on(source)
-    asked = any(isinstance(one, Launch) and one.intent.source == source for one in context.actions)
+    asked = any(isinstance(action, Launch) and action.intent.source == source for action in context.actions)
     reservation = context.reservations.get(source.id)
     if coming or asked or reservation is None:
         return True

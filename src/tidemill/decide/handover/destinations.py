@@ -96,16 +96,16 @@ def successors(
         for wanted in template.pool.spec.sources:
             if wanted.type not in ("block", "odcr"):
                 continue
-            for one in usable_reservations(context, template.pool, wanted):
-                kind = template.kinds.get(one.instance_type)
-                if kind is None or one.state not in SECURED_STATES or one.source in avoid:
+            for reservation in usable_reservations(context, template.pool, wanted):
+                kind = template.kinds.get(reservation.instance_type)
+                if kind is None or reservation.state not in SECURED_STATES or reservation.source in avoid:
                     continue
-                end = context.end_of(one.source, name, template.pool.spec.provisioner)
+                end = context.end_of(reservation.source, name, template.pool.spec.provisioner)
                 if not outlives(end.drain_from, leave_by):
                     continue
-                labels = template.labels(one.source, kind, one.zone)
+                labels = template.labels(reservation.source, kind, reservation.zone)
                 if admits(workload.shape, labels, template.taints):
-                    yield template, one
+                    yield template, reservation
 
 
 # --- nodes for replicas, there or to come -----------------------------------------------------------
@@ -140,23 +140,29 @@ class ReplicaSlots:
                 nodes += [node] if node is not None else []
         for template in context.templates.values():
             for wanted in template.pool.spec.sources:
-                for one in (
+                for reservation in (
                     usable_reservations(context, template.pool, wanted) if wanted.type in _PREPAID else ()
                 ):
-                    kind = template.kinds.get(one.instance_type)
-                    if kind is None or one.state not in SECURED_STATES or one.source == leaving:
+                    kind = template.kinds.get(reservation.instance_type)
+                    if (
+                        kind is None
+                        or reservation.state not in SECURED_STATES
+                        or reservation.source == leaving
+                    ):
                         continue
-                    end = context.end_of(one.source, template.pool.name, template.pool.spec.provisioner)
-                    if (onto and one.id not in onto) or not outlives(end.drain_from, leave_by):
+                    end = context.end_of(
+                        reservation.source, template.pool.name, template.pool.spec.provisioner
+                    )
+                    if (onto and reservation.id not in onto) or not outlives(end.drain_from, leave_by):
                         continue
-                    group = coming_group(template, one.source, kind, one.zone, end)
-                    launched, boot = launched_at(context, one), boots[template.pool.name]
-                    count = one.count - held.get(one.id, 0)
-                    held[one.id] = one.count
+                    group = coming_group(template, reservation.source, kind, reservation.zone, end)
+                    launched, boot = launched_at(context, reservation), boots[template.pool.name]
+                    count = reservation.count - held.get(reservation.id, 0)
+                    held[reservation.id] = reservation.count
                     nodes += [
                         CandidateNode(
                             group,
-                            one.id,
+                            reservation.id,
                             Resources(kind.allocatable),
                             ready_at=launched + nth_of(boot, nth, count),
                         )

@@ -238,4 +238,6 @@ def _all_of(context: DecisionContext, workload: Workload) -> list[Pod]:
 
 def minimum_of(context: DecisionContext, workload: Workload) -> int:
     """Of its disruption budget or, as budgets count those too, of its annotation; 0: it asks for none."""
-    return next((one.min_available for one in context.world.budgets if one.workload == workload.name), 0)
+    return next(
+        (budget.min_available for budget in context.world.budgets if budget.workload == workload.name), 0
+    )

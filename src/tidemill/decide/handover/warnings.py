@@ -43,7 +43,11 @@ class _ForecastCache:
 def _forecasts(context: DecisionContext) -> list[ServiceForecast]:
     """Worked out anew only where something they follow from has changed: most events are about jobs."""
     world = context.world
-    empty = [one for one in world.reservations if one.available and one.owner == context.owner]
+    empty = [
+        reservation
+        for reservation in world.reservations
+        if reservation.available and reservation.owner == context.owner
+    ]
     for one in empty:
         context.wake(launched_at(context, one) + LOOK_AGAIN)
     follow_from: tuple[object, ...] = (
@@ -111,24 +115,32 @@ def pins_that_must_move(context: DecisionContext, template: PoolTemplate) -> Ite
     pinned = [source for source in pool.spec.sources if source.ids]
     if not pinned:
         return
-    usable = {one.id for wanted in pool.spec.sources for one in usable_reservations(context, pool, wanted)}
+    usable = {
+        reservation.id
+        for wanted in pool.spec.sources
+        for reservation in usable_reservations(context, pool, wanted)
+    }
     last = _last_of(context, usable)
     if last is not None and last.end is None:
         return
-    for one in context.world.reservations:
+    for reservation in context.world.reservations:
         if (
-            one.pool != pool.name
-            or one.owner != context.owner
-            or one.id in usable
-            or one.state not in SECURED_STATES
+            reservation.pool != pool.name
+            or reservation.owner != context.owner
+            or reservation.id in usable
+            or reservation.state not in SECURED_STATES
         ):
             continue
-        if last is None or last.end is None or one.end is None or one.end > last.end:
-            yield _must_move(template, last, one)
+        if last is None or last.end is None or reservation.end is None or reservation.end > last.end:
+            yield _must_move(template, last, reservation)
 
 
 def _last_of(context: DecisionContext, ids: set[str]) -> Reservation | None:
-    held = [one for one in context.world.reservations if one.id in ids and one.state in SECURED_STATES]
+    held = [
+        reservation
+        for reservation in context.world.reservations
+        if reservation.id in ids and reservation.state in SECURED_STATES
+    ]
     return max(held, key=lambda one: (one.end is None, one.end or one.start, one.id), default=None)
 
 

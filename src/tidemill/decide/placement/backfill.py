@@ -55,7 +55,7 @@ def hold_for_gangs(context: DecisionContext, items: list[QueueItem], candidates:
         sources = coming.get(key)
         if sources is None:
             sources = coming[key] = _sources(context, item, candidates, free)
-        left = [one for one in sources if one.where not in taken]
+        left = [source for source in sources if source.where not in taken]
         promise = _soonest(context, item, left) if left else None
         if promise is None:
             continue
@@ -72,9 +72,9 @@ def _soonest(
     context: DecisionContext, item: QueueItem, sources: list[_Coming]
 ) -> tuple[datetime, _Coming, list[NodeView]] | None:
     best: tuple[datetime, _Coming, list[NodeView]] | None = None
-    for one in sources:
+    for source in sources:
         missing, chosen, since = len(item.pods), [], context.now
-        for when, _, count, view in one.free:
+        for when, _, count, view in source.free:
             if missing <= 0:
                 break
             missing -= count
@@ -84,7 +84,7 @@ def _soonest(
             continue
         pool, end = chosen[0].pool, End(chosen[0].deadline, chosen[0].drain_from)
         if pool is not None and lasts(item, end, pool, since):
-            best = (since, one, chosen)
+            best = (since, source, chosen)
     return best
 
 

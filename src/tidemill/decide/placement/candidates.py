@@ -134,7 +134,7 @@ class Candidates:
     @property
     def opened(self) -> list[LaunchOption]:
         """Those that something was given room on."""
-        return [one for one in self._launch_options or () if one.opened > 0]
+        return [option for option in self._launch_options or () if option.opened > 0]
 
     def ordered(self) -> list[CandidateGroup]:
         return sorted(self.groups.values(), key=lambda group: group.rank)
@@ -275,22 +275,23 @@ def _add_returning(context: DecisionContext, candidates: Candidates, in_flight: 
     views: dict[str, int] = {}
     for view in context.views:
         views[view.facts.source.id] = views.get(view.facts.source.id, 0) + 1
-    for one in context.world.reservations:
-        if one.kind is not SourceKind.BLOCK or one.state is not ReservationState.ACTIVE:
+    for reservation in context.world.reservations:
+        if reservation.kind is not SourceKind.BLOCK or reservation.state is not ReservationState.ACTIVE:
             continue
-        template = _warm_template(context, one)
+        template = _warm_template(context, reservation)
         if template is None:
             continue
-        taken = views.get(one.id, 0) + in_flight.on(one.source)
+        taken = views.get(reservation.id, 0) + in_flight.on(reservation.source)
         taken += sum(
-            node.instance is not None and node.instance.source == one.source for node in context.strangers
+            node.instance is not None and node.instance.source == reservation.source
+            for node in context.strangers
         )
-        if one.count - one.available - taken > 0:
-            kind = template.kinds[one.instance_type]
-            end = context.end_of(one.source, template.pool.name, template.pool.spec.provisioner)
-            group = coming_group(template, one.source, kind, one.zone, end, returning=True)
-            for number in range(one.count - one.available - taken):
-                name = f"{one.id}/returning/{number}"
+        if reservation.count - reservation.available - taken > 0:
+            kind = template.kinds[reservation.instance_type]
+            end = context.end_of(reservation.source, template.pool.name, template.pool.spec.provisioner)
+            group = coming_group(template, reservation.source, kind, reservation.zone, end, returning=True)
+            for number in range(reservation.count - reservation.available - taken):
+                name = f"{reservation.id}/returning/{number}"
                 group.nodes.append(
                     CandidateNode(group, name, kind.free_beside(candidates.daemons[template.pool.name]))
                 )
@@ -346,9 +347,9 @@ def _daemon_overhead(context: DecisionContext) -> Mapping[str, Mapping[str, int]
 def _remembered(context: DecisionContext, pool: str) -> Resources:
     """The most that was seen on the last nodes of the pool, for a while: what runs on nodes may have changed."""
     worst = Resources()
-    for one in context.world.overheads:
-        forgotten_at = one.seen_at + REMEMBERED
-        if one.pool == pool and context.now < forgotten_at:
+    for overhead in context.world.overheads:
+        forgotten_at = overhead.seen_at + REMEMBERED
+        if overhead.pool == pool and context.now < forgotten_at:
             context.wake(forgotten_at)
-            worst.raise_to(one.taken)
+            worst.raise_to(overhead.taken)
     return worst

@@ -71,13 +71,13 @@ def hold_for_services(context: DecisionContext, candidates: Candidates) -> None:
 def _under_way(context: DecisionContext) -> dict[str, int]:
     """By workload that makes new replicas before the old ones go: the new ones. They see to their room themselves."""
     found: dict[str, int] = {}
-    for one in context.workloads.values():
-        if one.added:
-            found[one.name] = one.added
-        elif one.rolling:
-            found[one.name] = one.replicas
-        elif one.pair and one.replicas and context.workloads.get(one.pair) is not None:
-            found[one.name] = context.workloads[one.pair].replicas
+    for workload in context.workloads.values():
+        if workload.added:
+            found[workload.name] = workload.added
+        elif workload.rolling:
+            found[workload.name] = workload.replicas
+        elif workload.pair and workload.replicas and context.workloads.get(workload.pair) is not None:
+            found[workload.name] = context.workloads[workload.pair].replicas
     return found
 
 

@@ -107,7 +107,8 @@ def find_launch_options(
         return []
     found: list[LaunchOption] = []
     stocks = {
-        one.source: Stock(one.available - in_flight.on(one.source)) for one in context.world.reservations
+        reservation.source: Stock(reservation.available - in_flight.on(reservation.source))
+        for reservation in context.world.reservations
     }
     for name, template in context.templates.items():
         for wanted in template.pool.spec.sources:
@@ -127,12 +128,12 @@ def _reserved(
 ) -> list[LaunchOption]:  # fmt: skip
     return [
         LaunchOption(
-            template, one.source, template.kinds[one.instance_type], one.zone, stocks[one.source], 0.0,
-            template.order(one.source), allowance,
-            template.kinds[one.instance_type].free_beside(daemons), reservation=one,
+            template, reservation.source, template.kinds[reservation.instance_type], reservation.zone,
+            stocks[reservation.source], 0.0, template.order(reservation.source), allowance,
+            template.kinds[reservation.instance_type].free_beside(daemons), reservation=reservation,
         )
-        for one in usable_reservations(context, template.pool, wanted)
-        if one.instance_type in template.kinds and one.state is ReservationState.ACTIVE
+        for reservation in usable_reservations(context, template.pool, wanted)
+        if reservation.instance_type in template.kinds and reservation.state is ReservationState.ACTIVE
     ]  # fmt: skip
 
 
@@ -175,7 +176,11 @@ def usable_reservations(context: DecisionContext, pool: ComputePool, wanted: Sou
     known = context.usable.get((pool.name, id(wanted)))
     if known is not None:
         return known
-    usable = [one for one in context.world.reservations if is_usable(one, pool, wanted, context.owner)]
+    usable = [
+        reservation
+        for reservation in context.world.reservations
+        if is_usable(reservation, pool, wanted, context.owner)
+    ]
     usable.sort(key=lambda one: (one.start, one.id))
     context.usable[pool.name, id(wanted)] = usable
     return usable

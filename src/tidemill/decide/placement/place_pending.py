@@ -80,8 +80,10 @@ def _between_pods(context: DecisionContext, items: list[QueueItem]) -> bool:
 def _could_warm(context: DecisionContext) -> bool:
     """Only a block with a free slot can be warmed: most looks end here."""
     return any(
-        one.kind is SourceKind.BLOCK and one.available > 0 and one.owner == context.owner
-        for one in context.world.reservations
+        reservation.kind is SourceKind.BLOCK
+        and reservation.available > 0
+        and reservation.owner == context.owner
+        for reservation in context.world.reservations
     )
 
 
@@ -227,14 +229,14 @@ def _what_is_launched(candidate: CandidateNode) -> str:
 
 
 def _launch(context: DecisionContext, packing: Packing, candidates: Candidates) -> None:
-    asked = [one for one in candidates.opened if not one.template.by_karpenter]
+    asked = [option for option in candidates.opened if not option.template.by_karpenter]
     if not asked:
         return
     wanting = [
         pod
-        for one in packing.placements
-        if one.stage is Stage.NEW and not all(_by_karpenter(candidate) for candidate in one.nodes)
-        for pod in one.item.pods
+        for placement in packing.placements
+        if placement.stage is Stage.NEW and not all(_by_karpenter(candidate) for candidate in placement.nodes)
+        for pod in placement.item.pods
     ]
     closes = _batch_closes(wanting)
     if context.now < closes:
@@ -242,9 +244,9 @@ def _launch(context: DecisionContext, packing: Packing, candidates: Candidates) 
         return
     for option in asked:
         first = next(
-            one.item.pods[0].full_name
-            for one in packing.placements
-            if any(candidate.option is option for candidate in one.nodes)
+            placement.item.pods[0].full_name
+            for placement in packing.placements
+            if any(candidate.option is option for candidate in placement.nodes)
         )
         reason = LaunchReason(LaunchKind.PODS_WAIT, first, len(wanting) - 1)
         plan_launch(context, option, option.opened, reason)

@@ -148,7 +148,7 @@ class _Words:
         self._names = {id(group): f"g{number}" for number, group in enumerate(self.groups)}
         promised = {name for group in self.groups for candidate in group.nodes for name in candidate.claimed}
         self._promised = tuple(sorted(promised))
-        caps = (one.pool.spec.max_expected_duration for one in self.context.templates.values())
+        caps = (template.pool.spec.max_expected_duration for template in self.context.templates.values())
         self._believed = min(caps, default=timedelta.max)
 
     # --- places ---

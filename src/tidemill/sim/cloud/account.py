@@ -26,8 +26,8 @@ from tidemill.sim.cloud.account_faults import strike_account
 from tidemill.sim.cloud.account_file import AccountFile, AccountHistory, RecordedCall
 from tidemill.sim.cloud.cloud import SimCloud
 from tidemill.sim.timeline import Journal, Timeline
-from tidemill.spec.faults import FaultKind
 from tidemill.spec.faults import Call as Failing
+from tidemill.spec.faults import FaultKind
 from tidemill.spec.scenario import OwnedReservation
 
 # What a call is given, as it is kept in the file. Searches are among them because an offer is sold only to somebody
