@@ -10,7 +10,7 @@ import pytest
 
 from tests.decide.builders import NOW
 from tests.store.ledgers import DURABLE, Opener, new_url
-from tidemill.model.alerts import Alert, AlertKind, Delivery, Raised, Severity, Word
+from tidemill.model.alerts import Alert, AlertEvent, AlertKind, Delivery, Raised, Severity
 from tidemill.ports import AlertBook
 from tidemill.store.memory_alerts import FLICKERS, MemoryAlerts
 
@@ -48,7 +48,7 @@ def failed(delivery: Delivery | None) -> Delivery:
 def test_an_alert_is_raised_once_and_comes_back_whole(book: AlertBook):
     assert book.raise_alert(GONE, NOW, ["ops", "pager"])
     assert not book.raise_alert(replace(GONE, title="seen again"), NOW + MINUTE, ["ops", "pager"])
-    words = tuple(Delivery(GONE.key, 1, target, Word.RAISED, NOW, NOW) for target in ("ops", "pager"))
+    words = tuple(Delivery(GONE.key, 1, target, AlertEvent.RAISED, NOW, NOW) for target in ("ops", "pager"))
     assert book.alerts() == (Raised(GONE, NOW, NOW, 1, None, words),)
     assert book.unsent() == words
 
@@ -96,12 +96,12 @@ def test_that_it_is_over_is_told_after_that_it_began(book: AlertBook):
     book.resolve_alert(GONE.key, NOW + 2 * MINUTE)
     first = claim(book, at=NOW + MINUTE)
     assert first is not None
-    assert first.word is Word.RAISED
+    assert first.word is AlertEvent.RAISED
     assert claim(book, at=NOW + MINUTE) is None
     book.mark(sent(first))
     found = book.claim("ops", NOW + MINUTE, NOW + 2 * MINUTE)
     assert found is not None
-    assert (found[0].resolved_at, found[1].word) == (NOW + MINUTE, Word.RESOLVED)
+    assert (found[0].resolved_at, found[1].word) == (NOW + MINUTE, AlertEvent.RESOLVED)
     book.mark(sent(found[1]))
     assert claim(book, at=NOW + timedelta(days=1)) is None
 

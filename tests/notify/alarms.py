@@ -7,9 +7,9 @@ from typing import Any
 
 from tests.decide.builders import NOW, spec
 from tests.engine.ports import Hands
-from tidemill.model.alerts import Alert, AlertKind, Delivery, Raised, Severity, Word
+from tidemill.model.alerts import Alert, AlertEvent, AlertKind, Delivery, Raised, Severity
 from tidemill.notify.bodies import Message
-from tidemill.notify.delivery import Postman
+from tidemill.notify.delivery import TargetDelivery
 from tidemill.notify.targets import senders
 from tidemill.ports import AlertBook
 from tidemill.spec import Spec
@@ -34,11 +34,11 @@ def hook(url: str, name: str = "ops", **fields: Any) -> dict[str, Any]:
 
 
 def message(alert: Alert = GONE, *, resolved_at: datetime | None = None, hostname: str = "") -> Message:
-    word = Word.RAISED if resolved_at is None else Word.RESOLVED
+    word = AlertEvent.RAISED if resolved_at is None else AlertEvent.RESOLVED
     delivery = Delivery(alert.key, 1, "ops", word, NOW, NOW)
     raised = Raised(alert, NOW, NOW, 1, resolved_at)
     return Message.of(raised, delivery, spec(hostname=hostname).platform)
 
 
-def postman(of: Spec, book: AlertBook, clock: Hands, name: str = "ops") -> Postman:
-    return Postman(name, senders(of.platform)[name], of.platform, book, clock)
+def postman(of: Spec, book: AlertBook, clock: Hands, name: str = "ops") -> TargetDelivery:
+    return TargetDelivery(name, senders(of.platform)[name], of.platform, book, clock)

@@ -16,7 +16,7 @@ from tests.engine.ports import Hands
 from tests.notify.alarms import GONE, hook, platform, postman
 from tests.notify.receiver import Receiver, receiving
 from tidemill.model.errors import Retryable
-from tidemill.notify.delivery import CLAIMED_FOR, Courier, abandon_unknown
+from tidemill.notify.delivery import CLAIMED_FOR, DeliveryThreads, abandon_unknown
 from tidemill.notify.targets import senders
 from tidemill.spec import Spec
 from tidemill.store.memory_alerts import MemoryAlerts
@@ -139,7 +139,7 @@ def test_words_to_a_target_that_was_removed_are_given_up(
     book.raise_alert(GONE, NOW, ["ops", "former"])
     assert abandon_unknown(book, senders(platform(hook("http://127.0.0.1/")).platform)) == 1
     assert [one.target for one in book.unsent()] == ["ops"]
-    assert "name no target former" in caplog.text
+    assert "have no target former" in caplog.text
 
 
 def test_a_bug_while_sending_one_word_does_not_stop_the_next(receiver: Receiver, clock: Hands):
@@ -169,8 +169,8 @@ def two() -> Iterator[tuple[Receiver, Receiver]]:
         yield one, other
 
 
-def courier(of: Spec, book: MemoryAlerts) -> Courier:
-    return Courier(of.platform, senders(of.platform), book, WallClock())
+def courier(of: Spec, book: MemoryAlerts) -> DeliveryThreads:
+    return DeliveryThreads(of.platform, senders(of.platform), book, WallClock())
 
 
 @pytest.mark.requirement("NT-1")
@@ -183,7 +183,7 @@ def test_a_target_that_hangs_holds_up_neither_the_ticks_nor_the_other_targets(
     with courier(of, book) as carrier:
         began = time.monotonic()
         book.raise_alert(GONE, WallClock().now(), ["hangs", "answers"])
-        carrier.ring()
+        carrier.wake()
         assert time.monotonic() - began < 0.5
         answers.wait()
         hangs.wait()
@@ -215,7 +215,7 @@ def test_a_shut_down_does_not_wait_for_ever(
     began = time.monotonic()
     assert carrier.stop(timedelta(seconds=0.2)) == 1
     assert time.monotonic() - began < 2
-    assert "left unsent" in caplog.text
+    assert "not sent yet" in caplog.text
     receiver.hold.set()
     time.sleep(0.1)
 
@@ -223,8 +223,8 @@ def test_a_shut_down_does_not_wait_for_ever(
 @pytest.mark.parametrize(
     ("trouble", "says"),
     [
-        (Retryable("the ledger cannot be reached"), "the book of alerts cannot be used"),
-        (ZeroDivisionError("a bug"), "delivery to ops failed, and is tried again"),
+        (Retryable("the ledger cannot be reached"), "the alert book cannot be used"),
+        (ZeroDivisionError("a bug"), "delivery to ops failed, will try again"),
     ],
 )
 def test_a_book_that_is_away_is_waited_for(
@@ -234,7 +234,7 @@ def test_a_book_that_is_away_is_waited_for(
     trouble: Exception,
     says: str,
 ):
-    monkeypatch.setattr("tidemill.notify.delivery.AFTER_FAILING_S", 0.05)
+    monkeypatch.setattr("tidemill.notify.delivery.PAUSE_AFTER_ERROR_S", 0.05)
 
     class Away(MemoryAlerts):
         tries = 0

@@ -50,14 +50,16 @@ def test_a_silence_is_told_once_and_so_is_its_end(receiver: Receiver, clock: Han
         clock.pass_time(minutes=1)
         heard = dog.look()
         assert heard.is_silent
-    assert heard.sentence() == "the engine is silent since 2026-11-16T12:00:00Z, for 17m"
+    assert (
+        heard.sentence() == "the last heartbeat of the engine was at 2026-11-16T12:00:00Z, 17m ago: too long"
+    )
     key = "engine-silent/2026-11-16T12:00:00Z"
     assert told(receiver) == [("raised", key)]
     # Another watchdog, started by cron, finds the same silence.
     watchdog(receiver, book, clock).look()
     assert told(receiver) == [("raised", key)]
     book.beat(clock.now())
-    assert dog.look().sentence() == "the engine was heard 0s ago"
+    assert dog.look().sentence() == "the last heartbeat of the engine was 0s ago"
     assert told(receiver) == [("raised", key), ("resolved", key)]
 
 
@@ -74,7 +76,7 @@ def test_the_next_silence_is_another_alert(receiver: Receiver, clock: Hands):
 
 def test_an_engine_that_was_never_there_is_given_its_time(receiver: Receiver, clock: Hands):
     dog = watchdog(receiver, Shelf(), clock)
-    assert dog.look().sentence() == "the engine has not been heard of in this ledger yet"
+    assert dog.look().sentence() == "there is no heartbeat of the engine in this ledger yet"
     assert receiver.got == []
     clock.pass_time(minutes=15)
     assert dog.look().is_silent

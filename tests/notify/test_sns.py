@@ -11,9 +11,9 @@ import pytest
 from tests.decide.builders import NOW
 from tests.notify.alarms import message, platform
 from tests.notify.receiver import Receiver
-from tidemill.notify import bodies, sns
-from tidemill.notify.delivery_result import Answer
+from tidemill.notify import bodies, transports
 from tidemill.notify.targets import senders
+from tidemill.notify.transports import SendResult
 
 boto3 = pytest.importorskip("boto3")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -35,9 +35,9 @@ def aws(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     monkeypatch.delenv("AWS_PROFILE", raising=False)
-    sns._client.cache_clear()
+    transports._sns_client.cache_clear()
     yield
-    sns._client.cache_clear()
+    transports._sns_client.cache_clear()
 
 
 class Topic:
@@ -57,7 +57,7 @@ class Topic:
         return [json.loads(one["Body"]) for one in got.get("Messages", [])]
 
 
-def send(arn: str, **fields: Any) -> Answer:
+def send(arn: str, **fields: Any) -> SendResult:
     resolved_at = fields.pop("resolved_at", None)
     of = platform({"name": "topic", "type": "sns", "topicArn": arn, **fields}).platform
     return senders(of)["topic"](message(resolved_at=resolved_at), NOW)
@@ -107,7 +107,7 @@ def test_an_ordered_topic_tells_a_repetition_by_itself():
 def test_a_topic_that_is_not_there_is_a_misconfiguration():
     answer = send("arn:aws:sns:us-west-2:123456789012:nobody")
     assert answer.outcome == "misconfigured"
-    assert "NotFound" in answer.words
+    assert "NotFound" in answer.detail
 
 
 def test_an_sns_that_is_not_there_is_tried_again(aws: None, monkeypatch: pytest.MonkeyPatch):

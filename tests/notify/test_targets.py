@@ -15,18 +15,19 @@ import pytest
 from tests.decide.builders import NOW
 from tests.notify.alarms import hook, message, platform
 from tests.notify.receiver import Receiver
-from tidemill.notify import bodies, http
-from tidemill.notify.delivery_result import FIRST, LONGEST, Answer, next_try, of_status, patience
+from tidemill.notify import bodies, transports
+from tidemill.notify.delivery import FIRST_RETRY, LONGEST_RETRY, next_try
 from tidemill.notify.targets import senders
+from tidemill.notify.transports import SendResult, result_of_status, retry_delay
 
 
-def send(target: dict, **fields: object) -> Answer:
+def send(target: dict, **fields: object) -> SendResult:
     return senders(platform(target).platform)[target["name"]](message(**fields), NOW)  # type: ignore[arg-type]
 
 
 @pytest.mark.requirement("NT-1")
 def test_a_webhook_is_posted_as_json_with_a_key_that_tells_a_repetition(receiver: Receiver):
-    assert send(hook(receiver.url)) == Answer("sent", "200 ok")
+    assert send(hook(receiver.url)) == SendResult("sent", "200 ok")
     (got,) = receiver.got
     assert got.json == bodies.webhook(message())
     assert got.path == "/hook"
@@ -78,14 +79,14 @@ def test_pagerduty_gets_trigger_and_resolve(receiver: Receiver, monkeypatch: pyt
     ],
 )
 def test_a_secret_that_is_not_there_is_waited_for(ref: dict[str, str], says: str):
-    assert send({"name": "chat", "type": "slack", "urlFrom": ref}) == Answer("retry", says)
+    assert send({"name": "chat", "type": "slack", "urlFrom": ref}) == SendResult("retry", says)
 
 
 def test_a_secret_that_is_no_address_is_misconfigured_and_not_shown(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SLACK", "xoxb-very-secret")
     answer = send({"name": "chat", "type": "slack", "urlFrom": {"env": "SLACK"}})
     assert answer.outcome == "misconfigured"
-    assert "secret" not in answer.words
+    assert "secret" not in answer.detail
 
 
 # --- answers ------------------------------------------------------------------------------------------
@@ -106,10 +107,10 @@ def test_what_an_answer_means(receiver: Receiver, status: int, outcome: str):
     receiver.says = b"" if status == 204 else b"because\n  so"
     answer = send(hook(receiver.url))
     assert answer.outcome == outcome
-    assert answer.words.startswith(str(status))
+    assert answer.detail.startswith(str(status))
     assert len(receiver.got) == 1  # a redirect is not followed
     if status not in (204, 301):
-        assert answer.words == f"{status} because so"
+        assert answer.detail == f"{status} because so"
 
 
 @pytest.mark.requirement("NT-1")
@@ -117,7 +118,7 @@ def test_a_receiver_that_is_not_there_is_tried_again():
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
-        assert send(hook(url)) == Answer("retry", "cannot be reached: Connection refused")
+        assert send(hook(url)) == SendResult("retry", "cannot be reached: Connection refused")
 
 
 def test_a_receiver_that_hangs_up_is_tried_again():
@@ -135,8 +136,8 @@ def test_a_receiver_that_hangs_up_is_tried_again():
 
 def test_a_receiver_that_does_not_answer_is_left_after_a_while(receiver: Receiver):
     receiver.hold = threading.Event()
-    answer = http.post(receiver.url, b"{}", {}, NOW, timeout_s=0.2)
-    assert answer == Answer("retry", "no answer in time")
+    answer = transports.post(receiver.url, b"{}", {}, NOW, timeout_s=0.2)
+    assert answer == SendResult("retry", "no response in time")
 
 
 @pytest.mark.requirement("NT-1")
@@ -153,7 +154,7 @@ def test_a_receiver_that_does_not_answer_is_left_after_a_while(receiver: Receive
     ],
 )
 def test_a_receiver_may_say_when_to_come_back(header: str | None, wait: timedelta | None):
-    assert patience(header, NOW) == wait
+    assert retry_delay(header, NOW) == wait
 
 
 def test_patience_is_read_off_the_answer(receiver: Receiver):
@@ -163,14 +164,14 @@ def test_patience_is_read_off_the_answer(receiver: Receiver):
 
 @pytest.mark.requirement("NT-1")
 def test_tries_grow_apart_with_a_jitter_that_is_the_messages_own():
-    again = Answer("retry", "503")
+    again = SendResult("retry", "503")
     waits = [next_try("a#1/raised", "ops", tries, again, NOW) - NOW for tries in range(1, 12)]
     for place, wait in enumerate(waits):
-        full = min(FIRST * 2**place, LONGEST)
+        full = min(FIRST_RETRY * 2**place, LONGEST_RETRY)
         assert full / 2 <= wait <= full
     assert waits[0] == next_try("a#1/raised", "ops", 1, again, NOW) - NOW
     assert waits[0] != next_try("b#1/raised", "ops", 1, again, NOW) - NOW
-    patient = of_status(429, "", "3600", NOW)
+    patient = result_of_status(429, "", "3600", NOW)
     assert next_try("a#1/raised", "ops", 1, patient, NOW) - NOW == timedelta(hours=1)
 
 

@@ -20,8 +20,8 @@ from tidemill.model.errors import Retryable
 from tidemill.model.plan import Plan
 from tidemill.model.purchases import PurchaseState
 from tidemill.model.world import World
-from tidemill.notify.alerting import Alerting
-from tidemill.notify.watch import BEAT_EVERY, Watch
+from tidemill.notify.alert_tracker import HEARTBEAT_EVERY, AlertTracker
+from tidemill.notify.delivery import Alerting
 from tidemill.spec import Spec
 from tidemill.store.memory_alerts import FLICKERS, MemoryAlerts
 from tidemill.store.open_ledger import WallClock
@@ -51,7 +51,7 @@ class Days:
         self.ledger: SqlLedger = self._opened(self._url)
         self._outside.books = self.ledger  # type: ignore[assignment]
         self._engine = self._outside.engine()
-        self._watch = Watch(self.of, self.ledger.alerts)
+        self._watch = AlertTracker(self.of, self.ledger.alerts)
         self._postman = postman(self.of, self.ledger.alerts, self._clock)
 
     def restart(self) -> None:
@@ -113,19 +113,19 @@ def test_only_targets_that_want_it_are_told():
         hook("http://d", "blocks", only=["short-delivery"]),
     ]
     book = MemoryAlerts()
-    Watch(buying(notifications=targets), book).after(tick(world(intent())))
+    AlertTracker(buying(notifications=targets), book).after(tick(world(intent())))
     assert [one.target for one in book.unsent()] == ["all", "purchases"]
 
 
 def test_an_alert_without_targets_is_still_written_down():
     book = MemoryAlerts()
-    assert Watch(buying(), book).after(tick(world(intent())))
+    assert AlertTracker(buying(), book).after(tick(world(intent())))
     assert len(book.alerts()) == 1
 
 
 def test_with_half_the_world_unseen_nothing_is_called_over():
     book = MemoryAlerts()
-    watch = Watch(buying(), book)
+    watch = AlertTracker(buying(), book)
     watch.after(tick(world(intent())))
     for blind in ({"ledger_ok": False}, {"cloud_ok": False}):
         watch.after(tick(world(**blind)))
@@ -136,7 +136,7 @@ def test_with_half_the_world_unseen_nothing_is_called_over():
 
 def test_trouble_that_flickers_is_raised_again_only_when_it_stays():
     book = MemoryAlerts()
-    watch = Watch(buying(), book)
+    watch = AlertTracker(buying(), book)
     at = NOW
     for _ in range(3):
         watch.after(tick(world(intent(), now=at)))
@@ -160,9 +160,9 @@ def test_a_book_that_cannot_be_written_costs_no_tick_and_is_written_later(caplog
             return super().raise_alert(*args)
 
     book = Away()
-    watch = Watch(buying(), book)
+    watch = AlertTracker(buying(), book)
     assert not watch.after(tick(world(intent())))
-    assert "cannot write down alerts" in caplog.text
+    assert "cannot record alerts" in caplog.text
     book.away = False
     assert watch.after(tick(world(intent())))
 
@@ -177,11 +177,11 @@ def test_the_engine_is_heard_of_but_not_at_every_tick():
             super().beat(at)
 
     book = Counts()
-    watch = Watch(buying(), book)
+    watch = AlertTracker(buying(), book)
     for second in range(61):
         watch.after(tick(world(block(), now=NOW + timedelta(seconds=second))))
     assert book.beats == 3
-    assert book.heartbeat() == NOW + 2 * BEAT_EVERY
+    assert book.heartbeat() == NOW + 2 * HEARTBEAT_EVERY
 
 
 @pytest.mark.requirement("NT-1")
@@ -205,4 +205,4 @@ def test_a_bug_in_the_alerts_stops_no_tick(caplog: pytest.LogCaptureFixture):
 
     with Alerting(buying(), Broken(), WallClock()) as alerting:
         alerting.after(tick(world(intent())))
-    assert "cannot work out which alerts hold" in caplog.text
+    assert "cannot compute the alerts" in caplog.text

@@ -14,8 +14,8 @@ from tidemill.cli.terminal import duration_s, sigterm_as_interrupt
 
 if TYPE_CHECKING:
     from tidemill.model.alerts import Delivery, Raised
+    from tidemill.notify.alert_tracker import Heartbeat
     from tidemill.notify.watchdog import Watchdog
-    from tidemill.report.engine_heartbeat import Heard
     from tidemill.spec.platform import Notification
 
 
@@ -125,7 +125,7 @@ def test(ctx: click.Context, name: str, documents: tuple[str, ...], as_json: boo
     PagerDuty is told at once that it is over, so that nobody is called. Exits 1 when it did not arrive.
     """
     from tidemill.cli.loading import load_spec
-    from tidemill.model.alerts import Word
+    from tidemill.model.alerts import AlertEvent
     from tidemill.notify.targets import sender
     from tidemill.store.open_ledger import WallClock
 
@@ -133,16 +133,16 @@ def test(ctx: click.Context, name: str, documents: tuple[str, ...], as_json: boo
     target = _target(spec.platform.spec.notifications, name)
     now = WallClock().now()
     send = sender(target)
-    answer = send(_message(spec.platform, Word.RAISED, now), now)
+    answer = send(_message(spec.platform, AlertEvent.RAISED, now), now)
     if answer.outcome == "sent" and target.type == "pagerduty":
-        answer = send(_message(spec.platform, Word.RESOLVED, now), now)
+        answer = send(_message(spec.platform, AlertEvent.RESOLVED, now), now)
     if as_json:
-        click.echo(json.dumps({"target": name, "outcome": answer.outcome, "answer": answer.words}))
+        click.echo(json.dumps({"target": name, "outcome": answer.outcome, "answer": answer.detail}))
     elif answer.outcome == "sent":
-        click.echo(f"{name} took it: {answer.words}")
+        click.echo(f"{name} took it: {answer.detail}")
     else:
         told = "it would be tried again" if answer.outcome == "retry" else "it would not be tried again"
-        click.echo(f"{name} did not take it, {told}: {answer.words}", err=True)
+        click.echo(f"{name} did not take it, {told}: {answer.detail}", err=True)
     ctx.exit(0 if answer.outcome == "sent" else 1)
 
 
@@ -240,7 +240,7 @@ def _watch(dog: Watchdog, every_s: float, as_json: bool) -> None:
         time.sleep(every_s)
 
 
-def _print_heard(heard: Heard, as_json: bool) -> None:
+def _print_heard(heard: Heartbeat, as_json: bool) -> None:
     if as_json:
         last = None if heard.last is None else heard.last.isoformat()
         told = {

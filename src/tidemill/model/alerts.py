@@ -53,7 +53,7 @@ class Alert:
     lasts: bool = True  # a condition, which ends; False: it happened, and nothing will undo it
 
 
-class Word(StrEnum):
+class AlertEvent(StrEnum):
     """What is said of an alert."""
 
     RAISED = "raised"
@@ -70,7 +70,7 @@ class Delivery:
     key: str
     occasion: int
     target: str
-    word: Word
+    word: AlertEvent
     made_at: datetime
     due_at: datetime | None
     attempts: int = 0

@@ -1,7 +1,7 @@
-"""What is sent: one alert, as each kind of receiver wants to read it. Pure; the examples in the docs are these.
+"""The body of a notification for each type of target. Pure; the examples in the docs are made with it.
 
-Limits are those of the receivers: Slack takes 3,000 characters in a text and 10 fields in a section, PagerDuty 1,024
-in a summary and 255 in a key, SNS 100 in a subject. What is longer is cut, and says so.
+Limits of the receivers: Slack allows 3,000 characters in a text and 10 fields in a section, PagerDuty 1,024
+characters in a summary and 255 in a key, SNS 100 in a subject. Longer text is cut and marked.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import datetime
 from hashlib import blake2b
 from typing import Any
 
-from tidemill.model.alerts import Alert, Delivery, Raised, Severity, Word
+from tidemill.model.alerts import Alert, AlertEvent, Delivery, Raised, Severity
 from tidemill.spec.platform import Platform
 from tidemill.spec.units import format_instant
 
@@ -25,17 +25,17 @@ _MARKS = {
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """An alert on its way, and whose it is."""
+    """An alert event to send, and the platform it comes from."""
 
     alert: Alert
-    word: Word
+    event: AlertEvent
     id: str
     raised_at: datetime
     resolved_at: datetime | None
     deployment: str
     region: str
     cluster: str
-    page: str = ""  # where the platform's pages are, if anywhere
+    page: str = ""  # address of the platform's web pages
 
     @classmethod
     def of(cls, raised: Raised, delivery: Delivery, platform: Platform) -> Message:
@@ -47,16 +47,16 @@ class Message:
 
     @property
     def is_over(self) -> bool:
-        return self.word is Word.RESOLVED
+        return self.event is AlertEvent.RESOLVED
 
 
 def webhook(message: Message) -> dict[str, Any]:
-    """Keys are only ever added: programs read them."""
+    """Keys may be added, never renamed or removed: programs read them."""
     alert = message.alert
     return {
         "version": 1,
         "id": message.id,
-        "event": message.word.value,
+        "event": message.event.value,
         "key": alert.key,
         "kind": alert.kind.value,
         "severity": alert.severity.value,
@@ -77,7 +77,7 @@ def webhook(message: Message) -> dict[str, Any]:
 
 
 def slack(message: Message) -> dict[str, Any]:
-    """Block Kit. `text` is what a phone shows of it."""
+    """Block Kit. Phones show `text`."""
     alert = message.alert
     headline = f"Resolved: {alert.title}" if message.is_over else alert.title
     mark = ":white_check_mark:" if message.is_over else _MARKS[alert.severity]
@@ -94,7 +94,7 @@ def slack(message: Message) -> dict[str, Any]:
 
 
 def pagerduty(message: Message, routing_key: str) -> dict[str, Any]:
-    """Events API v2. The key makes a repetition harmless there: one incident, however often it is told."""
+    """Events API v2. With the same `dedup_key`, a repetition does not open a second incident."""
     alert = message.alert
     body: dict[str, Any] = {
         "routing_key": routing_key,
@@ -120,7 +120,7 @@ def pagerduty(message: Message, routing_key: str) -> dict[str, Any]:
 
 
 def dedup_key(message: Message) -> str:
-    """Two platforms may page one service. A key that is too long keeps its beginning, and a hash tells it apart."""
+    """Includes the deployment, because two platforms may page one service. A long key is cut and gets a hash."""
     key = f"{message.deployment}/{message.alert.key}"
     if len(key) <= 255:
         return key
@@ -144,32 +144,32 @@ def text(message: Message) -> str:
 
 def subject(message: Message) -> str:
     """SNS: at most 100 characters, printable ASCII, one line."""
-    word = "resolved" if message.is_over else message.alert.severity.value
-    line = f"[{message.deployment}] {word}: {message.alert.title}"
+    status = "resolved" if message.is_over else message.alert.severity.value
+    line = f"[{message.deployment}] {status}: {message.alert.title}"
     plain = "".join(letter if " " <= letter <= "~" else "?" for letter in line)
     return cut(plain, 100, mark="...")
 
 
-def cut(words: str, most: int, mark: str = "…") -> str:
-    return words if len(words) <= most else words[: most - len(mark)] + mark
+def cut(text: str, limit: int, mark: str = "…") -> str:
+    return text if len(text) <= limit else text[: limit - len(mark)] + mark
 
 
 def _merged(alert: Alert) -> dict[str, str]:
-    """One entry a name: a name that comes twice keeps both values."""
+    """Facts as a map; a name that occurs twice keeps both values."""
     merged: dict[str, str] = {}
     for name, value in alert.facts:
         merged[name] = f"{merged[name]}, {value}" if name in merged else value
     return merged
 
 
-def _escaped(words: str) -> str:
-    """Slack's three control characters; names of pods and notes of people may hold any."""
-    return words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+def _escaped(text: str) -> str:
+    """Slack's three control characters, which names and notes may contain."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _section(words: str) -> dict[str, Any]:
-    return {"type": "section", "text": _mrkdwn(words, 3000)}
+def _section(text: str) -> dict[str, Any]:
+    return {"type": "section", "text": _mrkdwn(text, 3000)}
 
 
-def _mrkdwn(words: str, most: int) -> dict[str, Any]:
-    return {"type": "mrkdwn", "text": cut(words, most)}
+def _mrkdwn(text: str, limit: int) -> dict[str, Any]:
+    return {"type": "mrkdwn", "text": cut(text, limit)}

@@ -1,8 +1,9 @@
-"""Carries words from the book to their targets: one thread a target, beside the ticks and never in their way.
+"""Sends notifications from the alert book to their targets, with one thread for each target, outside the engine's
+ticks.
 
-A target that is slow or away holds up nobody else. Each try is claimed in the book first and marked after: a crash in
-between means that it is tried again, once the claim has run out. So a receiver may hear a word twice, never not at all,
-and knows a repetition by its id.
+A slow target delays no other. Each attempt is claimed in the book before and marked after it. After a crash in
+between it is tried again when the claim has expired. So a receiver may get a notification twice, but never not at
+all; the id shows a repetition.
 """
 
 from __future__ import annotations
@@ -12,96 +13,117 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from hashlib import blake2b
+from types import TracebackType
 
+from tidemill.engine.loop import Tick
 from tidemill.model.alerts import Delivery
 from tidemill.model.errors import PortError, Refused
+from tidemill.notify.alert_tracker import AlertTracker
 from tidemill.notify.bodies import Message
-from tidemill.notify.delivery_result import Answer, next_try
-from tidemill.notify.targets import Send
+from tidemill.notify.targets import Send, senders
+from tidemill.notify.transports import SendResult
 from tidemill.ports import AlertBook, Clock
+from tidemill.spec import Spec
 from tidemill.spec.platform import Platform
 
 log = logging.getLogger("tidemill.notify")
 
-# Longer than any try may take (to resolve, connect and read, ten seconds each), so that two never hold one word.
+# Longer than any attempt (resolve, connect and read take ten seconds each), so that two processes never send the same.
 CLAIMED_FOR = timedelta(minutes=2)
-# Something may be due that nobody told us of: a claim that ran out, a word written by another process.
-LOOK_EVERY_S = 15.0
-AFTER_FAILING_S = 5.0
+# Something may become due without a wake-up: an expired claim, or a notification from another process.
+POLL_INTERVAL_S = 15.0
+PAUSE_AFTER_ERROR_S = 5.0
+FIRST_RETRY = timedelta(seconds=5)
+LONGEST_RETRY = timedelta(minutes=15)
 
 
-class Postman:
-    """One target: everything that is due to it, one after the other. Has no thread of its own."""
+def next_try(id: str, target: str, attempts: int, result: SendResult, now: datetime) -> datetime:
+    """When to try again. Never sooner than the receiver asked for.
+
+    Back-off is exponential. The jitter is derived from the id, so that the alerts of one outage are not all sent at
+    the same second and tests can compute it.
+    """
+    backoff = min(FIRST_RETRY * (1 << min(max(attempts - 1, 0), 20)), LONGEST_RETRY)
+    digest = blake2b(f"{id}|{target}|{attempts}".encode(), digest_size=8).digest()
+    jitter = int.from_bytes(digest) / 2**64
+    return now + max(backoff * (0.5 + jitter / 2), result.retry_after or timedelta(0))
+
+
+class TargetDelivery:
+    """Sends what is due to one target, one after the other. Has no thread of its own."""
 
     def __init__(self, name: str, send: Send, platform: Platform, book: AlertBook, clock: Clock) -> None:
         self.name = name
         self._send, self._platform, self._book, self._clock = send, platform, book, clock
 
     def deliver_due(self) -> int:
-        """How many words were tried."""
+        """Send everything that is due; returns the number of attempts."""
         tried = 0
         while self.deliver_one() is not None:
             tried += 1
         return tried
 
     def deliver_one(self) -> Delivery | None:
-        """None: nothing is due."""
+        """Send one notification; None: nothing is due."""
         now = self._clock.now()
         claimed = self._book.claim(self.name, now, now + CLAIMED_FOR)
         if claimed is None:
             return None
         raised, delivery = claimed
         try:
-            answer = self._send(Message.of(raised, delivery, self._platform), now)
-        except Exception as error:  # a bug of ours must not stop the other words
+            result = self._send(Message.of(raised, delivery, self._platform), now)
+        except Exception as error:  # a bug must not stop the other notifications
             log.exception("cannot send %s to %s", delivery.id, self.name)
-            answer = Answer("retry", f"{type(error).__name__} on our side; see the log")
-        after = self._came_of(delivery, answer)
+            result = SendResult("retry", f"{type(error).__name__} in Tidemill; see the log")
+        after = self._after_attempt(delivery, result)
         self._book.mark(after)
         return after
 
-    def _came_of(self, delivery: Delivery, answer: Answer) -> Delivery:
+    def _after_attempt(self, delivery: Delivery, result: SendResult) -> Delivery:
         now, what = self._clock.now(), f"{delivery.id} to {self.name}"
-        tried = replace(delivery, answer=answer.words, due_at=None)
-        if answer.outcome == "sent":
-            log.info("sent %s: %s", what, answer.words)
-            return replace(tried, sent_at=now)
-        if answer.outcome == "misconfigured":
-            log.error("cannot send %s, and will not try again: %s", what, answer.words)
-            return replace(tried, failure="misconfigured")
-        again = next_try(delivery.id, self.name, delivery.attempts, answer, now)
+        attempted = replace(delivery, answer=result.detail, due_at=None)
+        if result.outcome == "sent":
+            log.info("sent %s: %s", what, result.detail)
+            return replace(attempted, sent_at=now)
+        if result.outcome == "misconfigured":
+            log.error("cannot send %s, and will not try again: %s", what, result.detail)
+            return replace(attempted, failure="misconfigured")
+        again = next_try(delivery.id, self.name, delivery.attempts, result, now)
         last = delivery.made_at + self._platform.spec.alerts.give_up_after
         if again > last:
-            log.error("gave up sending %s after %d tries: %s", what, delivery.attempts, answer.words)
-            return replace(tried, failure="gave-up")
-        log.warning("cannot send %s, next try at %s: %s", what, f"{again:%H:%M:%S}", answer.words)
-        return replace(tried, due_at=again)
+            log.error("gave up sending %s after %d tries: %s", what, delivery.attempts, result.detail)
+            return replace(attempted, failure="gave-up")
+        log.warning("cannot send %s, next try at %s: %s", what, f"{again:%H:%M:%S}", result.detail)
+        return replace(attempted, due_at=again)
 
 
 def abandon_unknown(book: AlertBook, known: Mapping[str, Send]) -> int:
-    """Words to targets that the documents no longer name: nobody will ever send them."""
-    lost = [one for one in book.unsent() if one.target not in known]
-    for one in lost:
-        log.error("cannot send %s: the documents name no target %s", one.id, one.target)
-        words = "the documents name no such target any more"
-        book.mark(replace(one, due_at=None, failure="misconfigured", answer=words))
+    """Give up notifications for targets that the documents no longer have; returns how many."""
+    lost = [delivery for delivery in book.unsent() if delivery.target not in known]
+    for delivery in lost:
+        log.error("cannot send %s: the documents have no target %s", delivery.id, delivery.target)
+        text = "the documents no longer have this target"
+        book.mark(replace(delivery, due_at=None, failure="misconfigured", answer=text))
     return len(lost)
 
 
-class Courier:
+class DeliveryThreads:
     """The threads. `with Courier(…) as courier:` starts them and, at the end, sends what is due within a bound."""
 
     def __init__(
         self, platform: Platform, targets: Mapping[str, Send], book: AlertBook, clock: Clock
     ) -> None:
         self._targets, self._book, self._clock = targets, book, clock
-        self._postmen = [Postman(name, send, platform, book, clock) for name, send in targets.items()]
-        self._bells = {one.name: threading.Event() for one in self._postmen}
+        self._deliveries = [
+            TargetDelivery(name, send, platform, book, clock) for name, send in targets.items()
+        ]
+        self._wake_events = {target.name: threading.Event() for target in self._deliveries}
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
 
-    def __enter__(self) -> Courier:
+    def __enter__(self) -> DeliveryThreads:
         self.start()
         return self
 
@@ -112,22 +134,24 @@ class Courier:
         try:
             abandon_unknown(self._book, self._targets)
         except (PortError, Refused) as error:
-            log.warning("cannot look through what is unsent: %s", error)
-        for one in self._postmen:
-            # Daemons: a receiver that hangs must not keep the process from ending.
-            thread = threading.Thread(target=self._walk, args=(one,), name=f"alerts-{one.name}", daemon=True)
+            log.warning("cannot read the unsent notifications: %s", error)
+        for target in self._deliveries:
+            # Daemon threads: a receiver that hangs must not keep the process alive.
+            thread = threading.Thread(
+                target=self._run, args=(target,), name=f"alerts-{target.name}", daemon=True
+            )
             thread.start()
             self._threads.append(thread)
 
-    def ring(self) -> None:
-        """There is something new to send."""
-        for bell in self._bells.values():
-            bell.set()
+    def wake(self) -> None:
+        """Tell the threads that there is something new to send."""
+        for wake_event in self._wake_events.values():
+            wake_event.set()
 
     def stop(self, within: timedelta = timedelta(seconds=15)) -> int:
-        """Send what is due, for no longer than this. What is left stays in the book; returns how many words."""
+        """Send what is due, for at most this long. The rest stays in the book; returns how many."""
         self._stopping.set()
-        self.ring()
+        self.wake()
         give_up_at = time.monotonic() + within.total_seconds()
         for thread in self._threads:
             thread.join(max(0.0, give_up_at - time.monotonic()))
@@ -137,30 +161,66 @@ class Courier:
         except PortError:
             return 0
         if left:
-            log.warning("%d words about alerts are left unsent; the next start goes on with them", left)
+            log.warning("%d alert notifications are not sent yet; the next start sends them", left)
         return left
 
-    def _walk(self, postman: Postman) -> None:
-        bell = self._bells[postman.name]
+    def _run(self, target: TargetDelivery) -> None:
+        wake_event = self._wake_events[target.name]
         while True:
-            bell.clear()  # before looking whether to stop: a ring in between must not be lost
+            wake_event.clear()  # before the check of `stopping`: a wake-up in between must not be lost
             stopping = self._stopping.is_set()
-            wait_s = LOOK_EVERY_S
+            wait_s = POLL_INTERVAL_S
             try:
-                postman.deliver_due()
-                wait_s = self._until_next(postman)
+                target.deliver_due()
+                wait_s = self._until_next(target)
             except (PortError, Refused) as error:
-                log.warning("the book of alerts cannot be used, %s waits: %s", postman.name, error)
-                wait_s = AFTER_FAILING_S
-            except Exception:  # a bug of ours: say so, and go on with what else there is to send
-                log.exception("delivery to %s failed, and is tried again", postman.name)
-                wait_s = AFTER_FAILING_S
+                log.warning("the alert book cannot be used, %s waits: %s", target.name, error)
+                wait_s = PAUSE_AFTER_ERROR_S
+            except Exception:  # a bug: log it and continue with the next notification
+                log.exception("delivery to %s failed, will try again", target.name)
+                wait_s = PAUSE_AFTER_ERROR_S
             if stopping:
                 return
-            bell.wait(wait_s)
+            wake_event.wait(wait_s)
 
-    def _until_next(self, postman: Postman) -> float:
-        due = [one.due_at for one in self._book.unsent() if one.target == postman.name and one.due_at]
+    def _until_next(self, target: TargetDelivery) -> float:
+        due = [
+            delivery.due_at
+            for delivery in self._book.unsent()
+            if delivery.target == target.name and delivery.due_at
+        ]
         if not due:
-            return LOOK_EVERY_S
-        return min(LOOK_EVERY_S, max(0.05, (min(due) - self._clock.now()).total_seconds()))
+            return POLL_INTERVAL_S
+        return min(POLL_INTERVAL_S, max(0.05, (min(due) - self._clock.now()).total_seconds()))
+
+
+# A terminating pod has thirty seconds by default. What is not sent by then stays in the ledger.
+STOP_WITHIN = timedelta(seconds=15)
+
+
+class Alerting:
+    """Tracker and delivery together for a run loop: `with Alerting(spec, ledger.alerts, clock) as alerting:`, and
+    `after` each tick. `after` costs a tick one look at the world, and a write where something changed."""
+
+    def __init__(self, spec: Spec, book: AlertBook, clock: Clock) -> None:
+        self._tracker = AlertTracker(spec, book)
+        self._threads = DeliveryThreads(spec.platform, senders(spec.platform), book, clock)
+
+    def __enter__(self) -> Alerting:
+        self._threads.start()
+        return self
+
+    def after(self, tick: Tick) -> None:
+        """Never raises: the engine's next tick matters more than an alert."""
+        try:
+            news = self._tracker.after(tick)
+        except Exception:
+            log.exception("cannot compute the alerts")
+            return
+        if news:
+            self._threads.wake()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._threads.stop(STOP_WITHIN)

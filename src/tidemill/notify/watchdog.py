@@ -1,7 +1,7 @@
-"""Is the engine there? Asked from outside: a dead engine cannot say that it is dead.
+"""The watchdog: a separate process that raises an alert when the engine's heartbeat is too old.
 
-The engine writes a heartbeat after each tick that saw the world: one that runs and sees nothing is silent too.
-A ledger that cannot be read is silence as well: nobody knows, and the engine cannot buy or launch without it either.
+The engine writes a heartbeat after each tick in which it could read the world; an engine that cannot is silent too. A
+ledger that cannot be read also counts as silence: without it the engine cannot buy or launch.
 """
 
 from __future__ import annotations
@@ -12,66 +12,66 @@ from datetime import datetime
 
 from tidemill.model.alerts import AlertKind
 from tidemill.model.errors import PortError, Refused
-from tidemill.notify.delivery import Postman
+from tidemill.notify.alert_tracker import Heartbeat, engine_silent_alert, targets_for
+from tidemill.notify.delivery import TargetDelivery
 from tidemill.notify.targets import Send
-from tidemill.notify.watch import told
 from tidemill.ports import AlertBook, Clock
-from tidemill.report.engine_heartbeat import Heard, engine_silent
 from tidemill.spec.platform import Platform
 
 log = logging.getLogger("tidemill.notify")
 
 
 class Watchdog:
-    """`spare` is a book for the time in which the other cannot be reached: what it must say is said all the same."""
+    """`spare` is a second book, for alerts while the ledger's book cannot be reached."""
 
     def __init__(
         self, platform: Platform, targets: Mapping[str, Send], book: AlertBook, spare: AlertBook, clock: Clock
     ) -> None:
         self._platform, self._book, self._spare, self._clock = platform, book, spare, clock
-        self._postmen = {
-            id(one): [Postman(name, send, platform, one, clock) for name, send in targets.items()]
-            for one in (book, spare)
+        self._deliveries = {
+            id(each): [TargetDelivery(name, send, platform, each, clock) for name, send in targets.items()]
+            for each in (book, spare)
         }
         self._started = clock.now()
         self._unreadable_since: datetime | None = None
 
-    def look(self) -> Heard:
-        """Read the heartbeat, raise or end the alert, and send what is due, the engine's own words too."""
+    def look(self) -> Heartbeat:
+        """Read the heartbeat, raise or resolve the alert, and send what is due, including the engine's own alerts."""
         now = self._clock.now()
         try:
-            heard = self._listen(now)
-            self._settle(self._book, heard)
-            self._spare_is_over(now)
+            heartbeat = self._read(now)
+            self._raise_or_resolve(self._book, heartbeat)
+            self._resolve_spare(now)
         except (PortError, Refused) as error:
             self._unreadable_since = self._unreadable_since or now
-            heard = Heard(now, None, self._is_long(self._unreadable_since, now), str(error))
-            self._settle(self._spare, heard)
-        return heard
+            heartbeat = Heartbeat(now, None, self._is_long(self._unreadable_since, now), str(error))
+            self._raise_or_resolve(self._spare, heartbeat)
+        return heartbeat
 
-    def _listen(self, now: datetime) -> Heard:
+    def _read(self, now: datetime) -> Heartbeat:
         last = self._book.heartbeat()
-        return Heard(now, last, self._is_long(last or self._started, now))
+        return Heartbeat(now, last, self._is_long(last or self._started, now))
 
     def _is_long(self, since: datetime, now: datetime) -> bool:
         return now - since >= self._platform.spec.alerts.silent_after
 
-    def _settle(self, book: AlertBook, heard: Heard) -> None:
-        alert = engine_silent(self._platform, heard, self._started) if heard.is_silent else None
-        for one in book.alerts(open_only=True):
-            over = one.alert.kind is AlertKind.ENGINE_SILENT and (alert is None or one.alert.key != alert.key)
-            if over and not heard.trouble:
-                book.resolve_alert(one.alert.key, heard.at)
+    def _raise_or_resolve(self, book: AlertBook, heartbeat: Heartbeat) -> None:
+        alert = engine_silent_alert(self._platform, heartbeat, self._started) if heartbeat.is_silent else None
+        for raised in book.alerts(open_only=True):
+            is_silence = raised.alert.kind is AlertKind.ENGINE_SILENT
+            over = is_silence and (alert is None or raised.alert.key != alert.key)
+            if over and not heartbeat.trouble:
+                book.resolve_alert(raised.alert.key, heartbeat.at)
         if alert is not None:
-            book.raise_alert(alert, heard.at, told(self._platform.spec.notifications, alert))
+            book.raise_alert(alert, heartbeat.at, targets_for(self._platform.spec.notifications, alert))
         self._send(book)
 
-    def _spare_is_over(self, now: datetime) -> None:
+    def _resolve_spare(self, now: datetime) -> None:
         self._unreadable_since = None
-        for one in self._spare.alerts(open_only=True):
-            self._spare.resolve_alert(one.alert.key, now)
+        for raised in self._spare.alerts(open_only=True):
+            self._spare.resolve_alert(raised.alert.key, now)
         self._send(self._spare)
 
     def _send(self, book: AlertBook) -> None:
-        for postman in self._postmen[id(book)]:
-            postman.deliver_due()
+        for delivery in self._deliveries[id(book)]:
+            delivery.deliver_due()

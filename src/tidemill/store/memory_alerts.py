@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from tidemill.model.alerts import Alert, Delivery, Raised, Word
+from tidemill.model.alerts import Alert, AlertEvent, Delivery, Raised
 
 # Trouble that is back sooner than this after it was over is the same trouble: it flickers, and is told once.
 FLICKERS = timedelta(minutes=30)
@@ -30,7 +30,7 @@ class MemoryAlerts:
             return False
         self._raised[alert.key] = raised
         self._words += [
-            Delivery(alert.key, raised.occasion, target, Word.RAISED, at, at) for target in targets
+            Delivery(alert.key, raised.occasion, target, AlertEvent.RAISED, at, at) for target in targets
         ]
         return True
 
@@ -41,7 +41,9 @@ class MemoryAlerts:
         self._raised[key] = replace(held, resolved_at=at)
         told = [one for one in self._words if (one.key, one.occasion) == (key, held.occasion)]
         self._words += [
-            Delivery(key, held.occasion, one.target, Word.RESOLVED, at, at) for one in told if not one.failure
+            Delivery(key, held.occasion, one.target, AlertEvent.RESOLVED, at, at)
+            for one in told
+            if not one.failure
         ]
 
     def alerts(self, *, open_only: bool = False) -> tuple[Raised, ...]:
@@ -94,4 +96,4 @@ def may_rise_again(held: Raised, at: datetime) -> bool:
 def follows(later: Delivery, first: Delivery) -> bool:
     """Is it the other word of the same occasion, to the same target?"""
     same = (later.key, later.occasion, later.target) == (first.key, first.occasion, first.target)
-    return same and later.word is Word.RESOLVED and first.word is Word.RAISED
+    return same and later.word is AlertEvent.RESOLVED and first.word is AlertEvent.RAISED

@@ -22,7 +22,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from tidemill.model.alerts import AlertKind, Severity, Word
+from tidemill.model.alerts import AlertEvent, AlertKind, Severity
 from tidemill.model.capacity import SourceKind
 from tidemill.model.purchase_reasons import ReasonKind
 from tidemill.model.purchases import LaunchState, PurchaseState
@@ -182,7 +182,7 @@ alert_words = Table(
     Column("key", String, ForeignKey("alerts.key"), nullable=False),
     Column("occasion", Integer, nullable=False),
     Column("target", String, nullable=False),
-    Column("word", OneOf(Word), nullable=False),
+    Column("word", OneOf(AlertEvent), nullable=False),
     Column("made_at", Instant, nullable=False),
     Column("due_at", Instant, index=True),
     Column("attempts", Integer, nullable=False),

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, insert, select, update
 
-from tidemill.model.alerts import Alert, Delivery, Raised, Word
+from tidemill.model.alerts import Alert, AlertEvent, Delivery, Raised
 from tidemill.store import schema
 from tidemill.store.database import Database
 from tidemill.store.memory_alerts import NEVER_TOLD, follows, may_rise_again
@@ -43,7 +43,7 @@ class SqlAlerts:
             else:
                 return False
             for target in targets:
-                _add(connection, Delivery(alert.key, occasion, target, Word.RAISED, at, at))
+                _add(connection, Delivery(alert.key, occasion, target, AlertEvent.RAISED, at, at))
             return True
 
     def resolve_alert(self, key: str, at: datetime) -> None:
@@ -55,7 +55,7 @@ class SqlAlerts:
             connection.execute(update(table).where(table.c.seq == row["seq"]).values(resolved_at=at))
             for one in _of(connection, key):
                 if one.occasion == held.occasion and not one.failure:
-                    _add(connection, Delivery(key, held.occasion, one.target, Word.RESOLVED, at, at))
+                    _add(connection, Delivery(key, held.occasion, one.target, AlertEvent.RESOLVED, at, at))
 
     def alerts(self, *, open_only: bool = False) -> tuple[Raised, ...]:
         table = schema.alerts

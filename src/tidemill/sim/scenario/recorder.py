@@ -8,9 +8,8 @@ from tidemill.catalog import Catalog
 from tidemill.engine.loop import Tick
 from tidemill.model.capacity import ReservationState
 from tidemill.model.nodes import InstanceState
-from tidemill.notify.watch import Watch
+from tidemill.notify.alert_tracker import AlertTracker, Heartbeat, engine_silent_alert
 from tidemill.ports import AlertBook
-from tidemill.report.engine_heartbeat import Heard, engine_silent
 from tidemill.sim.cloud.cloud import SimCloud
 from tidemill.sim.cluster.cluster import SimCluster
 from tidemill.sim.scenario.outcome import AlertRow, Series
@@ -93,7 +92,7 @@ class AlertRecorder:
 
     def engine_starts(self, spec: Spec) -> None:
         """What the last one remembered is gone; the book is not."""
-        self._spec, self._watch = spec, Watch(spec, self._book)
+        self._spec, self._watch = spec, AlertTracker(spec, self._book)
 
     def after(self, tick: Tick) -> None:
         self.listen(tick.world.now)
@@ -106,8 +105,8 @@ class AlertRecorder:
         told_at = last + rules.silent_after
         if now < told_at:
             return
-        alert = engine_silent(self._spec.platform, Heard(told_at, last, is_silent=True), last)
-        self._book.raise_alert(alert, told_at, self._watch.told(alert))
+        alert = engine_silent_alert(self._spec.platform, Heartbeat(told_at, last, is_silent=True), last)
+        self._book.raise_alert(alert, told_at, self._watch.targets_for(alert))
 
     def rows(self, end: datetime) -> tuple[AlertRow, ...]:
         self.listen(end)
