@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from tidemill.decide.purchasing.calendar_gaps import missing_gpus
+from tidemill.decide.purchasing.coverage import missing_gpus
 from tidemill.decide.purchasing.planner.demand import calendar_demand
 from tidemill.model.capacity import SourceKind
 from tidemill.sim.scenario.rehearsal import Rehearsal

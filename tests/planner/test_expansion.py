@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.decide.builders import block, pool, spec
-from tidemill.decide.purchasing.calendar_gaps import missing_gpus
+from tidemill.decide.purchasing.coverage import missing_gpus
 from tidemill.decide.purchasing.planner.calendar import levels
 from tidemill.decide.purchasing.planner.demand import calendar_demand
 from tidemill.model.capacity import Reservation

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from tidemill.decide.purchasing.approval import fee_to_approve_usd, not_granted, over_budget
-from tidemill.decide.purchasing.demand import (
+from tidemill.decide.purchasing.coverage import (
     is_mostly_covered,
     reduces_shortage,
     still_missing,

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 
-from tidemill.decide.purchasing.calendar_gaps import missing_gpus
-from tidemill.decide.purchasing.demand import held_for, missing
+from tidemill.decide.purchasing.coverage import first_gap, held_for, missing_gpus
 from tidemill.decide.purchasing.planner.demand import calendar_demand
 from tidemill.model.alerts import Alert, AlertKind, Severity
 from tidemill.model.capacity import SECURED_STATES, Reservation, ReservationState, SourceKind
@@ -121,10 +120,10 @@ def _covers(spec: Spec, world: World, plan: CapacityPlan, window: DemandWindow, 
     if block not in held_for(spec, world.reservations, plan.spec.pool, window):
         return False
     short, less_short = (
-        missing(spec, held, plan.spec.pool, window, world.now)
+        first_gap(spec, held, plan.spec.pool, window, world.now)
         for held in (world.reservations, _instead(world, block, window.end))
     )
-    return less_short < short
+    return short is not None and (less_short is None or less_short.amount < short.amount)
 
 
 def _instead(world: World, block: Reservation, end: datetime) -> list[Reservation]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from tidemill.decide.purchasing.calendar_gaps import missing_gpus
+from tidemill.decide.purchasing.coverage import missing_gpus
 from tidemill.decide.purchasing.learned_demand import learned_gpus
 from tidemill.decide.purchasing.offer_queries import MAX_SEARCHES, offer_queries
 from tidemill.decide.purchasing.planner import plan as cheapest_cover

@@ -7,7 +7,7 @@ that nothing is bought. An approval binds an envelope, not an offer; the best of
 from __future__ import annotations
 
 from tidemill.decide.context import DecisionContext
-from tidemill.decide.purchasing.demand import with_expected
+from tidemill.decide.purchasing.coverage import with_expected
 from tidemill.decide.purchasing.proposals import propose_for_calendars
 from tidemill.decide.purchasing.reconcile import advance_purchase
 from tidemill.decide.purchasing.window_cover import cover_window

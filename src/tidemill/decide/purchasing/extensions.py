@@ -9,7 +9,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from tidemill.decide.context import DecisionContext
-from tidemill.decide.purchasing.demand import Gap, held_for
+from tidemill.decide.purchasing.coverage import held_for
+from tidemill.decide.purchasing.planner.calendar import Step
 from tidemill.model.capacity import SECURED_STATES, Reservation
 from tidemill.model.ec2_facts import (
     EXTENSION_CLOSES_BEFORE_END,
@@ -34,7 +35,7 @@ def extendable(
     context: DecisionContext,
     plan: CapacityPlan,
     window: DemandWindow,
-    gap: Gap,
+    gap: Step,
     intents: list[PurchaseIntent],
 ) -> list[tuple[Reservation, timedelta]]:
     """Blocks that end where the gap begins and are large enough, with the time that would close it; the least first."""
@@ -45,7 +46,7 @@ def extendable(
         if block.end is None or not gap.start - NEAR <= block.end <= gap.start + NEAR:
             continue
         by = round_up_duration(gap.end - block.end)
-        if by is None or block.count < gap.count or _failed_before(block, intents):
+        if by is None or block.count < gap.amount or _failed_before(block, intents):
             continue
         if _may_extend(context, block, by):
             found.append((block, by))

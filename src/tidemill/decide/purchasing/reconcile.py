@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.purchasing.approval import not_granted, over_budget
-from tidemill.decide.purchasing.demand import is_mostly_covered, still_missing, window_named, with_expected
+from tidemill.decide.purchasing.coverage import is_mostly_covered, still_missing, window_named, with_expected
 from tidemill.model.capacity import LIVE_STATES, NEVER_CAME_STATES, SECURED_STATES
 from tidemill.model.offers import ExtensionState
 from tidemill.model.plan import SettlePurchase, SubmitPurchase

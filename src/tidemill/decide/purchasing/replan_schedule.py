@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 
-from tidemill.decide.purchasing.calendar_gaps import missing_gpus
-from tidemill.decide.purchasing.demand import with_expected
+from tidemill.decide.purchasing.coverage import missing_gpus, with_expected
 from tidemill.decide.purchasing.offer_queries import (
     ANSWER_FRESH,
     MAX_EXTENSION_SEARCHES,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidemill.decide.context import DecisionContext
-from tidemill.decide.purchasing.demand import held_for
+from tidemill.decide.purchasing.coverage import held_for
 from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
 
 

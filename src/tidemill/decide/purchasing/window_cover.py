@@ -10,14 +10,14 @@ from hashlib import blake2b
 
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.purchasing.approval import fee_to_approve_usd, highest_fee_usd
-from tidemill.decide.purchasing.demand import (
+from tidemill.decide.purchasing.coverage import (
     MAX_OVERSIZE,
-    Gap,
     first_gap,
     missing_instance_hours,
     with_bought,
 )
 from tidemill.decide.purchasing.extensions import extendable, extension_envelope, extension_offer
+from tidemill.decide.purchasing.planner.calendar import Step
 from tidemill.decide.purchasing.proposal_backoff import PROPOSE_AGAIN_AFTER, propose_again_at
 from tidemill.decide.purchasing.utilization import lets_lapse
 from tidemill.model.capacity import Reservation
@@ -65,7 +65,7 @@ def _propose(
     context: DecisionContext,
     plan: CapacityPlan,
     window: DemandWindow,
-    gap: Gap,
+    gap: Step,
     intents: list[PurchaseIntent],
     held: list[Reservation],
 ) -> None:
@@ -96,15 +96,15 @@ def _propose(
         context.do(ProposePurchase(intent, said))
 
 
-def _is_worth(longer: tuple[Reservation, ExtensionOffer], gap: Gap, block: Offer | None) -> bool:
+def _is_worth(longer: tuple[Reservation, ExtensionOffer], gap: Step, block: Offer | None) -> bool:
     one, offer = longer
-    if one.count > gap.count * MAX_OVERSIZE:
+    if one.count > gap.amount * MAX_OVERSIZE:
         return False
     return block is None or offer.fee_usd * 100 <= block.fee_usd * EXTENSION_WORTH_PERCENT
 
 
-def _nothing_fits(window: DemandWindow, gap: Gap, longer: list[tuple[Reservation, ExtensionOffer]]) -> str:
-    none = f"EC2 offers no block of {gap.count} {window.instance_type} for it now"
+def _nothing_fits(window: DemandWindow, gap: Step, longer: list[tuple[Reservation, ExtensionOffer]]) -> str:
+    none = f"EC2 offers no block of {gap.amount} {window.instance_type} for it now"
     if not longer:
         return none
     one, offer = longer[0]
@@ -141,7 +141,7 @@ def _extension_offers(
     context: DecisionContext,
     plan: CapacityPlan,
     window: DemandWindow,
-    gap: Gap,
+    gap: Step,
     intents: list[PurchaseIntent],
 ) -> list[tuple[Reservation, ExtensionOffer]] | None:
     """What EC2 would sell, the cheapest first; None: it has been asked and has not answered."""
@@ -179,14 +179,14 @@ def extension_intent(
 # --- a new block --------------------------------------------------------------------------------------
 
 
-def needed_from(context: DecisionContext, plan: CapacityPlan, gap: Gap) -> datetime:
+def needed_from(context: DecisionContext, plan: CapacityPlan, gap: Step) -> datetime:
     """A block runs beside the one before it for so long, for services to move without a gap; if there is time."""
     beside = gap.start - plan.spec.overlap
     return beside if beside > context.now else gap.start
 
 
 def query_for(
-    context: DecisionContext, plan: CapacityPlan, window: DemandWindow, gap: Gap
+    context: DecisionContext, plan: CapacityPlan, window: DemandWindow, gap: Step
 ) -> OfferQuery | None:
     """Blocks lie on the 11:30 UTC grid: take the last grid start before the gap and the first end after."""
     start = (
@@ -201,14 +201,14 @@ def query_for(
     # A start-now block is rounded to the grid at its end, which can be up to a day later than asked.
     latest = start + duration + timedelta(days=1)
     zones = window.zones or tuple(sorted(context.spec.platform.spec.subnets))
-    return OfferQuery(window.instance_type, gap.count, duration, start.replace(second=0), latest, zones)
+    return OfferQuery(window.instance_type, gap.amount, duration, start.replace(second=0), latest, zones)
 
 
 def _block_offers(
     context: DecisionContext,
     plan: CapacityPlan,
     window: DemandWindow,
-    gap: Gap,
+    gap: Step,
     query: OfferQuery,
     held: list[Reservation],
 ) -> list[Offer] | None:
@@ -256,7 +256,7 @@ def block_intent(
     context: DecisionContext,
     plan: CapacityPlan,
     window: DemandWindow,
-    gap: Gap,
+    gap: Step,
     best: Offer,
     duration: timedelta,
     attempt: int,

@@ -1,0 +1,307 @@
+"""What is missing: the demand of a plan, less what is held and what is on its way. Asked when deciding, and again at
+the moment of buying (CB-4).
+
+There is one computation (`missing_steps`). A calendar asks it in GPUs; a demand window is a calendar with one entry, of
+one instance type, and asks it in instances. Knows nothing of prices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import pairwise
+from math import ceil
+
+from tidemill.decide.purchasing.planner.calendar import Calendar, Step, Windows, levels
+from tidemill.decide.purchasing.planner.demand import calendar_demand, most_learned_gpus
+from tidemill.decide.purchasing.planner.inputs import PoolDemand
+from tidemill.decide.purchasing.planner.offer_filter import is_usable_by, live_reservations
+from tidemill.decide.purchasing.planner.slots import serving_span
+from tidemill.model.capacity import LIVE_STATES, Reservation, ReservationState, SourceKind
+from tidemill.model.ec2_facts import DAY, LEGAL_DURATIONS, LONGEST_BLOCK, round_up_duration
+from tidemill.model.offers import ExtensionOffer, Offer
+from tidemill.model.purchases import MAY_COST, OPEN, PurchaseIntent, PurchaseState
+from tidemill.spec import Spec
+from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
+
+# A block is extended as a whole, and an UltraServer sold as one: what holds more than twice what is missing is not
+# bought without being asked for. Somebody who wants it all the same says `tidemill extend` or `tidemill buy`.
+MAX_OVERSIZE = 2
+HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """So much serves in a zone, from an instant to another; None: without end."""
+
+    start: datetime
+    end: datetime | None
+    amount: int
+    zone: str
+
+
+def missing_steps(
+    calendar: Calendar,
+    supplies: Sequence[Supply],
+    start: datetime,
+    until: datetime,
+    *,
+    one_zone: bool = False,
+) -> tuple[Step, ...]:
+    """One step after the other, without those in which nothing is missing.
+
+    `one_zone`: at any instant only the zone that serves most counts.
+    """
+    if until <= start:
+        return ()
+    steps = levels(calendar, start, until)
+    cuts = {step.start for step in steps} | {until}
+    cuts |= {at for one in supplies for at in (one.start, one.end) if at is not None and start < at < until}
+    missing: list[Step] = []
+    number = 0
+    for here, there in pairwise(sorted(cuts)):
+        while steps[number].end <= here:
+            number += 1
+        by_zone: dict[str, int] = {}
+        for one in supplies:
+            if one.start <= here and (one.end is None or here < one.end):
+                by_zone[one.zone] = by_zone.get(one.zone, 0) + one.amount
+        served = max(by_zone.values(), default=0) if one_zone else sum(by_zone.values())
+        short = steps[number].amount - served
+        if short <= 0:
+            continue
+        if missing and missing[-1].end == here and missing[-1].amount == short:
+            missing[-1] = Step(missing[-1].start, there, short)
+        else:
+            missing.append(Step(here, there, short))
+    return tuple(missing)
+
+
+# --- calendars, in GPUs -------------------------------------------------------------------------------
+
+
+def missing_gpus(
+    spec: Spec, demand: PoolDemand, held: Sequence[Reservation], start: datetime, until: datetime
+) -> tuple[Step, ...]:
+    """A block counts from its warm-up after its start until EC2 takes it back before its end."""
+    supplies = [
+        Supply(
+            *serving_span(demand, one, until),
+            one.count * spec.catalog.types[one.instance_type].gpus,
+            one.zone,
+        )
+        for one in held
+        if is_usable_by(demand, one) and one.pool in ("", demand.pool)
+    ]
+    return missing_steps(demand.calendar, supplies, start, until, one_zone=demand.one_zone)
+
+
+def _missing_gpu_minutes(
+    spec: Spec, plan: CapacityPlan, reservations: Iterable[Reservation], intent: PurchaseIntent, now: datetime
+) -> int:
+    """Over the time a purchase would cover, rounded up; 0: the calendar is covered.
+
+    What is learned counts as the most it may be: an approved purchase is not voided because the queue is short today.
+    """
+    assert plan.spec.calendar is not None
+    demand = calendar_demand(spec, plan.name, most_learned_gpus(spec, plan.spec.calendar))
+    envelope = intent.envelope
+    wait = -demand.wind_down if intent.extends else demand.warm_up
+    start, until = max(envelope.latest_start + wait, now), envelope.earliest_end - demand.wind_down
+    owner = spec.platform.spec.deployment
+    held = [one for one in live_reservations(reservations, now) if one.owner == owner]
+    return ceil(
+        sum(
+            step.amount * ((step.end - step.start) / MINUTE)
+            for step in missing_gpus(spec, demand, held, start, until)
+        )
+    )
+
+
+# --- windows, in instances ----------------------------------------------------------------------------
+
+
+def missing_instances(
+    spec: Spec, reservations: Iterable[Reservation], pool: str, window: DemandWindow, now: datetime
+) -> tuple[Step, ...]:
+    """What is held serves the windows of a pool in the order they are written, so no block counts twice. So the windows
+    before this one are demand too; but what this one misses is never more than it asks for."""
+    held = (_from_now(one, window, now) for one in held_for(spec, reservations, pool, window))
+    supplies = [Supply(one.start, one.end, one.count, one.zone) for one in held]
+    windows = [*_windows_served_first(spec, pool, window), window]
+    calendar = Windows(tuple(Step(one.start, one.end, one.instances) for one in windows))
+    # Outside the window, what the others need is not asked about.
+    steps = missing_steps(calendar, supplies, max(window.start, now), window.end)
+    return tuple(replace(step, amount=min(step.amount, window.instances)) for step in steps)
+
+
+def first_gap(
+    spec: Spec, reservations: Iterable[Reservation], pool: str, window: DemandWindow, now: datetime
+) -> Step | None:
+    """As high as its highest step. What is bought next is for this: a window is not bought as a whole where part of it
+    is covered."""
+    gap: Step | None = None
+    for step in missing_instances(spec, reservations, pool, window, now):
+        if gap is not None and step.start != gap.end:
+            break
+        gap = step if gap is None else Step(gap.start, step.end, max(gap.amount, step.amount))
+    return gap
+
+
+def missing_instance_hours(
+    spec: Spec, reservations: Iterable[Reservation], pool: str, window: DemandWindow, now: datetime
+) -> float:
+    """Over the whole window: what must become less with every purchase."""
+    steps = missing_instances(spec, reservations, pool, window, now)
+    return sum(step.amount * ((step.end - step.start) / HOUR) for step in steps)
+
+
+def _from_now(block: Reservation, window: DemandWindow, now: datetime) -> Reservation:
+    """A window that has begun is served as soon as can be: what starts within a day closes the gap before it, since
+    nothing shorter than a day is sold. Without this each start-now block would ask for another one."""
+    if window.start <= now < block.start < now + LEGAL_DURATIONS[0]:
+        return replace(block, start=now)
+    return block
+
+
+def _windows_served_first(spec: Spec, pool: str, window: DemandWindow) -> list[DemandWindow]:
+    """Windows of the same pool and type that come before it, by plan and place in it."""
+    earlier: list[DemandWindow] = []
+    for plan in spec.plans.values():
+        for one in plan.spec.demand if plan.spec.pool == pool else ():
+            if one is window:
+                return earlier
+            if one.instance_type == window.instance_type:
+                earlier.append(one)
+    return earlier
+
+
+def held_for(
+    spec: Spec, reservations: Iterable[Reservation], pool: str, window: DemandWindow
+) -> list[Reservation]:
+    """Ours, of the type it asks for, and not another pool's."""
+    return [
+        one
+        for one in reservations
+        if one.instance_type == window.instance_type
+        and one.owner == spec.platform.spec.deployment
+        and (not one.pool or one.pool == pool)
+        and one.state in LIVE_STATES
+    ]
+
+
+def window_named(plan: CapacityPlan | None, name: str) -> DemandWindow | None:
+    return next((one for one in plan.spec.demand if one.name == name), None) if plan is not None else None
+
+
+# --- of one purchase ----------------------------------------------------------------------------------
+
+
+def still_missing(
+    spec: Spec, reservations: Iterable[Reservation], intent: PurchaseIntent, now: datetime
+) -> int:
+    """0: what the purchase is for is covered. What a person asked for without a window is wanted until they say no."""
+    if not intent.plan:
+        return intent.envelope.count
+    plan = spec.plans.get(intent.plan)
+    if plan is not None and plan.spec.calendar is not None:
+        return _missing_gpu_minutes(spec, plan, reservations, intent, now)
+    window = window_named(plan, intent.window)
+    gap = None if window is None else first_gap(spec, reservations, intent.pool, window, now)
+    return 0 if gap is None else gap.amount
+
+
+def reduces_shortage(
+    spec: Spec,
+    held: Iterable[Reservation],
+    offer: Offer | ExtensionOffer,
+    intent: PurchaseIntent,
+    now: datetime,
+) -> bool:
+    """What leaves its demand as short as before would be followed by another purchase, and another."""
+    held = list(held)
+    after = with_bought(held, offer, spec.platform.spec.deployment, intent.pool)
+    window = window_named(spec.plans.get(intent.plan), intent.window)
+    if window is None:
+        return still_missing(spec, after, intent, now) < still_missing(spec, held, intent, now)
+    left_h, missing_h = (
+        missing_instance_hours(spec, blocks, intent.pool, window, now) for blocks in (after, held)
+    )
+    return left_h < missing_h
+
+
+def is_mostly_covered(
+    spec: Spec, reservations: Iterable[Reservation], intent: PurchaseIntent, now: datetime
+) -> bool:
+    """Somebody covered most of its window meanwhile: less than half of it would be used, and less is sold.
+
+    Errs on the side of buying: a day at each end is EC2's grid, and a block is extended as a whole.
+    """
+    plan = spec.plans.get(intent.plan)
+    window = window_named(plan, intent.window)
+    if plan is None or window is None:
+        return False
+    steps, bound = missing_instances(spec, reservations, intent.pool, window, now), intent.envelope
+    if not steps:
+        return False  # covered altogether, which `still_missing` says
+    count = max(step.amount for step in steps)
+    kind = spec.catalog.types.get(bound.instance_type)
+    if intent.extends or (kind is not None and kind.ultraserver):  # sold as a whole
+        count = min(bound.count, MAX_OVERSIZE * count)
+    span = steps[-1].end - steps[0].start + plan.spec.overlap + DAY
+    least = ((round_up_duration(span) or LONGEST_BLOCK) + DAY) * count
+    used = sum(((step.end - step.start) * min(step.amount, bound.count) for step in steps), timedelta(0))
+    wanted = bound.duration * bound.count
+    return used * 2 < wanted and wanted > least
+
+
+# --- what is held, and what may come ------------------------------------------------------------------
+
+
+def with_expected(
+    reservations: Iterable[Reservation],
+    purchases: Iterable[PurchaseIntent],
+    owner: str,
+    *,
+    but: str = "",
+    firm: bool = False,
+) -> list[Reservation]:
+    """What AWS shows, and what it may yet show of the purchases that are under way (all `but` one). What was submitted
+    lasts as its offer said; of what was not, only the least that its envelope promises is counted on. Else the windows
+    would take each other's blocks and buy more than all of them need.
+
+    `firm`: only what may have been bought. A mere proposal keeps others from being proposed and voids no approval.
+    """
+    held = {one.id: one for one in reservations}
+    under_way = MAY_COST if firm else (*OPEN, PurchaseState.CONFIRMED)
+    for intent in purchases:
+        if intent.id == but or intent.state not in under_way:
+            continue
+        bound = intent.envelope
+        if intent.extends:
+            block, end = held.get(intent.extends), intent.end or bound.earliest_end
+            if block is not None and block.end is not None and block.end < end:
+                held[block.id] = replace(block, end=end)
+        elif not any(one.intent_id == intent.id for one in held.values()):
+            held[intent.id] = Reservation(
+                intent.id, SourceKind.BLOCK, bound.instance_type, bound.zones[0] if bound.zones else "", bound.count,
+                0, ReservationState.SCHEDULED, intent.start or bound.latest_start, intent.end or bound.earliest_end,
+                owner, intent.pool,
+            )  # fmt: skip
+    return list(held.values())
+
+
+def with_bought(
+    reservations: Iterable[Reservation], offer: Offer | ExtensionOffer, owner: str, pool: str
+) -> list[Reservation]:
+    """As if the offer had been bought."""
+    if isinstance(offer, ExtensionOffer):
+        return [
+            replace(one, end=offer.end) if one.id == offer.reservation_id else one for one in reservations
+        ]
+    bought = Reservation(
+        offer.id, SourceKind.BLOCK, offer.instance_type, offer.zone, offer.count, 0,
+        ReservationState.SCHEDULED, offer.start, offer.end, owner, pool,
+    )  # fmt: skip
+    return [*reservations, bought]
