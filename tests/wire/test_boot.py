@@ -13,8 +13,7 @@ import pytest
 
 from tests.wire.server_builder import Stand, on_block
 from tidemill.sim.wire import WireServer
-from tidemill.sim.wire.boot import KubeApi
-from tidemill.sim.wire.first_boot import read_user_data
+from tidemill.sim.wire.boot import KubeApi, read_user_data
 
 ARCHIVE = """MIME-Version: 1.0
 Content-Type: multipart/mixed; boundary="//"

@@ -13,8 +13,7 @@ from tidemill.model.capacity import SourceKind
 from tidemill.model.errors import NoCapacity
 from tidemill.sim.cloud.launches import spot_usd_h
 from tidemill.sim.timeline import seeded_id
-from tidemill.sim.wire.ec2_launches import launch
-from tidemill.sim.wire.launch_request import LaunchRequest, launch_request
+from tidemill.sim.wire.ec2_launches import LaunchRequest, launch, launch_request
 from tidemill.sim.wire.operations import Asked, Result, operation
 from tidemill.sim.wire.refusals import AwsError, as_aws_error
 from tidemill.sim.wire.state import Wire

@@ -1,19 +1,22 @@
-"""Describe and end instances, and say what AWS announces about them."""
+"""Describe and terminate instances, and say what AWS announces about them: retirements and spot interruptions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
-from tidemill.model.nodes import InstanceState
+from tidemill.model.capacity import SourceKind
+from tidemill.model.nodes import INSTANCE_UP_STATES, EndKind, InstanceState
 from tidemill.sim.cloud.instances import InstanceHistory
 from tidemill.sim.wire import instance_format as words
-from tidemill.sim.wire.ec2_spot import is_interrupted
 from tidemill.sim.wire.operations import Asked, Result, operation
 from tidemill.sim.wire.paging import Facets, chosen
 from tidemill.sim.wire.refusals import AwsError
 from tidemill.sim.wire.state import Wire
 from tidemill.spec.units import format_instant
+
+_SPOT_NOTICE = timedelta(minutes=2)
 
 
 @operation("ec2", "DescribeInstances")
@@ -205,3 +208,65 @@ def _status_facets() -> Facets[InstanceHistory]:
             "ok" if history.now.state is InstanceState.RUNNING else "not-applicable"
         ),
     }
+
+
+# --- spot requests ------------------------------------------------------------------------------------
+
+
+@operation("ec2", "DescribeSpotInstanceRequests")
+def describe_spot_requests(asked: Asked) -> Result:
+    wire = asked.wire
+    histories = [
+        wire.body.instance_histories[one.id]
+        for one in wire.body.instances()
+        if one.source.kind is SourceKind.SPOT
+    ]
+    wanted = asked.get("SpotInstanceRequestIds", [])
+    named = [history for history in histories if not wanted or words.spot_request(history) in wanted]
+    found = chosen(named, asked.get("Filters", []), _SPOT_FILTERS, lambda history: history.tags)
+    asked.stop_if_dry()
+    page, token = wire.pages.page(found, lambda history: history.now.id, asked.params, least=5)
+    return {"SpotInstanceRequests": [_request(wire, history) for history in page], "NextToken": token}
+
+
+def is_interrupted(history: InstanceHistory) -> bool:
+    return history.now.ends_why is not None and history.now.ends_why.kind is EndKind.SPOT_INTERRUPTION
+
+
+def _request(wire: Wire, history: InstanceHistory) -> dict[str, Any]:
+    launched = history.now.launched_at
+    marked = history.now.ends_at is not None and is_interrupted(history)
+    updated = history.now.ends_at - _SPOT_NOTICE if marked and history.now.ends_at is not None else launched
+    return {
+        "SpotInstanceRequestId": words.spot_request(history),
+        "InstanceId": history.now.id,
+        "CreateTime": launched,
+        "LaunchedAvailabilityZone": history.now.zone,
+        "ProductDescription": "Linux/UNIX",
+        "Type": "one-time",
+        "State": "active" if history.now.state in INSTANCE_UP_STATES else "closed",
+        "Status": {
+            "Code": _spot_status(history),
+            "Message": _spot_status(history).replace("-", " "),
+            "UpdateTime": updated,
+        },
+        "InstanceInterruptionBehavior": "terminate",
+    }
+
+
+def _spot_status(history: InstanceHistory) -> str:
+    interrupted = is_interrupted(history)
+    if history.now.state in INSTANCE_UP_STATES:
+        return "marked-for-termination" if interrupted else "fulfilled"
+    return "instance-terminated-no-capacity" if interrupted else "instance-terminated-by-user"
+
+
+_SPOT_FILTERS: Facets[InstanceHistory] = {
+    "availability-zone": lambda history: history.now.zone,
+    "instance-id": lambda history: history.now.id,
+    "launched-availability-zone": lambda history: history.now.zone,
+    "spot-instance-request-id": words.spot_request,
+    "state": lambda history: "active" if history.now.state in INSTANCE_UP_STATES else "closed",
+    "status-code": _spot_status,
+    "type": lambda _: "one-time",
+}

@@ -1,18 +1,181 @@
-"""RunInstances: EC2's checks, then the body's admission. A ClientToken makes a repetition give the same instances."""
+"""RunInstances, and what any launch asks for: EC2's parameters and the launch template behind them.
+
+RunInstances, CreateFleet and Auto Scaling groups all come through `launch_request`, so that a template means the same
+to each. Capacity is the account's to give. A ClientToken makes a repetition give the same instances.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.errors import OutcomeUnknown, TidemillError
+from tidemill.model.labels import Pairs
 from tidemill.model.purchases import LaunchIntent
 from tidemill.sim.wire.instance_format import as_reservation
-from tidemill.sim.wire.launch_request import LaunchRequest, launch_request
+from tidemill.sim.wire.network import Subnet, subnet
 from tidemill.sim.wire.operations import Asked, Result, operation
 from tidemill.sim.wire.refusals import AwsError
-from tidemill.sim.wire.state import Wire
+from tidemill.sim.wire.state import LaunchRecord, Wire
+from tidemill.sim.wire.tag_format import specified
 from tidemill.spec import names
+
+Params = Mapping[str, Any]
+_TAGGED = ("instance", "volume", "network-interface", "spot-instances-request", "elastic-gpu", "fleet")
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRequest:
+    instance_type: str
+    source: Source
+    tags: Pairs  # of the instances
+    record: LaunchRecord
+
+    @property
+    def zone(self) -> str:
+        return self.record.subnet.zone
+
+
+def launch_request(wire: Wire, params: Params) -> LaunchRequest:
+    """AwsError: what EC2 would refuse before it looks for capacity."""
+    template, version, data = template_data(wire, params.get("LaunchTemplate"))
+    merged = {**data, **{name: value for name, value in params.items() if value is not None}}
+    instance_type = merged.get("InstanceType")
+    if not instance_type:
+        raise AwsError("MissingParameter", "The request must contain the parameter InstanceType")
+    image = merged.get("ImageId")
+    if not image:
+        raise AwsError("MissingParameter", "The request must contain the parameter ImageId")
+    if not str(image).startswith(("ami-", "resolve:ssm:")):
+        raise AwsError("InvalidAMIID.Malformed", f'Invalid id: "{image}" (expecting "ami-...")')
+    source = _source(wire, merged)
+    record = LaunchRecord(
+        subnet=_subnet(wire, merged, source),
+        image=str(image),
+        security_groups=_security_groups(wire, merged),
+        asked={name: value for name, value in params.items() if name != "DryRun"},
+        template=template,
+        template_version=version,
+        key_name=merged.get("KeyName") or "",
+        profile=_profile(wire, merged),
+        user_data=merged.get("UserData"),
+    )
+    return LaunchRequest(str(instance_type), source, _tags(data, params), record)
+
+
+# --- its parts ----------------------------------------------------------------------------------------
+
+
+def template_data(wire: Wire, given: Params | None) -> tuple[str, str, Params]:
+    """The template's id, the version used, and what it says."""
+    if not given:
+        return "", "", {}
+    ec2 = wire.moto("ec2")
+    if given.get("LaunchTemplateId"):
+        template = ec2.get_launch_template(given["LaunchTemplateId"])
+    elif given.get("LaunchTemplateName"):
+        template = ec2.get_launch_template_by_name(given["LaunchTemplateName"])
+    else:
+        raise AwsError(
+            "MissingParameter", "a launch template is named by LaunchTemplateId or LaunchTemplateName"
+        )
+    wanted = str(given.get("Version") or "$Default")
+    if not wanted.startswith("$") and not (
+        wanted.isdigit() and 1 <= int(wanted) <= template.latest_version_number
+    ):
+        raise AwsError(
+            "InvalidLaunchTemplateId.VersionNotFound", f"Could not find version {wanted} of {template.id}"
+        )
+    version = template.get_version(wanted)
+    return str(template.id), str(version.number), dict(version.data)
+
+
+def _source(wire: Wire, merged: Params) -> Source:
+    """Where the capacity is to come from. EC2 never falls back from one to another."""
+    market = (merged.get("InstanceMarketOptions") or {}).get("MarketType")
+    target = (merged.get("CapacityReservationSpecification") or {}).get("CapacityReservationTarget") or {}
+    if target.get("CapacityReservationResourceGroupArn"):
+        raise AwsError(
+            "UnsupportedOperation", "the simulated AWS has no groups of reservations: name one by its id"
+        )
+    id_ = target.get("CapacityReservationId") or ""
+    if market == "capacity-block":
+        if not id_:
+            raise AwsError(
+                "InvalidParameterCombination", "MarketType capacity-block needs a CapacityReservationTarget"
+            )
+        return Source(SourceKind.BLOCK, id_)
+    if market == "spot":
+        if id_:
+            raise AwsError(
+                "InvalidParameterCombination", "a spot instance cannot target a Capacity Reservation"
+            )
+        return Source(SourceKind.SPOT)
+    if not id_:
+        return Source(SourceKind.ON_DEMAND)
+    found = wire.body.reservation(id_)
+    if found is not None and found.kind is SourceKind.BLOCK:
+        raise AwsError(
+            "InvalidParameterCombination", f"{id_} is a Capacity Block: it needs MarketType capacity-block"
+        )
+    return Source(SourceKind.ODCR, id_)
+
+
+def _subnet(wire: Wire, merged: Params, source: Source) -> Subnet:
+    cards = merged.get("NetworkInterfaces") or []
+    named = {card["SubnetId"] for card in cards if card.get("SubnetId")}
+    if cards and merged.get("SubnetId"):
+        raise AwsError(
+            "InvalidParameterCombination",
+            "Network interfaces and an instance-level subnet ID may not be specified on the same request",
+        )
+    if len(named) > 1:
+        raise AwsError("InvalidParameterCombination", "all network interfaces must be in one subnet")
+    wanted = merged.get("SubnetId") or next(iter(named), None)
+    if wanted:
+        return subnet(wire.moto("ec2"), wanted)
+    return _default_subnet(wire, merged, source)
+
+
+def _default_subnet(wire: Wire, merged: Params, source: Source) -> Subnet:
+    """None was named: the zone that was, or that of the reservation, or the account's first."""
+    reservation = wire.body.reservation(source.id) if source.id else None
+    zone = (merged.get("Placement") or {}).get("AvailabilityZone")
+    zone = zone or (reservation.zone if reservation is not None else wire.body.zones[0])
+    if zone not in wire.body.zones:
+        raise AwsError("InvalidParameterValue", f"Invalid availability zone: [{zone}]")
+    return wire.network.in_zone(zone)
+
+
+def _security_groups(wire: Wire, merged: Params) -> tuple[str, ...]:
+    cards = merged.get("NetworkInterfaces") or []
+    direct = tuple(merged.get("SecurityGroupIds") or ())
+    if cards and direct:
+        raise AwsError(
+            "InvalidParameterCombination",
+            "Network interfaces and instance-level security groups may not be specified on the same request",
+        )
+    of_cards = tuple(dict.fromkeys(group for card in cards for group in card.get("Groups") or ()))
+    return direct or of_cards or (wire.network.security_group,)
+
+
+def _profile(wire: Wire, merged: Params) -> str:
+    given = merged.get("IamInstanceProfile") or {}
+    if given.get("Arn"):
+        return str(given["Arn"])
+    return f"arn:aws:iam::{wire.account}:instance-profile/{given['Name']}" if given.get("Name") else ""
+
+
+def _tags(data: Params, params: Params) -> Pairs:
+    """The template's, and over them those of the call."""
+    # moto writes the tags of the template itself into its data: a launch has nothing to do with them.
+    theirs = [
+        one for one in data.get("TagSpecifications") or () if one.get("ResourceType") != "launch-template"
+    ]
+    given = [*theirs, *(params.get("TagSpecifications") or ())]
+    return specified(given, _TAGGED, ("instance",))
 
 
 @operation("ec2", "RunInstances")

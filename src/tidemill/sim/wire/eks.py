@@ -10,7 +10,7 @@ from tidemill.sim.cloud.node_groups import EksNodeGroup
 from tidemill.sim.cloud.node_groups import NodeGroupRequest as Made
 from tidemill.sim.timeline import seeded_id
 from tidemill.sim.wire import group_format as words
-from tidemill.sim.wire.launch_request import template_data
+from tidemill.sim.wire.ec2_launches import template_data
 from tidemill.sim.wire.network import subnet
 from tidemill.sim.wire.operations import Asked, Result, operation
 from tidemill.sim.wire.refusals import AwsError, NotOurs

@@ -10,7 +10,6 @@ from tidemill.sim.cloud.cloud import SimCloud
 
 # Imported for what they add to the table of operations.
 from tidemill.sim.wire import autoscaling as autoscaling
-from tidemill.sim.wire import autoscaling_hooks as autoscaling_hooks
 from tidemill.sim.wire import cloudformation as cloudformation
 from tidemill.sim.wire import ec2_blocks as ec2_blocks
 from tidemill.sim.wire import ec2_extensions as ec2_extensions
@@ -18,12 +17,9 @@ from tidemill.sim.wire import ec2_fleets as ec2_fleets
 from tidemill.sim.wire import ec2_instances as ec2_instances
 from tidemill.sim.wire import ec2_launches as ec2_launches
 from tidemill.sim.wire import ec2_reservations as ec2_reservations
-from tidemill.sim.wire import ec2_spot as ec2_spot
 from tidemill.sim.wire import ec2_tags as ec2_tags
 from tidemill.sim.wire import eks as eks
-from tidemill.sim.wire import pricing as pricing
-from tidemill.sim.wire import ssm as ssm
-from tidemill.sim.wire import sts as sts
+from tidemill.sim.wire import other_services as other_services
 from tidemill.sim.wire.clock import WireClock
 from tidemill.sim.wire.front import Front
 from tidemill.sim.wire.group_format import remember_launches

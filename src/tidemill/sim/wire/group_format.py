@@ -19,7 +19,7 @@ from tidemill.sim.cloud.scaling_group import (
     ScheduledAction,
 )
 from tidemill.sim.timeline import seeded_id
-from tidemill.sim.wire.launch_request import launch_request, template_data
+from tidemill.sim.wire.ec2_launches import launch_request, template_data
 from tidemill.sim.wire.network import Subnet, subnet
 from tidemill.sim.wire.refusals import AwsError
 from tidemill.sim.wire.state import LaunchRecord, Wire

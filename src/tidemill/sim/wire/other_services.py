@@ -1,15 +1,61 @@
-"""The AWS Price List: what the account's instance types cost on demand, as the list writes it, JSON inside JSON.
+"""STS, the public parameters of SSM, and the AWS Price List.
 
-The prices are the catalog's own, for whichever region is asked for: this AWS has one price everywhere.
+The caller is whom the account says, or the user that an access key `as-NAME` names: what one person proposes another
+can approve, as with AWS. The parameters under which AWS publishes its images all name the account's own image; any other is
+moto's. Prices are the catalog's, the same in every region.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from tidemill.sim.wire.operations import Asked, Result, operation
-from tidemill.sim.wire.refusals import AwsError
+from tidemill.sim.wire.refusals import AwsError, NotOurs
+
+_USER = "as-"
+
+
+@operation("sts", "GetCallerIdentity")
+def caller(asked: Asked) -> Result:
+    arn = asked.wire.body.identity()
+    if asked.key.startswith(_USER):
+        arn = f"arn:aws:iam::{asked.wire.account}:user/{asked.key.removeprefix(_USER)}"
+    return {"Account": asked.wire.account, "Arn": arn, "UserId": f"AIDASIMULATED:{arn.rsplit('/', 1)[-1]}"}
+
+
+_IMAGE = re.compile(r"/aws/service/(?:eks/optimized-ami|bottlerocket)/.+/image_id")
+# The releases there are: the newest, and whatever is pinned in full. An alias with a typo is not among them.
+_RELEASE = re.compile(r"recommended|latest|amazon-eks-node-[\w.-]+-v\d{8}|\d+\.\d+\.\d+(?:-[0-9a-f]{8})?")
+
+
+@operation("ssm", "GetParameter")
+def parameter(asked: Asked) -> Result:
+    return {"Parameter": _image(asked, asked.need("Name"))}
+
+
+@operation("ssm", "GetParameters")
+def parameters(asked: Asked) -> Result:
+    """Answered here where all are images; moto knows none of them."""
+    return {"Parameters": [_image(asked, name) for name in asked.need("Names")], "InvalidParameters": []}
+
+
+def _image(asked: Asked, name: str) -> dict[str, Any]:
+    parts = name.split("/")
+    if _IMAGE.fullmatch(name) is None or _RELEASE.fullmatch(parts[-2]) is None:
+        raise NotOurs
+    arch = "arm64" if "arm64" in parts else "x86_64"
+    return {
+        "Name": name,
+        "Type": "String",
+        "Value": asked.wire.network.images[arch],
+        "Version": 1,
+        "DataType": "aws:ec2:image",
+        "ARN": f"arn:aws:ssm:{asked.region}::parameter{name}",
+        "LastModifiedDate": asked.wire.clock.now(),
+    }
+
 
 _MOST = 100
 # What there is in this list: ordinary instances. Any other wish is met by nothing.
