@@ -1,4 +1,4 @@
-"""(spec, world) -> plan: the whole decision, as an ordered story. The first file to read.
+"""(spec, world) -> plan: the whole decision, step by step. The first file to read.
 
 Pure: no I/O, no clock, no randomness. The same spec and world give the same plan, wherever it is asked for:
 in the controller, in `tidemill plan`, in a rehearsal, in the web preview.
@@ -23,17 +23,15 @@ __all__ = ["decide"]
 
 
 def decide(spec: Spec, world: World) -> Plan:
-    context = DecisionContext(spec, world)  # who is ours, in which phase, ending when
+    context = DecisionContext(spec, world)  # our nodes, their phases and deadlines
     manage_purchases(context)  # 1 money: reconcile, submit what is approved, propose what is missing
     in_flight = reconcile_launches(context)  # 2 launches: settle what is seen, repeat what may be lost
     manage_nodes(context)  # 3 nodes: let checked ones work, replace late and failed ones, clean up
-    hand_over(context)  # services: the next step off what ends, onto what lasts
-    drain(context)  # 4 time: whatever ends is drained before its deadline
+    hand_over(context)  # services: the next step of each move from a source that ends to one that lasts
+    drain(context)  # 4 time: every node that ends is drained before its deadline
     place_pending(
         context, in_flight
-    )  # 5 work: warm blocks, admit what fits, launch for the rest, say why not
-    reclaim(context, in_flight)  # 6 thrift: give back what nobody wants
-    warn_of_shortages(
-        context
-    )  # and said before it happens: who will be short at a hand-over, and what would help
+    )  # 5 work: warm blocks, admit what fits, launch for the rest, say why the others wait
+    reclaim(context, in_flight)  # 6 disruption: give back nodes nobody needs
+    warn_of_shortages(context)  # 7 forecast: which services a hand-over will leave short, and what would help
     return context.plan()

@@ -1,4 +1,4 @@
-"""The working paper of one decision: the world joined up per node, and the plan so far.
+"""The state of one decision: the world joined up per node, and the plan so far.
 
 Everything here lives for a single call of `decide`. The steps read it, add actions and reasons to it, and
 take room from it, so that a later step sees what an earlier one has already promised.
@@ -29,7 +29,7 @@ from tidemill.spec.compute_pool import ComputePool, Provisioner
 
 @dataclass(slots=True, eq=False)
 class NodeView:
-    """One node of ours, as this decision sees it. Strangers' nodes are in `DecisionContext.strangers`."""
+    """One node of ours, as this decision sees it. Nodes of others are in `DecisionContext.strangers`."""
 
     facts: NodeFacts
     node: Node
@@ -37,12 +37,12 @@ class NodeView:
     pods: tuple[Pod, ...]  # bound here, daemons left out
     deadline: datetime | None = None
     drain_from: datetime | None = None
-    reserved: bool = False  # a waiting pod counts on it
+    reserved: bool = False  # a pending pod will use it
     ending: bool = False  # this plan drains or terminates it
 
     @property
     def pool(self) -> ComputePool | None:
-        """None: the pool was removed; its nodes run on and still end well."""
+        """None: the pool was removed. Its nodes keep running and are still drained in time."""
         return self.facts.template.pool if self.facts.template is not None else None
 
     @property
@@ -50,7 +50,7 @@ class NodeView:
         return self.facts.source
 
 
-# Sources that end so close to each other are emptied at the same time.
+# Sources that end this close to each other are drained together.
 TOGETHER = timedelta(hours=2)
 Ending = tuple[str, Provisioner, Source]  # a pool's nodes of one source end together
 
@@ -62,7 +62,7 @@ class _Group:
 
 
 class _Told:
-    """What each pod that waits was told last, by uid."""
+    """The last reason given for each pending pod, by uid."""
 
     def __init__(self) -> None:
         self.unmet: dict[str, Unmet] = {}
@@ -79,31 +79,33 @@ class DecisionContext:
         self._told = self.memory.of(_Told).unmet
         self.reservations: dict[str, Reservation] = {r.id: r for r in world.reservations}
         self.workloads: dict[str, Workload] = {workload.name: workload for workload in world.workloads}
-        # Services with a minimum, or a method of their own: they need time of their own to leave what ends.
+        # Services with a minimum or a hand-over method need extra time to leave a source that ends.
         self._somebody_moves_slowly = bool(world.budgets) or any(
             workload.method not in (None, Method.EVICT) for workload in world.workloads
         )
-        self.kept: set[str] = set()  # pods that a hand-over leaves where they are until the next of its steps
+        self.kept: set[str] = set()  # pods that a hand-over keeps in place until its next step
         self.actions: list[Action] = []
         self.unmet: dict[str, Unmet] = {}
         self.warnings: list[Warning] = []
         self.wake_at: datetime | None = None
-        self.usable: dict[tuple[str, int], list[Reservation]] = {}  # by pool and source, worked out once
-        self.keeps_away = False  # some pod that runs has rules that others must respect
-        self.waiting: list[QueueItem] = []  # in the order it is served
-        self.placed: set[str] = set()  # pools in which something that waits was given room in this plan
+        self.usable: dict[tuple[str, int], list[Reservation]] = {}  # by pool and source; computed once
+        self.keeps_away = False  # a running pod has anti-affinity or host ports that new pods must respect
+        self.waiting: list[QueueItem] = []  # in the order of the queue
+        self.placed: set[str] = set()  # pools in which this plan places a pending pod
         self.views: list[NodeView] = []  # those that are not gone
         self.gone: list[NodeView] = []
         self.strangers: list[Node] = []
         self._groups: dict[Ending, _Group] = {}
         self._deadlines: dict[Ending, datetime | None] = {}
-        self._ending: list[tuple[datetime, list[NodeView]]] = []  # where there are budgets: what ends when
+        self._ending: list[
+            tuple[datetime, list[NodeView]]
+        ] = []  # only where there are budgets: deadline -> nodes
         self._disruptions_at_once: dict[str, int] | None = None
         self._shared: dict[tuple[SourceKind, str], bool] = {}
         self._join()
 
     def shared(self, reservation: Reservation) -> bool:
-        """Several pools may use it: then none of them keeps its nodes up without work."""
+        """Several pools may use it, so no pool keeps its nodes up without work."""
         if reservation.pool:
             return False
         known = self._shared.get((reservation.kind, reservation.instance_type))
@@ -134,7 +136,7 @@ class DecisionContext:
         self.warnings.append(Warning(about, reason))
 
     def wake(self, at: datetime | None) -> None:
-        """Something may be decided differently at `at`. An instant that has passed is nothing to wait for."""
+        """The decision may change at `at`. An instant in the past is ignored."""
         if at is not None and at > self.now and (self.wake_at is None or at < self.wake_at):
             self.wake_at = at
 
@@ -144,15 +146,15 @@ class DecisionContext:
     # --- the world joined up ---
 
     def _join(self) -> None:
-        """Runs over every node at every tick, so it is written to cost little: facts are recalled, and what is
-        shared is worked out once per group."""
+        """Runs over every node at every tick, so it is kept cheap: facts are cached, and ends are computed once
+        per group."""
         owner, pods_by_node = self.owner, self.world.pods_by_node
         cache = self.memory.of(NodeCache)
         known = cache.known
         by_ending: dict[int, list[NodeView]] = {}
         for node in self.world.nodes:
             instance, kube = node.instance, node.kube
-            # Without a pool nobody could say what it is for: it is counted, and never touched.
+            # A node without a pool is counted and never touched.
             if instance is None or instance.owner != owner or not instance.pool:
                 self.strangers.append(node)
                 continue
@@ -190,10 +192,12 @@ class DecisionContext:
             if instance is not None and instance.ends_at is not None:
                 self._end_alone(view, instance.ends_at)
                 if instance.leaves:
-                    view.drain_from = instance.launched_at  # long ago: at once, and the same at every look
+                    view.drain_from = (
+                        instance.launched_at
+                    )  # in the past: drain at once, and the same instant at every tick
 
     def _end_alone(self, view: NodeView, at: datetime) -> None:
-        """AWS has announced that it takes this one: an interruption, a retirement."""
+        """AWS has announced the end of this node: an interruption or a retirement."""
         view.deadline = min(at, view.deadline or at)
         lead = self._lead([view], view.pool, view.deadline)
         view.drain_from = min(view.deadline - lead, view.drain_from or view.deadline)
@@ -223,12 +227,12 @@ class DecisionContext:
         pool_name, provisioner, source = ending
         if source.kind in (SourceKind.BLOCK, SourceKind.ODCR):
             reservation = self.reservations.get(source.id)
-            # A reservation we can no longer see has been gone for a day: whatever is left on it is overdue.
+            # EC2 lists a reservation for a day after its end: nodes on one that is not listed are overdue.
             return deadline_of(reservation, provisioner) if reservation else self.now
         return money_runs_out_at(self.spec, self.world, pool_name, source.kind)
 
     def _lead(self, views: list[NodeView], pool: ComputePool | None, deadline: datetime) -> timedelta:
-        """The longest any pod needs, any service under a budget needs, and the pool asks for.
+        """The longest of: what a pod needs, what a service under a budget needs, what the pool asks for.
 
         A service moves in waves over all sources that end at about the same time, not over each of them.
         """
@@ -239,7 +243,7 @@ class DecisionContext:
         return services_lead(longest, pods, self.workloads, self.disruptions_at_once)
 
     def moving_together(self, views: list[NodeView], deadline: datetime) -> list[Pod]:
-        """The pods of their workloads on all sources that end at about that time; none where nobody has a budget."""
+        """The pods of their workloads on all sources that end at about that time; none where there is no budget."""
         if not self._somebody_moves_slowly:
             return []
         mine = {pod.workload for view in views for pod in view.pods}

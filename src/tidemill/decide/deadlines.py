@@ -50,7 +50,7 @@ def deadline_of(reservation: Reservation, provisioner: Provisioner) -> datetime 
     return min(killed, reservation.end - PROVISIONER_ACTS_BEFORE_END[provisioner])
 
 
-# An annotation reaches a pod through the downward API within about a minute and a half of kubelet syncs.
+# An annotation reaches a pod through the downward API within about 90 s of kubelet syncs.
 SIGNAL_LAG = timedelta(seconds=90)
 # For the engine's own reaction and a slow API server. Errs early: minutes of idle, not a killed pod.
 MARGIN = timedelta(minutes=2)
@@ -60,7 +60,7 @@ REPLACEMENT_START = timedelta(minutes=1)
 
 
 def pod_lead(pod: Pod, *, checkpoint: bool) -> timedelta:
-    """How long before the deadline this pod's turn comes: signal, checkpoint, grace, and a margin."""
+    """How long before the deadline this pod is evicted: signal lag, checkpoint, grace and a margin."""
     saving = (
         pod.terms.checkpoint_time if checkpoint and pod.terms.checkpoint_every is not None else timedelta(0)
     )

@@ -1,4 +1,4 @@
-"""What must end, ends well: announce, taint, checkpoint, evict, and only at the last safe moment force.
+"""Drain nodes in time: announce the end, taint, request checkpoints, evict, and force only at the last safe moment.
 
 A drain is complete by the node's deadline. Drains for other reasons (a failed check, drift, an empty node)
 take the same steps without the force.
@@ -38,7 +38,7 @@ from tidemill.model.reasons import (
     WarningReason,
 )
 
-# An end that moved by less is not worth a patch on every pod.
+# A deadline that moved by less is not announced again.
 END_MOVED = timedelta(minutes=2)
 # Between the forced delete and the deadline, beyond the pod's grace: one slow call and one lost tick.
 FORCE_MARGIN = timedelta(minutes=1)
@@ -67,12 +67,14 @@ def drain(context: DecisionContext) -> None:
                 context.do(CancelDrain(view.node.name, extended))
             else:
                 emptying.append(view)
-                context.wake(view.drain_from)  # a drain that began early is not over when its time comes
+                context.wake(view.drain_from)  # a drain that began early goes on when the regular one starts
         elif view.drain_from is not None and context.now >= view.drain_from:
             _start(context, view)
         else:
             context.wake(view.drain_from)
-    emptying.sort(key=lambda view: view.node.name)  # they share budgets: whoever listed them, in one order
+    emptying.sort(
+        key=lambda view: view.node.name
+    )  # they share budgets, so the order must not depend on the list
     waiting = _not_yet(context, emptying)
     for view in emptying:
         if id(view) in waiting:
@@ -84,7 +86,7 @@ def drain(context: DecisionContext) -> None:
 
 
 def _not_yet(context: DecisionContext, emptying: list[NodeView]) -> set[int]:
-    """Failed nodes with pods whose turn has not come: a fifth of a pool at a time, at least one.
+    """Failed nodes whose pods need not leave yet: a fifth of a pool at a time, at least one.
 
     A check that is wrong must not empty a pool at once. Whoever has no pods, or ends anyway, waits for nobody.
     """
@@ -107,12 +109,12 @@ def _since(context: DecisionContext, view: NodeView) -> datetime:
 
 
 def _is_due(context: DecisionContext, view: NodeView) -> bool:
-    """Its source ends: from here on nothing is waited for but what each pod needs."""
+    """Its source ends: from here on only the time each pod needs is waited for."""
     return view.drain_from is not None and context.now >= view.drain_from
 
 
 def _end_moved(context: DecisionContext, view: NodeView) -> bool:
-    """The drain began for an end that has moved since. Only a reservation's end moves for good."""
+    """The drain began for an end that has moved since. Only the end of a reservation can move later for good."""
     if view.deadline is None or view.drain_from is None or context.now >= view.drain_from:
         return False
     reason = _reason(view)
@@ -130,7 +132,7 @@ def _announce(context: DecisionContext, view: NodeView, deadline: datetime) -> N
 
 
 def _tell_the_node(context: DecisionContext, view: NodeView, node: str, known: datetime) -> None:
-    """A node that ends by itself goes by the end it was launched with, until it hears of another.
+    """A node with a deadline agent uses the end it was launched with, until it is told another.
 
     Money that runs out is our own end and moves all the time: of that no node is told.
     """
@@ -171,7 +173,7 @@ def _empty(context: DecisionContext, view: NodeView, allowed: dict[str, int]) ->
 
 
 def _let_go(context: DecisionContext, view: NodeView, pod: Pod, allowed: dict[str, int]) -> None:
-    """One step of one pod on its way out; the steps are in the order in which they become due."""
+    """One step of one pod's drain; the steps are in the order in which they become due."""
     deadline = view.deadline
     ends = _is_due(context, view)
     if ends and deadline is not None:
@@ -188,7 +190,7 @@ def _let_go(context: DecisionContext, view: NodeView, pod: Pod, allowed: dict[st
     if _checkpoints(view) and not _has_failed(view) and _await_checkpoint(context, pod):
         return
     if pod.workload in allowed:
-        # Its budget, counted down within this plan; when it is used up the next ready replica wakes us.
+        # Its budget, counted down within this plan; when it is used up, the next Ready replica wakes the engine.
         if allowed[pod.workload] <= 0:
             if ends and deadline is not None:
                 _held_by_budget(context, pod, deadline, allowed)
@@ -213,12 +215,12 @@ def _is_unanswered(view: NodeView, pod: Pod) -> bool:
 
 
 def _keeps_the_node(context: DecisionContext, view: NodeView, pod: Pod) -> bool:
-    """Nobody takes the node by force: it waits for whoever may not be disturbed, or would lose what it did."""
+    """Nothing ends this node by force: it waits for pods that must not be disrupted or would lose their work."""
     return is_protected(context, pod) or finishes_first(context, pod, view.pool)
 
 
 def _never_allows(context: DecisionContext, workload: str) -> bool:
-    """As many must be available as there are, all are, and no other was told to go just now.
+    """The budget allows no disruption at all, every replica is Ready, and no other was deleted just now.
 
     Waiting for such a budget would end with all of them deleted in the same second.
     """
@@ -253,13 +255,13 @@ def _last_moment(pod: Pod, deadline: datetime) -> datetime:
 
 
 def _is_hard(view: NodeView) -> bool:
-    """Somebody else ends the node then. Money that runs out is our own deadline: it never costs a pod its grace."""
+    """AWS ends the node then. A budget that runs out is our own deadline: it never costs a pod its grace."""
     instance = view.node.instance
     return view.source.kind in PREPAID or (instance is not None and instance.ends_at is not None)
 
 
 def _worth_waiting(pod: Pod, turn: datetime) -> bool:
-    """Until its own turn comes, a resumable job still makes progress and one that will finish should."""
+    """Until it must leave, a resumable job still makes progress, and a job that will finish may finish."""
     if pod.deleting_until is not None or pod.started_at is None:
         return False
     if pod.terms.checkpoint_every is not None:
@@ -269,7 +271,7 @@ def _worth_waiting(pod: Pod, turn: datetime) -> bool:
 
 
 def _await_checkpoint(context: DecisionContext, pod: Pod) -> bool:
-    """True while a checkpoint is being asked for or written; the answer, or time, ends it."""
+    """True while a checkpoint is requested or written; the acknowledgement or a time-out ends it."""
     if pod.terms.checkpoint_every is None or pod.checkpoint_done_at is not None or pod.started_at is None:
         return False
     if pod.checkpoint_requested_at is None:

@@ -1,4 +1,4 @@
-"""Launch intents: repeated until certain, settled when seen, and a source that failed left alone for a while.
+"""Launch intents: repeat until the outcome is certain, settle when the instances are seen, back off from failed sources.
 
 A launch is written down before it is made and its id is the ClientToken, so repeating one is safe and
 forgetting one is impossible.
@@ -23,12 +23,12 @@ FAILURE_SPAN = timedelta(minutes=30)
 FIRST_BACKOFF = timedelta(seconds=30)
 LONGEST_BACKOFF = timedelta(minutes=10)
 
-Spot = tuple[Source, str, str]  # source, instance type, zone: what NoCapacity is about
+Spot = tuple[Source, str, str]  # source, instance type, zone: what NoCapacity refers to
 
 
 @dataclass(slots=True)
 class InFlight:
-    """What was asked for and is not seen yet, and which spots must rest until when."""
+    """Instances that were asked for and are not seen yet, and which spots are backed off until when."""
 
     unseen: list[tuple[LaunchIntent, int]] = field(default_factory=list)
     resting: dict[Spot, datetime] = field(default_factory=dict)
@@ -82,8 +82,8 @@ def _follow_launched(
 
 
 def _follow_asked(context: DecisionContext, intent: LaunchIntent, seen: int, in_flight: InFlight) -> bool:
-    """A group keeps trying by itself. What it has not made in time is given up, which counts as a source that failed
-    (True): the provisioner then takes the rest of the wish back from the group."""
+    """A group keeps trying by itself. Instances it has not launched in time are given up, which counts as a failure of
+    the source (True); the provisioner then lowers the desired size of the group."""
     due = (intent.state_at or intent.written_at) + REQUESTED_LIMIT
     if seen >= intent.count:
         context.do(SettleLaunch(intent.id, SettleReason(SettleKind.ALL_SEEN)))
@@ -112,7 +112,7 @@ def _follow_written(context: DecisionContext, intent: LaunchIntent, seen: int, i
 
 
 def _rests_until(times: list[datetime]) -> datetime:
-    """Counted back from the last failure and not from now, so that the instant does not move while we wait."""
+    """Counted from the last failure and not from now, so that the instant does not move while the engine waits."""
     last = max(times)
     count = sum(last - at <= FAILURE_SPAN for at in times)
     rest = FIRST_BACKOFF * 2.0 ** min(count - 1, 10)

@@ -1,4 +1,4 @@
-"""What can be said of one node from its own facts alone, worked out once and kept while they last.
+"""What follows from one node alone, computed once and kept while the node does not change.
 
 Most nodes do not change from one tick to the next, and the world keeps unchanged objects identical: so a
 node whose object and pods are the same ones as before need not be looked into again. The memory changes
@@ -28,8 +28,8 @@ from tidemill.spec.compute_pool import Provisioner
 _PROVISIONERS = {one.value: one for one in Provisioner}
 
 
-# From when a node could take pods of a shape (None: now), how many (0: nobody can say), until when that is the best
-# guess (None: while nothing changes), since when, and the shape.
+# From when a node could take pods of a shape (None: now), how many (0: unknown), until when that estimate holds
+# (None: while nothing changes), when it was made, and the shape.
 FreeAt = tuple[datetime | None, int, datetime | None, datetime, PodShape]
 
 
@@ -42,24 +42,24 @@ class NodeFacts:
     kind: InstanceType | None
     source: Source
     pool_name: str
-    provisioner: Provisioner  # how it was launched, which decides who else will end it
+    provisioner: Provisioner  # how it was launched: that decides what else ends it
     pods: tuple[Pod, ...]  # bound here, daemons left out
-    movers: tuple[Pod, ...]  # replicas that must find another place when its source ends
-    standing: tuple[object, ...]  # what a hand-over reckons with; equal: nothing of that has changed
-    lead: timedelta  # the longest its pods need, at least the shortest there is
-    told: datetime | None  # the end its pods were told, where all were told the same
-    all_told: bool  # none of them was told nothing, or something else than the others
-    cordoned: bool  # by somebody: nothing new can start there
+    movers: tuple[Pod, ...]  # replicas that must move when its source ends
+    standing: tuple[object, ...]  # what a hand-over depends on; equal: nothing of it has changed
+    lead: timedelta  # the longest lead of its pods, at least SHORTEST_LEAD
+    told: datetime | None  # the end announced to its pods, where it is the same for all
+    all_told: bool  # every pod was told, and all the same
+    cordoned: bool  # nothing new can start there
     labels: Mapping[str, str]
     free: Resources  # empty unless Ready
     free_accelerators: int
     daemons: Resources  # what daemon pods take here
     drift: DrainReason | None
     order: tuple[int, int]
-    ending: tuple[str, Provisioner, Source]  # what it shares its end with
+    ending: tuple[str, Provisioner, Source]  # nodes of one pool, provisioner and source end together
     group: int  # nodes of one group differ only in what is free on them, and in their host name
     counted: tuple[str, str]  # pool and type, for limits
-    keeps_away: bool  # a pod here has rules that others must respect: anti-affinity, a port of the host
+    keeps_away: bool  # a pod here has anti-affinity or host ports
     _residents: tuple[Resident, ...] | None = None
     free_at: dict[int, FreeAt] = field(default_factory=dict)  # by identity of a shape (kept alive with it)
 
@@ -75,13 +75,13 @@ class NodeCache:
 
     def __init__(self) -> None:
         self.known: dict[str, NodeFacts] = {}
-        self._groups: dict[object, int] = {}  # lives as long as the facts that carry its numbers
+        self._groups: dict[object, int] = {}  # kept as long as the facts that carry its numbers
 
     def facts_of(self, spec: Spec, node: Node, bound: tuple[Pod, ...]) -> NodeFacts:
         known = self.known.get(node.key)
         if known is not None and known.node is node and known.bound is bound:
             return known
-        if len(self.known) > 20_000:  # nodes that are gone; the living come back at once
+        if len(self.known) > 20_000:  # mostly nodes that are gone; the others are computed again
             self.known.clear()
         fresh = self.known[node.key] = _work_out(spec, self._groups, node, bound)
         return fresh
@@ -149,7 +149,7 @@ def _shared(ending: tuple[str, Provisioner, Source]) -> tuple[str, Provisioner, 
 
 
 def _group(known: dict[object, int], node: Node) -> int:
-    """A small number for everything a pod could ask of a node besides room and its host name."""
+    """A number for everything a pod could ask of a node besides free resources and its host name."""
     instance, kube = node.instance, node.kube
     assert instance is not None
     labels = (
@@ -167,7 +167,7 @@ def _group(known: dict[object, int], node: Node) -> int:
 
 
 def moves(pod: Pod) -> bool:
-    """A replica of something that runs on: its controller makes it again, and it has no end of its own."""
+    """A replica of a service: its controller creates it again, and it has no end of its own."""
     return (
         bool(pod.workload) and not pod.pinned_to and pod.terms.expected is None and pod.deleting_until is None
     )
@@ -182,7 +182,7 @@ def free_on(kube: KubeNode, bound: Iterable[Pod]) -> Resources:
 
 
 def _drift(node: Node, template: PoolTemplate | None) -> DrainReason | None:
-    """What about this node its pool would not launch today."""
+    """How this node differs from what its pool would launch today."""
     instance, kube = node.instance, node.kube
     if template is None or instance is None or kube is None:
         return None
@@ -195,9 +195,7 @@ def _drift(node: Node, template: PoolTemplate | None) -> DrainReason | None:
     for key, value in pool.spec.labels.items():
         if labels.get(key) != value:
             return DrainReason(DrainKind.DRIFTED_LABEL, name=f"{key}={value}", pool=pool.name)
-    made_from = labels.get(
-        names.LABEL_NODE_CLASS, ""
-    )  # a node that does not say was made by somebody else's rules
+    made_from = labels.get(names.LABEL_NODE_CLASS, "")  # a node without the label was not launched by us
     if made_from and template.made_from and made_from != template.made_from:
         return DrainReason(DrainKind.DRIFTED_NODE_CLASS, name=pool.spec.node_class_name, pool=pool.name)
     return None

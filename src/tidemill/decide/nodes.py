@@ -1,4 +1,4 @@
-"""Follow each node: let checked ones work, replace late and failed ones, clean up after those that are gone."""
+"""Manage nodes: open verified ones, replace late and failed ones, remove Node objects of instances that are gone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidemill.model.reasons import (
 
 
 def manage_nodes(context: DecisionContext) -> None:
-    """Let checked nodes work, replace those that miss a limit or fail, clean up after those that are gone."""
+    """Open verified nodes, replace those that miss a limit or fail, remove those whose instance is gone."""
     for view in context.gone:
         _clean_up(context, view)
     for view in context.views:
@@ -59,7 +59,7 @@ def _follow_health(context: DecisionContext, view: NodeView) -> None:
     kube = view.node.kube
     assert kube is not None
     if not kube.ready and view.phase is Phase.DRAINING:
-        # A draining node whose kubelet is lost can give nobody a grace any more.
+        # A draining node without a kubelet cannot give its pods their grace.
         due = not_ready_since(view.node) + PHASE_RULES[Phase.JOINED].limit
         if context.now >= due:
             _give_up(context, view, TerminateReason(TerminateKind.KUBELET_LOST))

@@ -82,7 +82,7 @@ def phase_of(node: Node) -> Phase:
         return Phase.JOINED
     if kube.accelerators_registered_at is None:
         return Phase.REGISTERING
-    # The taint, and not the check, decides: a check that fails later does not make a node young again.
+    # The taint decides, not the check: a check that fails later does not put a node back into an earlier phase.
     if any(taint.key == names.TAINT_STARTUP for taint in kube.taints):
         return Phase.VERIFYING
     return Phase.READY

@@ -1,4 +1,4 @@
-"""What follows from a pool's document alone: its types, and how a node of it would look.
+"""What follows from a pool's document alone: its instance types, and the labels and taints of its nodes.
 
 Worked out once per Spec and kept with it: documents do not change while they are being decided on.
 """
@@ -25,7 +25,7 @@ class PoolTemplate:
     taints: tuple[Taint, ...]  # those that stay; startup taints go away by themselves
     overflow: Mapping[SourceKind, SourceSpec | None]
     made_from: str = ""  # the fingerprint its nodes carry today; empty: its node class is not known
-    # It launches for pods that nothing holds back: they are let go before there is a node, and we launch nothing.
+    # Karpenter launches for unschedulable pods: they are admitted before there is a node, and we launch nothing.
     by_karpenter: bool = False
     _labels: dict[tuple[Source, str, str], Mapping[str, str]] = field(default_factory=dict)
 

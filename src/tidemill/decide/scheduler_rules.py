@@ -1,4 +1,4 @@
-"""What the Kubernetes scheduler would say of one pod and one node, and nothing of ours.
+"""What kube-scheduler would say of one pod and one node. None of our own rules are here.
 
 Selectors, required node affinity, taints, volume zones and resources. Rules about where *other* pods are need
 more than one node and are not here.
@@ -27,7 +27,7 @@ def holds(one: Expression, labels: Mapping[str, str]) -> bool:
     match one.operator:
         case "In":
             return value in one.values
-        case "NotIn":  # true of a label that is not there, as in Kubernetes
+        case "NotIn":  # true where the label is absent, as in Kubernetes
             return value not in one.values
         case "Exists":
             return value is not None
@@ -39,7 +39,7 @@ def holds(one: Expression, labels: Mapping[str, str]) -> bool:
 
 
 def _compares(one: Expression, value: str | None) -> bool:
-    """Of whole numbers only: what is not one compares as false, as in Kubernetes."""
+    """Whole numbers only: anything else compares as false, as in Kubernetes."""
     if value is None or len(one.values) != 1:
         return False
     if not (_INTEGER.fullmatch(value) and _INTEGER.fullmatch(one.values[0])):
@@ -95,7 +95,7 @@ def _affine(shape: PodShape, labels: Mapping[str, str]) -> bool:
 
 
 def wants_host(shape: PodShape) -> str:
-    """The one host a pod insists on, by its selector; empty: any."""
+    """The host that a pod's node selector names; empty: any."""
     for key, value in shape.node_selector:
         if key == names.LABEL_HOSTNAME:
             return value

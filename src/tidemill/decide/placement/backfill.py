@@ -1,4 +1,4 @@
-"""A gang that has waited long gets the next nodes that come free together, without anybody being stopped for it.
+"""Backfill: nodes that come free are kept for a gang that has waited long; smaller work uses them only until then.
 
 Left alone, a gang of eight waits behind single pods for ever: whenever one node is free, somebody small takes it. So
 once a gang is old enough, the nodes of one source that will be free soonest are promised to it from the instant the
@@ -34,14 +34,14 @@ class _Coming:
 
 
 def hold_for_gangs(context: DecisionContext, items: list[QueueItem], candidates: Candidates) -> None:
-    """At most one gang is waited for on each source: the first in line."""
+    """At most one gang is kept nodes for on each source: the first in the queue."""
     free = {
         (group.source, group.zone)
         for group in candidates.groups.values()
         if any(candidate.view is not None for candidate in group.nodes)
     }
     if not free:
-        return  # nothing is free now, so there is nothing to keep
+        return  # nothing is free now, so nothing can be kept
     born_before = last_birthday(context.now) - OLD
     taken: set[tuple[Source, str]] = set()
     coming: dict[tuple[object, ...], list[_Coming]] = {}
@@ -61,10 +61,10 @@ def hold_for_gangs(context: DecisionContext, items: list[QueueItem], candidates:
             continue
         since, one, views = promise
         taken.add(one.where)
-        if since > context.now:  # else it fits now, and is placed before whoever is smaller
-            context.wake(since)  # if it is not whole then, there is another instant to wait for
+        if since > context.now:  # else it fits now, and is placed before smaller items
+            context.wake(since)  # if it is not whole then, another instant is computed
             for view in views:
-                context.wake(view.facts.free_at[id(item.shape)][2])  # and when a guess turns out wrong
+                context.wake(view.facts.free_at[id(item.shape)][2])  # and when an estimate expires
             _promise(item, since, views, candidates)
 
 
@@ -91,7 +91,7 @@ def _soonest(
 def _sources(
     context: DecisionContext, item: QueueItem, candidates: Candidates, free: set[tuple[Source, str]]
 ) -> list[_Coming]:
-    """Where something is free and it may run by everything but time; the nodes in the order they come free."""
+    """Sources where something is free and the gang may run, time aside; nodes in the order they come free."""
     suits: dict[int, _Coming | None] = {}
     by_source: dict[tuple[Source, str], _Coming] = {}
     shape, key = item.shape, id(item.shape)
@@ -127,7 +127,7 @@ def _may_run(item: QueueItem, group: CandidateGroup) -> bool:
 def _free_at(
     context: DecisionContext, view: NodeView, requests: Amounts
 ) -> tuple[datetime | None, int, datetime | None]:
-    """From when this node could take such pods (None: now), how many (0: nobody can say), how long that stands."""
+    """From when this node could take such pods (None: now), how many (0: unknown), until when the estimate holds."""
     free = Resources(view.facts.free)
     if free.fits(requests):
         return None, free.count_fitting(requests), None

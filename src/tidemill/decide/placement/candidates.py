@@ -1,4 +1,4 @@
-"""Where pods could run now or soon: nodes that are up and nodes on their way, in groups of equals.
+"""Where pods could run now or soon: nodes that are up and nodes on their way, equal ones in one group.
 
 Nodes of one group differ in nothing a pod could ask for but what is free on them, so whether a pod may use
 them is asked once per group. Rooms are scratch space: `pack` takes from them.
@@ -30,7 +30,7 @@ from tidemill.spec import names
 from tidemill.spec.compute_pool import Allowance
 from tidemill.spec.default_durations import BOOT as BOOT
 
-# So long a guess that turned out wrong is not made again. Then one launch finds out whether it still is.
+# How long the daemons of a pool's last nodes are remembered. After that one launch measures them again.
 REMEMBERED = timedelta(days=1)
 
 
@@ -42,22 +42,22 @@ class Stage(IntEnum):
 
 @dataclass(slots=True, eq=False)
 class CandidateGroup:
-    """Rooms that are alike but for what is free."""
+    """Nodes that differ only in what is free on them."""
 
     stage: Stage
-    template: PoolTemplate | None  # None: a stranger's node
+    template: PoolTemplate | None  # None: a node of others
     source: Source
     zone: str
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
     end: End
     order: tuple[int, int]  # pool weight (negated), place of the source in the pool's list
-    returning: bool = False  # slots of a reservation that EC2 is cleaning up: they will hold nodes again
+    returning: bool = False  # slots of a reservation that EC2 still cleans up
     nodes: list[CandidateNode] = field(default_factory=list)
     rank: tuple[object, ...] = ()
 
     def __post_init__(self) -> None:
-        """Ready before coming; then the pool's own order; then the least time left: whoever lasts is kept free."""
+        """Ready before coming; then the pool's own order; then the least time left, so that longer ones stay free."""
         ends = self.end.deadline.timestamp() if self.end.deadline is not None else float("inf")
         self.rank = (self.stage, self.order, ends, self.source.label, self.zone)
 
@@ -67,7 +67,7 @@ class CandidateGroup:
         return self.template is not None and self.template.overflow[self.source.kind] is not None
 
     def accepts(self, shape: PodShape, namespace: str, *, overflow: bool) -> bool:
-        """Whether such a pod may run on its nodes, time and room aside. Pods are never sent to a stranger's node."""
+        """Whether such a pod may run on its nodes, time and resources aside. Pods are never sent to nodes of others."""
         return (
             self.template is not None
             and self.template.accepts(self.source.kind, namespace, overflow=overflow)
@@ -81,14 +81,14 @@ class CandidateNode:
     name: str
     free: Resources
     view: NodeView | None = None
-    ready_at: datetime | None = None  # None: now, or nobody asked
+    ready_at: datetime | None = None  # None: now, or not computed
     option: LaunchOption | None = None
     claimed: Resources = field(
         default_factory=Resources
-    )  # by services that will move in, or a gang that waits
+    )  # kept for services that will move in, or for a gang
     claimed_from: datetime | None = None
     claimed_by: QueueItem | None = None  # the gang
-    _own: Resources | None = None  # `free` is shared with the facts until something is taken
+    _own: Resources | None = None  # `free` is shared with the node facts until a pod is placed
 
     def take(self, requests: Amounts) -> None:
         if self._own is None:
@@ -104,7 +104,7 @@ class CandidateNode:
 
 
 class Candidates:
-    """All groups, in order of preference, and what could be opened beside them."""
+    """All groups in order of preference, and what could be launched beside them."""
 
     def __init__(self, context: DecisionContext, in_flight: InFlight) -> None:
         self._context = context
@@ -116,15 +116,15 @@ class Candidates:
             name: Allowance.of(one.pool.spec.limits) for name, one in context.templates.items()
         }
         self.daemons: Mapping[str, Mapping[str, int]] = {}  # by pool
-        self.gone: set[int] = set()  # lives that are left out, by identity: what if they were not there?
+        self.gone: set[int] = set()  # identities of views that are left out: what if they were not there?
         self.promised: dict[
             int, tuple[datetime, str]
         ] = {}  # by identity of a gang: from when, on which source
-        self.between_pods = False  # somebody has rules about other pods: who stands where matters
+        self.between_pods = False  # some pod has rules about other pods, so existing pods matter
 
     @property
     def launch_options(self) -> list[LaunchOption]:
-        """Looked for only when somebody needs one: most ticks place everything on nodes that are there."""
+        """Computed only when needed: most ticks place everything on existing nodes."""
         if self._launch_options is None:
             self._launch_options = find_launch_options(
                 self._context, self._in_flight, self.allowances, self.daemons
@@ -133,7 +133,7 @@ class Candidates:
 
     @property
     def opened(self) -> list[LaunchOption]:
-        """Those that something was given room on."""
+        """Those that a pod was placed on."""
         return [option for option in self._launch_options or () if option.opened > 0]
 
     def ordered(self) -> list[CandidateGroup]:
@@ -143,12 +143,12 @@ class Candidates:
         return (candidate for group in self.ordered() for candidate in group.nodes)
 
     def leave_out(self, views: Iterable[NodeView]) -> None:
-        """As if they, and all who are there, were gone."""
+        """Treat these nodes and their pods as gone."""
         self.gone = {id(view) for view in views}
         self._close(self.gone)
 
     def shut(self, views: Iterable[NodeView]) -> None:
-        """Nobody may go there; who is there stays and counts."""
+        """Place nothing there; the pods there stay and count."""
         self._close({id(view) for view in views})
 
     def _close(self, views: set[int]) -> None:
@@ -158,7 +158,7 @@ class Candidates:
     def coming(
         self, template: PoolTemplate, source: Source, kind: InstanceType, zone: str, end: End
     ) -> CandidateGroup:
-        """The group of nodes of this kind that are on their way, ending so."""
+        """The group of nodes of this type that are on their way, with this end."""
         key = (template.pool.name, source, kind.name, zone, end)
         group = self.groups.get(key)
         if group is None:
@@ -175,7 +175,7 @@ def coming_group(
     *,
     returning: bool = False,
 ) -> CandidateGroup:
-    """Nodes that are launched, or will be: they look as their pool's template says."""
+    """Nodes that are launched or will be: their labels and taints are those of the pool's template."""
     return CandidateGroup(
         Stage.COMING, template, source, zone, template.labels(source, kind, zone), template.taints, end,
         template.order(source), returning,
@@ -183,7 +183,7 @@ def coming_group(
 
 
 def ready_group(view: NodeView, labels: Mapping[str, str]) -> CandidateGroup:
-    """Nodes that are up: they look as they say themselves."""
+    """Nodes that are up: their labels and taints are their own."""
     facts, kube, instance = view.facts, view.node.kube, view.node.instance
     assert kube is not None and instance is not None and facts.template is not None
     return CandidateGroup(
@@ -195,14 +195,14 @@ def ready_group(view: NodeView, labels: Mapping[str, str]) -> CandidateGroup:
 def find_candidates(
     context: DecisionContext, in_flight: InFlight, *, accelerated: bool, gangs: bool, between_pods: bool
 ) -> Candidates:
-    """Every room there is. `accelerated`: all that waits wants an accelerator, so full nodes need not be listed;
-    `gangs`: some of it comes in gangs; `between_pods`: some of it, or of what runs, has rules about other pods."""
+    """Every node a pod could use. `accelerated`: all pending pods want an accelerator, so full nodes are left out;
+    `gangs`: some of them are gangs; `between_pods`: pending or running pods have rules about other pods."""
     candidates = Candidates(context, in_flight)
     candidates.between_pods = between_pods
     candidates.daemons = _daemon_overhead(context)
     everything = not accelerated or between_pods
     counts: dict[tuple[str, str], int] = {}
-    last: tuple[int, datetime | None] = (-1, None)  # neighbours are mostly of one group
+    last: tuple[int, datetime | None] = (-1, None)  # consecutive nodes are mostly of one group
     ready: CandidateGroup | None = None
     for view in context.views:
         facts = view.facts
@@ -329,7 +329,7 @@ def _add_strangers(context: DecisionContext, candidates: Candidates) -> None:
 
 
 def _daemon_overhead(context: DecisionContext) -> Mapping[str, Mapping[str, int]]:
-    """What daemon pods take on a node of each pool: the most seen there, or a cautious guess before there is one."""
+    """What daemon pods take on a node of each pool: the most seen there, or a default before there is a node."""
     worst: dict[str, Resources] = {}
     last: tuple[str, Mapping[str, int]] | None = None
     for view in context.views:
@@ -345,7 +345,7 @@ def _daemon_overhead(context: DecisionContext) -> Mapping[str, Mapping[str, int]
 
 
 def _remembered(context: DecisionContext, pool: str) -> Resources:
-    """The most that was seen on the last nodes of the pool, for a while: what runs on nodes may have changed."""
+    """The most that was seen on the last nodes of the pool, for a day: daemons may have changed since."""
     worst = Resources()
     for overhead in context.world.overheads:
         forgotten_at = overhead.seen_at + REMEMBERED

@@ -20,16 +20,16 @@ from tidemill.model.resources import Resources
 
 @dataclass(slots=True)
 class CapacityHold:
-    """One instant, in one pool. Whoever is still there then must fit beside what is promised."""
+    """From an instant on, in one pool: pods that still run then must fit beside what is kept."""
 
     since: datetime
-    group: CandidateGroup  # one of those with such room: its pool says how long a pod is assumed to run
-    # Whom it is promised to, if it is a gang: it and everyone before it in line is not held back.
+    group: CandidateGroup  # one group with such nodes: its pool says how long a pod is assumed to run
+    # The gang it is kept for: the gang and every item before it in the queue ignore the hold.
     beyond: QueueItem | None = None
 
 
 def capacity_holds(candidates: Candidates) -> list[CapacityHold]:
-    """One for each instant from which room is promised, in order."""
+    """One for each instant from which room is kept, in order."""
     by_instant: dict[tuple[datetime, int], CapacityHold] = {}
     for group in candidates.groups.values():
         for candidate in group.nodes:
@@ -40,14 +40,14 @@ def capacity_holds(candidates: Candidates) -> list[CapacityHold]:
 
 
 def unclaimed(candidate: CandidateNode, held: Sequence[CapacityHold]) -> Resources:
-    """What is free of it for somebody who must leave room beside these promises."""
+    """What is free of it for a pod that must respect these holds."""
     if any(candidate.claimed_from == one.since and candidate.claimed_by is one.beyond for one in held):
         return candidate.unclaimed()
     return candidate.free
 
 
 def hold_for_services(context: DecisionContext, candidates: Candidates) -> None:
-    """For every replica on a source that ends: the first prepaid room of its pool that outlives the source."""
+    """For every replica on a source that ends: the first prepaid node of its pool that outlives the source."""
     leaving = [
         (view.drain_from, view, pod)
         for view in context.views
@@ -69,7 +69,7 @@ def hold_for_services(context: DecisionContext, candidates: Candidates) -> None:
 
 
 def _under_way(context: DecisionContext) -> dict[str, int]:
-    """By workload that makes new replicas before the old ones go: the new ones. They see to their room themselves."""
+    """By workload that creates new replicas before the old ones go: how many. Those are pending pods already."""
     found: dict[str, int] = {}
     for workload in context.workloads.values():
         if workload.added:
@@ -82,7 +82,7 @@ def _under_way(context: DecisionContext) -> dict[str, int]:
 
 
 def _goes_as(context: DecisionContext, pod: Pod) -> PodShape:
-    """What takes its place: one like it, or one of the set it is paired with."""
+    """The shape of its replacement: its own, or that of the workload it is paired with."""
     workload = context.workloads.get(pod.workload)
     pair = context.workloads.get(workload.pair) if workload is not None else None
     return pair.shape if pair is not None else pod.shape
@@ -95,7 +95,7 @@ def _suits(candidate: CandidateNode, view: NodeView, shape: PodShape, elsewhere:
     if not elsewhere and group.template is not view.facts.template:
         return False
     if group.source.kind not in PREPAID:
-        return False  # what is paid by the hour is launched when they come; kept for them it would only cost
+        return False  # hourly nodes are launched when the replicas come; keeping them would only cost money
     ends, leaves = group.end.drain_from, view.deadline
     if ends is not None and leaves is not None and ends <= leaves:
         return False

@@ -1,4 +1,4 @@
-"""Whether an item may use a room or an opening by our own rules: time, money, pins, namespaces, opt-ins.
+"""Whether a queue item may use a node or a launch option by our own rules: time, money, pins, namespaces, opt-ins.
 
 What Kubernetes itself would say (labels, taints, resources, other pods) is in `rules` and the solver. `barred` and
 `refusal` give the solver its groups to leave out and `why` its words, so that a reason is never made up.
@@ -41,15 +41,15 @@ def may_use(context: DecisionContext, item: QueueItem, group: CandidateGroup) ->
 
 
 def barred(context: DecisionContext, item: QueueItem, group: CandidateGroup) -> bool:
-    """Ungated pods go where the scheduler sends them; we only count on room for them."""
+    """Ungated pods go where kube-scheduler sends them; here they only take room."""
     if item.pinned_to and item.pinned_to != group.source.label:
         return True
     if group.returning and item.gang is None:
-        return True  # only a broken gang waits for a slot that EC2 is cleaning
+        return True  # only a broken gang waits for a slot that EC2 cleans up
     if not item.gated:
         return False
     if group.template is None:
-        return True  # a gated pod is pinned to a source, and a stranger's node has none
+        return True  # a gated pod is pinned to a source, and a node of others has none
     if not group.template.accepts(group.source.kind, item.pods[0].namespace, overflow=item.terms.overflow):
         return True
     from_ = context.now if group.stage is Stage.READY else context.now + BOOT
@@ -79,7 +79,7 @@ def refusal(context: DecisionContext, item: QueueItem, option: LaunchOption) -> 
 
 
 def pool_refusal(item: QueueItem, option: LaunchOption) -> Refusal | None:
-    """The pool does not serve its namespace, or it was promised to another source."""
+    """The pool does not serve its namespace, or it is pinned to another source."""
     if not option.pool.spec.serves(item.pods[0].namespace):
         return Refusal.NAMESPACE
     if item.pinned_to and item.pinned_to != option.source.label:

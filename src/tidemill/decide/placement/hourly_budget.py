@@ -1,4 +1,4 @@
-"""Whether the money for what would be launched lasts until everybody on it is done.
+"""Whether the budget for hourly nodes lasts until every pod on them is done.
 
 Money by the hour ends sooner the more is launched: a source's own cap, and the platform's budget, which all share.
 So an answer is judged as a whole: those on new nodes, those given room on nodes that run, and those who run there.
@@ -22,7 +22,7 @@ Rates = Mapping[CostKey, float]  # dollars an hour that would be added
 
 
 def one_more(candidates: Candidates) -> dict[CostKey, float]:
-    """The least that is added to each source of overflow, if anything is."""
+    """The least that one more node adds to each overflow source."""
     least: dict[CostKey, float] = {}
     for option in candidates.launch_options:
         if option.hourly_cap is not None:
@@ -102,7 +102,7 @@ def _lasts_where_it_runs(
 
 
 def _running(context: DecisionContext) -> Iterator[tuple[CostKey, list[tuple[Pod, datetime]]]]:
-    """Work on overflow that would be done in time as things are, and could not be resumed."""
+    """Work on overflow nodes that would finish in time as things are, and cannot be resumed."""
     found: dict[CostKey, list[tuple[Pod, datetime]]] = {}
     for view in context.views:
         template = view.facts.template

@@ -24,12 +24,12 @@ from tidemill.model.reasons import LaunchReason
 from tidemill.model.resources import Resources
 from tidemill.spec.compute_pool import Allowance, ComputePool, SourceSpec
 
-CostKey = tuple[str, SourceKind]  # where money by the hour is counted: pool and kind of source
+CostKey = tuple[str, SourceKind]  # hourly money is counted by pool and kind of source
 
 
 @dataclass(slots=True, eq=False)
 class Stock:
-    """How many more instances a source can give, shared by every pool that may use it."""
+    """How many more instances a source has, shared by every pool that may use it."""
 
     left: float
 
@@ -42,7 +42,7 @@ class HourlyCap:
     pool: str
     kind: SourceKind
     hourly_left_usd: float
-    added_usd_h: float = 0.0  # by nodes opened in this plan
+    added_usd_h: float = 0.0  # by nodes that this plan launches
 
 
 @dataclass(slots=True, eq=False)
@@ -158,7 +158,7 @@ def _hourly(
             template.order(source), allowance, kind.free_beside(daemons), hourly_cap=hourly_cap,
         )
         for kind in template.kinds.values()
-        if kind.on_demand_usd_h is not None  # a price nobody knows cannot be kept inside a cap
+        if kind.on_demand_usd_h is not None  # without a price no cap can be kept
         for zone in zones
     ]  # fmt: skip
 

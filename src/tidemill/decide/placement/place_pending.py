@@ -1,4 +1,4 @@
-"""Serve what waits: warm delivered blocks, place every waiting pod, and say what each one gets or waits for."""
+"""Place pending pods: warm delivered blocks, admit what fits, launch for the rest, say what each pod waits for."""
 
 from __future__ import annotations
 
@@ -73,12 +73,12 @@ def place_pending(context: DecisionContext, in_flight: InFlight) -> None:
 
 
 def _between_pods(context: DecisionContext, items: list[QueueItem]) -> bool:
-    """Does anybody have rules about other pods? Those who run only through what they keep away."""
+    """Whether pending pods have rules about other pods, or running pods have anti-affinity or host ports."""
     return context.keeps_away or any(pod.shape.sociable for item in items for pod in item.pods)
 
 
 def _could_warm(context: DecisionContext) -> bool:
-    """Only a block with a free slot can be warmed: most looks end here."""
+    """Only a block with a free slot can be warmed: most ticks end here."""
     return any(
         reservation.kind is SourceKind.BLOCK
         and reservation.available > 0
@@ -132,7 +132,7 @@ def _warm_target(context: DecisionContext, option: LaunchOption) -> float:
 
 
 def _outlives(context: DecisionContext, source: Source, option: LaunchOption) -> bool:
-    """A warm number is reached by nodes that stay: those of a block that ends sooner are about to go."""
+    """Only nodes that stay count as warm: those of a block that ends sooner are about to go."""
     own = option.reservation
     other = context.reservations.get(source.id)
     if source.kind is not SourceKind.BLOCK or own is None or other is None:
@@ -194,7 +194,7 @@ def _by_karpenter(candidate: CandidateNode) -> bool:
 
 
 def _let_karpenter_see(context: DecisionContext, item: QueueItem, candidate: CandidateNode) -> None:
-    """It provisions for unschedulable pods only, one by one: nobody can promise that a gang comes up whole."""
+    """Karpenter provisions for unschedulable pods one by one, so a gang may not start whole."""
     label = candidate.group.source.label
     if item.gang is not None:
         splits = WarningReason(WarningKind.KARPENTER_SPLITS_GANG, _pool_of(candidate))
@@ -215,7 +215,7 @@ def _pool_of(candidate: CandidateNode) -> str:
 
 
 def _wake_when_too_late(context: DecisionContext, item: QueueItem, candidate: CandidateNode) -> None:
-    """Room that is long in coming may not last any more when it is there: then something else must be found."""
+    """A node that is late may not last long enough any more: then another place must be found."""
     template = candidate.group.template
     if template is not None and item.gated:
         until = useful_until(item, candidate.group.end, template.pool)
@@ -262,7 +262,7 @@ def _batch_closes(pods: list[Pod]) -> datetime:
 
 
 def _take_back(context: DecisionContext, item: QueueItem) -> None:
-    """Admitted to a source that has no room any more: made again, gated, it can be admitted elsewhere."""
+    """It was admitted to a source that has no room any more: recreated and gated, it can be admitted elsewhere."""
     reason = RecreateReason(RecreateKind.NO_ROOM_LEFT, item.pinned_to)
     if item.gang is not None:
         namespace = item.pods[0].namespace

@@ -23,15 +23,15 @@ from tidemill.model.reasons import (
     WarningReason,
 )
 
-# Among equals in priority, whoever has waited longer than one of these goes before whoever has not. Within such a
-# class the large go before the small, which is what packs well. Everybody grows older at the same instants.
+# Among equals in priority, an item that has waited longer than one of these goes before one that has not. Within such
+# an age class large items go before small ones, which packs well. Ages change at the same instants for all.
 AGES = (timedelta(minutes=30), timedelta(hours=2), timedelta(hours=8))
 BIRTHDAY = timedelta(minutes=30)
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 class _QueueCache:
-    """Items of pods and gangs that are the very same ones as a tick ago."""
+    """Items of pods and gangs that did not change since the last tick."""
 
     def __init__(self) -> None:
         self.items: dict[str, QueueItem] = {}  # by pod uid: pods that wait by themselves
@@ -39,7 +39,7 @@ class _QueueCache:
 
 
 def waiting(context: DecisionContext) -> list[QueueItem]:
-    """Everything that waits for a place, in the order it is served: priority, then age."""
+    """Everything that waits for a node, in the order of the queue: priority, then age."""
     unbound = [pod for pod in context.world.pods if not pod.node]
     items = _single_items(context, unbound)
     gangs: dict[tuple[str, str], list[Pod]] = {
@@ -56,7 +56,7 @@ def waiting(context: DecisionContext) -> list[QueueItem]:
 
 
 def _single_items(context: DecisionContext, unbound: list[Pod]) -> list[QueueItem]:
-    """Remembered by the pod itself: in a long queue most pods are the very same ones as a tick ago."""
+    """Cached by pod: in a long queue most pods did not change since the last tick."""
     cache = context.memory.of(_QueueCache)
     known = cache.items
     items = []
@@ -130,13 +130,13 @@ def _gang_item(context: DecisionContext, members: list[Pod]) -> Iterable[QueueIt
 
 
 def _whole_gang(context: DecisionContext, members: list[Pod], gang: Gang) -> QueueItem:
-    """Remembered while its pods are the very same ones."""
+    """Cached while its pods do not change."""
     key = (members[0].namespace, gang.name)
     gangs = context.memory.of(_QueueCache).gangs
     known = gangs.get(key)
     if known is not None and len(known[0]) == len(members) and all(map(is_, known[0], members)):
         return known[1]
-    if len(gangs) > 10_000:  # those that are gone; the waiting come back at once
+    if len(gangs) > 10_000:  # mostly gangs that are gone; the others are computed again
         gangs.clear()
     item = QueueItem(tuple(sorted(members, key=lambda pod: pod.name)), gang, True)
     gangs[key] = (tuple(members), item)
@@ -144,7 +144,7 @@ def _whole_gang(context: DecisionContext, members: list[Pod], gang: Gang) -> Que
 
 
 def stop_gang(context: DecisionContext, pods: Iterable[Pod], reason: RecreateReason) -> None:
-    """Only pods that somebody will create again are deleted; the others are left, and said so."""
+    """Delete only pods that a controller creates again; warn about the others."""
     for pod in pods:
         if not pod.workload:
             stays = WarningReason(WarningKind.GANG_POD_NOT_RECREATED, recreate=reason)
@@ -161,17 +161,17 @@ def last_birthday(now: datetime) -> datetime:
 
 
 def birthday_from(due: datetime) -> datetime:
-    """The first one at which whoever is due then has reached that age."""
+    """The first such instant at or after `due`."""
     birthday = last_birthday(due)
     return birthday if birthday == due else birthday + BIRTHDAY
 
 
 def levels(context: DecisionContext, items: Sequence[QueueItem]) -> list[int]:
-    """What is promised already first, then priority, then how long it has waited, in few classes."""
+    """Admitted items first, then priority, then age class."""
     keys = []
     birthday = last_birthday(context.now)
     old, older, oldest = (birthday - age for age in AGES)
-    first: list[datetime | None] = [None] * (len(AGES) + 1)  # of those in each class, who came first
+    first: list[datetime | None] = [None] * (len(AGES) + 1)  # the oldest item of each class
     for item in items:
         came = item.pods[0].created_at
         waited = (came <= old) + (came <= older) + (came <= oldest)
@@ -180,7 +180,7 @@ def levels(context: DecisionContext, items: Sequence[QueueItem]) -> list[int]:
             first[waited] = came
         promised, rest_of_gang, priority = item.turn[:3]
         keys.append((promised, rest_of_gang, priority, -waited))
-    if len(items) > 1:  # who is alone in line need not grow old
+    if len(items) > 1:  # a single item needs no order
         for eldest, age in zip(first, AGES, strict=False):
             context.wake(birthday_from(eldest + age) if eldest is not None else None)
     order = {key: -number for number, key in enumerate(sorted(set(keys)))}

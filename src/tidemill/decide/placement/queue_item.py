@@ -11,12 +11,12 @@ from tidemill.spec.compute_pool import ComputePool
 
 # From the gate's removal to useful work: scheduling and image pull, before the pod's own load time.
 POD_START = timedelta(minutes=1)
-# Who says an hour may need a little more; who is later than this has no known end.
+# A pod may run a little longer than it said; after this much its end is unknown.
 OVERRUN = timedelta(minutes=30)
 
 
 class QueueItem:
-    """What waits as one: a pod, or all the pods of a gang. What follows from it is worked out once.
+    """What waits as one: a pod, or all the pods of a gang. What follows from it is computed once.
 
     `kind`: items of one kind ask for the same room and differ only in how long they need it. `need`: how long that
     is, as far as it says; the longer of two of one kind is the harder to place. `standing`: all that decides which
@@ -64,7 +64,7 @@ class QueueItem:
 
 
 def expected_run(terms: Terms, pool: ComputePool | None) -> timedelta | None:
-    """What the pod says, else the pool's default, but never more than the pool believes; None: no end is known."""
+    """What the pod says, else the pool's default, capped by the pool's maxExpectedDuration; None: unknown."""
     if pool is None:
         return terms.expected
     said = terms.expected if terms.expected is not None else pool.spec.default_duration
@@ -72,9 +72,9 @@ def expected_run(terms: Terms, pool: ComputePool | None) -> timedelta | None:
 
 
 def done_at(pod: Pod, pool: ComputePool | None, now: datetime) -> datetime | None:
-    """When a running pod is done by its own word. One that is late is given a little more; then its word is spent.
+    """When a running pod should be done by its expected duration. A late one gets a little more, then it is unknown.
 
-    None: nobody can say. A word says when to look again; it never holds back the end of a source.
+    None: unknown. The estimate says when to look again; it never delays the end of a source.
     """
     if pod.deleting_until is not None:
         return pod.deleting_until if pod.deleting_until > now else None
@@ -103,6 +103,6 @@ def useful_until(item: QueueItem, end: End, pool: ComputePool) -> datetime | Non
 
 
 def lasts(item: QueueItem, end: End, pool: ComputePool, from_: datetime) -> bool:
-    """Is there time enough for this item, starting on a Ready node at `from_`?"""
+    """Whether there is time enough for this item, starting on a Ready node at `from_`."""
     until = useful_until(item, end, pool)
     return until is None or from_ + time_needed(item.terms, pool) <= until
