@@ -26,7 +26,7 @@ from tidemill.provision.group_changes import (
 )
 from tidemill.provision.group_sizes import maximum_size
 from tidemill.provision.group_spec import GroupKey, GroupSpec, template_inputs_of
-from tidemill.provision.native import PretendImages
+from tidemill.provision.images import PretendImages
 from tidemill.provision.wanted_groups import hourly_group
 
 ASG = one(documents(provisioner="asg"))

@@ -17,7 +17,7 @@ from tidemill.model.purchases import LaunchIntent, LaunchState
 from tidemill.model.world import World
 from tidemill.provision import ProvisionedCloud
 from tidemill.provision.asg import DOWN, HOOK, SUSPENDED
-from tidemill.provision.native import PretendImages
+from tidemill.provision.images import PretendImages
 from tidemill.sim.cloud.compute import SimCompute
 from tidemill.sim.cloud.scaling_group import LifecycleHook, ScheduledAction
 from tidemill.spec import Spec
@@ -258,7 +258,7 @@ def test_an_instance_that_left_its_group_is_ended_all_the_same():
     del stand.group.members[one.id]  # somebody detached it
     stand.cloud.instances()  # the next look
     stand.cloud.terminate(one.id)
-    assert stand.account.cloud.lives[one.id].shutting_down_at is not None
+    assert stand.account.cloud.instance_histories[one.id].shutting_down_at is not None
 
 
 @pytest.mark.parametrize(("status", "asked"), [("ACTIVE", 0), ("DELETE_FAILED", 0), ("UPDATING", 3)])

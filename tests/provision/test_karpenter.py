@@ -9,7 +9,7 @@ import pytest
 from tests.provision.documents import documents
 from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.model.errors import SpecError
-from tidemill.provision.karpenter import objects
+from tidemill.provision.karpenter.objects import karpenter_objects
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 OURS = (("deployment", "tides"), ("tidemill.dev/pool", "train"))
@@ -37,7 +37,7 @@ def block(name="cr-a", *, tags=OURS, state=ReservationState.ACTIVE, ends_in=time
 
 def made(pair, blocks=None, now=NOW):
     """By kind and name: the specs."""
-    found = objects(*pair, blocks, now)
+    found = karpenter_objects(*pair, blocks, now)
     return {(each["kind"], each["metadata"]["name"]): each["spec"] for each in found.objects}
 
 
@@ -70,8 +70,10 @@ def test_a_pinned_pool_selects_by_id_and_is_warned_about():
         {"id": "cr-a"},
         {"id": "cr-b"},
     ]
-    assert any("TR-3" in sentence and "tags" in sentence for sentence in objects(*pair, None).warnings)
-    assert not objects(*pool(), None).warnings
+    assert any(
+        "TR-3" in sentence and "tags" in sentence for sentence in karpenter_objects(*pair, None).warnings
+    )
+    assert not karpenter_objects(*pool(), None).warnings
 
 
 @pytest.mark.requirement("KP-1")
@@ -183,7 +185,7 @@ def test_in_auto_mode_the_node_class_is_eks_own():
 
 @pytest.mark.requirement("KP-3")
 def test_a_block_that_outlives_auto_modes_nodes_is_told():
-    found = objects(*pool(auto_mode=True), [block("cr-a", ends_in=timedelta(days=28))], NOW)
+    found = karpenter_objects(*pool(auto_mode=True), [block("cr-a", ends_in=timedelta(days=28))], NOW)
     assert any("21 days" in sentence for sentence in found.warnings)
 
 
@@ -191,20 +193,20 @@ def test_a_block_that_outlives_auto_modes_nodes_is_told():
 @pytest.mark.parametrize("version", ["1.5.9", "1.0.0", "0.37"])
 def test_a_karpenter_that_knows_no_blocks_is_refused_with_the_reason(version):
     with pytest.raises(SpecError, match=rf"Karpenter {version} knows nothing of Capacity Blocks.*1\.6"):
-        objects(*pool(version), None)
+        karpenter_objects(*pool(version), None)
 
 
 @pytest.mark.requirement("KP-5")
 @pytest.mark.parametrize("version", ["1.6.0", "v1.6", "1.10.1", "2.0.0"])
 def test_a_karpenter_that_knows_blocks_is_not(version):
-    assert objects(*pool(version), None).objects
+    assert karpenter_objects(*pool(version), None).objects
 
 
 @pytest.mark.requirement("KP-5")
 def test_a_karpenter_nobody_told_of_is_refused():
     spec = documents(provisioner="karpenter")
     with pytest.raises(SpecError, match=r"set karpenter\.version"):
-        objects(spec, spec.pools["train"], None)
+        karpenter_objects(spec, spec.pools["train"], None)
 
 
 @pytest.mark.requirement("KP-6")
@@ -265,14 +267,14 @@ def test_a_warm_pool_is_static_capacity_where_karpenter_can():
     assert found["NodePool", "train-cr-a-warm"]["limits"] == {"nodes": "4"}
     assert "weight" not in found["NodePool", "train-cr-a-warm"]
     assert made(pool("1.8.0", static=True, warm=2), [active])["NodePool", "train-cr-a-warm"]["replicas"] == 2
-    assert not objects(*warm, [active], NOW).warnings
+    assert not karpenter_objects(*warm, [active], NOW).warnings
 
 
 @pytest.mark.requirement("KP-8")
 @pytest.mark.parametrize(("version", "static"), [("1.8.0", False), ("1.7.9", True)])
 def test_where_it_cannot_somebody_is_told(version, static):
     pair = pool(version, static=static, warm=True)
-    found = objects(*pair, [block("cr-a")], NOW)
+    found = karpenter_objects(*pair, [block("cr-a")], NOW)
     way_out = "karpenter.staticCapacity" if version == "1.8.0" else "1.8 can"
     assert any(way_out in sentence for sentence in found.warnings)
     assert all("replicas" not in each["spec"] for each in found.objects)
@@ -295,18 +297,18 @@ def test_nodes_for_pods_get_their_interfaces_from_karpenter_and_old_ones_are_tol
     assert "networkInterfaces" not in made(pool("1.11.0", node_class={"efa": True}))["EC2NodeClass", "train"]
     old = pool("1.10.0", static=True, warm=True, node_class={"efa": True})
     assert "networkInterfaces" not in made(old)["EC2NodeClass", "train"]
-    assert any("have no EFA" in sentence for sentence in objects(*old, None).warnings)
+    assert any("have no EFA" in sentence for sentence in karpenter_objects(*old, None).warnings)
 
 
 @pytest.mark.requirement("TR-14")
 def test_ultraservers_left_to_karpenter_are_warned_about():
     pair = pool(requirements={"instanceTypes": ["p6e-gb200.36xlarge"]})
-    assert any("TR-14" in sentence for sentence in objects(*pair, None).warnings)
+    assert any("TR-14" in sentence for sentence in karpenter_objects(*pair, None).warnings)
 
 
 @pytest.mark.requirement("TR-15")
 def test_two_blocks_of_one_kind_are_told_apart_by_id_on_an_old_karpenter():
-    found = objects(*pool("1.7.0"), [block("cr-a"), block("cr-b")], NOW)
+    found = karpenter_objects(*pool("1.7.0"), [block("cr-a"), block("cr-b")], NOW)
     classes = [
         each["spec"]["capacityReservationSelectorTerms"]
         for each in found.objects
@@ -314,7 +316,7 @@ def test_two_blocks_of_one_kind_are_told_apart_by_id_on_an_old_karpenter():
     ]
     assert classes == [[{"id": "cr-a"}], [{"id": "cr-b"}]]
     assert any("TR-15" in sentence for sentence in found.warnings)
-    newer = objects(*pool("1.8.0"), [block("cr-a"), block("cr-b")], NOW)
+    newer = karpenter_objects(*pool("1.8.0"), [block("cr-a"), block("cr-b")], NOW)
     assert not newer.warnings
 
 
@@ -358,12 +360,12 @@ def test_an_end_that_moves_makes_no_node_drift():
 
 def test_what_karpenter_cannot_take_over_is_an_error():
     with pytest.raises(SpecError, match="takes no existing launch template"):
-        objects(*pool(node_class={"launchTemplate": {"id": "lt-0abc"}}), None)
+        karpenter_objects(*pool(node_class={"launchTemplate": {"id": "lt-0abc"}}), None)
     with pytest.raises(SpecError, match="nodeRole is not set"):
-        objects(*pool(platform={"nodeRole": ""}), None)
+        karpenter_objects(*pool(platform={"nodeRole": ""}), None)
     native = documents(platform={"karpenter": {"version": "1.8.0"}})
     with pytest.raises(SpecError, match="not 'karpenter'"):
-        objects(native, native.pools["train"], None)
+        karpenter_objects(native, native.pools["train"], None)
 
 
 def test_without_security_groups_the_clusters_own_is_found_by_its_tag():

@@ -10,7 +10,7 @@ import yaml
 
 from tests.provision.documents import BLOCK, SPOT, booted, documents, template
 from tidemill.model.errors import SpecError
-from tidemill.provision.user_data import mime
+from tidemill.provision.user_data.nodeadm import NODE_CONFIG, SHELL, MimePart, write_archive
 from tidemill.spec.node_class import fingerprint
 
 BOTTLEROCKET = {"amiSelectorTerms": [{"alias": "bottlerocket@v1.52.0"}]}
@@ -101,9 +101,7 @@ def test_sysctls_are_a_file_that_is_loaded():
 @pytest.mark.requirement("PE-1")
 def test_extra_bootstrap_comes_first_so_that_ours_wins():
     theirs = "apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\nspec: {kubelet: {config: {maxPods: 9}}}\n"
-    archive = mime.write(
-        [mime.Part(mime.NODE_CONFIG, theirs), mime.Part(mime.SHELL, "#!/bin/sh\necho hello")]
-    )
+    archive = write_archive([MimePart(NODE_CONFIG, theirs), MimePart(SHELL, "#!/bin/sh\necho hello")])
     text = booted(template(documents(node_class={"userData": archive, "maxPods": 60})))
     assert [kind for kind, _ in parts(text)] == [
         "application/node.eks.aws",

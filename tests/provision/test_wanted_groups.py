@@ -22,8 +22,8 @@ from tidemill.provision.group_spec import (
     is_for_a_reservation,
     template_inputs_of,
 )
+from tidemill.provision.images import PretendImages
 from tidemill.provision.launch_template import template_name
-from tidemill.provision.native import PretendImages
 from tidemill.provision.wanted_groups import hourly_group, remaining_allowances, wanted_groups
 from tidemill.spec import Spec
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.provision.documents import documents
 from tidemill.cli import main
-from tidemill.provision.karpenter import objects
+from tidemill.provision.karpenter.objects import karpenter_objects
 from tidemill.spec.compute_pool import ComputePool
 from tidemill.spec.importers.karpenter import import_karpenter
 from tidemill.spec.node_class import NodeClass
@@ -209,7 +209,7 @@ def test_what_we_render_comes_back(imported, static):
     given_ = documents(
         provisioner="karpenter", platform={"karpenter": karpenter}, node_class={"maxPods": 60}, **more
     )
-    rendered = objects(given_, given_.pools["train"], None).objects
+    rendered = karpenter_objects(given_, given_.pools["train"], None).objects
     result = imported(*(yaml.safe_dump(dict(each)) for each in rendered))
     back = [each for each in yaml.safe_load_all(result.text) if each["kind"] == "ComputePool"]
     pool = ComputePool.model_validate(back[0])

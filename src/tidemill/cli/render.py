@@ -114,10 +114,10 @@ def karpenter(files: tuple[str, ...], pool: str | None, ids: tuple[str, ...], as
 
     The engine keeps such objects in step with the blocks by itself; this is how they look.
     """
-    from tidemill.provision.karpenter import objects
+    from tidemill.provision.karpenter.objects import karpenter_objects
 
     spec, own = _pool_of(files, pool, ("karpenter",))
-    made = objects(spec, _pinned(own, ids), None)
+    made = karpenter_objects(spec, _pinned(own, ids), None)
     for sentence in made.warnings:
         click.echo(f"warning: {sentence}", err=True)
     _show(made.objects, as_json)
@@ -190,8 +190,8 @@ def _pinned(pool: ComputePool, ids: tuple[str, ...]) -> ComputePool:
     return pool.model_copy(update={"spec": pool.spec.model_copy(update={"sources": sources})})
 
 
-def _show(objects: Iterable[Mapping[str, Any]], as_json: bool) -> None:
-    listed = list(objects)
+def _show(karpenter_objects: Iterable[Mapping[str, Any]], as_json: bool) -> None:
+    listed = list(karpenter_objects)
     if as_json:
         click.echo(json.dumps(listed[0] if len(listed) == 1 else listed, indent=2))
         return

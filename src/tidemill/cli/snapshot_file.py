@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tidemill.cli.playback import Playback, observe_and_decide, reservation_names
 from tidemill.model.errors import PortError
-from tidemill.provision.reconcilers import PlannedChange
+from tidemill.provision.provisioned_cloud import PlannedChange
 from tidemill.report import NextSteps, PodRow, Status, next_steps, pods, status
 from tidemill.report.rows import ChangeRow
 from tidemill.sim.scenario.rehearsal import Rehearsal

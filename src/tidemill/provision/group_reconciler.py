@@ -18,7 +18,7 @@ from tidemill.model.purchases import LaunchIntent
 from tidemill.model.world import World
 from tidemill.ports.compute import Compute
 from tidemill.provision import managed
-from tidemill.provision.foreign_schedules import early_scale_down_warning, early_scale_downs
+from tidemill.provision.asg import early_scale_down_warning, early_scale_downs
 from tidemill.provision.group_changes import (
     Change,
     DropSchedule,

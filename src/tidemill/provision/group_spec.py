@@ -19,8 +19,8 @@ from tidemill.model.labels import Pairs
 from tidemill.model.nodes import Instance
 from tidemill.model.purchases import LaunchIntent
 from tidemill.ports.compute import Hook, Schedule, Template
+from tidemill.provision.images import Images
 from tidemill.provision.launch_template import check_nodes_can_join
-from tidemill.provision.native import Images
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool, Provisioner
 

@@ -17,7 +17,7 @@ from tidemill.model.purchases import LaunchIntent
 from tidemill.ports import Clock
 from tidemill.ports.compute import Compute, Group, Member, NodeGroup, Schedule
 from tidemill.provision import managed
-from tidemill.provision.foreign_schedules import early_scale_downs, size_after
+from tidemill.provision.asg import early_scale_downs, size_after
 from tidemill.provision.group_changes import ExistingGroups
 from tidemill.provision.group_sizes import assign_intents, launches_through_groups
 from tidemill.spec.compute_pool import Provisioner

@@ -5,14 +5,17 @@ Names only; somebody else asks SSM. Knows no template.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Protocol
 
 from tidemill.catalog import InstanceType
 from tidemill.catalog.image_drivers import driver_of
 from tidemill.model.errors import SpecError
 from tidemill.provision.user_data import Family
 from tidemill.spec.names import NEURON, NVIDIA_GPU
-from tidemill.spec.node_class import NodeClass
+from tidemill.spec.node_class import LaunchTemplateRef, NodeClass
 
 _LATEST = "latest"
 
@@ -80,3 +83,33 @@ def _arch(kind: InstanceType) -> str:
 def _variant(kind: InstanceType) -> str:
     resource = kind.accelerator.resource if kind.accelerator else ""
     return {NVIDIA_GPU: "nvidia", NEURON: "neuron"}.get(resource, "standard")
+
+
+class Images(Protocol):
+    """What a node boots, found by what the node class says. Reads only."""
+
+    @property
+    def boots(self) -> bool:
+        """Whether nodes really boot from them, and must find their cluster."""
+        ...
+
+    def image_id(self, node_class: NodeClass, instance_type: str) -> str:
+        """SpecError: there is no such image."""
+        ...
+
+    def existing(self, reference: LaunchTemplateRef) -> Mapping[str, Any]:
+        """The data of the launch template a node class builds on."""
+        ...
+
+
+class PretendImages:
+    """Where nothing really boots: an id for every alias, always the same one."""
+
+    boots = False
+
+    def image_id(self, node_class: NodeClass, instance_type: str) -> str:
+        term = node_class.spec.ami_selector_terms[0]
+        return term.id or f"ami-{blake2b((term.alias or '').encode(), digest_size=8).hexdigest()}0"
+
+    def existing(self, reference: LaunchTemplateRef) -> Mapping[str, Any]:
+        return {}

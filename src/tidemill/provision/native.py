@@ -7,52 +7,20 @@ launched as it is written gives nothing, like a source that is empty: the engine
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from hashlib import blake2b
-from typing import Any, Protocol
 
 from tidemill.model.capacity import Source
 from tidemill.model.errors import NoCapacity, PortError, Refused, SpecError, TidemillError
 from tidemill.model.labels import Pairs
 from tidemill.model.purchases import LaunchIntent
 from tidemill.ports.compute import Compute, LaunchRequest
+from tidemill.provision.images import Images
 from tidemill.provision.launch_template import check_nodes_can_join, launch_template
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import Provisioner
-from tidemill.spec.node_class import LaunchTemplateRef, NodeClass
 
 log = logging.getLogger("tidemill.provision")
-
-
-class Images(Protocol):
-    """What a node boots, found by what the node class says. Reads only."""
-
-    @property
-    def boots(self) -> bool:
-        """Whether nodes really boot from them, and must find their cluster."""
-        ...
-
-    def image_id(self, node_class: NodeClass, instance_type: str) -> str:
-        """SpecError: there is no such image."""
-        ...
-
-    def existing(self, reference: LaunchTemplateRef) -> Mapping[str, Any]:
-        """The data of the launch template a node class builds on."""
-        ...
-
-
-class PretendImages:
-    """Where nothing really boots: an id for every alias, always the same one."""
-
-    boots = False
-
-    def image_id(self, node_class: NodeClass, instance_type: str) -> str:
-        term = node_class.spec.ami_selector_terms[0]
-        return term.id or f"ami-{blake2b((term.alias or '').encode(), digest_size=8).hexdigest()}0"
-
-    def existing(self, reference: LaunchTemplateRef) -> Mapping[str, Any]:
-        return {}
 
 
 EndsAt = Callable[[Source, Provisioner], datetime | None]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from typing import Literal, Protocol
 
 from tidemill.decide.deadlines import deadline_of
 from tidemill.model.capacity import Reservation, Source
@@ -16,7 +17,9 @@ from tidemill.model.errors import NoCapacity, PortError
 from tidemill.model.labels import Pairs
 from tidemill.model.nodes import Instance
 from tidemill.model.offers import Extension, ExtensionOffer, ExtensionQuery, Offer, OfferQuery
+from tidemill.model.plan import Warning
 from tidemill.model.purchases import LaunchIntent
+from tidemill.model.world import World
 from tidemill.ports import Account, Clock, Ledger
 from tidemill.ports.compute import Compute
 from tidemill.provision.group_launcher import GroupLauncher
@@ -24,9 +27,40 @@ from tidemill.provision.group_reconciler import GroupReconciler, uses_groups
 from tidemill.provision.group_sizes import launches_through_groups
 from tidemill.provision.group_spec import template_inputs_of
 from tidemill.provision.group_state import GroupState
-from tidemill.provision.native import Images, NativeLauncher, PretendImages
+from tidemill.provision.images import Images, PretendImages
+from tidemill.provision.native import NativeLauncher
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import Provisioner
+
+
+class PlannedChange(Protocol):
+    @property
+    def verb(self) -> Literal["create", "change", "remove"]: ...
+
+    @property
+    def about(self) -> str: ...
+
+    @property
+    def reason(self) -> str: ...
+
+
+class Reconciler(Protocol):
+    def reconcile(self, world: World) -> tuple[Warning, ...]: ...
+
+    def planned(self, world: World) -> tuple[PlannedChange, ...]:
+        """What it would do. Nothing is changed."""
+        ...
+
+
+class Reconcilers:
+    def __init__(self, *reconcilers: Reconciler) -> None:
+        self._reconcilers = reconcilers
+
+    def reconcile(self, world: World) -> tuple[Warning, ...]:
+        return tuple(warning for one in self._reconcilers for warning in one.reconcile(world))
+
+    def planned(self, world: World) -> tuple[PlannedChange, ...]:
+        return tuple(change for one in self._reconcilers for change in one.planned(world))
 
 
 class ProvisionedCloud:

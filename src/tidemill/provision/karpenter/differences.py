@@ -13,7 +13,8 @@ from hashlib import blake2b
 from typing import Any, Literal
 
 from tidemill.model.world import World
-from tidemill.provision.karpenter import Object, Objects, removal
+from tidemill.provision.karpenter import removal
+from tidemill.provision.karpenter.objects import Object, Objects
 from tidemill.provision.karpenter.removal import pool_of
 from tidemill.spec import Spec, names
 

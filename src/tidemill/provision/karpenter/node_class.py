@@ -7,39 +7,58 @@ So the end of a block is not in it.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from tidemill.model.capacity import Reservation
 from tidemill.model.errors import SpecError
 from tidemill.provision.efa import separate_layout
-from tidemill.provision.karpenter.flavour import KarpenterApi
 from tidemill.provision.launch_template import owner_tags
 from tidemill.provision.user_data import Bootstrap, Family, user_data
 from tidemill.spec import Spec, names
 from tidemill.spec.compute_pool import ComputePool, SourceSpec, matching_types
 from tidemill.spec.node_class import BlockDevice, NodeClass, NodeClassSpec
-from tidemill.spec.platform import KARPENTER_NETWORK_INTERFACES, KARPENTER_STATIC_CAPACITY
+from tidemill.spec.platform import KARPENTER_NETWORK_INTERFACES, KARPENTER_STATIC_CAPACITY, KarpenterRef
 from tidemill.spec.units import format_memory
+
+
+@dataclass(frozen=True, slots=True)
+class KarpenterApi:
+    karpenter: KarpenterRef
+    group: str  # of the node class
+    kind: str
+    labels: str  # the prefix of the labels that describe instance types
+    expire_after: str  # the longest life of a node
+
+    @classmethod
+    def of(cls, karpenter: KarpenterRef) -> KarpenterApi:
+        if karpenter.auto_mode:
+            # Auto Mode ends every node after 21 days, whatever a NodePool says.
+            return cls(karpenter, "eks.amazonaws.com", "NodeClass", "eks.amazonaws.com", "504h")
+        return cls(karpenter, "karpenter.k8s.aws", "EC2NodeClass", "karpenter.k8s.aws", "Never")
+
+    @property
+    def auto_mode(self) -> bool:
+        return self.karpenter.auto_mode
+
 
 Term = dict[str, Any]
 
 
-def node_class(
-    spec: Spec, pool: ComputePool, flavour: KarpenterApi, name: str, reservations: list[Term]
-) -> Term:
+def node_class(spec: Spec, pool: ComputePool, api: KarpenterApi, name: str, reservations: list[Term]) -> Term:
     """`reservations`: the selector terms; empty: it launches on no reservation."""
     own = spec.node_classes[pool.spec.node_class_name]
     body: Term = {
-        **_role(spec, own, flavour),
+        **_role(spec, own, api),
         "subnetSelectorTerms": [{"id": one} for one in _subnets(spec, pool)],
         "securityGroupSelectorTerms": _security_groups(spec),
         **({"capacityReservationSelectorTerms": reservations} if reservations else {}),
         "tags": dict(owner_tags(spec, pool)),
     }
-    body |= _auto_mode(own) if flavour.auto_mode else _self_hosted(spec, pool, flavour, own)
+    body |= _auto_mode(own) if api.auto_mode else _self_hosted(spec, pool, api, own)
     return {
-        "apiVersion": f"{flavour.group}/v1",
-        "kind": flavour.kind,
+        "apiVersion": f"{api.group}/v1",
+        "kind": api.kind,
         "metadata": {"name": name, "labels": dict(owner_tags(spec, pool))},
         "spec": body,
     }
@@ -87,7 +106,7 @@ def tags_of(spec: Spec, pool: ComputePool, wanted: SourceSpec) -> dict[str, str]
 # --- how they boot ----------------------------------------------------------------------------------
 
 
-def _self_hosted(spec: Spec, pool: ComputePool, flavour: KarpenterApi, own: NodeClass) -> Term:
+def _self_hosted(spec: Spec, pool: ComputePool, api: KarpenterApi, own: NodeClass) -> Term:
     if own.spec.launch_template is not None:
         raise SpecError(
             f"node class {own.name}: Karpenter takes no existing launch template; say what it holds in the node class"
@@ -101,7 +120,7 @@ def _self_hosted(spec: Spec, pool: ComputePool, flavour: KarpenterApi, own: Node
         **({"kubelet": {"maxPods": own.spec.max_pods}} if own.spec.max_pods else {}),
         "metadataOptions": {"httpTokens": "required", "httpPutResponseHopLimit": 2},
         "userData": _user_data(spec, own, family),
-        **_interfaces(spec, pool, flavour, own),
+        **_interfaces(spec, pool, api, own),
     }
 
 
@@ -111,12 +130,12 @@ def _auto_mode(own: NodeClass) -> Term:
     return {"ephemeralStorage": {"size": format_memory(volumes[0].ebs.volume_size)}} if volumes else {}
 
 
-def _role(spec: Spec, own: NodeClass, flavour: KarpenterApi) -> Term:
+def _role(spec: Spec, own: NodeClass, api: KarpenterApi) -> Term:
     role = own.spec.role or spec.platform.spec.node_role
     if ":instance-profile/" in role:
         return {"instanceProfile": role.rpartition("/")[2]}
     if not role:
-        raise SpecError(f"Platform {spec.platform.name}: nodeRole is not set, and a {flavour.kind} needs one")
+        raise SpecError(f"Platform {spec.platform.name}: nodeRole is not set, and a {api.kind} needs one")
     return {"role": role.rpartition("/")[2]}
 
 
@@ -169,11 +188,9 @@ def _user_data(spec: Spec, own: NodeClass, family: Family) -> str:
     )
 
 
-def _interfaces(spec: Spec, pool: ComputePool, flavour: KarpenterApi, own: NodeClass) -> Term:
+def _interfaces(spec: Spec, pool: ComputePool, api: KarpenterApi, own: NodeClass) -> Term:
     """Nodes that come up without a pod get no EFA from Karpenter unless their interfaces are listed (KP-9)."""
-    if not (
-        own.spec.efa and is_static(pool, flavour) and flavour.karpenter.supports(KARPENTER_NETWORK_INTERFACES)
-    ):
+    if not (own.spec.efa and is_static(pool, api) and api.karpenter.supports(KARPENTER_NETWORK_INTERFACES)):
         return {}
     layouts = {separate_layout(kind) for kind in matching_types(spec.catalog, pool.spec.requirements)}
     if len(layouts) != 1:
@@ -189,9 +206,9 @@ def _interfaces(spec: Spec, pool: ComputePool, flavour: KarpenterApi, own: NodeC
     }
 
 
-def is_static(pool: ComputePool, flavour: KarpenterApi) -> bool:
+def is_static(pool: ComputePool, api: KarpenterApi) -> bool:
     """Its block nodes are kept up without pods: somebody wrote `warm`, and Karpenter can (KP-8)."""
-    own = flavour.karpenter
+    own = api.karpenter
     return (
         bool(pool.spec.warm)
         and own.static_capacity

@@ -12,8 +12,7 @@ from typing import Any, Literal
 
 from tidemill.catalog import InstanceType
 from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
-from tidemill.provision.karpenter.flavour import KarpenterApi
-from tidemill.provision.karpenter.node_class import is_static
+from tidemill.provision.karpenter.node_class import KarpenterApi, is_static
 from tidemill.provision.karpenter.removal import without_drift
 from tidemill.provision.launch_template import owner_tags
 from tidemill.spec import Spec, names
@@ -37,9 +36,9 @@ Body = dict[str, Any]
 Requirement = dict[str, Any]
 
 
-def reserved(spec: Spec, pool: ComputePool, flavour: KarpenterApi, name: str, kind: SourceKind) -> Body:
+def reserved(spec: Spec, pool: ComputePool, api: KarpenterApi, name: str, kind: SourceKind) -> Body:
     """Whatever reservations its node class selects: no pod can be pinned to one of them."""
-    body = _body(spec, pool, flavour, name, None, _capacity(flavour, kind), prepaid=kind is SourceKind.BLOCK)
+    body = _body(spec, pool, api, name, None, _capacity(api, kind), prepaid=kind is SourceKind.BLOCK)
     more = {"limits": _limits(spec, pool), "weight": pool.spec.weight or _WEIGHT}
     return _object(spec, pool, name, body | more)
 
@@ -47,7 +46,7 @@ def reserved(spec: Spec, pool: ComputePool, flavour: KarpenterApi, name: str, ki
 def on(
     spec: Spec,
     pool: ComputePool,
-    flavour: KarpenterApi,
+    api: KarpenterApi,
     name: str,
     node_class: str,
     one: Reservation,
@@ -58,13 +57,13 @@ def on(
     count = max(n for n in range(one.count + 1) if n == 0 or room.allows(kind, n))
     room.take(kind, count)
     capacity = [
-        *_capacity(flavour, one.kind),
+        *_capacity(api, one.kind),
         _in("node.kubernetes.io/instance-type", one.instance_type),
         _in(names.LABEL_ZONE, one.zone),
-        *([] if flavour.auto_mode else [_in(f"{flavour.labels}/{RESERVATION_ID}", one.id)]),
+        *([] if api.auto_mode else [_in(f"{api.labels}/{RESERVATION_ID}", one.id)]),
     ]
-    body = _body(spec, pool, flavour, node_class, one.source, capacity, prepaid=one.kind is SourceKind.BLOCK)
-    if is_static(pool, flavour):
+    body = _body(spec, pool, api, node_class, one.source, capacity, prepaid=one.kind is SourceKind.BLOCK)
+    if is_static(pool, api):
         return _object(spec, pool, object_name(name, "warm"), body | _static(pool, one, count))
     return _object(
         spec, pool, name, body | {"limits": _room(kind, count), "weight": pool.spec.weight or _WEIGHT}
@@ -74,7 +73,7 @@ def on(
 def hourly(
     spec: Spec,
     pool: ComputePool,
-    flavour: KarpenterApi,
+    api: KarpenterApi,
     node_class: str,
     source: Source,
     wanted: SourceSpec,
@@ -83,8 +82,8 @@ def hourly(
 ) -> Body:
     """Spot or on-demand, each `rank` below the pool's own weight. Its cap in money becomes a cap in vCPUs."""
     zones = [_in(names.LABEL_ZONE, *wanted.zones)] if wanted.zones else []
-    capacity = [*_of_types(pool, flavour), _in(CAPACITY_TYPE, source.kind.value), *zones]
-    body = _body(spec, pool, flavour, node_class, source, capacity, prepaid=False)
+    capacity = [*_of_types(pool, api), _in(CAPACITY_TYPE, source.kind.value), *zones]
+    body = _body(spec, pool, api, node_class, source, capacity, prepaid=False)
     body["limits"] = _afforded(spec, pool, wanted)
     weight = (pool.spec.weight or _WEIGHT) - rank
     if weight > 0:
@@ -104,7 +103,7 @@ def object_name(pool: str, tail: str) -> str:
 def _body(
     spec: Spec,
     pool: ComputePool,
-    flavour: KarpenterApi,
+    api: KarpenterApi,
     node_class: str,
     source: Source | None,
     requirements: list[Requirement],
@@ -112,7 +111,7 @@ def _body(
     prepaid: bool,
 ) -> Body:
     if source is None:
-        requirements = [*requirements, *_of_types(pool, flavour)]
+        requirements = [*requirements, *_of_types(pool, api)]
     labels = {
         **pool.spec.labels,
         names.LABEL_POOL: pool.name,
@@ -120,9 +119,9 @@ def _body(
         names.LABEL_NODE_CLASS: fingerprint(spec.node_classes[pool.spec.node_class_name]),
     }
     template: Body = {
-        "nodeClassRef": {"group": flavour.group, "kind": flavour.kind, "name": node_class},
+        "nodeClassRef": {"group": api.group, "kind": api.kind, "name": node_class},
         "requirements": requirements,
-        "expireAfter": flavour.expire_after,
+        "expireAfter": api.expire_after,
         **({"terminationGracePeriod": _DRAINS_WITHIN} if prepaid else {}),
         **({"taints": [t.model_dump(exclude_defaults=True) | {"effect": t.effect} for t in pool.spec.taints]}
            if pool.spec.taints else {}),
@@ -178,32 +177,28 @@ def _static(pool: ComputePool, one: Reservation, count: int) -> Body:
     }
 
 
-def _capacity(flavour: KarpenterApi, kind: SourceKind) -> list[Requirement]:
+def _capacity(api: KarpenterApi, kind: SourceKind) -> list[Requirement]:
     """In Auto Mode the node class alone says which reservations: its selector takes blocks and ODCRs alike."""
-    kinds = (
-        [] if flavour.auto_mode else [_in(f"{flavour.labels}/{RESERVATION_TYPE}", _RESERVATION_TYPES[kind])]
-    )
+    kinds = [] if api.auto_mode else [_in(f"{api.labels}/{RESERVATION_TYPE}", _RESERVATION_TYPES[kind])]
     return [_in(CAPACITY_TYPE, "reserved"), *kinds]
 
 
-def _of_types(pool: ComputePool, flavour: KarpenterApi) -> list[Requirement]:
+def _of_types(pool: ComputePool, api: KarpenterApi) -> list[Requirement]:
     """The pool's requirements in Karpenter's labels: all that are given must hold."""
     wanted = pool.spec.requirements
     listed = {
         names.LABEL_TYPE: wanted.instance_types,
-        f"{flavour.labels}/instance-category": wanted.instance_categories,
-        f"{flavour.labels}/instance-family": wanted.instance_families,
-        f"{flavour.labels}/instance-cpu": tuple(map(str, wanted.cpu_sizes)),
-        f"{flavour.labels}/instance-hypervisor": (wanted.hypervisor,) if wanted.hypervisor else (),
+        f"{api.labels}/instance-category": wanted.instance_categories,
+        f"{api.labels}/instance-family": wanted.instance_families,
+        f"{api.labels}/instance-cpu": tuple(map(str, wanted.cpu_sizes)),
+        f"{api.labels}/instance-hypervisor": (wanted.hypervisor,) if wanted.hypervisor else (),
         names.LABEL_ARCH: (wanted.arch,) if wanted.arch else (),
         names.LABEL_ZONE: wanted.zones,
     }
     found = [_in(key, *values) for key, values in listed.items() if values]
     if wanted.min_generation is not None and wanted.min_generation > 1:
         more_than = str(wanted.min_generation - 1)  # Gte came with 1.13; Gt is as old as Karpenter
-        found.append(
-            {"key": f"{flavour.labels}/instance-generation", "operator": "Gt", "values": [more_than]}
-        )
+        found.append({"key": f"{api.labels}/instance-generation", "operator": "Gt", "values": [more_than]})
     return found
 
 

@@ -14,8 +14,8 @@ from tidemill.decide.deadlines import deadline_of
 from tidemill.model.errors import Gone, SpecError, TidemillError
 from tidemill.model.plan import Warning
 from tidemill.model.world import World
-from tidemill.provision.karpenter import Object, Objects, objects
 from tidemill.provision.karpenter.differences import KINDS, ObjectChange, differences
+from tidemill.provision.karpenter.objects import Object, Objects, karpenter_objects
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool, Provisioner
 
@@ -80,7 +80,7 @@ class KarpenterReconciler:
         unwritten: set[str] = set()
         for pool in karpenter_pools(self._spec):
             try:
-                found = objects(self._spec, pool, world.reservations, world.now)
+                found = karpenter_objects(self._spec, pool, world.reservations, world.now)
             except SpecError as error:
                 told.append(f"{error}; what is there of pool {pool.name} stays as it is")
                 unwritten.add(pool.name)

@@ -7,12 +7,15 @@ kubelet; one that fails keeps no node out of the cluster.
 from __future__ import annotations
 
 import tomllib
+from dataclasses import dataclass
+from email import message_from_string
+from email.message import Message
 from typing import Any
 
 import yaml
 
 from tidemill.model.errors import SpecError
-from tidemill.provision.user_data import deadline_agent, mime
+from tidemill.provision.user_data import deadline_agent
 from tidemill.provision.user_data.bootstrap import (
     CRITICAL_GRACE,
     SHUTDOWN_GRACE,
@@ -23,15 +26,15 @@ from tidemill.provision.user_data.bootstrap import (
 
 
 def archive(boot: Bootstrap) -> str:
-    parts = [part for text in boot.extra for part in mime.read(text)]
+    parts = [part for text in boot.extra for part in read_parts(text)]
     script = [
         *deadline_agent.install(boot),
         *_sysctls(boot),
     ]  # a setting that fails leaves the agent in place
     if script:
-        parts.append(mime.Part(mime.SHELL, "\n".join(["#!/bin/bash", "set -eu", *script])))
+        parts.append(MimePart(SHELL, "\n".join(["#!/bin/bash", "set -eu", *script])))
     written = yaml.safe_dump(node_config(boot), sort_keys=False, width=1000)
-    return mime.write([*parts, mime.Part(mime.NODE_CONFIG, f"---\n{written}")])
+    return write_archive([*parts, MimePart(NODE_CONFIG, f"---\n{written}")])
 
 
 def node_config(boot: Bootstrap) -> dict[str, Any]:
@@ -101,3 +104,47 @@ def _sysctls(boot: Bootstrap) -> list[str]:
         "TIDEMILL",
         "sysctl --load /etc/sysctl.d/90-tidemill.conf",
     ]
+
+
+# --- MIME multipart archives --------------------------------------------------------------------------
+
+# Written by hand: the standard library's writer folds and encodes what must arrive unchanged.
+NODE_CONFIG = "application/node.eks.aws"
+SHELL = 'text/x-shellscript; charset="us-ascii"'
+_BOUNDARY = "//TIDEMILL//"
+
+
+@dataclass(frozen=True, slots=True)
+class MimePart:
+    content_type: str
+    text: str
+
+
+def write_archive(parts: list[MimePart]) -> str:
+    lines = ["MIME-Version: 1.0", f'Content-Type: multipart/mixed; boundary="{_BOUNDARY}"', ""]
+    for part in parts:
+        lines += [f"--{_BOUNDARY}", f"Content-Type: {part.content_type}", "", part.text.rstrip("\n"), ""]
+    return "\n".join([*lines, f"--{_BOUNDARY}--", ""])
+
+
+def read_parts(text: str) -> list[MimePart]:
+    """The parts of somebody's user data: of an archive each, else the text as the one thing it is."""
+    start = text.lstrip()
+    if start.lower().startswith(("mime-version:", "content-type:")):
+        found = [_part(each) for each in message_from_string(start).walk() if not each.is_multipart()]
+        if not found:
+            raise SpecError("the user data looks like a MIME archive and has no parts")
+        return found
+    if start.startswith("#!"):
+        return [MimePart(SHELL, text)]
+    if "kind: NodeConfig" in text:
+        return [MimePart(NODE_CONFIG, text)]
+    raise SpecError(
+        "the user data is neither a script (which starts with '#!'), nor a NodeConfig, nor a MIME archive of them"
+    )
+
+
+def _part(message: Message) -> MimePart:
+    payload = message.get_payload(decode=True)
+    assert isinstance(payload, bytes)
+    return MimePart(str(message["Content-Type"] or "text/plain"), payload.decode())

@@ -22,8 +22,7 @@ from tidemill.ports import Cloud, Cluster, Ledger
 from tidemill.ports.compute import Compute
 from tidemill.provision.group_reconciler import uses_groups
 from tidemill.provision.karpenter.reconciler import KarpenterReconciler, karpenter_pools
-from tidemill.provision.provisioned_cloud import ProvisionedCloud
-from tidemill.provision.reconcilers import PlannedChange, Reconcilers
+from tidemill.provision.provisioned_cloud import PlannedChange, ProvisionedCloud, Reconcilers
 from tidemill.sim.cloud.cloud import SimCloud
 from tidemill.sim.cloud.compute import SimCompute
 from tidemill.sim.cluster.cluster import SimCluster
