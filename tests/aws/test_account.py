@@ -11,8 +11,9 @@ from tests.aws.wired import Wired
 from tests.sim.account import GB200, ON_DEMAND, OWNER, P5, SPOT, ZONES, tags
 from tidemill.model.capacity import ReservationState
 from tidemill.model.errors import NoCapacity, NotAllowed, OutcomeUnknown, Refused, Retryable, Throttled
-from tidemill.model.nodes import EndKind, EndReason, InstanceState
+from tidemill.model.nodes import InstanceState
 from tidemill.model.offers import ExtensionQuery
+from tidemill.model.reasons import InstanceEnd, InstanceEndKind
 from tidemill.spec import names
 
 MINUTE = timedelta(minutes=1)
@@ -92,9 +93,9 @@ def test_retirements_and_spot_interruptions_are_ends(wired: Wired):
     wired.account.cloud.interrupt_spot(spot)
     found = {one.id: one for one in wired.cloud.instances()}
     assert found[kept].ends_at == wired.now() + timedelta(hours=24)
-    assert found[kept].ends_why == EndReason(EndKind.RETIREMENT)
+    assert found[kept].ends_why == InstanceEnd(InstanceEndKind.RETIREMENT)
     assert found[spot].ends_at == wired.now() + 2 * MINUTE
-    assert found[spot].ends_why == EndReason(EndKind.SPOT_INTERRUPTION)
+    assert found[spot].ends_why == InstanceEnd(InstanceEndKind.SPOT_INTERRUPTION)
 
 
 def test_terminated_instances_stay_listed_for_a_while(wired: Wired):

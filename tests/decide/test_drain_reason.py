@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.model.reasons import DrainKind, DrainReason
+from tidemill.model.reasons import DrainKind, DrainReason, InstanceEnd, InstanceEndKind
 
 TEXTS = st.text(max_size=40)
 REASONS = st.builds(
@@ -22,6 +22,7 @@ REASONS = st.builds(
     name=TEXTS,
     pool=TEXTS,
     detail=TEXTS,
+    instance_end=st.none() | st.builds(InstanceEnd, st.sampled_from(InstanceEndKind), TEXTS, TEXTS),
     idle=st.none() | st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=400)),
     saves_usd_h=st.none() | st.floats(allow_nan=False, allow_infinity=False),
 )

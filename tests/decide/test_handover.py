@@ -44,7 +44,7 @@ from tidemill.model.plan import (
     StartDrain,
 )
 from tidemill.model.pods import DisruptionBudget, Method, Pod, Workload
-from tidemill.model.reasons import DrainKind, DrainReason
+from tidemill.model.reasons import DrainKind, DrainReason, InstanceEnd, InstanceEndKind
 from tidemill.model.world import World
 from tidemill.spec import Spec
 from tidemill.spec.default_durations import BOOT, LOAD
@@ -324,7 +324,9 @@ def test_one_node_that_aws_takes_alone_does_not_make_a_whole_service_anew() -> N
         "i-1",
         "draining",
         ends_in="20m",
-        drain_reason=DrainReason(DrainKind.INSTANCE_ENDS, at=ahead("20m"), detail="retired"),
+        drain_reason=DrainReason(
+            DrainKind.INSTANCE_ENDS, at=ahead("20m"), instance_end=InstanceEnd(InstanceEndKind.RETIREMENT)
+        ),
     )
     rolls = service(Method.ROLLOUT)
     plan = decide(spec(), world(block(), LASTS, alone, B1, B2, chat(1, alone), rolls, BUDGET))

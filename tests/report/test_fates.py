@@ -9,7 +9,8 @@ import pytest
 from tests.report.surveys import MINUTE, NOW, action, at, block, group, machine, node_group, survey, tagged
 from tidemill.catalog import load
 from tidemill.model.capacity import SourceKind
-from tidemill.model.nodes import EndKind, EndReason, InstanceState
+from tidemill.model.nodes import InstanceState
+from tidemill.model.reasons import InstanceEnd, InstanceEndKind
 from tidemill.report.account_traps import traps
 from tidemill.report.instance_endings import endings, size_at
 
@@ -49,7 +50,8 @@ def test_karpenter_and_groups_are_earlier_than_ec2():
 def test_what_aws_announced_comes_first_where_it_is_earlier():
     one = machine()
     retired = replace(
-        one, instance=replace(one.instance, ends_at=at("5h"), ends_why=EndReason(EndKind.RETIREMENT))
+        one,
+        instance=replace(one.instance, ends_at=at("5h"), ends_why=InstanceEnd(InstanceEndKind.RETIREMENT)),
     )
     (found,) = endings(survey(block(), machines=(retired,)))
     assert (found.at, found.why) == (at("5h"), "scheduled retirement")

@@ -8,7 +8,8 @@ import pytest
 
 from tests.sim.account import ON_DEMAND, SPOT, START, Account, tags
 from tidemill.model.errors import NoCapacity, OutcomeUnknown, Retryable
-from tidemill.model.nodes import EndKind, EndReason, InstanceState
+from tidemill.model.nodes import InstanceState
+from tidemill.model.reasons import InstanceEnd, InstanceEndKind
 
 DAY = timedelta(days=1)
 MINUTE = timedelta(minutes=1)
@@ -127,7 +128,7 @@ def test_a_retirement_is_announced_a_day_ahead():
     account.wait("1m")
     assert account.cloud.retire(instance_id) == instance_id
     retired = account.instance(instance_id)
-    assert (retired.ends_at, retired.ends_why) == (account.now + DAY, EndReason(EndKind.RETIREMENT))
+    assert (retired.ends_at, retired.ends_why) == (account.now + DAY, InstanceEnd(InstanceEndKind.RETIREMENT))
     account.wait("1d")
     assert account.states([instance_id]) == {InstanceState.SHUTTING_DOWN}
 

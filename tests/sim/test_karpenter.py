@@ -25,6 +25,7 @@ from tidemill.spec.node_class import NodeClass
 from tidemill.spec.platform import Platform
 from tidemill.spec.scenario import Market, OwnedReservation
 from tidemill.spec.units import parse_duration
+from tidemill.wording import sentence
 
 ZONE = "us-west-2a"
 
@@ -323,7 +324,7 @@ def test_what_somebody_changed_by_hand_is_put_right():
 
 def test_one_pool_that_cannot_be_written_down_is_told_about():
     scene = Scene({}, karpenter={"version": "1.5.0"})
-    assert any("1.6 is the oldest" in warning.sentence for warning in scene.warnings)
+    assert any("1.6 is the oldest" in sentence(warning.reason) for warning in scene.warnings)
     assert scene.karpenter.listed("NodePool") == []
 
 
@@ -379,7 +380,7 @@ def test_a_closed_warm_node_pool_brings_up_no_other_node():
     scene.cloud.kill_instance(first.id)
     scene.pass_time("1h")
     assert scene.alive() == [second]
-    assert any("removed when they are gone" in warning.sentence for warning in scene.warnings)
+    assert any("removed when they are gone" in sentence(warning.reason) for warning in scene.warnings)
 
 
 def test_removing_a_node_pool_lets_its_pods_finish_their_grace():

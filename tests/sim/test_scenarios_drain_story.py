@@ -59,7 +59,7 @@ def test_a_budget_that_holds_an_eviction_back_is_told_with_the_moment_of_force()
     warned = told(rehearsal, "warned", "Deployment/chat")
     (held,) = [line for line in warned if "disruption budget" in line.sentence]
     assert held.sentence == (
-        "its disruption budget allows no eviction now; who is still there at 2026-11-17T10:57:00Z is made to go"
+        "its disruption budget allows no eviction now; pods that are still there at 2026-11-17T10:57:00Z are deleted"
     )
     (evicted,) = told(rehearsal, "pod-evicted")
     (forced,) = told(rehearsal, "pod-force-deleted")

@@ -29,6 +29,7 @@ from tidemill.model.reasons import (
 from tidemill.wording import actions, handover, holds, sentence, warnings
 
 TABLES: dict[type, tuple[type[StrEnum], Mapping[Any, Any]]] = {
+    reasons.InstanceEnd: (reasons.InstanceEndKind, actions.INSTANCE_ENDS),
     DrainReason: (DrainKind, actions.DRAINS),
     LaunchReason: (LaunchKind, actions.LAUNCHES),
     reasons.SettleReason: (reasons.SettleKind, actions.SETTLEMENTS),
@@ -42,11 +43,13 @@ TABLES: dict[type, tuple[type[StrEnum], Mapping[Any, Any]]] = {
     reasons.WarningReason: (reasons.WarningKind, warnings.WARNINGS),
     reasons.MissingRequirement: (reasons.RequirementKind, handover.REQUIREMENTS),
 }
+RETIRED = reasons.InstanceEnd(reasons.InstanceEndKind.RETIREMENT)
 ENDS = DrainReason(DrainKind.SOURCE_ENDS, at=ahead("1h"), name="cr-1")
 # A fact of every type, so that each sentence can be made.
 FACTS: dict[str, Any] = {
     "at": ahead("1h"), "name": "n", "pool": "p5", "detail": "Xid 79", "idle": timedelta(minutes=15),
     "saves_usd_h": 4.6, "count": 2, "of": 3, "nodes": ("n-1", "n-2"), "sources": ("cr-1", "cr-2"), "gang": "g",
+    "group": "asg-1", "action": "down", "instance_end": RETIRED,
     "expected": None, "capped_to": None, "limit": timedelta(minutes=5), "drain": ENDS, "need": timedelta(hours=2),
     "recreate": reasons.RecreateReason(reasons.RecreateKind.NO_ROOM_LEFT, "cr-1"),
     "requests": (("nvidia.com/gpu", 8),), "daemons": (("cpu", 100),), "pairs": (("nodes", "4"),),
@@ -61,6 +64,8 @@ def filled(family: type, kind: StrEnum) -> Any:
 def said(reason: Any) -> str:
     if isinstance(reason, reasons.MissingRequirement):
         return handover.requirement_sentence(reason)
+    if isinstance(reason, reasons.InstanceEnd):
+        return actions.instance_end_sentence(reason)
     return sentence(reason)
 
 

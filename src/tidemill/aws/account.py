@@ -29,8 +29,9 @@ from tidemill.catalog import Catalog
 from tidemill.model.capacity import Reservation, SourceKind
 from tidemill.model.errors import NotAllowed, OutcomeUnknown, Refused, Retryable
 from tidemill.model.labels import Pairs
-from tidemill.model.nodes import INSTANCE_UP_STATES, EndReason, Instance
+from tidemill.model.nodes import INSTANCE_UP_STATES, Instance
 from tidemill.model.offers import Extension, ExtensionOffer, ExtensionQuery, Offer, OfferQuery
+from tidemill.model.reasons import InstanceEnd
 from tidemill.ports import Clock
 from tidemill.spec import names
 
@@ -289,7 +290,7 @@ class AwsAccount:
             endings += [one for one in self._reader.each("spot request of", marked, spot_ending) if one]
         soonest = {one.instance_id: one for one in sorted(endings, key=lambda one: one.at, reverse=True)}
         return [
-            replace(one, ends_at=end.at, ends_why=EndReason(end.kind))
+            replace(one, ends_at=end.at, ends_why=InstanceEnd(end.kind))
             if (end := soonest.get(one.id))
             else one
             for one in found

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from tidemill.aws.fields import Unreadable, id_of, instant, tags, word
 from tidemill.model.capacity import Source, SourceKind
-from tidemill.model.nodes import EndKind, Instance, InstanceState
+from tidemill.model.nodes import Instance, InstanceState
+from tidemill.model.reasons import InstanceEndKind
 from tidemill.spec import names
 
 # A stopped instance of ours is on its way out: nobody starts it again, and it is no node. Its slot goes back to the
@@ -29,7 +30,7 @@ _STATES = {
 _PAID_BY_THE_HOUR = ("scheduled", "interruptible-capacity-reservation")
 # The scheduled events that end an instance; reboots and maintenance do not.
 _OTHER_EVENTS = ("instance-reboot", "system-reboot", "system-maintenance")
-ENDING_EVENTS = {"instance-retirement": EndKind.RETIREMENT, "instance-stop": EndKind.STOP}
+ENDING_EVENTS = {"instance-retirement": InstanceEndKind.RETIREMENT, "instance-stop": InstanceEndKind.STOP}
 # An event that is over stays listed for a week, and says so in its description.
 _OVER = ("[Completed]", "[Canceled]")
 ENDING_SPOT = ("marked-for-termination", "marked-for-stop")
@@ -39,7 +40,7 @@ _SPOT_NOTICE = timedelta(minutes=2)
 class Ending(NamedTuple):
     instance_id: str
     at: datetime
-    kind: EndKind
+    kind: InstanceEndKind
 
 
 def read_instance(record: Mapping[str, Any]) -> Instance:
@@ -106,10 +107,10 @@ def spot_ending(record: Mapping[str, Any]) -> Ending | None:
     if status.get("Code") not in ENDING_SPOT:
         return None
     at = instant(status, "UpdateTime") + _SPOT_NOTICE
-    return Ending(id_of(record, "InstanceId", "i-"), at, EndKind.SPOT_INTERRUPTION)
+    return Ending(id_of(record, "InstanceId", "i-"), at, InstanceEndKind.SPOT_INTERRUPTION)
 
 
-def _event(event: Any) -> tuple[datetime, EndKind] | None:
+def _event(event: Any) -> tuple[datetime, InstanceEndKind] | None:
     if not isinstance(event, Mapping):
         raise Unreadable(f"an event is {event!r}")
     code, words = event.get("Code"), str(event.get("Description") or "")

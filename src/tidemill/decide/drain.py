@@ -152,7 +152,7 @@ def _start(context: DecisionContext, view: NodeView) -> None:
     instance = view.node.instance
     if instance is not None and instance.ends_at == deadline:
         reason = DrainReason(
-            DrainKind.INSTANCE_ENDS, at=deadline, name=source, detail=str(instance.ends_why or "")
+            DrainKind.INSTANCE_ENDS, at=deadline, name=source, instance_end=instance.ends_why
         )
     else:
         reason = DrainReason(DrainKind.SOURCE_ENDS, at=deadline, name=source)

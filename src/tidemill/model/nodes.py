@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from tidemill.model.capacity import Source
 from tidemill.model.labels import Pairs, Taint
-from tidemill.model.reasons import DrainReason
+from tidemill.model.reasons import DrainReason, InstanceEnd
 from tidemill.model.resources import Amounts
 
 
@@ -24,39 +24,6 @@ INSTANCE_UP_STATES: Final = frozenset({InstanceState.PENDING, InstanceState.RUNN
 INSTANCE_ENDED_STATES: Final = frozenset({InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED})
 # Those that take a slot of their reservation: EC2 gives it back only when the clean-up is done.
 INSTANCE_SLOT_STATES: Final = INSTANCE_UP_STATES | {InstanceState.SHUTTING_DOWN}
-
-
-class EndKind(StrEnum):
-    """Who announced that an instance ends, and how."""
-
-    SPOT_INTERRUPTION = "spot-interruption"
-    RETIREMENT = "retirement"  # a scheduled event of EC2
-    STOP = "stop"  # a scheduled event of EC2
-    GROUP_SHRUNK = "group-shrunk"  # its Auto Scaling group was made smaller, and chose this instance
-    SCHEDULED_ACTION = "scheduled-action"  # of its Auto Scaling group, to 0
-    EKS_SCALE_DOWN = "eks-scale-down"  # EKS's own scheduled action on its node group
-
-
-@dataclass(frozen=True, slots=True)
-class EndReason:
-    kind: EndKind
-    group: str = ""
-    action: str = ""
-
-    def __str__(self) -> str:
-        match self.kind:
-            case EndKind.SPOT_INTERRUPTION:
-                return "spot interruption"
-            case EndKind.RETIREMENT:
-                return "scheduled retirement"
-            case EndKind.STOP:
-                return "scheduled stop"
-            case EndKind.GROUP_SHRUNK:
-                return f"{self.group} was made smaller"
-            case EndKind.SCHEDULED_ACTION:
-                return f"the scheduled action {self.action} takes {self.group} to 0"
-            case EndKind.EKS_SCALE_DOWN:
-                return "EKS scales its node group down"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +41,7 @@ class Instance:
     intent_id: str = ""
     provisioner: str = ""
     ends_at: datetime | None = None  # announced by AWS: spot interruption, retirement
-    ends_why: EndReason | None = None
+    ends_why: InstanceEnd | None = None
     leaves: bool = (
         False  # somebody waits until it is empty: its drain begins at once, and may take until `ends_at`
     )

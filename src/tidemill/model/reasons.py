@@ -15,6 +15,27 @@ from tidemill.model.labels import Pairs
 from tidemill.model.purchase_reasons import PurchaseReason
 from tidemill.model.resources import Amounts
 
+# --- instances that AWS ends ------------------------------------------------------------------------------
+
+
+class InstanceEndKind(StrEnum):
+    """Who announced that an instance ends, and how."""
+
+    SPOT_INTERRUPTION = "spot-interruption"
+    RETIREMENT = "retirement"  # a scheduled event of EC2
+    STOP = "stop"  # a scheduled event of EC2
+    GROUP_SHRUNK = "group-shrunk"  # its Auto Scaling group was made smaller, and chose this instance
+    SCHEDULED_ACTION = "scheduled-action"  # of its Auto Scaling group, to 0
+    EKS_SCALE_DOWN = "eks-scale-down"  # EKS's own scheduled action on its node group
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceEnd:
+    kind: InstanceEndKind
+    group: str = ""
+    action: str = ""
+
+
 # --- drains -------------------------------------------------------------------------------------------
 
 
@@ -22,7 +43,7 @@ class DrainKind(StrEnum):
     """The values are stored in a taint: at most 63 characters of [A-Za-z0-9._-]."""
 
     SOURCE_ENDS = "source-ends"  # name: the source's label; at: by when the node must be empty
-    INSTANCE_ENDS = "instance-ends"  # AWS ends this instance alone; detail: AWS's words; at
+    INSTANCE_ENDS = "instance-ends"  # AWS ends this instance alone; instance_end: why; at
     NODE_CHECK_FAILED = "node-check-failed"  # detail: the check's words
     DRIFTED_TYPE = "drifted-instance-type"  # name: the instance type; pool
     DRIFTED_LABEL = "drifted-label"  # name: key=value that the node lacks; pool
@@ -43,7 +64,8 @@ class DrainReason:
     at: datetime | None = None
     name: str = ""
     pool: str = ""
-    detail: str = ""  # the words of AWS or of the node check: shown to people, never read
+    detail: str = ""  # the words of the node check: shown to people, never read
+    instance_end: InstanceEnd | None = None
     idle: timedelta | None = None
     saves_usd_h: float | None = None
 
@@ -61,6 +83,8 @@ class DrainReason:
             "idle-s": repr(self.idle.total_seconds()) if self.idle is not None else "",
             "saves-usd-h": repr(self.saves_usd_h) if self.saves_usd_h is not None else "",
         }
+        if (end := self.instance_end) is not None:
+            written |= {"end": end.kind.value, "end-group": end.group, "end-action": end.action}
         return {key: value for key, value in written.items() if value}
 
     @classmethod
@@ -69,8 +93,11 @@ class DrainReason:
         if kind not in DrainKind.__members__.values():
             return None
         at, idle, saves = (annotations.get(key, "") for key in ("at", "idle-s", "saves-usd-h"))
+        end, group, action = (annotations.get(key, "") for key in ("end", "end-group", "end-action"))
+        known_end = end in InstanceEndKind.__members__.values()
         return cls(
             DrainKind(kind),
+            instance_end=InstanceEnd(InstanceEndKind(end), group, action) if known_end else None,
             at=datetime.fromisoformat(at) if at else None,
             name=annotations.get("name", ""),
             pool=annotations.get("pool", ""),

@@ -12,8 +12,9 @@ from datetime import datetime, timedelta
 
 from tidemill.decide.deadlines import deadline_of
 from tidemill.model.capacity import Reservation
-from tidemill.model.nodes import INSTANCE_ENDED_STATES, EndKind, EndReason, Instance
+from tidemill.model.nodes import INSTANCE_ENDED_STATES, Instance
 from tidemill.model.purchases import LaunchIntent
+from tidemill.model.reasons import InstanceEnd, InstanceEndKind
 from tidemill.ports import Clock
 from tidemill.ports.compute import Compute, Group, Member, NodeGroup, Schedule
 from tidemill.provision import managed
@@ -31,7 +32,7 @@ HOOK_MARGIN = timedelta(minutes=1)
 @dataclass(frozen=True, slots=True)
 class _End:
     at: datetime
-    why: EndReason
+    why: InstanceEnd
     leaves: bool = False
 
 
@@ -150,7 +151,7 @@ class GroupState:
                     )
                     waiting[one.instance_id] = since
                     until = since + timedelta(seconds=group.shape.hook.heartbeat_s) - HOOK_MARGIN
-                    why = EndReason(EndKind.GROUP_SHRUNK, group.shape.name)
+                    why = InstanceEnd(InstanceEndKind.GROUP_SHRUNK, group.shape.name)
                     ends[one.instance_id] = _End(until, why, leaves=True)
                 elif down is not None and one.stays:
                     ends[one.instance_id] = _End(down.at, _why(group, down))
@@ -166,9 +167,9 @@ class GroupState:
         return None
 
 
-def _why(group: Group, down: Schedule) -> EndReason:
-    kind = EndKind.EKS_SCALE_DOWN if down.theirs else EndKind.SCHEDULED_ACTION
-    return EndReason(kind, group.shape.name, down.name)
+def _why(group: Group, down: Schedule) -> InstanceEnd:
+    kind = InstanceEndKind.EKS_SCALE_DOWN if down.theirs else InstanceEndKind.SCHEDULED_ACTION
+    return InstanceEnd(kind, group.shape.name, down.name)
 
 
 def _same(before: object, after: tuple[object, ...]) -> bool:

@@ -17,6 +17,7 @@ from tidemill.model.ec2_facts import KARPENTER_DRAINS_BEFORE_END
 from tidemill.model.nodes import InstanceState
 from tidemill.report.survey import TAG_GROUP, TAG_NODE_GROUP, Machine, ScalingGroup, Survey
 from tidemill.spec import names
+from tidemill.wording.actions import instance_end_sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ def _end(
 
 def _announced(machine: Machine) -> Iterable[tuple[datetime, str]]:
     one = machine.instance
-    return [(one.ends_at, str(one.ends_why or "AWS announced it"))] if one.ends_at else []
+    return [(one.ends_at, instance_end_sentence(one.ends_why))] if one.ends_at else []
 
 
 def _of_the_block(

@@ -15,6 +15,8 @@ from tidemill.model.reasons import (
     EvictReason,
     HandoverKind,
     HandoverReason,
+    InstanceEnd,
+    InstanceEndKind,
     LaunchKind,
     LaunchReason,
     RecreateKind,
@@ -29,9 +31,19 @@ from tidemill.model.reasons import (
 from tidemill.spec.units import format_duration
 from tidemill.wording.templates import Sentence, fill, listed
 
+INSTANCE_ENDS: dict[InstanceEndKind, Sentence[InstanceEnd]] = {
+    InstanceEndKind.SPOT_INTERRUPTION: "spot interruption",
+    InstanceEndKind.RETIREMENT: "scheduled retirement",
+    InstanceEndKind.STOP: "scheduled stop",
+    InstanceEndKind.GROUP_SHRUNK: "{group} was made smaller",
+    InstanceEndKind.SCHEDULED_ACTION: "the scheduled action {action} takes {group} to 0",
+    InstanceEndKind.EKS_SCALE_DOWN: "EKS scales its node group down",
+}
 DRAINS: dict[DrainKind, Sentence[DrainReason]] = {
     DrainKind.SOURCE_ENDS: lambda reason: f"{reason.name} must be empty{_by(reason)}",
-    DrainKind.INSTANCE_ENDS: lambda reason: f"{reason.detail}: the node must be empty{_by(reason)}",
+    DrainKind.INSTANCE_ENDS: lambda reason: (
+        f"{instance_end_sentence(reason.instance_end)}: the node must be empty{_by(reason)}"
+    ),
     DrainKind.NODE_CHECK_FAILED: lambda reason: f"node check failed: {reason.detail or 'no detail'}",
     DrainKind.DRIFTED_TYPE: "drifted: pool {pool} no longer allows {name}",
     DrainKind.DRIFTED_LABEL: "drifted: the node lacks the label {name} of pool {pool}",
@@ -140,6 +152,11 @@ def action_sentence(reason: ActionReason) -> str:
 def drain_sentence(reason: DrainReason | None) -> str:
     """None: the node has the taint, but nobody noted why."""
     return fill(DRAINS[reason.kind], reason) if reason is not None else "the node is drained"
+
+
+def instance_end_sentence(end: InstanceEnd | None) -> str:
+    """None: AWS announced an end and nobody noted why."""
+    return fill(INSTANCE_ENDS[end.kind], end) if end is not None else "AWS announced its end"
 
 
 def _by(reason: DrainReason) -> str:

@@ -16,9 +16,10 @@ from tidemill.catalog import Catalog
 from tidemill.model.capacity import Reservation, SourceKind
 from tidemill.model.errors import Gone, NoCapacity, Refused
 from tidemill.model.labels import Pairs
-from tidemill.model.nodes import EndKind, Instance, InstanceState
+from tidemill.model.nodes import Instance, InstanceState
 from tidemill.model.offers import Extension, ExtensionOffer, ExtensionQuery, Offer, OfferQuery
 from tidemill.model.purchases import LaunchIntent
+from tidemill.model.reasons import InstanceEndKind
 from tidemill.sim.cloud.block_end import BlockEnd
 from tidemill.sim.cloud.events import BlockEvents, Events
 from tidemill.sim.cloud.extensions import BlockExtension, ExtensionPurchases
@@ -280,7 +281,7 @@ class SimCloud:
         for history in self._running(target):
             if history.now.source.kind is SourceKind.SPOT and history.now.ends_at is None:
                 self._instances.announce_end(
-                    history.now.id, self._timeline.now() + _SPOT_NOTICE, EndKind.SPOT_INTERRUPTION
+                    history.now.id, self._timeline.now() + _SPOT_NOTICE, InstanceEndKind.SPOT_INTERRUPTION
                 )
                 return history.now.id
         return None
@@ -288,7 +289,9 @@ class SimCloud:
     def retire(self, target: str = "", in_: timedelta = timedelta(hours=24)) -> str | None:
         for history in self._running(target):
             if history.now.ends_at is None:
-                self._instances.announce_end(history.now.id, self._timeline.now() + in_, EndKind.RETIREMENT)
+                self._instances.announce_end(
+                    history.now.id, self._timeline.now() + in_, InstanceEndKind.RETIREMENT
+                )
                 return history.now.id
         return None
 

@@ -15,11 +15,13 @@ from datetime import datetime, timedelta
 
 from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.labels import Pairs
-from tidemill.model.nodes import INSTANCE_UP_STATES, EndKind, EndReason, Instance, InstanceState
+from tidemill.model.nodes import INSTANCE_UP_STATES, Instance, InstanceState
+from tidemill.model.reasons import InstanceEnd, InstanceEndKind
 from tidemill.sim.timeline import Journal, Timeline, stream
 from tidemill.sim.wakes import Wakes
 from tidemill.spec import names
 from tidemill.spec.units import format_instant
+from tidemill.wording.actions import instance_end_sentence
 
 _TERMINATED_LISTED_FOR = timedelta(hours=1)
 _MICRO = 1_000_000
@@ -153,16 +155,17 @@ class Instances:
         history.tags = tuple(sorted(tags))
         self._change(history, with_tags(history.now, tags))
 
-    def announce_end(self, instance_id: str, at: datetime, kind: EndKind) -> None:
-        why = EndReason(kind)
+    def announce_end(self, instance_id: str, at: datetime, kind: InstanceEndKind) -> None:
+        end = InstanceEnd(kind)
+        why = instance_end_sentence(end)
         """AWS says beforehand that it will take the instance, and then does."""
         history = self._live[instance_id]
-        self._change(history, replace(history.now, ends_at=at, ends_why=why))
+        self._change(history, replace(history.now, ends_at=at, ends_why=end))
         for listener in self.on_ending:
             listener(history.now)
         self._journal.add("instance-ending", instance_id, f"{why}: ends {format_instant(at)}")
         self._wakes(f"instance-ending {instance_id}")
-        self._timeline.at(at, lambda: self.shut_down(instance_id, by="ec2", why=str(why)))
+        self._timeline.at(at, lambda: self.shut_down(instance_id, by="ec2", why=why))
 
     def shut_down(self, instance_id: str, *, by: str, why: str) -> None:
         """Nothing happens to one that is on its way already."""

@@ -7,7 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 from tidemill.model.capacity import SourceKind
-from tidemill.model.nodes import INSTANCE_UP_STATES, EndKind, InstanceState
+from tidemill.model.nodes import INSTANCE_UP_STATES, InstanceState
+from tidemill.model.reasons import InstanceEndKind
 from tidemill.sim.cloud.instances import InstanceHistory
 from tidemill.sim.wire import instance_format as words
 from tidemill.sim.wire.operations import Asked, Result, operation
@@ -15,6 +16,7 @@ from tidemill.sim.wire.paging import Facets, chosen
 from tidemill.sim.wire.refusals import AwsError
 from tidemill.sim.wire.state import Wire
 from tidemill.spec.units import format_instant
+from tidemill.wording.actions import instance_end_sentence
 
 _SPOT_NOTICE = timedelta(minutes=2)
 
@@ -185,7 +187,7 @@ def _events(history: InstanceHistory) -> list[dict[str, Any]]:
         {
             "InstanceEventId": "instance-event-" + history.now.id.removeprefix("i-"),
             "Code": "instance-retirement",
-            "Description": str(history.now.ends_why),
+            "Description": instance_end_sentence(history.now.ends_why),
             "NotBefore": history.now.ends_at,
         }
     ]
@@ -230,7 +232,7 @@ def describe_spot_requests(asked: Asked) -> Result:
 
 
 def is_interrupted(history: InstanceHistory) -> bool:
-    return history.now.ends_why is not None and history.now.ends_why.kind is EndKind.SPOT_INTERRUPTION
+    return history.now.ends_why is not None and history.now.ends_why.kind is InstanceEndKind.SPOT_INTERRUPTION
 
 
 def _request(wire: Wire, history: InstanceHistory) -> dict[str, Any]:
