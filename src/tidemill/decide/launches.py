@@ -1,4 +1,4 @@
-"""Launch intents: repeat until the outcome is certain, settle when the instances are seen, back off from failed sources.
+"""Launch intents: repeat until the outcome is certain, settle when instances are seen, back off from failed sources.
 
 A launch is written down before it is made and its id is the ClientToken, so repeating one is safe and
 forgetting one is impossible.

@@ -1,4 +1,4 @@
-"""How many nodes of a pool may be taken away on purpose right now, and for which reason.
+"""Disruption budgets: how many nodes of a pool may be disrupted now, by reason.
 
 As in Karpenter: of the budgets that are in force the strictest counts, nodes that are going already are counted, and a
 percentage is rounded up. Ends that nobody can hold back (a block's, an interruption's) are no disruption in
@@ -25,7 +25,7 @@ _MINUTE = timedelta(minutes=1)
 
 
 class Disruptions:
-    """The budgets of one decision: nodes that this plan takes away are marked as ending and counted."""
+    """The budgets of one decision: nodes that this plan disrupts are marked as ending and counted."""
 
     def __init__(self, context: DecisionContext) -> None:
         self._context = context
@@ -84,7 +84,7 @@ def is_protected(context: DecisionContext, pod: Pod) -> bool:
 
 
 def finishes_first(context: DecisionContext, pod: Pod, pool: ComputePool | None) -> bool:
-    """Work that would be lost is let finish: a gang, which would stop as a whole, and a job that would begin again.
+    """Work that would be lost may finish: a gang, which would stop as a whole, and a job that would start over.
 
     A gang is waited for whatever it says; a single job only until its word is spent.
     """

@@ -1,4 +1,4 @@
-"""What moving the pods of some nodes elsewhere would gain, and whether it may be done at all.
+"""What moving the pods of some nodes elsewhere would save, and whether it is allowed.
 
 The solver is asked to place the pods as if their nodes were gone. A move counts only if everybody has a place, at most
 one node is new, services stay up, no node is kept that would have gone by itself, and the money saved pays for
@@ -23,12 +23,12 @@ from tidemill.model.capacity import PREPAID
 from tidemill.model.pods import Pod
 from tidemill.model.resources import Resources
 
-# How many rooms are looked at in all questions to the solver together: one costs about as much as there are rooms.
+# The most candidate nodes in all packing problems of one decision together: a problem costs about as much as it has.
 _MOST_ROOMS = 60_000
 _CENT = 0.01
 _HOUR = timedelta(hours=1)
 _SOON = timedelta(minutes=10)
-# Estimates of run times are rough, and whoever moved once may have to move again: a move must pay twice.
+# Estimates of run times are rough, and a pod may have to move again: a move must pay twice.
 _MARGIN = 2
 
 
@@ -40,7 +40,7 @@ class Candidate:
     items: tuple[QueueItem, ...]
     usd_h: float
     redone: timedelta  # work that is done twice if it moves, at worst
-    ends: datetime | None  # when its last pod is done anyway; None: not known, or never
+    ends: datetime | None  # when its last pod is done anyway; None: unknown, or never
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class ConsolidationMove:
 
 
 class ConsolidationMoves:
-    """The questions of one pool in one decision."""
+    """The moves of one pool in one decision."""
 
     def __init__(self, context: DecisionContext, in_flight: InFlight) -> None:
         self._context, self._in_flight = context, in_flight
@@ -71,7 +71,7 @@ class ConsolidationMoves:
         self._launch_options = [(option.usd_h, option.free) for option in everything.launch_options]
 
     def best(self, candidates: Sequence[Candidate], most: int) -> ConsolidationMove | None:
-        """As many nodes at once as pays, found by bisection; else the first single one that pays."""
+        """As many nodes at once as pay, found by bisection; else the first single node that pays."""
         best: ConsolidationMove | None = None
         low, high = 2, most
         while low <= high:
@@ -83,7 +83,7 @@ class ConsolidationMoves:
             best = move if move.is_better(best) else best
             low = middle + 1
         if best is not None and best.new is not None and len(best.leaving) > 2:
-            fewer = self._of(best.leaving[:-1])  # may do without a new node, for the same money
+            fewer = self._of(best.leaving[:-1])  # may need no new node, for the same money
             best = fewer if fewer is not None and fewer.is_better(best) else best
         if best is not None:
             return best
@@ -117,11 +117,11 @@ class ConsolidationMoves:
         targets.leave_out(candidate.view for candidate in leaving)
         targets.shut(_going_sooner(context, leaving))
         hold_for_services(context, targets)
-        hold_for_gangs(context, context.waiting, targets)  # who moves comes again as the last in line
+        hold_for_gangs(context, context.waiting, targets)  # a moved pod comes back as the last in the queue
         return pack(context, items, targets, thorough=False)
 
     def _might_do(self, leaving: Sequence[Candidate]) -> bool:
-        """Sums and single fits, before the solver is asked: most nodes have no chance."""
+        """Sums and single fits, before the packer is asked: most nodes fail here."""
         gone = {id(candidate.view) for candidate in leaving}
         usd_h = sum(candidate.usd_h for candidate in leaving)
         rooms = [free for view, free in self._rooms if view not in gone]
@@ -140,7 +140,7 @@ class ConsolidationMoves:
 
 
 def _going_sooner(context: DecisionContext, leaving: Sequence[Candidate]) -> Iterator[NodeView]:
-    """Nodes paid by the hour that would be empty before those who move are done: nothing is saved by keeping them."""
+    """Hourly nodes that would be empty before the moved pods are done: keeping them saves nothing."""
     ends = [candidate.ends for candidate in leaving]
     last = None if None in ends else max(end for end in ends if end is not None)
     for view in context.views:
@@ -151,7 +151,7 @@ def _going_sooner(context: DecisionContext, leaving: Sequence[Candidate]) -> Ite
 
 
 def last_end(context: DecisionContext, pods: Iterable[Pod]) -> datetime | None:
-    """When the last of them is done; None: one of them says nothing about its end."""
+    """When the last of them is done; None: one of them has no expected end."""
     last = context.now
     for pod in pods:
         if pod.terms.expected is None:
@@ -161,7 +161,7 @@ def last_end(context: DecisionContext, pods: Iterable[Pod]) -> datetime | None:
 
 
 def is_replica(pod: Pod) -> bool:
-    """Of something that runs on: a job without checkpoints would begin again."""
+    """A replica of a service: a job without checkpoints would start over."""
     return pod.terms.expected is None and not pod.workload.startswith("Job/")
 
 
@@ -192,7 +192,7 @@ def _keeps_services_up(context: DecisionContext, leaving: Sequence[Candidate]) -
 
 
 def _extra_usd_h(context: DecisionContext, target: CandidateNode) -> float:
-    """What an hour of this room costs only because of the move: one that is empty would have gone by itself."""
+    """What an hour of this node costs because of the move: an empty one would have gone by itself."""
     if target.option is not None:
         return target.option.usd_h
     view = target.view
@@ -211,7 +211,7 @@ def _pays(
     price: float,
     saves: float,
 ) -> bool:
-    """Is the move paid for before any of the pods would be done, and before any of their new places ends?"""
+    """Whether the move pays before any of the pods would be done, and before any of their new nodes ends."""
     hours = (BOOT + POD_START) / _HOUR
     cost = price * hours + sum(one.usd_h * ((one.redone + POD_START) / _HOUR) for one in leaving)
     ends = [one.ends for one in leaving if one.ends is not None]

@@ -1,4 +1,4 @@
-"""Fewer or cheaper nodes for the same pods: delete nodes whose pods fit elsewhere, or put one cheaper in their place.
+"""Consolidation: delete nodes whose pods fit elsewhere, or replace them by one that is cheaper.
 
 A replacement is launched first, and the old nodes are drained once it is Ready. Nothing is remembered in between: as
 long as the replacement is the best place for those pods, the same question has the same answer. Work that
@@ -31,20 +31,20 @@ from tidemill.model.pods import Pod
 from tidemill.model.purchases import LaunchState
 from tidemill.model.reasons import DrainKind, DrainReason, LaunchKind, LaunchReason
 
-# How many nodes are looked at in one decision: the rest has its turn when these have changed.
+# How many nodes are considered in one decision: the others are when these have changed.
 _MOST_NODES = 100
 _LAST = datetime.max.replace(tzinfo=UTC)
 
 
 class _Settled:
-    """By pool: what was looked at and left as it is."""
+    """By pool: what was considered and left as it is."""
 
     def __init__(self) -> None:
         self.pools: dict[str, tuple[object, ...]] = {}
 
 
 def consolidate(context: DecisionContext, in_flight: InFlight, disruptions: Disruptions) -> None:
-    """Pool by pool; a pool in which something comes or goes is left alone until it is settled."""
+    """Pool by pool; a pool in which nodes or pods come and go is left alone until it is settled."""
     settled = context.memory.of(_Settled).pools
     for name, template in context.templates.items():
         policy = template.pool.spec.disruption.consolidation_policy
@@ -61,7 +61,7 @@ def consolidate(context: DecisionContext, in_flight: InFlight, disruptions: Disr
             continue
         wake_at = context.wake_at
         move = ConsolidationMoves(context, in_flight).best(candidates, int(min(allowed, len(candidates))))
-        context.wake_at = wake_at  # what was only looked at is nothing to wake up for
+        context.wake_at = wake_at  # a move that was only considered needs no wake-up
         if move is None:
             settled[name] = key
         else:
@@ -69,7 +69,7 @@ def consolidate(context: DecisionContext, in_flight: InFlight, disruptions: Disr
 
 
 def _is_settled(context: DecisionContext, in_flight: InFlight, pool: str) -> bool:
-    """Nothing was just given room, nothing is on its way without having been seen, nothing is going."""
+    """No pod was just placed, no launch is unseen, no node is leaving."""
     if pool in context.placed or any(intent.pool == pool for intent, _ in in_flight.unseen):
         return False
     if any(isinstance(action, Launch) and action.intent.pool == pool for action in context.actions):
@@ -83,8 +83,8 @@ def _is_settled(context: DecisionContext, in_flight: InFlight, pool: str) -> boo
 def _fingerprint(
     context: DecisionContext, in_flight: InFlight, candidates: Sequence[Candidate], allowed: float
 ) -> tuple[object, ...]:
-    """While this is the same, "nothing to gain" stays true: with time alone there is only less to gain, and less
-    money to gain it with, until a month begins or a fee is given back."""
+    """While this is the same, "nothing to save" stays true: as time passes there is only less to save, and less budget,
+    until a month begins or a fee is given back."""
     return (
         allowed,
         tuple(candidate.view.facts for candidate in candidates),
@@ -97,7 +97,7 @@ def _fingerprint(
     )
 
 
-# --- who could go -------------------------------------------------------------------------------------
+# --- candidates ---------------------------------------------------------------------------------------
 
 
 def _candidates(context: DecisionContext, pool: str) -> Iterator[Candidate]:
@@ -105,7 +105,7 @@ def _candidates(context: DecisionContext, pool: str) -> Iterator[Candidate]:
         if view.facts.pool_name != pool or view.phase is not Phase.READY or view.reserved or not view.pods:
             continue
         if view.source.kind in PREPAID or view.facts.kind is None or view.facts.drift is not None:
-            continue  # prepaid: nothing is saved by leaving
+            continue  # prepaid: leaving saves nothing
         assert view.pool is not None
         due = idle_since(view) + view.pool.spec.disruption.consolidate_after
         if context.now < due:
@@ -133,14 +133,14 @@ def _candidate(context: DecisionContext, view: NodeView) -> Candidate:
 
 
 def _again(pod: Pod) -> QueueItem:
-    """The pod as it would wait after the move: the last of its priority."""
+    """The pod as it would wait after the move: the last of its priority class."""
     item = QueueItem((pod,), None, True)
     item.turn = (True, False, -pod.terms.priority, _LAST, pod.name)
     return item
 
 
 def _disturbance(candidate: Candidate) -> tuple[object, ...]:
-    """The fewest and least important pods first, the dearest node first among those."""
+    """The fewest and least important pods first, then the most expensive node."""
     weight = sum(1 + max(0, item.terms.priority) for item in candidate.items)
     return (weight, candidate.redone, -candidate.usd_h, candidate.view.node.name)
 
@@ -167,7 +167,7 @@ def _carry_out(context: DecisionContext, move: ConsolidationMove) -> None:
 
 
 def _is_unsettling(context: DecisionContext, pool: str) -> bool:
-    """A node of the pool is empty or on its way (it may be the last replacement), or EC2 lately had none to give."""
+    """A node of the pool is empty or on its way (it may be the last replacement), or EC2 had no capacity lately."""
     spare = any(view.facts.pool_name == pool and not view.pods and not view.ending for view in context.views)
     return spare or any(
         launch.pool == pool and launch.state is LaunchState.FAILED for launch in context.world.launches

@@ -1,4 +1,4 @@
-"""Nodes their pool would not make any more (another image, type or label), replaced one at a time.
+"""Drift: nodes that their pool would not launch any more (another image, type or label), replaced one at a time.
 
 A full block has no slot to put the new node into first: the old one goes, EC2 cleans the slot for minutes, and only
 then the new one boots. So its pods must allow it, the one before must be up again, and enough of the block must be
@@ -24,15 +24,15 @@ from tidemill.model.reasons import DrainReason, WarningKind, WarningReason
 
 # From the terminate call to a slot that can be launched into: 1-2 minutes to stop, 3-8 to clean. Errs on the long side.
 SLOT_RETURNS = timedelta(minutes=11)
-# A node is gone for a quarter of an hour while it is replaced: for less use than this that is no gain.
+# Replacing a node takes a quarter of an hour: it must be of use for longer than this afterwards.
 LEAST_USE = timedelta(hours=1)
-# So long before the last of its jobs is done a node is closed to new work, and no longer: else there is always another.
+# A node is closed to new work this long before its last job is done: without that there is always another job.
 CLOSED_AHEAD = timedelta(hours=2)
 
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """A node that could go, from when on, and how many pods that disturbs."""
+    """A node that could go, from when on, and how many pods that disrupts."""
 
     view: NodeView
     drift: DrainReason
@@ -44,12 +44,12 @@ class Leaving:
 
 
 def replace_drifted(context: DecisionContext, in_flight: InFlight, disruptions: Disruptions) -> None:
-    """Of each pool the node that is free soonest, if none of the pool is on its way out or back."""
+    """Of each pool the node that is free soonest, if no node of the pool is leaving or being replaced."""
     by_pool: dict[str, list[NodeView]] = {}
     for view in context.views:
         template = view.facts.template
         if template is None or template.by_karpenter:
-            continue  # Karpenter sees to drift itself; on prepaid nodes its NodePool forbids it
+            continue  # Karpenter handles drift itself; on prepaid nodes its NodePool forbids it
         if view.facts.drift is not None and view.phase is Phase.READY and not view.ending:
             by_pool.setdefault(view.facts.pool_name, []).append(view)
     for name, views in by_pool.items():
@@ -81,14 +81,14 @@ def _could_go(context: DecisionContext, in_flight: InFlight, views: list[NodeVie
         if view.source not in gaps:
             gaps[view.source] = _has_gap(context, in_flight, view.source)
         if gaps[view.source]:
-            continue  # the one before is not back yet
+            continue  # the previous replacement is not Ready yet
         free_at = _free_at(context, view, drift)
         if free_at is not None and _worth_it(context, view, free_at):
             yield Leaving(view, drift, free_at)
 
 
 def _has_gap(context: DecisionContext, in_flight: InFlight, source: Source) -> bool:
-    """A slot of this reservation holds no Ready node although one was there, or is coming."""
+    """A slot of this reservation has no Ready node although one was there, or is coming."""
     if source.kind not in PREPAID:
         return False
     there = [view for view in context.views if view.source == source]
@@ -104,14 +104,14 @@ def _has_gap(context: DecisionContext, in_flight: InFlight, source: Source) -> b
 
 
 def _worth_it(context: DecisionContext, view: NodeView, free_at: datetime) -> bool:
-    """In a reservation that ends, a node booted into the cleaned slot must still be of use."""
+    """In a reservation that ends, the replacement must still be of use."""
     if view.source.kind not in PREPAID or view.drain_from is None:
         return True
     return max(free_at, context.now) + SLOT_RETURNS + BOOT + LEAST_USE <= view.drain_from
 
 
 def _free_at(context: DecisionContext, view: NodeView, drift: DrainReason) -> datetime | None:
-    """When all its pods may be asked to go; None: one of them does not allow it, and that is said.
+    """When all its pods may be evicted; None: one of them must not be, which is a warning.
 
     A disruption budget that is used up passes: its next ready replica wakes us.
     """
@@ -133,7 +133,7 @@ def _free_at(context: DecisionContext, view: NodeView, drift: DrainReason) -> da
 
 
 def _stays(context: DecisionContext, view: NodeView, pod: Pod) -> WarningKind | None:
-    """Why it cannot be asked to go, now or at a time it told us; None: it can."""
+    """Why it cannot be evicted, now or at its expected end; None: it can."""
     if is_protected(context, pod):
         return WarningKind.DRIFT_DO_NOT_DISRUPT
     if not pod.workload:

@@ -1,4 +1,4 @@
-"""Nodes that are no longer wanted: empty ones, ones their pool would not launch any more, and ones it could do without.
+"""Nodes that are no longer needed: empty ones, drifted ones, and ones whose pods fit elsewhere.
 
 Prepaid nodes stay while their reservation lives, unless the pool says otherwise: taking them down saves
 nothing. Voluntary disruption never touches a pod marked do-not-disrupt, and keeps to the pool's budgets.
@@ -25,7 +25,7 @@ def reclaim(context: DecisionContext, in_flight: InFlight) -> None:
         if view.phase is Phase.READY
         and not view.ending
         and view.facts.template is not None
-        and not view.facts.template.by_karpenter  # one who consolidates is enough
+        and not view.facts.template.by_karpenter  # Karpenter consolidates its own nodes
     ]
     replace_drifted(context, in_flight, disruptions)
     consolidate(context, in_flight, disruptions)
@@ -58,7 +58,7 @@ def _drop_empty(context: DecisionContext, view: NodeView, disruptions: Disruptio
 
 
 def _may_give_back(context: DecisionContext, view: NodeView) -> bool:
-    """Prepaid nodes stay, unless the pool says otherwise or another pool may want the slot."""
+    """Prepaid nodes stay, unless the pool says otherwise or another pool may use the slot."""
     assert view.pool is not None
     reservation = context.reservations.get(view.source.id)
     if reservation is not None and context.shared(reservation):
@@ -67,7 +67,7 @@ def _may_give_back(context: DecisionContext, view: NodeView) -> bool:
 
 
 def _beyond_warm(context: DecisionContext, view: NodeView) -> bool:
-    """More nodes than the pool keeps warm: giving back one of those would only launch it again."""
+    """More nodes than the pool keeps warm: terminating a warm node would only launch it again."""
     assert view.pool is not None
     warm = view.pool.spec.kept_warm
     if isinstance(warm, bool):

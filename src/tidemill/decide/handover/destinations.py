@@ -1,4 +1,4 @@
-"""Where replicas of a service could go when their source ends: nodes that are up, and blocks that will be there."""
+"""Where replicas of a service could go when their source ends: existing nodes, and blocks that start in time."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tidemill.spec import names
 
 
 def boot_of(context: DecisionContext, template: PoolTemplate) -> Span:
-    """How long nodes of a pool take from launch to work. Nine of ten are quicker."""
+    """How long nodes of a pool take from launch to Ready. Nine of ten are quicker."""
     taken = boots_of(context, template)
     return Span(high(taken), "measured", len(taken)) if taken else Span(BOOT, "default")
 
 
 def boots_of(context: DecisionContext, template: PoolTemplate) -> list[timedelta]:
-    """As its own nodes took, or else those of the same types elsewhere."""
+    """Measured on its own nodes, or else on nodes of the same types elsewhere."""
     own = boots(view.node for view in context.views if view.facts.template is template)
     kinds = template.kinds
     return own or boots(
@@ -43,7 +43,7 @@ def outlives(until: datetime | None, leave_by: datetime) -> bool:
 def ready_room(
     context: DecisionContext, workload: Workload, leave_by: datetime, avoid: Collection[Source]
 ) -> int:
-    """How many replicas the nodes that are Ready, and stay, could take now."""
+    """How many replicas the nodes that are Ready and stay could take now."""
     count = 0
     for view in context.views:
         facts, kube = view.facts, view.node.kube
@@ -59,7 +59,7 @@ def ready_room(
 
 
 def how_many(shape: PodShape, free: Resources) -> int:
-    """Replicas beside each other on one node; of those that keep apart from their like, one."""
+    """How many replicas fit on one node; with anti-affinity to each other, one."""
     if not free.fits(shape.requests):
         return 0
     return 1 if _one_per_host(shape) else free.count_fitting(shape.requests)
@@ -91,7 +91,7 @@ def may_launch(context: DecisionContext, workload: Workload) -> bool:
 def successors(
     context: DecisionContext, workload: Workload, leave_by: datetime, avoid: Collection[Source]
 ) -> Iterator[tuple[PoolTemplate, Reservation]]:
-    """Prepaid capacity, there or to come, that outlives the source and whose nodes the service may use."""
+    """Prepaid capacity, active or scheduled, that outlives the source and that the service may use."""
     for name, template in context.templates.items():
         for wanted in template.pool.spec.sources:
             if wanted.type not in ("block", "odcr"):
@@ -108,10 +108,10 @@ def successors(
                     yield template, reservation
 
 
-# --- nodes for replicas, there or to come -----------------------------------------------------------
+# --- nodes for replicas, existing or to come--------------------------------------------------------
 
-# Blocks are launched into within seconds of their start; what is not there yet is looked at anew this often, so
-# that what is said about it does not change with every second.
+# Nodes of a block are launched within seconds of its start. Missing nodes are estimated anew this often, so that a
+# forecast does not change with every second.
 LOOK_AGAIN = timedelta(minutes=15)
 _PREPAID = tuple(kind.value for kind in PREPAID)
 
@@ -129,7 +129,7 @@ class ReplicaSlots:
         """`onto`: only nodes of these reservations; empty: any."""
         self._apart: dict[
             int, set[str]
-        ] = {}  # by node: workloads that keep apart from their like, and are there
+        ] = {}  # by node: workloads with anti-affinity to themselves that are there
         boots = {name: boots_of(context, one) or [BOOT] for name, one in context.templates.items()}
         nodes: list[CandidateNode] = []
         held: dict[str, int] = {}
@@ -202,7 +202,7 @@ class ReplicaSlots:
         return node
 
     def take(self, workload: Workload) -> CandidateNode | None:
-        """The first node that one more replica could have; it is taken from then on."""
+        """The first node that one more replica fits on; its resources are taken from then on."""
         for node in self._nodes:
             apart = self._apart.setdefault(id(node), set())
             if workload.name in apart or not how_many(workload.shape, node.free):
@@ -216,7 +216,7 @@ class ReplicaSlots:
 
 
 def launched_at(context: DecisionContext, one: Reservation) -> datetime:
-    """When a slot of it that holds no node yet gets one. Where EC2 still cleans up after the last, within minutes."""
+    """When a slot without a node gets one. Where EC2 still cleans up after the last instance, within minutes."""
     if one.start >= context.now or not one.available:
         return one.start
     return one.start + (context.now - one.start) // LOOK_AGAIN * LOOK_AGAIN

@@ -32,7 +32,7 @@ from tidemill.model.reasons import MissingRequirement
 
 @dataclass(frozen=True, slots=True)
 class Short:
-    """Below its minimum, from an instant on; `lasts` None: until something comes that is not known of."""
+    """Below its minimum from an instant on; `lasts` None: for an unknown time."""
 
     since: datetime
     lasts: timedelta | None
@@ -40,28 +40,28 @@ class Short:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """The arithmetic of one service's move."""
+    """One service's move, wave by wave, from when there is room until it is done or the deadline comes."""
 
     method: Method
     replicas: int
     leaving: int
-    enough: int  # of those that leave: so many must be Ready elsewhere, or the minimum is missed
+    enough: int  # how many of those that leave must be Ready elsewhere to keep the minimum
     at_once: int
-    never_allowed: bool  # as many must be there as there are, and nothing is made before it is broken
-    step: timedelta  # from an order to a Ready replica
+    never_allowed: bool  # the minimum is all replicas, and the method creates none before it evicts
+    step: timedelta  # from creation to a Ready replica
     drain_from: datetime
-    last_moment: datetime  # who is still there is made to go
+    last_moment: datetime  # replicas that are still there are deleted
     rooms: list[datetime]  # from when there is room for the first, the second, …
 
     def bridged(self, boot: timedelta) -> Move:
-        """By the hour there is room for everybody, a boot after they ask; in waves, after each has asked."""
+        """With hourly nodes there is room for all, one boot after they are pending; in waves, after each wave."""
         asks_anew = self.method in (Method.EVICT, Method.ROLLOUT)
         rooms = [self.drain_from + (timedelta(0) if asks_anew else boot)] * self.leaving
         return replace(self, rooms=rooms, step=self.step + (boot if asks_anew else timedelta(0)))
 
     @property
     def begins(self) -> datetime | None:
-        """Methods that make all at once wait for room for all, the others for the first wave's."""
+        """Methods that create all replicas at once wait for room for all, the others for the first wave."""
         wave = min(self.at_once, self.leaving)
         return max(self.drain_from, self.rooms[wave - 1]) if len(self.rooms) >= wave else None
 
@@ -78,7 +78,7 @@ class Move:
         if len(self.rooms) < self.enough:
             return Short(self.last_moment, None)
         room_for_all = self.rooms[self.enough - 1]
-        # Who was made to go is made anew with everybody else, as soon as there is room.
+        # Replicas that were deleted are created again with all others, as soon as there is room.
         at_last = max(room_for_all, self.last_moment) + self.step
         if self.begins is None or self.begins >= self.last_moment:
             return self._until(at_last)
@@ -93,7 +93,7 @@ class Move:
         return Short(self.last_moment, up - self.last_moment) if up > self.last_moment else None
 
     def _one_by_one(self) -> Short | None:
-        """Each is missed while it is made anew. A single one goes at the last moment."""
+        """Each replica is missing while it is created again. A single replica goes at the last moment."""
         if not self.rooms:
             return Short(self.last_moment, None)
         if self.replicas == 1:
@@ -108,30 +108,30 @@ class ServiceForecast:
     pool: str
     source: Source
     block: Reservation
-    successor: Reservation | None  # what takes the replica that the minimum hangs on
-    method: Method  # as it asks
-    in_effect: Method  # as it will be done
+    successor: Reservation | None  # the reservation that takes the last replica the minimum needs
+    method: Method  # as the service asks
+    in_effect: Method  # as it will move
     lacking: tuple[MissingRequirement, ...]
     leaving: int
     minimum: int
     boot: Span
     load: Span
     needed: timedelta  # overlap: boot, move, margin
-    overlap: timedelta | None  # there is; None: no successor
+    overlap: timedelta | None  # None: no successor
     drain_from: datetime
-    ready_from: datetime | None  # there is room for the first of them
+    ready_from: datetime | None  # when there is room for the first replica
     moved_by: datetime | None
     deadline: datetime
-    bridged: bool  # nodes paid by the hour take them: what is prepaid comes too late
+    bridged: bool  # hourly nodes take the replicas: prepaid ones come too late
     short: Short | None
 
 
-_SECOND = timedelta(seconds=1)  # a step that takes no time at all would make waves without end
+_SECOND = timedelta(seconds=1)  # a step of zero length would give endless waves
 Together = dict[tuple[Source, str], list[tuple[NodeView, Pod]]]
 
 
 def forecast(context: DecisionContext, only: str = "", onto: Collection[str] = ()) -> list[ServiceForecast]:
-    """For every service on prepaid capacity that ends, the first end first; `only` one source's, `onto` these alone."""
+    """For every service on prepaid capacity that ends, the first end first; `only` of one source, `onto` these blocks."""
     found: list[ServiceForecast] = []
     slots: dict[Source, ReplicaSlots] = {}
     for (source, name), pairs in sorted(_standing(context).items(), key=_first_end):
@@ -139,7 +139,7 @@ def forecast(context: DecisionContext, only: str = "", onto: Collection[str] = (
         if workload is None or block is None or (only and source.id != only):
             continue
         if pairs[0][0].facts.template is None:
-            continue  # its pool was removed: nothing is launched for it any more
+            continue  # its pool was removed: nothing is launched for it
         if source not in slots:
             slots[source] = ReplicaSlots(context, source, _deadline(pairs), onto)
         found.append(_forecast(context, workload, block, pairs, slots[source]))
@@ -237,7 +237,7 @@ def _all_of(context: DecisionContext, workload: Workload) -> list[Pod]:
 
 
 def minimum_of(context: DecisionContext, workload: Workload) -> int:
-    """Of its disruption budget or, as budgets count those too, of its annotation; 0: it asks for none."""
+    """Its minimum from a disruption budget or from its annotation; 0: none."""
     return next(
         (budget.min_available for budget in context.world.budgets if budget.workload == workload.name), 0
     )

@@ -23,13 +23,13 @@ Workloads = Mapping[str, Workload]
 
 
 def in_effect(workload: Workload, workloads: Workloads) -> Method:
-    """How it will move: as it asks, or by eviction if what that needs is not there."""
+    """How it will move: as it asks, or by eviction if a precondition of that method is not met."""
     asked = workload.method or Method.EVICT
     return Method.EVICT if asked is not Method.EVICT and lacking(workload, workloads) else asked
 
 
 def lacking(workload: Workload, workloads: Workloads) -> tuple[MissingRequirement, ...]:
-    """What the method it asks for needs and does not have."""
+    """Which preconditions of the method it asks for are not met."""
     match workload.method:
         case Method.ROLLOUT:
             return tuple(_for_rollout(workload))
@@ -79,13 +79,13 @@ def _for_pair(workload: Workload, workloads: Workloads) -> list[MissingRequireme
     return found
 
 
-# Nine of ten are quicker. Of fewer than ten samples it is the slowest.
+# The 90th percentile. Of fewer than ten samples it is the slowest.
 HIGH = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """How long something takes, and who says so."""
+    """How long something takes, and where the figure comes from."""
 
     length: timedelta
     basis: Literal["measured", "declared", "default"]
@@ -97,7 +97,7 @@ def high(samples: list[timedelta]) -> timedelta:
 
 
 def boots(nodes: Iterable[Node]) -> list[timedelta]:
-    """From the launch call until a node takes pods: boot, join, registration and check; the quickest first."""
+    """From the launch call until a node takes pods: boot, join, registration and check, sorted."""
     return sorted(
         node.kube.opened_at - node.instance.launched_at
         for node in nodes
@@ -106,7 +106,7 @@ def boots(nodes: Iterable[Node]) -> list[timedelta]:
 
 
 def nth_of(samples: list[timedelta], place: int, count: int) -> timedelta:
-    """Of `count` that begin together: when the one in this place (from 0) is done, if they are as the samples were."""
+    """Of `count` that begin together: when the n-th (from 0) is done, if they behave like the samples."""
     return samples[ceil((place + 1) / count * len(samples)) - 1]
 
 
@@ -123,7 +123,7 @@ def loading(terms: Terms, pods: Iterable[Pod]) -> Span:
 
 
 def starting(pods: Iterable[Pod]) -> timedelta:
-    """From its node to a running container, as it usually is: in many waves the slow and the quick even out."""
+    """From binding to a running container, the median: over many waves slow and quick ones even out."""
     taken = [
         pod.started_at - pod.bound_at
         for pod in pods
@@ -133,20 +133,20 @@ def starting(pods: Iterable[Pod]) -> timedelta:
 
 
 def at_once(workload: Workload, method: Method, leaving: int, allowed: int) -> int:
-    """How many replicas move at one time; `allowed` are those that may be away."""
+    """How many replicas move at one time; `allowed`: how many may be away."""
     if method is Method.ROLLOUT:
         return max(1, workload.max_surge)
     return max(1, leaving if method in (Method.SCALE, Method.PAIRED) else allowed)
 
 
 def waves(workload: Workload, method: Method, leaving: int, allowed: int) -> int:
-    """A touched template makes every replica anew, wherever it is."""
+    """A rollout replaces every replica, wherever it is."""
     moving = workload.replicas if method is Method.ROLLOUT else leaving
     return -(-moving // at_once(workload, method, leaving, allowed))
 
 
 def move_time(workload: Workload, method: Method, count: int, load: timedelta) -> timedelta:
-    """How long `count` waves take once there is somewhere to go, the last one's grace included.
+    """How long `count` waves take once there is room, the grace of the last one included.
 
     What is made before it is broken is done before the old ones' own turn comes, which is when pods hear of their end.
     """
@@ -182,6 +182,6 @@ def services_lead(
         count = waves(workload, methods[name], len(mine), allowed or 1)
         boot = (
             BOOT if workload.terms.overflow else timedelta(0)
-        )  # it may need nodes that nobody has launched yet
+        )  # it may need nodes that are not launched yet
         lead = max(lead, move_time(workload, methods[name], count, load) + boot + MARGIN)
     return lead

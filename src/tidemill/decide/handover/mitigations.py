@@ -1,4 +1,4 @@
-"""What would keep a service up over a hand-over that leaves it short, and what each way costs.
+"""Mitigations: what would keep a service up over a hand-over that leaves it short, and what each costs.
 
 Prices come from offers EC2 has shown, else from what the block cost or the catalog's rate, and then they say so. The
 purchase planner prices the same four ways over a whole calendar; this is the answer for one service and two blocks.
@@ -25,7 +25,7 @@ _EXTENDABLE_UNTIL = HOUR
 
 
 def mitigations(context: DecisionContext, one: ServiceForecast) -> tuple[Mitigation, ...]:
-    """The cheapest first, those that do not exist last. None where the service is not short."""
+    """The cheapest first, unavailable ones last. Empty where the service is not short."""
     if one.short is None:
         return ()
     found = (
@@ -45,7 +45,7 @@ def instances_needed(context: DecisionContext, one: ServiceForecast) -> int:
 
 
 def _lasts(one: ServiceForecast) -> timedelta:
-    """How long it is short; where nobody knows, a day is what is asked about."""
+    """How long it is short; a day where that is unknown."""
     assert one.short is not None
     return one.short.lasts if one.short.lasts is not None else DAY
 
@@ -136,7 +136,7 @@ def _cheapest(
 
 
 def _bridge(context: DecisionContext, one: ServiceForecast) -> Mitigation:
-    """Warm when the block stops, and so paid for while it warms up."""
+    """Launched early enough to be Ready when the block ends, and paid for from then on."""
     means: MitigationKind = "an-on-demand-bridge"
     count = instances_needed(context, one)
     kind = context.spec.catalog.types.get(one.block.instance_type)

@@ -32,7 +32,7 @@ class Leaving:
 
     @property
     def turn(self) -> datetime:
-        """Who is still there then is evicted, within the budget, whatever was meant to happen first."""
+        """Replicas that are still there then are evicted within the budget, whatever step comes next."""
         return self.deadline - max(pod_lead(pod, checkpoint=False) for pod in self.pods)
 
     @property
@@ -77,7 +77,7 @@ def _leaving(context: DecisionContext) -> dict[str, Leaving]:
 
 
 def _ends_with_its_source(view: NodeView) -> bool:
-    """Not a node that AWS takes alone: a whole service is not made anew for one of its replicas."""
+    """Not a node that AWS takes alone: a whole service is not rolled out for one of its replicas."""
     if view.phase is not Phase.DRAINING or view.deadline is None or view.source.kind not in PREPAID:
         return False
     instance, kube = view.node.instance, view.node.kube
@@ -87,7 +87,7 @@ def _ends_with_its_source(view: NodeView) -> bool:
 
 
 def _moves(context: DecisionContext, workload: Workload, those: Leaving) -> bool:
-    """Take the next step. True: its replicas stay where they are until that has borne fruit."""
+    """Take the next step. True: its replicas stay in place until the step has worked."""
     match in_effect(workload, context.workloads):
         case Method.ROLLOUT:
             return _roll(context, workload, those)
@@ -102,7 +102,7 @@ def _roll(context: DecisionContext, workload: Workload, those: Leaving) -> bool:
     if workload.rolling:
         return True
     if workload.restarted_for == those.token:
-        return False  # it is done, and who is still there was not made anew: evicted like anybody
+        return False  # the rollout is done; replicas that are still there are evicted
     if _awaits_room(context, workload, those):
         return True
     if not _finds_room(context, workload, those, 1):
@@ -155,14 +155,14 @@ def _swap(context: DecisionContext, workload: Workload, pair: Workload, those: L
 
 
 def _take_back(context: DecisionContext, workload: Workload) -> None:
-    """Nobody of it leaves any more: they are gone, or their source was extended."""
+    """No replica is leaving any more: they are gone, or their source was extended."""
     base = workload.replicas - workload.added
     reason = HandoverReason(HandoverKind.SURGE_NOT_NEEDED)
     context.do(ScaleWorkload(workload.name, base, 0, (), reason))
 
 
 def _take_over(context: DecisionContext, workload: Workload) -> None:
-    """Its source ended before its pair was up: nobody of it is Ready, and its own nodes are not coming back."""
+    """Its source ended before its pair was up: no replica is Ready, and its nodes do not come back."""
     nowhere = frozenset[Source]()
     if in_effect(workload, context.workloads) is not Method.PAIRED:
         return
@@ -179,13 +179,13 @@ def _take_over(context: DecisionContext, workload: Workload) -> None:
 
 
 def _finds_room(context: DecisionContext, workload: Workload, those: Leaving, room_for: int) -> bool:
-    """Where nodes may be launched for it by the hour, asking is what launches them."""
+    """Where hourly nodes may be launched for it, pending replicas launch them."""
     ready = ready_room(context, workload, those.deadline, those.sources)
     return ready >= room_for or may_launch(context, workload)
 
 
 def _awaits_room(context: DecisionContext, workload: Workload, those: Leaving, room_for: int = 1) -> bool:
-    """Nothing is Ready to take them: they serve where they are until something is, or their own last turn comes.
+    """No node is Ready for them: they keep serving until one is, or until they must be evicted.
 
     Evicted sooner they would have nowhere to go. Only what may be launched by the hour, and by nothing but their
     asking, is asked for at once; unless what is prepaid comes in time.

@@ -18,7 +18,7 @@ from tidemill.model.capacity import SECURED_STATES, Reservation
 from tidemill.model.pods import Method
 from tidemill.model.reasons import MethodUnavailable, PinMustMove, ServiceShort, ShortKind
 
-# Of a block that nothing succeeds: most are followed by one that is bought later. Two days leave time to buy.
+# A block without a successor is reported two days before its end: earlier, the successor is often still to be bought.
 NOBODY_FOLLOWS = timedelta(days=2)
 
 
@@ -41,7 +41,7 @@ class _ForecastCache:
 
 
 def _forecasts(context: DecisionContext) -> list[ServiceForecast]:
-    """Worked out anew only where something they follow from has changed: most events are about jobs."""
+    """Computed again only where their inputs have changed: most events are about jobs."""
     world = context.world
     empty = [
         reservation
@@ -64,7 +64,7 @@ def _forecasts(context: DecisionContext) -> list[ServiceForecast]:
 
 
 def _is_news(context: DecisionContext, one: ServiceForecast) -> bool:
-    """A move that is under way is told by its steps."""
+    """A move that is under way is reported by its steps."""
     if one.short is None:
         return False
     if one.short.lasts is None and context.now < one.deadline - NOBODY_FOLLOWS:
@@ -74,7 +74,7 @@ def _is_news(context: DecisionContext, one: ServiceForecast) -> bool:
 
 
 def _may_still_move(context: DecisionContext, one: ServiceForecast, by: datetime) -> bool:
-    """Under way, its seats cannot be told from those of its own replacements: only what comes too late is certain."""
+    """During a move its own replacements take the free nodes: only a node that comes too late is certain."""
     if may_launch(context, one.workload):
         return True
     goes_as = context.workloads.get(one.workload.pair, one.workload)
@@ -110,7 +110,7 @@ def _short(one: ServiceForecast, ways: tuple[Mitigation, ...]) -> ServiceShort:
 
 
 def pins_that_must_move(context: DecisionContext, template: PoolTemplate) -> Iterator[PinMustMove]:
-    """A pin is the user's: it is never moved here. What it keeps out, and ends before, is said."""
+    """A pin belongs to the user and is never moved here. Reservations it keeps out are reported."""
     pool = template.pool
     pinned = [source for source in pool.spec.sources if source.ids]
     if not pinned:
