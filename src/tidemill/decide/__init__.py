@@ -23,15 +23,22 @@ __all__ = ["decide"]
 
 
 def decide(spec: Spec, world: World) -> Plan:
-    context = DecisionContext(spec, world)  # our nodes, their phases and deadlines
-    manage_purchases(context)  # 1 money: reconcile, submit what is approved, propose what is missing
-    in_flight = reconcile_launches(context)  # 2 launches: settle what is seen, repeat what may be lost
-    manage_nodes(context)  # 3 nodes: let checked ones work, replace late and failed ones, clean up
-    hand_over(context)  # services: the next step of each move from a source that ends to one that lasts
-    drain(context)  # 4 time: every node that ends is drained before its deadline
-    place_pending(
-        context, in_flight
-    )  # 5 work: warm blocks, admit what fits, launch for the rest, say why the others wait
-    reclaim(context, in_flight)  # 6 disruption: give back nodes nobody needs
-    warn_of_shortages(context)  # 7 forecast: which services a hand-over will leave short, and what would help
+    # 0 join the world up: our nodes, their phases and deadlines
+    context = DecisionContext(spec, world)
+    # 1 purchases: reconcile them, submit what is approved, propose what is missing
+    manage_purchases(context)
+    # 2 launches: settle those whose instances are seen, repeat those whose answer may be lost
+    in_flight = reconcile_launches(context)
+    # 3 nodes: open verified ones, replace late and failed ones, clean up
+    manage_nodes(context)
+    # 4 hand-over: the next step of each service that moves from a source that ends to one that lasts
+    hand_over(context)
+    # 5 drain: every node that ends is empty before its deadline
+    drain(context)
+    # 6 placement: warm blocks, admit what fits, launch for the rest, say why the others wait
+    place_pending(context, in_flight)
+    # 7 disruption: give back nodes that nobody needs
+    reclaim(context, in_flight)
+    # 8 forecast: which services a hand-over will leave short, and what would help
+    warn_of_shortages(context)
     return context.plan()

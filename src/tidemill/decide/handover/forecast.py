@@ -131,7 +131,7 @@ Together = dict[tuple[Source, str], list[tuple[NodeView, Pod]]]
 
 
 def forecast(context: DecisionContext, only: str = "", onto: Collection[str] = ()) -> list[ServiceForecast]:
-    """For every service on prepaid capacity that ends, the first end first; `only` of one source, `onto` these blocks."""
+    """For every service on prepaid capacity that ends, the first end first; `only` of one source, `onto` these."""
     found: list[ServiceForecast] = []
     slots: dict[Source, ReplicaSlots] = {}
     for (source, name), pairs in sorted(_standing(context).items(), key=_first_end):
