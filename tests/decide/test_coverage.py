@@ -48,7 +48,7 @@ def test_a_window_misses_what_is_left_after_the_windows_before_it(drawn, bought)
     total = 0
     at = window.start
     while at < window.end:
-        there = sum(one.count for one in held if one.start <= at < one.end)  # type: ignore[operator]
+        there = sum(one.count for one in held if one.start <= at < one.end)
         taken = sum(one.instances for one in earlier if one.start <= at < one.end)
         expected = max(0, window.instances - max(0, there - taken))
         assert sum(step.amount for step in steps if step.start <= at < step.end) == expected
