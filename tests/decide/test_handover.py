@@ -28,7 +28,7 @@ from tidemill.decide.handover.destinations import boot_of
 from tidemill.decide.handover.forecast import ServiceForecast, forecast
 from tidemill.decide.handover.methods import high, in_effect, lacking, loading, nth_of
 from tidemill.decide.handover.mitigations import mitigations
-from tidemill.decide.purchasing.planner.result import Mitigation
+from tidemill.decide.purchasing.planner.mitigations import Mitigation
 from tidemill.engine.observe import budgets
 from tidemill.model.capacity import ReservationState, Source, SourceKind
 from tidemill.model.nodes import Node

@@ -1,40 +1,38 @@
 """Mitigations: what would keep a service up over a hand-over that leaves it short, and what each costs.
 
 Prices come from offers EC2 has shown, else from what the block cost or the catalog's rate, and then they say so. The
-purchase planner prices the same four ways over a whole calendar; this is the answer for one service and two blocks.
+purchase planner prices the same four ways over a whole calendar, by the same function.
 """
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from collections.abc import Iterator
+from datetime import timedelta
 from math import ceil
 
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.handover.destinations import how_many
 from tidemill.decide.handover.forecast import ServiceForecast
-from tidemill.decide.purchasing.planner.result import Mitigation, MitigationKind
-from tidemill.model.capacity import SourceKind
-from tidemill.model.ec2_facts import LONGEST_BLOCK
+from tidemill.decide.purchasing.planner.mitigations import (
+    Mitigation,
+    block_usd_day,
+    bridge_usd,
+    cheapest_first,
+    price,
+)
+from tidemill.model.capacity import Reservation, SourceKind
+from tidemill.model.ec2_facts import DAY, EXTENSION_CLOSES_BEFORE_END, LONGEST_BLOCK
 from tidemill.model.offers import Offer
 from tidemill.model.resources import Resources
 from tidemill.spec import names
-
-DAY, HOUR = timedelta(days=1), timedelta(hours=1)
-# EC2 takes extensions until then.
-_EXTENDABLE_UNTIL = HOUR
 
 
 def mitigations(context: DecisionContext, one: ServiceForecast) -> tuple[Mitigation, ...]:
     """The cheapest first, unavailable ones last. Empty where the service is not short."""
     if one.short is None:
         return ()
-    found = (
-        _extension(context, one),
-        _more_of_b(context, one),
-        _start_now(context, one),
-        _bridge(context, one),
-    )
-    return tuple(sorted(found, key=lambda way: (way.usd is None, way.usd or 0.0)))
+    ways = (_extension, _more_of_b, _start_now, _bridge)
+    return cheapest_first(way(context, one) for way in ways)
 
 
 def instances_needed(context: DecisionContext, one: ServiceForecast) -> int:
@@ -54,102 +52,88 @@ def _usd_day(context: DecisionContext, one: ServiceForecast, count: int) -> floa
     """Of `count` instances: at the rate the block was bought at, else at the catalog's."""
     block = one.block
     if block.fee_usd and block.end is not None:
-        return block.fee_usd / block.count * count * (DAY / (block.end - block.start))
+        return block_usd_day(block) / block.count * count
     kind = context.spec.catalog.types.get(block.instance_type)
     return None if kind is None or kind.block_usd_h is None else kind.block_usd_h * count * 24
 
 
 def _extension(context: DecisionContext, one: ServiceForecast) -> Mitigation:
-    means: MitigationKind = "a-days-extension-of-a"
-    block = one.block
-    days = max(1, ceil(_lasts(one) / DAY))
-    if block.kind is not SourceKind.BLOCK or block.end is None:
-        return Mitigation(means, None, "", f"{block.id} is no Capacity Block")
-    if block.extension_pending_to is not None:
-        return Mitigation(
-            means, None, "", f"an extension of {block.id} is not paid yet; another must wait for it"
-        )
-    context.wake(block.end - _EXTENDABLE_UNTIL)
-    if context.now >= block.end - _EXTENDABLE_UNTIL:
-        return Mitigation(means, None, "", f"{block.id} can no longer be extended: EC2 asks for an hour")
-    if block.end + days * DAY - block.start > LONGEST_BLOCK:
-        return Mitigation(means, None, "", f"{block.id} would be longer than 182 days")
+    block, days = one.block, max(1, ceil(_lasts(one) / DAY))
+    impossible = _why_not_extendable(context, block, days)
     offers = [
-        (offer.fee_usd, offer.id)
+        (offer.fee_usd, offer.id, f"extend {block.id} with {offer.id}")
         for search in context.world.extension_searches
         if search.query.reservation_id == block.id
         for offer in search.offers
-        if offer.end >= block.end + days * DAY
+        if block.end is not None and offer.end >= block.end + days * DAY
     ]
-    if offers:
-        usd, id_ = min(offers)
-        return Mitigation(means, usd, id_, f"extend {block.id} with {id_}")
     rate = _usd_day(context, one, block.count)
-    words = f"extend {block.id} by {days}d, reckoned at its rate; EC2 has shown no offer"
-    return Mitigation(means, None if rate is None else rate * days, "", words)
+    words = f"extend {block.id} by {days}d, estimated at its rate; EC2 has shown no offer"
+    estimate = None if rate is None else rate * days, words
+    return price("a-days-extension-of-a", offers, estimate=estimate, impossible=impossible)
+
+
+def _why_not_extendable(context: DecisionContext, block: Reservation, days: int) -> str:
+    if block.kind is not SourceKind.BLOCK or block.end is None:
+        return f"{block.id} is no Capacity Block"
+    if block.extension_pending_to is not None:
+        return f"an extension of {block.id} is not paid yet; another must wait for it"
+    closes_at = block.end - EXTENSION_CLOSES_BEFORE_END
+    context.wake(closes_at)
+    if context.now >= closes_at:
+        return f"{block.id} can no longer be extended: EC2 asks for an hour"
+    if block.end + days * DAY - block.start > LONGEST_BLOCK:
+        return f"{block.id} would be longer than 182 days"
+    return ""
 
 
 def _more_of_b(context: DecisionContext, one: ServiceForecast) -> Mitigation:
-    means: MitigationKind = "a-day-more-of-b"
     count = instances_needed(context, one)
-    if one.successor is not None:
-        return Mitigation(means, None, "", f"{one.successor.id} is bought: its start cannot be moved")
-    until = one.deadline + _lasts(one)
-    best = _cheapest(context, one, count, one.deadline - one.needed, until)
-    if best is not None:
-        return Mitigation(means, best.fee_usd, best.id, f"buy {best.id}, which starts in time")
-    words = f"a block of {count} that starts a day before, reckoned at the rate of {one.block.id}"
-    return Mitigation(means, _usd_day(context, one, count), "", f"{words}; EC2 has shown no offer")
+    options = [
+        (offer.fee_usd, offer.id, f"buy {offer.id}, which starts in time")
+        for offer in _fitting_offers(context, one, count)
+    ]
+    words = f"a block of {count} that starts a day before, estimated at the rate of {one.block.id}"
+    estimate = _usd_day(context, one, count), f"{words}; EC2 has shown no offer"
+    bought = f"{one.successor.id} is bought: its start cannot be moved" if one.successor is not None else ""
+    return price("a-day-more-of-b", options, estimate=estimate, impossible=bought)
 
 
 def _start_now(context: DecisionContext, one: ServiceForecast) -> Mitigation:
-    means: MitigationKind = "a-start-now-block"
     count = instances_needed(context, one)
-    best = _cheapest(context, one, count, one.deadline - one.needed, one.deadline + _lasts(one), now=True)
-    if best is not None:
-        return Mitigation(
-            means, best.fee_usd, best.id, f"buy {best.id}, which starts now and runs beside both"
-        )
-    words = f"a start-now block of {count} for a day, reckoned at the rate of {one.block.id}"
-    return Mitigation(means, _usd_day(context, one, count), "", f"{words}; ask EC2 within the last day")
+    options = [
+        (offer.fee_usd, offer.id, f"buy {offer.id}, which starts now and runs beside both")
+        for offer in _fitting_offers(context, one, count)
+        if (offer.start.hour, offer.start.minute) != (11, 30)  # only a start-now block is off the grid
+    ]
+    words = f"a start-now block of {count} for a day, estimated at the rate of {one.block.id}"
+    estimate = _usd_day(context, one, count), f"{words}; ask EC2 within the last day"
+    return price("a-start-now-block", options, estimate=estimate)
 
 
-def _cheapest(
-    context: DecisionContext,
-    one: ServiceForecast,
-    count: int,
-    by: datetime,
-    until: datetime,
-    *,
-    now: bool = False,
-) -> Offer | None:
-    """Of the offers EC2 has shown for the pool: there in time, and long enough. A start-now block is off the grid."""
+def _fitting_offers(context: DecisionContext, one: ServiceForecast, count: int) -> Iterator[Offer]:
+    """Of the offers EC2 has shown for the pool: there in time, and long enough."""
     kinds = context.templates[one.pool].kinds
-    fitting = (
-        offer
-        for search in context.world.searches
-        for offer in search.offers
-        if offer.instance_type in kinds and offer.count >= count and offer.start <= by and offer.end >= until
-        if not now or (offer.start.hour, offer.start.minute) != (11, 30)
-    )
-    return min(fitting, key=lambda offer: (offer.fee_usd, offer.id), default=None)
+    by, until = one.deadline - one.needed, one.deadline + _lasts(one)
+    for search in context.world.searches:
+        for offer in search.offers:
+            in_time = offer.start <= by and offer.end >= until
+            if offer.instance_type in kinds and offer.count >= count and in_time:
+                yield offer
 
 
 def _bridge(context: DecisionContext, one: ServiceForecast) -> Mitigation:
-    """Launched early enough to be Ready when the block ends, and paid for from then on."""
-    means: MitigationKind = "an-on-demand-bridge"
     count = instances_needed(context, one)
     kind = context.spec.catalog.types.get(one.block.instance_type)
     if one.bridged:
-        return Mitigation(
-            means, None, "", "it is bridged already, one wave at a time; by scale all come up at once"
-        )
+        impossible = "it is bridged already, one wave at a time; by scale all come up at once"
+        return price("an-on-demand-bridge", impossible=impossible)
     if kind is None or kind.on_demand_usd_h is None:
-        return Mitigation(means, None, "", f"no on-demand price of {one.block.instance_type} is known")
-    hours = (_lasts(one) + one.boot.length + one.load.length) / HOUR
+        impossible = f"no on-demand price of {one.block.instance_type} is known"
+        return price("an-on-demand-bridge", impossible=impossible)
+    usd = bridge_usd(kind.on_demand_usd_h, count, _lasts(one), one.boot.length + one.load.length)
     words = f"{count} {kind.name} on demand at ${kind.on_demand_usd_h:,.2f} an hour each, if EC2 has them"
-    lacks = _lacks_for_overflow(context, one)
-    return Mitigation(means, kind.on_demand_usd_h * count * hours, "", f"{words}{lacks}")
+    return price("an-on-demand-bridge", [(usd, "", f"{words}{_lacks_for_overflow(context, one)}")])
 
 
 def _lacks_for_overflow(context: DecisionContext, one: ServiceForecast) -> str:

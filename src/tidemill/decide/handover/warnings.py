@@ -13,7 +13,7 @@ from tidemill.decide.handover.forecast import ServiceForecast, forecast
 from tidemill.decide.handover.mitigations import mitigations
 from tidemill.decide.placement.launch_options import usable_reservations
 from tidemill.decide.pool_templates import PoolTemplate
-from tidemill.decide.purchasing.planner.result import Mitigation
+from tidemill.decide.purchasing.planner.mitigations import Mitigation
 from tidemill.model.capacity import SECURED_STATES, Reservation
 from tidemill.model.pods import Method
 from tidemill.model.reasons import MethodUnavailable, PinMustMove, ServiceShort, ShortKind

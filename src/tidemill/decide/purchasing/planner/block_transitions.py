@@ -7,13 +7,22 @@ priced whether the plan uses one or not.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import ceil
 
-from tidemill.decide.purchasing.planner.inputs import DAY, HOUR, PoolDemand
+from tidemill.decide.purchasing.planner.inputs import DAY, PoolDemand
+from tidemill.decide.purchasing.planner.mitigations import (
+    Mitigation,
+    MitigationKind,
+    block_usd_day,
+    bridge_usd,
+    cheapest_first,
+    price,
+)
 from tidemill.decide.purchasing.planner.offer_filter import is_usable_by, starts_now
-from tidemill.decide.purchasing.planner.result import Cover, HandOver, Mitigation
+from tidemill.decide.purchasing.planner.result import Cover, HandOver
 from tidemill.decide.purchasing.planner.slots import Problem, serving_span
 from tidemill.model.capacity import Reservation
 from tidemill.model.ec2_facts import LONGEST_BLOCK
@@ -33,11 +42,6 @@ class BlockSpan:
     @property
     def id(self) -> str:
         return self.supply.id
-
-    @property
-    def usd_day(self) -> float:
-        assert self.supply.end is not None
-        return self.supply.fee_usd * (DAY / (self.supply.end - self.supply.start))
 
 
 def block_handovers(problem: Problem, cover: Cover) -> tuple[HandOver, ...]:
@@ -109,40 +113,34 @@ def _gap(problem: Problem, number: int, since: datetime, stretches: list[BlockSp
 def _ways(
     problem: Problem, pool: PoolDemand, a: BlockSpan, b: BlockSpan | None, gpus: int, gap: timedelta
 ) -> tuple[Mitigation, ...]:
-    ways = (
-        _more_of_b(problem, pool, a, b),
-        _extension_of_a(problem, pool, a, gap),
-        _start_now(problem, pool, a, gpus, gap),
-        _bridge(problem, pool, a, gpus, gap),
+    return cheapest_first(
+        (
+            _more_of_b(problem, pool, a, b),
+            _extension_of_a(problem, pool, a, gap),
+            _start_now(problem, pool, a, gpus, gap),
+            _bridge(problem, pool, gpus, gap),
+        )
     )
-    return tuple(sorted(ways, key=lambda way: (way.usd is None, way.usd or 0.0)))
 
 
 def _more_of_b(problem: Problem, pool: PoolDemand, a: BlockSpan, b: BlockSpan | None) -> Mitigation:
+    kind: MitigationKind = "a-day-more-of-b"
     if b is None:
-        return Mitigation("a-day-more-of-b", None, "", "no block takes over")
+        return price(kind, impossible="no block takes over")
+    usd_day = block_usd_day(b.supply)
     if b.first <= a.last:
         days = ceil((a.end - b.supply.start) / DAY)
-        return Mitigation("a-day-more-of-b", b.usd_day * days, b.id, f"{b.id} overlaps already, by {days}d")
+        return price(kind, [(usd_day * days, b.id, f"{b.id} overlaps already, by {days}d")])
     if isinstance(b.supply, Reservation):
-        return Mitigation("a-day-more-of-b", None, "", f"{b.id} is bought: its start cannot be moved")
-    days = ceil((b.first - a.last) / DAY)
+        return price(kind, impossible=f"{b.id} is bought: its start cannot be moved")
     earlier = [
-        offer
-        for offer in problem.offers
-        if offer.instance_type == b.supply.instance_type
-        and is_usable_by(pool, offer)
-        and offer.count >= b.supply.count
-        and offer.end >= b.end
-        and serving_span(pool, offer, problem.policy.until)[0] <= a.last
+        (offer.fee_usd - b.supply.fee_usd, offer.id, f"{offer.id} instead of {b.id}: it starts in time")
+        for offer in _same_type(problem, pool, b.supply)
+        if offer.end >= b.end and serving_span(pool, offer, problem.policy.until)[0] <= a.last
     ]
-    best = min(earlier, key=lambda one: (one.fee_usd, one.id), default=None)
-    if best is not None:
-        words = f"{best.id} instead of {b.id}: it starts in time"
-        return Mitigation("a-day-more-of-b", best.fee_usd - b.supply.fee_usd, best.id, words)
-    return Mitigation(
-        "a-day-more-of-b", b.usd_day * days, "", f"reckoned at the rate of {b.id}; EC2 shows no such offer"
-    )
+    days = ceil((b.first - a.last) / DAY)
+    words = f"estimated at the rate of {b.id}; EC2 shows no such offer"
+    return price(kind, earlier, estimate=(usd_day * days, words))
 
 
 def _extension_of_a(problem: Problem, pool: PoolDemand, a: BlockSpan, gap: timedelta) -> Mitigation:
@@ -150,69 +148,54 @@ def _extension_of_a(problem: Problem, pool: PoolDemand, a: BlockSpan, gap: timed
     needed, days = a.last + gap, ceil(gap / DAY)
     if isinstance(a.supply, Offer):
         longer = [
-            (one.fee_usd - a.supply.fee_usd, one.id)
-            for one in problem.offers
-            if one.instance_type == a.supply.instance_type
-            and is_usable_by(pool, one)
-            and one.count >= a.supply.count
-            and one.start <= a.supply.start
-            and serving_span(pool, one, problem.policy.until)[1] >= needed
+            (offer.fee_usd - a.supply.fee_usd, offer.id)
+            for offer in _same_type(problem, pool, a.supply)
+            if offer.start <= a.supply.start and serving_span(pool, offer, problem.policy.until)[1] >= needed
         ]
     else:
+        offers = [one for one in problem.extensions if one.block == a.id]
+        # This plan may extend it already, by less.
+        paid_usd = sum(one.fee_usd for one in offers if one.end == a.end)
         wind_down = a.end - a.last
-        paid = sum(
-            one.fee_usd for one in problem.extensions if one.block == a.id and one.end == a.end
-        )  # it is extended in this plan already, by less
-        longer = [
-            (one.fee_usd - paid, one.id)
-            for one in problem.extensions
-            if one.block == a.id and one.end - wind_down >= needed
-        ]
-    if longer:
-        usd, id_ = min(longer)
-        return Mitigation("a-days-extension-of-a", usd, id_, f"{id_} keeps it long enough")
-    if a.end + days * DAY - a.supply.start > LONGEST_BLOCK:
-        return Mitigation("a-days-extension-of-a", None, "", f"{a.id} would be longer than 182 days")
-    if not a.supply.fee_usd:
-        return Mitigation(
-            "a-days-extension-of-a", None, "", f"EC2 shows no extension of {a.id}, and its fee is not known"
-        )
-    words = f"reckoned at the rate of {a.id}; EC2 shows no such offer, and extensions are not guaranteed"
-    return Mitigation("a-days-extension-of-a", a.usd_day * days, "", words)
+        longer = [(one.fee_usd - paid_usd, one.id) for one in offers if one.end - wind_down >= needed]
+    options = [(usd, id_, f"{id_} keeps it long enough") for usd, id_ in longer]
+    impossible = ""
+    if not options and a.end + days * DAY - a.supply.start > LONGEST_BLOCK:
+        impossible = f"{a.id} would be longer than 182 days"
+    elif not options and not a.supply.fee_usd:
+        impossible = f"EC2 shows no extension of {a.id}, and its fee is not known"
+    words = f"estimated at the rate of {a.id}; EC2 shows no such offer, and extensions are not guaranteed"
+    estimate = block_usd_day(a.supply) * days, words
+    return price("a-days-extension-of-a", options, estimate=estimate, impossible=impossible)
+
+
+def _same_type(problem: Problem, pool: PoolDemand, supply: Offer) -> Iterator[Offer]:
+    """Offers of its type for the pool, at least as large."""
+    for offer in problem.offers:
+        same = offer.instance_type == supply.instance_type and offer.count >= supply.count
+        if same and is_usable_by(pool, offer):
+            yield offer
 
 
 def _start_now(problem: Problem, pool: PoolDemand, a: BlockSpan, gpus: int, gap: timedelta) -> Mitigation:
-    until = problem.policy.until
-    fitting = [
-        one
-        for one in problem.offers
-        if starts_now(one)
-        and is_usable_by(pool, one)
-        and one.id != a.id
-        and problem.gpus(one) >= gpus
-        and serving_span(pool, one, until)[0] <= a.last
-        and serving_span(pool, one, until)[1] >= a.last + gap
-    ]
-    best = min(fitting, key=lambda one: (one.fee_usd, one.id), default=None)
-    if best is None:
-        words = "EC2 shows none that lasts over the gap; ask again within the last day"
-        return Mitigation("a-start-now-block", None, "", words)
-    return Mitigation("a-start-now-block", best.fee_usd, best.id, f"{best.id} runs beside both")
-
-
-def _bridge(problem: Problem, pool: PoolDemand, a: BlockSpan, gpus: int, gap: timedelta) -> Mitigation:
-    """The bridge is warm when A stops, and so is paid for while it warms up."""
-    priced: list[tuple[float, str]] = []
-    for name in pool.types:
-        price = problem.prices[name]
-        count = ceil(gpus / price.gpus)
-        if price.on_demand_usd_h is None or (price.on_demand_most or count) < count:
+    options = []
+    for offer in problem.offers:
+        if not starts_now(offer) or not is_usable_by(pool, offer) or offer.id == a.id:
             continue
-        usd = price.on_demand_usd_h * count * ((gap + pool.warm_up) / HOUR)
-        priced.append((usd, f"{count} {name} on demand, if EC2 has them then"))
-    if not priced:
-        return Mitigation(
-            "an-on-demand-bridge", None, "", "no type of the pool may be run on demand in this number"
-        )
-    usd, words = min(priced)
-    return Mitigation("an-on-demand-bridge", usd, "", words)
+        first, last = serving_span(pool, offer, problem.policy.until)
+        if problem.gpus(offer) >= gpus and first <= a.last and last >= a.last + gap:
+            options.append((offer.fee_usd, offer.id, f"{offer.id} runs beside both"))
+    none = "EC2 shows none that lasts over the gap; ask again within the last day"
+    return price("a-start-now-block", options, impossible="" if options else none)
+
+
+def _bridge(problem: Problem, pool: PoolDemand, gpus: int, gap: timedelta) -> Mitigation:
+    options = []
+    for name in pool.types:
+        type_price = problem.prices[name]
+        count, usd_h = ceil(gpus / type_price.gpus), type_price.on_demand_usd_h
+        if usd_h is not None and (type_price.on_demand_most or count) >= count:
+            usd = bridge_usd(usd_h, count, gap, pool.warm_up)
+            options.append((usd, "", f"{count} {name} on demand, if EC2 has them then"))
+    none = "no type of the pool may be run on demand in this number"
+    return price("an-on-demand-bridge", options, impossible="" if options else none)

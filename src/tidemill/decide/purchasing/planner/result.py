@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal
 
 from tidemill.decide.purchasing.planner.inputs import ExtensionOffer
+from tidemill.decide.purchasing.planner.mitigations import Mitigation
 from tidemill.model.capacity import Reservation
 from tidemill.model.offers import Offer
 
@@ -111,22 +111,6 @@ class Sensitivity:
     budget_binds: bool
     unlimited: Cover | None  # the best cover were there no ceiling on money; None: it is this one
     words: tuple[str, ...]
-
-
-MitigationKind = Literal[
-    "a-day-more-of-b", "a-days-extension-of-a", "a-start-now-block", "an-on-demand-bridge"
-]
-
-
-@dataclass(frozen=True, slots=True)
-class Mitigation:
-    """One way to zero downtime. `usd` is None where there is none; `offer` is empty where the price is reckoned
-    from a rate and EC2 has not offered it."""
-
-    means: MitigationKind
-    usd: float | None
-    offer: str
-    words: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,13 +51,13 @@ def test_all_four_ways_are_priced_from_offers_where_there_are_any():
     )  # the gap, and its own warm-up
 
 
-def test_ways_ec2_does_not_offer_are_reckoned_and_say_so():
+def test_ways_ec2_does_not_offer_are_estimated_and_say_so():
     found = ways(relay())
     assert found["a-day-more-of-b"] == (3_600, "")
     assert found["a-days-extension-of-a"] == (3_600, "")
     assert found["a-start-now-block"] == (None, "")
     words = {way.means: way.words for way in relay().plan().hand_overs[0].ways}
-    assert "reckoned" in words["a-day-more-of-b"]
+    assert "estimated" in words["a-day-more-of-b"]
 
 
 def test_the_cheapest_way_comes_first_and_those_that_do_not_exist_last():
