@@ -26,9 +26,9 @@ from tidemill.decide import decide
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.handover.destinations import boot_of
 from tidemill.decide.handover.forecast import ServiceForecast, forecast
-from tidemill.decide.handover.methods import high, in_effect, lacking, loading, nth_of
 from tidemill.decide.handover.mitigations import mitigations
 from tidemill.decide.purchasing.planner.mitigations import Mitigation
+from tidemill.decide.service_moves import high, in_effect, lacking, loading, nth_of
 from tidemill.engine.observe import budgets
 from tidemill.model.capacity import ReservationState, Source, SourceKind
 from tidemill.model.nodes import Node

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from tidemill.decide.deadlines import NO_END, End, deadline_of
-from tidemill.decide.handover.methods import services_lead
 from tidemill.decide.memory import memory_of
 from tidemill.decide.node_cache import NodeCache, NodeFacts
 from tidemill.decide.overflow import money_runs_out_at
 from tidemill.decide.phases import Phase
-from tidemill.decide.placement.queue_item import QueueItem
 from tidemill.decide.pool_templates import templates
+from tidemill.decide.queue_item import QueueItem
+from tidemill.decide.service_moves import services_lead
 from tidemill.model.capacity import Reservation, Source, SourceKind
 from tidemill.model.nodes import Node
 from tidemill.model.plan import Action, Plan, Unmet, UnmetCode, Warning

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.deadlines import SHORTEST_LEAD, pod_lead
-from tidemill.decide.handover.methods import at_once, in_effect, services_lead
+from tidemill.decide.service_moves import at_once, in_effect, services_lead
 from tidemill.model.pods import Method, Pod
 from tidemill.spec.units import format_duration
 

@@ -16,7 +16,7 @@ from cronsim import CronSim
 
 from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.phases import Phase
-from tidemill.decide.placement.queue_item import done_at
+from tidemill.decide.queue_item import done_at
 from tidemill.model.pods import Pod
 from tidemill.spec.compute_pool import ComputePool, DisruptionBudgetSpec
 

@@ -18,7 +18,7 @@ from tidemill.decide.placement.backfill import hold_for_gangs
 from tidemill.decide.placement.candidates import BOOT, CandidateNode, Stage, find_candidates
 from tidemill.decide.placement.capacity_holds import hold_for_services
 from tidemill.decide.placement.packing import Packing, pack
-from tidemill.decide.placement.queue_item import POD_START, QueueItem
+from tidemill.decide.queue_item import POD_START, QueueItem
 from tidemill.model.capacity import PREPAID
 from tidemill.model.pods import Pod
 from tidemill.model.resources import Resources

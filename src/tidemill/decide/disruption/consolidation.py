@@ -24,7 +24,7 @@ from tidemill.decide.launches import InFlight
 from tidemill.decide.phases import Phase
 from tidemill.decide.placement.candidates import Stage
 from tidemill.decide.placement.launch_options import plan_launch
-from tidemill.decide.placement.queue_item import QueueItem
+from tidemill.decide.queue_item import QueueItem
 from tidemill.model.capacity import PREPAID
 from tidemill.model.plan import Launch, StartDrain
 from tidemill.model.pods import Pod

@@ -16,7 +16,7 @@ from tidemill.decide.disruption.budgets import Disruptions, finishes_first, is_p
 from tidemill.decide.launches import InFlight
 from tidemill.decide.phases import Phase
 from tidemill.decide.placement.candidates import BOOT
-from tidemill.decide.placement.queue_item import done_at
+from tidemill.decide.queue_item import done_at
 from tidemill.model.capacity import PREPAID, Source
 from tidemill.model.plan import Launch, StartDrain
 from tidemill.model.pods import Pod

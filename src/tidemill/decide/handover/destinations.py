@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 
 from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.deadlines import End
-from tidemill.decide.handover.methods import Span, boots, high, nth_of
 from tidemill.decide.phases import Phase
 from tidemill.decide.placement.candidates import BOOT, CandidateNode, coming_group, ready_group
 from tidemill.decide.placement.launch_options import usable_reservations
 from tidemill.decide.pool_templates import PoolTemplate
 from tidemill.decide.scheduler_rules import admits
+from tidemill.decide.service_moves import Span, boots, high, nth_of
 from tidemill.model.capacity import PREPAID, SECURED_STATES, Reservation, Source, SourceKind
 from tidemill.model.pods import PodShape, Workload
 from tidemill.model.resources import Resources

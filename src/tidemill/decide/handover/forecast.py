@@ -15,7 +15,7 @@ from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.deadlines import MARGIN
 from tidemill.decide.drain import FORCE_MARGIN
 from tidemill.decide.handover.destinations import ReplicaSlots, boot_of, may_launch
-from tidemill.decide.handover.methods import (
+from tidemill.decide.service_moves import (
     Span,
     at_once,
     in_effect,

@@ -13,8 +13,8 @@ from datetime import datetime
 from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.deadlines import pod_lead
 from tidemill.decide.handover.destinations import boot_of, may_launch, ready_room, successors
-from tidemill.decide.handover.methods import in_effect
 from tidemill.decide.phases import Phase
+from tidemill.decide.service_moves import in_effect
 from tidemill.model.capacity import PREPAID, Source
 from tidemill.model.plan import RestartWorkload, ScaleWorkload
 from tidemill.model.pods import Method, Pod, Workload

@@ -16,7 +16,7 @@ from tidemill.decide.deadlines import End
 from tidemill.decide.phases import Phase
 from tidemill.decide.placement.candidates import CandidateGroup, CandidateNode, Candidates
 from tidemill.decide.placement.queue import birthday_from, last_birthday
-from tidemill.decide.placement.queue_item import QueueItem, done_at, lasts
+from tidemill.decide.queue_item import QueueItem, done_at, lasts
 from tidemill.model.capacity import Source
 from tidemill.model.resources import Amounts, Resources
 

@@ -19,8 +19,8 @@ from tidemill.decide.launches import InFlight
 from tidemill.decide.node_cache import free_on
 from tidemill.decide.phases import Phase
 from tidemill.decide.placement.launch_options import LaunchOption, find_launch_options
-from tidemill.decide.placement.queue_item import QueueItem
 from tidemill.decide.pool_templates import PoolTemplate
+from tidemill.decide.queue_item import QueueItem
 from tidemill.decide.scheduler_rules import admits
 from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
 from tidemill.model.labels import Taint

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.placement.candidates import CandidateGroup, CandidateNode, Candidates
-from tidemill.decide.placement.queue_item import QueueItem
+from tidemill.decide.queue_item import QueueItem
 from tidemill.decide.scheduler_rules import admits
 from tidemill.model.capacity import PREPAID
 from tidemill.model.pods import Pod, PodShape

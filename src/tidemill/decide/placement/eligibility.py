@@ -13,7 +13,7 @@ from tidemill.decide.context import DecisionContext
 from tidemill.decide.deadlines import End
 from tidemill.decide.placement.candidates import BOOT, CandidateGroup, Stage
 from tidemill.decide.placement.launch_options import LaunchOption, end_of_option, money_allows
-from tidemill.decide.placement.queue_item import QueueItem, lasts
+from tidemill.decide.queue_item import QueueItem, lasts
 from tidemill.decide.scheduler_rules import admits, wants_host
 
 # A node that would be drained sooner than this after booting is not worth launching.

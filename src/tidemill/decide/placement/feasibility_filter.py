@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from tidemill.decide.packer.problem import Flavour
 from tidemill.decide.placement.candidates import CandidateGroup
 from tidemill.decide.placement.capacity_holds import CapacityHold, unclaimed
-from tidemill.decide.placement.queue_item import QueueItem
+from tidemill.decide.queue_item import QueueItem
 from tidemill.model.pods import PodShape
 from tidemill.model.resources import Resources
 

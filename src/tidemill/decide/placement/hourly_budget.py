@@ -15,7 +15,7 @@ from tidemill.decide.packer.problem import Solution
 from tidemill.decide.placement.candidates import BOOT, Candidates, Stage
 from tidemill.decide.placement.launch_options import CostKey, LaunchOption, end_of_option, money_end
 from tidemill.decide.placement.problem_builder import Statement
-from tidemill.decide.placement.queue_item import lasts
+from tidemill.decide.queue_item import lasts
 from tidemill.model.pods import Pod
 
 Rates = Mapping[CostKey, float]  # dollars an hour that would be added

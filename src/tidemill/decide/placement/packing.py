@@ -16,8 +16,8 @@ from tidemill.decide.placement.candidates import CandidateGroup, CandidateNode, 
 from tidemill.decide.placement.hourly_budget import money_lasts, one_more, overflow_nodes, rates
 from tidemill.decide.placement.launch_options import CostKey, LaunchOption
 from tidemill.decide.placement.problem_builder import Statement, state, state_what_is_there
-from tidemill.decide.placement.queue_item import QueueItem
 from tidemill.decide.placement.solve_cache import SolveCache
+from tidemill.decide.queue_item import QueueItem
 
 # A longer queue is waiting for what is not there.
 _FEW = 20

@@ -5,17 +5,17 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from tidemill.decide.context import DecisionContext
-from tidemill.decide.explain import Explainer
 from tidemill.decide.launches import InFlight
 from tidemill.decide.phases import Phase
 from tidemill.decide.placement.backfill import hold_for_gangs
 from tidemill.decide.placement.candidates import BOOT, CandidateNode, Candidates, Stage, find_candidates
 from tidemill.decide.placement.capacity_holds import hold_for_services
 from tidemill.decide.placement.eligibility import worth_launching
+from tidemill.decide.placement.explain import Explainer
 from tidemill.decide.placement.launch_options import LaunchOption, end_of_option, plan_launch
 from tidemill.decide.placement.packing import Packing, Placement, pack
 from tidemill.decide.placement.queue import stop_gang, waiting
-from tidemill.decide.placement.queue_item import QueueItem, time_needed, useful_until
+from tidemill.decide.queue_item import QueueItem, time_needed, useful_until
 from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.plan import Admit, Recreate
 from tidemill.model.pods import Pod

@@ -28,7 +28,7 @@ from tidemill.decide.placement.launch_options import (
     money_allows,
 )
 from tidemill.decide.placement.queue import levels as levels_of
-from tidemill.decide.placement.queue_item import POD_START, QueueItem, expected_run, lasts, useful_until
+from tidemill.decide.queue_item import POD_START, QueueItem, expected_run, lasts, useful_until
 from tidemill.model.capacity import PREPAID
 from tidemill.model.pods import Gang, Pod, PodShape
 from tidemill.spec import names

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from operator import is_
 
 from tidemill.decide.context import DecisionContext
-from tidemill.decide.placement.queue_item import QueueItem
+from tidemill.decide.queue_item import QueueItem
 from tidemill.model.plan import Recreate
 from tidemill.model.pods import Gang, Pod, PodPhase
 from tidemill.model.reasons import (

@@ -13,8 +13,8 @@ from tidemill.decide.deadlines import SHORTEST_LEAD, End, deadline_of
 from tidemill.decide.placement.candidates import BOOT, Candidates, Stage
 from tidemill.decide.placement.eligibility import Refusal, may_use, refusal
 from tidemill.decide.placement.launch_options import end_of_option, usable_reservations
-from tidemill.decide.placement.queue_item import QueueItem, lasts, time_needed, useful_until
 from tidemill.decide.pool_templates import PoolTemplate
+from tidemill.decide.queue_item import QueueItem, lasts, time_needed, useful_until
 from tidemill.decide.scheduler_rules import admits, tolerates
 from tidemill.model.capacity import (
     LIVE_STATES,
