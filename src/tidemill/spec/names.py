@@ -29,7 +29,6 @@ LABEL_HOSTNAME = "kubernetes.io/hostname"
 LABEL_NODE_CLASS = f"{GROUP}/node-class-hash"  # what the node was made from; see spec.fingerprint
 TAINT_STARTUP = f"{GROUP}/starting"  # until the node check passed
 TAINT_DRAINING = f"{GROUP}/draining"  # value: why
-TAINT_HELD = f"{GROUP}/held"
 
 # On pods. Written by users (or their platform):
 GANG = f"{GROUP}/gang"
