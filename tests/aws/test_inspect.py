@@ -14,7 +14,7 @@ import pytest
 from tests.aws.troubled import Troubled
 from tests.cli.purchaser import P5, Office, pool
 from tests.sim.account import GB200, ZONES
-from tests.wire.server_builder import Stand
+from tests.wire.server_builder import SimulatedAws
 from tidemill.aws.account_survey import ReadOnlyAws
 from tidemill.aws.errors import CallKind
 from tidemill.aws.iam import PERMISSIONS, Role
@@ -28,21 +28,21 @@ DENIED = {"code": "UnauthorizedOperation", "status": 403, "message": "no", "time
 @pytest.fixture(scope="module")
 def there() -> Iterator[Troubled]:
     """One account for all: that this works shows again that nothing is changed."""
-    stand = Stand()
+    aws = SimulatedAws()
     try:
-        yield Troubled(stand)
+        yield Troubled(aws)
     finally:
-        stand.stop()
+        aws.stop()
 
 
 @pytest.fixture(autouse=True)
 def environment(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("TIDEMILL_SIM", "TIDEMILL_FILES", "AWS_PROFILE", "AWS_CONFIG_FILE", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
-    stand = request.getfixturevalue("there").stand
-    for name, value in stand.server.environment.items():
+    aws = request.getfixturevalue("there").aws
+    for name, value in aws.server.environment.items():
         monkeypatch.setenv(name, value)
-    stand.server.wire.faults = type(stand.server.wire.faults)()  # those of the test before
+    aws.server.wire.faults = type(aws.server.wire.faults)()  # those of the test before
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def asked(there: Troubled, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, s
 
 def deny(there: Troubled, *actions: str, **given: Any) -> None:
     for action in actions:
-        there.stand.admin("faults", {"fault": "error", "action": action, **DENIED, **given})
+        there.aws.admin("faults", {"fault": "error", "action": action, **DENIED, **given})
 
 
 def inspected(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, Any]:
@@ -83,9 +83,9 @@ def written(at: Any) -> str:
 def test_every_call_it_makes_reads_and_the_observer_may_make_it(
     there: Troubled, asked: list[tuple[str, str]], capsys
 ):
-    before = there.stand.body.groups.version, len(there.stand.body.journal.lines)
+    before = there.aws.cloud.groups.version, len(there.aws.cloud.journal.lines)
     found = inspected(capsys)
-    assert (there.stand.body.groups.version, len(there.stand.body.journal.lines)) == before
+    assert (there.aws.cloud.groups.version, len(there.aws.cloud.journal.lines)) == before
     assert not found["not_read"]
     assert len(asked) >= 10
     assert all(action.startswith(("Describe", "Get", "List")) for _, action in asked), asked

@@ -1,4 +1,4 @@
-"""A stand for each test: a fresh account, a fresh server."""
+"""For each test a fresh account and a fresh server."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.wire.server_builder import Stand
+from tests.wire.server_builder import SimulatedAws
 
 
 @pytest.fixture
-def stand() -> Iterator[Stand]:
-    stand = Stand()
-    yield stand
-    stand.stop()
+def aws() -> Iterator[SimulatedAws]:
+    aws = SimulatedAws()
+    yield aws
+    aws.stop()

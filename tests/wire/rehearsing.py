@@ -22,7 +22,7 @@ from tidemill.sim.wire import WireServer
 
 @dataclass
 class OnTheWire:
-    """One server for the body of one rehearsal; every engine that is started gets an adapter of its own."""
+    """One server for the account of one rehearsal; every engine that is started gets an adapter of its own."""
 
     server: WireServer | None = None
     aws: Aws | None = None

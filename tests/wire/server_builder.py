@@ -1,4 +1,4 @@
-"""A simulated account behind a wire server, for the tests: boto3 without retries, and the body beside it."""
+"""A simulated account behind a wire server, for the tests: boto3 without retries, and the account behind it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tidemill.spec import names
 ONE_TRY = Config(retries={"total_max_attempts": 1, "mode": "standard"}, connect_timeout=5, read_timeout=10)
 
 
-class Stand:
+class SimulatedAws:
     def __init__(self, *, speed: float = 0, kube: KubeApi | None = None, **account: Any) -> None:
         self.account = Account(**account)
         self.server = WireServer(self.account.cloud, self.account.timeline, speed=speed, kube=kube)
@@ -46,7 +46,7 @@ class Stand:
         return self.client("ec2")
 
     @property
-    def body(self) -> Any:
+    def cloud(self) -> Any:
         return self.account.cloud
 
     @property

@@ -1,4 +1,4 @@
-"""One body, two faces: whatever is done, by whichever face, both tell the same story afterwards."""
+"""One account, used in process and over the wire: whatever is done by either, both show the same afterwards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
 from tests.sim.account import P5, SPOT, ZONES
-from tests.wire.server_builder import OURS, Stand, specs, tags_of
+from tests.wire.server_builder import OURS, SimulatedAws, specs, tags_of
 from tidemill.model.capacity import Reservation, SourceKind
 from tidemill.model.errors import TidemillError
 from tidemill.model.nodes import Instance
@@ -55,8 +55,8 @@ def instance_on_the_wire(one: dict[str, Any]) -> tuple[Any, ...]:
 class Hands:
     """Does something at random, on the wire or in process."""
 
-    def __init__(self, stand: Stand, seed: int) -> None:
-        self.stand, self.chance = stand, random.Random(seed)
+    def __init__(self, aws: SimulatedAws, seed: int) -> None:
+        self.aws, self.chance = aws, random.Random(seed)
         self.done = 0
 
     def act(self) -> None:
@@ -69,11 +69,11 @@ class Hands:
             pass  # refused, lost, or nothing to do it to: both faces must agree on that too
 
     def buy(self) -> None:
-        self.stand.buy(**OURS, n=str(self.chance.random()))
+        self.aws.buy(**OURS, n=str(self.chance.random()))
 
     def run_on_a_block(self) -> None:
-        block = self.chance.choice(self.stand.body.all_reservations())
-        self.stand.run(
+        block = self.chance.choice(self.aws.cloud.all_reservations())
+        self.aws.run(
             block=block.id, MaxCount=self.chance.randint(1, 3), TagSpecifications=specs("instance", OURS)
         )
 
@@ -81,58 +81,58 @@ class Hands:
         market: dict[str, Any] = (
             {"InstanceMarketOptions": {"MarketType": "spot"}} if self.chance.random() < 0.5 else {}
         )
-        self.stand.run(InstanceType=G6, Placement={"AvailabilityZone": self.chance.choice(ZONES)}, **market)
+        self.aws.run(InstanceType=G6, Placement={"AvailabilityZone": self.chance.choice(ZONES)}, **market)
 
     def launch_in_process(self) -> None:
-        with self.stand.server.turn():
-            self.stand.account.launch(SPOT, instance_type=G6, count=2)
+        with self.aws.server.turn():
+            self.aws.account.launch(SPOT, instance_type=G6, count=2)
 
     def terminate(self) -> None:
-        id_ = self.chance.choice([one.id for one in self.stand.body.instances()])
-        self.stand.ec2.terminate_instances(InstanceIds=[id_])
+        id_ = self.chance.choice([one.id for one in self.aws.cloud.instances()])
+        self.aws.ec2.terminate_instances(InstanceIds=[id_])
 
     def tag(self) -> None:
-        ids = [one.id for one in (*self.stand.body.instances(), *self.stand.body.reservations())]
+        ids = [one.id for one in (*self.aws.cloud.instances(), *self.aws.cloud.reservations())]
         key = self.chance.choice([names.TAG_OWNER, names.TAG_POOL, names.TAG_INTENT, "colour"])
-        change = self.chance.choice([self.stand.ec2.create_tags, self.stand.ec2.delete_tags])
+        change = self.chance.choice([self.aws.ec2.create_tags, self.aws.ec2.delete_tags])
         tag = {"Key": key, "Value": self.chance.choice(["mill", "train", "red"])}
         change(Resources=[self.chance.choice(ids)], Tags=[tag])
 
     def extend(self) -> None:
-        block = self.chance.choice(self.stand.body.all_reservations()).id
-        offers = self.stand.ec2.describe_capacity_block_extension_offerings(
+        block = self.chance.choice(self.aws.cloud.all_reservations()).id
+        offers = self.aws.ec2.describe_capacity_block_extension_offerings(
             CapacityReservationId=block, CapacityBlockExtensionDurationHours=24
         )["CapacityBlockExtensionOfferings"]
-        self.stand.ec2.purchase_capacity_block_extension(
+        self.aws.ec2.purchase_capacity_block_extension(
             CapacityBlockExtensionOfferingId=offers[0]["CapacityBlockExtensionOfferingId"],
             CapacityReservationId=block,
         )
 
     def wait(self) -> None:
-        self.stand.server.advance(by=timedelta(minutes=self.chance.choice([1, 7, 60, 600, 2000])))
+        self.aws.server.advance(by=timedelta(minutes=self.chance.choice([1, 7, 60, 600, 2000])))
 
     def trouble(self) -> None:
         name = self.chance.choice(
             ["lost-answer", "lost-request", "internal-error", "payment-fails", "node-dies"]
         )
-        self.stand.admin("faults", {"fault": name})
+        self.aws.admin("faults", {"fault": name})
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_both_faces_agree_after_whatever_was_done(stand: Stand, seed: int):
-    stand.block(name="a", count=4, duration="3d")
-    stand.block(name="b", count=2, duration="2d", start="1d", instance_type=P5, zone=ZONES[1])
-    hands = Hands(stand, seed)
+def test_both_faces_agree_after_whatever_was_done(aws: SimulatedAws, seed: int):
+    aws.block(name="a", count=4, duration="3d")
+    aws.block(name="b", count=2, duration="2d", start="1d", instance_type=P5, zone=ZONES[1])
+    hands = Hands(aws, seed)
     for _ in range(40):
         hands.act()
-        stand.admin("faults", {"fault": "clear"})
-        seen = [reservation_on_the_wire(one) for one in stand.reservations()]
-        assert seen == [reservation(one) for one in stand.body.reservations()]
-        found = [instance_on_the_wire(one) for one in stand.instances()]
-        assert sorted(found) == sorted(instance(one) for one in stand.body.instances())
+        aws.admin("faults", {"fault": "clear"})
+        seen = [reservation_on_the_wire(one) for one in aws.reservations()]
+        assert seen == [reservation(one) for one in aws.cloud.reservations()]
+        found = [instance_on_the_wire(one) for one in aws.instances()]
+        assert sorted(found) == sorted(instance(one) for one in aws.cloud.instances())
     assert hands.done > 15
-    told = stand.ec2.describe_capacity_block_extension_history()["CapacityBlockExtensions"]
+    told = aws.ec2.describe_capacity_block_extension_history()["CapacityBlockExtensions"]
     assert [
         (one["CapacityBlockExtensionOfferingId"], one["CapacityBlockExtensionStatus"], one["UpfrontFee"])
         for one in told
-    ] == [(one.offer_id, one.state.value, str(one.fee_usd)) for one in stand.body.extensions()]
+    ] == [(one.offer_id, one.state.value, str(one.fee_usd)) for one in aws.cloud.extensions()]

@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.sim.account import GB200, P5, START, ZONES
-from tests.wire.server_builder import OURS, Stand, specs, tags_of
+from tests.wire.server_builder import OURS, SimulatedAws, specs, tags_of
 
 
 def code(raised: pytest.ExceptionInfo[ClientError]) -> tuple[str, int]:
@@ -20,9 +20,9 @@ def code(raised: pytest.ExceptionInfo[ClientError]) -> tuple[str, int]:
 
 
 @pytest.mark.requirement("CB-1")
-def test_offerings_are_those_of_the_body_as_ec2_writes_them(stand: Stand):
-    offers = stand.offers()
-    ours = stand.account.offers(latest_end=START + timedelta(days=60))
+def test_offerings_are_those_of_the_body_as_ec2_writes_them(aws: SimulatedAws):
+    offers = aws.offers()
+    ours = aws.account.offers(latest_end=START + timedelta(days=60))
     assert [offer["CapacityBlockOfferingId"] for offer in offers] == [offer.id for offer in ours]
     first = offers[0]
     assert (first["InstanceType"], first["InstanceCount"]) == (P5, 2)
@@ -36,9 +36,9 @@ def test_offerings_are_those_of_the_body_as_ec2_writes_them(stand: Stand):
 
 
 @pytest.mark.requirement("CB-1")
-def test_the_end_of_the_range_is_the_latest_end_and_its_start_the_earliest_start(stand: Stand):
+def test_the_end_of_the_range_is_the_latest_end_and_its_start_the_earliest_start(aws: SimulatedAws):
     earliest, latest = START + timedelta(days=2), START + timedelta(days=5)
-    offers = stand.offers(StartDateRange=earliest, EndDateRange=latest, AllAvailabilityZones=True)
+    offers = aws.offers(StartDateRange=earliest, EndDateRange=latest, AllAvailabilityZones=True)
     assert offers
     for offer in offers:
         assert earliest <= offer["StartDate"] < offer["EndDate"] <= latest
@@ -48,31 +48,31 @@ def test_the_end_of_the_range_is_the_latest_end_and_its_start_the_earliest_start
 @pytest.mark.parametrize(
     "given", [{"CapacityDurationHours": 4320}, {"InstanceCount": 65}, {"InstanceType": "p9.xlarge"}]
 )
-def test_what_is_not_sold_is_refused(stand: Stand, given: dict[str, object]):
+def test_what_is_not_sold_is_refused(aws: SimulatedAws, given: dict[str, object]):
     with pytest.raises(ClientError) as raised:
-        stand.offers(**given)
+        aws.offers(**given)
     assert code(raised) == ("InvalidParameterValue", 400)
 
 
-def test_offerings_come_in_pages(stand: Stand):
-    pages = stand.ec2.get_paginator("describe_capacity_block_offerings").paginate(
+def test_offerings_come_in_pages(aws: SimulatedAws):
+    pages = aws.ec2.get_paginator("describe_capacity_block_offerings").paginate(
         InstanceType=P5, InstanceCount=2, CapacityDurationHours=48, PaginationConfig={"PageSize": 4}
     )
     found = [[offer["CapacityBlockOfferingId"] for offer in page["CapacityBlockOfferings"]] for page in pages]
     assert [len(page) for page in found] == [4, 2]
     assert [id_ for page in found for id_ in page] == [
-        offer["CapacityBlockOfferingId"] for offer in stand.offers()
+        offer["CapacityBlockOfferingId"] for offer in aws.offers()
     ]
 
 
 @pytest.mark.requirement("CB-15")
-def test_ultraservers_are_asked_for_and_bought_by_the_ultraserver(stand: Stand):
-    offers = stand.ec2.describe_capacity_block_offerings(
+def test_ultraservers_are_asked_for_and_bought_by_the_ultraserver(aws: SimulatedAws):
+    offers = aws.ec2.describe_capacity_block_offerings(
         UltraserverType="u-p6e-gb200x72", UltraserverCount=2, CapacityDurationHours=48
     )["CapacityBlockOfferings"]
     assert (offers[0]["InstanceType"], offers[0]["InstanceCount"]) == (GB200, 36)
     assert (offers[0]["UltraserverType"], offers[0]["UltraserverCount"]) == ("u-p6e-gb200x72", 2)
-    bought = stand.ec2.purchase_capacity_block(
+    bought = aws.ec2.purchase_capacity_block(
         CapacityBlockOfferingId=offers[0]["CapacityBlockOfferingId"], InstancePlatform="Linux/UNIX"
     )
     ids = [block["CapacityReservationIds"] for block in bought["CapacityBlocks"]]
@@ -85,25 +85,25 @@ def test_ultraservers_are_asked_for_and_bought_by_the_ultraserver(stand: Stand):
 
 
 @pytest.mark.requirement("CB-3")
-def test_a_block_is_bought_with_its_tags_and_followed_to_its_end(stand: Stand):
-    bought = stand.buy(**OURS, cost_center="42")["CapacityReservation"]
+def test_a_block_is_bought_with_its_tags_and_followed_to_its_end(aws: SimulatedAws):
+    bought = aws.buy(**OURS, cost_center="42")["CapacityReservation"]
     assert bought["State"] == "payment-pending"
     assert tags_of(bought) == {**OURS, "cost_center": "42"}
     id_ = bought["CapacityReservationId"]
     states = []
     for at in (START + timedelta(hours=1), bought["StartDate"], bought["EndDate"]):
-        stand.admin("advance", {"to": f"{at:%Y-%m-%dT%H:%M:%SZ}"})
-        (seen,) = stand.reservations(CapacityReservationIds=[id_])
+        aws.admin("advance", {"to": f"{at:%Y-%m-%dT%H:%M:%SZ}"})
+        (seen,) = aws.reservations(CapacityReservationIds=[id_])
         states.append(seen["State"])
     assert states == ["scheduled", "active", "expired"]
-    assert stand.account.reservation(id_).tags == tuple(sorted({**OURS, "cost_center": "42"}.items()))
+    assert aws.account.reservation(id_).tags == tuple(sorted({**OURS, "cost_center": "42"}.items()))
 
 
 @pytest.mark.requirement("CB-5")
-def test_before_its_start_a_block_shows_no_instances_but_the_number_to_come(stand: Stand):
-    stand.buy(**OURS)
-    stand.wait("10m")
-    (seen,) = stand.reservations()
+def test_before_its_start_a_block_shows_no_instances_but_the_number_to_come(aws: SimulatedAws):
+    aws.buy(**OURS)
+    aws.wait("10m")
+    (seen,) = aws.reservations()
     assert seen["State"] == "scheduled"
     assert (seen["TotalInstanceCount"], seen["AvailableInstanceCount"]) == (0, 0)
     to_come = {tag["Key"]: tag["Value"] for tag in seen["Tags"]}
@@ -112,13 +112,11 @@ def test_before_its_start_a_block_shows_no_instances_but_the_number_to_come(stan
 
 
 @pytest.mark.requirement("CB-4")
-def test_the_purchase_takes_no_token_and_buys_twice_when_called_twice(stand: Stand):
-    offer = stand.offers()[-1]["CapacityBlockOfferingId"]
+def test_the_purchase_takes_no_token_and_buys_twice_when_called_twice(aws: SimulatedAws):
+    offer = aws.offers()[-1]["CapacityBlockOfferingId"]
     ids = set()
     for _ in range(2):
-        answer = stand.ec2.purchase_capacity_block(
-            CapacityBlockOfferingId=offer, InstancePlatform="Linux/UNIX"
-        )
+        answer = aws.ec2.purchase_capacity_block(CapacityBlockOfferingId=offer, InstancePlatform="Linux/UNIX")
         ids.add(answer["CapacityReservation"]["CapacityReservationId"])
     assert len(ids) == 2
 
@@ -134,46 +132,46 @@ def test_the_purchase_takes_no_token_and_buys_twice_when_called_twice(stand: Sta
     ],
 )
 def test_a_purchase_that_cannot_be_is_refused_and_buys_nothing(
-    stand: Stand, given: dict[str, object], refused: str
+    aws: SimulatedAws, given: dict[str, object], refused: str
 ):
-    asked = {"CapacityBlockOfferingId": stand.offers()[0]["CapacityBlockOfferingId"]}
+    asked = {"CapacityBlockOfferingId": aws.offers()[0]["CapacityBlockOfferingId"]}
     with pytest.raises(ClientError) as raised:
-        stand.ec2.purchase_capacity_block(**{**asked, "InstancePlatform": "Linux/UNIX", **given})
+        aws.ec2.purchase_capacity_block(**{**asked, "InstancePlatform": "Linux/UNIX", **given})
     assert code(raised) == (refused, 400)
-    assert not stand.body.purchases
+    assert not aws.cloud.purchases
 
 
-def test_an_offering_that_was_shown_and_is_gone_has_expired(stand: Stand):
-    offer = stand.offers()[0]["CapacityBlockOfferingId"]
-    stand.wait("3d")
+def test_an_offering_that_was_shown_and_is_gone_has_expired(aws: SimulatedAws):
+    offer = aws.offers()[0]["CapacityBlockOfferingId"]
+    aws.wait("3d")
     with pytest.raises(ClientError) as raised:
-        stand.ec2.purchase_capacity_block(CapacityBlockOfferingId=offer, InstancePlatform="Linux/UNIX")
+        aws.ec2.purchase_capacity_block(CapacityBlockOfferingId=offer, InstancePlatform="Linux/UNIX")
     assert code(raised) == ("InvalidCapacityBlockOfferingIdExpired", 400)
 
 
-def test_a_dry_run_would_succeed_and_changes_nothing(stand: Stand):
+def test_a_dry_run_would_succeed_and_changes_nothing(aws: SimulatedAws):
     with pytest.raises(ClientError) as raised:
-        stand.offers(DryRun=True)
+        aws.offers(DryRun=True)
     assert code(raised) == ("DryRunOperation", 412)
-    offer = stand.offers()[0]["CapacityBlockOfferingId"]
+    offer = aws.offers()[0]["CapacityBlockOfferingId"]
     with pytest.raises(ClientError) as raised:
-        stand.ec2.purchase_capacity_block(
+        aws.ec2.purchase_capacity_block(
             CapacityBlockOfferingId=offer, InstancePlatform="Linux/UNIX", DryRun=True
         )
     assert code(raised) == ("DryRunOperation", 412)
-    assert not stand.body.purchases
+    assert not aws.cloud.purchases
 
 
 # --- listing ------------------------------------------------------------------------------------------
 
 
-def test_reservations_are_filtered_by_what_ec2_filters_by(stand: Stand):
-    a = stand.block(name="a", zone=ZONES[0])
-    b = stand.block(name="b", zone=ZONES[1], start="2d")
+def test_reservations_are_filtered_by_what_ec2_filters_by(aws: SimulatedAws):
+    a = aws.block(name="a", zone=ZONES[0])
+    b = aws.block(name="b", zone=ZONES[1], start="2d")
 
     def found(*filters: tuple[str, str]) -> set[str]:
         asked = [{"Name": name, "Values": [value]} for name, value in filters]
-        return {one["CapacityReservationId"] for one in stand.reservations(Filters=asked)}
+        return {one["CapacityReservationId"] for one in aws.reservations(Filters=asked)}
 
     assert found(("state", "active")) == {a.id}
     assert found(("availability-zone", ZONES[1])) == {b.id}
@@ -187,41 +185,41 @@ def test_reservations_are_filtered_by_what_ec2_filters_by(stand: Stand):
     assert code(raised) == ("InvalidParameterValue", 400)
 
 
-def test_reservations_come_in_pages_that_neither_repeat_nor_skip(stand: Stand):
-    ids = [stand.block(name=f"b{n}", count=1).id for n in range(5)]
-    first = stand.ec2.describe_capacity_reservations(MaxResults=2)
-    stand.block(name="late")
+def test_reservations_come_in_pages_that_neither_repeat_nor_skip(aws: SimulatedAws):
+    ids = [aws.block(name=f"b{n}", count=1).id for n in range(5)]
+    first = aws.ec2.describe_capacity_reservations(MaxResults=2)
+    aws.block(name="late")
     seen = [one["CapacityReservationId"] for one in first["CapacityReservations"]]
     while token := first.get("NextToken"):
-        first = stand.ec2.describe_capacity_reservations(MaxResults=2, NextToken=token)
+        first = aws.ec2.describe_capacity_reservations(MaxResults=2, NextToken=token)
         seen += [one["CapacityReservationId"] for one in first["CapacityReservations"]]
     assert seen == ids
     with pytest.raises(ClientError) as raised:
-        stand.ec2.describe_capacity_reservations(NextToken="made-up")
+        aws.ec2.describe_capacity_reservations(NextToken="made-up")
     assert code(raised) == ("InvalidNextToken", 400)
 
 
-def test_an_unknown_reservation_is_not_found(stand: Stand):
+def test_an_unknown_reservation_is_not_found(aws: SimulatedAws):
     for id_, refused in (("cr-0", "NotFound"), ("x-1", "Malformed")):
         with pytest.raises(ClientError) as raised:
-            stand.reservations(CapacityReservationIds=[id_])
+            aws.reservations(CapacityReservationIds=[id_])
         assert code(raised) == (f"InvalidCapacityReservationId.{refused}", 400)
 
 
-def test_a_block_can_be_neither_cancelled_nor_modified(stand: Stand):
-    id_ = stand.block().id
-    for call in (stand.ec2.cancel_capacity_reservation, stand.ec2.modify_capacity_reservation):
+def test_a_block_can_be_neither_cancelled_nor_modified(aws: SimulatedAws):
+    id_ = aws.block().id
+    for call in (aws.ec2.cancel_capacity_reservation, aws.ec2.modify_capacity_reservation):
         with pytest.raises(ClientError, match="Capacity Block") as raised:
             call(CapacityReservationId=id_)
         assert code(raised) == ("UnsupportedOperation", 400)
 
 
-def test_blocks_and_their_status_are_listed(stand: Stand):
-    a = stand.block(count=4, delivered=3)
-    (block,) = stand.ec2.describe_capacity_blocks()["CapacityBlocks"]
+def test_blocks_and_their_status_are_listed(aws: SimulatedAws):
+    a = aws.block(count=4, delivered=3)
+    (block,) = aws.ec2.describe_capacity_blocks()["CapacityBlocks"]
     assert block["CapacityReservationIds"] == [a.id]
     assert block["State"] == "active"
-    (status,) = stand.ec2.describe_capacity_block_status(CapacityBlockIds=[block["CapacityBlockId"]])[
+    (status,) = aws.ec2.describe_capacity_block_status(CapacityBlockIds=[block["CapacityBlockId"]])[
         "CapacityBlockStatuses"
     ]
     assert status["InterconnectStatus"] == "ok"

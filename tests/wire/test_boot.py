@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.wire.server_builder import Stand, on_block
+from tests.wire.server_builder import SimulatedAws, on_block
 from tidemill.sim.wire import WireServer
 from tidemill.sim.wire.boot import KubeApi, read_user_data
 
@@ -86,22 +86,22 @@ def api() -> Iterator[ApiServer]:
 
 
 @pytest.fixture
-def stand(api: ApiServer) -> Iterator[Stand]:
-    made = Stand(kube=KubeApi(api.url, token="secret"))
+def aws(api: ApiServer) -> Iterator[SimulatedAws]:
+    made = SimulatedAws(kube=KubeApi(api.url, token="secret"))
     yield made
     made.stop()
 
 
-def boot(stand: Stand, user_data: str) -> str:
-    (one,) = stand.run(**on_block(stand.block().id), UserData=user_data)["Instances"]
+def boot(aws: SimulatedAws, user_data: str) -> str:
+    (one,) = aws.run(**on_block(aws.block().id), UserData=user_data)["Instances"]
     return str(one["InstanceId"])
 
 
-def test_a_node_joins_minutes_after_launch_and_its_gpus_a_minute_later(stand: Stand, api: ApiServer):
-    instance = boot(stand, ARCHIVE)
-    stand.wait("2m")
+def test_a_node_joins_minutes_after_launch_and_its_gpus_a_minute_later(aws: SimulatedAws, api: ApiServer):
+    instance = boot(aws, ARCHIVE)
+    aws.wait("2m")
     assert api.nodes == {}
-    stand.wait("3m")
+    aws.wait("3m")
     (node,) = api.nodes.values()
     labels = node["metadata"]["labels"]
     assert (labels["tidemill.dev/pool"], labels["team"]) == ("train", "vision")
@@ -109,29 +109,29 @@ def test_a_node_joins_minutes_after_launch_and_its_gpus_a_minute_later(stand: St
     assert node["spec"]["providerID"].endswith(f"/{instance}")
     assert node["spec"]["taints"] == [{"key": "tidemill.dev/starting", "value": "", "effect": "NoSchedule"}]
     assert node["status"]["conditions"][0]["status"] == "True"
-    stand.wait("90s")
+    aws.wait("90s")
     assert node["status"]["allocatable"]["nvidia.com/gpu"] == "8"
     assert node["status"]["allocatable"]["cpu"].endswith("m")
     assert api.tokens == {"Bearer secret"}
 
 
-def test_a_node_whose_instance_is_gone_is_not_ready(stand: Stand, api: ApiServer):
-    instance = boot(stand, ARCHIVE)
-    stand.wait("10m")
-    stand.ec2.terminate_instances(InstanceIds=[instance])
+def test_a_node_whose_instance_is_gone_is_not_ready(aws: SimulatedAws, api: ApiServer):
+    instance = boot(aws, ARCHIVE)
+    aws.wait("10m")
+    aws.ec2.terminate_instances(InstanceIds=[instance])
     (node,) = api.nodes.values()
     assert node["status"]["conditions"][0]["status"] == "Unknown"
 
 
 def test_an_api_server_that_says_no_stops_nothing(
-    stand: Stand, api: ApiServer, caplog: pytest.LogCaptureFixture
+    aws: SimulatedAws, api: ApiServer, caplog: pytest.LogCaptureFixture
 ):
     api.refuses = 403
     with caplog.at_level(logging.WARNING):
-        boot(stand, "")
-        stand.wait("10m")
+        boot(aws, "")
+        aws.wait("10m")
     assert "403" in caplog.text
-    assert stand.instances()[0]["State"]["Name"] == "running"
+    assert aws.instances()[0]["State"]["Name"] == "running"
 
 
 @pytest.mark.parametrize(
@@ -153,8 +153,8 @@ def test_bottlerocket_tells_in_toml():
 
 
 def test_a_server_without_an_api_server_boots_nobody():
-    stand = Stand()
-    assert isinstance(stand.server, WireServer)
-    stand.ids(block=stand.block().id)
-    stand.wait("10m")
-    stand.stop()
+    aws = SimulatedAws()
+    assert isinstance(aws.server, WireServer)
+    aws.ids(block=aws.block().id)
+    aws.wait("10m")
+    aws.stop()

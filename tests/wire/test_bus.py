@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.wire.groups import group, make_group
-from tests.wire.server_builder import Stand
+from tests.wire.server_builder import SimulatedAws
 from tidemill.aws.event_queue import Kind, read_event
 
 pytestmark = pytest.mark.requirement("SM-7")
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.requirement("SM-7")
 class Listening:
     """A queue that a rule sends everything of EC2's and Auto Scaling's to."""
 
-    def __init__(self, stand: Stand, **rule: Any) -> None:
-        self.sqs, events = stand.client("sqs"), stand.client("events")
+    def __init__(self, aws: SimulatedAws, **rule: Any) -> None:
+        self.sqs, events = aws.client("sqs"), aws.client("events")
         self.url = self.sqs.create_queue(QueueName="mill")["QueueUrl"]
         told = self.sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=["QueueArn"])
         self.arn = told["Attributes"]["QueueArn"]
@@ -37,85 +37,85 @@ class Listening:
         return [one["detail-type"] for one in self.messages()]
 
 
-def test_a_delivery_comes_in_a_whole_envelope(stand: Stand):
-    listening = Listening(stand)
-    block = stand.block(start=timedelta(hours=1)).id
-    stand.server.advance(by=timedelta(hours=2))
+def test_a_delivery_comes_in_a_whole_envelope(aws: SimulatedAws):
+    listening = Listening(aws)
+    block = aws.block(start=timedelta(hours=1)).id
+    aws.server.advance(by=timedelta(hours=2))
     (message,) = [one for one in listening.messages() if "Delivered" in one["detail-type"]]
     assert set(message) == {
         "version", "id", "detail-type", "source", "account", "time", "region", "resources", "detail",
     }  # fmt: skip
-    assert (message["account"], message["source"]) == (stand.server.wire.account, "aws.ec2")
+    assert (message["account"], message["source"]) == (aws.server.wire.account, "aws.ec2")
     assert message["detail"]["capacity-reservation-id"] == block
     assert read_event(json.dumps(message)).kind is Kind.DELIVERED
 
 
-def test_the_end_of_a_block_is_told_ten_minutes_before_ec2_acts(stand: Stand):
-    listening = Listening(stand)
-    block = stand.block(count=2).id
-    instances = stand.ids(block=block, MaxCount=2)
+def test_the_end_of_a_block_is_told_ten_minutes_before_ec2_acts(aws: SimulatedAws):
+    listening = Listening(aws)
+    block = aws.block(count=2).id
+    instances = aws.ids(block=block, MaxCount=2)
     listening.messages()
-    end = stand.body.reservation(block).end
-    stand.server.advance(to=end - timedelta(minutes=41))
+    end = aws.cloud.reservation(block).end
+    aws.server.advance(to=end - timedelta(minutes=41))
     assert not [one for one in listening.types() if "Warning" in one]
-    stand.server.advance(to=end - timedelta(minutes=40))
+    aws.server.advance(to=end - timedelta(minutes=40))
     told = listening.messages()
     assert [one["detail-type"] for one in told].count("Capacity Block Reservation Expiration Warning") == 1
     warned = {one["detail"]["instance-id"] for one in told if "Interruption" in one["detail-type"]}
     assert warned == set(instances)
 
 
-def test_a_rule_that_is_disabled_gets_nothing(stand: Stand):
-    listening = Listening(stand, State="DISABLED")
-    stand.run(stand.block().id)
-    stand.server.advance(by=timedelta(minutes=5))
+def test_a_rule_that_is_disabled_gets_nothing(aws: SimulatedAws):
+    listening = Listening(aws, State="DISABLED")
+    aws.run(aws.block().id)
+    aws.server.advance(by=timedelta(minutes=5))
     assert listening.messages() == []
 
 
 @pytest.mark.parametrize(("fault", "times"), [("event-lost", 0), ("event-doubled", 2)])
-def test_events_can_get_lost_and_doubled_on_the_way(stand: Stand, fault: str, times: int):
-    listening = Listening(stand)
-    stand.block(start=timedelta(hours=1))
-    stand.admin("faults", {"fault": fault})
-    stand.server.advance(by=timedelta(hours=2))
+def test_events_can_get_lost_and_doubled_on_the_way(aws: SimulatedAws, fault: str, times: int):
+    listening = Listening(aws)
+    aws.block(start=timedelta(hours=1))
+    aws.admin("faults", {"fault": fault})
+    aws.server.advance(by=timedelta(hours=2))
     assert listening.types().count("Capacity Block Reservation Delivered") == times
 
 
-def test_events_can_be_late(stand: Stand):
-    listening = Listening(stand)
-    stand.block(start=timedelta(hours=1))
-    stand.admin("faults", {"fault": "event-late", "duration": "30m"})
-    stand.server.advance(by=timedelta(minutes=70))
+def test_events_can_be_late(aws: SimulatedAws):
+    listening = Listening(aws)
+    aws.block(start=timedelta(hours=1))
+    aws.admin("faults", {"fault": "event-late", "duration": "30m"})
+    aws.server.advance(by=timedelta(minutes=70))
     assert listening.types() == []
-    stand.server.advance(by=timedelta(minutes=30))
+    aws.server.advance(by=timedelta(minutes=30))
     assert listening.types() == ["Capacity Block Reservation Delivered"]
 
 
-def test_hardware_that_is_retired_is_a_health_event_and_spot_that_goes_has_its_own(stand: Stand):
-    listening = Listening(stand)
-    (kept,) = stand.ids(block=stand.block().id)
-    (spot,) = stand.ids(InstanceMarketOptions={"MarketType": "spot"})
-    stand.wait("5m")
+def test_hardware_that_is_retired_is_a_health_event_and_spot_that_goes_has_its_own(aws: SimulatedAws):
+    listening = Listening(aws)
+    (kept,) = aws.ids(block=aws.block().id)
+    (spot,) = aws.ids(InstanceMarketOptions={"MarketType": "spot"})
+    aws.wait("5m")
     listening.messages()
-    stand.admin("faults", {"fault": "retirement", "target": kept, "duration": "3h"})
-    stand.admin("faults", {"fault": "spot-interruption", "target": spot})
+    aws.admin("faults", {"fault": "retirement", "target": kept, "duration": "3h"})
+    aws.admin("faults", {"fault": "spot-interruption", "target": spot})
     read = [read_event(json.dumps(one)) for one in listening.messages()]
     assert [(one.kind, one.about) for one in read] == [(Kind.HEALTH, (kept,)), (Kind.SPOT, (spot,))]
 
 
-def test_a_hooks_own_target_gets_a_test_first_and_then_the_bare_detail(stand: Stand):
-    listening = Listening(stand, State="DISABLED")
-    asg = stand.client("autoscaling")
-    make_group(stand, stand.block(), DesiredCapacity=1)
+def test_a_hooks_own_target_gets_a_test_first_and_then_the_bare_detail(aws: SimulatedAws):
+    listening = Listening(aws, State="DISABLED")
+    asg = aws.client("autoscaling")
+    make_group(aws, aws.block(), DesiredCapacity=1)
     asg.put_lifecycle_hook(
         AutoScalingGroupName="g", LifecycleHookName="drain", HeartbeatTimeout=600,
         LifecycleTransition="autoscaling:EC2_INSTANCE_TERMINATING", NotificationTargetARN=listening.arn,
         RoleARN="arn:aws:iam::123456789012:role/hooks",
     )  # fmt: skip
     assert [read_event(json.dumps(one)).kind for one in listening.messages()] == [Kind.TEST]
-    stand.wait("2m")
+    aws.wait("2m")
     asg.set_desired_capacity(AutoScalingGroupName="g", DesiredCapacity=0)
-    stand.wait("5m")
+    aws.wait("5m")
     (told,) = listening.messages()
     assert "detail-type" not in told
-    assert read_event(json.dumps(told)).about == (group(stand)["Instances"][0]["InstanceId"],)
+    assert read_event(json.dumps(told)).about == (group(aws)["Instances"][0]["InstanceId"],)

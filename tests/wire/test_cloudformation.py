@@ -1,4 +1,4 @@
-"""The stacks we render, deployed over the wire: what they make is the body's, on the one clock."""
+"""The stacks we render, deployed over the wire: what they make is the account's, on the one clock."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from botocore.exceptions import ClientError
 
 from tests.provision.documents import documents
 from tests.wire.groups import subnet
-from tests.wire.server_builder import Stand, tags_of
+from tests.wire.server_builder import SimulatedAws, tags_of
 from tidemill.model.capacity import Reservation
 from tidemill.render.cloudformation import asked_of, stack
 
 
 class Deployed:
-    def __init__(self, stand: Stand, provisioner: str, block: Reservation) -> None:
+    def __init__(self, aws: SimulatedAws, provisioner: str, block: Reservation) -> None:
         assert block.end is not None
-        self.stand, self.block, self.end = stand, block, block.end
-        self.cfn, self.vpc = stand.client("cloudformation"), stand.ec2.describe_vpcs()["Vpcs"][0]["VpcId"]
+        self.stand, self.block, self.end = aws, block, block.end
+        self.cfn, self.vpc = aws.client("cloudformation"), aws.ec2.describe_vpcs()["Vpcs"][0]["VpcId"]
         self.spec = documents(
             provisioner=provisioner,
-            node_class={"efa": True, "amiSelectorTerms": [{"id": stand.network.images["x86_64"]}]},
-            platform={"subnets": {block.zone: [subnet(stand)]}, "deployment": "mill"},
+            node_class={"efa": True, "amiSelectorTerms": [{"id": aws.network.images["x86_64"]}]},
+            platform={"subnets": {block.zone: [subnet(aws)]}, "deployment": "mill"},
         )
-        stand.client("iam").create_role(RoleName="ml-node", AssumeRolePolicyDocument="{}")
-        stand.client("eks").create_cluster(
+        aws.client("iam").create_role(RoleName="ml-node", AssumeRolePolicyDocument="{}")
+        aws.client("eks").create_cluster(
             name="ml",
             roleArn="arn:aws:iam::123456789012:role/eks",
-            resourcesVpcConfig={"subnetIds": [subnet(stand)]},
+            resourcesVpcConfig={"subnetIds": [subnet(aws)]},
         )
         self.cfn.create_stack(StackName="train", **self.written(block.end))
 
@@ -54,15 +54,15 @@ class Deployed:
 
 @pytest.mark.requirement("SM-8")
 @pytest.mark.requirement("SM-4")
-def test_a_self_managed_stack_grows_at_the_start_and_drains_before_the_end(stand: Stand):
-    deployed = Deployed(stand, "asg", stand.block(start="1d", duration="2d", count=2))
+def test_a_self_managed_stack_grows_at_the_start_and_drains_before_the_end(aws: SimulatedAws):
+    deployed = Deployed(aws, "asg", aws.block(start="1d", duration="2d", count=2))
     block = deployed.block
-    (group,) = stand.body.groups.all()
+    (group,) = aws.cloud.groups.all()
     assert (group.name, group.desired, group.maximum) == (f"mill-train-{block.id}", 0, 2)
     assert set(group.hooks) == {"tidemill-drain"}
-    assert stand.body.node_groups.access_entries == {"arn:aws:iam::123456789012:role/ml-node": "EC2_LINUX"}
+    assert aws.cloud.node_groups.access_entries == {"arn:aws:iam::123456789012:role/ml-node": "EC2_LINUX"}
     deployed.until(block.start + timedelta(minutes=5))
-    running = stand.instances()
+    running = aws.instances()
     assert [one["CapacityReservationId"] for one in running] == [block.id] * 2
     assert tags_of(running[0])["kubernetes.io/cluster/ml"] == "owned"
     deployed.until(deployed.end - timedelta(minutes=41))
@@ -72,37 +72,37 @@ def test_a_self_managed_stack_grows_at_the_start_and_drains_before_the_end(stand
 
 
 @pytest.mark.requirement("SM-8")
-def test_a_changed_end_moves_the_schedule_and_a_deleted_stack_leaves_nothing(stand: Stand):
-    deployed = Deployed(stand, "asg", stand.block(start="1d", duration="2d", count=2))
+def test_a_changed_end_moves_the_schedule_and_a_deleted_stack_leaves_nothing(aws: SimulatedAws):
+    deployed = Deployed(aws, "asg", aws.block(start="1d", duration="2d", count=2))
     later = deployed.end + timedelta(days=1)
     changed = deployed.written(later)
     template = json.loads(changed["TemplateBody"])
     template["Resources"]["Down"]["Properties"]["StartTime"] = template["Parameters"]["DownAt"]["Default"]
     deployed.cfn.update_stack(StackName="train", **changed | {"TemplateBody": json.dumps(template)})
-    (group,) = stand.body.groups.all()
+    (group,) = aws.cloud.groups.all()
     assert group.schedules["Down"].at == later - timedelta(minutes=40)
     deployed.cfn.delete_stack(StackName="train")
-    assert not stand.body.groups.all()
-    assert not stand.body.node_groups.access_entries
+    assert not aws.cloud.groups.all()
+    assert not aws.cloud.node_groups.access_entries
 
 
 @pytest.mark.requirement("SM-8")
 @pytest.mark.requirement("MG-1")
-def test_a_managed_stack_makes_a_node_group_as_eks_does(stand: Stand):
-    block = stand.block(start="1d", duration="2d", count=2)
-    deployed = Deployed(stand, "managed", block)
-    (made,) = stand.body.node_groups.all()
+def test_a_managed_stack_makes_a_node_group_as_eks_does(aws: SimulatedAws):
+    block = aws.block(start="1d", duration="2d", count=2)
+    deployed = Deployed(aws, "managed", block)
+    (made,) = aws.cloud.node_groups.all()
     assert made.name == f"mill-train-{block.id}"
-    described = stand.client("eks").describe_nodegroup(clusterName="ml", nodegroupName=made.name)["nodegroup"]
+    described = aws.client("eks").describe_nodegroup(clusterName="ml", nodegroupName=made.name)["nodegroup"]
     assert described["capacityType"] == "CAPACITY_BLOCK"
     assert described["scalingConfig"] == {"minSize": 0, "maxSize": 2, "desiredSize": 0}
-    (group,) = stand.body.groups.all()
+    (group,) = aws.cloud.groups.all()
     assert any(one.at == deployed.end - timedelta(minutes=40) for one in group.schedules.values())
 
 
-def test_what_eks_refuses_is_cloudformations_error(stand: Stand):
-    block = stand.block(start="1d", duration="2d", count=2)
-    deployed = Deployed(stand, "managed", block)
+def test_what_eks_refuses_is_cloudformations_error(aws: SimulatedAws):
+    block = aws.block(start="1d", duration="2d", count=2)
+    deployed = Deployed(aws, "managed", block)
     with pytest.raises(ClientError, match="already exists") as refusal:
         deployed.cfn.create_stack(StackName="again", **deployed.written(block.end))
     assert refusal.value.response["Error"]["Code"] == "ValidationError"
@@ -112,10 +112,10 @@ def test_moto_is_as_it_was_when_the_server_stops():
     from moto.cloudformation.parsing import get_model_map
 
     before = dict(get_model_map())
-    stand = Stand()
+    aws = SimulatedAws()
     try:
-        Deployed(stand, "asg", stand.block(start="1d", duration="2d", count=2))
+        Deployed(aws, "asg", aws.block(start="1d", duration="2d", count=2))
         assert get_model_map() != before
     finally:
-        stand.stop()
+        aws.stop()
     assert get_model_map() == before

@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError
 
-from tests.wire.server_builder import OURS, Stand, specs
+from tests.wire.server_builder import OURS, SimulatedAws, specs
 from tests.wire.test_blocks import code
 from tidemill.spec.faults import ACCOUNT_FAULTS, CallFault, table
 
 
-def arm(stand: Stand, fault: str, **given: Any) -> None:
-    answer = stand.admin("faults", {"fault": fault, **given})
+def arm(aws: SimulatedAws, fault: str, **given: Any) -> None:
+    answer = aws.admin("faults", {"fault": fault, **given})
     assert "error" not in answer, answer
 
 
-def purchase(stand: Stand, offer: str) -> Any:
-    return stand.ec2.purchase_capacity_block(
+def purchase(aws: SimulatedAws, offer: str) -> Any:
+    return aws.ec2.purchase_capacity_block(
         CapacityBlockOfferingId=offer,
         InstancePlatform="Linux/UNIX",
         TagSpecifications=specs("capacity-reservation", OURS),
@@ -34,31 +34,31 @@ def purchase(stand: Stand, offer: str) -> Any:
         ("internal-error", ("InternalError", 500)),
     ],
 )
-def test_a_call_is_turned_away_and_nothing_happens(stand: Stand, fault: str, refused: tuple[str, int]):
-    offer = stand.offers()[0]["CapacityBlockOfferingId"]
-    arm(stand, fault, action="PurchaseCapacityBlock")
-    assert stand.offers()  # aimed elsewhere
+def test_a_call_is_turned_away_and_nothing_happens(aws: SimulatedAws, fault: str, refused: tuple[str, int]):
+    offer = aws.offers()[0]["CapacityBlockOfferingId"]
+    arm(aws, fault, action="PurchaseCapacityBlock")
+    assert aws.offers()  # aimed elsewhere
     with pytest.raises(ClientError) as raised:
-        purchase(stand, offer)
+        purchase(aws, offer)
     assert code(raised) == refused
-    assert not stand.body.purchases
-    assert purchase(stand, offer)  # used up
+    assert not aws.cloud.purchases
+    assert purchase(aws, offer)  # used up
 
 
-def test_throttling_lasts_as_long_as_it_was_armed_for(stand: Stand):
-    arm(stand, "throttle", **{"for": "5m"})
-    for call in (stand.reservations, stand.instances, stand.client("sts").get_caller_identity):
+def test_throttling_lasts_as_long_as_it_was_armed_for(aws: SimulatedAws):
+    arm(aws, "throttle", **{"for": "5m"})
+    for call in (aws.reservations, aws.instances, aws.client("sts").get_caller_identity):
         with pytest.raises(ClientError) as raised:
             call()
         assert code(raised) == ("RequestLimitExceeded", 503)
-    stand.wait("5m")
-    assert stand.reservations() == []
+    aws.wait("5m")
+    assert aws.reservations() == []
 
 
-def test_any_error_can_be_armed_and_taken_back(stand: Stand):
+def test_any_error_can_be_armed_and_taken_back(aws: SimulatedAws):
     said = "User: arn:aws:iam::1:user/x is not authorized to perform: ec2:DescribeInstances"
     arm(
-        stand,
+        aws,
         "error",
         action="DescribeInstances",
         code="UnauthorizedOperation",
@@ -67,81 +67,81 @@ def test_any_error_can_be_armed_and_taken_back(stand: Stand):
         times=99,
     )
     with pytest.raises(ClientError, match="not authorized to perform") as raised:
-        stand.instances()
+        aws.instances()
     assert code(raised) == ("UnauthorizedOperation", 403)
-    arm(stand, "clear")
-    assert stand.instances() == []
+    arm(aws, "clear")
+    assert aws.instances() == []
 
 
 @pytest.mark.requirement("CB-4")
-def test_a_lost_answer_leaves_the_purchase_made(stand: Stand):
-    offer = stand.offers()[0]["CapacityBlockOfferingId"]
-    arm(stand, "lost-answer", action="PurchaseCapacityBlock")
+def test_a_lost_answer_leaves_the_purchase_made(aws: SimulatedAws):
+    offer = aws.offers()[0]["CapacityBlockOfferingId"]
+    arm(aws, "lost-answer", action="PurchaseCapacityBlock")
     with pytest.raises(ConnectionClosedError):
-        purchase(stand, offer)
-    stand.wait("2m")
-    (bought,) = stand.reservations(Filters=[{"Name": "tag:deployment", "Values": ["mill"]}])
+        purchase(aws, offer)
+    aws.wait("2m")
+    (bought,) = aws.reservations(Filters=[{"Name": "tag:deployment", "Values": ["mill"]}])
     assert bought["State"] == "payment-pending"
 
 
 @pytest.mark.requirement("CB-4")
-def test_an_error_may_come_after_the_purchase_was_made(stand: Stand):
-    offer = stand.offers()[0]["CapacityBlockOfferingId"]
-    arm(stand, "error-after", action="PurchaseCapacityBlock")
+def test_an_error_may_come_after_the_purchase_was_made(aws: SimulatedAws):
+    offer = aws.offers()[0]["CapacityBlockOfferingId"]
+    arm(aws, "error-after", action="PurchaseCapacityBlock")
     with pytest.raises(ClientError) as raised:
-        purchase(stand, offer)
+        purchase(aws, offer)
     assert code(raised) == ("InternalError", 500)
-    assert len(stand.body.purchases) == 1
+    assert len(aws.cloud.purchases) == 1
 
 
 @pytest.mark.requirement("CB-4")
-def test_a_lost_request_looks_the_same_and_buys_nothing(stand: Stand):
-    offer = stand.offers()[0]["CapacityBlockOfferingId"]
-    arm(stand, "lost-request", action="PurchaseCapacityBlock")
+def test_a_lost_request_looks_the_same_and_buys_nothing(aws: SimulatedAws):
+    offer = aws.offers()[0]["CapacityBlockOfferingId"]
+    arm(aws, "lost-request", action="PurchaseCapacityBlock")
     with pytest.raises(ConnectionClosedError):
-        purchase(stand, offer)
-    stand.wait("2m")
-    assert stand.reservations() == []
+        purchase(aws, offer)
+    aws.wait("2m")
+    assert aws.reservations() == []
 
 
 @pytest.mark.requirement("CB-4")
-def test_a_launch_whose_answer_is_lost_is_found_again_by_its_token(stand: Stand):
-    block = stand.block(count=2)
-    arm(stand, "lost-answer", action="RunInstances")
+def test_a_launch_whose_answer_is_lost_is_found_again_by_its_token(aws: SimulatedAws):
+    block = aws.block(count=2)
+    arm(aws, "lost-answer", action="RunInstances")
     asked: dict[str, Any] = {"block": block.id, "MaxCount": 2, "ClientToken": "once"}
     with pytest.raises(ConnectionClosedError):
-        stand.run(**asked)
-    ids = stand.ids(**asked)
-    assert len(ids) == len(stand.body.instance_histories) == 2
+        aws.run(**asked)
+    ids = aws.ids(**asked)
+    assert len(ids) == len(aws.cloud.instance_histories) == 2
 
 
 @pytest.mark.requirement("CB-4")
-def test_the_accounts_own_time_out_after_commit_closes_the_connection_too(stand: Stand):
-    block = stand.block(count=2)
-    arm(stand, "time-out-after-commit", call="launch")
+def test_the_accounts_own_time_out_after_commit_closes_the_connection_too(aws: SimulatedAws):
+    block = aws.block(count=2)
+    arm(aws, "time-out-after-commit", call="launch")
     with pytest.raises(ConnectionClosedError):
-        stand.run(block=block.id, ClientToken="once")
-    assert stand.ids(block=block.id, ClientToken="once") == list(stand.body.instance_histories)
+        aws.run(block=block.id, ClientToken="once")
+    assert aws.ids(block=block.id, ClientToken="once") == list(aws.cloud.instance_histories)
 
 
-def test_a_launch_that_fails_inside_ec2_is_a_server_error(stand: Stand):
-    arm(stand, "launches-fail")
+def test_a_launch_that_fails_inside_ec2_is_a_server_error(aws: SimulatedAws):
+    arm(aws, "launches-fail")
     with pytest.raises(ClientError) as raised:
-        stand.run(InstanceType="g6.xlarge")
+        aws.run(InstanceType="g6.xlarge")
     assert code(raised) == ("InternalError", 500)
 
 
 @pytest.mark.requirement("CB-5")
-def test_a_payment_that_fails_and_a_delivery_that_is_short(stand: Stand):
-    arm(stand, "payment-fails")
-    unpaid = stand.buy()["CapacityReservation"]["CapacityReservationId"]
-    arm(stand, "short-delivery", count=1)
-    paid = stand.buy()["CapacityReservation"]["CapacityReservationId"]
-    stand.wait("13h")
-    (seen,) = stand.reservations(CapacityReservationIds=[unpaid])
+def test_a_payment_that_fails_and_a_delivery_that_is_short(aws: SimulatedAws):
+    arm(aws, "payment-fails")
+    unpaid = aws.buy()["CapacityReservation"]["CapacityReservationId"]
+    arm(aws, "short-delivery", count=1)
+    paid = aws.buy()["CapacityReservation"]["CapacityReservationId"]
+    aws.wait("13h")
+    (seen,) = aws.reservations(CapacityReservationIds=[unpaid])
     assert seen["State"] == "payment-failed"
-    stand.wait("20h")
-    (seen,) = stand.reservations(CapacityReservationIds=[paid])
+    aws.wait("20h")
+    (seen,) = aws.reservations(CapacityReservationIds=[paid])
     assert (seen["State"], seen["TotalInstanceCount"]) == ("active", 1)
     to_come = {tag["Key"]: tag["Value"] for tag in seen["Tags"]}
     assert to_come["aws:ec2capacityreservation:incrementalRequestedQuantity"] == "2"
@@ -158,8 +158,8 @@ def test_a_payment_that_fails_and_a_delivery_that_is_short(stand: Stand):
         ([], "a JSON object"),
     ],
 )
-def test_a_fault_that_cannot_be_is_refused_with_what_to_write(stand: Stand, given: Any, said: str):
-    assert said in stand.admin("faults", given)["error"]
+def test_a_fault_that_cannot_be_is_refused_with_what_to_write(aws: SimulatedAws, given: Any, said: str):
+    assert said in aws.admin("faults", given)["error"]
 
 
 def test_the_guide_has_the_table_of_faults():
@@ -178,5 +178,5 @@ def test_the_guide_has_the_table_of_faults():
         ({"fault": "events-late", "times": 2, "for": "10m"}, {"fault": "event-late"}),
     ],
 )
-def test_the_old_names_of_faults_and_parameters_still_work(stand: Stand, old: Any, new: Any):
-    assert stand.admin("faults", old) == new
+def test_the_old_names_of_faults_and_parameters_still_work(aws: SimulatedAws, old: Any, new: Any):
+    assert aws.admin("faults", old) == new

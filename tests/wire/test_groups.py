@@ -1,4 +1,4 @@
-"""Auto Scaling over the wire, through boto3: one body with the groups in process."""
+"""Auto Scaling over the wire, through boto3: the same account as the groups in process."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from botocore.exceptions import ClientError
 
 from tests.sim.account import OWNER, ZONES
 from tests.wire.groups import group, make_group, schedule, second_version, subnet, template
-from tests.wire.server_builder import Stand, tags_of
+from tests.wire.server_builder import SimulatedAws, tags_of
 from tidemill.model.nodes import InstanceState
 
 
 @pytest.fixture
-def asg(stand: Stand) -> Any:
-    return stand.client("autoscaling")
+def asg(aws: SimulatedAws) -> Any:
+    return aws.client("autoscaling")
 
 
 def refused(call: Any, **given: Any) -> tuple[str, str]:
@@ -26,80 +26,80 @@ def refused(call: Any, **given: Any) -> tuple[str, str]:
     return error["Code"], error["Message"]
 
 
-def test_a_group_launches_onto_its_block_and_describes_what_it_has(stand: Stand):
-    block = stand.block()
-    make_group(stand, block, DesiredCapacity=2)
-    stand.wait("2m")
-    found = group(stand)
+def test_a_group_launches_onto_its_block_and_describes_what_it_has(aws: SimulatedAws):
+    block = aws.block()
+    make_group(aws, block, DesiredCapacity=2)
+    aws.wait("2m")
+    found = group(aws)
     assert (found["DesiredCapacity"], found["MinSize"], found["MaxSize"]) == (2, 0, 8)
     assert found["AvailabilityZones"] == [ZONES[0]]
     assert found["LaunchTemplate"]["Version"] == "1"
     assert [one["LifecycleState"] for one in found["Instances"]] == ["InService"] * 2
-    for one in stand.instances():
+    for one in aws.instances():
         assert one["CapacityReservationId"] == block.id
         assert one["InstanceLifecycle"] == "capacity-block"
-        assert one["SubnetId"] == subnet(stand)
+        assert one["SubnetId"] == subnet(aws)
         assert tags_of(one) == {"Name": "ml-g-Node", "deployment": OWNER, "tidemill.dev/pool": "train"}
 
 
-def test_the_body_and_the_wire_show_the_same_group(stand: Stand):
-    make_group(stand, stand.block(), DesiredCapacity=1)
-    stand.wait("2m")
-    (one,) = stand.body.groups.all()
-    assert list(one.members) == [each["InstanceId"] for each in group(stand)["Instances"]]
-    with stand.server.turn():
-        stand.body.groups.set_desired("g", 2)
-    assert group(stand)["DesiredCapacity"] == 2
+def test_the_body_and_the_wire_show_the_same_group(aws: SimulatedAws):
+    make_group(aws, aws.block(), DesiredCapacity=1)
+    aws.wait("2m")
+    (one,) = aws.cloud.groups.all()
+    assert list(one.members) == [each["InstanceId"] for each in group(aws)["Instances"]]
+    with aws.server.turn():
+        aws.cloud.groups.set_desired("g", 2)
+    assert group(aws)["DesiredCapacity"] == 2
 
 
-def test_a_group_before_its_block_tells_why_in_its_activities(stand: Stand, asg: Any):
-    make_group(stand, stand.block(start="1d"), DesiredCapacity=1)
-    stand.wait("10m")
+def test_a_group_before_its_block_tells_why_in_its_activities(aws: SimulatedAws, asg: Any):
+    make_group(aws, aws.block(start="1d"), DesiredCapacity=1)
+    aws.wait("10m")
     newest = asg.describe_scaling_activities(AutoScalingGroupName="g")["Activities"][0]
     assert newest["StatusCode"] == "Failed"
     assert "is scheduled, not active" in newest["StatusMessage"]
-    assert group(stand)["Instances"] == []
+    assert group(aws)["Instances"] == []
 
 
-def test_a_member_goes_by_its_name(stand: Stand, asg: Any):
-    make_group(stand, stand.block(), DesiredCapacity=2)
-    stand.wait("2m")
-    named = group(stand)["Instances"][1]["InstanceId"]
+def test_a_member_goes_by_its_name(aws: SimulatedAws, asg: Any):
+    make_group(aws, aws.block(), DesiredCapacity=2)
+    aws.wait("2m")
+    named = group(aws)["Instances"][1]["InstanceId"]
     answer = asg.terminate_instance_in_auto_scaling_group(
         InstanceId=named, ShouldDecrementDesiredCapacity=True
     )
     assert named in answer["Activity"]["Description"]
-    stand.wait("5m")
-    assert named not in [one["InstanceId"] for one in group(stand)["Instances"]]
-    assert group(stand)["DesiredCapacity"] == 1
+    aws.wait("5m")
+    assert named not in [one["InstanceId"] for one in group(aws)["Instances"]]
+    assert group(aws)["DesiredCapacity"] == 1
     code, _ = refused(
         asg.terminate_instance_in_auto_scaling_group, InstanceId=named, ShouldDecrementDesiredCapacity=True
     )
     assert code == "ValidationError"
 
 
-def test_a_scheduled_action_fires_on_the_one_clock(stand: Stand, asg: Any):
-    make_group(stand, stand.block())
-    at = stand.account.now + timedelta(hours=2)
-    schedule(stand, "up", at, 2)
+def test_a_scheduled_action_fires_on_the_one_clock(aws: SimulatedAws, asg: Any):
+    make_group(aws, aws.block())
+    at = aws.account.now + timedelta(hours=2)
+    schedule(aws, "up", at, 2)
     (shown,) = asg.describe_scheduled_actions(AutoScalingGroupName="g")["ScheduledUpdateGroupActions"]
     assert (shown["ScheduledActionName"], shown["StartTime"], shown["DesiredCapacity"]) == ("up", at, 2)
-    schedule(stand, "up", at + timedelta(hours=1), 1)  # moved
-    stand.wait("2h5m")
-    assert group(stand)["Instances"] == []
-    stand.wait("1h")
-    assert len(group(stand)["Instances"]) == 1
+    schedule(aws, "up", at + timedelta(hours=1), 1)  # moved
+    aws.wait("2h5m")
+    assert group(aws)["Instances"] == []
+    aws.wait("1h")
+    assert len(group(aws)["Instances"]) == 1
     assert asg.describe_scheduled_actions(AutoScalingGroupName="g")["ScheduledUpdateGroupActions"] == []
 
 
-def test_a_scheduled_action_in_the_past_is_refused(stand: Stand):
-    make_group(stand, stand.block())
+def test_a_scheduled_action_in_the_past_is_refused(aws: SimulatedAws):
+    make_group(aws, aws.block())
     with pytest.raises(ClientError, match="in the past"):
-        schedule(stand, "up", stand.account.now - timedelta(seconds=1), 1)
+        schedule(aws, "up", aws.account.now - timedelta(seconds=1), 1)
 
 
-def test_a_hook_holds_an_instance_until_it_is_completed(stand: Stand, asg: Any):
-    make_group(stand, stand.block(), DesiredCapacity=1)
+def test_a_hook_holds_an_instance_until_it_is_completed(aws: SimulatedAws, asg: Any):
+    make_group(aws, aws.block(), DesiredCapacity=1)
     asg.put_lifecycle_hook(
         AutoScalingGroupName="g", LifecycleHookName="drain", HeartbeatTimeout=600,
         LifecycleTransition="autoscaling:EC2_INSTANCE_TERMINATING", DefaultResult="CONTINUE",
@@ -110,42 +110,42 @@ def test_a_hook_holds_an_instance_until_it_is_completed(stand: Stand, asg: Any):
         60_000,
         "CONTINUE",
     )
-    stand.wait("2m")
+    aws.wait("2m")
     asg.set_desired_capacity(AutoScalingGroupName="g", DesiredCapacity=0)
-    stand.wait("9m")
-    (member,) = group(stand)["Instances"]
+    aws.wait("9m")
+    (member,) = group(aws)["Instances"]
     assert member["LifecycleState"] == "Terminating:Wait"
     whom = {"AutoScalingGroupName": "g", "LifecycleHookName": "drain", "InstanceId": member["InstanceId"]}
     asg.record_lifecycle_action_heartbeat(**whom)
-    stand.wait("5m")
-    assert stand.account.states([member["InstanceId"]]) == {InstanceState.RUNNING}
+    aws.wait("5m")
+    assert aws.account.states([member["InstanceId"]]) == {InstanceState.RUNNING}
     asg.complete_lifecycle_action(**whom, LifecycleActionResult="CONTINUE")
-    stand.wait("3m")
-    assert group(stand)["Instances"] == []
+    aws.wait("3m")
+    assert group(aws)["Instances"] == []
     code, message = refused(asg.complete_lifecycle_action, **whom, LifecycleActionResult="CONTINUE")
     assert code == "ValidationError"
     assert "No active Lifecycle Action" in message
 
 
-def test_a_new_template_version_is_used_only_once_the_group_is_told(stand: Stand, asg: Any):
-    block = stand.block(count=4)
-    lt = template(stand, block)
-    make_group(stand, block, LaunchTemplate=lt, DesiredCapacity=1)
-    stand.wait("1m")
-    second_version(stand, lt, block)
+def test_a_new_template_version_is_used_only_once_the_group_is_told(aws: SimulatedAws, asg: Any):
+    block = aws.block(count=4)
+    lt = template(aws, block)
+    make_group(aws, block, LaunchTemplate=lt, DesiredCapacity=1)
+    aws.wait("1m")
+    second_version(aws, lt, block)
     asg.set_desired_capacity(AutoScalingGroupName="g", DesiredCapacity=2)
-    stand.wait("1m")
-    assert {one["LaunchTemplate"]["Version"] for one in group(stand)["Instances"]} == {"1"}
+    aws.wait("1m")
+    assert {one["LaunchTemplate"]["Version"] for one in group(aws)["Instances"]} == {"1"}
     asg.update_auto_scaling_group(
         AutoScalingGroupName="g", LaunchTemplate=lt | {"Version": "2"}, DesiredCapacity=3
     )
-    stand.wait("1m")
-    assert sorted(one["LaunchTemplate"]["Version"] for one in group(stand)["Instances"]) == ["1", "1", "2"]
+    aws.wait("1m")
+    assert sorted(one["LaunchTemplate"]["Version"] for one in group(aws)["Instances"]) == ["1", "1", "2"]
 
 
-def test_tags_pages_and_filters(stand: Stand, asg: Any):
+def test_tags_pages_and_filters(aws: SimulatedAws, asg: Any):
     for name in ("a", "b", "c"):
-        make_group(stand, None, name)
+        make_group(aws, None, name)
     asg.create_or_update_tags(
         Tags=[
             {"ResourceId": "b", "ResourceType": "auto-scaling-group", "Key": "deployment", "Value": OWNER,
@@ -162,9 +162,9 @@ def test_tags_pages_and_filters(stand: Stand, asg: Any):
     assert asg.describe_tags(Filters=[{"Name": "key", "Values": ["deployment"]}])["Tags"] == []
 
 
-def test_refusals_are_auto_scaling_s(stand: Stand, asg: Any):
-    make_group(stand, stand.block(), MaxSize=1, DesiredCapacity=1)
-    stand.wait("1m")
+def test_refusals_are_auto_scaling_s(aws: SimulatedAws, asg: Any):
+    make_group(aws, aws.block(), MaxSize=1, DesiredCapacity=1)
+    aws.wait("1m")
     assert (
         refused(asg.set_desired_capacity, AutoScalingGroupName="g", DesiredCapacity=2)[0] == "ValidationError"
     )
@@ -173,9 +173,9 @@ def test_refusals_are_auto_scaling_s(stand: Stand, asg: Any):
     )
     assert refused(asg.delete_auto_scaling_group, AutoScalingGroupName="g")[0] == "ResourceInUse"
     assert refused(asg.describe_lifecycle_hooks, AutoScalingGroupName="x")[0] == "ValidationError"
-    without_type = template(stand, None, "no-type", InstanceType=None)
+    without_type = template(aws, None, "no-type", InstanceType=None)
     code, _ = refused(
         asg.create_auto_scaling_group, AutoScalingGroupName="y", MinSize=0, MaxSize=1,
-        LaunchTemplate=without_type, VPCZoneIdentifier=subnet(stand),
+        LaunchTemplate=without_type, VPCZoneIdentifier=subnet(aws),
     )  # fmt: skip
     assert code == "MissingParameter"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.wire.server_builder import Stand
+from tests.wire.server_builder import SimulatedAws
 from tidemill.sim.wire import operations
 
 _SIGNED = "AWS4-HMAC-SHA256 Credential=AK/20261116/us-east-1/ec2/aws4_request, SignedHeaders=x, Signature=y"
@@ -21,8 +21,8 @@ _WORDS = [
 ]  # fmt: skip
 
 
-def post(stand: Stand, body: bytes, **headers: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection(stand.url.removeprefix("http://"), timeout=10)
+def post(aws: SimulatedAws, body: bytes, **headers: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection(aws.url.removeprefix("http://"), timeout=10)
     given = {"Content-Type": "application/x-www-form-urlencoded", "Authorization": _SIGNED} | headers
     connection.request("POST", "/", body, given)
     answer = connection.getresponse()
@@ -59,18 +59,18 @@ class Scribbler:
             out[name] = self.chance.choice(list(known) if known and self.chance.random() < 0.6 else _WORDS)
 
 
-def test_nonsense_in_any_call_is_the_callers_mistake(stand: Stand):
-    block = stand.block(count=3)
-    stand.ids(block=block.id, MaxCount=2)
-    stand.wait("2m")
+def test_nonsense_in_any_call_is_the_callers_mistake(aws: SimulatedAws):
+    block = aws.block(count=3)
+    aws.ids(block=block.id, MaxCount=2)
+    aws.wait("2m")
     actions = [one.removeprefix("ec2:") for one in operations.known() if one.startswith("ec2:")]
     scribbler = Scribbler(seed=1)
     for n in range(400):
         asked = scribbler.call(actions[n % len(actions)])
-        status, said = post(stand, urllib.parse.urlencode(asked).encode())
+        status, said = post(aws, urllib.parse.urlencode(asked).encode())
         assert status < 500, (asked, said)
         assert said.startswith(("<?xml", "<Response>")), said
-    assert stand.reservations()[0]["TotalInstanceCount"] == 3
+    assert aws.reservations()[0]["TotalInstanceCount"] == 3
 
 
 @pytest.mark.parametrize(
@@ -85,24 +85,24 @@ def test_nonsense_in_any_call_is_the_callers_mistake(stand: Stand):
         (b"not xml", {"Content-Type": "text/xml"}),
     ],
 )
-def test_what_cannot_be_read_is_an_aws_error(stand: Stand, body: bytes, headers: dict[str, str]):
-    status, said = post(stand, body, **headers)
+def test_what_cannot_be_read_is_an_aws_error(aws: SimulatedAws, body: bytes, headers: dict[str, str]):
+    status, said = post(aws, body, **headers)
     assert 400 <= status < 600
     assert "<html" not in said.lower()
-    assert stand.reservations() == []  # and nobody else is the worse for it
+    assert aws.reservations() == []  # and nobody else is the worse for it
 
 
 @pytest.mark.requirement("CB-11")
-def test_many_who_launch_at_once_never_get_more_than_there_is(stand: Stand):
-    block = stand.block(count=5)
+def test_many_who_launch_at_once_never_get_more_than_there_is(aws: SimulatedAws):
+    block = aws.block(count=5)
     ids: list[str] = []
     refused: list[str] = []
-    stand.ec2  # noqa: B018 - made before the threads: boto3's clients are safe to share, making them is not
+    aws.ec2  # noqa: B018 - made before the threads: boto3's clients are safe to share, making them is not
 
     def launch() -> None:
         for _ in range(4):
             try:
-                ids.extend(stand.ids(block=block.id, MaxCount=1))
+                ids.extend(aws.ids(block=block.id, MaxCount=1))
             except ClientError as error:
                 refused.append(error.response["Error"]["Code"])
 

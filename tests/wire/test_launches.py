@@ -9,7 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.sim.account import P5, ZONES
-from tests.wire.server_builder import OURS, Stand, on_block, specs, tags_of
+from tests.wire.server_builder import OURS, SimulatedAws, on_block, specs, tags_of
 from tests.wire.test_blocks import code
 from tidemill.model.capacity import SourceKind
 from tidemill.spec import names
@@ -17,9 +17,9 @@ from tidemill.spec import names
 G6 = "g6.xlarge"
 
 
-def template(stand: Stand, **data: Any) -> dict[str, str]:
-    whole = {"ImageId": stand.network.images["x86_64"], "InstanceType": P5} | data
-    made = stand.ec2.create_launch_template(LaunchTemplateName="t", LaunchTemplateData=whole)
+def template(aws: SimulatedAws, **data: Any) -> dict[str, str]:
+    whole = {"ImageId": aws.network.images["x86_64"], "InstanceType": P5} | data
+    made = aws.ec2.create_launch_template(LaunchTemplateName="t", LaunchTemplateData=whole)
     return {"LaunchTemplateId": made["LaunchTemplate"]["LaunchTemplateId"], "Version": "1"}
 
 
@@ -27,64 +27,64 @@ def template(stand: Stand, **data: Any) -> dict[str, str]:
 
 
 @pytest.mark.requirement("CB-11")
-def test_a_launch_into_a_block_gives_instances_that_say_so(stand: Stand):
-    block = stand.block(count=3)
-    subnet = stand.network.in_zone(ZONES[0])
-    ids = stand.ids(
+def test_a_launch_into_a_block_gives_instances_that_say_so(aws: SimulatedAws):
+    block = aws.block(count=3)
+    subnet = aws.network.in_zone(ZONES[0])
+    ids = aws.ids(
         block=block.id, MinCount=2, MaxCount=2, SubnetId=subnet.id, TagSpecifications=specs("instance", OURS)
     )
     assert len(set(ids)) == 2
-    stand.wait("2m")
-    for one in stand.instances(InstanceIds=ids):
+    aws.wait("2m")
+    for one in aws.instances(InstanceIds=ids):
         assert one["InstanceLifecycle"] == "capacity-block"
         assert one["CapacityReservationId"] == block.id
         assert one["State"]["Name"] == "running"
         assert one["Placement"]["AvailabilityZone"] == ZONES[0]
         assert (one["SubnetId"], one["VpcId"]) == (subnet.id, subnet.vpc)
         assert tags_of(one) == OURS
-    (seen,) = stand.reservations()
+    (seen,) = aws.reservations()
     assert (seen["TotalInstanceCount"], seen["AvailableInstanceCount"]) == (3, 1)
-    assert stand.account.instance(ids[0]).pool == "train"
+    assert aws.account.instance(ids[0]).pool == "train"
 
 
-def test_no_more_than_a_block_holds(stand: Stand):
-    block = stand.block(count=3)
-    assert len(stand.ids(block=block.id, MinCount=1, MaxCount=8)) == 3
+def test_no_more_than_a_block_holds(aws: SimulatedAws):
+    block = aws.block(count=3)
+    assert len(aws.ids(block=block.id, MinCount=1, MaxCount=8)) == 3
     with pytest.raises(ClientError) as raised:
-        stand.run(block=block.id)
+        aws.run(block=block.id)
     assert code(raised) == ("ReservationCapacityExceeded", 400)
 
 
-def test_fewer_than_the_least_number_are_not_launched_at_all(stand: Stand):
-    block = stand.block(count=3)
+def test_fewer_than_the_least_number_are_not_launched_at_all(aws: SimulatedAws):
+    block = aws.block(count=3)
     with pytest.raises(ClientError) as raised:
-        stand.run(block=block.id, MinCount=4, MaxCount=8)
+        aws.run(block=block.id, MinCount=4, MaxCount=8)
     assert code(raised) == ("ReservationCapacityExceeded", 400)
-    assert not stand.body.instance_histories
+    assert not aws.cloud.instance_histories
 
 
 @pytest.mark.requirement("CB-11")
-def test_a_slot_comes_back_only_minutes_after_its_instance_is_gone(stand: Stand):
-    block = stand.block(count=1)
-    (id_,) = stand.ids(block=block.id)
-    stand.wait("2m")
-    (change,) = stand.ec2.terminate_instances(InstanceIds=[id_])["TerminatingInstances"]
+def test_a_slot_comes_back_only_minutes_after_its_instance_is_gone(aws: SimulatedAws):
+    block = aws.block(count=1)
+    (id_,) = aws.ids(block=block.id)
+    aws.wait("2m")
+    (change,) = aws.ec2.terminate_instances(InstanceIds=[id_])["TerminatingInstances"]
     assert (change["PreviousState"]["Name"], change["CurrentState"]["Name"]) == ("running", "shutting-down")
-    stand.wait("2m")
+    aws.wait("2m")
     with pytest.raises(ClientError):
-        stand.run(block=block.id)
-    stand.wait("8m")
-    assert stand.ids(block=block.id)
+        aws.run(block=block.id)
+    aws.wait("8m")
+    assert aws.ids(block=block.id)
 
 
-def test_a_block_that_has_not_begun_and_one_that_is_over_admit_nobody(stand: Stand):
-    block = stand.block(start="2d")
+def test_a_block_that_has_not_begun_and_one_that_is_over_admit_nobody(aws: SimulatedAws):
+    block = aws.block(start="2d")
     with pytest.raises(ClientError) as raised:
-        stand.run(block=block.id)
+        aws.run(block=block.id)
     assert code(raised) == ("InvalidCapacityReservationState.PendingActivation", 400)
-    stand.wait("5d")
+    aws.wait("5d")
     with pytest.raises(ClientError) as raised:
-        stand.run(block=block.id)
+        aws.run(block=block.id)
     assert code(raised) == ("ReservationCapacityExceeded", 400)
 
 
@@ -109,75 +109,77 @@ def test_a_block_that_has_not_begun_and_one_that_is_over_admit_nobody(stand: Sta
         ({"DryRun": True}, "DryRunOperation"),
     ],
 )
-def test_a_launch_that_cannot_be_is_refused_with_ec2s_code(stand: Stand, given: dict[str, Any], refused: str):
-    block = stand.block(count=3)
+def test_a_launch_that_cannot_be_is_refused_with_ec2s_code(
+    aws: SimulatedAws, given: dict[str, Any], refused: str
+):
+    block = aws.block(count=3)
     with pytest.raises(ClientError) as raised:
-        stand.run(block=block.id, **given)
+        aws.run(block=block.id, **given)
     assert code(raised)[0] == refused
-    assert not stand.body.instance_histories
+    assert not aws.cloud.instance_histories
 
 
 # --- other sources ------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("CB-14")
-def test_on_demand_spot_and_reserved_instances_are_told_apart(stand: Stand):
-    with stand.server.turn():
-        odcr = stand.account.block(name="o", type="odcr", instance_type=G6, duration=None)
+def test_on_demand_spot_and_reserved_instances_are_told_apart(aws: SimulatedAws):
+    with aws.server.turn():
+        odcr = aws.account.block(name="o", type="odcr", instance_type=G6, duration=None)
     target = {"CapacityReservationTarget": {"CapacityReservationId": odcr.id}}
     ids = [
-        *stand.ids(InstanceType=G6),
-        *stand.ids(InstanceType=G6, InstanceMarketOptions={"MarketType": "spot"}),
-        *stand.ids(InstanceType=G6, CapacityReservationSpecification=target),
+        *aws.ids(InstanceType=G6),
+        *aws.ids(InstanceType=G6, InstanceMarketOptions={"MarketType": "spot"}),
+        *aws.ids(InstanceType=G6, CapacityReservationSpecification=target),
     ]
-    stand.wait("2m")
-    seen = {one["InstanceId"]: one for one in stand.instances()}
+    aws.wait("2m")
+    seen = {one["InstanceId"]: one for one in aws.instances()}
     assert [seen[id_].get("InstanceLifecycle") for id_ in ids] == [None, "spot", None]
     assert [seen[id_].get("CapacityReservationId") for id_ in ids] == [None, None, odcr.id]
-    kinds = [stand.account.instance(id_).source.kind for id_ in ids]
+    kinds = [aws.account.instance(id_).source.kind for id_ in ids]
     assert kinds == [SourceKind.ON_DEMAND, SourceKind.SPOT, SourceKind.ODCR]
 
 
-def test_what_is_not_to_be_had_is_insufficient_capacity(stand: Stand):
-    stand.admin("faults", {"fault": "no-capacity", "for": "10m", "target": G6})
+def test_what_is_not_to_be_had_is_insufficient_capacity(aws: SimulatedAws):
+    aws.admin("faults", {"fault": "no-capacity", "for": "10m", "target": G6})
     with pytest.raises(ClientError) as raised:
-        stand.run(InstanceType=G6)
+        aws.run(InstanceType=G6)
     assert code(raised) == ("InsufficientInstanceCapacity", 400)
-    stand.wait("11m")
-    assert stand.ids(InstanceType=G6)
+    aws.wait("11m")
+    assert aws.ids(InstanceType=G6)
 
 
 # --- tokens -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("CB-4")
-def test_the_same_token_gives_the_same_instances(stand: Stand):
-    block = stand.block(count=3)
-    first, again = (stand.ids(block=block.id, MaxCount=2, ClientToken="once") for _ in range(2))
+def test_the_same_token_gives_the_same_instances(aws: SimulatedAws):
+    block = aws.block(count=3)
+    first, again = (aws.ids(block=block.id, MaxCount=2, ClientToken="once") for _ in range(2))
     assert first == again
-    assert len(stand.body.instance_histories) == 2
+    assert len(aws.cloud.instance_histories) == 2
     with pytest.raises(ClientError) as raised:
-        stand.run(block=block.id, MaxCount=3, ClientToken="once")
+        aws.run(block=block.id, MaxCount=3, ClientToken="once")
     assert code(raised) == ("IdempotentParameterMismatch", 400)
 
 
-def test_a_token_whose_launch_failed_can_be_used_again(stand: Stand):
-    block = stand.block(count=1, start="2d")
+def test_a_token_whose_launch_failed_can_be_used_again(aws: SimulatedAws):
+    block = aws.block(count=1, start="2d")
     with pytest.raises(ClientError):
-        stand.run(block=block.id, ClientToken="once")
-    stand.wait("2d")
-    assert stand.ids(block=block.id, ClientToken="once", MaxCount=2)
+        aws.run(block=block.id, ClientToken="once")
+    aws.wait("2d")
+    assert aws.ids(block=block.id, ClientToken="once", MaxCount=2)
 
 
 # --- templates ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("SM-1")
-def test_a_template_says_what_the_call_does_not(stand: Stand):
-    block = stand.block(count=3)
+def test_a_template_says_what_the_call_does_not(aws: SimulatedAws):
+    block = aws.block(count=3)
     cards = [{"DeviceIndex": 0, "NetworkCardIndex": 0, "InterfaceType": "efa", "Groups": ["sg-1", "sg-2"]}]
     used = template(
-        stand,
+        aws,
         **on_block(block.id),
         UserData=base64.b64encode(b"#!/bin/sh").decode(),
         IamInstanceProfile={"Name": "node"},
@@ -185,94 +187,94 @@ def test_a_template_says_what_the_call_does_not(stand: Stand):
         TagSpecifications=specs("instance", {"Name": "of the template", "a": "b"}),
     )
     named = specs("instance", {"Name": "of the call", names.TAG_OWNER: "mill"})
-    answer = stand.ec2.run_instances(MinCount=1, MaxCount=1, LaunchTemplate=used, TagSpecifications=named)
+    answer = aws.ec2.run_instances(MinCount=1, MaxCount=1, LaunchTemplate=used, TagSpecifications=named)
     (one,) = answer["Instances"]
     assert one["InstanceType"] == P5
     assert one["CapacityReservationId"] == block.id
     assert one["IamInstanceProfile"]["Arn"].endswith(":instance-profile/node")
     assert [group["GroupId"] for group in one["SecurityGroups"]] == ["sg-1", "sg-2"]
     assert tags_of(one) == {"Name": "of the call", "a": "b", names.TAG_OWNER: "mill"}
-    stand.wait("10s")
-    told = stand.ec2.describe_instance_attribute(InstanceId=one["InstanceId"], Attribute="userData")
+    aws.wait("10s")
+    told = aws.ec2.describe_instance_attribute(InstanceId=one["InstanceId"], Attribute="userData")
     assert base64.b64decode(told["UserData"]["Value"]) == b"#!/bin/sh"
 
 
 @pytest.mark.requirement("SM-1")
 @pytest.mark.parametrize("also", [{"SubnetId": ""}, {"SecurityGroupIds": ["sg-1"]}])
-def test_network_cards_say_subnet_and_groups_themselves(stand: Stand, also: dict[str, Any]):
+def test_network_cards_say_subnet_and_groups_themselves(aws: SimulatedAws, also: dict[str, Any]):
     if "SubnetId" in also:
-        also = {"SubnetId": stand.network.subnets[0].id}
+        also = {"SubnetId": aws.network.subnets[0].id}
     cards = [{"DeviceIndex": 0, "NetworkCardIndex": 0, "Groups": ["sg-1"]}]
-    used = template(stand, InstanceType=G6, NetworkInterfaces=cards)
+    used = template(aws, InstanceType=G6, NetworkInterfaces=cards)
     with pytest.raises(ClientError, match="Network interfaces") as raised:
-        stand.ec2.run_instances(MinCount=1, MaxCount=1, LaunchTemplate=used, **also)
+        aws.ec2.run_instances(MinCount=1, MaxCount=1, LaunchTemplate=used, **also)
     assert code(raised) == ("InvalidParameterCombination", 400)
 
 
-def test_a_version_that_is_not_there_is_not_found(stand: Stand):
-    used = template(stand) | {"Version": "7"}
+def test_a_version_that_is_not_there_is_not_found(aws: SimulatedAws):
+    used = template(aws) | {"Version": "7"}
     with pytest.raises(ClientError) as raised:
-        stand.ec2.run_instances(MinCount=1, MaxCount=1, LaunchTemplate=used)
+        aws.ec2.run_instances(MinCount=1, MaxCount=1, LaunchTemplate=used)
     assert code(raised) == ("InvalidLaunchTemplateId.VersionNotFound", 400)
 
 
 # --- fleets -------------------------------------------------------------------------------------------
 
 
-def fleet(stand: Stand, used: dict[str, str], market: str, count: int, **given: Any) -> Any:
+def fleet(aws: SimulatedAws, used: dict[str, str], market: str, count: int, **given: Any) -> Any:
     overrides = given.pop("Overrides", [])
     config = {"LaunchTemplateSpecification": used, "Overrides": overrides}
     target = {"TotalTargetCapacity": count, "DefaultTargetCapacityType": market}
-    return stand.ec2.create_fleet(
+    return aws.ec2.create_fleet(
         Type="instant", LaunchTemplateConfigs=[config], TargetCapacitySpecification=target, **given
     )
 
 
-def test_a_fleet_launches_into_a_block_and_says_what_it_did_not_get(stand: Stand):
-    block = stand.block(count=2)
-    used = template(stand, **on_block(block.id))
-    answer = fleet(stand, used, "capacity-block", 3, TagSpecifications=specs("instance", OURS))
+def test_a_fleet_launches_into_a_block_and_says_what_it_did_not_get(aws: SimulatedAws):
+    block = aws.block(count=2)
+    used = template(aws, **on_block(block.id))
+    answer = fleet(aws, used, "capacity-block", 3, TagSpecifications=specs("instance", OURS))
     (got,) = answer["Instances"]
     assert len(got["InstanceIds"]) == 2
     assert got["Lifecycle"] == "capacity-block"
-    assert stand.account.instance(got["InstanceIds"][0]).pool == "train"
-    empty = fleet(stand, used, "capacity-block", 1)
+    assert aws.account.instance(got["InstanceIds"][0]).pool == "train"
+    empty = fleet(aws, used, "capacity-block", 1)
     assert not empty["Instances"]
     assert [error["ErrorCode"] for error in empty["Errors"]] == ["ReservationCapacityExceeded"]
 
 
-def test_a_fleet_takes_the_cheapest_first_and_the_next_when_it_runs_out(stand: Stand):
-    used = template(stand, InstanceType=G6)
+def test_a_fleet_takes_the_cheapest_first_and_the_next_when_it_runs_out(aws: SimulatedAws):
+    used = template(aws, InstanceType=G6)
     overrides = [{"InstanceType": "g6.12xlarge"}, {"InstanceType": G6}]
-    stand.admin("faults", {"fault": "no-capacity", "for": "10m", "target": G6})
-    answer = fleet(stand, used, "spot", 2, Overrides=overrides)
+    aws.admin("faults", {"fault": "no-capacity", "for": "10m", "target": G6})
+    answer = fleet(aws, used, "spot", 2, Overrides=overrides)
     assert [one["InstanceType"] for one in answer["Instances"]] == ["g6.12xlarge"]
     assert [one["ErrorCode"] for one in answer["Errors"]] == ["InsufficientInstanceCapacity"]
-    stand.wait("11m")
-    answer = fleet(stand, used, "spot", 2, Overrides=overrides)
+    aws.wait("11m")
+    answer = fleet(aws, used, "spot", 2, Overrides=overrides)
     assert [one["InstanceType"] for one in answer["Instances"]] == [G6]
     assert [one["Lifecycle"] for one in answer["Instances"]] == ["spot"]
 
 
-def test_a_fleet_with_a_token_is_made_once(stand: Stand):
-    used = template(stand, InstanceType=G6)
-    first, again = (fleet(stand, used, "on-demand", 2, ClientToken="once") for _ in range(2))
+def test_a_fleet_with_a_token_is_made_once(aws: SimulatedAws):
+    used = template(aws, InstanceType=G6)
+    first, again = (fleet(aws, used, "on-demand", 2, ClientToken="once") for _ in range(2))
     assert first["Instances"] == again["Instances"]
     assert first["FleetId"] == again["FleetId"]
-    assert len(stand.body.instance_histories) == 2
+    assert len(aws.cloud.instance_histories) == 2
 
 
-def test_a_fleet_mixes_no_markets_and_no_blocks(stand: Stand):
-    a, b = stand.block(name="a"), stand.block(name="b")
-    used = template(stand, **on_block(a.id))
+def test_a_fleet_mixes_no_markets_and_no_blocks(aws: SimulatedAws):
+    a, b = aws.block(name="a"), aws.block(name="b")
+    used = template(aws, **on_block(a.id))
     with pytest.raises(ClientError) as raised:
-        fleet(stand, used, "on-demand", 1)
+        fleet(aws, used, "on-demand", 1)
     assert code(raised) == ("InvalidParameterCombination", 400)
-    other = stand.ec2.create_launch_template(
+    other = aws.ec2.create_launch_template(
         LaunchTemplateName="u", LaunchTemplateData={"ImageId": "ami-1", "InstanceType": P5, **on_block(b.id)}
     )["LaunchTemplate"]["LaunchTemplateId"]
     with pytest.raises(ClientError, match="one Capacity Block"):
-        stand.ec2.create_fleet(
+        aws.ec2.create_fleet(
             Type="instant",
             LaunchTemplateConfigs=[
                 {"LaunchTemplateSpecification": one}
@@ -283,4 +285,4 @@ def test_a_fleet_mixes_no_markets_and_no_blocks(stand: Stand):
                 "DefaultTargetCapacityType": "capacity-block",
             },
         )
-    assert not stand.body.instance_histories
+    assert not aws.cloud.instance_histories

@@ -13,12 +13,12 @@ import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError, EndpointConnectionError
 
 from tests.sim.account import START, Account
-from tests.wire.server_builder import OURS, Stand, specs, tags_of
+from tests.wire.server_builder import OURS, SimulatedAws, specs, tags_of
 from tests.wire.test_blocks import code
 from tidemill.model.errors import SpecError
 from tidemill.sim.cloud.cloud import SIM_ENGINE
 from tidemill.sim.timeline import Timeline
-from tidemill.sim.wire import WireServer, interfaces
+from tidemill.sim.wire import WireServer, moto_check
 from tidemill.sim.wire.clock import WireClock
 
 # --- what it does not know ----------------------------------------------------------------------------
@@ -44,16 +44,16 @@ from tidemill.sim.wire.clock import WireClock
     ],
 )
 def test_what_is_not_simulated_is_an_aws_error_that_says_so(
-    stand: Stand, service: str, operation: str, given: dict[str, Any]
+    aws: SimulatedAws, service: str, operation: str, given: dict[str, Any]
 ):
     with pytest.raises(ClientError, match=f"does not know {service}:") as raised:
-        getattr(stand.client(service), operation)(**given)
+        getattr(aws.client(service), operation)(**given)
     assert code(raised) == ("NotImplemented", 501)
 
 
-def test_nobody_is_answered_in_html(stand: Stand):
+def test_nobody_is_answered_in_html(aws: SimulatedAws):
     for path in ("/", "/nowhere/at/all", "/tidemill/nowhere"):
-        connection = http.client.HTTPConnection(stand.url.removeprefix("http://"))
+        connection = http.client.HTTPConnection(aws.url.removeprefix("http://"))
         connection.request("GET", path)
         answer = connection.getresponse()
         assert b"<html" not in answer.read().lower()
@@ -62,14 +62,14 @@ def test_nobody_is_answered_in_html(stand: Stand):
 
 @pytest.mark.parametrize("region", ["eu-west-1", "nowhere-1"])
 @pytest.mark.parametrize("operation", ["describe_capacity_reservations", "describe_instance_types"])
-def test_a_call_to_another_region_says_where_the_account_is(stand: Stand, operation: str, region: str):
+def test_a_call_to_another_region_says_where_the_account_is(aws: SimulatedAws, operation: str, region: str):
     with pytest.raises(ClientError, match=f"is in us-east-1, not in {region}") as raised:
-        getattr(stand.client("ec2", region_name=region), operation)()
+        getattr(aws.client("ec2", region_name=region), operation)()
     assert code(raised) == ("OptInRequired", 403)
 
 
-def test_what_moto_keeps_works_beside_it(stand: Stand):
-    sqs = stand.client("sqs")
+def test_what_moto_keeps_works_beside_it(aws: SimulatedAws):
+    sqs = aws.client("sqs")
     queue = sqs.create_queue(QueueName="q")["QueueUrl"]
     sqs.send_message(QueueUrl=queue, MessageBody="hello")
     (message,) = sqs.receive_message(QueueUrl=queue)["Messages"]
@@ -77,14 +77,14 @@ def test_what_moto_keeps_works_beside_it(stand: Stand):
 
 
 @pytest.mark.requirement("CB-3")
-def test_who_calls_is_told_by_the_account_or_by_the_key(stand: Stand):
-    assert stand.client("sts").get_caller_identity()["Arn"] == SIM_ENGINE
-    alice = stand.client("sts", aws_access_key_id="as-alice")
+def test_who_calls_is_told_by_the_account_or_by_the_key(aws: SimulatedAws):
+    assert aws.client("sts").get_caller_identity()["Arn"] == SIM_ENGINE
+    alice = aws.client("sts", aws_access_key_id="as-alice")
     assert alice.get_caller_identity()["Arn"] == "arn:aws:iam::123456789012:user/alice"
 
 
-def test_a_long_poll_holds_nobody_up(stand: Stand):
-    sqs = stand.client("sqs")
+def test_a_long_poll_holds_nobody_up(aws: SimulatedAws):
+    sqs = aws.client("sqs")
     queue = sqs.create_queue(QueueName="q")["QueueUrl"]
     heard: list[Any] = []
     waiting = threading.Thread(
@@ -93,7 +93,7 @@ def test_a_long_poll_holds_nobody_up(stand: Stand):
     waiting.start()
     time.sleep(0.2)
     began = time.monotonic()
-    assert stand.reservations() == []
+    assert aws.reservations() == []
     assert time.monotonic() - began < 5
     sqs.send_message(QueueUrl=queue, MessageBody="go on")
     waiting.join()
@@ -103,35 +103,35 @@ def test_a_long_poll_holds_nobody_up(stand: Stand):
 # --- time ---------------------------------------------------------------------------------------------
 
 
-def test_time_is_read_and_moved_by_the_admin_endpoint(stand: Stand):
-    clock = stand.admin("clock")
+def test_time_is_read_and_moved_by_the_admin_endpoint(aws: SimulatedAws):
+    clock = aws.admin("clock")
     assert clock == {"now": "2026-11-16T11:30:00Z", "speed": 0.0, "nextAt": None}
-    assert stand.admin("advance", {"by": "90m"})["now"] == "2026-11-16T13:00:00Z"
-    assert stand.admin("advance", {"to": "2026-11-17T00:00:00Z"})["now"] == "2026-11-17T00:00:00Z"
-    assert stand.admin("advance", {"to": "2026-11-16T00:00:00Z"})["now"] == "2026-11-17T00:00:00Z"
+    assert aws.admin("advance", {"by": "90m"})["now"] == "2026-11-16T13:00:00Z"
+    assert aws.admin("advance", {"to": "2026-11-17T00:00:00Z"})["now"] == "2026-11-17T00:00:00Z"
+    assert aws.admin("advance", {"to": "2026-11-16T00:00:00Z"})["now"] == "2026-11-17T00:00:00Z"
     for wrong in ({}, {"by": "soon"}, {"to": "1m", "by": "1m"}, {"to": "yesterday"}):
-        assert stand.admin("advance", wrong)["error"]
-    assert stand.admin("speed", {"speed": -1})["error"]
-    assert stand.admin("nowhere")["error"]
+        assert aws.admin("advance", wrong)["error"]
+    assert aws.admin("speed", {"speed": -1})["error"]
+    assert aws.admin("nowhere")["error"]
 
 
-def test_the_journal_and_the_account_are_told(stand: Stand):
-    stand.block(name="a")
-    assert [line["kind"] for line in stand.admin("journal")] == ["block-active"]
-    about = stand.admin("")
+def test_the_journal_and_the_account_are_told(aws: SimulatedAws):
+    aws.block(name="a")
+    assert [line["kind"] for line in aws.admin("journal")] == ["block-active"]
+    about = aws.admin("")
     assert (about["account"], about["region"]) == ("123456789012", "us-east-1")
     assert set(about["subnets"]) == {"us-east-1a", "us-east-1b", "us-east-1c"}
     assert "ec2:PurchaseCapacityBlock" in about["operations"]
 
 
-def test_a_browser_cannot_be_made_to_post_here(stand: Stand):
+def test_a_browser_cannot_be_made_to_post_here(aws: SimulatedAws):
     request = urllib.request.Request(
-        f"{stand.url}/tidemill/advance", b'{"by": "1d"}', {"Content-Type": "text/plain"}
+        f"{aws.url}/tidemill/advance", b'{"by": "1d"}', {"Content-Type": "text/plain"}
     )
     with pytest.raises(urllib.request.HTTPError) as raised:
         urllib.request.urlopen(request)
     raised.value.close()
-    assert stand.admin("clock")["now"] == "2026-11-16T11:30:00Z"
+    assert aws.admin("clock")["now"] == "2026-11-16T11:30:00Z"
 
 
 class Wall:
@@ -162,27 +162,27 @@ def test_at_speed_n_time_runs_n_times_as_fast_as_the_wall():
 
 
 def test_things_happen_at_speed_though_nobody_asks():
-    stand = Stand(speed=3600)
+    aws = SimulatedAws(speed=3600)
     try:
-        stand.block(start="1d")
+        aws.block(start="1d")
         deadline = time.monotonic() + 20
-        stand.admin("speed", {"speed": 200_000})
-        while not stand.account.told("block-active"):
+        aws.admin("speed", {"speed": 200_000})
+        while not aws.account.told("block-active"):
             assert time.monotonic() < deadline
             time.sleep(0.02)
     finally:
-        stand.stop()
+        aws.stop()
 
 
-def test_a_step_of_time_never_falls_into_a_request(stand: Stand):
-    with stand.server.turn():
-        before = stand.account.now
-        advancing = threading.Thread(target=lambda: stand.wait("1h"))
+def test_a_step_of_time_never_falls_into_a_request(aws: SimulatedAws):
+    with aws.server.turn():
+        before = aws.account.now
+        advancing = threading.Thread(target=lambda: aws.wait("1h"))
         advancing.start()
         time.sleep(0.1)
-        assert stand.account.now == before
+        assert aws.account.now == before
     advancing.join()
-    assert stand.account.now == before + timedelta(hours=1)
+    assert aws.account.now == before + timedelta(hours=1)
 
 
 # --- beginning and end --------------------------------------------------------------------------------
@@ -193,18 +193,18 @@ def test_servers_follow_each_other_and_leave_nothing_behind():
     for _ in range(3):
         account = Account()
         with WireServer(account.cloud, account.timeline) as server:
-            stand = object.__new__(Stand)
-            stand.account, stand.server, stand.url, stand._clients = account, server, server.endpoint, {}
-            stand.client("sqs").create_queue(QueueName="q")
-            assert stand.reservations() == []
-            stand.block(name="a")
-            assert len(stand.reservations()) == 1
-            assert not stand.ec2.describe_launch_templates()["LaunchTemplates"]
-            stand.ec2.create_launch_template(
+            aws = object.__new__(SimulatedAws)
+            aws.account, aws.server, aws.url, aws._clients = account, server, server.endpoint, {}
+            aws.client("sqs").create_queue(QueueName="q")
+            assert aws.reservations() == []
+            aws.block(name="a")
+            assert len(aws.reservations()) == 1
+            assert not aws.ec2.describe_launch_templates()["LaunchTemplates"]
+            aws.ec2.create_launch_template(
                 LaunchTemplateName="t", LaunchTemplateData={"InstanceType": "g6.xlarge"}
             )
-            subnets.add(tuple(one.id for one in stand.network.subnets))
-            ec2 = stand.ec2
+            subnets.add(tuple(one.id for one in aws.network.subnets))
+            ec2 = aws.ec2
         with pytest.raises(EndpointConnectionError):
             ec2.describe_instances()
         ec2.close()
@@ -212,14 +212,14 @@ def test_servers_follow_each_other_and_leave_nothing_behind():
     assert not [one.name for one in threading.enumerate() if one.name.startswith("tidemill-wire")]
 
 
-def test_a_body_that_is_served_again_is_as_it_was(stand: Stand):
-    block = stand.block(count=2)
-    (id_,) = stand.ids(block=block.id, TagSpecifications=specs("instance", OURS), ClientToken="once")
-    stand.wait("2m")
-    stand.stop()
-    again = object.__new__(Stand)
-    again.account, again._clients = stand.account, {}
-    with WireServer(stand.account.cloud, stand.account.timeline) as again.server:
+def test_a_body_that_is_served_again_is_as_it_was(aws: SimulatedAws):
+    block = aws.block(count=2)
+    (id_,) = aws.ids(block=block.id, TagSpecifications=specs("instance", OURS), ClientToken="once")
+    aws.wait("2m")
+    aws.stop()
+    again = object.__new__(SimulatedAws)
+    again.account, again._clients = aws.account, {}
+    with WireServer(aws.account.cloud, aws.account.timeline) as again.server:
         again.url = again.server.endpoint
         (seen,) = again.instances()
         assert (seen["InstanceId"], seen["State"]["Name"]) == (id_, "running")
@@ -229,60 +229,58 @@ def test_a_body_that_is_served_again_is_as_it_was(stand: Stand):
         again.ec2.close()
 
 
-def test_who_waits_for_the_turn_when_the_server_ends_gets_no_answer_and_changes_nothing(stand: Stand):
+def test_who_waits_for_the_turn_when_the_server_ends_gets_no_answer_and_changes_nothing(aws: SimulatedAws):
     lost: list[type[Exception]] = []
-    made = stand.ec2
+    made = aws.ec2
 
     def launch() -> None:
         try:
-            stand.run(InstanceType="g6.xlarge")
+            aws.run(InstanceType="g6.xlarge")
         except Exception as error:
             lost.append(type(error))
 
-    with stand.server.turn():
+    with aws.server.turn():
         waiting = threading.Thread(target=launch)
         waiting.start()
         time.sleep(0.3)  # it is at the door now
-        stand.server._front.close()  # as `stop` does once it has the turn
+        aws.server._dispatcher.close()  # as `stop` does once it has the turn
     waiting.join()
     assert lost == [ConnectionClosedError]
-    assert not stand.body.instance_histories
+    assert not aws.cloud.instance_histories
     made.close()
 
 
 def test_an_account_of_another_number_is_one_throughout():
     account = Account()
     account.cloud._identity = "arn:aws:iam::210987654321:user/you"
-    stand = object.__new__(Stand)
-    stand.account, stand._clients = account, {}
-    with WireServer(account.cloud, account.timeline) as stand.server:
-        stand.url = stand.server.endpoint
-        assert "/210987654321/" in stand.client("sqs").create_queue(QueueName="q")["QueueUrl"]
-        stand.block(name="a")
-        assert stand.reservations()[0]["OwnerId"] == "210987654321"
-        made = stand.ec2.create_launch_template(
+    aws = object.__new__(SimulatedAws)
+    aws.account, aws._clients = account, {}
+    with WireServer(account.cloud, account.timeline) as aws.server:
+        aws.url = aws.server.endpoint
+        assert "/210987654321/" in aws.client("sqs").create_queue(QueueName="q")["QueueUrl"]
+        aws.block(name="a")
+        assert aws.reservations()[0]["OwnerId"] == "210987654321"
+        made = aws.ec2.create_launch_template(
             LaunchTemplateName="t",
-            LaunchTemplateData={"InstanceType": "g6.xlarge", "ImageId": stand.network.images["x86_64"]},
+            LaunchTemplateData={"InstanceType": "g6.xlarge", "ImageId": aws.network.images["x86_64"]},
         )
         used = {"LaunchTemplateId": made["LaunchTemplate"]["LaunchTemplateId"]}
-        assert (
-            stand.ec2.run_instances(MinCount=1, MaxCount=1, LaunchTemplate=used)["OwnerId"] == "210987654321"
-        )
-        for client in stand._clients.values():
+        assert aws.ec2.run_instances(MinCount=1, MaxCount=1, LaunchTemplate=used)["OwnerId"] == "210987654321"
+        for client in aws._clients.values():
             client.close()
 
 
-def test_one_runs_at_a_time(stand: Stand):
+def test_one_runs_at_a_time(aws: SimulatedAws):
     other = Account()
     with pytest.raises(SpecError, match="already runs"):
         WireServer(other.cloud, other.timeline).start()
 
 
-def test_a_port_that_is_taken_is_said_and_can_be_tried_again(stand: Stand):
-    port = int(stand.url.rsplit(":", 1)[1])
+def test_a_port_that_is_taken_is_said_and_can_be_tried_again(aws: SimulatedAws):
+    port = int(aws.url.rsplit(":", 1)[1])
     holder = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
     try:
-        stand.stop()
+        aws.stop()
         account = Account()
         with pytest.raises(SpecError, match=r"cannot listen on 127.*in use; name another"):
             WireServer(account.cloud, account.timeline, port=holder.server_port).start()
@@ -297,13 +295,13 @@ def test_what_moto_lacks_is_named_before_anything_starts(monkeypatch: pytest.Mon
 
     monkeypatch.delattr(moto.core.parse, "PROTOCOL_PARSERS")
     with pytest.raises(SpecError, match=r"lacks moto.core.parse.PROTOCOL_PARSERS; install it afresh"):
-        interfaces.check()
+        moto_check.check()
 
 
 def test_another_version_of_moto_is_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(interfaces, "MOTO", "5.0.0")
+    monkeypatch.setattr(moto_check, "MOTO", "5.0.0")
     with pytest.raises(SpecError, match=r"needs moto 5\.0\.0, and 5\.2\.5 is installed"):
-        interfaces.check()
+        moto_check.check()
 
 
 def test_a_zone_the_region_does_not_have_is_said():

@@ -73,7 +73,7 @@ def _write(wire: Wire, path: str, given: Given) -> Any:
 
 
 def _about(wire: Wire) -> Any:
-    about = {"account": wire.account, "region": wire.region, "identity": wire.body.identity()}
+    about = {"account": wire.account, "region": wire.region, "identity": wire.cloud.identity()}
     return {**about, **wire.network.as_json(), "clock": _clock(wire), "operations": operations.known()}
 
 
@@ -91,7 +91,7 @@ def _journal(wire: Wire) -> Any:
     with wire.clock.turn():
         return [
             {"at": format_instant(line.at), "kind": line.kind, "about": line.about, "sentence": line.sentence}
-            for line in wire.body.journal.lines
+            for line in wire.cloud.journal.lines
         ]
 
 
@@ -164,7 +164,7 @@ def _arm_account_fault(wire: Wire, kind: FaultKind, given: Given) -> tuple[str, 
         usual = {FaultKind.RETIREMENT: timedelta(hours=24), FaultKind.EVENT_LATE: timedelta(minutes=10)}
         duration = usual[kind] if kind in usual and "duration" not in given else _duration(given)
     # Events travel to queues here; what wakes an engine in process is another matter.
-    events = wire.bus.road if wire.bus is not None else None
+    events = wire.bus.transport if wire.bus is not None else None
     match kind:
         case FaultKind.EVENT_LOST if events is not None:
             events.lose(count)
@@ -173,7 +173,7 @@ def _arm_account_fault(wire: Wire, kind: FaultKind, given: Given) -> tuple[str, 
         case FaultKind.EVENT_LATE if events is not None:
             events.delay(count, duration)
         case _:
-            return strike_account(wire.body, kind, count, duration, target, _call(given))
+            return strike_account(wire.cloud, kind, count, duration, target, _call(given))
     return ()
 
 

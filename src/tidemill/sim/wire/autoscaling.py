@@ -6,160 +6,163 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tidemill.sim.cloud.scaling_group import AutoScalingGroup, LifecycleHook, ScheduledAction
-from tidemill.sim.wire import group_format as words
-from tidemill.sim.wire.operations import Asked, Result, operation
-from tidemill.sim.wire.paging import Facets, chosen
-from tidemill.sim.wire.refusals import AwsError
+from tidemill.sim.wire import group_format
+from tidemill.sim.wire.errors import AwsError
+from tidemill.sim.wire.operations import ApiCall, Result, operation
+from tidemill.sim.wire.paging import FilterFields, filtered
 
 _MOST = 100  # Auto Scaling's largest page
 _UNKNOWN = ("LaunchConfigurationName", "MixedInstancesPolicy", "InstanceId")
 
 
 @operation("autoscaling", "CreateAutoScalingGroup")
-def create(asked: Asked) -> Result:
-    wire = asked.wire
-    strange = [name for name in _UNKNOWN if asked.get(name)]
+def create(call: ApiCall) -> Result:
+    wire = call.wire
+    strange = [name for name in _UNKNOWN if call.get(name)]
     if strange:
         raise AwsError("ValidationError", f"the simulated AWS makes no groups from {', '.join(strange)}")
-    launch_spec, template = words.template_of(wire, asked.get("LaunchTemplate"))
-    subnets = words.subnets_of(wire, asked.get("VPCZoneIdentifier", ""))
-    zones = words.zones_of(subnets) or tuple(asked.get("AvailabilityZones", []))
+    launch_spec, template = group_format.template_of(wire, call.get("LaunchTemplate"))
+    subnets = group_format.subnets_of(wire, call.get("VPCZoneIdentifier", ""))
+    zones = group_format.zones_of(subnets) or tuple(call.get("AvailabilityZones", []))
     if not zones:
         raise AwsError("ValidationError", "At least one Availability Zone or VPC Subnet is required.")
-    tags, propagated = words.tags_of(asked.get("Tags", []))
-    group = wire.body.groups.create(
-        asked.need("AutoScalingGroupName"),
+    tags, propagated = group_format.tags_of(call.get("Tags", []))
+    group = wire.cloud.groups.create(
+        call.require("AutoScalingGroupName"),
         launch_spec,
         zones=zones,
-        minimum=asked.need("MinSize"),
-        maximum=asked.need("MaxSize"),
-        desired=asked.get("DesiredCapacity"),
+        minimum=call.require("MinSize"),
+        maximum=call.require("MaxSize"),
+        desired=call.get("DesiredCapacity"),
         tags=tags,
         propagated=propagated,
         template=template,
         subnets=tuple(one.id for one in subnets),
-        policies=tuple(asked.get("TerminationPolicies") or ["Default"]),
+        policies=tuple(call.get("TerminationPolicies") or ["Default"]),
     )
-    for hook in asked.get("LifecycleHookSpecificationList", []):
-        wire.body.groups.hooks.put(group, hook_of(hook))
+    for hook in call.get("LifecycleHookSpecificationList", []):
+        wire.cloud.groups.hooks.put(group, hook_of(hook))
     return {}
 
 
 @operation("autoscaling", "UpdateAutoScalingGroup")
-def update(asked: Asked) -> Result:
-    wire = asked.wire
-    group = _group(asked)
+def update(call: ApiCall) -> Result:
+    wire = call.wire
+    group = _group(call)
     launch_spec, template = (
-        words.template_of(wire, asked.get("LaunchTemplate")) if asked.get("LaunchTemplate") else (None, None)
+        group_format.template_of(wire, call.get("LaunchTemplate"))
+        if call.get("LaunchTemplate")
+        else (None, None)
     )
-    identifier = asked.get("VPCZoneIdentifier")
-    subnets = None if identifier is None else words.subnets_of(wire, identifier)
-    wire.body.groups.update(
+    identifier = call.get("VPCZoneIdentifier")
+    subnets = None if identifier is None else group_format.subnets_of(wire, identifier)
+    wire.cloud.groups.update(
         group.name,
-        minimum=asked.get("MinSize"),
-        maximum=asked.get("MaxSize"),
-        desired=asked.get("DesiredCapacity"),
+        minimum=call.get("MinSize"),
+        maximum=call.get("MaxSize"),
+        desired=call.get("DesiredCapacity"),
         launch_spec=launch_spec,
         template=template,
-        zones=None if subnets is None else words.zones_of(subnets),
+        zones=None if subnets is None else group_format.zones_of(subnets),
         subnets=None if subnets is None else tuple(one.id for one in subnets),
-        policies=tuple(asked.get("TerminationPolicies") or ()) or None,
+        policies=tuple(call.get("TerminationPolicies") or ()) or None,
     )
     return {}
 
 
 @operation("autoscaling", "DeleteAutoScalingGroup")
-def delete(asked: Asked) -> Result:
-    asked.wire.body.groups.delete(_group(asked).name, force=bool(asked.get("ForceDelete")))
+def delete(call: ApiCall) -> Result:
+    call.wire.cloud.groups.delete(_group(call).name, force=bool(call.get("ForceDelete")))
     return {}
 
 
 @operation("autoscaling", "SetDesiredCapacity")
-def resize(asked: Asked) -> Result:
-    asked.wire.body.groups.set_desired(_group(asked).name, asked.need("DesiredCapacity"))
+def resize(call: ApiCall) -> Result:
+    call.wire.cloud.groups.set_desired(_group(call).name, call.require("DesiredCapacity"))
     return {}
 
 
 @operation("autoscaling", "SuspendProcesses")
-def suspend(asked: Asked) -> Result:
-    asked.wire.body.groups.suspend(_group(asked).name, asked.get("ScalingProcesses", []))
+def suspend(call: ApiCall) -> Result:
+    call.wire.cloud.groups.suspend(_group(call).name, call.get("ScalingProcesses", []))
     return {}
 
 
 @operation("autoscaling", "ResumeProcesses")
-def resume(asked: Asked) -> Result:
-    asked.wire.body.groups.resume(_group(asked).name, asked.get("ScalingProcesses", []))
+def resume(call: ApiCall) -> Result:
+    call.wire.cloud.groups.resume(_group(call).name, call.get("ScalingProcesses", []))
     return {}
 
 
 @operation("autoscaling", "TerminateInstanceInAutoScalingGroup")
-def terminate(asked: Asked) -> Result:
-    instance_id = asked.need("InstanceId")
-    decrement = bool(asked.need("ShouldDecrementDesiredCapacity"))
-    group = asked.wire.body.groups.terminate(instance_id, decrement=decrement)
+def terminate(call: ApiCall) -> Result:
+    instance_id = call.require("InstanceId")
+    decrement = bool(call.require("ShouldDecrementDesiredCapacity"))
+    group = call.wire.cloud.groups.terminate(instance_id, decrement=decrement)
     activity = next(one for one in reversed(group.activities) if one.instance_id == instance_id)
-    return {"Activity": words.as_activity(group, activity)}
+    return {"Activity": group_format.as_activity(group, activity)}
 
 
 # --- lists --------------------------------------------------------------------------------------------
 
 
 @operation("autoscaling", "DescribeAutoScalingGroups")
-def describe(asked: Asked) -> Result:
-    wire = asked.wire
-    named = asked.get("AutoScalingGroupNames", [])
-    found = [one for one in wire.body.groups.all() if not named or one.name in named]
-    facets: Facets[AutoScalingGroup] = {
+def describe(call: ApiCall) -> Result:
+    wire = call.wire
+    named = call.get("AutoScalingGroupNames", [])
+    found = [one for one in wire.cloud.groups.all() if not named or one.name in named]
+    fields: FilterFields[AutoScalingGroup] = {
         "tag-key": lambda one: [key for key, _ in one.tags],
         "tag-value": lambda one: [value for _, value in one.tags],
     }
-    found = chosen(found, asked.get("Filters", []), facets, lambda one: one.tags)
-    page, token = _page(asked, found, lambda one: one.name)
-    return {"AutoScalingGroups": [words.as_group(wire, one) for one in page], "NextToken": token}
+    found = filtered(found, call.get("Filters", []), fields, lambda one: one.tags)
+    page, token = _page(call, found, lambda one: one.name)
+    return {"AutoScalingGroups": [group_format.as_group(wire, one) for one in page], "NextToken": token}
 
 
 @operation("autoscaling", "DescribeAutoScalingInstances")
-def describe_instances(asked: Asked) -> Result:
-    wire, named = asked.wire, asked.get("InstanceIds", [])
+def describe_instances(call: ApiCall) -> Result:
+    wire, named = call.wire, call.get("InstanceIds", [])
     found = [
         (group, member)
-        for group in wire.body.groups.all()
+        for group in wire.cloud.groups.all()
         for member in group.members.values()
         if not named or member.instance_id in named
     ]
-    page, token = _page(asked, found, lambda one: one[1].instance_id)
+    page, token = _page(call, found, lambda one: one[1].instance_id)
     return {
         "AutoScalingInstances": [
-            words.as_member(wire, member) | {"AutoScalingGroupName": group.name} for group, member in page
+            group_format.as_member(wire, member) | {"AutoScalingGroupName": group.name}
+            for group, member in page
         ],
         "NextToken": token,
     }
 
 
 @operation("autoscaling", "DescribeScalingActivities")
-def activities(asked: Asked) -> Result:
+def activities(call: ApiCall) -> Result:
     """Newest first, as Auto Scaling has it."""
-    name, ids = asked.get("AutoScalingGroupName"), asked.get("ActivityIds", [])
+    name, ids = call.get("AutoScalingGroupName"), call.get("ActivityIds", [])
     found = [
         (group, one)
-        for group in asked.wire.body.groups.all()
+        for group in call.wire.cloud.groups.all()
         if not name or group.name == name
         for one in reversed(group.activities)
         if not ids or one.id in ids
     ]
-    page, token = _page(asked, found, lambda one: one[1].id)
-    return {"Activities": [words.as_activity(group, one) for group, one in page], "NextToken": token}
+    page, token = _page(call, found, lambda one: one[1].id)
+    return {"Activities": [group_format.as_activity(group, one) for group, one in page], "NextToken": token}
 
 
 # --- tags ---------------------------------------------------------------------------------------------
 
 
 @operation("autoscaling", "CreateOrUpdateTags")
-def tag(asked: Asked) -> Result:
-    groups = asked.wire.body.groups
-    for name, given in _by_group(asked.need("Tags")).items():
+def tag(call: ApiCall) -> Result:
+    groups = call.wire.cloud.groups
+    for name, given in _by_group(call.require("Tags")).items():
         group = groups.get(name)
-        new, propagated = words.tags_of(given)
+        new, propagated = group_format.tags_of(given)
         kept = {key: value for key, value in group.propagated if key not in dict(new)}
         groups.set_tags(
             name,
@@ -170,9 +173,9 @@ def tag(asked: Asked) -> Result:
 
 
 @operation("autoscaling", "DeleteTags")
-def untag(asked: Asked) -> Result:
-    groups = asked.wire.body.groups
-    for name, given in _by_group(asked.need("Tags")).items():
+def untag(call: ApiCall) -> Result:
+    groups = call.wire.cloud.groups
+    for name, given in _by_group(call.require("Tags")).items():
         group, going = groups.get(name), {str(one["Key"]) for one in given}
         groups.set_tags(
             name,
@@ -183,16 +186,16 @@ def untag(asked: Asked) -> Result:
 
 
 @operation("autoscaling", "DescribeTags")
-def describe_tags(asked: Asked) -> Result:
-    found = [tag for group in asked.wire.body.groups.all() for tag in words.as_tags(group)]
-    facets: Facets[dict[str, Any]] = {
+def describe_tags(call: ApiCall) -> Result:
+    found = [tag for group in call.wire.cloud.groups.all() for tag in group_format.as_tags(group)]
+    fields: FilterFields[dict[str, Any]] = {
         "auto-scaling-group": lambda one: str(one["ResourceId"]),
         "key": lambda one: str(one["Key"]),
         "value": lambda one: str(one["Value"]),
         "propagate-at-launch": lambda one: str(one["PropagateAtLaunch"]).lower(),
     }
-    found = chosen(found, asked.get("Filters", []), facets, lambda _: ())
-    page, token = _page(asked, found, lambda one: f"{one['ResourceId']}/{one['Key']}")
+    found = filtered(found, call.get("Filters", []), fields, lambda _: ())
+    page, token = _page(call, found, lambda one: f"{one['ResourceId']}/{one['Key']}")
     return {"Tags": page, "NextToken": token}
 
 
@@ -211,8 +214,8 @@ def hook_of(given: Mapping[str, Any]) -> LifecycleHook:
     )
 
 
-def _group(asked: Asked) -> AutoScalingGroup:
-    return asked.wire.body.groups.get(asked.need("AutoScalingGroupName"))
+def _group(call: ApiCall) -> AutoScalingGroup:
+    return call.wire.cloud.groups.get(call.require("AutoScalingGroupName"))
 
 
 def _by_group(tags: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
@@ -222,49 +225,49 @@ def _by_group(tags: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, 
     return found
 
 
-def _page(asked: Asked, found: Sequence[Any], key: Any) -> tuple[list[Any], str | None]:
-    params = {"MaxResults": asked.get("MaxRecords", 50), "NextToken": asked.get("NextToken")}
-    return asked.wire.pages.page(found, key, params, most=_MOST)
+def _page(call: ApiCall, found: Sequence[Any], key: Any) -> tuple[list[Any], str | None]:
+    params = {"MaxResults": call.get("MaxRecords", 50), "NextToken": call.get("NextToken")}
+    return call.wire.pages.page(found, key, params, most=_MOST)
 
 
 # --- scheduled actions and lifecycle hooks ------------------------------------------------------------
 
 
 @operation("autoscaling", "PutScheduledUpdateGroupAction")
-def put_schedule(asked: Asked) -> Result:
-    at = asked.get("StartTime") or asked.get("Time")
-    if asked.get("Recurrence") or at is None:
+def put_schedule(call: ApiCall) -> Result:
+    at = call.get("StartTime") or call.get("Time")
+    if call.get("Recurrence") or at is None:
         raise AwsError("ValidationError", "the simulated AWS fires scheduled actions once: give a StartTime")
-    sizes = (asked.get("DesiredCapacity"), asked.get("MinSize"), asked.get("MaxSize"))
+    sizes = (call.get("DesiredCapacity"), call.get("MinSize"), call.get("MaxSize"))
     if sizes == (None, None, None):
         raise AwsError("ValidationError", "At least one of min size, max size and desired capacity is needed")
-    action = ScheduledAction(asked.need("ScheduledActionName"), at, *sizes)
-    asked.wire.body.groups.put_schedule(asked.need("AutoScalingGroupName"), action)
+    action = ScheduledAction(call.require("ScheduledActionName"), at, *sizes)
+    call.wire.cloud.groups.put_schedule(call.require("AutoScalingGroupName"), action)
     return {}
 
 
 @operation("autoscaling", "DeleteScheduledAction")
-def delete_schedule(asked: Asked) -> Result:
-    name = asked.need("AutoScalingGroupName")
-    asked.wire.body.groups.delete_schedule(name, asked.need("ScheduledActionName"))
+def delete_schedule(call: ApiCall) -> Result:
+    name = call.require("AutoScalingGroupName")
+    call.wire.cloud.groups.delete_schedule(name, call.require("ScheduledActionName"))
     return {}
 
 
 @operation("autoscaling", "DescribeScheduledActions")
-def schedules(asked: Asked) -> Result:
-    wire, named = asked.wire, asked.get("ScheduledActionNames", [])
-    only = asked.get("AutoScalingGroupName")
+def schedules(call: ApiCall) -> Result:
+    wire, named = call.wire, call.get("ScheduledActionNames", [])
+    only = call.get("AutoScalingGroupName")
     found = [
         (group, one)
-        for group in wire.body.groups.all()
+        for group in wire.cloud.groups.all()
         if not only or group.name == only
         for one in sorted(group.schedules.values(), key=lambda each: each.at)
         if not named or one.name in named
     ]
-    params = {"MaxResults": asked.get("MaxRecords", 50), "NextToken": asked.get("NextToken")}
+    params = {"MaxResults": call.get("MaxRecords", 50), "NextToken": call.get("NextToken")}
     page, token = wire.pages.page(found, lambda one: f"{one[0].name}/{one[1].name}", params, most=100)
     return {
-        "ScheduledUpdateGroupActions": [words.as_schedule(wire, group, one) for group, one in page],
+        "ScheduledUpdateGroupActions": [group_format.as_schedule(wire, group, one) for group, one in page],
         "NextToken": token,
     }
 
@@ -273,49 +276,49 @@ def schedules(asked: Asked) -> Result:
 
 
 @operation("autoscaling", "PutLifecycleHook")
-def put_hook(asked: Asked) -> Result:
+def put_hook(call: ApiCall) -> Result:
     """What is not given stays as it is, where the hook is there already."""
-    group = _group(asked)
-    known = group.hooks.get(asked.need("LifecycleHookName"))
-    if known is None and not asked.get("LifecycleTransition"):
+    group = _group(call)
+    known = group.hooks.get(call.require("LifecycleHookName"))
+    if known is None and not call.get("LifecycleTransition"):
         raise AwsError("ValidationError", "A new hook needs a LifecycleTransition")
     before = _as_params(known) if known is not None else {}
-    given = {name: value for name, value in asked.params.items() if value is not None}
-    asked.wire.body.groups.hooks.put(group, hook_of(before | given))
+    given = {name: value for name, value in call.params.items() if value is not None}
+    call.wire.cloud.groups.hooks.put(group, hook_of(before | given))
     return {}
 
 
 @operation("autoscaling", "DeleteLifecycleHook")
-def delete_hook(asked: Asked) -> Result:
-    asked.wire.body.groups.hooks.delete(_group(asked), asked.need("LifecycleHookName"))
+def delete_hook(call: ApiCall) -> Result:
+    call.wire.cloud.groups.hooks.delete(_group(call), call.require("LifecycleHookName"))
     return {}
 
 
 @operation("autoscaling", "DescribeLifecycleHooks")
-def describe_hooks(asked: Asked) -> Result:
-    group, named = _group(asked), asked.get("LifecycleHookNames", [])
+def describe_hooks(call: ApiCall) -> Result:
+    group, named = _group(call), call.get("LifecycleHookNames", [])
     hooks = [one for one in group.hooks.values() if not named or one.name in named]
-    return {"LifecycleHooks": [words.as_hook(group, one) for one in hooks]}
+    return {"LifecycleHooks": [group_format.as_hook(group, one) for one in hooks]}
 
 
 @operation("autoscaling", "CompleteLifecycleAction")
-def complete(asked: Asked) -> Result:
-    if asked.need("LifecycleActionResult") not in ("CONTINUE", "ABANDON"):
+def complete(call: ApiCall) -> Result:
+    if call.require("LifecycleActionResult") not in ("CONTINUE", "ABANDON"):
         raise AwsError("ValidationError", "LifecycleActionResult is CONTINUE or ABANDON")
-    asked.wire.body.groups.hooks.complete(_group(asked), asked.need("LifecycleHookName"), **_whom(asked))
+    call.wire.cloud.groups.hooks.complete(_group(call), call.require("LifecycleHookName"), **_whom(call))
     return {}
 
 
 @operation("autoscaling", "RecordLifecycleActionHeartbeat")
-def heartbeat(asked: Asked) -> Result:
-    asked.wire.body.groups.hooks.heartbeat(_group(asked), asked.need("LifecycleHookName"), **_whom(asked))
+def heartbeat(call: ApiCall) -> Result:
+    call.wire.cloud.groups.hooks.heartbeat(_group(call), call.require("LifecycleHookName"), **_whom(call))
     return {}
 
 
-def _whom(asked: Asked) -> dict[str, str]:
+def _whom(call: ApiCall) -> dict[str, str]:
     return {
-        "instance_id": str(asked.get("InstanceId", "")),
-        "token": str(asked.get("LifecycleActionToken", "")),
+        "instance_id": str(call.get("InstanceId", "")),
+        "token": str(call.get("LifecycleActionToken", "")),
     }
 
 

@@ -58,14 +58,14 @@ class KubeApi:
             answer.read()
 
 
-class Boots:
+class NodeBooter:
     def __init__(self, wire: Wire, timeline: Timeline, api: KubeApi) -> None:
         self._wire, self._timeline, self._api = wire, timeline, api
         self._up: dict[str, str] = {}  # instance -> the name of its node
-        wire.body.on_instance.append(self._changed)
+        wire.cloud.on_instance.append(self._changed)
 
     def close(self) -> None:
-        self._wire.body.on_instance.remove(self._changed)
+        self._wire.cloud.on_instance.remove(self._changed)
 
     def _changed(self, instance: Instance) -> None:
         if instance.state is InstanceState.RUNNING:
@@ -76,15 +76,15 @@ class Boots:
             self._patch(name, {"conditions": [self._ready("Unknown", "NodeStatusUnknown")]})
 
     def _draw(self, what: str, instance_id: str, range_s: tuple[int, int]) -> timedelta:
-        return timedelta(seconds=stream(self._wire.body.seed, what, instance_id).randint(*range_s))
+        return timedelta(seconds=stream(self._wire.cloud.seed, what, instance_id).randint(*range_s))
 
     # --- up -----------------------------------------------------------------------------------------
 
     def _join(self, instance_id: str) -> None:
-        history = self._wire.body.instance_histories[instance_id]
+        history = self._wire.cloud.instance_histories[instance_id]
         if history.now.state is not InstanceState.RUNNING or instance_id in self._up:
             return
-        kind = self._wire.body.catalog.types[history.now.instance_type]
+        kind = self._wire.cloud.catalog.types[history.now.instance_type]
         told = read_user_data(_decoded(self._wire.launch_of(history).user_data))
         name = f"ip-{self._wire.address(history).replace('.', '-')}.{self._wire.region}.compute.internal"
         self._up[instance_id] = name
@@ -94,7 +94,7 @@ class Boots:
         delay = self._draw("register", instance_id, REGISTER_S)
         self._timeline.after(delay, lambda: self._report(instance_id, kind, devices=True))
 
-    def _node(self, name: str, instance: Instance, kind: InstanceType, told: FirstBoot) -> dict[str, Any]:
+    def _node(self, name: str, instance: Instance, kind: InstanceType, told: NodeSettings) -> dict[str, Any]:
         labels = {
             names.LABEL_HOSTNAME: name,
             names.LABEL_TYPE: instance.instance_type,
@@ -171,19 +171,19 @@ def _decoded(user_data: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class FirstBoot:
+class NodeSettings:
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[tuple[str, str, str], ...] = ()  # key, value, effect
 
 
-def read_user_data(text: str) -> FirstBoot:
+def read_user_data(text: str) -> NodeSettings:
     labels: dict[str, str] = {}
     taints: list[tuple[str, str, str]] = []
     for config in _configs(text):
         more, further = _nodeadm(config) if "kind" in config else _bottlerocket(config)
         labels |= more
         taints += further
-    return FirstBoot(labels, tuple(taints))
+    return NodeSettings(labels, tuple(taints))
 
 
 def _configs(text: str) -> Iterator[dict[str, Any]]:

@@ -1,7 +1,7 @@
-"""Stacks over the wire: what a stack makes of groups, schedules, hooks and node groups ends in the body too.
+"""Stacks over the wire: the groups, schedules, hooks and node groups of a stack are the account's.
 
-moto reads templates and makes the rest. Its own models of these types would keep a second truth beside the body, and of
-some it makes nothing and says it did: while a server runs they are replaced by ours.
+moto reads templates and makes the rest. Its own models of these types would keep state of their own, and some of them
+make nothing and report success: while a server runs they are replaced by ours.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 
 from tidemill.model.errors import TidemillError
 from tidemill.sim.wire import operations
-from tidemill.sim.wire.operations import Asked, Result, operation
-from tidemill.sim.wire.refusals import AwsError, NotOurs
+from tidemill.sim.wire.errors import AnsweredByMoto, AwsError
+from tidemill.sim.wire.operations import ApiCall, Result, operation
 from tidemill.sim.wire.state import Wire
 
 Properties = Mapping[str, Any]
@@ -27,15 +27,15 @@ _theirs: dict[str, Any] = {}
 @operation(
     "cloudformation", "CreateStack", "UpdateStack", "DeleteStack", "CreateChangeSet", "ExecuteChangeSet"
 )
-def stacks(asked: Asked) -> Result:
+def stacks(call: ApiCall) -> Result:
     """moto's business, with our models. They come with the first stack: moto's reader takes a second to load."""
     from moto.cloudformation.parsing import get_model_map
 
     models: dict[str, Any] = get_model_map()
     if not _theirs:
         _theirs.update({name: models.get(name) for name in KINDS})
-    models |= {name: type(kind.__name__, (kind,), {"wire": asked.wire}) for name, kind in KINDS.items()}
-    raise NotOurs
+    models |= {name: type(kind.__name__, (kind,), {"wire": call.wire}) for name, kind in KINDS.items()}
+    raise AnsweredByMoto
 
 
 def put_back() -> None:
@@ -106,14 +106,14 @@ class Resource:
         """Nothing is left behind by what has no life of its own."""
 
     def ask(self, service: str, action: str, **params: Any) -> None:
-        """One of the body's own operations, as if it had come over the wire; a refusal is CloudFormation's."""
+        """One of the account's own operations, as if it had come over the wire; a refusal is CloudFormation's."""
         from moto.cloudformation.exceptions import ValidationError
 
-        call = operations.find(service, action)
-        assert call is not None
+        answer = operations.find(service, action)
+        assert answer is not None
         given = {name: value for name, value in params.items() if value is not None}
         try:
-            call(Asked(self.wire, service, action, self.wire.region, given))
+            answer(ApiCall(self.wire, service, action, self.wire.region, given))
         except (AwsError, TidemillError) as error:
             raise ValidationError(message=f"{self.cf_resource_type or service}: {error}") from error
 
@@ -156,7 +156,7 @@ class ScheduledAction(Resource):
         )  # fmt: skip
 
     def end(self) -> None:
-        groups = self.wire.body.groups.all()  # with its group it went already
+        groups = self.wire.cloud.groups.all()  # with its group it went already
         if any(one.name == self.properties["AutoScalingGroupName"] for one in groups):
             self.ask("autoscaling", "DeleteScheduledAction", **self._which())
 

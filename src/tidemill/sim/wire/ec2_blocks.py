@@ -13,9 +13,9 @@ from tidemill.model.ec2_facts import FARTHEST_START, ULTRASERVER_SIZES, ultraser
 from tidemill.model.errors import NoCapacity
 from tidemill.model.offers import Offer, OfferQuery
 from tidemill.sim.wire.ec2_reservations import as_aws, block_id, tags_of
-from tidemill.sim.wire.operations import Asked, Result, operation
-from tidemill.sim.wire.paging import Facets, chosen
-from tidemill.sim.wire.refusals import AwsError
+from tidemill.sim.wire.errors import AwsError
+from tidemill.sim.wire.operations import ApiCall, Result, operation
+from tidemill.sim.wire.paging import FilterFields, filtered
 from tidemill.sim.wire.state import Wire
 from tidemill.sim.wire.tag_format import as_tags, specified
 from tidemill.spec.units import format_instant
@@ -30,38 +30,38 @@ _TAGGED = ("capacity-reservation", "capacity-block")
 
 
 @operation("ec2", "DescribeCapacityBlockOfferings")
-def offerings(asked: Asked) -> Result:
-    wire = asked.wire
-    duration = asked.hours("CapacityDurationHours")
-    instance_type, count = _shape(asked)
+def offerings(call: ApiCall) -> Result:
+    wire = call.wire
+    duration = call.hours("CapacityDurationHours")
+    instance_type, count = _shape(call)
     now = wire.clock.now()
     # EndDateRange is the latest end, not the latest start. Left out: whatever is sold at all.
     query = OfferQuery(
         instance_type,
         count,
         duration,
-        _whole(asked.get("StartDateRange", now)),
-        _whole(asked.get("EndDateRange", now + FARTHEST_START + duration + timedelta(days=1))),
+        _whole(call.get("StartDateRange", now)),
+        _whole(call.get("EndDateRange", now + FARTHEST_START + duration + timedelta(days=1))),
     )
-    found = wire.body.search_offers(query)
-    asked.stop_if_dry()
+    found = wire.cloud.search_offers(query)
+    call.stop_dry_run()
     wire.shown_offers.update(offer.id for offer in found)
-    page, token = wire.pages.page(found, lambda offer: offer.id, asked.params)
+    page, token = wire.pages.page(found, lambda offer: offer.id, call.params)
     return {"CapacityBlockOfferings": [_offering(wire, offer) for offer in page], "NextToken": token}
 
 
-def _shape(asked: Asked) -> tuple[str, int]:
+def _shape(call: ApiCall) -> tuple[str, int]:
     """The type and number of instances, asked for as such or by the UltraServer."""
-    ultraserver = asked.get("UltraserverType")
+    ultraserver = call.get("UltraserverType")
     if ultraserver is None:
-        return asked.need("InstanceType"), asked.need("InstanceCount")
-    if asked.get("InstanceType") is not None:
+        return call.require("InstanceType"), call.require("InstanceCount")
+    if call.get("InstanceType") is not None:
         raise AwsError("InvalidParameterCombination", "name an InstanceType or an UltraserverType, not both")
     family, size = ultraserver[:-3], ultraserver[-3:]
-    kinds = [kind.name for kind in asked.wire.body.catalog.types.values() if kind.ultraserver == family]
+    kinds = [kind.name for kind in call.wire.cloud.catalog.types.values() if kind.ultraserver == family]
     if not kinds or size not in ULTRASERVER_SIZES:
         raise AwsError("InvalidParameterValue", f"there is no UltraServer '{ultraserver}'")
-    return kinds[0], ULTRASERVER_SIZES[size] * asked.get("UltraserverCount", 1)
+    return kinds[0], ULTRASERVER_SIZES[size] * call.get("UltraserverCount", 1)
 
 
 def _offering(wire: Wire, offer: Offer) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def _offering(wire: Wire, offer: Offer) -> dict[str, Any]:
         ultraserver = ultraserver_for(offer.count)
         assert ultraserver is not None
         suffix, size = ultraserver
-        written["UltraserverType"] = f"{wire.body.catalog.types[offer.instance_type].ultraserver}{suffix}"
+        written["UltraserverType"] = f"{wire.cloud.catalog.types[offer.instance_type].ultraserver}{suffix}"
         written["UltraserverCount"] = offer.count // size
     return written
 
@@ -97,17 +97,17 @@ def _whole(instant: datetime) -> datetime:
 
 
 @operation("ec2", "PurchaseCapacityBlock")
-def purchase(asked: Asked) -> Result:
-    wire, offer_id = asked.wire, asked.need("CapacityBlockOfferingId")
-    platform = asked.need("InstancePlatform")
+def purchase(call: ApiCall) -> Result:
+    wire, offer_id = call.wire, call.require("CapacityBlockOfferingId")
+    platform = call.require("InstancePlatform")
     if platform not in _PLATFORMS:
         raise AwsError("InvalidParameterValue", f"a Capacity Block is not sold for '{platform}'")
     if not offer_id.startswith("cb-"):
         raise AwsError("InvalidCapacityBlockOfferingIdMalformed", f"'{offer_id}' is malformed")
-    tags = specified(asked.get("TagSpecifications", []), _TAGGED, _TAGGED)
-    asked.stop_if_dry()
+    tags = specified(call.get("TagSpecifications", []), _TAGGED, _TAGGED)
+    call.stop_dry_run()
     try:
-        bought = wire.body.purchase(offer_id, tags)
+        bought = wire.cloud.purchase(offer_id, tags)
     except NoCapacity as gone:
         ending = "Expired" if offer_id in wire.shown_offers else "NotFound"
         raise AwsError(f"InvalidCapacityBlockOfferingId{ending}", str(gone)) from gone
@@ -121,31 +121,31 @@ def purchase(asked: Asked) -> Result:
 
 
 @operation("ec2", "DescribeCapacityBlocks")
-def blocks(asked: Asked) -> Result:
-    page, token = _page(asked, _BLOCK_FACETS)
-    return {"CapacityBlocks": [_block(asked.wire, one) for one in page], "NextToken": token}
+def blocks(call: ApiCall) -> Result:
+    page, token = _page(call, _BLOCK_FACETS)
+    return {"CapacityBlocks": [_block(call.wire, one) for one in page], "NextToken": token}
 
 
 @operation("ec2", "DescribeCapacityBlockStatus")
-def statuses(asked: Asked) -> Result:
-    page, token = _page(asked, _STATUS_FACETS)
-    return {"CapacityBlockStatuses": [_status(asked.wire, one) for one in page], "NextToken": token}
+def statuses(call: ApiCall) -> Result:
+    page, token = _page(call, _STATUS_FACETS)
+    return {"CapacityBlockStatuses": [_status(call.wire, one) for one in page], "NextToken": token}
 
 
-def _page(asked: Asked, facets: Facets[Reservation]) -> tuple[list[Reservation], str | None]:
-    wire, ids = asked.wire, asked.get("CapacityBlockIds", [])
-    there = {block_id(one): one for one in wire.body.reservations() if one.kind is SourceKind.BLOCK}
+def _page(call: ApiCall, fields: FilterFields[Reservation]) -> tuple[list[Reservation], str | None]:
+    wire, ids = call.wire, call.get("CapacityBlockIds", [])
+    there = {block_id(one): one for one in wire.cloud.reservations() if one.kind is SourceKind.BLOCK}
     unknown = [id_ for id_ in ids if id_ not in there]
     if unknown:
         raise AwsError("InvalidCapacityBlockId.NotFound", f"The Capacity Block '{unknown[0]}' does not exist")
     listed = [there[id_] for id_ in dict.fromkeys(ids)] if ids else list(there.values())
-    found = chosen(listed, asked.get("Filters", []), facets, lambda one: tags_of(wire, one))
-    asked.stop_if_dry()
-    return wire.pages.page(found, lambda one: one.id, asked.params)
+    found = filtered(listed, call.get("Filters", []), fields, lambda one: tags_of(wire, one))
+    call.stop_dry_run()
+    return wire.pages.page(found, lambda one: one.id, call.params)
 
 
 def _block(wire: Wire, one: Reservation) -> dict[str, Any]:
-    opened_at, _ = wire.body.sale(one.id)
+    opened_at, _ = wire.cloud.sale(one.id)
     written = {
         "CapacityBlockId": block_id(one),
         "AvailabilityZone": one.zone,
@@ -160,13 +160,13 @@ def _block(wire: Wire, one: Reservation) -> dict[str, Any]:
     if one.ultraserver:
         # A short delivery (fewer instances than either has) shows as the smaller of the two.
         suffix = "x72" if one.count == ULTRASERVER_SIZES["x72"] else "x36"
-        written["UltraserverType"] = f"{wire.body.catalog.types[one.instance_type].ultraserver}{suffix}"
+        written["UltraserverType"] = f"{wire.cloud.catalog.types[one.instance_type].ultraserver}{suffix}"
     return written
 
 
 def _status(wire: Wire, one: Reservation) -> dict[str, Any]:
     """Capacity that was bought and not delivered is what is unavailable."""
-    _, bought = wire.body.sale(one.id)
+    _, bought = wire.cloud.sale(one.id)
     active = one.state is ReservationState.ACTIVE
     capacity = {
         "TotalCapacity": bought,
@@ -181,7 +181,7 @@ def _status(wire: Wire, one: Reservation) -> dict[str, Any]:
     }
 
 
-_BLOCK_FACETS: Facets[Reservation] = {
+_BLOCK_FACETS: FilterFields[Reservation] = {
     "capacity-block-id": block_id,
     "capacity-reservation-id": lambda one: one.id,
     "availability-zone": lambda one: one.zone,
@@ -189,6 +189,6 @@ _BLOCK_FACETS: Facets[Reservation] = {
     "start-date": lambda one: format_instant(one.start),
     "end-date": lambda one: "" if one.end is None else format_instant(one.end),
 }
-_STATUS_FACETS: Facets[Reservation] = {
+_STATUS_FACETS: FilterFields[Reservation] = {
     "interconnect-status": lambda one: "ok" if one.state is ReservationState.ACTIVE else "insufficient-data"
 }

@@ -8,23 +8,23 @@ from typing import Any
 from tidemill.model.errors import NoCapacity
 from tidemill.model.offers import Extension, ExtensionOffer, ExtensionQuery
 from tidemill.sim.wire.ec2_reservations import by_id
-from tidemill.sim.wire.operations import Asked, Result, operation
-from tidemill.sim.wire.paging import Facets, chosen
-from tidemill.sim.wire.refusals import AwsError
+from tidemill.sim.wire.errors import AwsError
+from tidemill.sim.wire.operations import ApiCall, Result, operation
+from tidemill.sim.wire.paging import FilterFields, filtered
 from tidemill.sim.wire.state import Wire
 
 _HOUR = timedelta(hours=1)
 
 
 @operation("ec2", "DescribeCapacityBlockExtensionOfferings")
-def offerings(asked: Asked) -> Result:
-    wire = asked.wire
-    block = by_id(wire.body.reservations(), asked.need("CapacityReservationId"))
-    length = asked.hours("CapacityBlockExtensionDurationHours")
-    found = wire.body.search_extensions(ExtensionQuery(block.id, length))
-    asked.stop_if_dry()
+def offerings(call: ApiCall) -> Result:
+    wire = call.wire
+    block = by_id(wire.cloud.reservations(), call.require("CapacityReservationId"))
+    length = call.hours("CapacityBlockExtensionDurationHours")
+    found = wire.cloud.search_extensions(ExtensionQuery(block.id, length))
+    call.stop_dry_run()
     wire.shown_offers.update(offer.id for offer in found)
-    page, token = wire.pages.page(found, lambda offer: offer.id, asked.params)
+    page, token = wire.pages.page(found, lambda offer: offer.id, call.params)
     return {
         "CapacityBlockExtensionOfferings": [_offering(wire, offer) for offer in page],
         "NextToken": token,
@@ -32,12 +32,12 @@ def offerings(asked: Asked) -> Result:
 
 
 @operation("ec2", "PurchaseCapacityBlockExtension")
-def purchase(asked: Asked) -> Result:
-    wire, offer_id = asked.wire, asked.need("CapacityBlockExtensionOfferingId")
-    block = by_id(wire.body.reservations(), asked.need("CapacityReservationId"))
-    asked.stop_if_dry()
+def purchase(call: ApiCall) -> Result:
+    wire, offer_id = call.wire, call.require("CapacityBlockExtensionOfferingId")
+    block = by_id(wire.cloud.reservations(), call.require("CapacityReservationId"))
+    call.stop_dry_run()
     try:
-        bought = wire.body.purchase_extension(offer_id, block.id)
+        bought = wire.cloud.purchase_extension(offer_id, block.id)
     except NoCapacity as gone:
         # AWS documents no code of its own for extensions: those of block offerings are the nearest.
         ending = "Expired" if offer_id in wire.shown_offers else "NotFound"
@@ -46,12 +46,12 @@ def purchase(asked: Asked) -> Result:
 
 
 @operation("ec2", "DescribeCapacityBlockExtensionHistory")
-def history(asked: Asked) -> Result:
-    wire, ids = asked.wire, set(asked.get("CapacityReservationIds", []))
-    listed = [one for one in wire.body.extensions() if not ids or one.reservation_id in ids]
-    found = chosen(listed, asked.get("Filters", []), _facets(wire), lambda _: ())
-    asked.stop_if_dry()
-    page, token = wire.pages.page(found, _key, asked.params)
+def history(call: ApiCall) -> Result:
+    wire, ids = call.wire, set(call.get("CapacityReservationIds", []))
+    listed = [one for one in wire.cloud.extensions() if not ids or one.reservation_id in ids]
+    found = filtered(listed, call.get("Filters", []), _facets(wire), lambda _: ())
+    call.stop_dry_run()
+    page, token = wire.pages.page(found, _key, call.params)
     return {"CapacityBlockExtensions": [_extension(wire, one) for one in page], "NextToken": token}
 
 
@@ -64,7 +64,7 @@ def _offering(wire: Wire, offer: ExtensionOffer) -> dict[str, Any]:
     return {
         "CapacityBlockExtensionOfferingId": offer.id,
         **_place(wire, offer.reservation_id),
-        "StartDate": by_id(wire.body.all_reservations(), offer.reservation_id).start,
+        "StartDate": by_id(wire.cloud.all_reservations(), offer.reservation_id).start,
         "CapacityBlockExtensionStartDate": offer.start,
         "CapacityBlockExtensionEndDate": offer.end,
         "CapacityBlockExtensionDurationHours": (offer.end - offer.start) // _HOUR,
@@ -77,7 +77,7 @@ def _offering(wire: Wire, offer: ExtensionOffer) -> dict[str, Any]:
 def _extension(wire: Wire, one: Extension) -> dict[str, Any]:
     start = next(
         sold.start
-        for sold in wire.body.bought_extensions
+        for sold in wire.cloud.bought_extensions
         if (sold.offer_id, sold.at, sold.to) == (one.offer_id, one.asked_at, one.end)
     )
     return {
@@ -95,7 +95,7 @@ def _extension(wire: Wire, one: Extension) -> dict[str, Any]:
 
 
 def _place(wire: Wire, reservation_id: str) -> dict[str, Any]:
-    block = by_id(wire.body.all_reservations(), reservation_id)
+    block = by_id(wire.cloud.all_reservations(), reservation_id)
     return {
         "InstanceType": block.instance_type,
         "InstanceCount": block.count,
@@ -105,7 +105,7 @@ def _place(wire: Wire, reservation_id: str) -> dict[str, Any]:
     }
 
 
-def _facets(wire: Wire) -> Facets[Extension]:
+def _facets(wire: Wire) -> FilterFields[Extension]:
     def block(one: Extension) -> dict[str, Any]:
         return _place(wire, one.reservation_id)
 

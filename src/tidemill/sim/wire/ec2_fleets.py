@@ -14,8 +14,8 @@ from tidemill.model.errors import NoCapacity
 from tidemill.sim.cloud.launches import spot_usd_h
 from tidemill.sim.timeline import seeded_id
 from tidemill.sim.wire.ec2_launches import LaunchRequest, launch, launch_request
-from tidemill.sim.wire.operations import Asked, Result, operation
-from tidemill.sim.wire.refusals import AwsError, as_aws_error
+from tidemill.sim.wire.errors import AwsError, as_aws_error
+from tidemill.sim.wire.operations import ApiCall, Result, operation
 from tidemill.sim.wire.state import Wire
 
 Params = Mapping[str, Any]
@@ -37,17 +37,17 @@ class Place:
 
 
 @operation("ec2", "CreateFleet")
-def create(asked: Asked) -> Result:
-    wire = asked.wire
-    if asked.get("Type", "maintain") != "instant":
+def create(call: ApiCall) -> Result:
+    wire = call.wire
+    if call.get("Type", "maintain") != "instant":
         raise AwsError("UnsupportedOperation", "the simulated AWS knows fleets of type instant only")
-    target = asked.need("TargetCapacitySpecification")
+    target = call.require("TargetCapacitySpecification")
     market, wanted = _market(target), int(target["TotalTargetCapacity"])
-    places = sorted(_places(asked, market), key=lambda place: place.rank)
+    places = sorted(_places(call, market), key=lambda place: place.rank)
     _one_block(places)
-    asked.stop_if_dry()
-    token = asked.get("ClientToken") or wire.new_token("create-fleet")
-    options = asked.get(_OPTIONS.get(market, "OnDemandOptions"), {})
+    call.stop_dry_run()
+    token = call.get("ClientToken") or wire.new_token("create-fleet")
+    options = call.get(_OPTIONS.get(market, "OnDemandOptions"), {})
     least = int(options.get("MinTargetCapacity") or 1)
     instances, errors = _fill(wire, token, places, wanted, least)
     return {
@@ -99,21 +99,21 @@ def _market(target: Params) -> str:
     return str(market)
 
 
-def _places(asked: Asked, market: str) -> Iterator[Place]:
-    for config in asked.need("LaunchTemplateConfigs"):
+def _places(call: ApiCall, market: str) -> Iterator[Place]:
+    for config in call.require("LaunchTemplateConfigs"):
         template = config.get("LaunchTemplateSpecification")
         if not template:
             raise AwsError(
                 "MissingParameter", "each of LaunchTemplateConfigs needs a LaunchTemplateSpecification"
             )
         for override in config.get("Overrides") or [{}]:
-            yield _place(asked, market, template, override)
+            yield _place(call, market, template, override)
 
 
-def _place(asked: Asked, market: str, template: Params, override: Params) -> Place:
+def _place(call: ApiCall, market: str, template: Params, override: Params) -> Place:
     params: dict[str, Any] = {
         "LaunchTemplate": template,
-        "TagSpecifications": asked.get("TagSpecifications", []),
+        "TagSpecifications": call.get("TagSpecifications", []),
     }
     params |= {
         name: override[name]
@@ -124,21 +124,21 @@ def _place(asked: Asked, market: str, template: Params, override: Params) -> Pla
         params["Placement"] = {"AvailabilityZone": override["AvailabilityZone"]}
     if market == "spot":
         params["InstanceMarketOptions"] = {"MarketType": "spot"}
-    request = launch_request(asked.wire, params)
+    request = launch_request(call.wire, params)
     if request.source.kind not in _KINDS[market]:
         raise AwsError(
             "InvalidParameterCombination",
             f"DefaultTargetCapacityType {market} does not go with a template for {request.source.kind.value}",
         )
     given = {"LaunchTemplateSpecification": template, "Overrides": override}
-    return Place(given, request, _rank(asked, market, request, override))
+    return Place(given, request, _rank(call, market, request, override))
 
 
-def _rank(asked: Asked, market: str, request: LaunchRequest, override: Params) -> float:
+def _rank(call: ApiCall, market: str, request: LaunchRequest, override: Params) -> float:
     """Lowest price first, unless the caller said in which order."""
     if override.get("Priority") is not None:
         return float(override["Priority"])
-    kind = asked.wire.body.catalog.types.get(request.instance_type)
+    kind = call.wire.cloud.catalog.types.get(request.instance_type)
     if kind is None:
         return float("inf")
     return (spot_usd_h(kind) if market == "spot" else kind.on_demand_usd_h) or 0.0
@@ -150,5 +150,5 @@ def _one_block(places: list[Place]) -> None:
 
 
 def _fleet_id(wire: Wire, token: str) -> str:
-    drawn = seeded_id("fleet", wire.body.seed, token).removeprefix("fleet-")
+    drawn = seeded_id("fleet", wire.cloud.seed, token).removeprefix("fleet-")
     return f"fleet-{drawn[:8]}-{drawn[8:12]}-4{drawn[12:15]}-8{drawn[15:17]}0-{drawn[:12]}"

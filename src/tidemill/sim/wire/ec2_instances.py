@@ -10,10 +10,10 @@ from tidemill.model.capacity import SourceKind
 from tidemill.model.nodes import INSTANCE_UP_STATES, InstanceState
 from tidemill.model.reasons import InstanceEndKind
 from tidemill.sim.cloud.instances import InstanceHistory
-from tidemill.sim.wire import instance_format as words
-from tidemill.sim.wire.operations import Asked, Result, operation
-from tidemill.sim.wire.paging import Facets, chosen
-from tidemill.sim.wire.refusals import AwsError
+from tidemill.sim.wire import instance_format
+from tidemill.sim.wire.errors import AwsError
+from tidemill.sim.wire.operations import ApiCall, Result, operation
+from tidemill.sim.wire.paging import FilterFields, filtered
 from tidemill.sim.wire.state import Wire
 from tidemill.spec.units import format_instant
 from tidemill.wording.actions import instance_end_sentence
@@ -22,57 +22,57 @@ _SPOT_NOTICE = timedelta(minutes=2)
 
 
 @operation("ec2", "DescribeInstances")
-def describe(asked: Asked) -> Result:
-    wire = asked.wire
-    found = chosen(_lives(asked), asked.get("Filters", []), _facets(wire), lambda history: history.tags)
-    asked.stop_if_dry()
-    page, token = wire.pages.page(found, lambda history: history.now.id, asked.params, least=5)
+def describe(call: ApiCall) -> Result:
+    wire = call.wire
+    found = filtered(_lives(call), call.get("Filters", []), _facets(wire), lambda history: history.tags)
+    call.stop_dry_run()
+    page, token = wire.pages.page(found, lambda history: history.now.id, call.params, least=5)
     by_call: dict[str, list[InstanceHistory]] = {}
     for history in page:
-        by_call.setdefault(words.reservation_id(wire, history), []).append(history)
+        by_call.setdefault(instance_format.reservation_id(wire, history), []).append(history)
     return {
-        "Reservations": [words.as_reservation(wire, histories) for histories in by_call.values()],
+        "Reservations": [instance_format.as_reservation(wire, histories) for histories in by_call.values()],
         "NextToken": token,
     }
 
 
 @operation("ec2", "DescribeInstanceStatus")
-def statuses(asked: Asked) -> Result:
-    wire = asked.wire
+def statuses(call: ApiCall) -> Result:
+    wire = call.wire
     running = [
         history
-        for history in _lives(asked)
-        if asked.get("IncludeAllInstances", False) or history.now.state is InstanceState.RUNNING
+        for history in _lives(call)
+        if call.get("IncludeAllInstances", False) or history.now.state is InstanceState.RUNNING
     ]
-    found = chosen(running, asked.get("Filters", []), _status_facets(), lambda history: history.tags)
-    asked.stop_if_dry()
-    page, token = wire.pages.page(found, lambda history: history.now.id, asked.params, least=5)
+    found = filtered(running, call.get("Filters", []), _status_facets(), lambda history: history.tags)
+    call.stop_dry_run()
+    page, token = wire.pages.page(found, lambda history: history.now.id, call.params, least=5)
     return {"InstanceStatuses": [_status(wire, history) for history in page], "NextToken": token}
 
 
 @operation("ec2", "TerminateInstances")
-def terminate(asked: Asked) -> Result:
-    wire = asked.wire
-    histories = _named(wire, asked.need("InstanceIds"))
-    asked.stop_if_dry()
+def terminate(call: ApiCall) -> Result:
+    wire = call.wire
+    histories = _named(wire, call.require("InstanceIds"))
+    call.stop_dry_run()
     changes = []
     for history in histories:
         before = history.now.state
-        wire.body.terminate(history.now.id)
+        wire.cloud.terminate(history.now.id)
         changes.append(
             {
                 "InstanceId": history.now.id,
-                "PreviousState": words.state(before),
-                "CurrentState": words.state(history.now.state),
+                "PreviousState": instance_format.state(before),
+                "CurrentState": instance_format.state(history.now.state),
             }
         )
     return {"TerminatingInstances": changes}
 
 
 @operation("ec2", "DescribeInstanceAttribute")
-def attribute(asked: Asked) -> Result:
-    wire, wanted = asked.wire, asked.need("Attribute")
-    (history,) = _named(wire, [asked.need("InstanceId")])
+def attribute(call: ApiCall) -> Result:
+    wire, wanted = call.wire, call.require("Attribute")
+    (history,) = _named(wire, [call.require("InstanceId")])
     record = wire.launch_of(history)
     told: dict[str, Any] = {
         "userData": ("UserData", {"Value": record.user_data} if record.user_data else {}),
@@ -84,22 +84,22 @@ def attribute(asked: Asked) -> Result:
         raise AwsError(
             "UnsupportedOperation", f"the simulated AWS knows no attribute '{wanted}' of an instance"
         )
-    asked.stop_if_dry()
+    call.stop_dry_run()
     name, value = told[wanted]
     return {"InstanceId": history.now.id, name: value}
 
 
 @operation("ec2", "StopInstances", "StartInstances", "RebootInstances")
-def refuse(asked: Asked) -> Result:
-    _named(asked.wire, asked.need("InstanceIds"))
-    verb = asked.action.removesuffix("Instances").lower()
+def refuse(call: ApiCall) -> Result:
+    _named(call.wire, call.require("InstanceIds"))
+    verb = call.action.removesuffix("Instances").lower()
     raise AwsError(
         "UnsupportedOperation", f"the simulated AWS does not {verb} instances: it only terminates them"
     )
 
 
 @operation("ec2", "RequestSpotInstances", "RequestSpotFleet", "RunScheduledInstances")
-def refuse_other_ways(asked: Asked) -> Result:
+def refuse_other_ways(call: ApiCall) -> Result:
     """moto would launch instances of its own, which nobody could find."""
     raise AwsError(
         "UnsupportedOperation", "the simulated AWS launches by RunInstances, CreateFleet and groups only"
@@ -109,49 +109,49 @@ def refuse_other_ways(asked: Asked) -> Result:
 # --- which ones ---------------------------------------------------------------------------------------
 
 
-def _lives(asked: Asked) -> list[InstanceHistory]:
+def _lives(call: ApiCall) -> list[InstanceHistory]:
     """Those named, or all that EC2 lists: not those launched a moment ago, and terminated ones for an hour."""
-    ids = asked.get("InstanceIds", [])
+    ids = call.get("InstanceIds", [])
     if not ids:
-        return [asked.wire.body.instance_histories[one.id] for one in asked.wire.body.instances()]
-    if asked.get("MaxResults") is not None:
+        return [call.wire.cloud.instance_histories[one.id] for one in call.wire.cloud.instances()]
+    if call.get("MaxResults") is not None:
         raise AwsError(
             "InvalidParameterCombination",
             "The parameter instancesSet cannot be used with the parameter maxResults",
         )
-    return _named(asked.wire, ids)
+    return _named(call.wire, ids)
 
 
 def _named(wire: Wire, ids: Sequence[str]) -> list[InstanceHistory]:
     malformed = [id_ for id_ in ids if not id_.startswith("i-")]
     if malformed:
         raise AwsError("InvalidInstanceID.Malformed", f'Invalid id: "{malformed[0]}"')
-    listed = {one.id for one in wire.body.instances()}
+    listed = {one.id for one in wire.cloud.instances()}
     missing = [id_ for id_ in dict.fromkeys(ids) if id_ not in listed]
     if missing:
         many = f"s '{', '.join(missing)}' do" if len(missing) > 1 else f" '{missing[0]}' does"
         raise AwsError("InvalidInstanceID.NotFound", f"The instance ID{many} not exist")
-    return [wire.body.instance_histories[id_] for id_ in dict.fromkeys(ids)]
+    return [wire.cloud.instance_histories[id_] for id_ in dict.fromkeys(ids)]
 
 
-def _facets(wire: Wire) -> Facets[InstanceHistory]:
+def _facets(wire: Wire) -> FilterFields[InstanceHistory]:
     return {
-        "architecture": lambda history: str(words.as_aws(wire, history)["Architecture"]),
+        "architecture": lambda history: str(instance_format.as_aws(wire, history)["Architecture"]),
         "availability-zone": lambda history: history.now.zone,
         "capacity-reservation-id": lambda history: history.now.source.id,
         "client-token": lambda history: history.token,
         "iam-instance-profile.arn": lambda history: wire.launch_of(history).profile,
         "image-id": lambda history: wire.launch_of(history).image,
         "instance-id": lambda history: history.now.id,
-        "instance-lifecycle": words.lifecycle,
-        "instance-state-code": lambda history: str(words.state(history.now.state)["Code"]),
+        "instance-lifecycle": instance_format.lifecycle,
+        "instance-state-code": lambda history: str(instance_format.state(history.now.state)["Code"]),
         "instance-state-name": lambda history: history.now.state.value,
         "instance-type": lambda history: history.now.instance_type,
         "launch-time": lambda history: format_instant(history.now.launched_at),
         "owner-id": lambda _: wire.account,
-        "private-dns-name": lambda history: words.private_name(wire, history),
+        "private-dns-name": lambda history: instance_format.private_name(wire, history),
         "private-ip-address": wire.address,
-        "reservation-id": lambda history: words.reservation_id(wire, history),
+        "reservation-id": lambda history: instance_format.reservation_id(wire, history),
         "instance.group-id": lambda history: wire.launch_of(history).security_groups,
         "subnet-id": lambda history: wire.launch_of(history).subnet.id,
         "tenancy": lambda _: "default",
@@ -172,7 +172,7 @@ def _status(wire: Wire, history: InstanceHistory) -> dict[str, Any]:
         "AvailabilityZone": history.now.zone,
         "AvailabilityZoneId": wire.network.zone_ids[history.now.zone],
         "InstanceId": history.now.id,
-        "InstanceState": words.state(history.now.state),
+        "InstanceState": instance_format.state(history.now.state),
         "InstanceStatus": health,
         "SystemStatus": health,
         "Events": _events(history),
@@ -193,7 +193,7 @@ def _events(history: InstanceHistory) -> list[dict[str, Any]]:
     ]
 
 
-def _status_facets() -> Facets[InstanceHistory]:
+def _status_facets() -> FilterFields[InstanceHistory]:
     return {
         "availability-zone": lambda history: history.now.zone,
         "event.code": lambda history: [str(event["Code"]) for event in _events(history)],
@@ -201,7 +201,7 @@ def _status_facets() -> Facets[InstanceHistory]:
         "event.instance-event-id": lambda history: [
             str(event["InstanceEventId"]) for event in _events(history)
         ],
-        "instance-state-code": lambda history: str(words.state(history.now.state)["Code"]),
+        "instance-state-code": lambda history: str(instance_format.state(history.now.state)["Code"]),
         "instance-state-name": lambda history: history.now.state.value,
         "instance-status.status": lambda history: (
             "ok" if history.now.state is InstanceState.RUNNING else "not-applicable"
@@ -216,18 +216,20 @@ def _status_facets() -> Facets[InstanceHistory]:
 
 
 @operation("ec2", "DescribeSpotInstanceRequests")
-def describe_spot_requests(asked: Asked) -> Result:
-    wire = asked.wire
+def describe_spot_requests(call: ApiCall) -> Result:
+    wire = call.wire
     histories = [
-        wire.body.instance_histories[one.id]
-        for one in wire.body.instances()
+        wire.cloud.instance_histories[one.id]
+        for one in wire.cloud.instances()
         if one.source.kind is SourceKind.SPOT
     ]
-    wanted = asked.get("SpotInstanceRequestIds", [])
-    named = [history for history in histories if not wanted or words.spot_request(history) in wanted]
-    found = chosen(named, asked.get("Filters", []), _SPOT_FILTERS, lambda history: history.tags)
-    asked.stop_if_dry()
-    page, token = wire.pages.page(found, lambda history: history.now.id, asked.params, least=5)
+    wanted = call.get("SpotInstanceRequestIds", [])
+    named = [
+        history for history in histories if not wanted or instance_format.spot_request(history) in wanted
+    ]
+    found = filtered(named, call.get("Filters", []), _SPOT_FILTERS, lambda history: history.tags)
+    call.stop_dry_run()
+    page, token = wire.pages.page(found, lambda history: history.now.id, call.params, least=5)
     return {"SpotInstanceRequests": [_request(wire, history) for history in page], "NextToken": token}
 
 
@@ -240,7 +242,7 @@ def _request(wire: Wire, history: InstanceHistory) -> dict[str, Any]:
     marked = history.now.ends_at is not None and is_interrupted(history)
     updated = history.now.ends_at - _SPOT_NOTICE if marked and history.now.ends_at is not None else launched
     return {
-        "SpotInstanceRequestId": words.spot_request(history),
+        "SpotInstanceRequestId": instance_format.spot_request(history),
         "InstanceId": history.now.id,
         "CreateTime": launched,
         "LaunchedAvailabilityZone": history.now.zone,
@@ -263,11 +265,11 @@ def _spot_status(history: InstanceHistory) -> str:
     return "instance-terminated-no-capacity" if interrupted else "instance-terminated-by-user"
 
 
-_SPOT_FILTERS: Facets[InstanceHistory] = {
+_SPOT_FILTERS: FilterFields[InstanceHistory] = {
     "availability-zone": lambda history: history.now.zone,
     "instance-id": lambda history: history.now.id,
     "launched-availability-zone": lambda history: history.now.zone,
-    "spot-instance-request-id": words.spot_request,
+    "spot-instance-request-id": instance_format.spot_request,
     "state": lambda history: "active" if history.now.state in INSTANCE_UP_STATES else "closed",
     "status-code": _spot_status,
     "type": lambda _: "one-time",

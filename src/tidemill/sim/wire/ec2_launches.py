@@ -14,10 +14,10 @@ from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.errors import OutcomeUnknown, TidemillError
 from tidemill.model.labels import Pairs
 from tidemill.model.purchases import LaunchIntent
+from tidemill.sim.wire.errors import AwsError
 from tidemill.sim.wire.instance_format import as_reservation
 from tidemill.sim.wire.network import Subnet, subnet
-from tidemill.sim.wire.operations import Asked, Result, operation
-from tidemill.sim.wire.refusals import AwsError
+from tidemill.sim.wire.operations import ApiCall, Result, operation
 from tidemill.sim.wire.state import LaunchRecord, Wire
 from tidemill.sim.wire.tag_format import specified
 from tidemill.spec import names
@@ -115,7 +115,7 @@ def _source(wire: Wire, merged: Params) -> Source:
         return Source(SourceKind.SPOT)
     if not id_:
         return Source(SourceKind.ON_DEMAND)
-    found = wire.body.reservation(id_)
+    found = wire.cloud.reservation(id_)
     if found is not None and found.kind is SourceKind.BLOCK:
         raise AwsError(
             "InvalidParameterCombination", f"{id_} is a Capacity Block: it needs MarketType capacity-block"
@@ -141,10 +141,10 @@ def _subnet(wire: Wire, merged: Params, source: Source) -> Subnet:
 
 def _default_subnet(wire: Wire, merged: Params, source: Source) -> Subnet:
     """None was named: the zone that was, or that of the reservation, or the account's first."""
-    reservation = wire.body.reservation(source.id) if source.id else None
+    reservation = wire.cloud.reservation(source.id) if source.id else None
     zone = (merged.get("Placement") or {}).get("AvailabilityZone")
-    zone = zone or (reservation.zone if reservation is not None else wire.body.zones[0])
-    if zone not in wire.body.zones:
+    zone = zone or (reservation.zone if reservation is not None else wire.cloud.zones[0])
+    if zone not in wire.cloud.zones:
         raise AwsError("InvalidParameterValue", f"Invalid availability zone: [{zone}]")
     return wire.network.in_zone(zone)
 
@@ -179,20 +179,20 @@ def _tags(data: Params, params: Params) -> Pairs:
 
 
 @operation("ec2", "RunInstances")
-def run(asked: Asked) -> Result:
-    wire = asked.wire
-    least, most = asked.need("MinCount"), asked.need("MaxCount")
+def run(call: ApiCall) -> Result:
+    wire = call.wire
+    least, most = call.require("MinCount"), call.require("MaxCount")
     if not 1 <= least <= most:
         raise AwsError("InvalidParameterValue", f"MinCount {least} and MaxCount {most} do not go together")
-    request = launch_request(wire, asked.params)
-    asked.stop_if_dry()
-    token = asked.get("ClientToken") or wire.new_token("run-instances")
+    request = launch_request(wire, call.params)
+    call.stop_dry_run()
+    token = call.get("ClientToken") or wire.new_token("run-instances")
     ids = launch(wire, token, request, least, most)
-    return as_reservation(wire, [wire.body.instance_histories[id_] for id_ in ids])
+    return as_reservation(wire, [wire.cloud.instance_histories[id_] for id_ in ids])
 
 
 def launch(wire: Wire, token: str, request: LaunchRequest, least: int, most: int) -> tuple[str, ...]:
-    """Admission is the body's. What was asked is written down first: an answer that is lost leaves instances behind."""
+    """The account admits or refuses. What was asked is recorded first: a lost answer leaves instances behind."""
     known = wire.launches.get(token)
     if known is not None and _differs(known.asked, request.record.asked):
         raise AwsError(
@@ -211,7 +211,7 @@ def launch(wire: Wire, token: str, request: LaunchRequest, least: int, most: int
     )
     wire.launches[token] = request.record
     try:
-        return wire.body.launch(intent, request.tags, least)
+        return wire.cloud.launch(intent, request.tags, least)
     except OutcomeUnknown:
         raise
     except TidemillError:

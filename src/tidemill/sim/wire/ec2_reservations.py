@@ -11,9 +11,9 @@ from tidemill.model.capacity import (
     SourceKind,
 )
 from tidemill.model.labels import Pairs
-from tidemill.sim.wire.operations import Asked, Result, operation
-from tidemill.sim.wire.paging import Facets, chosen
-from tidemill.sim.wire.refusals import AwsError
+from tidemill.sim.wire.errors import AwsError
+from tidemill.sim.wire.operations import ApiCall, Result, operation
+from tidemill.sim.wire.paging import FilterFields, filtered
 from tidemill.sim.wire.state import Wire
 from tidemill.sim.wire.tag_format import as_tags
 from tidemill.spec.units import format_instant
@@ -22,27 +22,27 @@ _AWS = "aws:ec2capacityreservation:"
 
 
 @operation("ec2", "DescribeCapacityReservations")
-def describe(asked: Asked) -> Result:
-    wire, ids = asked.wire, asked.get("CapacityReservationIds", [])
-    listed = wire.body.reservations()
+def describe(call: ApiCall) -> Result:
+    wire, ids = call.wire, call.get("CapacityReservationIds", [])
+    listed = wire.cloud.reservations()
     if ids:
-        if asked.get("MaxResults") is not None:
+        if call.get("MaxResults") is not None:
             raise AwsError(
                 "InvalidParameterCombination",
                 "MaxResults cannot be used together with CapacityReservationIds",
             )
         listed = tuple(by_id(listed, id_) for id_ in dict.fromkeys(ids))
-    found = chosen(listed, asked.get("Filters", []), _FACETS, lambda one: tags_of(wire, one))
-    asked.stop_if_dry()
-    page, token = wire.pages.page(found, lambda one: one.id, asked.params)
+    found = filtered(listed, call.get("Filters", []), _FACETS, lambda one: tags_of(wire, one))
+    call.stop_dry_run()
+    page, token = wire.pages.page(found, lambda one: one.id, call.params)
     return {"CapacityReservations": [as_aws(wire, one) for one in page], "NextToken": token}
 
 
 @operation("ec2", "CancelCapacityReservation", "ModifyCapacityReservation")
-def refuse_to_change(asked: Asked) -> Result:
-    found = by_id(asked.wire.body.reservations(), asked.need("CapacityReservationId"))
-    asked.stop_if_dry()
-    verb = "cancel" if asked.action.startswith("Cancel") else "modify"
+def refuse_to_change(call: ApiCall) -> Result:
+    found = by_id(call.wire.cloud.reservations(), call.require("CapacityReservationId"))
+    call.stop_dry_run()
+    verb = "cancel" if call.action.startswith("Cancel") else "modify"
     if found.kind is SourceKind.BLOCK:
         raise AwsError("UnsupportedOperation", f"You can't {verb} a Capacity Block: {found.id}")
     raise AwsError(
@@ -64,7 +64,7 @@ def by_id(listed: tuple[Reservation, ...], id_: str) -> Reservation:
 
 def as_aws(wire: Wire, one: Reservation) -> dict[str, Any]:
     block = one.kind is SourceKind.BLOCK
-    opened_at, _ = wire.body.sale(one.id)
+    opened_at, _ = wire.cloud.sale(one.id)
     written = {
         "CapacityReservationId": one.id,
         "CapacityReservationArn": arn(wire, one),
@@ -99,7 +99,7 @@ def tags_of(wire: Wire, one: Reservation) -> Pairs:
     """Its own, and those AWS puts on a block."""
     if one.kind is not SourceKind.BLOCK:
         return one.tags
-    _, bought = wire.body.sale(one.id)
+    _, bought = wire.cloud.sale(one.id)
     theirs = (
         (_AWS + "capacityReservationType", "capacity-block"),
         (_AWS + "incrementalRequestedQuantity", str(bought)),
@@ -116,11 +116,11 @@ def arn(wire: Wire, one: Reservation) -> str:
 
 
 def _allocations(wire: Wire, one: Reservation) -> list[dict[str, Any]]:
-    used = wire.body.used(one.id)
+    used = wire.cloud.used(one.id)
     return [{"AllocationType": "used", "Count": used}] if used else []
 
 
-_FACETS: Facets[Reservation] = {
+_FACETS: FilterFields[Reservation] = {
     "availability-zone": lambda one: one.zone,
     "capacity-reservation-id": lambda one: one.id,
     "end-date": lambda one: "" if one.end is None else format_instant(one.end),

@@ -1,4 +1,4 @@
-"""Tags on reservations and instances are the body's; on everything else moto's. One call may name both."""
+"""Tags on reservations and instances are the account's; on everything else moto's. One call may name both."""
 
 from __future__ import annotations
 
@@ -6,41 +6,41 @@ from collections.abc import Iterator, Sequence
 
 from tidemill.model.labels import Pairs
 from tidemill.sim.wire.ec2_reservations import by_id, tags_of
-from tidemill.sim.wire.operations import Asked, Result, operation
-from tidemill.sim.wire.paging import Facets, chosen
-from tidemill.sim.wire.refusals import AwsError
+from tidemill.sim.wire.errors import AwsError
+from tidemill.sim.wire.operations import ApiCall, Result, operation
+from tidemill.sim.wire.paging import FilterFields, filtered
 from tidemill.sim.wire.state import Wire
 from tidemill.sim.wire.tag_format import from_tags
 
 
 @operation("ec2", "CreateTags")
-def create(asked: Asked) -> Result:
-    wire = asked.wire
-    ours, theirs = _sorted(asked.need("Resources"))
-    tags = from_tags(asked.need("Tags"))
+def create(call: ApiCall) -> Result:
+    wire = call.wire
+    ours, theirs = _split_by_owner(call.require("Resources"))
+    tags = from_tags(call.require("Tags"))
     for id_ in ours:
         _tags(wire, id_)  # all of them are there, or none is tagged
-    asked.stop_if_dry()
+    call.stop_dry_run()
     if theirs:
         wire.moto("ec2").do_resources_exist(theirs)
         wire.moto("ec2").create_tags(theirs, dict(tags))
     for id_ in ours:
         if id_.startswith("cr-"):
-            wire.body.tag_reservation(id_, tags)
+            wire.cloud.tag_reservation(id_, tags)
         else:
-            wire.body.tag_instance(id_, tuple((dict(_tags(wire, id_)) | dict(tags)).items()))
+            wire.cloud.tag_instance(id_, tuple((dict(_tags(wire, id_)) | dict(tags)).items()))
     return {}
 
 
 @operation("ec2", "DeleteTags")
-def delete(asked: Asked) -> Result:
+def delete(call: ApiCall) -> Result:
     """A tag with a value goes only if it has that value; without tags named, all of them go."""
-    wire = asked.wire
-    ours, theirs = _sorted(asked.need("Resources"))
-    given = {str(tag.get("Key")): tag.get("Value") for tag in asked.get("Tags", [])}
+    wire = call.wire
+    ours, theirs = _split_by_owner(call.require("Resources"))
+    given = {str(tag.get("Key")): tag.get("Value") for tag in call.get("Tags", [])}
     for id_ in ours:
         _tags(wire, id_)
-    asked.stop_if_dry()
+    call.stop_dry_run()
     if theirs:
         wire.moto("ec2").delete_tags(theirs, given)
     for id_ in ours:
@@ -49,26 +49,26 @@ def delete(asked: Asked) -> Result:
             key for key, value in there.items() if not given or (key in given and given[key] in (None, value))
         }
         if id_.startswith("cr-"):
-            wire.body.untag_reservation(id_, going)
+            wire.cloud.untag_reservation(id_, going)
         else:
-            wire.body.tag_instance(
+            wire.cloud.tag_instance(
                 id_, tuple((key, value) for key, value in there.items() if key not in going)
             )
     return {}
 
 
 @operation("ec2", "DescribeTags")
-def describe(asked: Asked) -> Result:
-    wire = asked.wire
+def describe(call: ApiCall) -> Result:
+    wire = call.wire
     theirs = [
         (one["resource_id"], one["resource_type"], one["key"], one["value"])
         for one in wire.moto("ec2").describe_tags()
     ]
-    found = chosen(
-        [*_ours(wire), *theirs], asked.get("Filters", []), _FACETS, lambda one: ((one[2], one[3]),)
+    found = filtered(
+        [*_ours(wire), *theirs], call.get("Filters", []), _FACETS, lambda one: ((one[2], one[3]),)
     )
-    asked.stop_if_dry()
-    page, token = wire.pages.page(found, lambda one: f"{one[0]} {one[2]}", asked.params, least=5)
+    call.stop_dry_run()
+    page, token = wire.pages.page(found, lambda one: f"{one[0]} {one[2]}", call.params, least=5)
     return {
         "Tags": [
             {"ResourceId": id_, "ResourceType": kind, "Key": key, "Value": value}
@@ -78,7 +78,7 @@ def describe(asked: Asked) -> Result:
     }
 
 
-_FACETS: Facets[tuple[str, str, str, str]] = {
+_FACETS: FilterFields[tuple[str, str, str, str]] = {
     "resource-id": lambda one: one[0],
     "resource-type": lambda one: one[1],
     "key": lambda one: one[2],
@@ -86,8 +86,8 @@ _FACETS: Facets[tuple[str, str, str, str]] = {
 }
 
 
-def _sorted(ids: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The body's, and moto's."""
+def _split_by_owner(ids: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The account's, and moto's."""
     ours = [id_ for id_ in ids if id_.startswith(("cr-", "i-"))]
     return ours, [id_ for id_ in ids if id_ not in ours]
 
@@ -95,16 +95,16 @@ def _sorted(ids: Sequence[str]) -> tuple[list[str], list[str]]:
 def _tags(wire: Wire, id_: str) -> Pairs:
     """What users put there. AwsError: there is no such thing, or not any more."""
     if id_.startswith("cr-"):
-        return by_id(wire.body.reservations(), id_).tags
-    if id_ not in {one.id for one in wire.body.instances()}:
+        return by_id(wire.cloud.reservations(), id_).tags
+    if id_ not in {one.id for one in wire.cloud.instances()}:
         raise AwsError("InvalidInstanceID.NotFound", f"The instance ID '{id_}' does not exist")
-    return wire.body.instance_histories[id_].tags
+    return wire.cloud.instance_histories[id_].tags
 
 
 def _ours(wire: Wire) -> Iterator[tuple[str, str, str, str]]:
-    for reservation in wire.body.reservations():
+    for reservation in wire.cloud.reservations():
         for key, value in tags_of(wire, reservation):
             yield reservation.id, "capacity-reservation", key, value
-    for instance in wire.body.instances():
-        for key, value in wire.body.instance_histories[instance.id].tags:
+    for instance in wire.cloud.instances():
+        for key, value in wire.cloud.instance_histories[instance.id].tags:
             yield instance.id, "instance", key, value

@@ -9,11 +9,11 @@ from tidemill.model.labels import Pairs
 from tidemill.sim.cloud.node_groups import EksNodeGroup
 from tidemill.sim.cloud.node_groups import NodeGroupRequest as Made
 from tidemill.sim.timeline import seeded_id
-from tidemill.sim.wire import group_format as words
+from tidemill.sim.wire import group_format
 from tidemill.sim.wire.ec2_launches import template_data
+from tidemill.sim.wire.errors import AnsweredByMoto, AwsError
 from tidemill.sim.wire.network import subnet
-from tidemill.sim.wire.operations import Asked, Result, operation
-from tidemill.sim.wire.refusals import AwsError, NotOurs
+from tidemill.sim.wire.operations import ApiCall, Result, operation
 from tidemill.sim.wire.state import Wire
 
 _EFFECTS = {
@@ -25,73 +25,73 @@ _SPELLED = {word: spelled for spelled, word in _EFFECTS.items()}
 
 
 @operation("eks", "CreateNodegroup")
-def create(asked: Asked) -> Result:
-    wire, cluster = asked.wire, _cluster(asked)
-    if not asked.get("launchTemplate"):
+def create(call: ApiCall) -> Result:
+    wire, cluster = call.wire, _cluster(call)
+    if not call.get("launchTemplate"):
         raise AwsError(
             "InvalidParameterException", "the simulated EKS makes node groups from launch templates"
         )
-    data, template = _template(wire, asked.get("launchTemplate"))
-    subnets = [subnet(wire.moto("ec2"), one) for one in asked.get("subnets", [])]
+    data, template = _template(wire, call.get("launchTemplate"))
+    subnets = [subnet(wire.moto("ec2"), one) for one in call.get("subnets", [])]
     made = Made(
-        name=asked.need("nodegroupName"),
-        role=asked.need("nodeRole"),
+        name=call.require("nodegroupName"),
+        role=call.require("nodeRole"),
         data=data,
         subnets=tuple(one.id for one in subnets),
-        zones=words.zones_of(subnets),
-        size=_size(asked.get("scalingConfig", {})),
-        capacity_type=asked.get("capacityType", "ON_DEMAND"),
-        instance_types=tuple(asked.get("instanceTypes", [])),
-        ami_type=asked.get("amiType") or ("CUSTOM" if data.get("ImageId") else "AL2023_x86_64_STANDARD"),
-        labels=tuple(sorted(asked.get("labels", {}).items())),
-        taints=_taints(asked.get("taints", [])),
-        tags=tuple(sorted(asked.get("tags", {}).items())),
-        repair=bool(asked.get("nodeRepairConfig", {}).get("enabled")),
+        zones=group_format.zones_of(subnets),
+        size=_size(call.get("scalingConfig", {})),
+        capacity_type=call.get("capacityType", "ON_DEMAND"),
+        instance_types=tuple(call.get("instanceTypes", [])),
+        ami_type=call.get("amiType") or ("CUSTOM" if data.get("ImageId") else "AL2023_x86_64_STANDARD"),
+        labels=tuple(sorted(call.get("labels", {}).items())),
+        taints=_taints(call.get("taints", [])),
+        tags=tuple(sorted(call.get("tags", {}).items())),
+        repair=bool(call.get("nodeRepairConfig", {}).get("enabled")),
         template=template,
     )
-    return {"nodegroup": _as_aws(wire, cluster, wire.body.node_groups.create(made))}
+    return {"nodegroup": _as_aws(wire, cluster, wire.cloud.node_groups.create(made))}
 
 
 @operation("eks", "DescribeNodegroup")
-def describe(asked: Asked) -> Result:
-    return {"nodegroup": _as_aws(asked.wire, _cluster(asked), _node_group(asked))}
+def describe(call: ApiCall) -> Result:
+    return {"nodegroup": _as_aws(call.wire, _cluster(call), _node_group(call))}
 
 
 @operation("eks", "ListNodegroups")
-def list_(asked: Asked) -> Result:
-    _cluster(asked)
-    found = [one.name for one in asked.wire.body.node_groups.all()]
-    params = {"MaxResults": asked.get("maxResults", 100), "NextToken": asked.get("nextToken")}
-    page, token = asked.wire.pages.page(found, lambda one: one, params, most=100)
+def list_(call: ApiCall) -> Result:
+    _cluster(call)
+    found = [one.name for one in call.wire.cloud.node_groups.all()]
+    params = {"MaxResults": call.get("maxResults", 100), "NextToken": call.get("nextToken")}
+    page, token = call.wire.pages.page(found, lambda one: one, params, most=100)
     return {"nodegroups": page, "nextToken": token}
 
 
 @operation("eks", "UpdateNodegroupConfig")
-def configure(asked: Asked) -> Result:
-    found, body = _node_group(asked), asked.wire.body.node_groups
-    _cluster(asked)
-    sizes = asked.get("scalingConfig", {})
-    body.resize(
+def configure(call: ApiCall) -> Result:
+    found, node_groups = _node_group(call), call.wire.cloud.node_groups
+    _cluster(call)
+    sizes = call.get("scalingConfig", {})
+    node_groups.resize(
         found.name,
         minimum=sizes.get("minSize"),
         desired=sizes.get("desiredSize"),
         maximum=sizes.get("maxSize"),
     )
-    labels, taints = asked.get("labels"), asked.get("taints")
-    body.configure(
+    labels, taints = call.get("labels"), call.get("taints")
+    node_groups.configure(
         found.name,
         labels=None if labels is None else _changed_labels(found.labels, labels),
         taints=None if taints is None else _changed_taints(found.taints, taints),
-        repair=asked.get("nodeRepairConfig", {}).get("enabled"),
+        repair=call.get("nodeRepairConfig", {}).get("enabled"),
     )
-    return {"update": _update(asked, "ConfigUpdate")}
+    return {"update": _update(call, "ConfigUpdate")}
 
 
 @operation("eks", "UpdateNodegroupVersion")
-def upgrade(asked: Asked) -> Result:
-    wire, found = asked.wire, _node_group(asked)
-    _cluster(asked)
-    given = asked.get("launchTemplate")
+def upgrade(call: ApiCall) -> Result:
+    wire, found = call.wire, _node_group(call)
+    _cluster(call)
+    given = call.get("launchTemplate")
     if not given:
         raise AwsError(
             "InvalidParameterException", "the simulated EKS upgrades to a launch template's version"
@@ -99,24 +99,24 @@ def upgrade(asked: Asked) -> Result:
     data, template = _template(wire, given)
     if template.id != found.template.id:
         raise AwsError("InvalidParameterException", "You cannot change the launch template of a node group")
-    wire.body.node_groups.set_template(found.name, data, template)
-    return {"update": _update(asked, "VersionUpdate")}
+    wire.cloud.node_groups.set_template(found.name, data, template)
+    return {"update": _update(call, "VersionUpdate")}
 
 
 @operation("eks", "DeleteNodegroup")
-def delete(asked: Asked) -> Result:
-    cluster, found = _cluster(asked), _node_group(asked)
-    asked.wire.body.node_groups.delete(found.name)
-    return {"nodegroup": _as_aws(asked.wire, cluster, found)}
+def delete(call: ApiCall) -> Result:
+    cluster, found = _cluster(call), _node_group(call)
+    call.wire.cloud.node_groups.delete(found.name)
+    return {"nodegroup": _as_aws(call.wire, cluster, found)}
 
 
 @operation("eks", "TagResource")
-def tag(asked: Asked) -> Result:
-    arn = str(asked.need("resourceArn"))
+def tag(call: ApiCall) -> Result:
+    arn = str(call.require("resourceArn"))
     if ":nodegroup/" not in arn:
-        raise NotOurs
-    found = asked.wire.body.node_groups.get(arn.split("/")[2])
-    found.tags = tuple(sorted((dict(found.tags) | dict(asked.need("tags"))).items()))
+        raise AnsweredByMoto
+    found = call.wire.cloud.node_groups.get(arn.split("/")[2])
+    found.tags = tuple(sorted((dict(found.tags) | dict(call.require("tags"))).items()))
     return {}
 
 
@@ -124,41 +124,41 @@ def tag(asked: Asked) -> Result:
 
 
 @operation("eks", "CreateAccessEntry")
-def let_join(asked: Asked) -> Result:
-    cluster, body = _cluster(asked), asked.wire.body.node_groups
-    principal, kind = asked.need("principalArn"), asked.get("type", "STANDARD")
-    if principal in body.access_entries:
+def let_join(call: ApiCall) -> Result:
+    cluster, node_groups = _cluster(call), call.wire.cloud.node_groups
+    principal, kind = call.require("principalArn"), call.get("type", "STANDARD")
+    if principal in node_groups.access_entries:
         raise AwsError(
             "ResourceInUseException",
             "The specified access entry resource is already in use on this cluster.",
             409,
         )
-    if kind == "EC2_LINUX" and asked.get("kubernetesGroups"):
+    if kind == "EC2_LINUX" and call.get("kubernetesGroups"):
         raise AwsError("InvalidParameterException", "EC2_LINUX takes no Kubernetes groups")
-    body.let_join(principal, kind)
-    return {"accessEntry": _entry(asked.wire, cluster, principal)}
+    node_groups.let_join(principal, kind)
+    return {"accessEntry": _entry(call.wire, cluster, principal)}
 
 
 @operation("eks", "DescribeAccessEntry")
-def describe_entry(asked: Asked) -> Result:
-    return {"accessEntry": _entry(asked.wire, _cluster(asked), asked.need("principalArn"))}
+def describe_entry(call: ApiCall) -> Result:
+    return {"accessEntry": _entry(call.wire, _cluster(call), call.require("principalArn"))}
 
 
 @operation("eks", "ListAccessEntries")
-def list_entries(asked: Asked) -> Result:
-    _cluster(asked)
-    return {"accessEntries": sorted(asked.wire.body.node_groups.access_entries)}
+def list_entries(call: ApiCall) -> Result:
+    _cluster(call)
+    return {"accessEntries": sorted(call.wire.cloud.node_groups.access_entries)}
 
 
 @operation("eks", "DeleteAccessEntry")
-def forbid(asked: Asked) -> Result:
-    _entry(asked.wire, _cluster(asked), asked.need("principalArn"))
-    del asked.wire.body.node_groups.access_entries[asked.need("principalArn")]
+def forbid(call: ApiCall) -> Result:
+    _entry(call.wire, _cluster(call), call.require("principalArn"))
+    del call.wire.cloud.node_groups.access_entries[call.require("principalArn")]
     return {}
 
 
 def _entry(wire: Wire, cluster: str, principal: str) -> dict[str, Any]:
-    kind = wire.body.node_groups.access_entries.get(principal)
+    kind = wire.cloud.node_groups.access_entries.get(principal)
     if kind is None:
         raise _missing(f"The specified principalArn could not be found: {principal}.")
     return {
@@ -175,18 +175,18 @@ def _entry(wire: Wire, cluster: str, principal: str) -> dict[str, Any]:
 # --- words --------------------------------------------------------------------------------------------
 
 
-def _cluster(asked: Asked) -> str:
+def _cluster(call: ApiCall) -> str:
     """The one the node groups are in: the account has one, made like any other of EKS's."""
-    name, body = str(asked.need("clusterName")), asked.wire.body.node_groups
-    if name not in asked.wire.moto("eks").clusters or body.cluster not in ("", name):
+    name, node_groups = str(call.require("clusterName")), call.wire.cloud.node_groups
+    if name not in call.wire.moto("eks").clusters or node_groups.cluster not in ("", name):
         raise _missing(f"No cluster found for name: {name}.")
-    body.cluster = name
+    node_groups.cluster = name
     return name
 
 
-def _node_group(asked: Asked) -> EksNodeGroup:
-    name = str(asked.need("nodegroupName"))
-    for one in asked.wire.body.node_groups.all():
+def _node_group(call: ApiCall) -> EksNodeGroup:
+    name = str(call.require("nodegroupName"))
+    for one in call.wire.cloud.node_groups.all():
         if one.name == name:
             return one
     raise _missing(f"No node group found for name: {name}.")
@@ -196,11 +196,11 @@ def _missing(sentence: str) -> AwsError:
     return AwsError("ResourceNotFoundException", sentence, 404)
 
 
-def _template(wire: Wire, given: Mapping[str, Any]) -> tuple[Mapping[str, Any], words.WireTemplate]:
+def _template(wire: Wire, given: Mapping[str, Any]) -> tuple[Mapping[str, Any], group_format.WireTemplate]:
     named = {"LaunchTemplateId": given.get("id"), "LaunchTemplateName": given.get("name")}
     named |= {"Version": given.get("version")}
     _, _, data = template_data(wire, named)
-    _, template = words.template_of(wire, named)
+    _, template = group_format.template_of(wire, named)
     return data, template
 
 
@@ -229,14 +229,14 @@ def _changed_taints(
     return (*(one for one in has if (one[0], one[2]) not in going), *new)
 
 
-def _update(asked: Asked, kind: str) -> dict[str, Any]:
-    now = asked.wire.clock.now()
-    id_ = seeded_id("update", asked.wire.body.seed, asked.need("nodegroupName"), now.isoformat(), kind)
+def _update(call: ApiCall, kind: str) -> dict[str, Any]:
+    now = call.wire.clock.now()
+    id_ = seeded_id("update", call.wire.cloud.seed, call.require("nodegroupName"), now.isoformat(), kind)
     return {"id": id_, "status": "InProgress", "type": kind, "params": [], "createdAt": now, "errors": []}
 
 
 def _as_aws(wire: Wire, cluster: str, one: EksNodeGroup) -> dict[str, Any]:
-    behind = wire.body.groups.get(one.group)
+    behind = wire.cloud.groups.get(one.group)
     unique = one.group.rsplit("-", 1)[-1]
     return {
         "nodegroupName": one.name,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from tidemill.sim.wire.refusals import AwsError
+from tidemill.sim.wire.errors import AwsError
 
 # "error-after": carried out, and answered with an error all the same.
 Kind = Literal["error", "error-after", "lost-request", "lost-answer"]

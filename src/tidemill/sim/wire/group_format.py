@@ -1,6 +1,7 @@
-"""Auto Scaling's nouns between the wire and the body: a group's template, its subnets, its tags, and how it is written.
+"""Auto Scaling's records between the wire and the account: a group's template, subnets and tags, and how it is written.
 
-The body keeps a template as the recipe it comes to; what only the wire knows of it (id, name, image) rides along.
+The account keeps a template as the LaunchSpec it comes to; what only the wire knows of it (id, name, image) is kept
+with it.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from tidemill.sim.cloud.scaling_group import (
 )
 from tidemill.sim.timeline import seeded_id
 from tidemill.sim.wire.ec2_launches import launch_request, template_data
+from tidemill.sim.wire.errors import AwsError
 from tidemill.sim.wire.network import Subnet, subnet
-from tidemill.sim.wire.refusals import AwsError
 from tidemill.sim.wire.state import LaunchRecord, Wire
 from tidemill.spec.units import format_instant
 
@@ -78,14 +79,14 @@ def remember_launches(wire: Wire) -> None:
             record = group.template.record
             wire.launches[token] = replace(record, subnet=inside[0]) if inside else record
 
-    wire.body.groups.on_launch.append(note)
+    wire.cloud.groups.on_launch.append(note)
 
 
 # --- as Auto Scaling writes it ------------------------------------------------------------------------
 
 
 def arn(wire: Wire, group: AutoScalingGroup) -> str:
-    unique = seeded_id("x", wire.body.seed, group.name, group.made_at.isoformat())[2:]
+    unique = seeded_id("x", wire.cloud.seed, group.name, group.made_at.isoformat())[2:]
     place = f"{wire.region}:{wire.account}:autoScalingGroup:{unique}"
     return f"arn:aws:autoscaling:{place}:autoScalingGroupName/{group.name}"
 
@@ -139,7 +140,7 @@ def as_tags(group: AutoScalingGroup) -> list[dict[str, Any]]:
 def as_member(wire: Wire, member: GroupMember) -> dict[str, Any]:
     written: dict[str, Any] = {
         "InstanceId": member.instance_id,
-        "InstanceType": wire.body.instance_histories[member.instance_id].now.instance_type,
+        "InstanceType": wire.cloud.instance_histories[member.instance_id].now.instance_type,
         "AvailabilityZone": member.zone,
         "LifecycleState": member.state,
         "HealthStatus": "Healthy" if member.healthy else "Unhealthy",

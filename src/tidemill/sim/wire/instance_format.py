@@ -1,4 +1,4 @@
-"""An instance of the body as EC2 writes it."""
+"""An instance of the account as EC2 writes it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def as_reservation(wire: Wire, histories: Sequence[InstanceHistory]) -> dict[str
 
 
 def reservation_id(wire: Wire, history: InstanceHistory) -> str:
-    return seeded_id("r", wire.body.seed, history.token or history.now.id)
+    return seeded_id("r", wire.cloud.seed, history.token or history.now.id)
 
 
 def state(of: InstanceState) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def private_name(wire: Wire, history: InstanceHistory) -> str:
 
 def as_aws(wire: Wire, history: InstanceHistory) -> dict[str, Any]:
     now, record = history.now, wire.launch_of(history)
-    kind = wire.body.catalog.types.get(now.instance_type)
+    kind = wire.cloud.catalog.types.get(now.instance_type)
     written: dict[str, Any] = {
         "InstanceId": now.id,
         "ImageId": record.image,

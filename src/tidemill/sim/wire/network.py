@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemill.model.errors import SpecError
-from tidemill.sim.wire.refusals import AwsError
+from tidemill.sim.wire.errors import AwsError
 
 _CIDR = "10.0.0.0/16"
 IMAGE_NAME = "tidemill-simulated-al2023-{arch}"
@@ -55,7 +55,7 @@ class Network:
         }
 
 
-def lay_out(ec2: Any, zones: Sequence[str], named: Mapping[str, Sequence[str]]) -> Network:
+def create_network(ec2: Any, zones: Sequence[str], named: Mapping[str, Sequence[str]]) -> Network:
     """`named`: ids of subnets by zone, to be made as they are. SpecError: a zone that the region does not have."""
     known = {zone.name: zone.zone_id for zone in ec2.describe_availability_zones()}
     strange = [zone for zone in zones if zone not in known]

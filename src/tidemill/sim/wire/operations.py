@@ -1,6 +1,6 @@
-"""Which calls the body answers: a table from service and action to the function that does it.
+"""Which calls the account answers: a table from service and action to the function that does it.
 
-A face (`ec2_*`, `sts`) adds its operations with `@operation`; the functions get the call and return the result as
+A service (`ec2_*`, `eks`) adds its operations with `@operation`; the functions get the call and return the result as
 botocore's model spells it. They run with the account to themselves.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from tidemill.sim.wire.refusals import AwsError, dry_run
+from tidemill.sim.wire.errors import AwsError, dry_run
 from tidemill.sim.wire.state import Wire
 
 Result = Mapping[str, Any]
@@ -19,7 +19,7 @@ _MOST_HOURS = 100_000  # far beyond what is sold; more than this is no date any 
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ApiCall:
     """One call: what it was given, and the account it is made in."""
 
     wire: Wire
@@ -33,25 +33,25 @@ class Asked:
         found = self.params.get(name)
         return default if found is None else found
 
-    def need(self, name: str) -> Any:
+    def require(self, name: str) -> Any:
         found = self.params.get(name)
         if found is None or found == "":
             raise AwsError("MissingParameter", f"The request must contain the parameter {name}")
         return found
 
     def hours(self, name: str) -> timedelta:
-        found = int(self.need(name))
+        found = int(self.require(name))
         if not 1 <= found <= _MOST_HOURS:
             raise AwsError("InvalidParameterValue", f"{name} is {found}: that many hours are not sold")
         return timedelta(hours=found)
 
-    def stop_if_dry(self) -> None:
+    def stop_dry_run(self) -> None:
         """Call it once the request is known to be right and before anything is changed."""
         if self.params.get("DryRun"):
             raise dry_run()
 
 
-Operation = Callable[[Asked], Result]
+Operation = Callable[[ApiCall], Result]
 _TABLE: dict[tuple[str, str], Operation] = {}
 
 

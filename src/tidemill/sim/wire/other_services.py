@@ -1,8 +1,8 @@
 """STS, the public parameters of SSM, and the AWS Price List.
 
 The caller is whom the account says, or the user that an access key `as-NAME` names: what one person proposes another
-can approve, as with AWS. The parameters under which AWS publishes its images all name the account's own image; any other is
-moto's. Prices are the catalog's, the same in every region.
+can approve, as with AWS. The parameters under which AWS publishes its images all name the account's own image; any
+other is moto's. Prices are the catalog's, the same in every region.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import json
 import re
 from typing import Any
 
-from tidemill.sim.wire.operations import Asked, Result, operation
-from tidemill.sim.wire.refusals import AwsError, NotOurs
+from tidemill.sim.wire.errors import AnsweredByMoto, AwsError
+from tidemill.sim.wire.operations import ApiCall, Result, operation
 
 _USER = "as-"
 
 
 @operation("sts", "GetCallerIdentity")
-def caller(asked: Asked) -> Result:
-    arn = asked.wire.body.identity()
-    if asked.key.startswith(_USER):
-        arn = f"arn:aws:iam::{asked.wire.account}:user/{asked.key.removeprefix(_USER)}"
-    return {"Account": asked.wire.account, "Arn": arn, "UserId": f"AIDASIMULATED:{arn.rsplit('/', 1)[-1]}"}
+def caller(call: ApiCall) -> Result:
+    arn = call.wire.cloud.identity()
+    if call.key.startswith(_USER):
+        arn = f"arn:aws:iam::{call.wire.account}:user/{call.key.removeprefix(_USER)}"
+    return {"Account": call.wire.account, "Arn": arn, "UserId": f"AIDASIMULATED:{arn.rsplit('/', 1)[-1]}"}
 
 
 _IMAGE = re.compile(r"/aws/service/(?:eks/optimized-ami|bottlerocket)/.+/image_id")
@@ -31,29 +31,29 @@ _RELEASE = re.compile(r"recommended|latest|amazon-eks-node-[\w.-]+-v\d{8}|\d+\.\
 
 
 @operation("ssm", "GetParameter")
-def parameter(asked: Asked) -> Result:
-    return {"Parameter": _image(asked, asked.need("Name"))}
+def parameter(call: ApiCall) -> Result:
+    return {"Parameter": _image(call, call.require("Name"))}
 
 
 @operation("ssm", "GetParameters")
-def parameters(asked: Asked) -> Result:
+def parameters(call: ApiCall) -> Result:
     """Answered here where all are images; moto knows none of them."""
-    return {"Parameters": [_image(asked, name) for name in asked.need("Names")], "InvalidParameters": []}
+    return {"Parameters": [_image(call, name) for name in call.require("Names")], "InvalidParameters": []}
 
 
-def _image(asked: Asked, name: str) -> dict[str, Any]:
+def _image(call: ApiCall, name: str) -> dict[str, Any]:
     parts = name.split("/")
     if _IMAGE.fullmatch(name) is None or _RELEASE.fullmatch(parts[-2]) is None:
-        raise NotOurs
+        raise AnsweredByMoto
     arch = "arm64" if "arm64" in parts else "x86_64"
     return {
         "Name": name,
         "Type": "String",
-        "Value": asked.wire.network.images[arch],
+        "Value": call.wire.network.images[arch],
         "Version": 1,
         "DataType": "aws:ec2:image",
-        "ARN": f"arn:aws:ssm:{asked.region}::parameter{name}",
-        "LastModifiedDate": asked.wire.clock.now(),
+        "ARN": f"arn:aws:ssm:{call.region}::parameter{name}",
+        "LastModifiedDate": call.wire.clock.now(),
     }
 
 
@@ -69,25 +69,25 @@ _THERE = {
 
 
 @operation("pricing", "GetProducts")
-def products(asked: Asked) -> Result:
-    if asked.need("ServiceCode") != "AmazonEC2":
+def products(call: ApiCall) -> Result:
+    if call.require("ServiceCode") != "AmazonEC2":
         raise AwsError("NotFoundException", "the simulated price list is of AmazonEC2 alone")
-    wanted = {str(one["Field"]): str(one["Value"]) for one in asked.get("Filters", [])}
-    region = wanted.pop("regionCode", asked.wire.region)
+    wanted = {str(one["Field"]): str(one["Value"]) for one in call.get("Filters", [])}
+    region = wanted.pop("regionCode", call.wire.region)
     found = [
         name
-        for name, kind in asked.wire.body.catalog.types.items()
+        for name, kind in call.wire.cloud.catalog.types.items()
         if kind.on_demand_usd_h is not None
         and all((_THERE | {"instanceType": name}).get(field) == value for field, value in wanted.items())
     ]
-    params = {"MaxResults": asked.get("MaxResults", _MOST), "NextToken": asked.get("NextToken")}
-    page, token = asked.wire.pages.page(found, lambda name: name, params, most=_MOST)
-    written = [json.dumps(_product(asked, name, region)) for name in page]
+    params = {"MaxResults": call.get("MaxResults", _MOST), "NextToken": call.get("NextToken")}
+    page, token = call.wire.pages.page(found, lambda name: name, params, most=_MOST)
+    written = [json.dumps(_product(call, name, region)) for name in page]
     return {"FormatVersion": "aws_v1", "PriceList": written, "NextToken": token}
 
 
-def _product(asked: Asked, name: str, region: str) -> dict[str, Any]:
-    kind = asked.wire.body.catalog.types[name]
+def _product(call: ApiCall, name: str, region: str) -> dict[str, Any]:
+    kind = call.wire.cloud.catalog.types[name]
     sku = name.replace(".", "").upper()
     dimension = {
         "unit": "Hrs",
@@ -102,5 +102,5 @@ def _product(asked: Asked, name: str, region: str) -> dict[str, Any]:
         "product": {"productFamily": "Compute Instance", "attributes": attributes, "sku": sku},
         "serviceCode": "AmazonEC2",
         "terms": {"OnDemand": {f"{sku}.JRTCKXETXF": term}},
-        "publicationDate": f"{asked.wire.clock.now():%Y-%m-%dT%H:%M:%SZ}",
+        "publicationDate": f"{call.wire.clock.now():%Y-%m-%dT%H:%M:%SZ}",
     }

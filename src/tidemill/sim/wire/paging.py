@@ -11,35 +11,40 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from tidemill.model.labels import Pairs
-from tidemill.sim.wire.refusals import AwsError
+from tidemill.sim.wire.errors import AwsError
 
 T = TypeVar("T")
-Facets = Mapping[str, Callable[[T], "str | Iterable[str]"]]
+FilterFields = Mapping[str, Callable[[T], "str | Iterable[str]"]]
 
 _PAGES_KEPT = 1000
 
 
-def chosen(
-    items: Iterable[T], filters: Sequence[Mapping[str, Any]], facets: Facets[T], tags: Callable[[T], Pairs]
+def filtered(
+    items: Iterable[T],
+    filters: Sequence[Mapping[str, Any]],
+    fields: FilterFields[T],
+    tags: Callable[[T], Pairs],
 ) -> list[T]:
     """Those every filter lets through; a filter lets through what one of its values fits. `*` and `?` are wild."""
-    tests = [_test(one, facets, tags) for one in filters]
+    tests = [_test(one, fields, tags) for one in filters]
     return [item for item in items if all(test(item) for test in tests)]
 
 
-def _test(given: Mapping[str, Any], facets: Facets[T], tags: Callable[[T], Pairs]) -> Callable[[T], bool]:
+def _test(
+    given: Mapping[str, Any], fields: FilterFields[T], tags: Callable[[T], Pairs]
+) -> Callable[[T], bool]:
     name, wanted = str(given.get("Name", "")), [str(value) for value in given.get("Values") or ()]
     if name.startswith("tag:"):
         key = name[4:]
         return lambda item: key in dict(tags(item)) and _fits(dict(tags(item))[key], wanted)
     if name == "tag-key":
         return lambda item: any(_fits(key, wanted) for key, _ in tags(item))
-    facet = facets.get(name)
-    if facet is None:
+    field_of = fields.get(name)
+    if field_of is None:
         raise AwsError("InvalidParameterValue", f"The filter '{name}' is invalid")
 
     def fits(item: T) -> bool:
-        found = facet(item)
+        found = field_of(item)
         return any(_fits(one, wanted) for one in ((found,) if isinstance(found, str) else found))
 
     return fits

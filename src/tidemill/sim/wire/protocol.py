@@ -18,7 +18,7 @@ from functools import cache
 from typing import Any
 from xml.sax.saxutils import escape
 
-from tidemill.sim.wire.refusals import AwsError
+from tidemill.sim.wire.errors import AwsError
 
 Reply = tuple[int, dict[str, str], bytes]
 

@@ -17,7 +17,7 @@ from typing import Any, Self
 from tidemill.model.errors import SpecError
 from tidemill.sim.cloud.cloud import SimCloud
 from tidemill.sim.timeline import Timeline
-from tidemill.sim.wire import cloudformation, interfaces
+from tidemill.sim.wire import cloudformation, moto_check
 from tidemill.sim.wire.boot import KubeApi
 from tidemill.sim.wire.clock import WireClock
 from tidemill.sim.wire.state import Wire
@@ -38,7 +38,7 @@ def _listening(host: str, port: int) -> socket.socket:
 class WireServer:
     def __init__(
         self,
-        body: SimCloud,
+        cloud: SimCloud,
         timeline: Timeline,
         *,
         speed: float = 0,
@@ -52,16 +52,16 @@ class WireServer:
         """`port` 0: a free one. The region is that of the zones unless it is named. `subnets`: ids by zone that are to
         be there, such as a Platform's. `kube`: where instances become nodes when they have booted.
         `cluster`: an EKS cluster that is there from the start."""
-        self._body = body
-        self._region = region or body.zones[0][:-1]
+        self._cloud = cloud
+        self._region = region or cloud.zones[0][:-1]
         self._address = host, port
         self._subnets = subnets or {}
         self._kube, self._cluster = kube, cluster
         self._timeline = timeline
         self.clock = WireClock(timeline, speed=speed)
         self._server: Any = None
-        self._front: Any = None
-        self._listeners: list[Any] = []  # to the body, for as long as the server runs
+        self._dispatcher: Any = None
+        self._listeners: list[Any] = []  # to the account, for as long as the server runs
         self._thread: threading.Thread | None = None
         self._wire: Wire | None = None
 
@@ -89,7 +89,7 @@ class WireServer:
 
     def start(self) -> str:
         """The endpoint. SpecError: moto is not as it must be, the port is taken, or a server runs already."""
-        interfaces.check()
+        moto_check.check()
         if not _one_at_a_time.acquire(blocking=False):
             raise SpecError(
                 "a simulated AWS already runs in this process: moto's state is shared; stop it first"
@@ -106,7 +106,7 @@ class WireServer:
         if self._server is None:
             return
         self._server.shutdown()
-        self._front.close()
+        self._dispatcher.close()
         self.clock.stop()
         self._server.server_close()
         if self._thread is not None:
@@ -128,7 +128,7 @@ class WireServer:
     # --- the clock ----------------------------------------------------------------------------------
 
     def turn(self) -> AbstractContextManager[datetime]:
-        """The account to oneself: in-process use of the body goes in here."""
+        """The account to oneself: in-process use of the account goes in here."""
         return self.clock.turn()
 
     def advance(self, *, to: datetime | None = None, by: timedelta = timedelta(0)) -> datetime:
@@ -139,27 +139,27 @@ class WireServer:
     def _open(self) -> None:
         from werkzeug.serving import make_server
 
-        from tidemill.sim.wire import faces
-        from tidemill.sim.wire.boot import Boots
-        from tidemill.sim.wire.bus import Bus
-        from tidemill.sim.wire.front import Front
+        from tidemill.sim.wire import services
+        from tidemill.sim.wire.boot import NodeBooter
+        from tidemill.sim.wire.dispatcher import Dispatcher
+        from tidemill.sim.wire.event_bus import EventBus
 
         host, port = self._address
         with _listening(host, port) as door:
-            self._wire = faces.wire(self._body, self.clock, self._region, self._subnets)
+            self._wire = services.start_moto(self._cloud, self.clock, self._region, self._subnets)
             if self._cluster:
                 self._wire.make_cluster(self._cluster)
-            self._wire.bus = Bus(self._wire, self._timeline)
+            self._wire.bus = EventBus(self._wire, self._timeline)
             self._listeners.append(self._wire.bus)
             if self._kube is not None:
-                self._listeners.append(Boots(self._wire, self._timeline, self._kube))
-            self._front = Front(self._wire, faces.moto_app())
+                self._listeners.append(NodeBooter(self._wire, self._timeline, self._kube))
+            self._dispatcher = Dispatcher(self._wire, services.moto_app())
             self._server = make_server(
                 host,
                 port,
-                faces.no_app,
+                services.no_app,
                 threaded=True,
-                request_handler=faces.handler(self._front),
+                request_handler=services.handler(self._dispatcher),
                 fd=door.fileno(),
             )
         self._thread = threading.Thread(

@@ -1,6 +1,6 @@
-"""What the wire knows besides the body: where it is, how instances were asked for, and pages that were begun.
+"""What the wire knows besides the account: where it is, how instances were asked for, and pages that were begun.
 
-The body knows what an instance is; the parts of a launch that mean nothing to it (image, subnet, template) are kept
+The account knows what an instance is; the parts of a launch that mean nothing to it (image, subnet, template) are kept
 beside it here, by the token of the call that launched it.
 """
 
@@ -12,8 +12,8 @@ from typing import Any
 
 from tidemill.sim.cloud.cloud import SimCloud
 from tidemill.sim.cloud.instances import InstanceHistory
-from tidemill.sim.wire.bus import Bus
 from tidemill.sim.wire.clock import WireClock
+from tidemill.sim.wire.event_bus import EventBus
 from tidemill.sim.wire.faults import WireFaults
 from tidemill.sim.wire.network import Network, Subnet
 from tidemill.sim.wire.paging import Pages
@@ -36,7 +36,7 @@ class LaunchRecord:
 
 @dataclass(slots=True)
 class Wire:
-    body: SimCloud
+    cloud: SimCloud
     clock: WireClock
     account: str
     region: str
@@ -44,7 +44,7 @@ class Wire:
     launches: dict[str, LaunchRecord] = field(default_factory=dict)  # by token
     pages: Pages = field(default_factory=Pages)
     faults: WireFaults = field(default_factory=WireFaults)
-    bus: Bus | None = None  # where the account's events go; None: nobody has opened the server yet
+    bus: EventBus | None = None  # where the account's events go; None: nobody has opened the server yet
     shown_offers: set[str] = field(default_factory=set)
     _addresses: dict[str, str] = field(default_factory=dict)
     _made: int = 0
@@ -71,7 +71,7 @@ class Wire:
         record = self.launches.get(history.token)
         if record is not None:
             return record
-        kind = self.body.catalog.types[history.now.instance_type]
+        kind = self.cloud.catalog.types[history.now.instance_type]
         image = self.network.images["arm64" if kind.arch == "arm64" else "x86_64"]
         return LaunchRecord(self.network.in_zone(history.now.zone), image, (self.network.security_group,), {})
 

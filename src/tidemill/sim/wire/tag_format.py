@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from tidemill.model.labels import Pairs
-from tidemill.sim.wire.refusals import AwsError
+from tidemill.sim.wire.errors import AwsError
 
 _MOST = 50
 _LONGEST_KEY, _LONGEST_VALUE = 128, 256

@@ -1,4 +1,4 @@
-"""Puts the faces together: the operations of every service we answer, and moto behind them, freshly wiped."""
+"""Starts the services: the operations that the account answers, and moto, freshly wiped, for all others."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from tidemill.sim.wire import ec2_tags as ec2_tags
 from tidemill.sim.wire import eks as eks
 from tidemill.sim.wire import other_services as other_services
 from tidemill.sim.wire.clock import WireClock
-from tidemill.sim.wire.front import Front
+from tidemill.sim.wire.dispatcher import Dispatcher
 from tidemill.sim.wire.group_format import remember_launches
-from tidemill.sim.wire.network import lay_out
+from tidemill.sim.wire.network import create_network
 from tidemill.sim.wire.state import Wire
 
 if TYPE_CHECKING:
     from moto.moto_server.werkzeug_app import MotoRequestHandler
 
 
-def wire(body: SimCloud, clock: WireClock, region: str, subnets: Mapping[str, Sequence[str]]) -> Wire:
+def start_moto(cloud: SimCloud, clock: WireClock, region: str, subnets: Mapping[str, Sequence[str]]) -> Wire:
     """moto's state is wiped, and its random ids begin anew from the account's seed."""
     from moto.backends import get_backend
     from moto.core.base_backend import BackendDict
     from moto.core.model_instances import reset_model_data
     from moto.moto_api._internal import mock_random
 
-    account = body.identity().split(":")[4]
+    account = cloud.identity().split(":")[4]
     with _no_stock_images():
         BackendDict.reset()
         reset_model_data()
-        mock_random.seed(body.seed)
-        network = lay_out(get_backend("ec2")[account][region], body.zones, subnets)
-    made = Wire(body, clock, account, region, network)
+        mock_random.seed(cloud.seed)
+        network = create_network(get_backend("ec2")[account][region], cloud.zones, subnets)
+    made = Wire(cloud, clock, account, region, network)
     remember_launches(made)
     return made
 
@@ -67,7 +67,7 @@ def moto_app() -> Any:
     return DomainDispatcherApplication(create_backend_app)
 
 
-def handler(front: Front) -> type[MotoRequestHandler]:
+def handler(dispatcher: Dispatcher) -> type[MotoRequestHandler]:
     """moto's way to read a request, and a plain way to answer it: werkzeug's own would wait 10 ms after each."""
     from moto.moto_server.werkzeug_app import MotoRequestHandler
 
@@ -77,7 +77,7 @@ def handler(front: Front) -> type[MotoRequestHandler]:
             if self.headers.get("Expect", "").lower() == "100-continue":
                 self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             try:
-                status, headers, body = front.answer(self.make_environ())
+                status, headers, body = dispatcher.answer(self.make_environ())
             except ConnectionError:
                 return  # the caller sees a connection that ended
             self.send_response(status)

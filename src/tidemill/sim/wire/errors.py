@@ -27,8 +27,8 @@ class AwsError(Exception):
         self.code, self.message, self.status, self.fields = code, message, status, fields
 
 
-class NotOurs(Exception):
-    """This face has no opinion on the call after all: moto answers it."""
+class AnsweredByMoto(Exception):
+    """The account has no part in this call after all: moto answers it."""
 
 
 class LostAnswer(ConnectionError):

@@ -1,6 +1,6 @@
-"""The door: every request comes in here, and is answered by the body, by moto, or with an AWS error.
+"""Every request comes in here, and is answered by the account, by moto, or with an AWS error.
 
-    admin, or: whose call is it -> a fault that strikes -> the body's operation or moto -> an answer that gets lost
+    admin, or: whose call is it -> a fault that strikes -> the account's operation or moto -> an answer that gets lost
 
 Nobody is ever answered in HTML. A request has the account to itself, but for those that wait in a queue for minutes.
 """
@@ -17,9 +17,9 @@ from moto.core.exceptions import ServiceException
 
 from tidemill.model.errors import TidemillError
 from tidemill.sim.wire import admin, operations, protocol
-from tidemill.sim.wire.operations import Asked, Operation
+from tidemill.sim.wire.errors import AnsweredByMoto, AwsError, LostAnswer, as_aws_error, unknown_operation
+from tidemill.sim.wire.operations import ApiCall, Operation
 from tidemill.sim.wire.protocol import Reply, Target
-from tidemill.sim.wire.refusals import AwsError, LostAnswer, NotOurs, as_aws_error, unknown_operation
 from tidemill.sim.wire.state import Wire
 
 log = logging.getLogger(__name__)
@@ -30,9 +30,9 @@ _WAITING = {("sqs", "ReceiveMessage")}
 _EVERYWHERE = ("sts", "pricing", "iam", "s3")  # served from regions of their own
 
 
-class Front:
-    def __init__(self, wire: Wire, theirs: Any) -> None:
-        self._wire, self._theirs = wire, theirs
+class Dispatcher:
+    def __init__(self, wire: Wire, moto_app: Any) -> None:
+        self._wire, self._moto_app = wire, moto_app
         self._closed = False
 
     def close(self) -> None:
@@ -48,7 +48,7 @@ class Front:
         target = protocol.target(environ)
         try:
             with self._turn(target):
-                return self._met_by_faults(target, environ)
+                return self._answer_with_faults(target, environ)
         except AwsError as error:
             return protocol.refusal(target, error)
         except LostAnswer:
@@ -63,7 +63,7 @@ class Front:
             return nullcontext()
         return self._wire.clock.turn()
 
-    def _met_by_faults(self, target: Target | None, environ: dict[str, Any]) -> Reply:
+    def _answer_with_faults(self, target: Target | None, environ: dict[str, Any]) -> Reply:
         if self._closed:
             raise LostAnswer("the server has been stopped")
         fault = self._wire.faults.strike(target.action if target else "", self._wire.clock.now())
@@ -72,7 +72,7 @@ class Front:
         if fault is not None and fault.kind == "lost-request":
             raise LostAnswer("the request never arrived")
         try:
-            answer = self._served(target, environ)
+            answer = self._serve(target, environ)
         except AwsError:
             if fault is not None:
                 raise LostAnswer("the answer got lost") from None
@@ -83,7 +83,7 @@ class Front:
             raise LostAnswer("the answer got lost")
         return answer
 
-    def _served(self, target: Target | None, environ: dict[str, Any]) -> Reply:
+    def _serve(self, target: Target | None, environ: dict[str, Any]) -> Reply:
         if target is None and not _needs_no_signature(environ):
             raise AwsError("MissingAuthenticationToken", "Request is missing Authentication Token", 403)
         if target is None:
@@ -93,8 +93,8 @@ class Front:
         if ours is None:
             return self._ask_moto(target, environ)
         try:
-            return self._ask_the_body(ours, target, environ)
-        except NotOurs:
+            return self._ask_account(ours, target, environ)
+        except AnsweredByMoto:
             return self._ask_moto(target, environ)
 
     def _check_region(self, target: Target) -> None:
@@ -105,11 +105,11 @@ class Front:
                 403,
             )
 
-    def _ask_the_body(self, ours: Operation, target: Target, environ: dict[str, Any]) -> Reply:
+    def _ask_account(self, ours: Operation, target: Target, environ: dict[str, Any]) -> Reply:
         params = protocol.parameters(target, environ)
         try:
-            asked = Asked(self._wire, target.service, target.action, target.region, params, target.key)
-            result = ours(asked)
+            call = ApiCall(self._wire, target.service, target.action, target.region, params, target.key)
+            result = ours(call)
         except TidemillError as error:
             raise as_aws_error(error) from error
         except ServiceException as error:  # something of moto's that was looked up is not there
@@ -137,7 +137,7 @@ class Front:
     def _app(self, target: Target | None, environ: dict[str, Any]) -> App:
         """moto's application for a service; of a service it has never heard of it does not even say so."""
         try:
-            return self._theirs.get_application(environ)  # type: ignore[no-any-return]
+            return self._moto_app.get_application(environ)  # type: ignore[no-any-return]
         except (AttributeError, KeyError, ImportError):
             raise unknown_operation(*_named(target)) from None
 

@@ -1,7 +1,8 @@
 """EventBridge and a hook's own target: what the account says, brought to the queues that asked for it.
 
-moto keeps rules, patterns, targets and queues; the body says what happens. An event travels in a whole envelope, as AWS
-writes it; a hook's own target gets the bare detail, and first a test. On the way events can be lost, doubled and late.
+moto keeps rules, patterns, targets and queues; the account says what happens. An event travels in a whole envelope, as
+AWS writes it; a hook's own target gets the bare detail, and first a test. On the way events can be lost, doubled and
+late.
 """
 
 from __future__ import annotations
@@ -20,25 +21,25 @@ if TYPE_CHECKING:
     from tidemill.sim.wire.state import Wire
 
 
-class Bus:
-    """Listens to the body from the moment it is made; a body that got another server has another bus beside it."""
+class EventBus:
+    """Listens to the account from the moment it is made. An account with another server has another bus as well."""
 
     def __init__(self, wire: Wire, timeline: Timeline) -> None:
         self._wire = wire
         self._sent = 0
-        self.road = Wakes(timeline, self._deliver)
-        wire.body.events.listeners.append(self._take)
-        wire.body.groups.hooks.tested.append(self._test)
+        self.transport = Wakes(timeline, self._deliver)
+        wire.cloud.events.listeners.append(self._take)
+        wire.cloud.groups.hooks.tested.append(self._test)
 
     def close(self) -> None:
-        self._wire.body.events.listeners.remove(self._take)
-        self._wire.body.groups.hooks.tested.remove(self._test)
+        self._wire.cloud.events.listeners.remove(self._take)
+        self._wire.cloud.groups.hooks.tested.remove(self._test)
 
     def _take(self, detail_type: str, source: str, detail: Mapping[str, Any]) -> None:
         self._sent += 1
         envelope = {
             "version": "0",
-            "id": seeded_id("ev", self._wire.body.seed, detail_type, str(self._sent)),
+            "id": seeded_id("ev", self._wire.cloud.seed, detail_type, str(self._sent)),
             "detail-type": detail_type,
             "source": source,
             "account": self._wire.account,
@@ -47,12 +48,12 @@ class Bus:
             "resources": [],
             "detail": dict(detail),
         }
-        self.road(json.dumps({"envelope": envelope}))
+        self.transport(json.dumps({"envelope": envelope}))
         if detail_type == TERMINATE_ACTION:
-            group = self._wire.body.groups.get(str(detail["AutoScalingGroupName"]))
+            group = self._wire.cloud.groups.get(str(detail["AutoScalingGroupName"]))
             target = group.hooks[str(detail["LifecycleHookName"])].target
             if target:
-                self.road(json.dumps({"target": target, "body": self._bare(detail)}))
+                self.transport(json.dumps({"target": target, "body": self._bare(detail)}))
 
     def _bare(self, detail: Mapping[str, Any]) -> dict[str, Any]:
         """What Auto Scaling sends straight to a queue: the detail, and beside it what an envelope would say."""
