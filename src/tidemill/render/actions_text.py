@@ -52,8 +52,8 @@ def alike(actions: Iterable[Action]) -> Iterator[list[Action]]:
         yield list(group)
 
 
-def in_words(group: Sequence[Action], pods: Mapping[str, str]) -> tuple[str, Weight]:
-    """`pods` are names by uid. Empty words: not worth a line."""
+def in_words(group: Sequence[Action], pods: Mapping[str, str], *, again: bool = False) -> tuple[str, Weight]:
+    """`pods` are names by uid; `again`: not the first proposal for its window. Empty words: not worth a line."""
     action = group[0]
     why = sentence(action.reason)
     match action:
@@ -62,7 +62,8 @@ def in_words(group: Sequence[Action], pods: Mapping[str, str]) -> tuple[str, Wei
         case SearchExtensions(query=asked):
             return f"asks EC2 for more time on {asked.reservation_id}: {why}", Weight.ROUTINE
         case ProposePurchase(intent=intent):
-            return f"proposes to buy for {intent.window}: {why}; a person decides", Weight.TURN
+            proposes = "proposes again" if again else "proposes"
+            return f"{proposes} to buy for {intent.window}: {why}; a person decides", Weight.TURN
         case SubmitPurchase(intent=intent):
             return f"buys for {intent.window}: {why}", Weight.NOTABLE
         case SettlePurchase(intent=intent, outcome=outcome):

@@ -6,7 +6,6 @@ would miss is left out.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -109,7 +108,7 @@ class Narrator:
                 return self._gang_start(gang) if gang is not None else None
             case ProposePurchase(intent=intent):
                 asked = [one for one in self._rehearsal.ledger.purchases() if one.window == intent.window]
-                return words.replace("proposes", "proposes again", 1) if len(asked) > 1 else words, weight
+                return in_words([action], {}, again=len(asked) > 1)
             case SettlePurchase(outcome="confirmed"):
                 bought = counted(len(self._rehearsal.cloud.purchases), "purchase")
                 return f"{words}; {bought} in all, nothing twice", weight
@@ -174,35 +173,34 @@ def _event(line: Line, names: Names) -> Iterator[Told]:
 
 
 def _event_words(line: Line) -> str:
-    about, sentence = line.about, line.sentence
-    after_name = sentence.split(": ", 1)[-1]
+    about, text = line.about, line.text
     match line.kind:
         case "block-active":
-            return f"{about} is delivered: {after_name}"
+            return f"{about} is delivered: {text}"
         case "block-purchased":
-            return f"sells {sentence}"
+            return f"sells {text}"
         case "verdict" | "verdict-refused":
-            return sentence
+            return text
         case "engine-crashed":
-            return _crash(sentence)
+            return _crash(line.crash_step)
         case "fault" if about == "engine-crash":
             return ""  # it is armed; the crash is told when it strikes
         case "fault" if about == "node-dies":
-            return f"{after_name} dies: its host failed" if ": " in sentence else ""
+            return f"{', '.join(line.hit)} dies: its host failed" if line.hit else ""
         case "fault":
-            return sentence
+            return text
         case "checkpoint-done":
             return f"{about.rsplit('/', 1)[-1]} has written its checkpoint"
         case "job-submitted":
-            return f"{about} arrives: {sentence}"
+            return f"{about} arrives: {text}"
         case "job-started":
             return f"{about} runs"
         case _:
-            return f"{about}: {after_name}"
+            return f"{about}: {text}"
 
 
-def _crash(sentence: str) -> str:
-    """`it died at step 'after:purchase'`: between the call and writing down what came of it."""
-    found = re.search(r"'(before|after):(\w+)'", sentence)
-    where = f" right {found[1]} its {found[2]} call" if found else ""
+def _crash(step: str) -> str:
+    """At `after:purchase`: between the call and writing down what came of it."""
+    side, _, call = step.partition(":")
+    where = f" right {side} its {call} call" if call else ""
     return f"the engine crashes{where}; a new one starts, knowing only what is written down"

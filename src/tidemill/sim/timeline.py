@@ -89,10 +89,19 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Line:
+    """`text` is for people only; what programs ask of a line has a field of its own."""
+
     at: datetime
     kind: str  # kebab-case: "block-active", "pod-evicted", "fault", "decided", …
     about: str  # the object's name or id
-    sentence: str
+    text: str
+    label: str = ""  # how the text calls the object, where `about` alone would not do
+    hit: tuple[str, ...] = ()  # names of the objects that a fault struck
+    crash_step: str = ""  # where the engine died, such as after:purchase; empty: between two ticks
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.label}: {self.text}" if self.label else self.text
 
 
 class Journal:
@@ -102,5 +111,14 @@ class Journal:
         self._now = now
         self.lines: list[Line] = []
 
-    def add(self, kind: str, about: str, sentence: str) -> None:
-        self.lines.append(Line(self._now(), kind, about, sentence))
+    def add(
+        self,
+        kind: str,
+        about: str,
+        text: str,
+        *,
+        label: str = "",
+        hit: tuple[str, ...] = (),
+        crash_step: str = "",
+    ) -> None:
+        self.lines.append(Line(self._now(), kind, about, text, label, hit, crash_step))

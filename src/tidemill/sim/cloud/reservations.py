@@ -265,11 +265,11 @@ class Reservations:
             self._answer = None
         return True
 
-    def _tell(self, record: _Record, event: str, sentence: str) -> None:
+    def _tell(self, record: _Record, event: str, text: str) -> None:
         if record.now.kind is SourceKind.ODCR:
             event = event.replace("block-", "odcr-")
         about = f"{record.name} ({record.now.id})" if record.name else record.now.id
-        self._journal.add(event, record.now.id, f"{about}: {sentence}")
+        self._journal.add(event, record.now.id, text, label=about)
         self._wakes(f"{event} {record.now.id}")
 
 

@@ -10,7 +10,11 @@ from typing import Any
 
 
 class EngineCrashed(Exception):
-    """The engine's process died here. Not a TidemillError: nothing in the engine may catch it."""
+    """The engine's process died at this step. Not a TidemillError: nothing in the engine may catch it."""
+
+    def __init__(self, step: str) -> None:
+        super().__init__(step)
+        self.step = step
 
 
 class CrashPoints:

@@ -159,7 +159,8 @@ class Rehearsal:
         try:
             tick = self.engine.tick()
         except EngineCrashed as crash:
-            self.journal.add("engine-crashed", "engine", f"it died at step '{crash}'; a new one starts")
+            text = f"it died at step '{crash.step}'; a new one starts"
+            self.journal.add("engine-crashed", "engine", text, crash_step=crash.step)
             self._lose_engine(RESTART_AFTER)
             return
         if tick is None:

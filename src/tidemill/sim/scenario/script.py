@@ -178,4 +178,5 @@ def strike_fault(simulation: Simulation, fault: Fault) -> None:
             struck = strike_account(simulation.cloud, kind, count, notice, target, call)
     where = f" on {target}" if target else ""
     hit = f": {', '.join(struck)}" if struck else ""
-    simulation.journal.add("fault", kind, f"{kind} x{count} for {format_duration(duration)}{where}{hit}")
+    text = f"{kind} x{count} for {format_duration(duration)}{where}{hit}"
+    simulation.journal.add("fault", kind, text, hit=struck)
