@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.cli.purchaser import P5, Office
-from tidemill.report import block_traps, group_traps
-from tidemill.report.inspection import BlockSeen, Claim, GroupSeen, Inspection
+from tidemill.report import account_traps
+from tidemill.report.account_traps import Trap
+from tidemill.report.inspection import Claim, InspectedBlock, InspectedGroup, Inspection
 from tidemill.report.instance_endings import Ending
-from tidemill.report.survey import Missed
-from tidemill.report.trap import Trap
+from tidemill.report.survey import NotRead
 
 WISH = (P5, "--count", "2", "--duration", "2d", "--from", "2026-11-18", "--to", "2026-11-22")
 
@@ -59,12 +59,12 @@ def test_the_guide_tells_every_trap_and_every_field():
     guide = (Path(__file__).parents[2] / "docs" / "guides" / "inspect.md").read_text()
     codes = {
         call.args[0].value
-        for module in (block_traps, group_traps)
+        for module in (account_traps,)
         for call in ast.walk(ast.parse(Path(module.__file__).read_text()))
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Trap"
     }
     assert len(codes) >= 13
     assert not [code for code in codes if f"`{code}`" not in guide]
     words = set(re.findall(r"\w+", guide))
-    for record in (Inspection, BlockSeen, GroupSeen, Claim, Ending, Trap, Missed):
+    for record in (Inspection, InspectedBlock, InspectedGroup, Claim, Ending, Trap, NotRead):
         assert not [one.name for one in fields(record) if one.name not in words], record

@@ -8,7 +8,7 @@ from typing import Any
 from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
 from tidemill.model.nodes import Instance, InstanceState
 from tidemill.ports.compute import Hook, Schedule
-from tidemill.report.survey import GroupTarget, Machine, ScalingGroup, Survey
+from tidemill.report.survey import GroupTarget, ScalingGroup, Survey, SurveyedInstance
 from tidemill.spec.units import parse_duration
 
 NOW = datetime(2026, 11, 16, 11, 30, tzinfo=UTC)
@@ -31,13 +31,13 @@ def block(id_: str = "cr-1", *, ends_in: str = "2d", **given: Any) -> Reservatio
 
 def machine(
     id_: str = "i-1", on: str = "cr-1", *, kind: SourceKind = SourceKind.BLOCK, **tags: str
-) -> Machine:
+) -> SurveyedInstance:
     one = Instance(id_, P5, "us-east-1a", Source(kind, on), InstanceState.RUNNING, at("-1h"))
-    return Machine(one, tuple(tags.items()))
+    return SurveyedInstance(one, tuple(tags.items()))
 
 
-def tagged(id_: str, tags: dict[str, str], on: str = "cr-1") -> Machine:
-    return Machine(machine(id_, on).instance, tuple(tags.items()))
+def tagged(id_: str, tags: dict[str, str], on: str = "cr-1") -> SurveyedInstance:
+    return SurveyedInstance(machine(id_, on).instance, tuple(tags.items()))
 
 
 def action(when: str, desired: int | None = 0, name: str = "down", **given: Any) -> Schedule:
@@ -47,7 +47,8 @@ def action(when: str, desired: int | None = 0, name: str = "down", **given: Any)
 def group(name: str = "g", on: str = "cr-1", **given: Any) -> ScalingGroup:
     """Of size 1 on a block, with a hook of ten minutes and nothing scheduled."""
     settings: dict[str, Any] = {
-        "minimum": 0, "maximum": 2, "desired": 1, "aim": GroupTarget((on,) if on else (), ("capacity-block",), (P5,)),
+        "minimum": 0, "maximum": 2, "desired": 1,
+        "target": GroupTarget((on,) if on else (), ("capacity-block",), (P5,)),
         "hooks": (Hook("drain", 600),), "subnets": ("subnet-a",),
     }  # fmt: skip
     return ScalingGroup(name, **settings | given)

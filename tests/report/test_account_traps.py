@@ -10,9 +10,8 @@ from tests.report.surveys import P5, action, at, block, group, machine, node_gro
 from tidemill.catalog import load
 from tidemill.model.capacity import ReservationState, SourceKind
 from tidemill.ports.compute import Hook
-from tidemill.report.account_traps import traps
+from tidemill.report.account_traps import Trap, traps
 from tidemill.report.survey import GroupTarget, Survey
-from tidemill.report.trap import Trap
 
 CALM = action("47h")  # an hour before the end of the usual block
 EKS = "Amazon EKS Node Group Capacity Scaledown Before Reservation End"
@@ -41,7 +40,7 @@ def test_every_trap_says_what_to_do():
 @pytest.mark.requirement("PE-22")
 def test_a_group_that_nobody_brings_to_zero_outlives_its_block():
     trap = found(survey(block(), groups=(group(),)))["outlives-block"]
-    assert "still wants 1 when EC2 takes cr-1 back at 2026-11-18 11:00" in trap.what
+    assert "still has size 1 when EC2 terminates the instances of cr-1 at 2026-11-18 11:00" in trap.what
     # Ten minutes for the hook and five to spare before 11:00.
     assert "--start-time 2026-11-18T10:45:00Z --min-size 0 --desired-capacity 0" in trap.fix
 
@@ -65,15 +64,15 @@ def test_eks_own_action_is_in_time_on_a_block_and_too_late_on_an_ultraserver():
     theirs = action("2840m", name=EKS, theirs=True)  # 40 minutes before the end
     assert found(survey(block(), groups=(node_group(schedules=(theirs,)),))) == {}
     trap = found(survey(block(ultraserver=True), groups=(node_group(schedules=(theirs,)),)))["TR-14"]
-    assert "EC2 starts ending UltraServer cr-1 at 2026-11-18 10:30, before that" in trap.what
+    assert "EC2 starts to terminate UltraServer cr-1 at 2026-11-18 10:30, before that" in trap.what
 
 
 @pytest.mark.requirement("MG-2")
 def test_eks_action_that_stayed_behind_an_extension_is_named_and_never_to_be_edited():
     behind = action("20h", name=EKS, theirs=True)
     trap = found(survey(block(), groups=(node_group(schedules=(behind,)),)))["eks-action-behind"]
-    assert "to 0 at 2026-11-17 07:30, and cr-1 lasts until 2026-11-18 11:30" in trap.what
-    assert "EKS alone moves it" in trap.fix
+    assert "to 0 at 2026-11-17 07:30, but cr-1 lasts until 2026-11-18 11:30" in trap.what
+    assert "only EKS can move its action" in trap.fix
 
 
 def test_a_group_without_a_terminate_hook_ends_nodes_under_their_pods():
@@ -85,7 +84,7 @@ def test_a_group_without_a_terminate_hook_ends_nodes_under_their_pods():
 def test_a_hook_that_takes_longer_than_what_is_left_is_cut_short():
     half_an_hour = {"hooks": (Hook("drain", 1801),), "schedules": (CALM,)}
     trap = found(survey(block(), groups=(group(**half_an_hour),)))["hook-too-long"]
-    assert "EC2 ends the instances 30m later, hook or not" in trap.what
+    assert "EC2 terminates the instances 30m later in any case" in trap.what
     assert found(survey(block(), groups=(group(**half_an_hour | {"hooks": (Hook("drain", 1800),)}),))) == {}
 
 
@@ -95,7 +94,7 @@ def test_subnets_outside_the_blocks_zone_are_named():
     trap = found(survey(block(), groups=(wide,)))["TR-10"]
     assert "subnet-b (us-east-1b)" in trap.what
     assert "subnet-a" not in trap.what
-    assert "subnets in us-east-1a alone" in trap.fix
+    assert "subnets in us-east-1a only" in trap.fix
     unknown = group(subnets=("subnet-z",), schedules=(CALM,))
     assert found(survey(block(), groups=(unknown,))) == {}, "a subnet nobody could read is not judged"
 
@@ -103,7 +102,7 @@ def test_subnets_outside_the_blocks_zone_are_named():
 @pytest.mark.parametrize(
     ("aim", "why"),
     [
-        (GroupTarget(("cr-1",), (), (P5,)), "without InstanceMarketOptions.MarketType capacity-block"),
+        (GroupTarget(("cr-1",), (), (P5,)), "but not InstanceMarketOptions.MarketType capacity-block"),
         (
             GroupTarget(("cr-1",), ("capacity-block",), (P5,), "its mixed instances policy"),
             "its mixed instances policy",
@@ -111,12 +110,14 @@ def test_subnets_outside_the_blocks_zone_are_named():
     ],
 )
 def test_a_group_that_may_launch_beside_the_block_is_named(aim: GroupTarget, why: str):
-    assert why in found(survey(block(), groups=(group(aim=aim, schedules=(CALM,)),)))["launches-beside"].what
+    assert (
+        why in found(survey(block(), groups=(group(target=aim, schedules=(CALM,)),)))["launches-beside"].what
+    )
 
 
 def test_an_on_demand_reservation_needs_no_market():
     odcr = block(kind=SourceKind.ODCR)
-    assert found(survey(odcr, groups=(group(aim=GroupTarget(("cr-1",), (), (P5,))),))) == {}
+    assert found(survey(odcr, groups=(group(target=GroupTarget(("cr-1",), (), (P5,))),))) == {}
 
 
 @pytest.mark.parametrize("state", [ReservationState.EXPIRED, ReservationState.PAYMENT_FAILED])
@@ -140,16 +141,16 @@ def test_payments_that_are_open_or_failed_are_named():
 
 def test_an_extension_that_is_not_paid_moves_nothing():
     trap = found(survey(block(extension_pending_to=at("3d"))))["extension-pending"]
-    assert "it still ends 2026-11-18 11:30" in trap.what
+    assert "the block still ends at 2026-11-18 11:30" in trap.what
 
 
 def test_a_block_that_ends_within_a_day_needs_a_successor():
     assert "ends-without-successor" not in found(survey(block(ends_in="25h")))
     alone = found(survey(block(ends_in="5h")))["ends-without-successor"]
-    assert "nothing of its type lasts longer" in alone.what
+    assert "no instances of its type are reserved after that" in alone.what
     assert "tidemill extend cr-1 --by 1d until 2026-11-16 15:30" in alone.fix
     late = found(survey(block(ends_in="30m")))["ends-without-successor"]
-    assert late.fix.startswith("too late to extend")
+    assert late.fix.startswith("it is too late to extend")
 
 
 def test_what_lasts_longer_counts_as_far_as_it_goes_and_only_where_it_may_be_used():
@@ -157,11 +158,11 @@ def test_what_lasts_longer_counts_as_far_as_it_goes_and_only_where_it_may_be_use
     enough = block("cr-2", count=4, start=at("5h"), state=ReservationState.SCHEDULED)
     assert "ends-without-successor" not in found(survey(ending, enough))
     for other, words in (
-        (replace(enough, count=3), "only 3 of its type last longer"),
-        (replace(enough, owner="quarry"), "nothing of its type"),
-        (replace(enough, instance_type="p4d.24xlarge"), "nothing of its type"),
-        (replace(enough, start=at("6h")), "nothing of its type"),
-        (replace(enough, state=ReservationState.PAYMENT_FAILED), "nothing of its type"),
+        (replace(enough, count=3), "only 3 instances of its type are reserved after that"),
+        (replace(enough, owner="quarry"), "no instances of its type"),
+        (replace(enough, instance_type="p4d.24xlarge"), "no instances of its type"),
+        (replace(enough, start=at("6h")), "no instances of its type"),
+        (replace(enough, state=ReservationState.PAYMENT_FAILED), "no instances of its type"),
     ):
         assert words in found(survey(ending, other))["ends-without-successor"].what
 
@@ -195,6 +196,6 @@ def test_karpenter_is_too_late_on_an_ultraserver():
 
 def test_instances_that_are_nobodys_are_emptied_by_nobody():
     trap = found(survey(block(), machines=(machine("i-7"),)))["nobody-drains"]
-    assert "nobody's i-7" in trap.what
+    assert "nobody manages i-7" in trap.what
     member = group(members=("i-7",), schedules=(CALM,))
     assert found(survey(block(), machines=(machine("i-7"),), groups=(member,))) == {}

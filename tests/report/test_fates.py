@@ -30,7 +30,7 @@ def test_ec2_takes_a_block_back_half_an_hour_before_its_end_and_an_ultraserver_a
         (at("2d") - 60 * MINUTE, "cr-2", ("i-3",)),
         (at("2d") - 30 * MINUTE, "cr-1", ("i-1", "i-2")),
     ]
-    assert {one.why for one in found} == {"EC2 takes the block back"}
+    assert {one.why for one in found} == {"the block ends"}
 
 
 @pytest.mark.requirement("PE-22")
@@ -42,7 +42,7 @@ def test_karpenter_and_groups_are_earlier_than_ec2():
         groups=(group(schedules=(down,), members=("i-2",)),),
     )
     assert [(one.at, one.why, one.instances) for one in endings(told)] == [
-        (at("40h"), "its group goes to 0 (before-the-end)", ("i-2",)),
+        (at("40h"), "its group scales to 0 (before-the-end)", ("i-2",)),
         (at("2d") - 40 * MINUTE, "Karpenter deletes it", ("i-1",)),
     ]
 
@@ -61,7 +61,7 @@ def test_one_that_is_ending_holds_its_slot_a_while_and_needs_nobody_any_more():
     one = machine()
     going = replace(one, instance=replace(one.instance, state=InstanceState.SHUTTING_DOWN))
     told = survey(block(), machines=(going,))
-    assert [(each.at, each.why) for each in endings(told)] == [(NOW, "it is ending")]
+    assert [(each.at, each.why) for each in endings(told)] == [(NOW, "it is shutting down")]
     assert traps(told, load()) == ()
 
 

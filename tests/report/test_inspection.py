@@ -53,9 +53,9 @@ def test_what_has_no_end_comes_last_and_dies_never():
 @pytest.mark.parametrize(
     ("changes", "would", "why"),
     [
-        ({"owner": "mill"}, "own", "where the ledger knows it too"),
+        ({"owner": "mill"}, "own", "if the ledger knows it too"),
         ({}, "adopt", "tidemill adopt cr-1 --pool train"),
-        ({"owner": "quarry"}, "leave", "deployment quarry's"),
+        ({"owner": "quarry"}, "leave", "belongs to deployment quarry"),
         ({"zone": "us-east-1b"}, "leave", "no subnets in us-east-1b (TR-10)"),
         ({"instance_type": "g6.xlarge"}, "leave", "no pool allows g6.xlarge"),
         ({"state": ReservationState.EXPIRED}, "leave", "it is over"),

@@ -24,7 +24,7 @@ from tidemill.model.capacity import Reservation
 from tidemill.model.errors import Gone, NotAllowed, PortError, Refused, Retryable
 from tidemill.ports import Clock
 from tidemill.ports.compute import Hook, Schedule
-from tidemill.report.survey import GroupTarget, Machine, Missed, ScalingGroup, Survey, holds_a_slot
+from tidemill.report.survey import GroupTarget, NotRead, ScalingGroup, Survey, SurveyedInstance, holds_a_slot
 
 T = TypeVar("T")
 _READS = ("Describe", "Get", "List")
@@ -57,7 +57,7 @@ class _Round:
         self._aws, self._clock, self._catalog = aws, clock, catalog
         self._reader = Reader()
         self._templates = 0
-        self._missed: list[Missed] = []
+        self._missed: list[NotRead] = []
         self._denied: dict[str, NotAllowed] = {}  # what -> why: asked for once, and then no more
         self._parts: dict[tuple[str, str], list[str]] = {}  # what is not known, and why -> of which groups
 
@@ -68,7 +68,7 @@ class _Round:
         zones = self._tried("subnets of the groups", lambda: self._zones(groups)) or {}
         for (what, why), names in self._parts.items():
             told = f"{what} of {', '.join(sorted(dict.fromkeys(names)))}"
-            self._missed.append(Missed(told, why, what in self._denied))
+            self._missed.append(NotRead(told, why, what in self._denied))
         return Survey(
             self._clock.now(), self._aws.region, who, reservations, machines, groups, others, zones,
             tuple(self._missed),
@@ -78,7 +78,7 @@ class _Round:
         try:
             return read()
         except PortError as error:
-            self._missed.append(Missed(what, str(error), isinstance(error, NotAllowed)))
+            self._missed.append(NotRead(what, str(error), isinstance(error, NotAllowed)))
             return None
 
     def _of_each(self, what: str, group: str, read: Callable[[], T]) -> T | None:
@@ -109,9 +109,9 @@ class _Round:
         )
         return self._reader.each("extension", records, read_extension)
 
-    def _machines(self, reservations: Iterable[Reservation]) -> tuple[Machine, ...]:
+    def _machines(self, reservations: Iterable[Reservation]) -> tuple[SurveyedInstance, ...]:
         ids = [one.id for one in reservations]
-        found: list[Machine] = []
+        found: list[SurveyedInstance] = []
         for first in range(0, len(ids), _MOST_VALUES):
             filters = [{"Name": "capacity-reservation-id", "Values": ids[first : first + _MOST_VALUES]}]
             for group in self._ec2("DescribeInstances", "Reservations", MaxResults=PAGE, Filters=filters):
@@ -120,7 +120,7 @@ class _Round:
 
     # --- groups ---------------------------------------------------------------------------------------
 
-    def _groups(self, machines: Iterable[Machine]) -> tuple[tuple[ScalingGroup, ...], int]:
+    def _groups(self, machines: Iterable[SurveyedInstance]) -> tuple[tuple[ScalingGroup, ...], int]:
         """Those that have to do with a reservation, and how many have not."""
         listed = self._scaling("DescribeAutoScalingGroups", "AutoScalingGroups", MaxRecords=_GROUPS_PAGE)
         records = [one for one in listed if isinstance(one, Mapping)]
@@ -147,7 +147,7 @@ class _Round:
             minimum=whole(record, "MinSize"),
             maximum=whole(record, "MaxSize"),
             desired=whole(record, "DesiredCapacity"),
-            aim=aims_at,
+            target=aims_at,
             members=_members(record),
             subnets=tuple(
                 sorted(one for one in str(record.get("VPCZoneIdentifier") or "").split(",") if one)
@@ -240,8 +240,8 @@ class _Round:
         return self._aws.pages("autoscaling", operation, key, **given)
 
 
-def _machine(record: Mapping[str, Any]) -> Machine:
-    return Machine(read_instance(record), tags(record))
+def _machine(record: Mapping[str, Any]) -> SurveyedInstance:
+    return SurveyedInstance(read_instance(record), tags(record))
 
 
 def _name(record: Mapping[str, Any]) -> str:

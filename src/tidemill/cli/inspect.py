@@ -16,9 +16,9 @@ from tidemill.cli.session import AWS, JSON, NO_AWS, account_line, check_account,
 from tidemill.cli.terminal import console, table
 from tidemill.model.errors import SpecError
 from tidemill.render.figures import counted, span, usd
-from tidemill.report.inspection import BlockSeen, GroupSeen, Inspection
+from tidemill.report.account_traps import Trap
+from tidemill.report.inspection import InspectedBlock, InspectedGroup, Inspection
 from tidemill.report.instance_endings import Ending
-from tidemill.report.trap import Trap
 from tidemill.spec.problem import Problem
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _inspect_aws(documents: _Documents, region: str, profile: str) -> Inspection
 
 def _inspect_file(documents: _Documents, sim: Path) -> Inspection:
     """It is never made here. Such an account has no groups: nothing but launches and purchases is kept in it."""
-    from tidemill.report.survey import Survey, machines_of
+    from tidemill.report.survey import Survey, surveyed_instances
 
     account = open_account(sim)
     region = account.history().region
@@ -128,7 +128,11 @@ def _inspect_file(documents: _Documents, sim: Path) -> Inspection:
             f"{sim} is an account in {region}, and the Platform is in {theirs}: name another file"
         )
     seen = Survey(
-        account.now(), region, account.identity(), account.reservations(), machines_of(account.instances())
+        account.now(),
+        region,
+        account.identity(),
+        account.reservations(),
+        surveyed_instances(account.instances()),
     )
     return _inspection_of(documents, f"SIMULATED AWS in {sim}", seen, documents.catalog(region))
 
@@ -206,23 +210,23 @@ def _in_one_cell(*words: str) -> str:
     return ("\n" if console().is_terminal else ", ").join(words)
 
 
-def _extend(one: BlockSeen) -> str:
+def _extend(one: InspectedBlock) -> str:
     if one.extension_pending_to is None:
         return _at(one.extend_until)
     return _in_one_cell(_at(one.extend_until), f"{_at(one.extension_pending_to)} unpaid")
 
 
-def _slots(one: BlockSeen) -> str:
+def _slots(one: InspectedBlock) -> str:
     return f"{one.used} used, {f'{one.unseen} unseen, ' if one.unseen else ''}{one.free} free"
 
 
-def _idle(one: BlockSeen) -> str:
+def _idle(one: InspectedBlock) -> str:
     if not one.free or one.state != "active":
         return "-"
     return "no price known" if one.idle_usd_h is None else f"{usd(one.idle_usd_h)}/h"
 
 
-def _whose(one: BlockSeen) -> str:
+def _whose(one: InspectedBlock) -> str:
     if one.held == "untracked":
         return one.held
     who = "ours" if one.held == "ours" else f"deployment {one.owner}"
@@ -265,18 +269,18 @@ def _print_groups(found: Inspection) -> None:
         click.echo(f"{counted(found.other_groups, 'other group')} with nothing to do with a reservation\n")
 
 
-def _scheduled(one: GroupSeen) -> str:
+def _scheduled(one: InspectedGroup) -> str:
     return "; ".join(
         f"{_at(action.at)} {'-' if action.desired is None else action.desired}{' (EKS)' if action.eks else ''}"
         for action in one.actions
     ) or "-"  # fmt: skip
 
 
-def _in_time(one: GroupSeen) -> str:
+def _in_time(one: InspectedGroup) -> str:
     return "-" if one.in_time is None else "yes" if one.in_time else "NO"
 
 
-def _hook(one: GroupSeen) -> str:
+def _hook(one: InspectedGroup) -> str:
     if one.node_group:
         return "EKS drains"
     if not one.hooks_known:

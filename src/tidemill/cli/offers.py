@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidemill.catalog.block_price import BlockPrice, block_price
+from tidemill.catalog.price_comparison import BlockPrice, block_price
 from tidemill.cli.offer_cache import cache_offers
 from tidemill.cli.pool_capacity import limit_warnings
 from tidemill.cli.session import JSON, Session, with_session

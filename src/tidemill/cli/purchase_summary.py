@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from tidemill.catalog.block_price import BlockPrice, block_price
+from tidemill.catalog.price_comparison import BlockPrice, block_price
 from tidemill.decide.purchasing.approval import approvals_needed, not_granted
 from tidemill.model.purchases import PurchaseIntent, Spending
 from tidemill.spec import Spec

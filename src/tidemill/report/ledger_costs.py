@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from tidemill.catalog import Catalog
-from tidemill.catalog.equivalent import on_demand_usd
+from tidemill.catalog.price_comparison import on_demand_usd
 from tidemill.model.capacity import SourceKind
 from tidemill.model.purchases import BlockHours, CostLine, PurchaseIntent, PurchaseState
 from tidemill.report.costs import CostAccounts, Costs

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
 
-from tidemill.catalog.equivalent import on_demand_usd
+from tidemill.catalog.price_comparison import on_demand_usd
 from tidemill.decide.context import DecisionContext, NodeView
-from tidemill.decide.deadlines import kill_at
+from tidemill.decide.deadlines import SHORTEST_LEAD, kill_at, pod_lead
 from tidemill.decide.overflow import hourly_rate
 from tidemill.decide.phases import Phase
+from tidemill.decide.service_moves import at_once, in_effect, services_lead
 from tidemill.model.capacity import DELIVERED_STATES, Reservation, SourceKind
 from tidemill.model.plan import Plan
+from tidemill.model.pods import Method, Pod
 from tidemill.model.purchases import PurchaseIntent
 from tidemill.model.world import World
-from tidemill.report.drain_leads import slowest
 from tidemill.report.pods import gpus, pods, warnings
 from tidemill.report.rows import BlockRow, Money, NodeRow, PodRow, PoolRow, PurchaseRow, Status
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool, Provisioner, matching_types
+from tidemill.spec.units import format_duration
 from tidemill.wording import sentence
 from tidemill.wording.purchases import purchase_note
 
@@ -249,3 +251,58 @@ def _money(spec: Spec, world: World, blocks: tuple[BlockRow, ...]) -> Money:
         else None,
         unpriced=tuple(sorted({row.type for row in came if row.delivered_on_demand_usd is None})),
     )
+
+
+_NAMED = 3
+
+
+def slowest(context: DecisionContext, views: list[NodeView]) -> tuple[timedelta | None, tuple[str, ...]]:
+    """The longest lead of these nodes and who asks for it; nobody, where it is the shortest there is."""
+    drained = [view for view in views if view.deadline is not None and view.drain_from is not None]
+    leads = {
+        id(view): view.deadline - view.drain_from for view in drained if view.deadline and view.drain_from
+    }
+    if not leads:
+        return None, ()
+    lead = max(leads.values())
+    first = [view for view in drained if leads[id(view)] == lead]
+    names = [] if lead <= SHORTEST_LEAD else sorted({*_causes_of_lead(context, first, lead)})
+    more = (f"and {len(names) - _NAMED} more",) if len(names) > _NAMED else ()
+    return lead, (*names[:_NAMED], *more)
+
+
+def _causes_of_lead(context: DecisionContext, views: list[NodeView], lead: timedelta) -> Iterator[str]:
+    for view in views:
+        pool = view.pool
+        checkpoint = pool.spec.drain.checkpoint if pool is not None else True
+        if pool is not None and pool.spec.drain.lead == lead:
+            yield f"pool {pool.name} asks for {format_duration(lead)}"
+        for pod in view.pods:
+            if pod_lead(pod, checkpoint=checkpoint) == lead:
+                yield f"{pod.full_name} ({_pod_needs(pod, checkpoint)})"
+    deadline = views[0].deadline
+    assert deadline is not None
+    services: dict[str, list[Pod]] = {}
+    for pod in context.moving_together(views, deadline):
+        services.setdefault(pod.workload, []).append(pod)
+    for workload, moving in services.items():
+        if services_lead(timedelta(0), moving, context.workloads, context.disruptions_at_once) == lead:
+            yield from _service_needs(context, workload, len(moving))
+
+
+def _service_needs(context: DecisionContext, name: str, leaving: int) -> Iterator[str]:
+    """Of a service without a minimum all go at once: it asks for no time of its own."""
+    workload, allowed = context.workloads.get(name), context.disruptions_at_once.get(name)
+    method = in_effect(workload, context.workloads) if workload is not None else Method.EVICT
+    if workload is not None and method is not Method.EVICT:
+        count = at_once(workload, method, leaving, allowed or 1)
+        yield f"{name} ({workload.replicas} replicas by {method.value}, {count} at a time)"
+    elif allowed is not None:
+        yield f"{name} ({leaving} replicas, {allowed} at a time)"
+
+
+def _pod_needs(pod: Pod, checkpoint: bool) -> str:
+    grace = f"{format_duration(pod.terms.grace)} grace"
+    if checkpoint and pod.terms.checkpoint_every is not None and pod.terms.checkpoint_time:
+        return f"{grace}, {format_duration(pod.terms.checkpoint_time)} checkpoint"
+    return grace

@@ -1,7 +1,6 @@
-"""What was found in an account, whoever made it: reservations, what runs on them, and the groups that launch there.
+"""What exists in an AWS account, whoever made it: reservations, instances on them, and groups that launch into them.
 
-Plain records, filled by whoever can read an account, and honest about what could not be read. Pods are not among them:
-what runs on a machine joins by its instance id once a cluster is read too.
+Plain records that an adapter fills, including what it could not read. Pods are not part of it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ TAG_NODE_POOL = "karpenter.sh/nodepool"
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class SurveyedInstance:
     """An instance that holds a slot of a reservation."""
 
     instance: Instance
@@ -31,16 +30,16 @@ class Machine:
 
     @property
     def node_pool(self) -> str:
-        """Karpenter's, or that of EKS Auto Mode, which is Karpenter too."""
+        """The NodePool of Karpenter or of EKS Auto Mode."""
         return dict(self.tags).get(TAG_NODE_POOL, "")
 
 
 @dataclass(frozen=True, slots=True)
 class GroupTarget:
-    """What a group launches into, by its templates."""
+    """What a group launches into, according to its launch templates."""
 
     reservations: tuple[str, ...]  # cr-…, or the ARN of a group of reservations
-    markets: tuple[str, ...] = ()  # EC2's words: capacity-block, spot; empty: on demand
+    markets: tuple[str, ...] = ()  # EC2's market types: capacity-block, spot; empty: on demand
     instance_types: tuple[str, ...] = ()
     beside: str = ""  # how it may launch outside its reservations; empty: it cannot
 
@@ -53,13 +52,13 @@ class ScalingGroup:
     minimum: int
     maximum: int
     desired: int
-    aim: GroupTarget
-    members: tuple[str, ...] = ()  # instances that stay
+    target: GroupTarget
+    members: tuple[str, ...] = ()  # instances, without those that are terminating
     subnets: tuple[str, ...] = ()
-    schedules: tuple[Schedule, ...] | None = ()  # to come, the soonest first; None: nobody could read them
-    hooks: tuple[Hook, ...] | None = ()  # on terminate; None: nobody could read them
+    schedules: tuple[Schedule, ...] | None = ()  # future ones, the soonest first; None: could not be read
+    hooks: tuple[Hook, ...] | None = ()  # terminate hooks; None: could not be read
     tags: Pairs = ()
-    trouble: str = ""  # what EKS says is wrong with its node group
+    trouble: str = ""  # health issues that EKS reports for its node group
 
     @property
     def node_group(self) -> str:
@@ -79,12 +78,12 @@ class ScalingGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Missed:
-    """Something that could not be read, in one line."""
+class NotRead:
+    """Something that could not be read, and why."""
 
     what: str
     why: str
-    forbidden: bool = False  # AWS does not let us; else it may work later
+    forbidden: bool = False  # access denied; otherwise it may work later
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +91,17 @@ class Survey:
     at: datetime
     region: str
     who: str
-    reservations: tuple[Reservation, ...] | None  # None: AWS would not tell
-    machines: tuple[Machine, ...] = ()
-    groups: tuple[ScalingGroup, ...] = ()  # those that aim at a reservation, or have members on one
+    reservations: tuple[Reservation, ...] | None  # None: could not be read
+    machines: tuple[SurveyedInstance, ...] = ()
+    groups: tuple[ScalingGroup, ...] = ()  # those that launch into a reservation or have members on one
     other_groups: int = 0
-    zones: Mapping[str, str] = field(default_factory=dict)  # of the groups' subnets, as far as they are known
-    missed: tuple[Missed, ...] = ()
+    zones: Mapping[str, str] = field(default_factory=dict)  # subnet -> zone, as far as known
+    missed: tuple[NotRead, ...] = ()
 
 
-def machines_of(instances: Iterable[Instance]) -> tuple[Machine, ...]:
-    """Of an account whose instances show no tags but ours."""
-    return tuple(Machine(one, _own_tags(one)) for one in instances if holds_a_slot(one))
+def surveyed_instances(instances: Iterable[Instance]) -> tuple[SurveyedInstance, ...]:
+    """For an account whose instances show only Tidemill's own tags."""
+    return tuple(SurveyedInstance(one, _own_tags(one)) for one in instances if holds_a_slot(one))
 
 
 def holds_a_slot(instance: Instance) -> bool:

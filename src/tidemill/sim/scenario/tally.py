@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from tidemill import __version__
-from tidemill.catalog.equivalent import on_demand_usd
+from tidemill.catalog.price_comparison import on_demand_usd
 from tidemill.decide.deadlines import deadline_of, kill_at
 from tidemill.model.capacity import DELIVERED_STATES, UNPAID_STATES, Reservation, SourceKind
 from tidemill.model.errors import InvariantViolated

@@ -30,3 +30,10 @@ def block_price(kind: InstanceType, count: int, length: timedelta, fee_usd: int)
     hours = length / _HOUR
     on_demand = None if kind.on_demand_usd_h is None else kind.on_demand_usd_h / devices
     return BlockPrice(hours, fee_usd / (count * devices * hours), on_demand)
+
+
+def on_demand_usd(kind: InstanceType, gpu_hours: float) -> float | None:
+    """By the accelerator-hour, an instance's price shared equally by its accelerators; None: no price is known."""
+    if kind.on_demand_usd_h is None or not kind.gpus:
+        return None
+    return kind.on_demand_usd_h * gpu_hours / kind.gpus
