@@ -20,7 +20,7 @@ from tidemill.decide.queue_item import done_at
 from tidemill.model.pods import Pod
 from tidemill.spec.compute_pool import ComputePool, DisruptionBudgetSpec
 
-Reason = Literal["Empty", "Underutilized", "Drifted"]
+DisruptionKind = Literal["Empty", "Underutilized", "Drifted"]
 _MINUTE = timedelta(minutes=1)
 
 
@@ -30,7 +30,7 @@ class Disruptions:
     def __init__(self, context: DecisionContext) -> None:
         self._context = context
 
-    def left(self, pool: ComputePool, reason: Reason) -> float:
+    def left(self, pool: ComputePool, kind: DisruptionKind) -> float:
         """How many more may go. Budgets with a schedule wake the engine when they begin and end to hold."""
         if not pool.spec.disruption.budgets:
             return float("inf")
@@ -38,7 +38,7 @@ class Disruptions:
         going = sum(view.ending or view.phase is Phase.DRAINING for view in views)
         most = float("inf")
         for budget in pool.spec.disruption.budgets:
-            if budget.reasons and reason not in budget.reasons:
+            if budget.reasons and kind not in budget.reasons:
                 continue
             holds, until = in_force(budget, self._context.now)
             self._context.wake(until)

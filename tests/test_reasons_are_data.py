@@ -1,0 +1,119 @@
+"""No program reads a sentence: the source neither compares nor searches what is written for people.
+
+Looks at names and attributes such as `reason` or `message`. What a typed reason is asked for (`reason.kind`) is no text.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "src" / "tidemill"
+TEXTS = frozenset({"reason", "note", "message", "detail", "sentence", "why", "trouble"})
+READING = frozenset(
+    {
+        "startswith", "endswith", "split", "rsplit", "splitlines", "partition", "rpartition", "find", "rfind", "index",
+        "rindex", "count", "replace", "removeprefix", "removesuffix",
+    }
+)  # fmt: skip
+SEARCHING = frozenset({"search", "match", "fullmatch", "findall", "finditer", "sub", "subn", "split"})
+# Places that may, with the reason why. Each is `file: function`.
+ALLOWED: dict[str, str] = {
+    "aws/event_queue.py: _unwrapped": "`message` is a message of SQS, a dict",
+    "decide/context.py: hold": "compares typed reasons, so that an equal one keeps its object",
+    "provision/group_reconciler.py: _tell": "logs each text once",
+    "provision/karpenter/reconciler.py: _tell": "logs each text once",
+    "render/names.py: spoken": "shows ids and instants the way people say them; decides nothing",
+    "sim/cluster/scheduler.py: _schedule": "writes a pod's status only where its message changed",
+    "sim/scenario/reason_history.py: _without_figures": "counts warnings that are still texts: proposals, node groups",
+    "store/migrations/versions/v0007_reasons.py: upgrade": "reads the old sentences once",
+    "store/migrations/versions/v0007_reasons.py: _read": "reads the old sentences once",
+}
+
+
+def is_text(node: ast.AST) -> bool:
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name in TEXTS
+        case ast.Tuple(elts=parts) | ast.List(elts=parts):
+            return any(is_text(part) for part in parts)
+    return False
+
+
+def reads_a_text(node: ast.AST) -> bool:
+    match node:
+        case ast.Compare(left=left, ops=ops, comparators=others):
+            sides = [left, *others]
+            by_identity = all(isinstance(op, ast.Is | ast.IsNot) for op in ops)
+            return not by_identity and any(is_text(side) for side in sides)
+        case ast.Call(func=ast.Attribute(value=value, attr=method), args=arguments):
+            return (method in READING and is_text(value)) or (
+                method in SEARCHING and any(is_text(argument) for argument in arguments)
+            )
+        case ast.Match(subject=subject, cases=cases) if is_text(subject):
+            return any(isinstance(part, ast.MatchValue) for case in cases for part in ast.walk(case.pattern))
+    return False
+
+
+def functions(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
+    """Every node with the name of the innermost function around it."""
+
+    def walk(node: ast.AST, name: str) -> Iterator[tuple[str, ast.AST]]:
+        for child in ast.iter_child_nodes(node):
+            inner = child.name if isinstance(child, ast.FunctionDef | ast.ClassDef) else name
+            yield inner, child
+            yield from walk(child, inner)
+
+    return walk(tree, "module")
+
+
+def readers(source: str, file: str) -> list[str]:
+    return [
+        f"{file}: {name} (line {getattr(node, 'lineno', 0)})"
+        for name, node in functions(ast.parse(source))
+        if reads_a_text(node)
+    ]
+
+
+def test_no_code_compares_or_searches_a_sentence() -> None:
+    found = [
+        reader
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for reader in readers(path.read_text(), str(path.relative_to(PACKAGE)))
+    ]
+    places = {reader.partition(" (")[0] for reader in found}
+    assert not [reader for reader in found if reader.partition(" (")[0] not in ALLOWED]
+    assert places == set(ALLOWED), "these places no longer read a text: take them off the list"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'if "must be empty" in node.reason: pass',
+        "intent.note == FAILED",
+        'reason.startswith("drifted")',
+        'name, text = sentence.split(": ")',
+        're.search("i-.*", error.message)',
+        "(told.code, told.reason) != (code, reason)",
+        'match reason:\n    case "drifted": pass',
+    ],
+)
+def test_given_code_that_reads_a_text_when_it_is_checked_then_it_is_found(line: str) -> None:
+    assert readers(line, "x.py") == ["x.py: module (line 1)"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "reason.kind is DrainKind.EMPTY",
+        "if reason is None: pass",
+        'print(f"{reason}: {message}")',
+        "kinds[reason.kind] == 1",
+        "match reason:\n    case DrainReason(): pass",
+    ],
+)
+def test_given_code_that_asks_for_a_kind_when_it_is_checked_then_nothing_is_found(line: str) -> None:
+    assert not readers(line, "x.py")
