@@ -12,7 +12,7 @@ from tests.cli.purchaser import P5, Office, pool
 from tests.engine.ports import TinyCluster
 from tidemill import catalog
 from tidemill.cli.loading import load_spec
-from tidemill.decide.purchasing.window_cover import intent_id
+from tidemill.decide.purchasing.purchase_intents import intent_id
 from tidemill.engine.loop import Engine
 from tidemill.model.plan import ProposePurchase, SubmitPurchase
 from tidemill.sim.cloud.account import SimAccount

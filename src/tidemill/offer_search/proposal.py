@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from tidemill.decide.purchasing.approval import fee_to_approve_usd
-from tidemill.decide.purchasing.extensions import extension_envelope
-from tidemill.decide.purchasing.window_cover import intent_id
+from tidemill.decide.purchasing.purchase_intents import extension_envelope, intent_id
 from tidemill.model.capacity import Reservation
 from tidemill.model.ec2_facts import is_on_grid
 from tidemill.model.offers import ExtensionOffer, Offer

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.purchasing.coverage import with_expected
-from tidemill.decide.purchasing.proposals import propose_for_calendars
+from tidemill.decide.purchasing.planner_proposals import propose_for_calendars
 from tidemill.decide.purchasing.reconcile import advance_purchase
-from tidemill.decide.purchasing.window_cover import cover_window
+from tidemill.decide.purchasing.window_proposals import cover_window
 from tidemill.model.purchases import PurchaseIntent
 
 

@@ -1,38 +1,61 @@
-"""What the plans still lack: more time on a block that is there, else a new one, searched for and proposed.
+"""Proposals for demand windows: an extension of a block that is held, else a new block, searched for and proposed.
 
-Nothing is bought here: a proposal is an envelope that people, or an explicit policy, say yes to.
+An extension keeps the nodes: nothing boots and nothing moves. EC2 sells it from 56 days to 1 hour before the end, in the
+lengths it sells blocks in, one at a time, and only if it has the capacity; the end moves when it is paid.
 """
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-from hashlib import blake2b
+from datetime import timedelta
 
 from tidemill.decide.context import DecisionContext
-from tidemill.decide.purchasing.approval import fee_to_approve_usd, highest_fee_usd
+from tidemill.decide.purchasing.approval import highest_fee_usd
 from tidemill.decide.purchasing.coverage import (
     MAX_OVERSIZE,
     first_gap,
+    held_for,
     missing_instance_hours,
     with_bought,
 )
-from tidemill.decide.purchasing.extensions import extendable, extension_envelope, extension_offer
 from tidemill.decide.purchasing.planner.calendar import Step
-from tidemill.decide.purchasing.proposal_backoff import PROPOSE_AGAIN_AFTER, propose_again_at
-from tidemill.decide.purchasing.utilization import lets_lapse
-from tidemill.model.capacity import Reservation
-from tidemill.model.ec2_facts import LEGAL_DURATIONS, grid_at_or_before, round_up_duration
-from tidemill.model.offers import ExtensionOffer, Offer, OfferQuery, OfferSearch
-from tidemill.model.plan import ProposePurchase, SearchOffers
-from tidemill.model.purchases import OPEN, Envelope, PurchaseIntent, PurchaseState
+from tidemill.decide.purchasing.purchase_intents import (
+    PROPOSE_AGAIN_AFTER,
+    block_intent,
+    extension_intent,
+    needed_from,
+    propose_again_at,
+)
+from tidemill.model.capacity import SECURED_STATES, Reservation
+from tidemill.model.ec2_facts import (
+    EXTENSION_CLOSES_BEFORE_END,
+    EXTENSION_OPENS_BEFORE_END,
+    LEGAL_DURATIONS,
+    LONGEST_BLOCK,
+    grid_at_or_before,
+    round_up_duration,
+)
+from tidemill.model.offers import (
+    ExtensionOffer,
+    ExtensionQuery,
+    ExtensionSearch,
+    Offer,
+    OfferQuery,
+    OfferSearch,
+)
+from tidemill.model.plan import ProposePurchase, SearchExtensions, SearchOffers
+from tidemill.model.purchases import OPEN, PurchaseIntent, PurchaseState
 from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
 from tidemill.spec.units import format_instant
 
-ENGINE = "tidemill-engine"
 # Offers are first come, first served: an answer older than this is asked for again before it is used.
 SEARCH_FRESH = timedelta(minutes=30)
 # More time keeps the nodes: nothing boots and nothing moves. It may cost a quarter more than a new block.
 EXTENSION_WORTH_PERCENT = 125
+# Blocks end on the grid, and demand begins when people say: what ends within a day of it runs into it.
+NEAR = timedelta(days=1)
+# An answer older than this is asked for again; one that was empty, sooner than a search for blocks: the window closes.
+EXTENSION_ANSWER_FRESH = timedelta(minutes=30)
+EMPTY_ANSWER_FRESH = timedelta(hours=2)
 
 
 def cover_window(
@@ -134,7 +157,7 @@ def _just_bought(context: DecisionContext, intents: list[PurchaseIntent]) -> boo
     return False
 
 
-# --- more time ----------------------------------------------------------------------------------------
+# --- extensions ---------------------------------------------------------------------------------------
 
 
 def _extension_offers(
@@ -146,8 +169,8 @@ def _extension_offers(
 ) -> list[tuple[Reservation, ExtensionOffer]] | None:
     """What EC2 would sell, the cheapest first; None: it has been asked and has not answered."""
     offers = []
-    for block, by in extendable(context, plan, window, gap, intents):
-        found = extension_offer(context, block, by, f"window {window.name} of plan {plan.name} outlasts it")
+    for block, by in _extendable(context, plan, window, gap, intents):
+        found = _extension_offer(context, block, by, f"window {window.name} of plan {plan.name} outlasts it")
         if isinstance(found, ExtensionOffer):
             offers.append((block, found))
         elif found:
@@ -155,34 +178,65 @@ def _extension_offers(
     return sorted(offers, key=lambda pair: (pair[1].fee_usd, pair[0].id))
 
 
-def extension_intent(
+def _extendable(
     context: DecisionContext,
     plan: CapacityPlan,
     window: DemandWindow,
-    block: Reservation,
-    offer: ExtensionOffer,
-    attempt: int,
-) -> PurchaseIntent:
-    fee_usd = fee_to_approve_usd(context.spec.platform, plan, window, offer.fee_usd)
-    return PurchaseIntent(
-        id=intent_id(context.owner, plan.name, window.name, str(attempt)),
-        plan=plan.name,
-        pool=plan.spec.pool,
-        window=window.name,
-        envelope=extension_envelope(context.spec.platform, block, offer, fee_usd, context.now),
-        proposer=ENGINE,
-        proposed_at=context.now,
-        extends=block.id,
-    )
+    gap: Step,
+    intents: list[PurchaseIntent],
+) -> list[tuple[Reservation, timedelta]]:
+    """Blocks that end where the gap begins and are large enough, with the time that would close it; the least first."""
+    if plan.spec.extend.policy == "never":
+        return []
+    found = []
+    for block in held_for(context.spec, context.world.reservations, plan.spec.pool, window):
+        if block.end is None or not gap.start - NEAR <= block.end <= gap.start + NEAR:
+            continue
+        by = round_up_duration(gap.end - block.end)
+        if by is None or block.count < gap.amount or _failed_before(block, intents):
+            continue
+        if _may_extend(context, block, by):
+            found.append((block, by))
+    return sorted(found, key=lambda pair: (pair[1], pair[0].end, pair[0].id))
+
+
+def _may_extend(context: DecisionContext, block: Reservation, by: timedelta) -> bool:
+    if block.end is None or by <= timedelta(0) or block.extension_pending_to is not None:
+        return False
+    if block.state not in SECURED_STATES:
+        return False
+    opens, closes = block.end - EXTENSION_OPENS_BEFORE_END, block.end - EXTENSION_CLOSES_BEFORE_END
+    if context.now < opens:
+        context.wake(opens)
+        return False
+    return context.now <= closes and block.end + by - block.start <= LONGEST_BLOCK
+
+
+def _failed_before(block: Reservation, intents: list[PurchaseIntent]) -> bool:
+    """Its payment failed once: what it would cover is bought as a new block."""
+    return any(one.extends == block.id and one.state is PurchaseState.FAILED for one in intents)
+
+
+def _extension_offer(
+    context: DecisionContext, block: Reservation, by: timedelta, reason: str
+) -> ExtensionOffer | bool:
+    """The offer; True: it was asked for and is not answered yet; False: EC2 has none."""
+    search = _latest_extension_search(context, ExtensionQuery(block.id, by))
+    fresh = EXTENSION_ANSWER_FRESH if search is not None and search.offers else EMPTY_ANSWER_FRESH
+    if search is None or context.now - search.at >= fresh:
+        context.do(SearchExtensions(ExtensionQuery(block.id, by), reason))
+        return True
+    offers = [offer for offer in search.offers if offer.start == block.end]
+    context.wake(search.at + fresh)
+    return min(offers, key=lambda offer: (offer.fee_usd, offer.id)) if offers else False
+
+
+def _latest_extension_search(context: DecisionContext, query: ExtensionQuery) -> ExtensionSearch | None:
+    same = [one for one in context.world.extension_searches if one.query == query]
+    return max(same, key=lambda one: one.at, default=None)
 
 
 # --- a new block --------------------------------------------------------------------------------------
-
-
-def needed_from(context: DecisionContext, plan: CapacityPlan, gap: Step) -> datetime:
-    """A block runs beside the one before it for so long, for services to move without a gap; if there is time."""
-    beside = gap.start - plan.spec.overlap
-    return beside if beside > context.now else gap.start
 
 
 def query_for(
@@ -252,40 +306,33 @@ def _latest_search(context: DecisionContext, query: OfferQuery) -> OfferSearch |
     return max(same, key=lambda search: search.at, default=None)
 
 
-def block_intent(
-    context: DecisionContext,
-    plan: CapacityPlan,
-    window: DemandWindow,
-    gap: Step,
-    best: Offer,
-    duration: timedelta,
-    attempt: int,
-) -> PurchaseIntent:
-    # A gap ahead must be covered from its first minute; one that has begun, as soon as somebody says yes.
-    views = context.spec.platform.spec.approval.expires_after
-    ahead = needed_from(context, plan, gap)
-    latest = ahead if ahead > context.now else min(best.start + views, gap.end)
-    return PurchaseIntent(
-        id=intent_id(context.owner, plan.name, window.name, str(attempt)),
-        plan=plan.name,
-        pool=plan.spec.pool,
-        window=window.name,
-        envelope=Envelope(
-            instance_type=best.instance_type,
-            count=best.count,
-            duration=duration,
-            earliest_start=best.start - timedelta(days=1),
-            latest_start=latest,
-            earliest_end=gap.end,
-            zones=window.zones or tuple(sorted(context.spec.platform.spec.subnets)),
-            max_fee_usd=fee_to_approve_usd(context.spec.platform, plan, window, best.fee_usd),
-            expires_at=context.now + context.spec.platform.spec.approval.expires_after,
-        ),
-        proposer=ENGINE,
-        proposed_at=context.now,
+# --- little-used blocks -------------------------------------------------------------------------------
+
+
+def lets_lapse(context: DecisionContext, plan: CapacityPlan, window: DemandWindow) -> bool:
+    """The plan lets little-used blocks lapse, and all that serve this window now were little used."""
+    wanted = plan.spec.extend.min_utilisation
+    if not wanted:
+        return False
+    serving = held_for(context.spec, context.world.reservations, plan.spec.pool, window)
+    shares = [share for block in serving if (share := used_share(context, block.id)) is not None]
+    if not shares or max(shares) >= wanted:
+        return False
+    context.warn(
+        window.name,
+        f"its blocks were used {max(shares):.0%} of the time, less than the {wanted:.0%} the plan asks for: "
+        "they lapse, and no more is bought for it",
     )
+    return True
 
 
-def intent_id(*parts: str) -> str:
-    """The same proposal has the same id however often it is decided: proposing it twice writes it once."""
-    return "tp-" + blake2b("|".join(parts).encode(), digest_size=9).hexdigest()
+def used_share(context: DecisionContext, reservation_id: str) -> float | None:
+    """Accelerator hours with a pod on them, of those that were ours to use; None: less than a day to judge by."""
+    return next(
+        (
+            use.used_h / use.held_h
+            for use in context.world.uses
+            if use.reservation_id == reservation_id and use.held_h >= 24 * use.accelerators
+        ),
+        None,
+    )

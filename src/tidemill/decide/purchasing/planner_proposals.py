@@ -7,17 +7,16 @@ block a week.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from math import ceil
 
 from tidemill.decide.context import DecisionContext
-from tidemill.decide.purchasing.approval import fee_to_approve_usd
-from tidemill.decide.purchasing.extensions import extension_envelope
 from tidemill.decide.purchasing.learned_demand import learned_gpus
 from tidemill.decide.purchasing.offer_queries import ANSWER_FRESH, fresh_answer
-from tidemill.decide.purchasing.planner.demand import plans_with_calendar
-from tidemill.decide.purchasing.planner.offer_filter import starts_now
-from tidemill.decide.purchasing.proposal_backoff import propose_again_at
+from tidemill.decide.purchasing.planner.calendar import WEEK, Step
+from tidemill.decide.purchasing.planner.demand import calendar_demand, gpus_each, plans_with_calendar
+from tidemill.decide.purchasing.purchase_intents import planned_intent, propose_again_at, window_name
 from tidemill.decide.purchasing.replan_schedule import (
     basis,
     missing_from_now,
@@ -25,15 +24,16 @@ from tidemill.decide.purchasing.replan_schedule import (
     planning_round,
     schedule_changes_at,
 )
-from tidemill.decide.purchasing.weekly_windows import weekly_windows
-from tidemill.decide.purchasing.window_cover import ENGINE, cover_window, intent_id
+from tidemill.decide.purchasing.window_proposals import cover_window
 from tidemill.model.capacity import Reservation
+from tidemill.model.ec2_facts import MAX_INSTANCES_PER_BLOCK
 from tidemill.model.offers import ExtensionOffer, Offer, OfferQuery
 from tidemill.model.plan import ProposePurchase, SearchExtensions, SearchOffers
 from tidemill.model.planner_result import PlannedPurchase
-from tidemill.model.purchases import OPEN, Envelope, PurchaseIntent, PurchaseState
+from tidemill.model.purchases import OPEN, PurchaseIntent, PurchaseState
 from tidemill.model.world import World
-from tidemill.spec.capacity_plan import CapacityPlan
+from tidemill.spec import Spec
+from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
 from tidemill.spec.units import format_instant
 
 # EC2 throttles, and a tick must stay short; the rest follows a second later.
@@ -98,7 +98,9 @@ def _propose(context: DecisionContext, intents: Intents) -> None:
         ):
             continue
         attempt = len(intents.get((purchase.plan, window_name(purchase)), []))
-        context.do(ProposePurchase(_intent(context, plan, purchase, attempt), _proposal_text(purchase)))
+        context.do(
+            ProposePurchase(planned_intent(context, plan, purchase, attempt), _proposal_text(purchase))
+        )
 
 
 def _is_due(context: DecisionContext, purchase: PlannedPurchase, before: list[PurchaseIntent]) -> bool:
@@ -123,65 +125,6 @@ def is_still_offered(world: World, offer: Offer | ExtensionOffer) -> bool:
     )
 
 
-def window_name(purchase: PlannedPurchase) -> str:
-    """What it covers: the same purchase has the same name in every round, and another has another."""
-    offer = purchase.offer
-    if isinstance(offer, ExtensionOffer):
-        return f"{offer.reservation_id}-until-{offer.end:%y%m%d}"
-    days = f"{offer.start:%y%m%d}-{offer.end:%y%m%d}"
-    return f"{days}-{offer.count}x{offer.instance_type}-{offer.zone}"
-
-
-def _intent(
-    context: DecisionContext, plan: CapacityPlan, purchase: PlannedPurchase, attempt: int
-) -> PurchaseIntent:
-    offer, window = purchase.offer, window_name(purchase)
-    return PurchaseIntent(
-        id=intent_id(context.owner, plan.name, window, str(attempt)),
-        plan=plan.name,
-        pool=plan.spec.pool,
-        window=window,
-        envelope=_extension_envelope(context, plan, offer)
-        if isinstance(offer, ExtensionOffer)
-        else _block_envelope(context, plan, purchase, offer),
-        proposer=ENGINE,
-        proposed_at=context.now,
-        extends=offer.reservation_id if isinstance(offer, ExtensionOffer) else "",
-    )
-
-
-def _block_envelope(
-    context: DecisionContext, plan: CapacityPlan, purchase: PlannedPurchase, offer: Offer
-) -> Envelope:
-    assert plan.spec.calendar is not None
-    zones = plan.spec.calendar.zones or tuple(sorted(context.spec.platform.spec.subnets))
-    views = context.spec.platform.spec.approval.expires_after
-    earliest, latest = offer.start, offer.start
-    if starts_now(offer):  # whenever somebody says yes; the sooner the better
-        earliest, latest = context.now, max(latest, min(latest + views, offer.end - timedelta(days=1)))
-    return Envelope(
-        instance_type=offer.instance_type,
-        count=offer.count,
-        duration=purchase.duration,
-        earliest_start=earliest,
-        latest_start=latest,
-        earliest_end=offer.end,
-        zones=(offer.zone,) if plan.spec.calendar.one_zone else zones,
-        max_fee_usd=fee_to_approve_usd(context.spec.platform, plan, None, offer.fee_usd),
-        expires_at=_expires_at(context),
-    )
-
-
-def _extension_envelope(context: DecisionContext, plan: CapacityPlan, offer: ExtensionOffer) -> Envelope:
-    block = context.reservations[offer.reservation_id]
-    fee_usd = fee_to_approve_usd(context.spec.platform, plan, None, offer.fee_usd)
-    return extension_envelope(context.spec.platform, block, offer, fee_usd, context.now)
-
-
-def _expires_at(context: DecisionContext) -> datetime:
-    return context.now + context.spec.platform.spec.approval.expires_after
-
-
 def _proposal_text(purchase: PlannedPurchase) -> str:
     offer = purchase.offer
     if isinstance(offer, ExtensionOffer):
@@ -189,3 +132,46 @@ def _proposal_text(purchase: PlannedPurchase) -> str:
     else:
         what = f"{offer.count} {offer.instance_type} from {format_instant(offer.start)}"
     return f"{what}, about ${offer.fee_usd:,}: {purchase.why}"
+
+
+# --- without a plan: a block a week -------------------------------------------------------------------
+
+
+_A_MONDAY = datetime(2024, 1, 1, 11, 30, tzinfo=UTC)  # any Monday on the grid: weeks are counted from it
+# Less than this is over before a block bought for it would serve.
+SHORTEST = timedelta(hours=2)
+
+
+def weekly_windows(
+    spec: Spec, plan: CapacityPlan, lacks: Iterable[Step], now: datetime
+) -> tuple[DemandWindow, ...]:
+    """Of what is missing; named by the Monday they begin on, so that each week is bought once."""
+    calendar = plan.spec.calendar
+    assert calendar is not None
+    demand, each = calendar_demand(spec, plan.name, 0), gpus_each(spec, calendar)
+    by_week: dict[datetime, list[Step]] = {}
+    for step in lacks:
+        monday = _A_MONDAY + (step.start - _A_MONDAY) // WEEK * WEEK
+        while monday < step.end:
+            part = Step(max(step.start, monday), min(step.end, monday + WEEK), step.amount)
+            by_week.setdefault(monday, []).append(part)
+            monday += WEEK
+    found = []
+    for monday, steps in sorted(by_week.items()):
+        start, end = max(monday, min(one.start for one in steps) - demand.warm_up), monday + WEEK
+        end = min(end, max(one.end for one in steps) + demand.wind_down)
+        if end - max(start, now) >= SHORTEST:
+            instances = min(MAX_INSTANCES_PER_BLOCK, ceil(max(one.amount for one in steps) / each))
+            found.append(
+                DemandWindow.model_validate(
+                    {
+                        "name": f"week-{monday:%Y-%m-%d}",
+                        "from": start,
+                        "to": end,
+                        "instanceType": calendar.instance_types[0],
+                        "instances": instances,
+                        "zones": calendar.zones,
+                    }
+                )
+            )
+    return tuple(found)

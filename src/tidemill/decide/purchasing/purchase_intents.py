@@ -1,0 +1,209 @@
+"""How a proposal is written: its id, its envelope, and when the same may be proposed again.
+
+Nothing is bought here: a proposal is an envelope that people, or an explicit policy, say yes to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from hashlib import blake2b
+
+from tidemill.decide.context import DecisionContext
+from tidemill.decide.purchasing.approval import fee_to_approve_usd
+from tidemill.decide.purchasing.planner.calendar import Step
+from tidemill.decide.purchasing.planner.offer_filter import starts_now
+from tidemill.model.capacity import Reservation
+from tidemill.model.ec2_facts import EXTENSION_CLOSES_BEFORE_END
+from tidemill.model.offers import ExtensionOffer, Offer
+from tidemill.model.planner_result import PlannedPurchase
+from tidemill.model.purchases import Envelope, PurchaseIntent, PurchaseState
+from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
+from tidemill.spec.platform import Platform
+
+ENGINE = "tidemill-engine"
+# After a person said no, or a search found nothing, the question is not asked again sooner.
+PROPOSE_AGAIN_AFTER = timedelta(hours=6)
+# ... and, however often it was in vain, not later: a window comes nearer meanwhile.
+MAX_BACKOFF = timedelta(days=2)
+# What is void so soon after it was made would be void again: a proposal must not come and go at every tick.
+SHORT_LIFE = timedelta(minutes=10)
+
+
+def intent_id(*parts: str) -> str:
+    """The same proposal has the same id however often it is decided: proposing it twice writes it once."""
+    return "tp-" + blake2b("|".join(parts).encode(), digest_size=9).hexdigest()
+
+
+# --- for a demand window ------------------------------------------------------------------------------
+
+
+def needed_from(context: DecisionContext, plan: CapacityPlan, gap: Step) -> datetime:
+    """A block runs beside the one before it for so long, for services to move without a gap; if there is time."""
+    beside = gap.start - plan.spec.overlap
+    return beside if beside > context.now else gap.start
+
+
+def block_intent(
+    context: DecisionContext,
+    plan: CapacityPlan,
+    window: DemandWindow,
+    gap: Step,
+    best: Offer,
+    duration: timedelta,
+    attempt: int,
+) -> PurchaseIntent:
+    # A gap ahead must be covered from its first minute; one that has begun, as soon as somebody says yes.
+    views = context.spec.platform.spec.approval.expires_after
+    ahead = needed_from(context, plan, gap)
+    latest = ahead if ahead > context.now else min(best.start + views, gap.end)
+    return PurchaseIntent(
+        id=intent_id(context.owner, plan.name, window.name, str(attempt)),
+        plan=plan.name,
+        pool=plan.spec.pool,
+        window=window.name,
+        envelope=Envelope(
+            instance_type=best.instance_type,
+            count=best.count,
+            duration=duration,
+            earliest_start=best.start - timedelta(days=1),
+            latest_start=latest,
+            earliest_end=gap.end,
+            zones=window.zones or tuple(sorted(context.spec.platform.spec.subnets)),
+            max_fee_usd=fee_to_approve_usd(context.spec.platform, plan, window, best.fee_usd),
+            expires_at=context.now + context.spec.platform.spec.approval.expires_after,
+        ),
+        proposer=ENGINE,
+        proposed_at=context.now,
+    )
+
+
+def extension_intent(
+    context: DecisionContext,
+    plan: CapacityPlan,
+    window: DemandWindow,
+    block: Reservation,
+    offer: ExtensionOffer,
+    attempt: int,
+) -> PurchaseIntent:
+    fee_usd = fee_to_approve_usd(context.spec.platform, plan, window, offer.fee_usd)
+    return PurchaseIntent(
+        id=intent_id(context.owner, plan.name, window.name, str(attempt)),
+        plan=plan.name,
+        pool=plan.spec.pool,
+        window=window.name,
+        envelope=extension_envelope(context.spec.platform, block, offer, fee_usd, context.now),
+        proposer=ENGINE,
+        proposed_at=context.now,
+        extends=block.id,
+    )
+
+
+def extension_envelope(
+    platform: Platform, block: Reservation, offer: ExtensionOffer, max_fee_usd: int, now: datetime
+) -> Envelope:
+    """What somebody says yes to: this block, so much longer, and no later than EC2 sells it."""
+    return Envelope(
+        instance_type=block.instance_type,
+        count=block.count,
+        duration=offer.end - offer.start,
+        earliest_start=offer.start,
+        latest_start=offer.start,
+        earliest_end=offer.end,
+        zones=(block.zone,),
+        max_fee_usd=max_fee_usd,
+        expires_at=min(now + platform.spec.approval.expires_after, offer.start - EXTENSION_CLOSES_BEFORE_END),
+    )
+
+
+# --- for a purchase of the planner --------------------------------------------------------------------
+
+
+def window_name(purchase: PlannedPurchase) -> str:
+    """What it covers: the same purchase has the same name in every round, and another has another."""
+    offer = purchase.offer
+    if isinstance(offer, ExtensionOffer):
+        return f"{offer.reservation_id}-until-{offer.end:%y%m%d}"
+    days = f"{offer.start:%y%m%d}-{offer.end:%y%m%d}"
+    return f"{days}-{offer.count}x{offer.instance_type}-{offer.zone}"
+
+
+def planned_intent(
+    context: DecisionContext, plan: CapacityPlan, purchase: PlannedPurchase, attempt: int
+) -> PurchaseIntent:
+    offer, window = purchase.offer, window_name(purchase)
+    return PurchaseIntent(
+        id=intent_id(context.owner, plan.name, window, str(attempt)),
+        plan=plan.name,
+        pool=plan.spec.pool,
+        window=window,
+        envelope=_extension_envelope(context, plan, offer)
+        if isinstance(offer, ExtensionOffer)
+        else _block_envelope(context, plan, purchase, offer),
+        proposer=ENGINE,
+        proposed_at=context.now,
+        extends=offer.reservation_id if isinstance(offer, ExtensionOffer) else "",
+    )
+
+
+def _block_envelope(
+    context: DecisionContext, plan: CapacityPlan, purchase: PlannedPurchase, offer: Offer
+) -> Envelope:
+    assert plan.spec.calendar is not None
+    zones = plan.spec.calendar.zones or tuple(sorted(context.spec.platform.spec.subnets))
+    views = context.spec.platform.spec.approval.expires_after
+    earliest, latest = offer.start, offer.start
+    if starts_now(offer):  # whenever somebody says yes; the sooner the better
+        earliest, latest = context.now, max(latest, min(latest + views, offer.end - timedelta(days=1)))
+    return Envelope(
+        instance_type=offer.instance_type,
+        count=offer.count,
+        duration=purchase.duration,
+        earliest_start=earliest,
+        latest_start=latest,
+        earliest_end=offer.end,
+        zones=(offer.zone,) if plan.spec.calendar.one_zone else zones,
+        max_fee_usd=fee_to_approve_usd(context.spec.platform, plan, None, offer.fee_usd),
+        expires_at=_expires_at(context),
+    )
+
+
+def _extension_envelope(context: DecisionContext, plan: CapacityPlan, offer: ExtensionOffer) -> Envelope:
+    block = context.reservations[offer.reservation_id]
+    fee_usd = fee_to_approve_usd(context.spec.platform, plan, None, offer.fee_usd)
+    return extension_envelope(context.spec.platform, block, offer, fee_usd, context.now)
+
+
+def _expires_at(context: DecisionContext) -> datetime:
+    return context.now + context.spec.platform.spec.approval.expires_after
+
+
+# --- once more ----------------------------------------------------------------------------------------
+
+
+def propose_again_at(before: Sequence[PurchaseIntent]) -> datetime | None:
+    """From when on, given what became of the earlier proposals (oldest first); None: at once.
+
+    A proposal that expired is made anew at once the first time: its approval may have come while nothing was offered.
+    """
+    in_vain = 0
+    last: PurchaseIntent | None = None
+    for one in before:
+        if one.state is PurchaseState.REFUSED or _expired(one):
+            in_vain, last = in_vain + 1, one
+        else:
+            in_vain, last = 0, None
+    if last is None or last.state_at is None:
+        return None
+    doubled = in_vain - 1 if last.state is PurchaseState.REFUSED else in_vain - 2
+    return (
+        last.state_at if doubled < 0 else last.state_at + min(PROPOSE_AGAIN_AFTER * 2**doubled, MAX_BACKOFF)
+    )
+
+
+def _expired(intent: PurchaseIntent) -> bool:
+    """Voided because its time was over; what was covered after a while, or dropped from the plan, was not in vain."""
+    over_at = intent.state_at if intent.state is PurchaseState.VOIDED else None
+    if over_at is None:
+        return False
+    return over_at >= intent.envelope.expires_at or over_at - intent.proposed_at < SHORT_LIFE
