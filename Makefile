@@ -10,7 +10,7 @@ UP_FLAGS ?=
 PYTEST_FLAGS ?=
 BENCH_FLAGS ?=
 # Folders of tests that `make check` leaves out: they start servers, databases and processes, or rehearse for long.
-NOT_QUICK := aws bench cli contracts goldens notify sim slow store wire
+NOT_QUICK := aws benchmarks cli contracts goldens notify sim slow store wire
 PYTEST := $(BIN)/pytest -q -n auto --dist worksteal
 BENCHMARKS := startup packing rehearsal purchase dying_day calendars seeds
 

@@ -13,9 +13,9 @@ from importlib.util import find_spec
 
 from benchmarks.pod_kinds import apart
 from benchmarks.relaxation import relaxed, worth_relaxing
-from tests.checker.hosts import host_of_flavour
+from tests.checker.hosts import host_of_option
 from tests.checker.pod_fits_node import misfits, suitability
-from tidemill.decide.packer.problem import Flavour, Problem
+from tidemill.decide.packer.problem import NodeOption, Problem
 from tidemill.model.resources import Amounts
 from tidemill.spec.names import PODS
 
@@ -38,9 +38,9 @@ def volumetric(problem: Problem) -> float:
     Σ y >= hosts. Any multiplier gives a bound; the best one is searched for.
     """
     usable = _usable(problem)
-    if any(flavour.price <= 0 and not flavour.stock for flavour in usable):
+    if any(option.price <= 0 and not option.stock for option in usable):
         return 0.0
-    paid = [flavour for flavour in usable if flavour.price > 0]
+    paid = [option for option in usable if option.price > 0]
     if not paid:
         return 0.0
     hosts = _forced_hosts(problem, usable, paid)
@@ -48,53 +48,53 @@ def volumetric(problem: Problem) -> float:
     return max(sum(hosts), *by_resource, 0.0)
 
 
-def _usable(problem: Problem) -> list[Flavour]:
+def _usable(problem: Problem) -> list[NodeOption]:
     """Flavours that suit at least one ask by labels, taints, time and money; size is not looked at."""
-    askers = {suitability(ask): ask for ask in problem.asks}.values()
+    eligible = {suitability(pod): pod for pod in problem.pods}.values()
     found = []
-    for index, flavour in enumerate(problem.flavours):
-        host = host_of_flavour(problem, index, 0)
-        if any(next(misfits(ask, host), None) is None for ask in askers):
-            found.append(flavour)
+    for index, option in enumerate(problem.options):
+        host = host_of_option(problem, index, 0)
+        if any(next(misfits(pod, host), None) is None for pod in eligible):
+            found.append(option)
     return found
 
 
-def _demand(problem: Problem, usable: Iterable[Flavour]) -> Counter[str]:
+def _demand(problem: Problem, usable: Iterable[NodeOption]) -> Counter[str]:
     """What is asked for, less all that existing nodes and prepaid stocks could give."""
-    demand: Counter[str] = Counter({PODS: len(problem.asks)})
-    for ask in problem.asks:
-        for name, amount in ask.shape.requests:
+    demand: Counter[str] = Counter({PODS: len(problem.pods)})
+    for pod in problem.pods:
+        for name, amount in pod.shape.requests:
             demand[name] += amount
-    for place in problem.places:
-        for name, amount in place.free.items():
+    for node in problem.nodes:
+        for name, amount in node.free.items():
             demand[name] -= max(amount, 0)
     for stock, sharing in _prepaid(usable).items():
         for name in demand:
-            most = max(flavour.capacity.get(name, 0) for flavour in sharing)
+            most = max(option.capacity.get(name, 0) for option in sharing)
             demand[name] -= most * problem.stocks.get(stock, 0)
     return +demand
 
 
-def _prepaid(usable: Iterable[Flavour]) -> dict[str, list[Flavour]]:
-    stocks: dict[str, list[Flavour]] = {}
-    for flavour in usable:
-        if flavour.price <= 0:
-            stocks.setdefault(flavour.stock, []).append(flavour)
+def _prepaid(usable: Iterable[NodeOption]) -> dict[str, list[NodeOption]]:
+    stocks: dict[str, list[NodeOption]] = {}
+    for option in usable:
+        if option.price <= 0:
+            stocks.setdefault(option.stock, []).append(option)
     return stocks
 
 
-def _forced_hosts(problem: Problem, usable: Iterable[Flavour], paid: Sequence[Flavour]) -> list[float]:
+def _forced_hosts(problem: Problem, usable: Iterable[NodeOption], paid: Sequence[NodeOption]) -> list[float]:
     """What each host that must be opened costs at least: the cheapest that has room for its pod alone.
 
     They are forced by the largest set of pods of which no two may share a host. Existing and prepaid nodes
     take one each, and which one is not known: the dearest, to be safe.
     """
-    free = len(problem.places) + sum(problem.stocks.get(stock, 0) for stock in _prepaid(usable))
-    by_price = sorted(paid, key=lambda flavour: flavour.price)
+    free = len(problem.nodes) + sum(problem.stocks.get(stock, 0) for stock in _prepaid(usable))
+    by_price = sorted(paid, key=lambda option: option.price)
     known: dict[Amounts, float] = {}
     prices = []
-    for ask in max(apart(problem.asks).values(), key=len, default=[]):
-        requests = ask.shape.requests
+    for pod in max(apart(problem.pods).values(), key=len, default=[]):
+        requests = pod.shape.requests
         if requests not in known:
             fitting = (f for f in by_price if all(f.capacity.get(n, 0) >= a for n, a in requests))
             known[requests] = next((f.price for f in fitting), 0.0)
@@ -102,9 +102,9 @@ def _forced_hosts(problem: Problem, usable: Iterable[Flavour], paid: Sequence[Fl
     return sorted(prices)[: max(len(prices) - free, 0)]
 
 
-def _by_resource(paid: Sequence[Flavour], name: str, wanted: int, hosts: int) -> float:
+def _by_resource(paid: Sequence[NodeOption], name: str, wanted: int, hosts: int) -> float:
     """max over λ of λ · wanted + hosts · min(price - λ · capacity): concave in λ, so thirds are cut off."""
-    offers = {(flavour.price, flavour.capacity.get(name, 0)) for flavour in paid}
+    offers = {(option.price, option.capacity.get(name, 0)) for option in paid}
     if not any(capacity for _, capacity in offers):
         return 0.0
     low, high = 0.0, min(price / capacity for price, capacity in offers if capacity > 0)

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from benchmarks.linear_program import INFINITE, Program
-from benchmarks.pod_kinds import AskKind, apart, ask_kinds
-from tests.checker.hosts import Host, host_of_flavour, host_of_place
-from tests.checker.spread import Rule, flavour_domains, rules_of
-from tidemill.decide.packer.problem import Flavour, Problem
+from benchmarks.pod_kinds import PodKind, apart, pod_kinds
+from tests.checker.hosts import Host, host_of_node, host_of_option
+from tests.checker.spread import Rule, option_domains, rules_of
+from tidemill.decide.packer.problem import NodeOption, Problem
 from tidemill.spec.names import LABEL_SOURCE, LABEL_ZONE
 
 
@@ -23,23 +23,23 @@ class Slot:
     """One node, there or to be opened."""
 
     host: Host
-    flavour: Flavour | None = None
+    option: NodeOption | None = None
     opened: int | None = None  # 0 or 1: is it opened? None: it is there
     columns: dict[int, int] = field(default_factory=dict)  # number of a kind -> how many of it are here
 
 
 def exact_optimum(problem: Problem, most_slots: int = 60) -> float | None:
     """The least price of a sound answer with everybody placed. None: there is none, or it cannot be told."""
-    kinds = ask_kinds(problem)
-    if not _told(problem, kinds):
+    kinds = pod_kinds(problem)
+    if not _is_expressible(problem, kinds):
         return None
     slots = _slots(problem, kinds)
     if len(slots) > most_slots:
         return None
     program = Program()
     for slot in slots:
-        if slot.flavour is not None:
-            slot.opened = program.column(slot.flavour.price, upper=1, whole=True)
+        if slot.option is not None:
+            slot.opened = program.column(slot.option.price, upper=1, whole=True)
         for number, kind in enumerate(kinds):
             most = min(kind.most_on(slot.host), kind.count)
             if most:
@@ -50,53 +50,53 @@ def exact_optimum(problem: Problem, most_slots: int = 60) -> float | None:
     _order(program, slots)
     _share(program, problem, slots)
     _keep_gangs(program, slots, kinds)
-    for rule in dict.fromkeys(r for kind in kinds for r in rules_of(kind.ask.shape, kind.ask.namespace)):
-        _deal(program, problem, slots, kinds, rule)
+    for rule in dict.fromkeys(r for kind in kinds for r in rules_of(kind.pod.shape, kind.pod.namespace)):
+        _spread(program, problem, slots, kinds, rule)
     return program.minimum()
 
 
-def _told(problem: Problem, kinds: list[AskKind]) -> bool:
+def _is_expressible(problem: Problem, kinds: list[PodKind]) -> bool:
     """Whether the program below states the whole problem."""
     for kind in kinds:
-        shape = kind.ask.shape
+        shape = kind.pod.shape
         if shape.affinity or shape.host_ports or (shape.anti_affinity and not kind.loner):
             return False
         if len(shape.anti_affinity) > 1:
             return False
-        for rule in rules_of(shape, kind.ask.namespace):
+        for rule in rules_of(shape, kind.pod.namespace):
             if rule.topology_key != LABEL_ZONE:
                 return False
     loners = [kind for kind in kinds if kind.loner]
     # A pod that a loner means and that is no loner itself would need a rule of its own.
-    for selector in apart(kind.ask for kind in loners):
+    for selector in apart(kind.pod for kind in loners):
         for kind in kinds:
-            if not kind.loner and selector.matches(kind.ask.namespace, dict(kind.ask.shape.labels)):
+            if not kind.loner and selector.matches(kind.pod.namespace, dict(kind.pod.shape.labels)):
                 return False
-    ruled = any(kind.loner or kind.ask.shape.spread for kind in kinds)
-    anti = any(r.shape.anti_affinity for place in problem.places for r in place.residents)
-    return not anti and not (ruled and any(place.residents for place in problem.places))
+    ruled = any(kind.loner or kind.pod.shape.spread for kind in kinds)
+    anti = any(r.shape.anti_affinity for node in problem.nodes for r in node.existing_pods)
+    return not anti and not (ruled and any(node.existing_pods for node in problem.nodes))
 
 
-def _slots(problem: Problem, kinds: list[AskKind]) -> list[Slot]:
+def _slots(problem: Problem, kinds: list[PodKind]) -> list[Slot]:
     """Every existing node, and of each flavour as many as could be of use."""
-    slots = [Slot(host_of_place(problem, index)) for index in range(len(problem.places))]
-    for index, flavour in enumerate(problem.flavours):
-        host = host_of_flavour(problem, index, 0)
+    slots = [Slot(host_of_node(problem, index)) for index in range(len(problem.nodes))]
+    for index, option in enumerate(problem.options):
+        host = host_of_option(problem, index, 0)
         useful = sum(kind.count for kind in kinds if kind.most_on(host))
-        if flavour.stock:
-            useful = min(useful, problem.stocks.get(flavour.stock, 0))
-        slots += [Slot(host_of_flavour(problem, index, number), flavour) for number in range(useful)]
+        if option.stock:
+            useful = min(useful, problem.stocks.get(option.stock, 0))
+        slots += [Slot(host_of_option(problem, index, number), option) for number in range(useful)]
     return slots
 
 
-def _fill(program: Program, slots: list[Slot], kinds: list[AskKind]) -> None:
-    cliques = [{id(ask) for ask in asks} for asks in apart(kind.ask for kind in kinds).values()]
+def _fill(program: Program, slots: list[Slot], kinds: list[PodKind]) -> None:
+    cliques = [{id(pod) for pod in pods} for pods in apart(kind.pod for kind in kinds).values()]
     for slot in slots:
         for name in {name for number in slot.columns for name in kinds[number].requests}:
             taken = {c: float(kinds[n].requests.get(name, 0)) for n, c in slot.columns.items()}
             _at_most(program, slot, slot.host.room.get(name, 0), taken)
         for clique in cliques:
-            members = {c: 1.0 for n, c in slot.columns.items() if id(kinds[n].ask) in clique}
+            members = {c: 1.0 for n, c in slot.columns.items() if id(kinds[n].pod) in clique}
             _at_most(program, slot, 1, members)
 
 
@@ -117,9 +117,9 @@ def _order(program: Program, slots: list[Slot]) -> None:
 
 
 def _share(program: Program, problem: Problem, slots: list[Slot]) -> None:
-    opened = [(slot.flavour, slot.opened) for slot in slots if slot.flavour and slot.opened is not None]
+    opened = [(slot.option, slot.opened) for slot in slots if slot.option and slot.opened is not None]
     for stock, count in problem.stocks.items():
-        program.row(-INFINITE, count, {c: 1.0 for flavour, c in opened if flavour.stock == stock})
+        program.row(-INFINITE, count, {c: 1.0 for option, c in opened if option.stock == stock})
     for budget, limits in problem.budgets.items():
         for name, limit in limits.items():
             scale = max(limit, 1)
@@ -127,12 +127,12 @@ def _share(program: Program, problem: Problem, slots: list[Slot]) -> None:
             program.row(-INFINITE, limit / scale, {c: share for c, share in used.items() if share})
 
 
-def _keep_gangs(program: Program, slots: list[Slot], kinds: list[AskKind]) -> None:
+def _keep_gangs(program: Program, slots: list[Slot], kinds: list[PodKind]) -> None:
     """Each gang chooses one zone and source, and is nowhere else."""
     gangs: dict[tuple[str, str], list[int]] = {}
     for number, kind in enumerate(kinds):
-        if kind.ask.gang is not None:
-            gangs.setdefault((kind.ask.namespace, kind.ask.gang.name), []).append(number)
+        if kind.pod.gang is not None:
+            gangs.setdefault((kind.pod.namespace, kind.pod.gang.name), []).append(number)
     homes = sorted({_home(slot.host) for slot in slots})
     for numbers in gangs.values():
         chosen = {home: program.column(upper=1, whole=True) for home in homes}
@@ -149,16 +149,14 @@ def _home(host: Host) -> tuple[str, str]:
     return host.labels.get(LABEL_ZONE, ""), host.labels.get(LABEL_SOURCE, "")
 
 
-def _deal(program: Program, problem: Problem, slots: list[Slot], kinds: list[AskKind], rule: Rule) -> None:
+def _spread(program: Program, problem: Problem, slots: list[Slot], kinds: list[PodKind], rule: Rule) -> None:
     """In a zone where anybody carries the rule, the count is at most the skew above every other zone's."""
     counting = [slot for slot in slots if rule.counted.includes(slot.host.labels, slot.host.taints)]
-    zones = {s.host.labels[LABEL_ZONE] for s in counting if s.flavour is None} | flavour_domains(
-        problem, rule
-    )
+    zones = {s.host.labels[LABEL_ZONE] for s in counting if s.option is None} | option_domains(problem, rule)
     meant = {
-        n for n, k in enumerate(kinds) if rule.selector.matches(k.ask.namespace, dict(k.ask.shape.labels))
+        n for n, k in enumerate(kinds) if rule.selector.matches(k.pod.namespace, dict(k.pod.shape.labels))
     }
-    carriers = [n for n, k in enumerate(kinds) if rule in rules_of(k.ask.shape, k.ask.namespace)]
+    carriers = [n for n, k in enumerate(kinds) if rule in rules_of(k.pod.shape, k.pod.namespace)]
     everybody = float(sum(kind.count for kind in kinds))
 
     def count(zone: str, sign: float) -> dict[int, float]:

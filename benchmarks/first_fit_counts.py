@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from tests.checker.affinity import Together
 from tests.checker.hosts import Host
-from tests.checker.spread import Rule, flavour_domains, rules_of
+from tests.checker.spread import Rule, option_domains, rules_of
 from tidemill.decide.packer.problem import Problem
 from tidemill.model.labels import Pairs
 from tidemill.model.pods import PodShape
@@ -20,7 +20,7 @@ from tidemill.sim.cluster.scheduler_filters import PodSelector
 
 
 @dataclass(slots=True, eq=False)
-class Avoided:
+class AntiAffinityCounts:
     """One anti-affinity term: where those are whom it means, and where those are who carry it."""
 
     key: str
@@ -30,7 +30,7 @@ class Avoided:
 
 
 @dataclass(slots=True, eq=False)
-class Sought:
+class AffinityCounts:
     """The affinity terms of a pod: by term, where pods are that match all of them."""
 
     terms: Together
@@ -38,7 +38,7 @@ class Sought:
 
 
 @dataclass(slots=True, eq=False)
-class Dealt:
+class SpreadCounts:
     """One spread rule: how many it counts in each domain, and where those are who carry it."""
 
     rule: Rule
@@ -61,57 +61,57 @@ class Dealt:
 
 
 @dataclass(slots=True, eq=False)
-class Manners:
+class Rules:
     """What one kind of pod minds, and who minds it."""
 
-    likes_itself: bool
-    sought: Sought | None
-    avoids: list[Avoided]
-    dealt: list[Dealt]
-    avoided_by: list[Avoided]
-    company_for: list[Sought]
-    counted_by: list[Dealt]
+    matches_itself: bool
+    affinity: AffinityCounts | None
+    anti_affinity: list[AntiAffinityCounts]
+    spreads: list[SpreadCounts]
+    anti_affinity_of_others: list[AntiAffinityCounts]
+    affinity_of_others: list[AffinityCounts]
+    counted_by: list[SpreadCounts]
 
 
-class Tallies:
+class RuleCounts:
     def __init__(self, problem: Problem, hosts: Iterable[Host]) -> None:
         self._problem = problem
-        self._avoided: dict[tuple[str, PodSelector], Avoided] = {}
-        self._sought: dict[Together, Sought] = {}
-        self._dealt: dict[Rule, Dealt] = {}
-        self._manners: dict[tuple[object, ...], Manners] = {}
+        self._anti_affinity: dict[tuple[str, PodSelector], AntiAffinityCounts] = {}
+        self._affinity: dict[Together, AffinityCounts] = {}
+        self._spreads: dict[Rule, SpreadCounts] = {}
+        self._rules: dict[tuple[object, ...], Rules] = {}
         self._register(hosts)
         for host in hosts:
-            for resident in host.residents:
-                manners = self.manners(resident.shape, resident.namespace)
-                self.put(manners, host, resident.count, residents=True)
+            for existing in host.existing_pods:
+                rules = self.rules(existing.shape, existing.namespace)
+                self.put(rules, host, existing.count, existing_pods=True)
 
     def _register(self, hosts: Iterable[Host]) -> None:
         """Every rule there is, before the first pod is counted."""
-        for ask in self._problem.asks:
-            self._learn(ask.shape, ask.namespace, resident=False)
+        for pod in self._problem.pods:
+            self._learn(pod.shape, pod.namespace, existing=False)
         for host in hosts:
-            for resident in host.residents:
-                self._learn(resident.shape, resident.namespace, resident=True)
+            for existing in host.existing_pods:
+                self._learn(existing.shape, existing.namespace, existing=True)
         for host in hosts:
-            for dealt in self._dealt.values():
-                if dealt.counts_on(host):
-                    dealt.domains.add(host.labels[dealt.rule.topology_key])
+            for spreads in self._spreads.values():
+                if spreads.counts_on(host):
+                    spreads.domains.add(host.labels[spreads.rule.topology_key])
 
-    def _learn(self, shape: PodShape, namespace: str, *, resident: bool) -> None:
+    def _learn(self, shape: PodShape, namespace: str, *, existing: bool) -> None:
         for term in shape.anti_affinity:
             key = (term.topology_key, PodSelector.of_term(term, namespace))
-            self._avoided.setdefault(key, Avoided(*key))
-        if resident:  # whom it sought and how it was spread was settled when it came
+            self._anti_affinity.setdefault(key, AntiAffinityCounts(*key))
+        if existing:  # whom it sought and how it was spread was settled when it came
             return
         terms = together(shape, namespace)
         if terms:
-            self._sought.setdefault(terms, Sought(terms, [Counter() for _ in terms]))
+            self._affinity.setdefault(terms, AffinityCounts(terms, [Counter() for _ in terms]))
         for rule in rules_of(shape, namespace):
-            if rule not in self._dealt:
-                self._dealt[rule] = Dealt(rule, flavour_domains(self._problem, rule))
+            if rule not in self._spreads:
+                self._spreads[rule] = SpreadCounts(rule, option_domains(self._problem, rule))
 
-    def manners(self, shape: PodShape, namespace: str) -> Manners:
+    def rules(self, shape: PodShape, namespace: str) -> Rules:
         key = (
             namespace,
             shape.labels,
@@ -120,83 +120,85 @@ class Tallies:
             shape.spread,
             *((shape.node_selector, shape.node_terms, shape.tolerations) if shape.spread else ()),
         )
-        found = self._manners.get(key)
+        found = self._rules.get(key)
         if found is None:
-            found = self._manners[key] = self._manners_of(shape, namespace, shape.labels)
+            found = self._rules[key] = self._compile(shape, namespace, shape.labels)
         return found
 
-    def _manners_of(self, shape: PodShape, namespace: str, pairs: Pairs) -> Manners:
+    def _compile(self, shape: PodShape, namespace: str, pairs: Pairs) -> Rules:
         labels = dict(pairs)
         terms = together(shape, namespace)
         apart = [(t.topology_key, PodSelector.of_term(t, namespace)) for t in shape.anti_affinity]
-        return Manners(
-            likes_itself=all(selector.matches(namespace, labels) for _, selector in terms),
-            sought=self._sought.get(terms),
-            avoids=[self._avoided[key] for key in apart],
-            dealt=[self._dealt[rule] for rule in rules_of(shape, namespace) if rule in self._dealt],
-            avoided_by=[a for a in self._avoided.values() if a.selector.matches(namespace, labels)],
-            company_for=[
-                s for s in self._sought.values() if all(m.matches(namespace, labels) for _, m in s.terms)
+        return Rules(
+            matches_itself=all(selector.matches(namespace, labels) for _, selector in terms),
+            affinity=self._affinity.get(terms),
+            anti_affinity=[self._anti_affinity[key] for key in apart],
+            spreads=[self._spreads[rule] for rule in rules_of(shape, namespace) if rule in self._spreads],
+            anti_affinity_of_others=[
+                a for a in self._anti_affinity.values() if a.selector.matches(namespace, labels)
             ],
-            counted_by=[d for d in self._dealt.values() if d.rule.selector.matches(namespace, labels)],
+            affinity_of_others=[
+                s for s in self._affinity.values() if all(m.matches(namespace, labels) for _, m in s.terms)
+            ],
+            counted_by=[d for d in self._spreads.values() if d.rule.selector.matches(namespace, labels)],
         )
 
-    def welcome(self, manners: Manners, host: Host) -> bool:
+    def allows(self, rules: Rules, host: Host) -> bool:
         """Whether the pod may come, by its own rules and by those of everybody there."""
         labels = host.labels
-        for avoided in manners.avoids:
+        for avoided in rules.anti_affinity:
             if avoided.meant[labels.get(avoided.key, "")]:
                 return False
-        for avoided in manners.avoided_by:
+        for avoided in rules.anti_affinity_of_others:
             if avoided.carriers[labels.get(avoided.key, "")]:
                 return False
-        return self._finds_company(manners, host) and self._keeps_the_deal(manners, host)
+        return self._meets_affinity(rules, host) and self._keeps_spread(rules, host)
 
-    def _finds_company(self, manners: Manners, host: Host) -> bool:
-        sought = manners.sought
-        if sought is None:
+    def _meets_affinity(self, rules: Rules, host: Host) -> bool:
+        affinity = rules.affinity
+        if affinity is None:
             return True
-        domains = [host.labels.get(key) for key, _ in sought.terms]
+        domains = [host.labels.get(key) for key, _ in affinity.terms]
         if None in domains:
             return False
-        if all(met[domain or ""] for met, domain in zip(sought.met, domains, strict=True)):
+        if all(met[domain or ""] for met, domain in zip(affinity.met, domains, strict=True)):
             return True
-        return manners.likes_itself and not any(met.total() for met in sought.met)
+        return rules.matches_itself and not any(met.total() for met in affinity.met)
 
-    def _keeps_the_deal(self, manners: Manners, host: Host) -> bool:
-        for dealt in manners.dealt:
-            domain = host.labels.get(dealt.rule.topology_key)
+    def _keeps_spread(self, rules: Rules, host: Host) -> bool:
+        for spreads in rules.spreads:
+            domain = host.labels.get(spreads.rule.topology_key)
             if domain is None:
                 return False
-            if dealt.too_full(domain, int(dealt in manners.counted_by)):
+            if spreads.too_full(domain, int(spreads in rules.counted_by)):
                 return False
-        for dealt in manners.counted_by:
-            domain = host.labels.get(dealt.rule.topology_key)
-            if domain is None or not dealt.carriers[domain] or not dealt.counts_on(host):
+        for spreads in rules.counted_by:
+            domain = host.labels.get(spreads.rule.topology_key)
+            if domain is None or not spreads.carriers[domain] or not spreads.counts_on(host):
                 continue
-            if dealt.too_full(domain, 1):
+            if spreads.too_full(domain, 1):
                 return False
         return True
 
-    def put(self, manners: Manners, host: Host, count: int, *, residents: bool = False) -> None:
+    def put(self, rules: Rules, host: Host, count: int, *, existing_pods: bool = False) -> None:
         """Count `count` pods in, or out where it is negative."""
         labels = host.labels
-        for avoided in manners.avoids:
+        for avoided in rules.anti_affinity:
             if avoided.key in labels:
                 avoided.carriers[labels[avoided.key]] += count
-        for avoided in manners.avoided_by:
+        for avoided in rules.anti_affinity_of_others:
             if avoided.key in labels:
                 avoided.meant[labels[avoided.key]] += count
-        for sought in manners.company_for:
-            for (key, _), met in zip(sought.terms, sought.met, strict=True):
+        for affinity in rules.affinity_of_others:
+            for (key, _), met in zip(affinity.terms, affinity.met, strict=True):
                 if key in labels:
                     met[labels[key]] += count
-        for dealt in manners.counted_by:
-            if dealt.rule.topology_key in labels and dealt.counts_on(host):
-                dealt.counts[labels[dealt.rule.topology_key]] += count
-        for dealt in manners.dealt if not residents else ():
-            if dealt.rule.topology_key in labels:
-                dealt.carriers[labels[dealt.rule.topology_key]] += count
+        for spreads in rules.counted_by:
+            if spreads.rule.topology_key in labels and spreads.counts_on(host):
+                spreads.counts[labels[spreads.rule.topology_key]] += count
+        for spreads in rules.spreads if not existing_pods else ():
+            if spreads.rule.topology_key in labels:
+                spreads.carriers[labels[spreads.rule.topology_key]] += count
 
 
 def together(shape: PodShape, namespace: str) -> Together:

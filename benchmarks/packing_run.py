@@ -72,14 +72,14 @@ def _measure(problem: Problem, bound: float, mix: str, seed: int, repeat: int, n
     return Packing(
         solver=name,
         mix=mix,
-        pods=len(problem.asks),
+        pods=len(problem.pods),
         seed=seed,
         seconds=seconds,
-        pods_per_s=len(problem.asks) / seconds,
+        pods_per_s=len(problem.pods) / seconds,
         nodes=len(solution.opened),
         price=solution.price,
         lower_bound=bound,
-        placed=len(problem.asks) - len(solution.unplaced),
+        placed=len(problem.pods) - len(solution.unplaced),
         unplaced=len(solution.unplaced),
         overlooked=0 if faults or not solution.unplaced else len(overlooked(problem, solution)),
         stranded_gpus=stranded_gpus(problem, solution),
@@ -89,11 +89,11 @@ def _measure(problem: Problem, bound: float, mix: str, seed: int, repeat: int, n
 
 
 def stranded_gpus(problem: Problem, solution: Solution) -> int:
-    offered = sum(node.flavour.capacity.get(name, 0) for node in solution.opened for name in ACCELERATORS)
+    offered = sum(node.option.capacity.get(name, 0) for node in solution.opened for name in ACCELERATORS)
     used = (
-        amount(problem.asks[index].shape.requests, name)
+        amount(problem.pods[index].shape.requests, name)
         for node in solution.opened
-        for index in node.asks
+        for index in node.pods
         for name in ACCELERATORS
     )
     return offered - sum(used)

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 from tests.checker.hosts import Host
 from tests.checker.pod_fits_node import misfits, suitability
-from tidemill.decide.packer.problem import Ask, Problem
+from tidemill.decide.packer.problem import PendingPod, Problem
 from tidemill.sim.cluster.scheduler_filters import PodSelector
 from tidemill.spec.names import LABEL_HOSTNAME, PODS
 
 
 @dataclass(slots=True)
-class AskKind:
+class PodKind:
     """`count` asks that no rule tells apart."""
 
-    ask: Ask
+    pod: PendingPod
     requests: Mapping[str, int]  # one of `pods` included
     loner: bool  # two of it may not share a host
     count: int = 0
@@ -25,34 +25,34 @@ class AskKind:
         """How many of it one such node holds; 0 where it does not suit."""
         wanted = ((name, amount) for name, amount in self.requests.items() if amount > 0)
         most = min(max(host.room.get(name, 0), 0) // amount for name, amount in wanted)
-        if most == 0 or next(misfits(self.ask, host), None) is not None:
+        if most == 0 or next(misfits(self.pod, host), None) is not None:
             return 0
         return 1 if self.loner else most
 
 
-def ask_kinds(problem: Problem, *, gangs: bool = True) -> list[AskKind]:
+def pod_kinds(problem: Problem, *, gangs: bool = True) -> list[PodKind]:
     """The kinds of a problem; with `gangs`, pods of different gangs are of different kinds."""
-    kinds: dict[tuple[object, ...], AskKind] = {}
-    for ask in problem.asks:
-        shape = ask.shape
-        gang = ask.gang.name if gangs and ask.gang is not None else None
+    kinds: dict[tuple[object, ...], PodKind] = {}
+    for pod in problem.pods:
+        shape = pod.shape
+        gang = pod.gang.name if gangs and pod.gang is not None else None
         rules = (shape.affinity, shape.anti_affinity, shape.spread, shape.host_ports)
-        key = (shape.requests, ask.namespace, shape.labels, rules, gang, suitability(ask))
+        key = (shape.requests, pod.namespace, shape.labels, rules, gang, suitability(pod))
         kind = kinds.get(key)
         if kind is None:
             requests = {**dict(shape.requests), PODS: 1}
-            kind = kinds[key] = AskKind(ask, requests, loner=bool(apart((ask,))))
+            kind = kinds[key] = PodKind(pod, requests, loner=bool(apart((pod,))))
         kind.count += 1
     return list(kinds.values())
 
 
-def apart(asks: Iterable[Ask]) -> dict[PodSelector, list[Ask]]:
+def apart(pods: Iterable[PendingPod]) -> dict[PodSelector, list[PendingPod]]:
     """Pods that carry a host anti-affinity which means themselves: no two of a list may share a host."""
-    found: dict[PodSelector, list[Ask]] = {}
-    for ask in asks:
-        for term in ask.shape.anti_affinity:
+    found: dict[PodSelector, list[PendingPod]] = {}
+    for pod in pods:
+        for term in pod.shape.anti_affinity:
             if term.topology_key == LABEL_HOSTNAME:
-                selector = PodSelector.of_term(term, ask.namespace)
-                if selector.matches(ask.namespace, dict(ask.shape.labels)):
-                    found.setdefault(selector, []).append(ask)
+                selector = PodSelector.of_term(term, pod.namespace)
+                if selector.matches(pod.namespace, dict(pod.shape.labels)):
+                    found.setdefault(selector, []).append(pod)
     return found

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from benchmarks.linear_program import INFINITE, Program
-from benchmarks.pod_kinds import AskKind, apart, ask_kinds
-from tests.checker.hosts import Host, host_of_flavour, host_of_place
-from tidemill.decide.packer.problem import Flavour, Problem
+from benchmarks.pod_kinds import PodKind, apart, pod_kinds
+from tests.checker.hosts import Host, host_of_node, host_of_option
+from tidemill.decide.packer.problem import NodeOption, Problem
 
 # Beyond so many pairs of a kind of pod and a kind of node the volumetric bound has to do: seconds, not minutes.
 MOST_PAIRS = 6_000
@@ -24,23 +24,23 @@ class Bin:
 
     room: Mapping[str, int]
     most: dict[int, int]  # number of a kind of ask -> how many of it one node holds
-    flavour: Flavour | None = None
+    option: NodeOption | None = None
     columns: dict[int, int] = field(default_factory=dict)  # number of a kind -> how many of it are here
     opened: int | None = None  # the column that says how many there are; None: one, and it is there
 
 
 def worth_relaxing(problem: Problem) -> bool:
-    offers = {(flavour.name, flavour.price, flavour.stock, flavour.budget) for flavour in problem.flavours}
-    return len(ask_kinds(problem, gangs=False)) * (len(offers) + len(problem.places)) <= MOST_PAIRS
+    offers = {(option.name, option.price, option.stock, option.budget) for option in problem.options}
+    return len(pod_kinds(problem, gangs=False)) * (len(offers) + len(problem.nodes)) <= MOST_PAIRS
 
 
 def relaxed(problem: Problem) -> float | None:
     """The optimum of the relaxation; None where even that has no place for everybody."""
-    kinds = ask_kinds(problem, gangs=False)
+    kinds = pod_kinds(problem, gangs=False)
     bins = _bins(problem, kinds)
     program = Program()
     for each in bins:
-        each.opened = None if each.flavour is None else program.column(each.flavour.price)
+        each.opened = None if each.option is None else program.column(each.option.price)
         each.columns = {number: program.column() for number in each.most}
     for number, kind in enumerate(kinds):
         here = {each.columns[number]: 1.0 for each in bins if number in each.columns}
@@ -52,41 +52,41 @@ def relaxed(problem: Problem) -> float | None:
     return program.minimum()
 
 
-def _bins(problem: Problem, kinds: list[AskKind]) -> list[Bin]:
+def _bins(problem: Problem, kinds: list[PodKind]) -> list[Bin]:
     """Existing nodes one by one; flavours that differ only in what the relaxation does not see, once."""
     bins = []
-    for index in range(len(problem.places)):
-        host = host_of_place(problem, index)
+    for index in range(len(problem.nodes)):
+        host = host_of_node(problem, index)
         bins.append(Bin(host.room, _most(kinds, host)))
     seen: set[tuple[object, ...]] = set()
-    for index, flavour in enumerate(problem.flavours):
-        host = host_of_flavour(problem, index, 0)
+    for index, option in enumerate(problem.options):
+        host = host_of_option(problem, index, 0)
         most = _most(kinds, host)
         key = (
             tuple(most.items()),
             tuple(sorted(host.room.items())),
-            tuple(sorted(flavour.consumes.items())),
-            (flavour.price, flavour.stock, flavour.budget),
+            tuple(sorted(option.consumes.items())),
+            (option.price, option.stock, option.budget),
         )
         if key not in seen:
             seen.add(key)
-            bins.append(Bin(host.room, most, flavour))
+            bins.append(Bin(host.room, most, option))
     return bins
 
 
-def _most(kinds: list[AskKind], host: Host) -> dict[int, int]:
+def _most(kinds: list[PodKind], host: Host) -> dict[int, int]:
     fitting = ((number, kind.most_on(host)) for number, kind in enumerate(kinds))
     return {number: most for number, most in fitting if most}
 
 
-def _cliques(kinds: list[AskKind]) -> list[set[int]]:
+def _cliques(kinds: list[PodKind]) -> list[set[int]]:
     """Kinds of which one host holds one pod in all."""
-    members = apart(kind.ask for kind in kinds)
-    numbers = {id(kind.ask): number for number, kind in enumerate(kinds)}
-    return [{numbers[id(ask)] for ask in asks} for asks in members.values()]
+    members = apart(kind.pod for kind in kinds)
+    numbers = {id(kind.pod): number for number, kind in enumerate(kinds)}
+    return [{numbers[id(pod)] for pod in pods} for pods in members.values()]
 
 
-def _fill(program: Program, each: Bin, kinds: list[AskKind], cliques: list[set[int]]) -> None:
+def _fill(program: Program, each: Bin, kinds: list[PodKind], cliques: list[set[int]]) -> None:
     """What is put on a kind of node is at most what so many of them hold."""
 
     def at_most(per_node: float, taken: dict[int, float]) -> None:
@@ -107,9 +107,9 @@ def _fill(program: Program, each: Bin, kinds: list[AskKind], cliques: list[set[i
 
 def _share(program: Program, problem: Problem, bins: list[Bin]) -> None:
     """Stocks and limits, which several flavours may share."""
-    opened = [(each.flavour, each.opened) for each in bins if each.flavour and each.opened is not None]
+    opened = [(each.option, each.opened) for each in bins if each.option and each.opened is not None]
     for stock, count in problem.stocks.items():
-        program.row(-INFINITE, count, {column: 1.0 for flavour, column in opened if flavour.stock == stock})
+        program.row(-INFINITE, count, {column: 1.0 for option, column in opened if option.stock == stock})
     for budget, limits in problem.budgets.items():
         for name, limit in limits.items():
             scale = max(limit, 1)

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from benchmarks.mixes import diverse
 from benchmarks.mixes.diverse import LETTERS, TYPES, ZONES, FakeType
-from tidemill.decide.packer.problem import Place, Problem, Resident
+from tidemill.decide.packer.problem import ExistingNode, ExistingPods, Problem
 from tidemill.model.pods import PodShape
 from tidemill.spec.names import LABEL_HOSTNAME, PODS
 
@@ -27,14 +27,16 @@ FILLERS = 2
 def build(pods: int, seed: int) -> Problem:
     problem = diverse.build(pods, seed)
     chance = random.Random(f"{seed}/cluster")
-    known = {ask.shape: ask.shape for ask in problem.asks}
+    known = {pod.shape: pod.shape for pod in problem.pods}
     templates = [known.setdefault(shape, shape) for shape in diverse.shapes(TEMPLATES, chance)]
     homes = {letter: chance.choice(ZONES) for letter in LETTERS}
-    places = tuple(_place(number, chance, templates, homes) for number in range(NODES))
-    return replace(problem, places=places)
+    nodes = tuple(_node(number, chance, templates, homes) for number in range(NODES))
+    return replace(problem, nodes=nodes)
 
 
-def _place(number: int, chance: random.Random, templates: Sequence[PodShape], homes: dict[str, str]) -> Place:
+def _node(
+    number: int, chance: random.Random, templates: Sequence[PodShape], homes: dict[str, str]
+) -> ExistingNode:
     zone = chance.choice(ZONES)
     fake = FakeType(chance.randrange(TYPES))
     full = chance.uniform(*FULL)
@@ -48,8 +50,8 @@ def _place(number: int, chance: random.Random, templates: Sequence[PodShape], ho
     for shape in fillers:
         node.take(shape, node.most(shape))
     free = {name: amount - node.used[name] for name, amount in fake.capacity.items()}
-    residents = tuple(Resident(shape, count=count) for shape, count in node.counts.items())
-    return Place(f"node-{number}", fake.labels(zone, "on-demand"), free, residents=residents)
+    existing_pods = tuple(ExistingPods(shape, count=count) for shape, count in node.counts.items())
+    return ExistingNode(f"node-{number}", fake.labels(zone, "on-demand"), free, existing_pods=existing_pods)
 
 
 class _Filling:

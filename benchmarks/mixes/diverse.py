@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from tidemill.catalog.sizing import GIB, MIB
-from tidemill.decide.packer.problem import Ask, Flavour, Problem
+from tidemill.decide.packer.problem import NodeOption, PendingPod, Problem
 from tidemill.model.labels import Expression, Selector
 from tidemill.model.pods import PodShape, PodTerm, Spread
 from tidemill.model.resources import Amounts
@@ -85,7 +85,7 @@ class FakeType:
         }
 
 
-def flavours() -> tuple[Flavour, ...]:
+def options() -> tuple[NodeOption, ...]:
     """Every type in its five offerings, all at one price, for one pool."""
     found = []
     for index in range(TYPES):
@@ -94,7 +94,7 @@ def flavours() -> tuple[Flavour, ...]:
         for capacity_type, zone in OFFERINGS:
             labels = fake.labels(zone, capacity_type)
             found.append(
-                Flavour(fake.name, labels, capacity, fake.price, budget="default", consumes=consumes)
+                NodeOption(fake.name, labels, capacity, fake.price, budget="default", consumes=consumes)
             )
     return tuple(found)
 
@@ -160,10 +160,10 @@ def _apart(chance: random.Random, sizes: Sizes) -> PodShape:
     return PodShape(sizes(chance), labels=(("app", "nginx"),), anti_affinity=(rule,))
 
 
-def asks_of(shapes: Iterable[PodShape]) -> tuple[Ask, ...]:
+def pending_pods(shapes: Iterable[PodShape]) -> tuple[PendingPod, ...]:
     """Equal shapes become one object, as a reader that sees many pods of one template would make them."""
     known: dict[PodShape, PodShape] = {}
-    return tuple(Ask(f"pod-{n}", known.setdefault(shape, shape)) for n, shape in enumerate(shapes))
+    return tuple(PendingPod(f"pod-{n}", known.setdefault(shape, shape)) for n, shape in enumerate(shapes))
 
 
 # --- problems -----------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def build(
 ) -> Problem:
     chance = random.Random(seed)
     drawn = shapes(pods, chance, sizes=sizes, letters=letters, anchored=anchored)
-    return one_pool(asks_of(drawn))
+    return one_pool(pending_pods(drawn))
 
 
 def build_preferences(pods: int, seed: int) -> Problem:
@@ -187,9 +187,9 @@ def build_preferences(pods: int, seed: int) -> Problem:
         preferred_nodes=((1, labelled(LABEL_ZONE, ZONES[0])),),
         preferred_anti_affinity=((10, PodTerm(LABEL_ZONE, same)), (1, PodTerm(LABEL_HOSTNAME, same))),
     )
-    return one_pool(asks_of(shape for _ in range(pods)))
+    return one_pool(pending_pods(shape for _ in range(pods)))
 
 
-def one_pool(asks: tuple[Ask, ...]) -> Problem:
+def one_pool(pods: tuple[PendingPod, ...]) -> Problem:
     far = {"cpu": FAR_AWAY, "memory": FAR_AWAY, "nodes": FAR_AWAY}
-    return Problem(asks, flavours=flavours(), budgets={"default": far})
+    return Problem(pods, options=options(), budgets={"default": far})

@@ -15,7 +15,7 @@ from itertools import cycle
 from benchmarks.mixes.end_times import refused
 from tidemill.catalog import InstanceType, load
 from tidemill.catalog.sizing import GIB
-from tidemill.decide.packer.problem import Ask, Flavour, Problem
+from tidemill.decide.packer.problem import NodeOption, PendingPod, Problem
 from tidemill.model.ec2_facts import TERMINATES_BEFORE_END
 from tidemill.model.labels import Expression
 from tidemill.model.pods import Gang, PodShape
@@ -52,8 +52,8 @@ def build(pods: int, seed: int) -> Problem:
         _block("cr-long", types["p5en.48xlarge"], ZONES[1]),
     )
     return Problem(
-        tuple(_asks(pods, chance)),
-        flavours=(*blocks, *_on_demand()),
+        tuple(_pending_pods(pods, chance)),
+        options=(*blocks, *_on_demand()),
         stocks={"cr-short": short, "cr-long": long},
     )
 
@@ -70,8 +70,8 @@ def _labels(offered: InstanceType, zone: str, source: str) -> dict[str, str]:
     }
 
 
-def _block(name: str, offered: InstanceType, zone: str) -> Flavour:
-    return Flavour(
+def _block(name: str, offered: InstanceType, zone: str) -> NodeOption:
+    return NodeOption(
         offered.name,
         _labels(offered, zone, name),
         dict(offered.allocatable),
@@ -82,13 +82,13 @@ def _block(name: str, offered: InstanceType, zone: str) -> Flavour:
     )
 
 
-def _on_demand() -> Iterator[Flavour]:
+def _on_demand() -> Iterator[NodeOption]:
     for offered in load().types.values():
         if offered.family not in FAMILIES or offered.on_demand_usd_h is None:
             continue
         for zone in ZONES:
             labels = _labels(offered, zone, "on-demand")
-            yield Flavour(
+            yield NodeOption(
                 offered.name,
                 labels,
                 dict(offered.allocatable),
@@ -97,7 +97,7 @@ def _on_demand() -> Iterator[Flavour]:
             )
 
 
-def _asks(pods: int, chance: random.Random) -> Iterator[Ask]:
+def _pending_pods(pods: int, chance: random.Random) -> Iterator[PendingPod]:
     known: dict[PodShape, PodShape] = {}
     counts = {gpus: int(pods * share) for gpus, share in GPUS}
     counts[1] += pods - sum(counts.values())
@@ -108,14 +108,16 @@ def _asks(pods: int, chance: random.Random) -> Iterator[Ask]:
         yield from _singles(gpus, count, chance, known)
 
 
-def _singles(gpus: int, count: int, chance: random.Random, known: dict[PodShape, PodShape]) -> Iterator[Ask]:
+def _singles(
+    gpus: int, count: int, chance: random.Random, known: dict[PodShape, PodShape]
+) -> Iterator[PendingPod]:
     for number in range(count):
         shape = _shape(_single_requests(gpus, chance), big=chance.random() < BIG_GPU_SHARE)
         refuses = refused(_need(chance), LEAD, LASTS)
-        yield Ask(f"gpu{gpus}-{number}", known.setdefault(shape, shape), refuses=refuses)
+        yield PendingPod(f"gpu{gpus}-{number}", known.setdefault(shape, shape), refuses=refuses)
 
 
-def _gangs(members: int, chance: random.Random, known: dict[PodShape, PodShape]) -> Iterator[Ask]:
+def _gangs(members: int, chance: random.Random, known: dict[PodShape, PodShape]) -> Iterator[PendingPod]:
     """Gangs of 2, 4, 8, 16, 2, … while they fit in so many pods."""
     for number, size in enumerate(cycle(GANGS)):
         if size > members:
@@ -124,7 +126,7 @@ def _gangs(members: int, chance: random.Random, known: dict[PodShape, PodShape])
         shape = _shape(tuple(sorted((*WHOLE_NODE, (EFA, GANG_EFA)))), big=False)
         refuses = refused(_need(chance), LEAD, LASTS)
         for rank in range(size):
-            yield Ask(
+            yield PendingPod(
                 f"gang{number}-{rank}",
                 known.setdefault(shape, shape),
                 gang=Gang(f"gang{number}", size),

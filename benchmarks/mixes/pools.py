@@ -14,7 +14,7 @@ from datetime import timedelta
 from benchmarks.mixes import diverse
 from benchmarks.mixes.diverse import FAR_AWAY, TYPES, ZONES, FakeType
 from benchmarks.mixes.end_times import refused
-from tidemill.decide.packer.problem import Ask, Flavour, Problem
+from tidemill.decide.packer.problem import NodeOption, PendingPod, Problem
 from tidemill.model.labels import Taint, Toleration
 from tidemill.model.pods import PodShape
 from tidemill.model.resources import amount
@@ -56,32 +56,32 @@ LASTS = {f"pool-{rank}/{block}": lasts for rank in range(len(POOLS)) for block, 
 
 def build(pods: int, seed: int) -> Problem:
     chance = random.Random(seed)
-    asks = tuple(_asks(pods, chance))
-    demand = sum(amount(ask.shape.requests, "cpu") for ask in asks)
-    flavours: list[Flavour] = []
+    pending = tuple(_pending_pods(pods, chance))
+    demand = sum(amount(pod.shape.requests, "cpu") for pod in pending)
+    options: list[NodeOption] = []
     stocks: dict[str, int] = {}
     budgets: dict[str, dict[str, int]] = {}
     for rank, pool in enumerate(sorted(POOLS, key=lambda pool: -pool.weight)):
         name = f"pool-{rank}"
-        flavours.extend(_flavours(rank, name, pool))
+        options.extend(_options(rank, name, pool))
         stocks |= {f"{name}/{block}": 1 + pods // each for block, _, each, _ in BLOCKS}
         stocks[f"{name}/on-demand"] = pods
         limit = int(demand * pool.limit) if pool.limit else FAR_AWAY
         budgets[name] = {"cpu": limit, "memory": FAR_AWAY, "nodes": FAR_AWAY}
-    return Problem(asks, flavours=tuple(flavours), stocks=stocks, budgets=budgets)
+    return Problem(pending, options=tuple(options), stocks=stocks, budgets=budgets)
 
 
-def _flavours(rank: int, name: str, pool: Pool) -> Iterator[Flavour]:
+def _options(rank: int, name: str, pool: Pool) -> Iterator[NodeOption]:
     for order, (block, index, _, _) in enumerate(BLOCKS):
-        yield _flavour(FakeType(index), pool, name, block, pool.zones[-1], 0.0, (rank, order))
+        yield _option(FakeType(index), pool, name, block, pool.zones[-1], 0.0, (rank, order))
     for index in range(rank, TYPES, TYPE_STEP):
         fake = FakeType(index)
         for zone in pool.zones:
             order = len(BLOCKS)
-            yield _flavour(fake, pool, name, "on-demand", zone, fake.price, (rank, order))
+            yield _option(fake, pool, name, "on-demand", zone, fake.price, (rank, order))
 
 
-def _flavour(
+def _option(
     fake: FakeType,
     pool: Pool,
     name: str,
@@ -89,10 +89,10 @@ def _flavour(
     zone: str,
     price: float,
     rank: tuple[int, ...],
-) -> Flavour:
+) -> NodeOption:
     hourly = source == "on-demand"
     labels = fake.labels(zone, "on-demand" if hourly else "reserved")
-    return Flavour(
+    return NodeOption(
         fake.name,
         {**labels, LABEL_POOL: name, LABEL_SOURCE: source if hourly else f"{name}-{source}"},
         fake.capacity,
@@ -106,7 +106,7 @@ def _flavour(
     )
 
 
-def _asks(pods: int, chance: random.Random) -> Iterator[Ask]:
+def _pending_pods(pods: int, chance: random.Random) -> Iterator[PendingPod]:
     known: dict[PodShape, PodShape] = {}
     for number, drawn in enumerate(diverse.shapes(pods, chance)):
         shape = PodShape(
@@ -118,4 +118,4 @@ def _asks(pods: int, chance: random.Random) -> Iterator[Ask]:
             spread=drawn.spread,
         )
         need = chance.choices(list(NEEDS), list(NEEDS.values()))[0]
-        yield Ask(f"pod-{number}", known.setdefault(shape, shape), refuses=refused(need, LEAD, LASTS))
+        yield PendingPod(f"pod-{number}", known.setdefault(shape, shape), refuses=refused(need, LEAD, LASTS))

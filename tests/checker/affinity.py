@@ -13,8 +13,8 @@ from itertools import permutations
 
 from tests.checker.fault import Fault
 from tests.checker.hosts import Host
-from tests.checker.pod_counts import Crowd, Crowds
-from tidemill.decide.packer.problem import Ask, Problem
+from tests.checker.pod_counts import LabelledPods, PodLabelCounts
+from tidemill.decide.packer.problem import PendingPod, Problem
 from tidemill.model.labels import Pairs
 from tidemill.sim.cluster.scheduler_filters import PodSelector
 
@@ -27,53 +27,53 @@ FEW, TRIES = (
 )  # 5 parties have 120 orders; more parties are given 5 other ways, each a second if they are large
 
 
-def check_anti_affinity(problem: Problem, hosts: Sequence[Host], crowds: Crowds) -> Iterator[Fault]:
-    asks = problem.asks
-    for (key, selector), holders in _kept_apart(asks, hosts).items():
-        asked, resident = crowds.count(crowds.meant_by(selector), key)
+def check_anti_affinity(problem: Problem, hosts: Sequence[Host], labelled: PodLabelCounts) -> Iterator[Fault]:
+    pods = problem.pods
+    for (key, selector), holders in _kept_apart(pods, hosts).items():
+        asked, existing = labelled.count(labelled.meant_by(selector), key)
         for index, number in holders:
             domain = hosts[number].labels.get(key)
             if domain is None:  # a node without the key is in no domain: nobody can be met there
                 continue
-            itself = selector.matches(asks[index].namespace, dict(asks[index].shape.labels))
-            if asked[domain] + resident[domain] - itself > 0:
+            itself = selector.matches(pods[index].namespace, dict(pods[index].shape.labels))
+            if asked[domain] + existing[domain] - itself > 0:
                 yield Fault(
                     "anti-affinity",
-                    f"{asks[index].id} meets a pod it must not meet in {key}={domain}",
-                    (asks[index].id, hosts[number].name),
+                    f"{pods[index].id} meets a pod it must not meet in {key}={domain}",
+                    (pods[index].id, hosts[number].name),
                 )
-    yield from _against_residents(problem, hosts, crowds)
+    yield from _against_residents(problem, hosts, labelled)
 
 
-def _kept_apart(asks: Sequence[Ask], hosts: Sequence[Host]) -> dict[Apart, list[tuple[int, int]]]:
+def _kept_apart(pods: Sequence[PendingPod], hosts: Sequence[Host]) -> dict[Apart, list[tuple[int, int]]]:
     holders: dict[Apart, list[tuple[int, int]]] = {}
     for number, host in enumerate(hosts):
-        for index in host.asks:
-            for term in asks[index].shape.anti_affinity:
-                apart = (term.topology_key, PodSelector.of_term(term, asks[index].namespace))
+        for index in host.pods:
+            for term in pods[index].shape.anti_affinity:
+                apart = (term.topology_key, PodSelector.of_term(term, pods[index].namespace))
                 holders.setdefault(apart, []).append((index, number))
     return holders
 
 
-def _against_residents(problem: Problem, hosts: Sequence[Host], crowds: Crowds) -> Iterator[Fault]:
+def _against_residents(problem: Problem, hosts: Sequence[Host], labelled: PodLabelCounts) -> Iterator[Fault]:
     """Pods put where a resident requires not to meet them. Residents among themselves are not our doing."""
     closed: dict[Apart, set[str]] = {}
     for host in hosts:
-        for resident in host.residents:
-            for term in resident.shape.anti_affinity:
+        for existing in host.existing_pods:
+            for term in existing.shape.anti_affinity:
                 domain = host.labels.get(term.topology_key)
                 if domain is not None:
-                    apart = (term.topology_key, PodSelector.of_term(term, resident.namespace))
+                    apart = (term.topology_key, PodSelector.of_term(term, existing.namespace))
                     closed.setdefault(apart, set()).add(domain)
     for (key, selector), domains in closed.items():
-        for crowd in crowds.meant_by(selector):
-            for number, indexes in crowd.asks.items():
+        for same_labels in labelled.meant_by(selector):
+            for number, indexes in same_labels.pods.items():
                 domain = hosts[number].labels.get(key)
                 if domain in domains:
                     yield Fault(
                         "anti-affinity",
-                        f"a resident of {key}={domain} must not meet {problem.asks[indexes[0]].id}",
-                        (problem.asks[indexes[0]].id, hosts[number].name),
+                        f"a resident of {key}={domain} must not meet {problem.pods[indexes[0]].id}",
+                        (problem.pods[indexes[0]].id, hosts[number].name),
                     )
 
 
@@ -81,17 +81,20 @@ def _against_residents(problem: Problem, hosts: Sequence[Host], crowds: Crowds) 
 class Party:
     """Asks of one crowd with the same affinity, on nodes that are in the same domains for it."""
 
-    crowd: Crowd
+    same_labels: LabelledPods
     terms: Together
     domains: tuple[str | None, ...]  # one a term
     members: list[tuple[int, int]] = field(default_factory=list)  # ask, host
 
     @property
-    def likes_itself(self) -> bool:
+    def matches_itself(self) -> bool:
         """Whether it may be the first of its kind: company for itself, on nodes that have the keys."""
         if None in self.domains:
             return False
-        return all(selector.matches(self.crowd.namespace, self.crowd.labels) for _, selector in self.terms)
+        return all(
+            selector.matches(self.same_labels.namespace, self.same_labels.labels)
+            for _, selector in self.terms
+        )
 
 
 class _Standing:
@@ -102,15 +105,15 @@ class _Standing:
         self._met: dict[Together, list[Counter[str]]] = {
             terms: [Counter() for _ in terms] for terms in wanted
         }
-        self._sought: dict[Crowd, list[Together]] = {}  # the terms that pods of a crowd satisfy
+        self._sought: dict[LabelledPods, list[Together]] = {}  # the terms that pods of a crowd satisfy
 
-    def add(self, crowd: Crowd, number: int, count: int) -> None:
-        sought = self._sought.get(crowd)
+    def add(self, same_labels: LabelledPods, number: int, count: int) -> None:
+        sought = self._sought.get(same_labels)
         if sought is None:
-            sought = self._sought[crowd] = [
+            sought = self._sought[same_labels] = [
                 terms
                 for terms in self._met
-                if all(m.matches(crowd.namespace, crowd.labels) for _, m in terms)
+                if all(m.matches(same_labels.namespace, same_labels.labels) for _, m in terms)
             ]
         for terms in sought:
             for (key, _), met in zip(terms, self._met[terms], strict=True):
@@ -126,7 +129,7 @@ class _Standing:
         return not any(self._met[party.terms])
 
 
-def check_affinity(problem: Problem, hosts: Sequence[Host], crowds: Crowds) -> Iterator[Fault]:
+def check_affinity(problem: Problem, hosts: Sequence[Host], labelled: PodLabelCounts) -> Iterator[Fault]:
     """Look for a binding order: first the pods that start a company, then all that need none, then the rest.
 
     A pod may be the first of its kind where it would be company for itself and nobody else matches yet, in
@@ -134,7 +137,7 @@ def check_affinity(problem: Problem, hosts: Sequence[Host], crowds: Crowds) -> I
     ways are tried: all of them where parties are few. Where they are many, an order that only a tangle of
     overlapping terms calls for may be missed: this errs on the side of a fault.
     """
-    parties, others = _parties(problem.asks, hosts, crowds)
+    parties, others = _parties(problem.pods, hosts, labelled)
     alone = parties
     for order in _orders(parties):
         left = _left_alone(order, others, hosts)
@@ -145,8 +148,8 @@ def check_affinity(problem: Problem, hosts: Sequence[Host], crowds: Crowds) -> I
         for index, number in party.members:
             yield Fault(
                 "affinity",
-                f"{problem.asks[index].id} on {hosts[number].name} lacks the company it requires",
-                (problem.asks[index].id, hosts[number].name),
+                f"{problem.pods[index].id} on {hosts[number].name} lacks the company it requires",
+                (problem.pods[index].id, hosts[number].name),
             )
 
 
@@ -161,15 +164,15 @@ def _orders(parties: list[Party]) -> Iterator[Sequence[Party]]:
 
 
 def _left_alone(
-    order: Sequence[Party], others: list[tuple[Crowd, int, int]], hosts: Sequence[Host]
+    order: Sequence[Party], others: list[tuple[LabelledPods, int, int]], hosts: Sequence[Host]
 ) -> list[Party]:
     """Who never finds company if those start who may, in this order of preference."""
     wanted = {party.terms for party in order}
     early, late = _Standing(hosts, wanted), _Standing(hosts, wanted)
     if wanted:
         _bind_residents((early, late), hosts)
-    for crowd, number, count in others:
-        late.add(crowd, number, count)
+    for same_labels, number, count in others:
+        late.add(same_labels, number, count)
     waiting = _settle(order, late)
     while waiting:
         starting = _start(waiting, early, late)
@@ -197,7 +200,7 @@ def _start(waiting: list[Party], early: _Standing, late: _Standing) -> set[Party
     """Let every party start that may, before all who do not need to be early."""
     starting = set()
     for party in waiting:
-        if party.likes_itself and early.nobody_for(party) and not late.welcomes(party):
+        if party.matches_itself and early.nobody_for(party) and not late.welcomes(party):
             _bind(party, early)
             _bind(party, late)
             starting.add(party)
@@ -206,35 +209,35 @@ def _start(waiting: list[Party], early: _Standing, late: _Standing) -> set[Party
 
 def _bind(party: Party, standing: _Standing) -> None:
     for number, count in Counter(number for _, number in party.members).items():
-        standing.add(party.crowd, number, count)
+        standing.add(party.same_labels, number, count)
 
 
 def _bind_residents(standings: Sequence[_Standing], hosts: Sequence[Host]) -> None:
-    seen: dict[tuple[str, Pairs], Crowd] = {}
+    seen: dict[tuple[str, Pairs], LabelledPods] = {}
     for number, host in enumerate(hosts):
-        for resident in host.residents:
-            key = (resident.namespace, resident.shape.labels)
-            crowd = seen.setdefault(key, Crowd(resident.namespace, dict(resident.shape.labels)))
+        for existing in host.existing_pods:
+            key = (existing.namespace, existing.shape.labels)
+            same_labels = seen.setdefault(key, LabelledPods(existing.namespace, dict(existing.shape.labels)))
             for standing in standings:
-                standing.add(crowd, number, resident.count)
+                standing.add(same_labels, number, existing.count)
 
 
 def _parties(
-    asks: Sequence[Ask], hosts: Sequence[Host], crowds: Crowds
-) -> tuple[list[Party], list[tuple[Crowd, int, int]]]:
+    pods: Sequence[PendingPod], hosts: Sequence[Host], labelled: PodLabelCounts
+) -> tuple[list[Party], list[tuple[LabelledPods, int, int]]]:
     """Parties, the largest first; and every ask that requires no company, as (crowd, host, how many)."""
-    parties: dict[tuple[Crowd, Together, tuple[str | None, ...]], Party] = {}
-    others: Counter[tuple[Crowd, int]] = Counter()
+    parties: dict[tuple[LabelledPods, Together, tuple[str | None, ...]], Party] = {}
+    others: Counter[tuple[LabelledPods, int]] = Counter()
     for number, host in enumerate(hosts):
-        for index in host.asks:
-            ask = asks[index]
-            crowd = crowds.of(ask.namespace, ask.shape.labels)
-            if not ask.shape.affinity:
-                others[crowd, number] += 1
+        for index in host.pods:
+            pod = pods[index]
+            same_labels = labelled.of(pod.namespace, pod.shape.labels)
+            if not pod.shape.affinity:
+                others[same_labels, number] += 1
                 continue
-            terms = tuple((t.topology_key, PodSelector.of_term(t, ask.namespace)) for t in ask.shape.affinity)
+            terms = tuple((t.topology_key, PodSelector.of_term(t, pod.namespace)) for t in pod.shape.affinity)
             domains = tuple(host.labels.get(key) for key, _ in terms)
-            party = parties.setdefault((crowd, terms, domains), Party(crowd, terms, domains))
+            party = parties.setdefault((same_labels, terms, domains), Party(same_labels, terms, domains))
             party.members.append((index, number))
     ordered = sorted(parties.values(), key=lambda party: -len(party.members))
-    return ordered, [(crowd, number, count) for (crowd, number), count in others.items()]
+    return ordered, [(same_labels, number, count) for (same_labels, number), count in others.items()]

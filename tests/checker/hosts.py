@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tidemill.decide.packer.problem import Flavour, Place, Problem, Resident, Solution
+from tidemill.decide.packer.problem import ExistingNode, ExistingPods, NodeOption, Problem, Solution
 from tidemill.model.labels import Taint
 from tidemill.spec.names import LABEL_HOSTNAME
 
@@ -21,45 +21,45 @@ class Host:
     room: Mapping[str, int]
     taints: tuple[Taint, ...] = ()
     group: str = ""
-    residents: tuple[Resident, ...] = ()
-    asks: list[int] = field(default_factory=list)
+    existing_pods: tuple[ExistingPods, ...] = ()
+    pods: list[int] = field(default_factory=list)
 
 
 def hosts_of(problem: Problem, solution: Solution) -> list[Host]:
     """The places in their order, then the opened nodes in theirs."""
-    hosts = [host_of_place(problem, index) for index in range(len(problem.places))]
-    for index, asks in solution.existing.items():
-        hosts[index].asks = list(asks)
-    kinds = {id(flavour): number for number, flavour in enumerate(problem.flavours)}
+    hosts = [host_of_node(problem, index) for index in range(len(problem.nodes))]
+    for index, pods in solution.existing.items():
+        hosts[index].pods = list(pods)
+    kinds = {id(option): number for number, option in enumerate(problem.options)}
     for number, node in enumerate(solution.opened):
-        host = host_of_flavour(problem, kinds[id(node.flavour)], number)
-        host.asks = list(node.asks)
+        host = host_of_option(problem, kinds[id(node.option)], number)
+        host.pods = list(node.pods)
         hosts.append(host)
     return hosts
 
 
-def host_of_place(problem: Problem, index: int) -> Host:
-    place: Place = problem.places[index]
+def host_of_node(problem: Problem, index: int) -> Host:
+    node: ExistingNode = problem.nodes[index]
     return Host(
-        name=place.name,
+        name=node.name,
         kind=index,
-        labels={LABEL_HOSTNAME: place.name, **place.labels},
-        room=place.free,
-        taints=place.taints,
-        group=place.group,
-        residents=place.residents,
+        labels={LABEL_HOSTNAME: node.name, **node.labels},
+        room=node.free,
+        taints=node.taints,
+        group=node.group,
+        existing_pods=node.existing_pods,
     )
 
 
-def host_of_flavour(problem: Problem, flavour_index: int, number: int) -> Host:
+def host_of_option(problem: Problem, option_index: int, number: int) -> Host:
     """A node that would be opened: the `number`-th of the answer."""
-    flavour: Flavour = problem.flavours[flavour_index]
+    option: NodeOption = problem.options[option_index]
     name = f"new-{number}"
     return Host(
         name=name,
-        kind=len(problem.places) + flavour_index,
-        labels={**flavour.labels, LABEL_HOSTNAME: name},
-        room=flavour.capacity,
-        taints=flavour.taints,
-        group=flavour.group,
+        kind=len(problem.nodes) + option_index,
+        labels={**option.labels, LABEL_HOSTNAME: name},
+        room=option.capacity,
+        taints=option.taints,
+        group=option.group,
     )

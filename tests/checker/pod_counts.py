@@ -11,40 +11,40 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from tests.checker.hosts import Host
-from tidemill.decide.packer.problem import Ask
+from tidemill.decide.packer.problem import PendingPod
 from tidemill.model.labels import Pairs
 from tidemill.sim.cluster.scheduler_filters import PodSelector
 
 
 @dataclass(slots=True, eq=False)
-class Crowd:
+class LabelledPods:
     namespace: str
     labels: dict[str, str]
-    asks: dict[int, list[int]] = field(default_factory=dict)  # index of a host -> indexes of asks
-    residents: Counter[int] = field(default_factory=Counter)  # index of a host -> how many
+    pods: dict[int, list[int]] = field(default_factory=dict)  # index of a host -> indexes of asks
+    existing_pods: Counter[int] = field(default_factory=Counter)  # index of a host -> how many
 
 
-class Crowds:
+class PodLabelCounts:
     """Every pod of the final state, residents and asks, by namespace and labels."""
 
-    def __init__(self, hosts: Sequence[Host], asks: Sequence[Ask]) -> None:
+    def __init__(self, hosts: Sequence[Host], pods: Sequence[PendingPod]) -> None:
         self.hosts = hosts
-        self._crowds: dict[tuple[str, Pairs], Crowd] = {}
-        self._meant: dict[PodSelector, list[Crowd]] = {}
+        self._crowds: dict[tuple[str, Pairs], LabelledPods] = {}
+        self._meant: dict[PodSelector, list[LabelledPods]] = {}
         for number, host in enumerate(hosts):
-            for resident in host.residents:
-                self.of(resident.namespace, resident.shape.labels).residents[number] += resident.count
-            for index in host.asks:
-                ask = asks[index]
-                self.of(ask.namespace, ask.shape.labels).asks.setdefault(number, []).append(index)
+            for existing in host.existing_pods:
+                self.of(existing.namespace, existing.shape.labels).existing_pods[number] += existing.count
+            for index in host.pods:
+                pod = pods[index]
+                self.of(pod.namespace, pod.shape.labels).pods.setdefault(number, []).append(index)
 
-    def of(self, namespace: str, labels: Pairs) -> Crowd:
-        crowd = self._crowds.get((namespace, labels))
-        if crowd is None:
-            crowd = self._crowds[namespace, labels] = Crowd(namespace, dict(labels))
-        return crowd
+    def of(self, namespace: str, labels: Pairs) -> LabelledPods:
+        same_labels = self._crowds.get((namespace, labels))
+        if same_labels is None:
+            same_labels = self._crowds[namespace, labels] = LabelledPods(namespace, dict(labels))
+        return same_labels
 
-    def meant_by(self, selector: PodSelector) -> list[Crowd]:
+    def meant_by(self, selector: PodSelector) -> list[LabelledPods]:
         found = self._meant.get(selector)
         if found is None:
             found = [c for c in self._crowds.values() if selector.matches(c.namespace, c.labels)]
@@ -52,18 +52,18 @@ class Crowds:
         return found
 
     def count(
-        self, crowds: Collection[Crowd], key: str, among: Collection[int] | None = None
+        self, labelled: Collection[LabelledPods], key: str, among: Collection[int] | None = None
     ) -> tuple[Counter[str], Counter[str]]:
         """How many asks, and how many residents, by domain; only hosts in `among` where it is given."""
-        asks: Counter[str] = Counter()
-        residents: Counter[str] = Counter()
-        for crowd in crowds:
-            for number, indexes in crowd.asks.items():
+        pods: Counter[str] = Counter()
+        existing_pods: Counter[str] = Counter()
+        for same_labels in labelled:
+            for number, indexes in same_labels.pods.items():
                 domain = self.hosts[number].labels.get(key)
                 if domain is not None and (among is None or number in among):
-                    asks[domain] += len(indexes)
-            for number, count in crowd.residents.items():
+                    pods[domain] += len(indexes)
+            for number, count in same_labels.existing_pods.items():
                 domain = self.hosts[number].labels.get(key)
                 if domain is not None and (among is None or number in among):
-                    residents[domain] += count
-        return asks, residents
+                    existing_pods[domain] += count
+        return pods, existing_pods

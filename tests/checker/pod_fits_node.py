@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.checker.hosts import Host
-from tidemill.decide.packer.problem import Ask
+from tidemill.decide.packer.problem import PendingPod
 from tidemill.sim.cluster.scheduler_filters import matches_node_affinity, reaches_volumes, untolerated_taint
 
 
-def misfits(ask: Ask, host: Host) -> Iterator[tuple[str, str]]:
+def misfits(pod: PendingPod, host: Host) -> Iterator[tuple[str, str]]:
     """Every rule that the node alone breaks for this pod, as (kind, what is wrong)."""
-    shape = ask.shape
+    shape = pod.shape
     if not matches_node_affinity(shape, host.labels):
         yield "node-affinity", "its node selector or required node affinity does not match the labels"
     taint = untolerated_taint(shape.tolerations, host.taints)
@@ -23,17 +23,17 @@ def misfits(ask: Ask, host: Host) -> Iterator[tuple[str, str]]:
         yield "taint", f"it does not tolerate {taint.key}={taint.value}:{taint.effect}"
     if not reaches_volumes(shape, host.labels):
         yield "volume-zone", f"its volumes can be reached from {', '.join(shape.volume_zones)} only"
-    if host.group in ask.refuses:
+    if host.group in pod.refuses:
         yield "refused", f"it may not use {host.group}"
 
 
-def suitability(ask: Ask) -> tuple[object, ...]:
+def suitability(pod: PendingPod) -> tuple[object, ...]:
     """All that `misfits` reads of an ask: equal keys get equal answers on the same kind of node."""
-    shape = ask.shape
+    shape = pod.shape
     return (
         shape.node_selector,
         shape.node_terms,
         shape.tolerations,
         shape.volume_zones,
-        ask.refuses,
+        pod.refuses,
     )

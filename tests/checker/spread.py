@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from tests.checker.fault import Fault
 from tests.checker.hosts import Host
-from tests.checker.pod_counts import Crowds
-from tidemill.decide.packer.problem import Ask, Problem
+from tests.checker.pod_counts import PodLabelCounts
+from tidemill.decide.packer.problem import PendingPod, Problem
 from tidemill.model.labels import Selector, Taint, Toleration
 from tidemill.model.pods import PodShape, Spread
 from tidemill.sim.cluster.scheduler_filters import PodSelector, matches_node_affinity, untolerated_taint
@@ -73,39 +73,39 @@ def _counted(spread: Spread, shape: PodShape, keys: frozenset[str]) -> Counted:
     )
 
 
-def flavour_domains(problem: Problem, rule: Rule) -> set[str]:
+def option_domains(problem: Problem, rule: Rule) -> set[str]:
     """The domains that nodes yet to be opened could bring. Of host names: one that nobody has yet."""
     domains = set()
-    for flavour in problem.flavours:
-        labels = {**flavour.labels, LABEL_HOSTNAME: ""}
-        if rule.counted.includes(labels, flavour.taints):
+    for option in problem.options:
+        labels = {**option.labels, LABEL_HOSTNAME: ""}
+        if rule.counted.includes(labels, option.taints):
             domains.add(labels[rule.topology_key])
     return domains
 
 
-def check_spread(problem: Problem, hosts: Sequence[Host], crowds: Crowds) -> Iterator[Fault]:
-    for rule, holders in _holders(problem.asks, hosts).items():
+def check_spread(problem: Problem, hosts: Sequence[Host], labelled: PodLabelCounts) -> Iterator[Fault]:
+    for rule, holders in _holders(problem.pods, hosts).items():
         counting = _counting(rule, hosts)
-        asks, residents = crowds.count(crowds.meant_by(rule.selector), rule.topology_key, counting)
+        pods, existing_pods = labelled.count(labelled.meant_by(rule.selector), rule.topology_key, counting)
         domains = {hosts[number].labels[rule.topology_key] for number in counting}
-        domains |= flavour_domains(problem, rule)
-        least = min((asks[domain] + residents[domain] for domain in domains), default=0)
+        domains |= option_domains(problem, rule)
+        least = min((pods[domain] + existing_pods[domain] for domain in domains), default=0)
         if len(domains) < rule.min_domains:
             least = 0
-        for domain, (ask, number) in holders.items():
+        for domain, (pod, number) in holders.items():
             where = f"{rule.topology_key}={domain}"
             if domain is None:
                 yield Fault(
                     "spread",
-                    f"{problem.asks[ask].id} is spread by {rule.topology_key}, which {hosts[number].name} lacks",
-                    (problem.asks[ask].id, hosts[number].name),
+                    f"{problem.pods[pod].id} is spread by {rule.topology_key}, which {hosts[number].name} lacks",
+                    (problem.pods[pod].id, hosts[number].name),
                 )
-            elif asks[domain] + residents[domain] - least > rule.max_skew:
+            elif pods[domain] + existing_pods[domain] - least > rule.max_skew:
                 yield Fault(
                     "spread",
-                    f"{problem.asks[ask].id} is in {where} with {asks[domain] + residents[domain]} that it is "
+                    f"{problem.pods[pod].id} is in {where} with {pods[domain] + existing_pods[domain]} that it is "
                     f"spread among; another domain has {least}, and it allows a skew of {rule.max_skew}",
-                    (problem.asks[ask].id, where),
+                    (problem.pods[pod].id, where),
                 )
 
 
@@ -117,13 +117,15 @@ def _counting(rule: Rule, hosts: Sequence[Host]) -> set[int]:
     return {number for number, host in enumerate(hosts) if by_kind[host.kind]}
 
 
-def _holders(asks: Sequence[Ask], hosts: Sequence[Host]) -> dict[Rule, dict[str | None, tuple[int, int]]]:
+def _holders(
+    pods: Sequence[PendingPod], hosts: Sequence[Host]
+) -> dict[Rule, dict[str | None, tuple[int, int]]]:
     """By rule and domain: one pod (and its host) that carries the rule there; one speaks for all."""
     holders: dict[Rule, dict[str | None, tuple[int, int]]] = {}
     known: dict[tuple[object, ...], list[Rule]] = {}
     for number, host in enumerate(hosts):
-        for index in host.asks:
-            shape, namespace = asks[index].shape, asks[index].namespace
+        for index in host.pods:
+            shape, namespace = pods[index].shape, pods[index].namespace
             if not shape.spread:
                 continue
             key = (shape.spread, namespace, shape.labels, *_placement(shape))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tidemill.decide.packer import solve
-from tidemill.decide.packer.problem import Ask, Flavour, Problem, Solution
+from tidemill.decide.packer.problem import NodeOption, PendingPod, Problem, Solution
 from tidemill.decide.placement.solve_cache import SolveCache
 from tidemill.model.pods import PodShape
 
@@ -15,8 +15,10 @@ SHAPE = PodShape(requests=(("cpu", 4000),))
 
 
 def problem(**changes: object) -> Problem:
-    node = Flavour("m7i.2xlarge", {}, {"cpu": 8000, "pods": 10}, 0.4)
-    stated = Problem((Ask("a", SHAPE), Ask("b", SHAPE), Ask("c", SHAPE)), flavours=(node,))
+    node = NodeOption("m7i.2xlarge", {}, {"cpu": 8000, "pods": 10}, 0.4)
+    stated = Problem(
+        (PendingPod("a", SHAPE), PendingPod("b", SHAPE), PendingPod("c", SHAPE)), options=(node,)
+    )
     return replace(stated, **changes)  # type: ignore[arg-type]
 
 
@@ -37,8 +39,8 @@ def test_an_equal_problem_is_solved_once_and_answered_in_its_own_flavours(solved
     answers, again = SolveCache(), problem()
     first, second = answers.solve(problem()), answers.solve(again)
     assert len(solved) == 1
-    assert [node.asks for node in second.opened] == [node.asks for node in first.opened]
-    assert all(node.flavour is again.flavours[0] for node in second.opened)
+    assert [node.pods for node in second.opened] == [node.pods for node in first.opened]
+    assert all(node.option is again.options[0] for node in second.opened)
 
 
 def test_changing_an_answer_does_not_change_what_is_remembered(solved: list[Problem]):
@@ -52,12 +54,12 @@ def test_changing_an_answer_does_not_change_what_is_remembered(solved: list[Prob
 @pytest.mark.parametrize(
     "changes",
     [
-        {"asks": problem().asks[:2]},
-        {"flavours": (replace(problem().flavours[0], price=0.5),)},
+        {"pods": problem().pods[:2]},
+        {"options": (replace(problem().options[0], price=0.5),)},
         {"budgets": {"": {"nodes": 1}}},
-        {"flavours": ()},
+        {"options": ()},
     ],
-    ids=["asks", "prices", "limits", "nothing to open"],
+    ids=["pods", "prices", "limits", "nothing to open"],
 )
 def test_another_problem_is_solved_anew(solved: list[Problem], changes: dict[str, object]):
     answers = SolveCache()
@@ -69,7 +71,7 @@ def test_another_problem_is_solved_anew(solved: list[Problem], changes: dict[str
 def test_a_pod_that_refuses_another_group_makes_another_problem(solved: list[Problem]):
     answers = SolveCache()
     answers.solve(problem())
-    answers.solve(problem(asks=tuple(replace(ask, refuses=frozenset({"block"})) for ask in problem().asks)))
+    answers.solve(problem(pods=tuple(replace(pod, refuses=frozenset({"block"})) for pod in problem().pods)))
     assert len(solved) == 2
 
 

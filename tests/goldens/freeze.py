@@ -103,7 +103,7 @@ def _packing(mix: str) -> Lines:
         "opened": len(solution.opened),
         "unplaced": sorted(solution.unplaced),
     }
-    opened = [{"option": node.flavour.name, "pods": sorted(node.asks)} for node in solution.opened]
+    opened = [{"option": node.option.name, "pods": sorted(node.pods)} for node in solution.opened]
     existing = [{"node": place, "pods": sorted(pods)} for place, pods in solution.existing.items()]
     return [_line(head), *sorted(_line(node) for node in (*opened, *existing))]
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.checker.check import check
 from tests.sim.cluster_builder import HOST, ZONE, Town, having, shape, spread, term
-from tidemill.decide.packer.problem import Ask, Place, Problem, Resident, Solution
+from tidemill.decide.packer.problem import ExistingNode, ExistingPods, PendingPod, Problem, Solution
 from tidemill.model.pods import Pod, PodShape
 from tidemill.spec import names
 
@@ -47,7 +47,7 @@ def template(draw: st.DrawFn, app: str) -> PodShape:
     )
 
 
-def places(town: Town, residents: dict[str, list[Pod]]) -> tuple[Place, ...]:
+def existing_nodes(town: Town, residents: dict[str, list[Pod]]) -> tuple[ExistingNode, ...]:
     """Every node with what its daemons leave, less what these residents take."""
     found = []
     for node in town.cluster.view().nodes:
@@ -57,8 +57,10 @@ def places(town: Town, residents: dict[str, list[Pod]]) -> tuple[Place, ...]:
         for pod in (*daemons, *there):
             for name, count in (*pod.shape.requests, (names.PODS, 1)):
                 free[name] = free.get(name, 0) - count
-        settled = tuple(Resident(pod.shape, pod.namespace) for pod in there)
-        found.append(Place(node.name, dict(node.labels), free, residents=settled, taints=node.taints))
+        settled = tuple(ExistingPods(pod.shape, pod.namespace) for pod in there)
+        found.append(
+            ExistingNode(node.name, dict(node.labels), free, existing_pods=settled, taints=node.taints)
+        )
     return tuple(found)
 
 
@@ -81,16 +83,16 @@ def test_binds_soundly_and_leaves_nobody_waiting_without_a_reason(
     for pod in bound:
         by_node.setdefault(pod.node, []).append(pod)
 
-    empty = places(town, {})
-    stated = Problem(tuple(Ask(pod.name, pod.shape) for pod in bound), empty)
+    empty = existing_nodes(town, {})
+    stated = Problem(tuple(PendingPod(pod.name, pod.shape) for pod in bound), empty)
     numbers = {place.name: number for number, place in enumerate(empty)}
     solution = Solution()
     for index, pod in enumerate(bound):
         solution.existing.setdefault(numbers[pod.node], []).append(index)
     assert check(stated, solution) == []
 
-    settled = places(town, by_node)
+    settled = existing_nodes(town, by_node)
     for pod in waiting:
-        alone = replace(stated, asks=(Ask(pod.name, pod.shape),), places=settled)
+        alone = replace(stated, pods=(PendingPod(pod.name, pod.shape),), nodes=settled)
         for number, place in enumerate(settled):
             assert check(alone, Solution({number: [0]})), f"{pod.name} waits, and {place.name} would do"

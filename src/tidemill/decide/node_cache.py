@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from tidemill.catalog import InstanceType
 from tidemill.decide.deadlines import SHORTEST_LEAD, pod_lead
-from tidemill.decide.packer.problem import Resident
+from tidemill.decide.packer.problem import ExistingPods
 from tidemill.decide.phases import Phase, phase_of
 from tidemill.decide.pool_templates import PoolTemplate, templates
 from tidemill.model.capacity import Source
@@ -60,11 +60,11 @@ class NodeFacts:
     group: int  # nodes of one group differ only in what is free on them, and in their host name
     counted: tuple[str, str]  # pool and type, for limits
     keeps_away: bool  # a pod here has anti-affinity or host ports
-    _residents: tuple[Resident, ...] | None = None
+    _residents: tuple[ExistingPods, ...] | None = None
     free_at: dict[int, FreeAt] = field(default_factory=dict)  # by identity of a shape (kept alive with it)
 
     @property
-    def residents(self) -> tuple[Resident, ...]:
+    def residents(self) -> tuple[ExistingPods, ...]:
         if self._residents is None:
             self._residents = residents_of(self.bound)
         return self._residents
@@ -132,14 +132,14 @@ def _work_out(spec: Spec, groups: dict[object, int], node: Node, bound: tuple[Po
     )
 
 
-def residents_of(pods: Iterable[Pod]) -> tuple[Resident, ...]:
+def residents_of(pods: Iterable[Pod]) -> tuple[ExistingPods, ...]:
     """Pods on one node, those of one shape together."""
     counts: dict[tuple[int, str], tuple[PodShape, int]] = {}
     for pod in pods:
         key = (id(pod.shape), pod.namespace)
         shape, count = counts.get(key, (pod.shape, 0))
         counts[key] = (shape, count + 1)
-    return tuple(Resident(shape, namespace, count) for (_, namespace), (shape, count) in counts.items())
+    return tuple(ExistingPods(shape, namespace, count) for (_, namespace), (shape, count) in counts.items())
 
 
 @lru_cache(maxsize=4096)

@@ -1,192 +1,214 @@
-"""Pour crowds with the same needs into what is free on a site, each pod where it would leave least behind.
+"""Best fit: place pods into what is free on a site, each pod where it would leave least behind.
 
-Many at once look at every lot of bins there is, and equal bins are looked at once; a few look only at the lots
-that are tightest in what they need most. So the cost grows with kinds of pods and of bins where there are many
-alike, and with pods where there are not.
+Many equal pods at once look at every class of bins, and look at equal bins once. A few pods look only at the classes
+that are tightest in what they request most. So the cost grows with kinds of pods and bins where many are alike, and
+with the number of pods where they are not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from tidemill.decide.packer.bin_index import BITS, MASK, Kind, Lot, Shelf
-from tidemill.decide.packer.bins import Bin, Wants, room, without
-from tidemill.decide.packer.filler import PATIENCE, Filler
-from tidemill.decide.packer.pod_groups import Crowd
+from tidemill.decide.packer.bins import (
+    BITS,
+    MASK,
+    Bin,
+    BinClass,
+    BinIndex,
+    Requests,
+    Variant,
+    fit_count,
+    free_after,
+)
+from tidemill.decide.packer.packing_state import MAX_CLASSES_TRIED, PackingState
+from tidemill.decide.packer.pod_groups import PodGroup
 from tidemill.decide.packer.supply import Site
 
-# One pod to so many lots: then looking at all of them at once is cheaper than a few for each.
-_MANY = 24
-_FEW = 8  # and so few never do
+# With one pod to so many classes, looking at all of them at once is cheaper than at a few for each pod.
+_CLASSES_A_POD = 24
+_FEWEST_PODS = 8  # fewer pods than this never do
 
-Queue = list[tuple[Crowd, list[int]]]  # crowds with the same needs and eligibility, and their asks
+Queue = list[tuple[PodGroup, list[int]]]  # groups with the same requests and eligibility, and their pods
 
 
-def pour(filler: Filler, queue: Queue, site: Site) -> Queue:
-    """As many as fit into what is free on this site; returns the rest."""
-    shelf = filler.shelves.get(site)
-    if shelf is None or not shelf.lots or not filler.can_use(queue[0][0], site):
+def place_best_fit(packing: PackingState, queue: Queue, site: Site) -> Queue:
+    """Place as many as fit into what is free on this site; returns the rest."""
+    index = packing.indexes.get(site)
+    if index is None or not index.classes or not packing.can_use_site(queue[0][0], site):
         return queue
-    total = sum([len(asks) for _, asks in queue])
-    if total >= _FEW and total * _MANY >= len(shelf.lots):
-        return _Many(filler, shelf, queue).pour()
-    # Nodes that are there cost nothing: before more are asked for, every one of them is looked at.
-    looks = len(shelf.lots) if filler.by_site[site][0].place >= 0 else PATIENCE
+    total = sum([len(pods) for _, pods in queue])
+    if total >= _FEWEST_PODS and total * _CLASSES_A_POD >= len(index.classes):
+        return _BatchPlacement(packing, index, queue).run()
+    # Existing nodes cost nothing: all of them are tried before a new one is opened.
+    limit = len(index.classes) if packing.by_site[site][0].node_index >= 0 else MAX_CLASSES_TRIED
     rest: Queue = []
-    for crowd, asks in queue:
-        left = _pour_few(filler, shelf, crowd, asks, looks)
+    for group, pods in queue:
+        left = _place_few(packing, index, group, pods, limit)
         if left:
-            rest.append((crowd, left))
+            rest.append((group, left))
     return rest
 
 
-def _pour_few(filler: Filler, shelf: Shelf, crowd: Crowd, asks: list[int], looks: int) -> list[int]:
-    if not shelf.puts_up_with(crowd.minds):
-        return asks
-    dimension, amount = crowd.wants[0]
-    done, total, minds, eligibility = 0, len(asks), crowd.minds, crowd.eligibility
-    for lot in shelf.tightest(dimension, amount, looks):
-        each = room(lot.free, crowd.wants)
+def _place_few(
+    packing: PackingState, index: BinIndex, group: PodGroup, pods: list[int], limit: int
+) -> list[int]:
+    if not index.has_bin_for(group.blocked_by):
+        return pods
+    dimension, amount = group.requests[0]
+    done, total, blocked_by, eligibility = 0, len(pods), group.blocked_by, group.eligibility
+    for bin_class in index.tightest(dimension, amount, limit):
+        each = fit_count(bin_class.free, group.requests)
         if each == 0:
             continue
-        for refused, kind in list(lot.kinds.items()):
-            if refused & minds:
+        for blocked, variant in list(bin_class.variants.items()):
+            if blocked & blocked_by:
                 continue
-            for one in list(kind.values()):
-                if eligibility not in one.eligibilities and not filler.may_stand(crowd, one):
+            for bin in list(variant.values()):
+                if eligibility not in bin.eligibilities and not packing.may_use(group, bin):
                     continue
                 count = min(each, total - done)
-                if crowd.picky:
-                    count = min(count, one.tolerance(crowd))
-                filler.put(one, crowd, asks[done : done + count])
+                if group.has_host_rules:
+                    count = min(count, bin.max_more(group))
+                packing.put(bin, group, pods[done : done + count])
                 done += count
                 if done == total:
                     return []
-    return asks[done:] if done else asks
+    return pods[done:] if done else pods
 
 
-class _Line:
-    """Asks of one crowd that wait for their turn."""
+class _WaitingGroup:
+    """Pods of one group, of which `done` are placed."""
 
-    __slots__ = ("asks", "crowd", "done")
+    __slots__ = ("done", "group", "pods")
 
-    def __init__(self, crowd: Crowd, asks: list[int]) -> None:
-        self.crowd, self.asks, self.done = crowd, asks, 0
+    def __init__(self, group: PodGroup, pods: list[int]) -> None:
+        self.group, self.pods, self.done = group, pods, 0
 
 
-class _Many:
-    """One pod to a bin, those bins first where least would be left over; then again, while any still fit."""
+class _BatchPlacement:
+    """One pod to a bin, first where least would be left over; then again, while any still fit."""
 
-    def __init__(self, filler: Filler, shelf: Shelf, queue: Queue) -> None:
-        self._filler, self._shelf = filler, shelf
-        self._lines = [_Line(crowd, asks) for crowd, asks in queue]
-        self._wants = queue[0][0].wants
-        self._minded_by_all = self._common()
-        self._shorter = False  # the line, since that was worked out
+    def __init__(self, packing: PackingState, index: BinIndex, queue: Queue) -> None:
+        self._packing, self._index = packing, index
+        self._waiting = [_WaitingGroup(group, pods) for group, pods in queue]
+        self._requests = queue[0][0].requests
+        self._common_mask = self._find_common_mask()
+        self._mask_is_stale = False  # a group is done since the mask was worked out
 
-    def pour(self) -> Queue:
-        lots: Iterable[Lot] = self._shelf.lots.values()
-        while self._lines:
-            reached: dict[int, Lot] = {}
-            for lot in _by_fit(self._filler.scale, self._wants, self._shelf, lots):
-                self._pour_lot(lot, reached)
-                if not self._lines:
+    def run(self) -> Queue:
+        classes: Iterable[BinClass] = self._index.classes.values()
+        while self._waiting:
+            reached: dict[int, BinClass] = {}
+            for bin_class in _by_leftover(self._packing.scale, self._requests, self._index, classes):
+                self._fill_class(bin_class, reached)
+                if not self._waiting:
                     return []
             if not reached:
                 break
-            lots = reached.values()  # everybody else has refused whoever is left, and will again
-        return [(line.crowd, line.asks[line.done :]) for line in self._lines]
+            classes = reached.values()  # the other classes took no pod, and will take none
+        return [(waiting.group, waiting.pods[waiting.done :]) for waiting in self._waiting]
 
-    def _pour_lot(self, lot: Lot, reached: dict[int, Lot]) -> None:
-        shelf, goal = self._shelf, None
-        if self._shorter:
-            self._minded_by_all, self._shorter = self._common(), False
-        for refused, kind in list(lot.kinds.items()):
-            if refused & self._minded_by_all:
+    def _fill_class(self, bin_class: BinClass, reached: dict[int, BinClass]) -> None:
+        """Bins that get a pod move to the `target` class, which has less free."""
+        index, target = self._index, None
+        if self._mask_is_stale:
+            self._common_mask, self._mask_is_stale = self._find_common_mask(), False
+        for blocked, variant in list(bin_class.variants.items()):
+            if blocked & self._common_mask:
                 continue
-            if goal is None:
-                goal = shelf.lot(without(lot.free, self._wants))
-            self._pour_kind(refused, kind, goal)
-            if not kind:
-                shelf.drop_kind(lot, refused)
-            if not self._lines:
+            if target is None:
+                target = index.class_of(free_after(bin_class.free, self._requests))
+            self._fill_variant(blocked, variant, target)
+            if not variant:
+                index.drop_variant(bin_class, blocked)
+            if not self._waiting:
                 break
-        if goal is not None:
-            shelf.drop_if_empty(lot)
-            if goal.kinds:
-                reached[goal.serial] = goal
+        if target is not None:
+            index.drop_if_empty(bin_class)
+            if target.variants:
+                reached[target.serial] = target
             else:
-                shelf.drop_if_empty(goal)
+                index.drop_if_empty(target)
 
-    def _pour_kind(self, refused: int, kind: Kind, goal: Lot) -> None:
-        """One for each bin of a kind: whoever is first in line of those it puts up with."""
-        lines, at = self._lines, 0
-        bins = iter(list(kind.values()))
-        while at < len(lines):
-            line = lines[at]
-            if refused & line.crowd.minds:
+    def _fill_variant(self, blocked: int, variant: Variant, target: BinClass) -> None:
+        """One pod for each bin: of the first group in the queue that the bins do not block."""
+        queue, at = self._waiting, 0
+        bins = iter(list(variant.values()))
+        while at < len(queue):
+            waiting = queue[at]
+            if blocked & waiting.group.blocked_by:
                 at += 1
                 continue
-            self._give(line, bins, kind, goal)
-            if line.done < len(line.asks):
-                return  # every bin was asked
-            del lines[at]
-            self._shorter = True
+            self._place_on(waiting, bins, variant, target)
+            if waiting.done < len(waiting.pods):
+                return  # every bin was tried
+            del queue[at]
+            self._mask_is_stale = True
 
-    def _give(self, line: _Line, bins: Iterator[Bin], kind: Kind, goal: Lot) -> None:
-        crowd, asks, done = line.crowd, line.asks, line.done
-        eligibility, picky, total = crowd.eligibility, crowd.picky, len(asks)
-        kinds, free, filler = goal.kinds, goal.free, self._filler
-        for one in bins:
-            if eligibility not in one.eligibilities:
-                if not filler.may_stand(crowd, one):
+    def _place_on(
+        self, waiting: _WaitingGroup, bins: Iterator[Bin], variant: Variant, target: BinClass
+    ) -> None:
+        group, pods, done = waiting.group, waiting.pods, waiting.done
+        eligibility, has_host_rules, total = group.eligibility, group.has_host_rules, len(pods)
+        variants, free, packing = target.variants, target.free, self._packing
+        for bin in bins:
+            if eligibility not in bin.eligibilities:
+                if not packing.may_use(group, bin):
                     continue
-                filler.join(crowd, one)
-            del kind[one.number]
-            one.asks.append(asks[done])
-            one.free = free
-            if picky:
-                one.meet(crowd, 1)
-            same = kinds.get(one.refuses)
+                packing.restrict_to(group, bin)
+            del variant[bin.number]
+            bin.pods.append(pods[done])
+            bin.free = free
+            if has_host_rules:
+                bin.count_pods(group, 1)
+            same = variants.get(bin.blocked)
             if same is None:
-                same = self._shelf.kind(goal, one.refuses)
-            same[one.number] = one
+                same = self._index.add_variant(target, bin.blocked)
+            same[bin.number] = bin
             done += 1
             if done == total:
                 break
-        line.done = done
+        waiting.done = done
 
-    def _common(self) -> int:
-        """What everybody in line minds: a bin that refuses any of it is not worth asking."""
+    def _find_common_mask(self) -> int:
+        """The bits that keep out every group in the queue."""
         common = -1
-        for line in self._lines:
-            common &= line.crowd.minds
+        for waiting in self._waiting:
+            common &= waiting.group.blocked_by
         return common
 
 
-def _by_fit(scale: Sequence[int], wants: Wants, shelf: Shelf, lots: Iterable[Lot]) -> list[Lot]:
-    """Lots with room for one, by how much they would have left and how lopsided it would be."""
-    weighed = [(place, amount) for place, amount in wants if scale[place]]
+def _by_leftover(
+    scale: Sequence[int], requests: Requests, index: BinIndex, classes: Iterable[BinClass]
+) -> list[BinClass]:
+    """Classes with room for one pod, by how much they would have left and how unbalanced it would be."""
+    weighed = [(dimension, amount) for dimension, amount in requests if scale[dimension]]
     if len(weighed) == 2:
         (first, most), (second, less) = weighed
         heavy, light = scale[first], scale[second]
         fits = []
-        for lot in lots:
-            free = lot.free
+        for bin_class in classes:
+            free = bin_class.free
             a = free[first] - most
             if a >= 0 and free[-1] > 0:
                 b = free[second] - less
                 if b >= 0:
                     # a + b + |a - b| is twice the larger: what is left over in the dimension with most of it.
                     left, right = a * heavy, b * light
-                    fits.append(((left if left > right else right) << BITS) | lot.serial)
+                    fits.append(((left if left > right else right) << BITS) | bin_class.serial)
     else:
         fits = [
-            (sum([(lot.free[place] - amount) * scale[place] for place, amount in weighed]) << BITS)
-            | lot.serial
-            for lot in lots
-            if lot.free[-1] > 0 and all(lot.free[place] >= amount for place, amount in weighed)
+            (
+                sum(
+                    [(bin_class.free[dimension] - amount) * scale[dimension] for dimension, amount in weighed]
+                )
+                << BITS
+            )
+            | bin_class.serial
+            for bin_class in classes
+            if bin_class.free[-1] > 0
+            and all(bin_class.free[dimension] >= amount for dimension, amount in weighed)
         ]
-    fits.sort()  # a score and a number in one integer: they sort in a fraction of the time
-    numbered = shelf.numbered
-    return [numbered[key & MASK] for key in fits]
+    fits.sort()  # a score and a serial number in one integer sort in a fraction of the time
+    by_serial = index.by_serial
+    return [by_serial[key & MASK] for key in fits]

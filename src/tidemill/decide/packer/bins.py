@@ -1,50 +1,47 @@
-"""Nodes being filled: those that are there, and new ones whose type is chosen last.
+"""Bins: nodes that are being filled, existing ones and new ones, and an index that finds bins with room.
 
-A bin knows what is free on it, what its pods count as on the host, and at most how many more of a crowd it
-takes. A new bin stands on a rung of its ladder and may climb; climbing costs the difference in price.
+A bin knows what is free on it, how its pods count for rules on its host, and how many more of a pod group it takes.
+A new bin is on a rung of its size ladder and may move up; that costs the difference in price.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Sequence
 
-from tidemill.decide.packer.affinity_counters import Steps
-from tidemill.decide.packer.pod_groups import Crowd
+from tidemill.decide.packer.pod_counters import Thresholds
+from tidemill.decide.packer.pod_groups import UNLIMITED, PodGroup
+from tidemill.decide.packer.supply import OptionGroup, Site, SizeLadder
 from tidemill.decide.scheduler_rules import ports_clash
 
-if TYPE_CHECKING:
-    from tidemill.decide.packer.supply import Ladder, Site, Stratum
-
-NO_END = 1 << 60
-
-
 Free = tuple[int, ...]  # by dimension
-Wants = tuple[tuple[int, int], ...]  # (dimension, amount)
+Requests = tuple[tuple[int, int], ...]  # (dimension, amount)
 
 
 class Bin:
     __slots__ = (
-        "asks", "caps", "counts", "eligibilities", "free", "group", "kept_caps", "ladder", "number", "place",
-        "ports", "refuses", "rung", "site", "stratum",
+        "blocked", "counts", "eligibilities", "existing_limits", "free", "group", "ladder", "limits", "node_index",
+        "number", "option_group", "pods", "ports", "rung", "site",
     )  # fmt: skip
 
     def __init__(self, number: int, site: Site, free: Iterable[int]) -> None:
         self.number = number
         self.site = site
         self.free: Free = tuple(free)
-        self.asks: list[int] = []
-        self.counts: dict[int, int] = {}  # host counters
-        self.caps: dict[int, int] = {}  # host counters somebody here minds -> how many there may be
-        self.kept_caps: dict[int, int] = {}  # those of the caps that residents mind, whoever comes and goes
-        self.refuses = 0  # bits of whom it has no place for, see `company.Steps`
+        self.pods: list[int] = []
+        self.counts: dict[int, int] = {}  # host counter -> pods here
+        self.limits: dict[int, int] = {}  # host counter -> most pods that the rules of the pods here allow
+        self.existing_limits: dict[int, int] = {}  # the same for existing pods only
+        self.blocked = 0  # bits of the pods that it keeps out, see `pod_counters.Thresholds`
         self.ports: set[tuple[str, int, str]] | None = None
-        self.place = -1  # index of the place, or -1: a new node
-        self.group: int | str = -1  # of the place: who may stand on one of a group may stand on all of them
-        self.stratum: Stratum | None = None
-        self.ladder: Ladder | None = None
+        self.node_index = -1  # in Problem.nodes; -1: a new node
+        self.group: (
+            int | str
+        ) = -1  # of an existing node: a pod that may use one of a group may use all of them
+        self.option_group: OptionGroup | None = None
+        self.ladder: SizeLadder | None = None
         self.rung = 0
-        self.eligibilities: frozenset[int] = frozenset()
+        self.eligibilities: frozenset[int] = frozenset()  # of the pods on a new bin
 
     @property
     def used(self) -> list[int]:
@@ -52,111 +49,111 @@ class Bin:
         assert self.ladder is not None
         return [a - b for a, b in zip(self.ladder.capacities[self.rung], self.free, strict=True)]
 
-    def room(self, wants: Wants) -> int:
-        """How many fit into what is free."""
-        return room(self.free, wants)
+    def fit_count(self, requests: Requests) -> int:
+        """How many pods fit into what is free."""
+        return fit_count(self.free, requests)
 
-    def tolerance(self, crowd: Crowd) -> int:
-        """How many more of a crowd the pods here, and the crowd itself, put up with on one host."""
-        if not crowd.picky:
-            return NO_END
-        if self.refuses & crowd.minds:
+    def max_more(self, group: PodGroup) -> int:
+        """How many more pods of a group the host rules allow: those of the pods here, and the group's own."""
+        if not group.has_host_rules:
+            return UNLIMITED
+        if self.blocked & group.blocked_by:
             return 0
-        most = NO_END
+        most = UNLIMITED
         counts = self.counts
-        for counter, cap, own in crowd.host_caps:
+        for counter, limit, own in group.host_limits:
             if own:
-                most = min(most, cap - counts.get(counter, 0))
-        caps = self.caps
-        if caps:
-            for counter in crowd.host_moves:
-                if counter in caps:
-                    most = min(most, caps[counter] - counts.get(counter, 0))
-        for counter, own_match in crowd.host_company:
+                most = min(most, limit - counts.get(counter, 0))
+        limits = self.limits
+        if limits:
+            for counter in group.host_counted_by:
+                if counter in limits:
+                    most = min(most, limits[counter] - counts.get(counter, 0))
+        for counter, own_match in group.host_affinity:
             if not counts.get(counter) and not own_match:
                 return 0
-        if crowd.ports:
-            most = min(most, int(self.ports_free(crowd)))
+        if group.ports:
+            most = min(most, int(self.ports_free(group)))
         return most
 
-    def take(self, crowd: Crowd, asks: list[int]) -> None:
-        self.asks += asks
-        self.free = without(self.free, crowd.wants, len(asks))
-        if crowd.picky:
-            self.meet(crowd, len(asks))
+    def add_pods(self, group: PodGroup, pods: list[int]) -> None:
+        self.pods += pods
+        self.free = free_after(self.free, group.requests, len(pods))
+        if group.has_host_rules:
+            self.count_pods(group, len(pods))
 
-    def meet(self, crowd: Crowd, pods: int) -> None:
-        """Count so many pods of a crowd among those here, and note whom that keeps out."""
-        counts, caps, refuses = self.counts, self.caps, self.refuses
-        for counter, closed, steps in crowd.marks:
-            there = counts[counter] = counts.get(counter, 0) + pods
-            for most, bit in steps:
-                if there > most:
-                    refuses |= bit
-            if caps and there >= caps.get(counter, NO_END):
-                refuses |= closed
-        for counter, cap, _ in crowd.host_caps:
-            if cap < caps.get(counter, NO_END):
-                caps[counter] = cap
-                if counts.get(counter, 0) >= cap:
-                    refuses |= 1 << counter
-        self.refuses = refuses
-        if crowd.ports:
-            self.ports = (self.ports or set()) | set(crowd.ports)
+    def count_pods(self, group: PodGroup, pod_count: int) -> None:
+        """Count pods of a group among those here, and set the bits of the pods that they keep out."""
+        counts, limits, blocked = self.counts, self.limits, self.blocked
+        for counter, bit_of_counter, thresholds in group.counter_bits:
+            here = counts[counter] = counts.get(counter, 0) + pod_count
+            for most, bit in thresholds:
+                if here > most:
+                    blocked |= bit
+            if limits and here >= limits.get(counter, UNLIMITED):
+                blocked |= bit_of_counter
+        for counter, limit, _ in group.host_limits:
+            if limit < limits.get(counter, UNLIMITED):
+                limits[counter] = limit
+                if counts.get(counter, 0) >= limit:
+                    blocked |= 1 << counter
+        self.blocked = blocked
+        if group.ports:
+            self.ports = (self.ports or set()) | set(group.ports)
 
-    def twin(self, number: int, asks: list[int]) -> Bin:
-        """Another one just opened like this one, with as many pods of the same crowd."""
+    def copy_with(self, number: int, pods: list[int]) -> Bin:
+        """Another new bin like this one, with as many pods of the same group."""
         other = Bin(number, self.site, self.free)
-        other.asks, other.counts, other.caps = asks, self.counts.copy(), self.caps.copy()
-        other.refuses, other.ports = self.refuses, self.ports and set(self.ports)
-        other.stratum, other.ladder, other.rung = self.stratum, self.ladder, self.rung
+        other.pods, other.counts, other.limits = pods, self.counts.copy(), self.limits.copy()
+        other.blocked, other.ports = self.blocked, self.ports and set(self.ports)
+        other.option_group, other.ladder, other.rung = self.option_group, self.ladder, self.rung
         other.eligibilities = self.eligibilities
         return other
 
-    def ports_free(self, crowd: Crowd) -> bool:
+    def ports_free(self, group: PodGroup) -> bool:
         return not (
-            crowd.ports and self.ports and any(ports_clash(a, b) for a in crowd.ports for b in self.ports)
+            group.ports and self.ports and any(ports_clash(a, b) for a in group.ports for b in self.ports)
         )
 
-    def drop(self, crowd: Crowd, ask: int, staying: Sequence[Crowd | None]) -> None:
-        """Take one pod of a crowd off again; `staying` are the crowds of the pods that remain."""
-        self.asks.remove(ask)
-        self.free = without(self.free, crowd.wants, -1)
-        for counter in crowd.host_moves:
+    def remove_pod(self, group: PodGroup, pod: int, staying: Sequence[PodGroup | None]) -> None:
+        """Remove one pod of a group; `staying` are the groups of the pods that remain."""
+        self.pods.remove(pod)
+        self.free = free_after(self.free, group.requests, -1)
+        for counter in group.host_counted_by:
             self.counts[counter] -= 1
-        if crowd.host_caps:
-            self.caps = self.kept_caps.copy()
+        if group.host_limits:
+            self.limits = self.existing_limits.copy()
             for other in staying:
-                for counter, cap, _ in other.host_caps if other is not None else ():
-                    self.caps[counter] = min(cap, self.caps.get(counter, cap))
-        if crowd.ports and self.ports:
-            self.ports -= set(crowd.ports)
+                for counter, limit, _ in other.host_limits if other is not None else ():
+                    self.limits[counter] = min(limit, self.limits.get(counter, limit))
+        if group.ports and self.ports:
+            self.ports -= set(group.ports)
 
-    def stand_on(self, rung: int) -> None:
-        """Climb: what is free grows by what the new rung holds more."""
+    def move_to(self, rung: int) -> None:
+        """Become a larger or smaller type: what is free changes by the difference in capacity."""
         assert self.ladder is not None
         before, after = self.ladder.capacities[self.rung], self.ladder.capacities[rung]
         self.rung = rung
         self.free = tuple([free + b - a for free, a, b in zip(self.free, before, after, strict=True)])
 
 
-def refused_by(one: Bin, steps: Steps) -> int:
-    """From scratch: what `Bin.meet` keeps up to date as pods come."""
-    refuses = 0
-    for counter, there in one.counts.items():
-        for most, bit in steps.get(counter, ()):
-            if there > most:
-                refuses |= bit
-    for counter, cap in one.caps.items():
-        if one.counts.get(counter, 0) >= cap:
-            refuses |= 1 << counter
-    return refuses
+def blocked_bits(bin: Bin, thresholds: Thresholds) -> int:
+    """Worked out from scratch: what `Bin.count_pods` keeps up to date as pods come."""
+    blocked = 0
+    for counter, here in bin.counts.items():
+        for most, bit in thresholds.get(counter, ()):
+            if here > most:
+                blocked |= bit
+    for counter, limit in bin.limits.items():
+        if bin.counts.get(counter, 0) >= limit:
+            blocked |= 1 << counter
+    return blocked
 
 
-def room(free: Free, wants: Wants) -> int:
-    most = NO_END
-    for place, amount in wants:
-        fit = free[place] // amount
+def fit_count(free: Free, requests: Requests) -> int:
+    most = UNLIMITED
+    for dimension, amount in requests:
+        fit = free[dimension] // amount
         if fit < most:
             if fit <= 0:
                 return 0
@@ -164,9 +161,118 @@ def room(free: Free, wants: Wants) -> int:
     return most
 
 
-def without(free: Free, wants: Wants, pods: int = 1) -> Free:
-    """What is left beside so many more."""
+def free_after(free: Free, requests: Requests, pod_count: int = 1) -> Free:
+    """What is left after so many more pods."""
     left = list(free)
-    for place, amount in wants:
-        left[place] -= amount * pods
+    for dimension, amount in requests:
+        left[dimension] -= amount * pod_count
     return tuple(left)
+
+
+# --- the index -------------------------------------------------------------------------------------------
+
+BITS = 32  # the low bits of a sort key hold the serial number of a class: integers sort fastest
+MASK = (1 << BITS) - 1
+
+Variant = dict[int, Bin]  # by number, in the order they were added
+
+
+class BinClass:
+    """Bins with the same free vector, by the pods they keep out (`Bin.blocked`)."""
+
+    __slots__ = ("free", "serial", "variants")
+
+    def __init__(self, free: Free, serial: int) -> None:
+        self.free = free
+        self.serial = serial
+        self.variants: dict[int, Variant] = {}
+
+
+class BinIndex:
+    """The bins of one site by their free vector, sorted by each dimension that is searched for.
+
+    Where pods are alike, thousands of bins are a few hundred classes. Where no two bins are equal, a class is a bin.
+    A bin is removed before it changes and added afterwards.
+    """
+
+    __slots__ = ("_orders", "_serial", "blocked_counts", "by_serial", "classes")
+
+    def __init__(self) -> None:
+        self.classes: dict[Free, BinClass] = {}
+        self.by_serial: dict[int, BinClass] = {}
+        self.blocked_counts: dict[int, int] = {}  # bits that bins here block -> in how many classes
+        self._orders: dict[int, list[int]] = {}  # by dimension: what is free of it, and the class
+        self._serial = 0
+
+    def add(self, bin: Bin) -> None:
+        bin_class = self.classes.get(bin.free)
+        if bin_class is None:
+            bin_class = self.class_of(bin.free)
+        variant = bin_class.variants.get(bin.blocked)
+        if variant is None:
+            variant = self.add_variant(bin_class, bin.blocked)
+        variant[bin.number] = bin
+
+    def remove(self, bin: Bin) -> None:
+        bin_class = self.classes[bin.free]
+        variant = bin_class.variants[bin.blocked]
+        del variant[bin.number]
+        if not variant:
+            self.drop_variant(bin_class, bin.blocked)
+            self.drop_if_empty(bin_class)
+
+    def add_variant(self, bin_class: BinClass, blocked: int) -> Variant:
+        variant: Variant = {}
+        bin_class.variants[blocked] = variant
+        self.blocked_counts[blocked] = self.blocked_counts.get(blocked, 0) + 1
+        return variant
+
+    def drop_variant(self, bin_class: BinClass, blocked: int) -> None:
+        del bin_class.variants[blocked]
+        if self.blocked_counts[blocked] == 1:
+            del self.blocked_counts[blocked]
+        else:
+            self.blocked_counts[blocked] -= 1
+
+    def class_of(self, free: Free) -> BinClass:
+        known = self.classes.get(free)
+        if known is None:
+            self._serial += 1
+            known = self.classes[free] = self.by_serial[self._serial] = BinClass(free, self._serial)
+            for dimension, order in self._orders.items():
+                insort(order, (free[dimension] << BITS) | known.serial)
+        return known
+
+    def drop_if_empty(self, bin_class: BinClass) -> None:
+        if bin_class.variants:
+            return
+        del self.classes[bin_class.free]
+        del self.by_serial[bin_class.serial]
+        for dimension, order in self._orders.items():
+            del order[bisect_left(order, (bin_class.free[dimension] << BITS) | bin_class.serial)]
+
+    def has_bin_for(self, blocked_by: int) -> bool:
+        """Whether any bin blocks none of these bits."""
+        return not blocked_by or any(not blocked & blocked_by for blocked in self.blocked_counts)
+
+    def tightest(self, dimension: int, amount: int, limit: int) -> Iterator[BinClass]:
+        """At most `limit` classes with at least this much free of a dimension, those with least of it first."""
+        order = self._order(dimension)
+        start = bisect_left(order, amount << BITS)
+        by_serial = self.by_serial
+        for key in order[start : start + limit]:
+            yield by_serial[key & MASK]
+
+    def roomiest(self, dimension: int) -> Iterator[BinClass]:
+        """Those with most free of a dimension first."""
+        by_serial = self.by_serial
+        for key in reversed(self._order(dimension)):
+            yield by_serial[key & MASK]
+
+    def _order(self, dimension: int) -> list[int]:
+        order = self._orders.get(dimension)
+        if order is None:
+            order = self._orders[dimension] = sorted(
+                (bin_class.free[dimension] << BITS) | bin_class.serial for bin_class in self.classes.values()
+            )
+        return order

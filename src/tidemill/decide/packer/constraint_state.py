@@ -1,307 +1,342 @@
-"""Who stands where, exactly, and whether everybody is content with it: the rules between pods on the final state.
+"""Which pods are on which bin, exactly, and whether the rules between pods hold for the final state.
 
-Slower than counting by domain, and asked only where counting is not enough: after something found no room, and
-for pods whose rules are about particular company. Every answer is looked up, none is worked out by going through
-everybody: a batch of thousands may have thousands without a place.
+Slower than counting by domain, and used only where counting is not enough: after a pod found no room, and for pods
+whose rules are about particular other pods. Every answer is looked up and none goes through all pods: of a batch of
+thousands, thousands may be unplaced.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tidemill.decide.packer.bins import Bin
-from tidemill.decide.packer.filler import Filler
-from tidemill.decide.packer.pod_groups import HOST, Counter, Crowd, Crowds
-from tidemill.decide.packer.problem import Problem, Resident
-from tidemill.decide.packer.spread_levels import Gauge
+from tidemill.decide.packer.packing_state import PackingState
+from tidemill.decide.packer.pod_counters import HOST, PodCounter, counters_of_existing
+from tidemill.decide.packer.pod_groups import GroupedPods, PodGroup
+from tidemill.decide.packer.problem import Problem
 from tidemill.decide.packer.supply import Domain
+from tidemill.decide.packer.topology_spread import SpreadLevels
 from tidemill.model.pods import Spread
 
 
 @dataclass(slots=True, eq=False)
-class Party:
-    """Pods of one crowd on one bin."""
+class PlacedPods:
+    """Pods of one group on one bin."""
 
-    crowd: Crowd
+    group: PodGroup
     bin: Bin
-    asks: list[int]
+    pods: list[int]
 
 
 @dataclass(slots=True, eq=False)
-class Manners:
-    """The rules of a crowd, by the counters they are about."""
+class Rules:
+    """The rules of a pod group, by the counters they are about."""
 
-    moves: tuple[Counter, ...]
-    gauged: tuple[tuple[Gauge, Spread, int], ...]  # its spreads, and whether it counts itself
-    apart: tuple[Counter, ...]
-    company: tuple[tuple[Counter, bool], ...]  # whom it must find, and whether it matches itself
-
-    waits_for: tuple[int, ...]  # counters that may come to suit it as others are placed
-
-
-Key = tuple[int, str | None]  # counter, value of its topology key
+    counted_by: tuple[PodCounter, ...]
+    spreads: tuple[tuple[SpreadLevels, Spread, int], ...]  # and whether it counts itself
+    anti_affinity: tuple[PodCounter, ...]
+    affinity: tuple[tuple[PodCounter, bool], ...]  # and whether it matches itself
+    waits_for: tuple[int, ...]  # counters that may come to allow it as other pods are placed
 
 
-class Census:
-    def __init__(self, problem: Problem, filler: Filler, found: Crowds) -> None:
-        self.problem, self.filler, self.found = problem, filler, found
-        self.parties: dict[int, dict[int, Party]] = {}  # by number of the bin, by crowd
-        self.freed = 0  # how often something was given back
-        self.progress = [0] * len(found.counters)  # how often a counter may have come to suit somebody
-        self.fallen: set[Gauge] = set()  # whose lowest fell since this was last looked at
-        self._gauges: dict[tuple[object, ...], Gauge] = {}
-        self._of_counter: list[list[Gauge]] = [[] for _ in found.counters]
-        self._manners: dict[tuple[int, ...], Manners] = {}
-        self._of_crowd: dict[int, Manners] = {}
-        self._positions = {key: place for place, key in enumerate(filler.ground.keys)}
-        self.counts: dict[Key, int] = {}
-        self.totals = [0] * len(found.counters)
-        self._closed: dict[Key, int] = {}  # pods there that must not meet who matches
-        self._barred: set[Key] = set()  # the same, of residents
-        self._watched: dict[
-            tuple[Gauge, str], dict[tuple[int, int], int]
-        ] = {}  # skew, domains wanted -> pods
-        for crowd in (*found.crowds, *found.gangs):
-            self.manners(crowd)
-        self._count_residents()
+_Key = tuple[int, str | None]  # counter, value of its topology key
 
-    # --- what the rules of a crowd come to ---
 
-    def manners(self, crowd: Crowd) -> Manners:
-        known = self._of_crowd.get(id(crowd))
+class ConstraintState:
+    def __init__(self, problem: Problem, packing: PackingState, grouped: GroupedPods) -> None:
+        self.problem, self.packing, self.grouped = problem, packing, grouped
+        self.placed_on: dict[int, dict[int, PlacedPods]] = {}  # by number of the bin, by id of the group
+        self.releases = 0  # how often room was given back
+        self.progress = [0] * len(grouped.counters)  # how often a counter may have come to allow a pod
+        self.lowered: set[SpreadLevels] = set()  # whose lowest level fell since this was last cleared
+        self.counts: dict[_Key, int] = {}
+        self.totals = [0] * len(grouped.counters)
+        self._kept_out: dict[_Key, int] = {}  # placed pods there with an anti-affinity to the counted pods
+        self._kept_out_by_existing: set[_Key] = set()
+        # By rule and value: (skew, min_domains) -> placed pods there that ask for it.
+        self._spread_terms: dict[tuple[SpreadLevels, str], dict[tuple[int, int], int]] = {}
+        self._levels: dict[tuple[object, ...], SpreadLevels] = {}
+        self._levels_by_counter: list[list[SpreadLevels]] = [[] for _ in grouped.counters]
+        self._compiled: dict[tuple[int, ...], Rules] = {}
+        self._rules_of: dict[int, Rules] = {}
+        self._positions = {key: position for position, key in enumerate(packing.supply.keys)}
+        for group in (*grouped.groups, *grouped.gangs):
+            self.rules(group)
+        self._add_existing_pods()
+        group_of = grouped.group_of()
+        for bin in packing.bins:
+            by_group: dict[int, tuple[PodGroup, list[int]]] = {}
+            for pod in bin.pods:
+                group = group_of[pod]
+                by_group.setdefault(id(group), (group, []))[1].append(pod)
+            for group, pods in by_group.values():
+                self.add(group, bin, pods)
+
+    # --- the rules of a group ---
+
+    def rules(self, group: PodGroup) -> Rules:
+        known = self._rules_of.get(id(group))
         if known is None:
-            # Crowds with the same rules share the very tuples they were compiled into.
+            # Groups with the same rules share the tuples they were compiled into.
             key = (
-                crowd.eligibility, id(crowd.marks), id(crowd.moves), id(crowd.host_caps), id(crowd.spreads),
-                id(crowd.apart), id(crowd.company), id(crowd.host_company),
+                group.eligibility, id(group.counter_bits), id(group.counted_by), id(group.host_limits),
+                id(group.spreads), id(group.anti_affinity), id(group.affinity), id(group.host_affinity),
             )  # fmt: skip
-            known = self._manners.get(key)
+            known = self._compiled.get(key)
             if known is None:
-                known = self._manners[key] = self._understand(crowd)
-            self._of_crowd[id(crowd)] = known
+                known = self._compiled[key] = self._compile(group)
+            self._rules_of[id(group)] = known
         return known
 
-    def _understand(self, crowd: Crowd) -> Manners:
-        counters = self.found.counters
-        hosts = [rule for rule in crowd.shape.spread if rule.hard and rule.topology_key == HOST]
-        # Among the caps of a crowd, its spreads over hosts come first.
-        spreads = [
-            (counter, rule, own) for (counter, _, own), rule in zip(crowd.host_caps, hosts, strict=False)
+    def _compile(self, group: PodGroup) -> Rules:
+        counters = self.grouped.counters
+        # Among the host limits of a group, those of its spreads over hosts come first.
+        host_rules = [rule for rule in group.shape.spread if rule.hard and rule.topology_key == HOST]
+        host_spreads = [
+            (counter, rule, own)
+            for (counter, _, own), rule in zip(group.host_limits, host_rules, strict=False)
         ]
-        apart = [counter for counter, _, _ in crowd.host_caps[len(hosts) :]] + [one for one, _ in crowd.apart]
-        spreads = [*crowd.spreads, *spreads]
-        company = (*crowd.company, *crowd.host_company)
-        return Manners(
-            tuple(counters[number] for number in (*crowd.host_moves, *crowd.moves)),
-            tuple((self._gauge(number, crowd, rule), rule, own) for number, rule, own in spreads),
-            tuple(counters[number] for number in apart),
-            tuple((counters[number], own) for number, own in company),
-            (*[number for number, _, _ in spreads], *[number for number, _ in company]),
+        spreads = [*group.spreads, *host_spreads]
+        anti_affinity = [counter for counter, _, _ in group.host_limits[len(host_rules) :]]
+        anti_affinity += [counter for counter, _ in group.anti_affinity]
+        affinity = (*group.affinity, *group.host_affinity)
+        return Rules(
+            tuple(counters[number] for number in (*group.host_counted_by, *group.counted_by)),
+            tuple((self._levels_of(number, group, rule), rule, own) for number, rule, own in spreads),
+            tuple(counters[number] for number in anti_affinity),
+            tuple((counters[number], own) for number, own in affinity),
+            (*[number for number, _, _ in spreads], *[number for number, _ in affinity]),
         )
 
-    def _gauge(self, number: int, crowd: Crowd, rule: Spread) -> Gauge:
-        shape = crowd.shape
-        keys = frozenset(one.topology_key for one in shape.spread if one.hard)
-        wanted = (shape.node_selector, shape.node_terms) if rule.honor_affinity else ()
-        key = (number, keys, wanted, shape.tolerations if rule.honor_taints else None)
-        known = self._gauges.get(key)
+    def _levels_of(self, number: int, group: PodGroup, rule: Spread) -> SpreadLevels:
+        shape = group.shape
+        keys = frozenset(spread.topology_key for spread in shape.spread if spread.hard)
+        selects = (shape.node_selector, shape.node_terms) if rule.honor_affinity else ()
+        key = (number, keys, selects, shape.tolerations if rule.honor_taints else None)
+        known = self._levels.get(key)
         if known is None:
-            known = self._gauges[key] = Gauge(self.problem, self.found.counters[number], crowd, rule)
-            there = (one for one in self.filler.bins if self._includes(known, one))
-            known.extend(
-                {value for one in there if (value := self.value(one, rule.topology_key)) is not None}
-            )
-            self._of_counter[number].append(known)
+            known = self._levels[key] = SpreadLevels(self.problem, self.grouped.counters[number], group, rule)
+            values = {
+                self.value(bin, rule.topology_key) for bin in self.packing.bins if self._includes(known, bin)
+            }
+            known.add_domains(value for value in values if value is not None)
+            self._levels_by_counter[number].append(known)
         return known
 
-    def _includes(self, gauge: Gauge, one: Bin) -> bool:
-        if one.place >= 0:
-            place = self.problem.places[one.place]
-            return gauge.includes(one.group, place.labels, place.taints)
-        assert one.ladder is not None
-        flavour = one.ladder.flavours[one.rung]
-        return gauge.includes(-id(flavour), flavour.labels, flavour.taints)
+    def _includes(self, levels: SpreadLevels, bin: Bin) -> bool:
+        if bin.node_index >= 0:
+            node = self.problem.nodes[bin.node_index]
+            return levels.includes(bin.group, node.labels, node.taints)
+        assert bin.ladder is not None
+        option = bin.ladder.options[bin.rung]
+        return levels.includes(-id(option), option.labels, option.taints)
 
     def bits_are_exact(self) -> bool:
-        """Whether what a bin says it refuses is all there is: it takes the emptiest host to be empty."""
-        return all(gauge.low == 0 for gauge in self._gauges.values() if gauge.counter.key == HOST)
+        """Whether `Bin.blocked` is exact: it assumes that the emptiest host of every spread is empty."""
+        return all(levels.low == 0 for levels in self._levels.values() if levels.counter.key == HOST)
 
-    def counts_alike(self, one: Bin, rung: int) -> bool:
-        """Would a new bin count for the same rules if it were of another type?"""
-        assert one.ladder is not None
-        flavour = one.ladder.flavours[rung]
+    def counts_alike(self, bin: Bin, rung: int) -> bool:
+        """Whether a new bin would count for the same spread rules if it were of another type."""
+        assert bin.ladder is not None
+        option = bin.ladder.options[rung]
         return all(
-            gauge.includes(-id(flavour), flavour.labels, flavour.taints) == self._includes(gauge, one)
-            for gauge in self._gauges.values()
-            if gauge.choosy
+            levels.includes(-id(option), option.labels, option.taints) == self._includes(levels, bin)
+            for levels in self._levels.values()
+            if levels.selective
         )
 
-    def value(self, one: Bin, key: str) -> str | None:
-        """Of a topology key, on a bin; None: the node does not have it, so it is in no domain."""
-        return f"#{one.number}" if key == HOST else self._value_in(one.site[1], key)
+    def value(self, bin: Bin, key: str) -> str | None:
+        """The value of a topology key on a bin; None: the node lacks the label, so it is in no domain."""
+        return f"#{bin.number}" if key == HOST else self._value_in(bin.site[1], key)
 
     def _value_in(self, domain: Domain, key: str) -> str | None:
         return domain[self._positions[key]] or None
 
-    # --- coming and going ---
+    # --- adding and removing pods ---
 
-    def _count_residents(self) -> None:
-        known: dict[tuple[int, str], tuple[list[Counter], list[Counter]]] = {}
-        for one in self.filler.bins:
-            for resident in self.problem.places[one.place].residents if one.place >= 0 else ():
-                key = (id(resident.shape), resident.namespace)
+    def _add_existing_pods(self) -> None:
+        known: dict[tuple[int, str], tuple[list[PodCounter], list[PodCounter]]] = {}
+        for bin in self.packing.bins:
+            for pods in self.problem.nodes[bin.node_index].existing_pods if bin.node_index >= 0 else ():
+                key = (id(pods.shape), pods.namespace)
                 if key not in known:
-                    known[key] = self._matched_and_barred(resident)
-                moves, bars = known[key]
-                self._count(moves, one, resident.count)
-                for counter in bars:
-                    if (value := self.value(one, counter.key)) is not None:
-                        self._barred.add((counter.number, value))
+                    known[key] = counters_of_existing(self.grouped.counters, pods.shape, pods.namespace)
+                counting, kept_out = known[key]
+                self._count(counting, bin, pods.count)
+                for counter in kept_out:
+                    if (value := self.value(bin, counter.key)) is not None:
+                        self._kept_out_by_existing.add((counter.number, value))
 
-    def _matched_and_barred(self, resident: Resident) -> tuple[list[Counter], list[Counter]]:
-        terms = {
-            (term.topology_key, term.selector, term.namespaces_of(resident.namespace))
-            for term in resident.shape.anti_affinity
-        }
-        counters = self.found.counters
-        return [one for one in counters if one.matches(resident.shape, resident.namespace)], [
-            one for one in counters if (one.key, one.selector, one.namespaces) in terms
-        ]
-
-    def _count(self, moves: Iterable[Counter], one: Bin, pods: int) -> None:
-        for counter in moves:
-            value = self.value(one, counter.key)
+    def _count(self, counters: Iterable[PodCounter], bin: Bin, pod_count: int) -> None:
+        for counter in counters:
+            value = self.value(bin, counter.key)
             if value is None:
                 continue
             key = (counter.number, value)
             before = self.counts.get(key, 0)
-            self.counts[key] = before + pods
-            self.totals[counter.number] += pods
+            self.counts[key] = before + pod_count
+            self.totals[counter.number] += pod_count
             self.progress[counter.number] += before == 0
-            for gauge in self._of_counter[counter.number]:
-                if self._includes(gauge, one):
-                    risen = gauge.change(value, pods)
-                    self.progress[counter.number] += risen > 0
-                    if risen < 0:
-                        self.fallen.add(gauge)
+            for levels in self._levels_by_counter[counter.number]:
+                if self._includes(levels, bin):
+                    change = levels.change(value, pod_count)
+                    self.progress[counter.number] += change > 0
+                    if change < 0:
+                        self.lowered.add(levels)
 
-    def settle(self, crowd: Crowd, one: Bin, asks: list[int]) -> None:
-        here = self.parties.setdefault(one.number, {})
-        party = here.get(id(crowd))
-        if party is None:
-            party = here[id(crowd)] = Party(crowd, one, [])
-        party.asks += asks
-        self._enter(crowd, one, len(asks))
+    def add(self, group: PodGroup, bin: Bin, pods: list[int]) -> None:
+        here = self.placed_on.setdefault(bin.number, {})
+        placed = here.get(id(group))
+        if placed is None:
+            placed = here[id(group)] = PlacedPods(group, bin, [])
+        placed.pods += pods
+        self._count_placed(group, bin, len(pods))
 
-    def leave(self, party: Party, ask: int) -> None:
-        party.asks.remove(ask)
-        if not party.asks:
-            del self.parties[party.bin.number][id(party.crowd)]
-        self.freed += 1
-        self._enter(party.crowd, party.bin, -1)
+    def remove(self, placed: PlacedPods, pod: int) -> None:
+        placed.pods.remove(pod)
+        if not placed.pods:
+            del self.placed_on[placed.bin.number][id(placed.group)]
+        self.releases += 1
+        self._count_placed(placed.group, placed.bin, -1)
 
-    def _enter(self, crowd: Crowd, one: Bin, pods: int) -> None:
-        manners = self.manners(crowd)
-        self._count(manners.moves, one, pods)
-        for counter in manners.apart:
-            if (value := self.value(one, counter.key)) is not None:
+    def _count_placed(self, group: PodGroup, bin: Bin, pod_count: int) -> None:
+        rules = self.rules(group)
+        self._count(rules.counted_by, bin, pod_count)
+        for counter in rules.anti_affinity:
+            if (value := self.value(bin, counter.key)) is not None:
                 key = (counter.number, value)
-                self._closed[key] = self._closed.get(key, 0) + pods
-        for gauge, rule, _ in manners.gauged:
-            if (value := self.value(one, rule.topology_key)) is not None:
-                watching = self._watched.setdefault((gauge, value), {})
-                terms = (rule.max_skew, rule.min_domains)
-                watching[terms] = watching.get(terms, 0) + pods
+                self._kept_out[key] = self._kept_out.get(key, 0) + pod_count
+        for levels, rule, _ in rules.spreads:
+            if (value := self.value(bin, rule.topology_key)) is not None:
+                terms = self._spread_terms.setdefault((levels, value), {})
+                term = (rule.max_skew, rule.min_domains)
+                terms[term] = terms.get(term, 0) + pod_count
 
-    # --- would it be welcome? ---
+    def all_placed(self) -> Iterator[PlacedPods]:
+        for here in self.placed_on.values():
+            yield from here.values()
 
-    def suits_domain(self, crowd: Crowd, domain: Domain) -> bool:
-        """Would one more of a crowd be content in a domain, hosts aside?"""
-        manners = self.manners(crowd)
-        for gauge, rule, own in manners.gauged:
+    # --- may one more pod be placed there? ---
+
+    def allows_in_domain(self, group: PodGroup, domain: Domain) -> bool:
+        """Whether one more pod of a group keeps all rules in a domain, rules about hosts aside."""
+        rules = self.rules(group)
+        for levels, rule, own in rules.spreads:
             if rule.topology_key != HOST:
                 value = self._value_in(domain, rule.topology_key)
-                if value is None or not _level(gauge, value, rule.max_skew, rule.min_domains, own):
+                if value is None or not levels.allows(value, rule.max_skew, rule.min_domains, own):
                     return False
-        for counter in manners.apart:
+        for counter in rules.anti_affinity:
             if counter.key != HOST and self.counts.get((counter.number, self._value_in(domain, counter.key))):
                 return False
-        for counter in manners.moves:
+        for counter in rules.counted_by:
             key = (counter.number, self._value_in(domain, counter.key) if counter.key != HOST else None)
-            if self._closed.get(key) or key in self._barred:
+            if self._kept_out.get(key) or key in self._kept_out_by_existing:
                 return False
         return all(
-            self._finds(counter, own, self._value_in(domain, counter.key))
-            for counter, own in manners.company
+            self._meets_affinity(counter, own, self._value_in(domain, counter.key))
+            for counter, own in rules.affinity
             if counter.key != HOST
         )
 
-    def _finds(self, counter: Counter, own: bool, value: str | None) -> bool:
-        """Company is there; or it is of the kind, and would be the first of it."""
+    def _meets_affinity(self, counter: PodCounter, own: bool, value: str | None) -> bool:
+        """A matching pod is there; or the pod matches itself and would be the first in the whole cluster."""
         if value is None:
             return False
         return bool(self.counts.get((counter.number, value))) or (own and not self.totals[counter.number])
 
-    def suits(self, crowd: Crowd, one: Bin) -> bool:
-        """Would everybody be content with one more of a crowd on a bin, itself included?"""
-        manners = self.manners(crowd)
-        for counter, alike in manners.company:
-            if not self._finds(counter, alike, self.value(one, counter.key)):
+    def allows(self, group: PodGroup, bin: Bin) -> bool:
+        """Whether one more pod of a group on a bin keeps all rules: its own and those of all other pods."""
+        rules = self.rules(group)
+        for counter, own_match in rules.affinity:
+            if not self._meets_affinity(counter, own_match, self.value(bin, counter.key)):
                 return False
-        for gauge, rule, own in manners.gauged:
-            value = self.value(one, rule.topology_key)
-            if value is None or not _level(gauge, value, rule.max_skew, rule.min_domains, own):
+        for levels, rule, own in rules.spreads:
+            value = self.value(bin, rule.topology_key)
+            if value is None or not levels.allows(value, rule.max_skew, rule.min_domains, own):
                 return False
-        for counter in manners.apart:
-            value = self.value(one, counter.key)
+        for counter in rules.anti_affinity:
+            value = self.value(bin, counter.key)
             if value is not None and self.counts.get((counter.number, value)):
                 return False
-        return all(self._welcome(counter, one) for counter in manners.moves)
+        return all(self._others_allow(counter, bin) for counter in rules.counted_by)
 
-    def _welcome(self, counter: Counter, one: Bin) -> bool:
-        """Do those who are there put up with one more of these?"""
-        value = self.value(one, counter.key)
+    def _others_allow(self, counter: PodCounter, bin: Bin) -> bool:
+        """Whether the rules of all other pods allow one more pod of this counter."""
+        value = self.value(bin, counter.key)
         if value is None:
             return True
         key = (counter.number, value)
-        if self._closed.get(key) or key in self._barred:
+        if self._kept_out.get(key) or key in self._kept_out_by_existing:
             return False
-        for gauge in self._of_counter[counter.number]:
-            watching = self._watched.get((gauge, value))
-            if watching and self._includes(gauge, one):
-                for (skew, domains), pods in watching.items():
-                    if pods and not _level(gauge, value, skew, domains, 1):
+        for levels in self._levels_by_counter[counter.number]:
+            terms = self._spread_terms.get((levels, value))
+            if terms and self._includes(levels, bin):
+                for (skew, min_domains), pod_count in terms.items():
+                    if pod_count and not levels.allows(value, skew, min_domains, 1):
                         return False
         return True
 
-    # --- is it content where it is? ---
+    # --- do the rules hold for the pods that are placed? ---
 
-    def content(self, party: Party) -> bool:
-        """Is every pod of the party content with who is there? Company is asked for separately."""
-        manners, one = self.manners(party.crowd), party.bin
-        for gauge, rule, _ in manners.gauged:
-            value = self.value(one, rule.topology_key)
-            if value is None or not _level(gauge, value, rule.max_skew, rule.min_domains, 0):
+    def is_satisfied(self, placed: PlacedPods) -> bool:
+        """Whether the spread and anti-affinity rules of these pods hold. For affinity see `unmet_affinity`."""
+        rules, bin = self.rules(placed.group), placed.bin
+        for levels, rule, _ in rules.spreads:
+            value = self.value(bin, rule.topology_key)
+            if value is None or not levels.allows(value, rule.max_skew, rule.min_domains, 0):
                 return False
-        for counter in manners.apart:
-            value = self.value(one, counter.key)
-            if value is not None and self.counts.get((counter.number, value), 0) > (counter in manners.moves):
+        for counter in rules.anti_affinity:
+            value = self.value(bin, counter.key)
+            own = counter in rules.counted_by
+            if value is not None and self.counts.get((counter.number, value), 0) > own:
                 return False
         return not any(
-            (counter.number, value) in self._barred
-            for counter in (manners.moves if self._barred else ())
-            if (value := self.value(one, counter.key)) is not None
+            (counter.number, value) in self._kept_out_by_existing
+            for counter in (rules.counted_by if self._kept_out_by_existing else ())
+            if (value := self.value(bin, counter.key)) is not None
         )
 
-    def everybody(self) -> Iterator[Party]:
-        for here in self.parties.values():
-            yield from here.values()
+    def unmet_affinity(self) -> list[PlacedPods]:
+        """Pods that the scheduler could bind in no order: each needs another pod that is never there before it."""
+        waiting = [
+            placed for placed in self.all_placed() if placed.group.affinity or placed.group.host_affinity
+        ]
+        if not waiting:
+            return []
+        bound, totals = dict(self.counts), self.totals.copy()
+        for placed in waiting:
+            self._bind(placed, bound, totals, -1)
+        while waiting:
+            ready = [placed for placed in waiting if self._may_bind(placed, bound)]
+            if not ready:
+                ready = [placed for placed in waiting if self._may_bind(placed, bound, totals)][:1]
+            if not ready:
+                break
+            for placed in ready:
+                self._bind(placed, bound, totals, +1)
+            done = set(ready)
+            waiting = [placed for placed in waiting if placed not in done]
+        return waiting
 
-    def watches(self, crowd: Crowd) -> tuple[Gauge, ...]:
-        return tuple(gauge for gauge, _, _ in self.manners(crowd).gauged)
+    def _bind(self, placed: PlacedPods, bound: dict[_Key, int], totals: list[int], sign: int) -> None:
+        for counter in self.rules(placed.group).counted_by:
+            value = self.value(placed.bin, counter.key)
+            if value is not None:
+                key = (counter.number, value)
+                bound[key] = bound.get(key, 0) + sign * len(placed.pods)
+                totals[counter.number] += sign * len(placed.pods)
 
-
-def _level(gauge: Gauge, value: str, skew: int, min_domains: int, more: int) -> bool:
-    """Is a domain not too full, with so many more there? One more where it is lowest never is."""
-    return gauge.heights.get(value, 0) + more - gauge.lowest(min_domains) <= skew
+    def _may_bind(
+        self, placed: PlacedPods, bound: Mapping[_Key, int], totals: list[int] | None = None
+    ) -> bool:
+        """Every pod it needs is bound. With totals it may also be the first that matches in the whole cluster."""
+        for counter, own in self.rules(placed.group).affinity:
+            value = self.value(placed.bin, counter.key)
+            if value is None:
+                return False
+            first = totals is not None and own and not totals[counter.number]
+            if not bound.get((counter.number, value)) and not first:
+                return False
+        return True

@@ -1,7 +1,7 @@
-"""A problem as problems that have nothing to do with each other: pods that could never stand on one node.
+"""A problem as independent problems: pods that can never share a node are in different parts.
 
-Pools with selectors of their own are what makes them, and a platform has several. Knows who may use a node, and leaves
-out rules about other pods and amounts: parts that could meet by these are told apart all the less.
+Pools with labels of their own make parts, and a platform has several. This knows which pod may use which node, and
+ignores rules between pods and amounts: parts that only these keep apart are taken for one.
 """
 
 from __future__ import annotations
@@ -9,44 +9,45 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tidemill.decide.packer.problem import Ask, Flavour, Place, Problem
+from tidemill.decide.packer.problem import ExistingNode, NodeOption, PendingPod, Problem
 from tidemill.decide.scheduler_rules import admitted, tolerated
 from tidemill.spec.names import LABEL_HOSTNAME
 
-# So many looks of a kind of pod at a node are worth what parts save; beyond, a problem is one part.
-_MOST_LOOKS = 2_000
+# With more pairs of a kind of pod and a node than this, comparing costs more than the parts save.
+_MOST_PAIRS = 2_000
 
 
-def parts(problem: Problem) -> list[Problem]:
-    sites: tuple[Place | Flavour, ...] = (*problem.places, *problem.flavours)
-    kinds: dict[tuple[object, ...], list[Ask]] = {}
-    for ask in problem.asks:
-        kinds.setdefault((id(ask.shape), ask.refuses), []).append(ask)
-    if len(kinds) * len(sites) > _MOST_LOOKS:
+def decompose(problem: Problem) -> list[Problem]:
+    targets: tuple[ExistingNode | NodeOption, ...] = (*problem.nodes, *problem.options)
+    kinds: dict[tuple[object, ...], list[PendingPod]] = {}
+    for pod in problem.pods:
+        kinds.setdefault((id(pod.shape), pod.refuses), []).append(pod)
+    if len(kinds) * len(targets) > _MOST_PAIRS:
         return [problem]
-    found: list[tuple[set[int], list[Ask]]] = []
-    for asks in kinds.values():
-        mine = {number for number, site in enumerate(sites) if _may_use(asks[0], site)}
-        apart = [part for part in found if mine.isdisjoint(part[0])]
-        meeting = [part for part in found if not mine.isdisjoint(part[0])]
-        together = [*(ask for part in meeting for ask in part[1]), *asks]
-        found = [*apart, (mine.union(*(part[0] for part in meeting)), together)]
-    return [_part(problem, numbers, asks) for numbers, asks in found]
+    parts: list[tuple[set[int], list[PendingPod]]] = []
+    for pods in kinds.values():
+        usable = {number for number, target in enumerate(targets) if _may_use(pods[0], target)}
+        separate = [part for part in parts if usable.isdisjoint(part[0])]
+        overlapping = [part for part in parts if not usable.isdisjoint(part[0])]
+        together = [*(pod for part in overlapping for pod in part[1]), *pods]
+        parts = [*separate, (usable.union(*(part[0] for part in overlapping)), together)]
+    return [_part(problem, numbers, pods) for numbers, pods in parts]
 
 
-def _may_use(ask: Ask, site: Place | Flavour) -> bool:
-    if site.group in ask.refuses:
+def _may_use(pod: PendingPod, target: ExistingNode | NodeOption) -> bool:
+    if target.group in pod.refuses:
         return False
-    labels = {LABEL_HOSTNAME: site.name, **site.labels} if isinstance(site, Place) else site.labels
-    return tolerated(ask.shape, site.taints) and admitted(ask.shape, labels)
+    is_node = isinstance(target, ExistingNode)
+    labels = {LABEL_HOSTNAME: target.name, **target.labels} if is_node else target.labels
+    return tolerated(pod.shape, target.taints) and admitted(pod.shape, labels)
 
 
-def _part(problem: Problem, numbers: Iterable[int], asks: list[Ask]) -> Problem:
-    there = len(problem.places)
+def _part(problem: Problem, numbers: Iterable[int], pods: list[PendingPod]) -> Problem:
+    nodes = len(problem.nodes)
     chosen = sorted(numbers)
     return replace(
         problem,
-        asks=tuple(asks),
-        places=tuple(problem.places[number] for number in chosen if number < there),
-        flavours=tuple(problem.flavours[number - there] for number in chosen if number >= there),
+        pods=tuple(pods),
+        nodes=tuple(problem.nodes[number] for number in chosen if number < nodes),
+        options=tuple(problem.options[number - nodes] for number in chosen if number >= nodes),
     )

@@ -1,148 +1,197 @@
-"""Which crowds go to which domains: those bound by rules on counts, the others wherever the load is."""
+"""Which domain each pod goes to, decided on counts before a single node is looked at.
+
+Pods with rules about domains are split by the rules, the others go wherever there is room.
+"""
 
 from __future__ import annotations
 
 from tidemill.decide.packer.bins import Bin
-from tidemill.decide.packer.filler import Filler
-from tidemill.decide.packer.gangs import room_in
-from tidemill.decide.packer.pod_groups import Crowd
-from tidemill.decide.packer.supply import Domain, Ground
-from tidemill.decide.packer.topology_spread import Dealer, Share
+from tidemill.decide.packer.gangs import has_room_in
+from tidemill.decide.packer.packing_state import PackingState
+from tidemill.decide.packer.pod_counters import HOST, PodCounter, counters_of_existing
+from tidemill.decide.packer.pod_groups import GroupedPods, PodGroup
+from tidemill.decide.packer.problem import Problem
+from tidemill.decide.packer.supply import Domain
+from tidemill.decide.packer.topology_spread import DomainBalancer, DomainShare
 
 
-def deal(crowds: list[Crowd], ground: Ground, filler: Filler, dealer: Dealer) -> list[Share]:
-    """Bound crowds first; what may go anywhere is dealt after the load, so that forced hosts stand where work is."""
-    reach = _Reach(ground, filler, sorted(dealer.load))
-    shares: list[Share] = []
-    free: list[Crowd] = []
-    stuck: list[tuple[Crowd, list[int], list[Domain]]] = []
-    uneven = dealer.is_uneven()
-    for crowd in sorted(
-        (crowd for crowd in crowds if not crowd.careful), key=lambda crowd: _difficulty(crowd, uneven)
-    ):
-        allowed, exact = reach.counting(crowd, dealer)
+def add_existing_nodes(problem: Problem, grouped: GroupedPods, packing: PackingState) -> DomainBalancer:
+    """A bin for every existing node, in their order. Counts the pods on them, for their host and their domain."""
+    supply = packing.supply
+    domains_of_nodes = [supply.domain_of(node.labels) for node in problem.nodes]
+    balancer = DomainBalancer(supply, grouped, sorted({*domains_of_nodes, *supply.by_domain}))
+    known: dict[tuple[int, str], tuple[list[PodCounter], list[PodCounter]]] = {}
+    for number, (domain, node) in enumerate(zip(domains_of_nodes, problem.nodes, strict=True)):
+        bin = Bin(number, (node.rank, domain), [node.free.get(name, 0) for name in grouped.dimensions])
+        bin.node_index, bin.group = number, node.group or number
+        for pods in node.existing_pods:
+            key = (id(pods.shape), pods.namespace)
+            if key not in known:
+                known[key] = counters_of_existing(grouped.counters, pods.shape, pods.namespace)
+            counting, kept_out = known[key]
+            for counter in counting:
+                if counter.key == HOST:
+                    bin.counts[counter.number] = bin.counts.get(counter.number, 0) + pods.count
+                else:
+                    balancer.count(counter.number, domain, pods.count)
+            for counter in kept_out:
+                if counter.key == HOST:  # it allows itself, if it matches
+                    own = int(counter in counting)
+                    bin.limits[counter.number] = bin.existing_limits[counter.number] = own
+                else:
+                    balancer.block(counter.number, domain)
+            if pods.shape.host_ports:
+                bin.ports = (bin.ports or set()) | set(pods.shape.host_ports)
+        packing.add(bin)
+    return balancer
+
+
+def assign_domains(
+    groups: list[PodGroup], packing: PackingState, balancer: DomainBalancer
+) -> list[DomainShare]:
+    """Groups with rules about domains first. The others follow the load, so that nodes open where pods are."""
+    reachable = _ReachableDomains(packing, sorted(balancer.load))
+    shares: list[DomainShare] = []
+    unconstrained: list[PodGroup] = []
+    stuck: list[tuple[PodGroup, list[int], list[Domain]]] = []
+    uneven = balancer.is_uneven()
+    counted = [group for group in groups if not group.needs_exact_check]
+    for group in sorted(counted, key=lambda group: _difficulty(group, uneven)):
+        allowed, exact = reachable.for_rules(group, balancer)
         if not allowed:
-            shares.append(Share(crowd, crowd.asks, ()))
-        elif not crowd.bound:
-            free.append(crowd)
+            shares.append(DomainShare(group, group.pods, ()))
+        elif not group.has_domain_rules:
+            unconstrained.append(group)
         elif not exact:
-            crowd.careful = True  # domains it cannot reach hold back those it can: counting must be exact
+            group.needs_exact_check = (
+                True  # domains it cannot reach count for its rules: counting is not enough
+            )
         else:
-            if crowd.company:
-                allowed = _with_room(crowd, allowed, filler, dealer)
-            dealt, left = dealer.deal(crowd, crowd.asks, allowed)
-            shares += dealt
+            if group.affinity:
+                allowed = _with_room(group, allowed, packing, balancer)
+            assigned, left = balancer.assign(group, group.pods, allowed)
+            shares += assigned
             if left:
-                stuck.append((crowd, left, allowed))
-    shares += _deal_again(stuck, dealer)
-    for crowd in free:
-        allowed = reach.of(crowd)
-        if crowd.solitary and len(allowed) > 1:
-            shares += _follow_load(crowd, allowed, dealer)
+                stuck.append((group, left, allowed))
+    shares += _assign_stuck(stuck, balancer)
+    for group in unconstrained:
+        allowed = reachable.of(group)
+        if group.one_per_host and len(allowed) > 1:
+            shares += _split_by_load(group, allowed, balancer)
         else:
-            shares.append(Share(crowd, crowd.asks, tuple(allowed)))
+            shares.append(DomainShare(group, group.pods, tuple(allowed)))
     return shares
 
 
-def _deal_again(stuck: list[tuple[Crowd, list[int], list[Domain]]], dealer: Dealer) -> list[Share]:
-    """Who had no domain when its turn came may have one now that others have levelled the counts."""
-    shares: list[Share] = []
+def _difficulty(group: PodGroup, uneven: bool) -> tuple[object, ...]:
+    """Where counts are uneven, groups with a spread go first: groups without can level the counts afterwards."""
+    rules = (not group.affinity, not group.anti_affinity, uneven and not group.spreads)
+    return (-group.priority, rules, -group.size, group.pods[0])
+
+
+def _with_room(
+    group: PodGroup, domains: list[Domain], packing: PackingState, balancer: DomainBalancer
+) -> list[Domain]:
+    """Pods that must stay together go to a domain with room for all of them, if there is one."""
+    roomy = [domain for domain in domains if has_room_in(packing, group, domain, len(group.pods))]
+    if len(roomy) == len(domains):
+        return domains
+    return [domain for domain in roomy if balancer.allows(group, domain, domains)] or domains
+
+
+def _assign_stuck(
+    stuck: list[tuple[PodGroup, list[int], list[Domain]]], balancer: DomainBalancer
+) -> list[DomainShare]:
+    """Pods that no domain could take may find one now that others have levelled the counts."""
+    shares: list[DomainShare] = []
     progress = True
     while stuck and progress:
         before, stuck, progress = stuck, [], False
-        for crowd, asks, allowed in before:
-            dealt, left = dealer.deal(crowd, asks, allowed)
-            shares += dealt
-            progress |= bool(dealt)
+        for group, pods, allowed in before:
+            assigned, left = balancer.assign(group, pods, allowed)
+            shares += assigned
+            progress |= bool(assigned)
             if left:
-                stuck.append((crowd, left, allowed))
-    return shares + [Share(crowd, asks, ()) for crowd, asks, _ in stuck]
+                stuck.append((group, left, allowed))
+    return shares + [DomainShare(group, pods, ()) for group, pods, _ in stuck]
 
 
-def _with_keys(crowd: Crowd, domains: list[Domain], ground: Ground, dealer: Dealer) -> list[Domain]:
-    """Without those that lack a label its rules are about: such a node is in no domain."""
-    counters = [counter for counter, _, _ in crowd.spreads] + [counter for counter, _ in crowd.company]
-    places = {ground.keys.index(dealer.key_of(counter)) for counter in counters}
-    if all(domain[place] for domain in domains for place in places):
-        return domains  # the very list: what follows from it is remembered with it
-    return [domain for domain in domains if all(domain[place] for place in places)]
-
-
-def _with_room(crowd: Crowd, domains: list[Domain], filler: Filler, dealer: Dealer) -> list[Domain]:
-    """Who must stay together goes where all of them find room, if there is such a place."""
-    roomy = [domain for domain in domains if room_in(filler, crowd, domain, len(crowd.asks))]
-    if len(roomy) == len(domains):
-        return domains
-    return [domain for domain in roomy if dealer.allows(crowd, domain, domains)] or domains
-
-
-def _values(ground: Ground, key: str, domains: list[Domain]) -> set[str]:
-    place = ground.keys.index(key)
-    return {domain[place] for domain in domains}
-
-
-class _Reach:
-    """Domains where crowds of one eligibility could stand on something."""
-
-    def __init__(self, ground: Ground, filler: Filler, domains: list[Domain]) -> None:
-        self._ground, self._domains = ground, domains
-        self._bins: dict[Domain, list[Bin]] = {}
-        for one in filler.bins:
-            self._bins.setdefault(one.site[1], []).append(one)
-        self._may_stand = filler.may_stand
-        self._known: dict[int, list[Domain]] = {}
-        self._counting: dict[tuple[int, int, int], tuple[list[Domain], bool]] = {}
-
-    def counting(self, crowd: Crowd, dealer: Dealer) -> tuple[list[Domain], bool]:
-        """Those where the labels its rules are about exist, and whether they are all that count for its spreads."""
-        # Crowds with the same rules share the very tuples they were compiled into.
-        key = (crowd.eligibility, id(crowd.spreads), id(crowd.company))
-        known = self._counting.get(key)
-        if known is None:
-            allowed, ground = self.of(crowd), self._ground
-            if crowd.spreads or crowd.company:
-                allowed = _with_keys(crowd, allowed, ground, dealer)
-            exact = all(
-                len(values := _values(ground, rule.topology_key, allowed)) >= rule.min_domains
-                and ground.counted(crowd, rule) == values
-                and not ground.strays(crowd, rule, counter)
-                for counter, rule, _ in crowd.spreads
-            )  # with fewer domains than it wants, what others do counts against nothing: asked one by one
-            known = self._counting[key] = (allowed, exact)
-        return known
-
-    def of(self, crowd: Crowd) -> list[Domain]:
-        known = self._known.get(crowd.eligibility)
-        if known is None:
-            known = self._known[crowd.eligibility] = [
-                domain for domain in self._domains if self._can(crowd, domain)
-            ]
-        return known
-
-    def _can(self, crowd: Crowd, domain: Domain) -> bool:
-        strata = self._ground.by_domain.get(domain, ())
-        if any(self._ground.allowed(stratum, crowd.eligibility) for stratum in strata):
-            return True
-        return any(self._may_stand(crowd, one) for one in self._bins.get(domain, ()))
-
-
-def _difficulty(crowd: Crowd, uneven: bool) -> tuple[object, ...]:
-    """Where counts are uneven to begin with, who minds them goes first: whoever does not can level them."""
-    rules = (not crowd.company, not crowd.apart, uneven and not crowd.spreads)
-    return (-crowd.priority, rules, -crowd.size, crowd.asks[0])
-
-
-def _follow_load(crowd: Crowd, domains: list[Domain], dealer: Dealer) -> list[Share]:
-    total = sum(dealer.load[domain] for domain in domains)
+def _split_by_load(group: PodGroup, domains: list[Domain], balancer: DomainBalancer) -> list[DomainShare]:
+    """In proportion to the load of each domain."""
+    total = sum(balancer.load[domain] for domain in domains)
     shares, start = [], 0
     wanted = 0.0
     for domain in domains:
-        part = dealer.load[domain] / total if total else 1 / len(domains)
-        wanted += part * len(crowd.asks)
-        stop = min(len(crowd.asks), round(wanted))
+        part = balancer.load[domain] / total if total else 1 / len(domains)
+        wanted += part * len(group.pods)
+        stop = min(len(group.pods), round(wanted))
         if stop > start:
-            shares.append(Share(crowd, crowd.asks[start:stop], (domain,)))
+            shares.append(DomainShare(group, group.pods[start:stop], (domain,)))
         start = max(start, stop)
-    if start < len(crowd.asks):
-        shares.append(Share(crowd, crowd.asks[start:], (domains[-1],)))
+    if start < len(group.pods):
+        shares.append(DomainShare(group, group.pods[start:], (domains[-1],)))
     return shares
+
+
+class _ReachableDomains:
+    """The domains where groups of one eligibility could use a node."""
+
+    def __init__(self, packing: PackingState, domains: list[Domain]) -> None:
+        self._packing, self._supply, self._domains = packing, packing.supply, domains
+        self._bins: dict[Domain, list[Bin]] = {}
+        for bin in packing.bins:
+            self._bins.setdefault(bin.site[1], []).append(bin)
+        self._known: dict[int, list[Domain]] = {}
+        self._known_for_rules: dict[tuple[int, int, int], tuple[list[Domain], bool]] = {}
+
+    def of(self, group: PodGroup) -> list[Domain]:
+        known = self._known.get(group.eligibility)
+        if known is None:
+            known = self._known[group.eligibility] = [
+                domain for domain in self._domains if self._is_reachable(group, domain)
+            ]
+        return known
+
+    def _is_reachable(self, group: PodGroup, domain: Domain) -> bool:
+        option_groups = self._supply.by_domain.get(domain, ())
+        if any(
+            self._supply.allowed_options(option_group, group.eligibility) for option_group in option_groups
+        ):
+            return True
+        return any(self._packing.may_use(group, bin) for bin in self._bins.get(domain, ()))
+
+    def for_rules(self, group: PodGroup, balancer: DomainBalancer) -> tuple[list[Domain], bool]:
+        """Those that have the labels its rules are about, and whether they are all that count for its spreads.
+
+        With fewer domains than a rule wants, every pod counts against zero: then counting by domain is not exact.
+        """
+        key = (
+            group.eligibility,
+            id(group.spreads),
+            id(group.affinity),
+        )  # groups with the same rules share tuples
+        known = self._known_for_rules.get(key)
+        if known is None:
+            allowed, supply = self.of(group), self._supply
+            if group.spreads or group.affinity:
+                allowed = self._with_labels(group, allowed, balancer)
+            exact = all(
+                len(values := self._values(rule.topology_key, allowed)) >= rule.min_domains
+                and supply.counted_values(group, rule) == values
+                and not supply.has_uncounted_pods(group, rule, counter)
+                for counter, rule, _ in group.spreads
+            )
+            known = self._known_for_rules[key] = (allowed, exact)
+        return known
+
+    def _with_labels(self, group: PodGroup, domains: list[Domain], balancer: DomainBalancer) -> list[Domain]:
+        """Without the domains that lack a label its rules are about."""
+        counters = [counter for counter, _, _ in group.spreads] + [counter for counter, _ in group.affinity]
+        positions = {self._supply.keys.index(balancer.key_of(counter)) for counter in counters}
+        if all(domain[position] for domain in domains for position in positions):
+            return domains  # the same object: the balancer remembers by it
+        return [domain for domain in domains if all(domain[position] for position in positions)]
+
+    def _values(self, key: str, domains: list[Domain]) -> set[str]:
+        position = self._supply.keys.index(key)
+        return {domain[position] for domain in domains}

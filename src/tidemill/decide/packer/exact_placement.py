@@ -1,7 +1,8 @@
-"""A place for one more pod, with every rule asked exactly: on a node that is there, or one that is opened or grown.
+"""Places one pod at a time with every rule checked exactly: on a bin that is there, or one that opens or grows.
 
-Whoever found nothing is not tried again until something has changed that could help it, and neither is whoever needs
-as much under the same rules. How much is looked at in all is counted, so that a long queue costs in proportion.
+A pod that found no bin is not tried again until something changed that could help it, and neither is a pod that needs
+at least as much under the same rules. The number of checks is limited, so that the cost of a long queue grows only in
+proportion.
 """
 
 from __future__ import annotations
@@ -10,209 +11,223 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from tidemill.decide.packer.bins import Bin, room
-from tidemill.decide.packer.constraint_state import Census, Party
-from tidemill.decide.packer.filler import Filler
-from tidemill.decide.packer.node_growth import climbers
-from tidemill.decide.packer.pod_groups import Crowd, Crowds
+from tidemill.decide.packer.bins import Bin, fit_count
+from tidemill.decide.packer.constraint_state import ConstraintState, PlacedPods
+from tidemill.decide.packer.node_growth import growth_candidates
+from tidemill.decide.packer.packing_state import PackingState
+from tidemill.decide.packer.pod_groups import GroupedPods, PodGroup
 from tidemill.decide.packer.problem import Problem
 from tidemill.decide.packer.supply import Site
 
-# Bins, and what could be opened, that are looked at in all: so many for each ask and node, and never fewer than
-# these. A look takes about a microsecond; four in five problems with somebody left out stay below a tenth of it.
-_LOOKS_EACH, _LEAST_LOOKS = 20, 50_000
-_MANY = 8  # fewer of a kind than this are tried one by one
-_CLIMBERS = 6  # new bins of a site that are asked whether they could grow
-_OPENING = 10  # a site's offer of new nodes takes as long as so many bins
+# How many bins and openings are checked in all: so many for each pod and bin, and never fewer than these. A check
+# takes about a microsecond; four in five problems with an unplaced pod stay below a tenth of it.
+_CHECKS_EACH, _FEWEST_CHECKS = 20, 50_000
+_MANY = 8  # fewer groups with the same rules than this are tried one by one
+_MAX_CANDIDATES = 6  # new bins of a site that are checked for growth
+_OPENING_COST = 10  # looking for the cheapest opening of a site takes as long as so many checks
 
-_Kind = tuple[object, ...]
-_Vector = tuple[int, ...]
+_RuleKey = tuple[object, ...]
+_Vector = tuple[int, ...]  # requests, by dimension
 
 
 @dataclass(slots=True)
-class _Failed:
-    """What was too much for every place, as things stood."""
+class _Infeasible:
+    """Requests that no bin could take, at the time of the stamp."""
 
     stamp: tuple[int, int]
-    needs: list[_Vector] = field(default_factory=list)
+    vectors: list[_Vector] = field(default_factory=list)
 
 
-class Seeker:
-    def __init__(self, problem: Problem, found: Crowds, filler: Filler, census: Census) -> None:
-        self.problem, self.filler, self.census = problem, filler, census
-        self.crowd_of = {ask: crowd for crowd in (*found.crowds, *found.gangs) for ask in crowd.asks}
-        self.looks = max(_LEAST_LOOKS, _LOOKS_EACH * (len(problem.asks) + len(filler.bins)))
-        self._failed: dict[_Kind, _Failed] = {}
-        self._probes: list[Crowd] = []  # kept: crowds are known by their address
-        self._kinds: dict[int, tuple[_Kind, _Vector]] = {}
+class ExactPlacer:
+    def __init__(self, problem: Problem, grouped: GroupedPods, packing: PackingState) -> None:
+        self.problem, self.packing = problem, packing
+        self.state = ConstraintState(problem, packing, grouped)
+        self.group_of = grouped.group_of()
+        self.checks_left = max(_FEWEST_CHECKS, _CHECKS_EACH * (len(problem.pods) + len(packing.bins)))
+        self._infeasible: dict[_RuleKey, _Infeasible] = {}
+        self._probes: list[PodGroup] = []  # kept alive, because groups are remembered by their id
+        self._known: dict[int, tuple[_RuleKey, _Vector]] = {}
 
     # --- what is not worth trying ---
 
-    def is_hopeless(self, crowd: Crowd) -> bool:
-        """Somebody with the same rules who needs no more found nothing, and nothing has changed for them since."""
-        kind, vector = self._kind(crowd)
-        failed = self._failed.get(kind)
-        if failed is None or failed.stamp != self._stamp(crowd):
+    def is_infeasible(self, group: PodGroup) -> bool:
+        """A group with the same rules that needs no more found no bin, and nothing has changed for it since."""
+        rules, vector = self._rules_and_vector(group)
+        known = self._infeasible.get(rules)
+        if known is None or known.stamp != self._stamp(group):
             return False
-        return any(all(a <= b for a, b in zip(one, vector, strict=True)) for one in failed.needs)
+        return any(all(a <= b for a, b in zip(failed, vector, strict=True)) for failed in known.vectors)
 
-    def give_up(self, crowd: Crowd) -> None:
-        kind, vector = self._kind(crowd)
-        failed, stamp = self._failed.get(kind), self._stamp(crowd)
-        if failed is None or failed.stamp != stamp:
-            failed = self._failed[kind] = _Failed(stamp)
-        larger = (one for one in failed.needs if any(a < b for a, b in zip(one, vector, strict=True)))
-        failed.needs = [*larger, vector]
+    def _mark_infeasible(self, group: PodGroup) -> None:
+        rules, vector = self._rules_and_vector(group)
+        known, stamp = self._infeasible.get(rules), self._stamp(group)
+        if known is None or known.stamp != stamp:
+            known = self._infeasible[rules] = _Infeasible(stamp)
+        not_larger = (
+            failed for failed in known.vectors if any(a < b for a, b in zip(failed, vector, strict=True))
+        )
+        known.vectors = [*not_larger, vector]
 
-    def _stamp(self, crowd: Crowd) -> tuple[int, int]:
-        progress = self.census.progress
-        return self.census.freed, sum([progress[n] for n in self.census.manners(crowd).waits_for])
+    def _stamp(self, group: PodGroup) -> tuple[int, int]:
+        """Changes when something happened that could help a group."""
+        progress = self.state.progress
+        return self.state.releases, sum([progress[counter] for counter in self.state.rules(group).waits_for])
 
-    def rules(self, crowd: Crowd) -> object:
-        """The same for crowds that may go to the same places and differ in what they need only."""
-        return self._kind(crowd)[0]
+    def rule_key(self, group: PodGroup) -> object:
+        """The same for groups that differ only in their requests."""
+        return self._rules_and_vector(group)[0]
 
-    def _kind(self, crowd: Crowd) -> tuple[_Kind, _Vector]:
-        known = self._kinds.get(id(crowd))
+    def _rules_and_vector(self, group: PodGroup) -> tuple[_RuleKey, _Vector]:
+        known = self._known.get(id(group))
         if known is None:
-            vector = [0] * len(self.filler.ground.dimensions)
-            for place, amount in crowd.wants:
-                vector[place] = amount
-            kind = (crowd.eligibility, id(self.census.manners(crowd)), crowd.ports)
-            known = self._kinds[id(crowd)] = (kind, tuple(vector))
+            vector = [0] * len(self.packing.supply.dimensions)
+            for dimension, amount in group.requests:
+                vector[dimension] = amount
+            rules = (group.eligibility, id(self.state.rules(group)), group.ports)
+            known = self._known[id(group)] = (rules, tuple(vector))
         return known
 
-    def rule_out(self, crowds: Iterable[Crowd]) -> None:
-        """Of the many with the same rules, find out at once for whom there is nothing, however little they need."""
-        alike: dict[_Kind, list[Crowd]] = {}
-        for crowd in crowds:
-            if not self.is_hopeless(crowd):
-                alike.setdefault(self._kind(crowd)[0], []).append(crowd)
-        for many in alike.values():
-            self._rule_out(sorted(many, key=lambda crowd: crowd.size))
+    def find_infeasible(self, groups: Iterable[PodGroup]) -> None:
+        """Of many groups with the same rules, find out at once which of them no bin can take."""
+        same_rules: dict[_RuleKey, list[PodGroup]] = {}
+        for group in groups:
+            if not self.is_infeasible(group):
+                same_rules.setdefault(self._rules_and_vector(group)[0], []).append(group)
+        for many in same_rules.values():
+            self._bisect(sorted(many, key=lambda group: group.size))
 
-    def _rule_out(self, crowds: list[Crowd]) -> None:
-        """By halves: what is too much for the least of the larger half is too much for all of it."""
-        if len(crowds) < _MANY or self.looks <= 0:
+    def _bisect(self, groups: list[PodGroup]) -> None:
+        """If the least that any of these groups requests is too much, it is too much for all; else by halves."""
+        if len(groups) < _MANY or self.checks_left <= 0:
             return
-        vectors = [dict(crowd.wants) for crowd in crowds]
-        least = {place: min([one.get(place, 0) for one in vectors]) for place, _ in crowds[0].wants}
-        probe = replace(crowds[0], wants=tuple((place, amount) for place, amount in least.items() if amount))
+        vectors = [dict(group.requests) for group in groups]
+        least = {
+            dimension: min([vector.get(dimension, 0) for vector in vectors])
+            for dimension, _ in groups[0].requests
+        }
+        requests = tuple((dimension, amount) for dimension, amount in least.items() if amount)
+        probe = replace(groups[0], requests=requests)
         self._probes.append(probe)
-        sites = self.open_to(probe, self.sites())
-        if self._with_room(probe, sites, None) is None and not self._could_be_made(probe, sites):
-            self.give_up(probe)
+        sites = self.allowed_sites(probe, self.sites())
+        if self._find_bin(probe, sites, None) is None and not self._could_make_room(probe, sites):
+            self._mark_infeasible(probe)
             return
-        half = len(crowds) // 2
-        self._rule_out(crowds[half:])
-        self._rule_out(crowds[:half])
+        half = len(groups) // 2
+        self._bisect(groups[half:])
+        self._bisect(groups[:half])
 
-    # --- places ---
+    # --- placing a pod ---
 
     def place(
-        self, ask: int, within: Sequence[Site] | None = None, other_than: Bin | None = None
+        self, pod: int, within: Sequence[Site] | None = None, other_than: Bin | None = None
     ) -> Bin | None:
-        """Put a pod on the first bin that suits everybody; None: there is none."""
-        crowd = self.crowd_of[ask]
-        if self.looks <= 0 or (within is None and self.is_hopeless(crowd)):
+        """Put a pod on the first bin where all rules hold; None: there is none."""
+        group = self.group_of[pod]
+        if self.checks_left <= 0 or (within is None and self.is_infeasible(group)):
             return None
-        sites = self.open_to(crowd, self.sites() if within is None else within)
-        one = self._with_room(crowd, sites, other_than) or self._made_room(crowd, sites, other_than)
-        if one is not None:
-            self.put(one, ask)
-        elif within is None and other_than is None and self.looks > 0:
-            self.give_up(crowd)
-        return one
+        sites = self.allowed_sites(group, self.sites() if within is None else within)
+        bin = self._find_bin(group, sites, other_than) or self._make_room(group, sites, other_than)
+        if bin is not None:
+            self.put(bin, pod)
+        elif within is None and other_than is None and self.checks_left > 0:
+            self._mark_infeasible(group)
+        return bin
 
-    def open_to(self, crowd: Crowd, sites: Sequence[Site]) -> list[Site]:
+    def put(self, bin: Bin, pod: int) -> None:
+        group = self.group_of[pod]
+        self.packing.put(bin, group, [pod])
+        self.state.add(group, bin, [pod])
+
+    def remove(self, placed: PlacedPods, pod: int) -> None:
+        self.state.remove(placed, pod)
+        here = self.state.placed_on[placed.bin.number]
+        self.packing.remove_pod(placed.bin, placed.group, pod, [other.group for other in here.values()])
+
+    def sites(self) -> list[Site]:
+        return sorted(self.packing.by_site.keys() | self.packing.supply.by_site.keys())
+
+    def allowed_sites(self, group: PodGroup, sites: Sequence[Site]) -> list[Site]:
         return [
             site
             for site in sites
-            if self.filler.can_use(crowd, site) and self.census.suits_domain(crowd, site[1])
+            if self.packing.can_use_site(group, site) and self.state.allows_in_domain(group, site[1])
         ]
 
-    def put(self, one: Bin, ask: int) -> None:
-        crowd = self.crowd_of[ask]
-        self.filler.put(one, crowd, [ask])
-        self.census.settle(crowd, one, [ask])
-
-    def take_off(self, party: Party, ask: int) -> None:
-        self.census.leave(party, ask)
-        here = self.census.parties[party.bin.number]
-        self.filler.take_off(party.bin, party.crowd, ask, [other.crowd for other in here.values()])
-
-    def sites(self) -> list[Site]:
-        return sorted(self.filler.by_site.keys() | self.filler.ground.by_site.keys())
-
-    def _with_room(self, crowd: Crowd, sites: Sequence[Site], other_than: Bin | None) -> Bin | None:
-        by_bits = self.census.bits_are_exact()
+    def _find_bin(self, group: PodGroup, sites: Sequence[Site], other_than: Bin | None) -> Bin | None:
+        """The tightest bin with room, at its present size."""
+        use_bits = self.state.bits_are_exact()
         for site in sites:
-            for one in self._roomy(crowd, site, by_bits):
-                if one is not other_than and self.may_join(crowd, one):
-                    return one
+            for bin in self._bins_with_room(group, site, use_bits):
+                if bin is not other_than and self.may_join(group, bin):
+                    return bin
         return None
 
-    def _roomy(self, crowd: Crowd, site: Site, by_bits: bool) -> Iterator[Bin]:
-        shelf = self.filler.shelves.get(site)
-        if shelf is None:
+    def _bins_with_room(self, group: PodGroup, site: Site, use_bits: bool) -> Iterator[Bin]:
+        index = self.packing.indexes.get(site)
+        if index is None:
             return
-        dimension, amount = crowd.wants[0]
-        for lot in shelf.tightest(dimension, amount, max(0, self.looks)):
-            self.looks -= 1
-            if not room(lot.free, crowd.wants):
+        dimension, amount = group.requests[0]
+        for bin_class in index.tightest(dimension, amount, max(0, self.checks_left)):
+            self.checks_left -= 1
+            if not fit_count(bin_class.free, group.requests):
                 continue
-            for refused, kind in lot.kinds.items():
-                if not (by_bits and refused & crowd.minds):
-                    yield from kind.values()
+            for blocked, variant in bin_class.variants.items():
+                if not (use_bits and blocked & group.blocked_by):
+                    yield from variant.values()
 
-    def may_join(self, crowd: Crowd, one: Bin) -> bool:
-        """May it stand there, and is everybody content with that? Room aside."""
-        self.looks -= 1
-        return self.filler.may_stand(crowd, one) and one.ports_free(crowd) and self.census.suits(crowd, one)
+    def may_join(self, group: PodGroup, bin: Bin) -> bool:
+        """Whether a pod of the group may use the bin and all rules hold then. Room is not checked."""
+        self.checks_left -= 1
+        return self.packing.may_use(group, bin) and bin.ports_free(group) and self.state.allows(group, bin)
 
     # --- more room ---
 
-    def _made_room(self, crowd: Crowd, sites: Sequence[Site], other_than: Bin | None) -> Bin | None:
-        """A bin opened, or grown, whichever costs less; a lower rank first, whatever the price."""
+    def _make_room(self, group: PodGroup, sites: Sequence[Site], other_than: Bin | None) -> Bin | None:
+        """Open a bin or grow one, whichever is cheaper; a lower rank first, whatever the price."""
         for rank in dict.fromkeys(rank for rank, _ in sites):
-            level = [site for site in sites if site[0] == rank and site in self.filler.ground.by_site]
-            self.looks -= _OPENING * len(level)
-            climb = self._climb(crowd, level, other_than)
-            offers = [offer for site in level if (offer := self.filler.best_opening(crowd, site)) is not None]
-            for price, stratum, rung in sorted(offers, key=lambda offer: offer[0]):
-                if climb is not None and climb[0] <= price:
+            same_rank = [site for site in sites if site[0] == rank and site in self.packing.supply.by_site]
+            self.checks_left -= _OPENING_COST * len(same_rank)
+            growth = self._cheapest_growth(group, same_rank, other_than)
+            openings = [
+                opening
+                for site in same_rank
+                if (opening := self.packing.cheapest_opening(group, site)) is not None
+            ]
+            for price, option_group, rung in sorted(openings, key=lambda opening: opening[0]):
+                if growth is not None and growth[0] <= price:
                     break
-                one = self.filler.open(crowd, stratum, rung)
-                if self.census.suits(crowd, one):
-                    return one
-                self.filler.close(one)
-            if climb is not None:
-                self.filler.settle(climb[2], climb[1])
-                return climb[2]
+                bin = self.packing.open(group, option_group, rung)
+                if self.state.allows(group, bin):
+                    return bin
+                self.packing.close(bin)
+            if growth is not None:
+                self.packing.resize(growth[2], growth[1])
+                return growth[2]
         return None
 
-    def _could_be_made(self, crowd: Crowd, sites: Sequence[Site]) -> bool:
-        self.looks -= _OPENING * len(sites)
-        return self._climb(crowd, sites, None) is not None or any(
-            self.filler.best_opening(crowd, site) is not None for site in sites
+    def _could_make_room(self, group: PodGroup, sites: Sequence[Site]) -> bool:
+        self.checks_left -= _OPENING_COST * len(sites)
+        return self._cheapest_growth(group, sites, None) is not None or any(
+            self.packing.cheapest_opening(group, site) is not None for site in sites
         )
 
-    def _climb(
-        self, crowd: Crowd, sites: Sequence[Site], other_than: Bin | None
+    def _cheapest_growth(
+        self, group: PodGroup, sites: Sequence[Site], other_than: Bin | None
     ) -> tuple[float, int, Bin] | None:
-        """The least extra price, the rung, and who would climb."""
+        """The lowest extra price, the rung, and the bin that would grow."""
         best: tuple[float, int, Bin] | None = None
-        for one in (one for site in sites for one in islice(climbers(self.filler, crowd, site), _CLIMBERS)):
-            self.looks -= 1
-            assert one.ladder is not None
-            rung, now = one.ladder.rung_above(one.rung, one.free, crowd.wants), one.rung
-            if rung <= now or one is other_than or not self.filler.affords(one, rung):
-                continue
-            extra = one.ladder.prices[rung] - one.ladder.prices[now]
-            if (
-                (best is None or extra < best[0])
-                and self.census.counts_alike(one, rung)
-                and self.may_join(crowd, one)
-            ):
-                best = (extra, rung, one)
+        for site in sites:
+            for bin in islice(growth_candidates(self.packing, group, site), _MAX_CANDIDATES):
+                self.checks_left -= 1
+                assert bin.ladder is not None
+                rung, now = bin.ladder.rung_for_one_more(bin.rung, bin.free, group.requests), bin.rung
+                if rung <= now or bin is other_than or not self.packing.limits_allow(bin, rung):
+                    continue
+                extra = bin.ladder.prices[rung] - bin.ladder.prices[now]
+                if (
+                    (best is None or extra < best[0])
+                    and self.state.counts_alike(bin, rung)
+                    and self.may_join(group, bin)
+                ):
+                    best = (extra, rung, bin)
         return best

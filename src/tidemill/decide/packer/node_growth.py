@@ -1,37 +1,37 @@
-"""Make room where there is none: let a new node be a larger type, or open one more, whichever costs less."""
+"""Room for pods that fit nowhere: a new node becomes a larger type, or one more opens, whichever is cheaper."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from tidemill.decide.packer.bins import Bin
-from tidemill.decide.packer.filler import Filler, shared_by, with_one
-from tidemill.decide.packer.pod_groups import Crowd
-from tidemill.decide.packer.supply import Ladder, Site
+from tidemill.decide.packer.packing_state import PackingState, pods_sharing_price, with_pod
+from tidemill.decide.packer.pod_groups import PodGroup
+from tidemill.decide.packer.supply import Site, SizeLadder
 
 # How many of the bins that could grow are compared.
-_CLIMBERS = 16
-# Floors are raised a little beyond the demand: what is not used is not kept, and large pods find their place.
+_MAX_CANDIDATES = 16
+# Bins grow a little beyond the demand: what is not used is given back, and large pods find room.
 _HEADROOM = 1.02
 
-Climb = tuple[tuple[float, float], int, Bin]  # extra price and waste, the rung, who climbs
+Growth = tuple[tuple[float, float], int, Bin]  # (extra price, waste), the rung, the bin that grows
 
 
-def raise_floor(filler: Filler, site: Site, demand: list[int]) -> None:
-    """Let new bins grow evenly until together they could hold what is to come, the smallest first.
+def grow_evenly(packing: PackingState, site: Site, demand: list[int]) -> None:
+    """Let new bins grow evenly until together they could hold the pods to come, the smallest bins first.
 
-    Growing before filling pays for the same number of steps, but gives the large pods many bins to choose
-    from and the small ones many gaps to fill.
+    Growing before filling pays for the same number of steps, but gives the large pods many bins to choose from and
+    the small ones many gaps to fill.
     """
     short = [int(amount * _HEADROOM) for amount in demand]
-    by_rung: dict[int, dict[Ladder, list[Bin]]] = {}
-    for one in filler.by_site.get(site, ()):
-        for place, amount in enumerate(one.free):
+    by_rung: dict[int, dict[SizeLadder, list[Bin]]] = {}
+    for bin in packing.by_site.get(site, ()):
+        for dimension, amount in enumerate(bin.free):
             if amount > 0:
-                short[place] -= amount
-        if one.ladder is not None:
-            by_rung.setdefault(one.rung, {}).setdefault(one.ladder, []).append(one)
-    floor: dict[Bin, int] = {}
+                short[dimension] -= amount
+        if bin.ladder is not None:
+            by_rung.setdefault(bin.rung, {}).setdefault(bin.ladder, []).append(bin)
+    target: dict[Bin, int] = {}
     while by_rung and any(amount > 0 for amount in short):
         rung = min(by_rung)
         for ladder, bins in by_rung.pop(rung).items():
@@ -40,16 +40,16 @@ def raise_floor(filler: Filler, site: Site, demand: list[int]) -> None:
             gain = ladder.gain(rung)
             steps = _steps(short, gain, len(bins))
             short = [amount - more * steps for amount, more in zip(short, gain, strict=True)]
-            floor |= dict.fromkeys(bins[:steps], rung + 1)
+            target |= dict.fromkeys(bins[:steps], rung + 1)
             by_rung.setdefault(rung + 1, {}).setdefault(ladder, []).extend(bins[:steps])
-    for one, rung in floor.items():
-        while rung > one.rung and not filler.affords(one, rung):
+    for bin, rung in target.items():
+        while rung > bin.rung and not packing.limits_allow(bin, rung):
             rung -= 1
-        filler.settle(one, rung)
+        packing.resize(bin, rung)
 
 
 def _steps(short: Sequence[int], gain: Sequence[int], most: int) -> int:
-    """How many bins must take a step that gains so much, until nothing is short any more."""
+    """How many bins must take a step that gains this much, until nothing is short any more."""
     steps = 0
     for amount, more in zip(short, gain, strict=True):
         if amount > 0:
@@ -57,148 +57,156 @@ def _steps(short: Sequence[int], gain: Sequence[int], most: int) -> int:
     return min(steps, most)
 
 
-def make_room(
-    filler: Filler, crowd: Crowd, asks: list[int], sites: Sequence[Site], ahead: int = 1
+def grow_or_open(
+    packing: PackingState, group: PodGroup, pods: list[int], sites: Sequence[Site], ahead: int = 1
 ) -> list[int]:
-    """Climb or open, whichever costs less for the next pod, until all have room or nothing can be had.
+    """Grow a bin or open one, whichever is cheaper for the next pod, until all are placed; returns the rest.
 
-    Sites come in order of rank: a lower rank is used up before the next, whatever the price. `ahead` is for
-    how many pods the price of a node is shared: as many as it holds, if so many are to come.
+    Sites are sorted by rank: a lower rank is used up before the next, whatever the price. `ahead` is the number of
+    pods to come: the price of a node is shared by as many of them as it holds.
     """
-    sites = [site for site in sites if filler.can_use(crowd, site)]
+    sites = [site for site in sites if packing.can_use_site(group, site)]
     for rank in dict.fromkeys(rank for rank, _ in sites):
-        count = len(asks)
-        asks = _make_room(filler, crowd, asks, [site for site in sites if site[0] == rank], ahead)
-        ahead = max(1, ahead - count + len(asks))
-        if not asks:
-            return asks
-    return asks
+        count = len(pods)
+        pods = _grow_or_open(packing, group, pods, [site for site in sites if site[0] == rank], ahead)
+        ahead = max(1, ahead - count + len(pods))
+        if not pods:
+            return pods
+    return pods
 
 
-def _make_room(filler: Filler, crowd: Crowd, asks: list[int], sites: Sequence[Site], ahead: int) -> list[int]:
-    # Bins only get fuller, so a site's answer stands until something is put there.
-    climbs = {site: _best_climb(filler, crowd, site, ahead) for site in sites}
-    openings = {site: filler.best_opening(crowd, site, ahead) for site in sites}
-    while asks:
-        climb = min(filter(None, climbs.values()), key=lambda one: one[0], default=None)
-        opening = min(filter(None, openings.values()), key=lambda one: one[0], default=None)
-        if climb is not None and (opening is None or climb[0][0] <= opening[0]):
-            one, opening = climb[2], None
-            if not filler.affords(one, climb[1]):  # no longer, after what was opened since
-                climbs[one.site] = _best_climb(filler, crowd, one.site, ahead)
+def _grow_or_open(
+    packing: PackingState, group: PodGroup, pods: list[int], sites: Sequence[Site], ahead: int
+) -> list[int]:
+    # Bins only get fuller, so the best growth of a site stays the best until a pod is put there.
+    growths = {site: _cheapest_growth(packing, group, site, ahead) for site in sites}
+    openings = {site: packing.cheapest_opening(group, site, ahead) for site in sites}
+    while pods:
+        growth = min(filter(None, growths.values()), key=lambda candidate: candidate[0], default=None)
+        opening = min(filter(None, openings.values()), key=lambda candidate: candidate[0], default=None)
+        if growth is not None and (opening is None or growth[0][0] <= opening[0]):
+            bin, opening = growth[2], None
+            if not packing.limits_allow(bin, growth[1]):  # not any more, after what was opened since
+                growths[bin.site] = _cheapest_growth(packing, group, bin.site, ahead)
                 continue
-            count = filler.grow(one, climb[1], crowd, asks)
+            count = packing.grow(bin, growth[1], group, pods)
         elif opening is not None:
-            one = filler.draft_node(crowd, opening[1], opening[2])
-            count = _start(filler, one, crowd, asks)
+            bin = packing.new_bin(group, opening[1], opening[2])
+            count = _open_with_pods(packing, bin, group, pods)
         else:
-            return asks
+            return pods
         if count <= 0:
-            return asks  # what was offered does not hold it after all: somebody else may find it a place
-        asks = asks[count:]
-        if not asks:
+            return pods  # the bin does not hold it after all: the repair may place it
+        pods = pods[count:]
+        if not pods:
             break
-        fewer, ahead = ahead, max(1, ahead - count)
+        before, ahead = ahead, max(1, ahead - count)
         if opening is None:
-            climbs[one.site] = _best_climb(filler, crowd, one.site, ahead)
+            growths[bin.site] = _cheapest_growth(packing, group, bin.site, ahead)
         else:
-            again = _better(filler, crowd, one, ahead, None) if one.tolerance(crowd) else None
-            if fewer == ahead and (again is None or again[0][0] > opening[0]):
-                asks = filler.repeat(one, asks)  # the next one would choose the same
-            climbs[one.site] = min(
-                filter(None, (climbs[one.site], again)), key=lambda one: one[0], default=None
+            again = _cheaper_growth(packing, group, bin, ahead, None) if bin.max_more(group) else None
+            if before == ahead and (again is None or again[0][0] > opening[0]):
+                pods = packing.open_copies(bin, pods)  # the next pod would choose the same
+            growths[bin.site] = min(
+                filter(None, (growths[bin.site], again)), key=lambda candidate: candidate[0], default=None
             )
-        shared = one.stratum is not None and (one.stratum.budget or one.stratum.stock)
-        for site in sites if shared or fewer != ahead else (one.site,):
-            openings[site] = filler.best_opening(crowd, site, ahead)
-            if fewer != ahead and site != one.site and climbs[site]:
-                climbs[site] = _best_climb(filler, crowd, site, ahead)
-    return asks
+        shared = bin.option_group is not None and (bin.option_group.budget or bin.option_group.stock)
+        for site in sites if shared or before != ahead else (bin.site,):
+            openings[site] = packing.cheapest_opening(group, site, ahead)
+            if before != ahead and site != bin.site and growths[site]:
+                growths[site] = _cheapest_growth(packing, group, site, ahead)
+    return pods
 
 
-def _start(filler: Filler, one: Bin, crowd: Crowd, asks: list[int]) -> int:
-    """Open a bin with as many as it should hold; returns how many."""
-    most = min(one.tolerance(crowd), len(asks))
-    count = min(one.room(crowd.wants), most)
+def _open_with_pods(packing: PackingState, bin: Bin, group: PodGroup, pods: list[int]) -> int:
+    """Open a bin with as many pods as it should hold; returns how many."""
+    most = min(bin.max_more(group), len(pods))
+    count = min(bin.fit_count(group.requests), most)
     if 0 < count < most:
-        _leap(filler, one, crowd, most)
-        count = min(one.room(crowd.wants), most)
+        _start_larger(packing, bin, group, most)
+        count = min(bin.fit_count(group.requests), most)
     if count > 0:
-        one.take(crowd, asks[:count])
-        filler.enter(one)
+        bin.add_pods(group, pods[:count])
+        packing.add_opened(bin)
     return count
 
 
-def _leap(filler: Filler, one: Bin, crowd: Crowd, pods: int) -> None:
-    """Begin further up, while a pod's part of the price does not rise: many alike need not climb one by one."""
-    assert one.ladder is not None and one.stratum is not None
-    ladder, holds, best = one.ladder, one.room(crowd.wants), one.rung
-    share = ladder.prices[best] / holds
-    while holds < pods:
-        holds = min(2 * holds, pods)
-        wanted = [0] * len(one.free)
-        for place, amount in crowd.wants:
-            wanted[place] = amount * holds
-        rung = ladder.rung(wanted)
-        if rung < 0 or not filler.ground.allows(one.stratum, ladder.flavours[rung].consumes):
+def _start_larger(packing: PackingState, bin: Bin, group: PodGroup, pod_count: int) -> None:
+    """Start on a higher rung while the price per pod does not rise, so that equal pods need not grow it one by one."""
+    assert bin.ladder is not None and bin.option_group is not None
+    ladder, holds, best = bin.ladder, bin.fit_count(group.requests), bin.rung
+    price_per_pod = ladder.prices[best] / holds
+    while holds < pod_count:
+        holds = min(2 * holds, pod_count)
+        wanted = [0] * len(bin.free)
+        for dimension, amount in group.requests:
+            wanted[dimension] = amount * holds
+        rung = ladder.cheapest_rung(wanted)
+        if rung < 0 or not packing.supply.within_limits(bin.option_group, ladder.options[rung].consumes):
             break
-        if ladder.prices[rung] / holds <= share:
-            best, share = rung, ladder.prices[rung] / holds
-    one.stand_on(best)
+        if ladder.prices[rung] / holds <= price_per_pod:
+            best, price_per_pod = rung, ladder.prices[rung] / holds
+    bin.move_to(best)
 
 
-def _best_climb(filler: Filler, crowd: Crowd, site: Site, ahead: int) -> Climb | None:
-    """The new bin that makes room for one more at the least extra price."""
-    best: Climb | None = None
-    for one in climbers(filler, crowd, site):
-        best = _better(filler, crowd, one, ahead, best)
+def _cheapest_growth(packing: PackingState, group: PodGroup, site: Site, ahead: int) -> Growth | None:
+    """The new bin that makes room for one more pod at the lowest extra price."""
+    best: Growth | None = None
+    for bin in growth_candidates(packing, group, site):
+        best = _cheaper_growth(packing, group, bin, ahead, best)
     return best
 
 
-def _better(filler: Filler, crowd: Crowd, one: Bin, ahead: int, best: Climb | None) -> Climb | None:
+def _cheaper_growth(
+    packing: PackingState, group: PodGroup, bin: Bin, ahead: int, best: Growth | None
+) -> Growth | None:
     """The best so far, or this bin on a higher rung, if that is better."""
-    assert one.ladder is not None
-    ladder, now = one.ladder, one.rung
-    rung = ladder.rung_above(now, one.free, crowd.wants)
+    assert bin.ladder is not None
+    ladder, now = bin.ladder, bin.rung
+    rung = ladder.rung_for_one_more(now, bin.free, group.requests)
     while rung >= 0:
-        shared = shared_by(crowd, ladder, rung, one.used, ahead) if ahead > 1 else 1
+        shared = pods_sharing_price(group, ladder, rung, bin.used, ahead) if ahead > 1 else 1
         extra = round((ladder.prices[rung] - ladder.prices[now]) / shared, 9)
         if best is None or extra <= best[0][0]:
-            score = (extra, _left_over(filler.weights, one, rung))
+            score = (extra, _left_over(packing.weights, bin, rung))
             if best is None or score < best[0]:
-                if filler.affords(one, rung):
-                    best = (score, rung, one)
+                if packing.limits_allow(bin, rung):
+                    best = (score, rung, bin)
                 elif ladder.rising:
-                    break  # the larger ones use up more of the limits
+                    break  # larger types use up more of the limits
                 else:
                     shared = 0
-        rung = ladder.next_rung(with_one(one.used, crowd.wants), rung) if shared < ahead else -1
+        rung = ladder.next_rung(with_pod(bin.used, group.requests), rung) if shared < ahead else -1
     return best
 
 
-def _left_over(weights: Sequence[float], one: Bin, rung: int) -> float:
-    """What would be free on another rung, but for what is put there, which is the same wherever it goes."""
-    assert one.ladder is not None
-    after, before = one.ladder.capacities[rung], one.ladder.capacities[one.rung]
+def _left_over(weights: Sequence[float], bin: Bin, rung: int) -> float:
+    """What would be free on another rung before the pod is added: the pod takes the same wherever it goes."""
+    assert bin.ladder is not None
+    after, before = bin.ladder.capacities[rung], bin.ladder.capacities[bin.rung]
     waste = 0.0
-    for weight, high, low, free in zip(weights, after, before, one.free, strict=True):
+    for weight, high, low, free in zip(weights, after, before, bin.free, strict=True):
         waste += (high - low + free) * weight
     return waste
 
 
-def climbers(filler: Filler, crowd: Crowd, site: Site) -> Iterator[Bin]:
-    """New bins with the most free: a larger type wastes least where only a little was missing."""
-    shelf = filler.shelves.get(site)
-    if shelf is None or not shelf.puts_up_with(crowd.minds):
+def growth_candidates(packing: PackingState, group: PodGroup, site: Site) -> Iterator[Bin]:
+    """New bins with the most free: a larger type wastes least where only a little is missing."""
+    index = packing.indexes.get(site)
+    if index is None or not index.has_bin_for(group.blocked_by):
         return
-    tried, minds, eligibility, careful = 0, crowd.minds, crowd.eligibility, crowd.careful
-    for lot in shelf.roomiest(crowd.wants[0][0]):
-        for refused, kind in lot.kinds.items():
-            if refused & minds:
+    tried, blocked_by, eligibility = 0, group.blocked_by, group.eligibility
+    for bin_class in index.roomiest(group.requests[0][0]):
+        for blocked, variant in bin_class.variants.items():
+            if blocked & blocked_by:
                 continue
-            one = next(iter(kind.values()))  # its equals have nothing else to offer
-            if one.place < 0 and eligibility in one.eligibilities and (not careful or one.tolerance(crowd)):
-                yield one
+            bin = next(iter(variant.values()))  # the others of its variant are equal
+            if (
+                bin.node_index < 0
+                and eligibility in bin.eligibilities
+                and (not group.needs_exact_check or bin.max_more(group))
+            ):
+                yield bin
                 tried += 1
-                if tried >= _CLIMBERS:
+                if tried >= _MAX_CANDIDATES:
                     return

@@ -1,81 +1,120 @@
-"""In which order shares are filled: who forces hosts first, then the large before the small, which fill gaps."""
+"""The order in which pods are placed, and the choices of one attempt.
+
+The usual order: first the pods that need a host each and so force nodes open, then the large pods, then the small
+ones, which fill the gaps. Each strategy is better on some problems, none on all. `restarts` says which are tried.
+"""
 
 from __future__ import annotations
 
-from tidemill.decide.packer.best_fit import pour
-from tidemill.decide.packer.filler import Filler
-from tidemill.decide.packer.node_growth import make_room, raise_floor
-from tidemill.decide.packer.pod_groups import Crowd
-from tidemill.decide.packer.strategy import USUAL, Ahead, Hosts, Strategy
-from tidemill.decide.packer.supply import Domain
-from tidemill.decide.packer.topology_spread import Share
+from dataclasses import dataclass
+from enum import Enum
 
-# Priority, how choosy it is about hosts, size, needs, domains, eligibility: what is filled in one go, and when.
+from tidemill.decide.packer.best_fit import place_best_fit
+from tidemill.decide.packer.node_growth import grow_evenly, grow_or_open
+from tidemill.decide.packer.packing_state import PackingState
+from tidemill.decide.packer.pod_groups import PodGroup
+from tidemill.decide.packer.supply import Domain
+from tidemill.decide.packer.topology_spread import DomainShare
+
+
+class OnePerHost(Enum):
+    """When the pods that keep each other off their hosts are placed."""
+
+    FIRST = 0  # they force nodes open, and the others fill them
+    BY_SIZE = 1  # with all others: they do not take a scarce large node that a large pod needs whole
+    LAST = 2  # on the nodes that the others opened
+
+
+class Ahead(Enum):
+    """For which pods a new node is chosen."""
+
+    ONE = 0  # the next pod
+    ALIKE = 1  # the waiting pods with the same requests
+    ALL = 2  # every pod still to come
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """The first value of every field is what a large problem gets."""
+
+    one_per_host: OnePerHost = OnePerHost.FIRST
+    ahead: Ahead = Ahead.ONE
+    grow_first: bool = True  # new nodes grow evenly before they are filled
+    fewest_choices_first: bool = False  # a pod that may use few nodes goes before one that may use many
+    large_first: bool = True
+    gangs_first: bool = True  # before the single pods of the same priority
+    place_first: frozenset[int] | None = (
+        None  # pods that go before all others; then pods are placed one by one
+    )
+
+
+USUAL = Strategy()
+
+# Priority, tier, size, requests, domains, eligibility: pods that are placed in one go, and when.
 _Turn = tuple[int, int, float, tuple[tuple[int, int], ...], tuple[Domain, ...], int]
 
 
-def fill(shares: list[Share], filler: Filler, strategy: Strategy = USUAL) -> list[int]:
-    """Who forces hosts opens them first, who minds company comes next; the large before the small, which fill gaps."""
-    left: list[int] = []
-    groups: dict[_Turn, list[Share]] = {}
+def place_in_order(shares: list[DomainShare], packing: PackingState, strategy: Strategy = USUAL) -> list[int]:
+    """Place the pods of all shares; returns the pods without a node."""
+    unplaced: list[int] = []
+    batches: dict[_Turn, list[DomainShare]] = {}
     for share in shares:
-        crowd = share.crowd
-        size = -crowd.size if strategy.large_first else crowd.size
-        tier = _tier(share, filler, strategy)
-        turn: _Turn = (-crowd.priority, tier, size, crowd.wants, share.domains, crowd.eligibility)
-        groups.setdefault(turn, []).append(share)
-    raised = False
-    for turn in sorted(groups):
-        if turn[1] and not raised and strategy.floors:
-            raised = True
-            _raise_floors([groups[other] for other in groups if other >= turn], filler)
-        queue = [
-            (share.crowd, share.asks) for share in sorted(groups[turn], key=lambda share: share.crowd.since)
-        ]
-        sites = filler.sites(turn[4])
+        group = share.group
+        size = -group.size if strategy.large_first else group.size
+        tier = _tier(share, packing, strategy)
+        turn: _Turn = (-group.priority, tier, size, group.requests, share.domains, group.eligibility)
+        batches.setdefault(turn, []).append(share)
+    grown = False
+    for turn in sorted(batches):
+        if turn[1] and not grown and strategy.grow_first:
+            grown = True
+            _grow_for([batches[other] for other in batches if other >= turn], packing)
+        by_age = sorted(batches[turn], key=lambda share: share.group.pending_since)
+        queue = [(share.group, share.pods) for share in by_age]
+        sites = packing.sites(turn[4])
         for site in sites:
-            queue = pour(filler, queue, site)
+            queue = place_best_fit(packing, queue, site)
             if not queue:
                 break
-        for place, (crowd, asks) in enumerate(queue):
-            coming = 1
+        for position, (group, pods) in enumerate(queue):
+            ahead = 1
             if strategy.ahead is not Ahead.ONE:
-                coming = sum(len(rest) for _, rest in queue[place:])
-            if strategy.ahead is Ahead.EVERYBODY:
-                coming += _others_to_come(crowd, [groups[other] for other in groups if other > turn])
-            left += make_room(filler, crowd, asks, sites, coming)
-    return left
+                ahead = sum(len(rest) for _, rest in queue[position:])
+            if strategy.ahead is Ahead.ALL:
+                ahead += _equivalent_pods(group, [batches[other] for other in batches if other > turn])
+            unplaced += grow_or_open(packing, group, pods, sites, ahead)
+    return unplaced
 
 
-def _others_to_come(crowd: Crowd, groups: list[list[Share]]) -> int:
-    """As how many pods of this crowd those of later turns count, by what the crowd needs most."""
-    leading, amount = crowd.wants[0]
+def _tier(share: DomainShare, packing: PackingState, strategy: Strategy) -> int:
+    group = share.group
+    if strategy.fewest_choices_first:
+        return packing.count_choices(group, share.domains)
+    if strategy.one_per_host is OnePerHost.FIRST:
+        return 0 if group.one_per_host else 1 if group.host_limits else 2
+    return 1 + (strategy.one_per_host is OnePerHost.LAST and group.one_per_host)
+
+
+def _grow_for(batches: list[list[DomainShare]], packing: PackingState) -> None:
+    """Let the new bins of each domain grow until they could hold the pods that are bound for it."""
+    demand: dict[Domain, list[int]] = {}
+    for batch in batches:
+        first = batch[0]  # all of a batch have the same requests and domains
+        if len(first.domains) == 1:
+            sums = demand.setdefault(first.domains[0], [0] * len(packing.supply.dimensions))
+            pod_count = sum([len(share.pods) for share in batch])
+            for dimension, amount in first.group.requests:
+                sums[dimension] += amount * pod_count
+    for domain, sums in demand.items():
+        sites = packing.sites((domain,))
+        if len(sites) == 1:
+            grow_evenly(packing, sites[0], sums)
+
+
+def _equivalent_pods(group: PodGroup, batches: list[list[DomainShare]]) -> int:
+    """As how many pods of this group the pods of later batches count, by its dominant dimension."""
+    dominant, amount = group.requests[0]
     wanted = sum(
-        dict(share.crowd.wants).get(leading, 0) * len(share.asks) for group in groups for share in group
+        dict(share.group.requests).get(dominant, 0) * len(share.pods) for batch in batches for share in batch
     )
     return wanted // amount
-
-
-def _tier(share: Share, filler: Filler, strategy: Strategy) -> int:
-    crowd = share.crowd
-    if strategy.choosy_first:
-        return filler.choices(crowd, share.domains)
-    if strategy.hosts is Hosts.FIRST:
-        return 0 if crowd.solitary else 1 if crowd.host_caps else 2
-    return 1 + (strategy.hosts is Hosts.LAST and crowd.solitary)
-
-
-def _raise_floors(groups: list[list[Share]], filler: Filler) -> None:
-    """What is still to come, by domain and dimension, is what the new bins there should be able to hold."""
-    demand: dict[Domain, list[int]] = {}
-    for group in groups:
-        first = group[0]  # they have the same needs and the same domains
-        if len(first.domains) == 1:
-            sums = demand.setdefault(first.domains[0], [0] * len(filler.ground.dimensions))
-            pods = sum([len(share.asks) for share in group])
-            for place, amount in first.crowd.wants:
-                sums[place] += amount * pods
-    for domain, sums in demand.items():
-        sites = filler.sites((domain,))
-        if len(sites) == 1:
-            raise_floor(filler, sites[0], sums)

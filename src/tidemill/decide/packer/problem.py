@@ -1,7 +1,8 @@
-"""The packing problem, stated once: what waits, what there is, and what could be opened beside it.
+"""The packing problem: the pods that are pending, the nodes that exist, and the node options that could be opened.
 
-The solver reads nothing else, and neither do the checker and the reference that judge it. Nothing here knows
-an instance, an intent or the ledger: `serve` states the engine's world as a Problem, benchmarks state theirs.
+The packer reads nothing else, and neither do the checker and the benchmarks that judge it. Nothing here knows an
+instance, an intent, the time or the ledger: `placement.problem_builder` states the engine's world as a Problem, and
+benchmarks state theirs.
 """
 
 from __future__ import annotations
@@ -14,21 +15,23 @@ from tidemill.model.pods import Gang, PodShape
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """A pod that waits for a place. Asks of one template share one shape object."""
+class PendingPod:
+    """A pod without a node. Pods of one template share one shape object."""
 
     id: str
     shape: PodShape
     namespace: str = "default"
     priority: int = 0
-    since: float = 0.0  # when it began to wait, in seconds; the older comes first among equals
+    pending_since: float = 0.0  # in seconds; among equal pods the oldest goes first
     gang: Gang | None = None
-    refuses: frozenset[str] = frozenset()  # groups it may not use, for reasons that are none of the solver's
+    refuses: frozenset[str] = (
+        frozenset()
+    )  # groups of nodes it may not use: they end too soon, cost too much, ...
 
 
 @dataclass(frozen=True, slots=True)
-class Resident:
-    """Pods that are there already, as far as they matter to others: `count` of one shape."""
+class ExistingPods:
+    """Pods that already run on a node, as far as they matter to others: `count` of one shape."""
 
     shape: PodShape
     namespace: str = "default"
@@ -36,64 +39,64 @@ class Resident:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A node that is there, or on its way.
+class ExistingNode:
+    """A node that is up or on its way.
 
-    Places of one group are alike but for their name, what is free and who is there; no group: like no other.
+    Nodes of one group differ only in their name, free resources and pods. A node without a group is like no other.
     """
 
     name: str
     labels: Mapping[str, str]
-    free: Mapping[str, int]  # beside the residents
+    free: Mapping[str, int]  # after the existing pods
     taints: tuple[Taint, ...] = ()
-    residents: tuple[Resident, ...] = ()
-    rank: tuple[int, ...] = ()  # the lower the sooner it is used, other things being equal
+    existing_pods: tuple[ExistingPods, ...] = ()
+    rank: tuple[int, ...] = ()  # nodes of a lower rank are used first
     group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Flavour:
-    """A kind of node that could be opened. `capacity` is what is left for pods beside daemons.
+class NodeOption:
+    """A kind of node that could be opened: an instance type from one source in one zone.
 
-    `stock` and `budget` name entries of the Problem that several flavours may share: how many more the source
-    can give, and what the pool's limits still allow.
+    `stock` and `budget` name entries of the Problem that several options may share: how many more nodes the source
+    can give, and what the limits of the pool still allow.
     """
 
     name: str  # the instance type
-    labels: Mapping[str, str]  # everything a node of it would carry, its host name excepted
-    capacity: Mapping[str, int]
+    labels: Mapping[str, str]  # all labels of such a node except its host name
+    capacity: Mapping[str, int]  # what is left for pods after daemons
     price: float  # dollars an hour; prepaid: 0
     taints: tuple[Taint, ...] = ()
-    stock: str = ""  # empty: there is no end of it
+    stock: str = ""  # empty: unlimited
     budget: str = ""
     consumes: Mapping[str, int] = field(default_factory=dict)  # of the budget: cpu, memory, gpus, nodes
-    rank: tuple[int, ...] = ()  # pool weight and source order: a lower rank is taken whatever the price
-    group: str = ""  # what it is refused by
+    rank: tuple[int, ...] = ()  # pool weight and source order: a lower rank is used first, whatever the price
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    asks: tuple[Ask, ...]
-    places: tuple[Place, ...] = ()
-    flavours: tuple[Flavour, ...] = ()
+    pods: tuple[PendingPod, ...]
+    nodes: tuple[ExistingNode, ...] = ()
+    options: tuple[NodeOption, ...] = ()
     stocks: Mapping[str, int] = field(default_factory=dict)
     budgets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class NewNode:
-    flavour: Flavour
-    asks: list[int] = field(default_factory=list)  # indexes into Problem.asks
+    option: NodeOption
+    pods: list[int] = field(default_factory=list)  # indexes into Problem.pods
 
 
 @dataclass(slots=True)
 class Solution:
-    """Every ask is in exactly one of the three. `existing` maps the index of a place to indexes of asks."""
+    """Every pod is in exactly one of the three. `existing` maps the index of a node to indexes of pods."""
 
     existing: dict[int, list[int]] = field(default_factory=dict)
     opened: list[NewNode] = field(default_factory=list)
-    unplaced: dict[int, str] = field(default_factory=dict)  # index of an ask -> why, one word or sentence
+    unplaced: dict[int, str] = field(default_factory=dict)  # index of a pod -> why
 
     @property
     def price(self) -> float:
-        return sum(node.flavour.price for node in self.opened)
+        return sum(node.option.price for node in self.opened)

@@ -1,8 +1,8 @@
-"""The ground pods can stand on: domains, and in each the kinds of node that could be opened.
+"""The supply of nodes: domains, and in each domain the node options that could be opened.
 
-A domain is one combination of values of the topology keys that matter in this problem (usually just the
-zone). A stratum is what can be opened in a domain from one source at one rank; its flavours differ in size and
-price and form a ladder that a node climbs as it fills: its type is chosen last.
+A domain is one combination of values of the topology keys that matter in this problem (usually just the zone).
+An option group is what one source can give in one domain at one rank. Its options differ in size and price and form
+a ladder that a new node climbs as it fills: its instance type is chosen last.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from tidemill.decide.packer.bins import NO_END
-from tidemill.decide.packer.pod_groups import HOST, Crowd, Crowds
-from tidemill.decide.packer.problem import Flavour, Place, Problem
+from tidemill.decide.packer.pod_counters import HOST
+from tidemill.decide.packer.pod_groups import UNLIMITED, GroupedPods, PodGroup
+from tidemill.decide.packer.problem import ExistingNode, NodeOption, Problem
 from tidemill.decide.scheduler_rules import admitted, selects, tolerated, wants_host
 from tidemill.model.labels import Taint
 from tidemill.model.pods import PodShape, Spread
@@ -22,18 +22,17 @@ from tidemill.model.pods import PodShape, Spread
 Domain = tuple[str, ...]
 Site = tuple[
     tuple[int, ...], Domain
-]  # bins of one rank in one domain: what is compared, sorted and filled together
+]  # a rank and a domain: bins of one site are compared and filled together
 
-
-# Values of a topology key that count for a spread, and the places and flavours that do not.
-_Counted = tuple[set[str], list[Place], list[Flavour]]
+# The values of a topology key that count for a spread rule, and the nodes and options that do not count.
+_Counted = tuple[set[str], list[ExistingNode], list[NodeOption]]
 
 
 @dataclass(slots=True, eq=False)
-class Ladder:
-    """Flavours of one stratum that a set of pods may use, cheapest first, those that are never better left out."""
+class SizeLadder:
+    """Options of one group that a set of pods may use, cheapest first, without dominated ones. A rung is an index."""
 
-    flavours: list[Flavour]
+    options: list[NodeOption]
     capacities: list[list[int]]  # by rung, by dimension
     prices: list[float]
     columns: list[list[int]] | None  # by dimension, if every rung holds at least what the one before holds
@@ -42,14 +41,14 @@ class Ladder:
     _gains: dict[int, list[int]] = field(default_factory=dict)
 
     def next_rung(self, used: list[int], after: int) -> int:
-        """The next one up that holds so much; -1: none does."""
+        """The next one up that holds this much; -1: none does."""
         for rung in range(after + 1, len(self.capacities)):
             if all(a >= b for a, b in zip(self.capacities[rung], used, strict=True)):
                 return rung
         return -1
 
-    def rung_of(self, flavour: Flavour) -> int:
-        return next((rung for rung, one in enumerate(self.flavours) if one is flavour), -1)
+    def rung_of(self, option: NodeOption) -> int:
+        return next((rung for rung, other in enumerate(self.options) if other is option), -1)
 
     def gain(self, rung: int) -> list[int]:
         """What the next rung holds more than this one."""
@@ -59,26 +58,28 @@ class Ladder:
             known = self._gains[rung] = [high - low for high, low in pairs]
         return known
 
-    def rung_above(self, rung: int, free: tuple[int, ...], wants: tuple[tuple[int, int], ...]) -> int:
-        """Where one more has a place beside what is there: this rung if it has room, -1 if none has."""
+    def rung_for_one_more(
+        self, rung: int, free: tuple[int, ...], requests: tuple[tuple[int, int], ...]
+    ) -> int:
+        """Where one more pod fits: this rung if it has room, -1 if none has."""
         if self.columns is not None:
             now = self.capacities[rung]
-            for place, amount in wants:
-                if amount > free[place]:
-                    column = self.columns[place]
-                    rung = bisect_left(column, now[place] - free[place] + amount, rung)
+            for dimension, amount in requests:
+                if amount > free[dimension]:
+                    column = self.columns[dimension]
+                    rung = bisect_left(column, now[dimension] - free[dimension] + amount, rung)
                     if rung == len(column):
                         return -1
             return rung
-        if all(free[place] >= amount for place, amount in wants):
+        if all(free[dimension] >= amount for dimension, amount in requests):
             return rung
         used = [a - b for a, b in zip(self.capacities[rung], free, strict=True)]
-        for place, amount in wants:
-            used[place] += amount
-        return self.rung(used)
+        for dimension, amount in requests:
+            used[dimension] += amount
+        return self.cheapest_rung(used)
 
     def is_tight(self, rung: int, free: tuple[int, ...]) -> bool:
-        """Surely none that is cheaper holds what this one does beside what is free."""
+        """Whether surely no cheaper rung holds what is used on this one."""
         if rung == 0:
             return True
         if self.columns is None:
@@ -89,8 +90,8 @@ class Ladder:
                 return True
         return False
 
-    def rung(self, used: list[int]) -> int:
-        """The cheapest that holds so much; -1: none does."""
+    def cheapest_rung(self, used: list[int]) -> int:
+        """The cheapest that holds this much; -1: none does."""
         if self.columns is not None:
             rung = 0
             for column, amount in zip(self.columns, used, strict=True):
@@ -102,255 +103,264 @@ class Ladder:
         key = tuple(used)
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = next(
-                (
-                    rung
-                    for rung, capacity in enumerate(self.capacities)
-                    if all(a >= b for a, b in zip(capacity, used, strict=True))
-                ),
-                -1,
-            )
+            known = self._known[key] = self.next_rung(used, -1)
         return known
 
 
 @dataclass(slots=True, eq=False)
-class Stratum:
-    """What one source could give in one domain. Lower ranks are used first, whatever the price."""
+class OptionGroup:
+    """What one source could give in one domain."""
 
     number: int
     rank: tuple[int, ...]
     domain: Domain
-    flavours: list[Flavour]
+    options: list[NodeOption]
     taints: tuple[Taint, ...]
     stock: str
     budget: str
     group: str
-    ladders: dict[frozenset[int], Ladder | None] = field(default_factory=dict)
-    built: dict[tuple[int, ...], Ladder | None] = field(default_factory=dict)  # by positions of the flavours
-    joined: dict[tuple[frozenset[int], int], tuple[frozenset[int], Ladder | None]] = field(
+    allowed: dict[int, list[int]] = field(default_factory=dict)  # eligibility -> positions of options
+    ladders: dict[frozenset[int], SizeLadder | None] = field(default_factory=dict)  # by eligibilities
+    built: dict[tuple[int, ...], SizeLadder | None] = field(default_factory=dict)  # by positions of options
+    joint: dict[tuple[frozenset[int], int], tuple[frozenset[int], SizeLadder | None]] = field(
         default_factory=dict
     )
-    allowed: dict[int, list[int]] = field(default_factory=dict)  # eligibility -> flavours by position
 
 
-class Ground:
-    def __init__(self, problem: Problem, found: Crowds) -> None:
+class Supply:
+    def __init__(self, problem: Problem, grouped: GroupedPods) -> None:
         self.problem = problem
-        self.keys = found.keys
-        self.dimensions = found.dimensions
-        self.strata: list[Stratum] = self._stratify(problem.flavours)
+        self.keys = grouped.keys
+        self.dimensions = grouped.dimensions
+        self.thresholds, self.bit_count = grouped.thresholds, grouped.bit_count
         self.stocks = dict(problem.stocks)
         self.budgets = {name: dict(left) for name, left in problem.budgets.items()}
-        self.by_domain: dict[Domain, list[Stratum]] = {}
-        self.by_site: dict[Site, list[Stratum]] = {}
-        for stratum in sorted(self.strata, key=lambda one: (one.rank, one.number)):
-            self.by_domain.setdefault(stratum.domain, []).append(stratum)
-            self.by_site.setdefault((stratum.rank, stratum.domain), []).append(stratum)
-        self.steps, self.bits = found.steps, found.bits
+        self.option_groups = self._group_options(problem.options)
+        self.by_domain: dict[Domain, list[OptionGroup]] = {}
+        self.by_site: dict[Site, list[OptionGroup]] = {}
+        for option_group in sorted(self.option_groups, key=lambda of: (of.rank, of.number)):
+            self.by_domain.setdefault(option_group.domain, []).append(option_group)
+            self.by_site.setdefault((option_group.rank, option_group.domain), []).append(option_group)
         self._counted: dict[tuple[int, str, bool, bool], _Counted] = {}
-        self._counters = found.counters
-        self._movers: dict[int, list[Crowd]] = {}  # by counter, one crowd of each eligibility
-        for movers in {
-            (crowd.eligibility, crowd.moves): crowd for crowd in (*found.crowds, *found.gangs)
-        }.values():
-            for counter in movers.moves:
-                self._movers.setdefault(counter, []).append(movers)
-        self._profiles = {crowd.eligibility: crowd for crowd in (*found.crowds, *found.gangs)}
+        self._counters = grouped.counters
+        every_group = (*grouped.groups, *grouped.gangs)
+        self._example = {group.eligibility: group for group in every_group}  # one group of each eligibility
+        self._groups_counted_by: dict[int, list[PodGroup]] = {}  # by counter, one group of each eligibility
+        for group in {(group.eligibility, group.counted_by): group for group in every_group}.values():
+            for counter in group.counted_by:
+                self._groups_counted_by.setdefault(counter, []).append(group)
 
     def domain_of(self, labels: Mapping[str, str]) -> Domain:
         return tuple(labels.get(key, "") for key in self.keys)
 
-    def _stratify(self, flavours: Iterable[Flavour]) -> list[Stratum]:
-        groups: dict[tuple[object, ...], Stratum] = {}
-        for flavour in flavours:
-            domain = self.domain_of(flavour.labels)
-            key = (
-                flavour.rank, domain, flavour.taints, flavour.stock, flavour.budget, flavour.group,
-            )  # fmt: skip
-            stratum = groups.get(key)
-            if stratum is None:
-                stratum = groups[key] = Stratum(
-                    len(groups), flavour.rank, domain, [], flavour.taints, flavour.stock, flavour.budget,
-                    flavour.group,
-                )  # fmt: skip
-            stratum.flavours.append(flavour)
-        return list(groups.values())
+    def _group_options(self, options: Iterable[NodeOption]) -> list[OptionGroup]:
+        by_key: dict[tuple[object, ...], OptionGroup] = {}
+        for option in options:
+            domain = self.domain_of(option.labels)
+            key = (option.rank, domain, option.taints, option.stock, option.budget, option.group)
+            option_group = by_key.get(key)
+            if option_group is None:
+                option_group = by_key[key] = OptionGroup(
+                    len(by_key),
+                    option.rank,
+                    domain,
+                    [],
+                    option.taints,
+                    option.stock,
+                    option.budget,
+                    option.group,
+                )
+            option_group.options.append(option)
+        return list(by_key.values())
 
-    def counted(self, crowd: Crowd, rule: Spread) -> set[str]:
-        """Values of a spread's key that count for a crowd, whether it can go there or not."""
-        return self._look_at(crowd, rule)[0]
+    # --- which nodes count for a spread rule ---
 
-    def strays(self, crowd: Crowd, rule: Spread, counter: int) -> bool:
-        """Do pods of this counter stand, or could they, on nodes that do not count for a crowd's spread?"""
-        _, places, flavours = self._look_at(crowd, rule)
-        if not places and not flavours:
+    def counted_values(self, group: PodGroup, rule: Spread) -> set[str]:
+        """Values of a spread's key that count for a pod group, whether it can go there or not."""
+        return self._counted_nodes(group, rule)[0]
+
+    def has_uncounted_pods(self, group: PodGroup, rule: Spread, counter: int) -> bool:
+        """Whether pods of this counter run, or could run, on nodes that do not count for a group's spread rule."""
+        _, nodes, options = self._counted_nodes(group, rule)
+        if not nodes and not options:
             return False
-        if any(self._meets(counter, place) for place in places):
+        matches = self._counters[counter].matches
+        if any(matches(pods.shape, pods.namespace) for node in nodes for pods in node.existing_pods):
             return True
         return any(
-            self._could_stand(other, places, flavours)
-            for other in self._movers.get(counter, ())
-            if other.eligibility != crowd.eligibility  # its own stand on what counts
+            self._could_use_any(other, nodes, options)
+            for other in self._groups_counted_by.get(counter, ())
+            if other.eligibility != group.eligibility  # its own pods use nodes that count
         )
 
-    def _look_at(self, crowd: Crowd, rule: Spread) -> _Counted:
-        """The values that count, and the nodes that do not although they have the key."""
-        key = (crowd.eligibility, rule.topology_key, rule.honor_affinity, rule.honor_taints)
+    def _counted_nodes(self, group: PodGroup, rule: Spread) -> _Counted:
+        key = (group.eligibility, rule.topology_key, rule.honor_affinity, rule.honor_taints)
         known = self._counted.get(key)
         if known is None:
-            places = [one for one in self.problem.places if rule.topology_key in one.labels]
-            flavours = [one for one in self.problem.flavours if rule.topology_key in one.labels]
-            counting = {
-                id(one): one.labels[rule.topology_key]
-                for nodes in (places, flavours)
-                for one in nodes
-                if counts_for(crowd.shape, rule, one.labels, one.taints)
+            nodes = [node for node in self.problem.nodes if rule.topology_key in node.labels]
+            options = [option for option in self.problem.options if rule.topology_key in option.labels]
+            counted = {
+                id(node): node.labels[rule.topology_key]
+                for some in (nodes, options)
+                for node in some
+                if counts_for(group.shape, rule, node.labels, node.taints)
             }
             known = self._counted[key] = (
-                set(counting.values()),
-                [one for one in places if id(one) not in counting],
-                [one for one in flavours if id(one) not in counting],
+                set(counted.values()),
+                [node for node in nodes if id(node) not in counted],
+                [option for option in options if id(option) not in counted],
             )
         return known
 
-    def _meets(self, counter: int, place: Place) -> bool:
-        return any(self._counters[counter].matches(one.shape, one.namespace) for one in place.residents)
-
-    def _could_stand(self, crowd: Crowd, places: list[Place], flavours: list[Flavour]) -> bool:
-        uncounted = {id(flavour) for flavour in flavours}
-        for stratum in self.strata if uncounted else ():
-            positions = self.allowed(stratum, crowd.eligibility)
-            if any(id(stratum.flavours[position]) in uncounted for position in positions):
+    def _could_use_any(self, group: PodGroup, nodes: list[ExistingNode], options: list[NodeOption]) -> bool:
+        wanted = {id(option) for option in options}
+        for option_group in self.option_groups if wanted else ():
+            positions = self.allowed_options(option_group, group.eligibility)
+            if any(id(option_group.options[position]) in wanted for position in positions):
                 return True
-        return any(self.may_stand(crowd, place) for place in places)
+        return any(self.may_use(group, node) for node in nodes)
 
-    # --- who may stand where ---
+    # --- which nodes a pod group may use ---
 
-    def allowed(self, stratum: Stratum, eligibility: int) -> list[int]:
-        """Positions of the flavours that crowds with this eligibility may use."""
-        known = stratum.allowed.get(eligibility)
+    def allowed_options(self, option_group: OptionGroup, eligibility: int) -> list[int]:
+        """Positions of the options that pod groups with this eligibility may use."""
+        known = option_group.allowed.get(eligibility)
         if known is None:
-            crowd = self._profiles[eligibility]
-            shape = crowd.shape
-            suits = (
-                stratum.group not in crowd.refuses
-                and tolerated(shape, stratum.taints)
+            group = self._example[eligibility]
+            shape, known = group.shape, []
+            if (
+                option_group.group not in group.refuses
+                and tolerated(shape, option_group.taints)
                 and not wants_host(shape)
-            )
-            known = (
-                [place for place, one in enumerate(stratum.flavours) if admitted(shape, one.labels)]
-                if suits
-                else []
-            )
-            stratum.allowed[eligibility] = known
+            ):
+                known = [
+                    position
+                    for position, option in enumerate(option_group.options)
+                    if admitted(shape, option.labels)
+                ]
+            option_group.allowed[eligibility] = known
         return known
 
-    def may_stand(self, crowd: Crowd, place: Place) -> bool:
+    def may_use(self, group: PodGroup, node: ExistingNode) -> bool:
         return (
-            place.group not in crowd.refuses
-            and tolerated(crowd.shape, place.taints)
+            node.group not in group.refuses
+            and tolerated(group.shape, node.taints)
             and admitted(
-                crowd.shape, {HOST: place.name, **place.labels} if crowd.names_host else place.labels
+                group.shape, {HOST: node.name, **node.labels} if group.selects_hostname else node.labels
             )
         )
 
-    def ladder(self, stratum: Stratum, eligibilities: frozenset[int]) -> Ladder | None:
-        """For pods of all these eligibilities on one node; None: no flavour suits them all."""
-        if eligibilities in stratum.ladders:
-            return stratum.ladders[eligibilities]
-        lists = [self.allowed(stratum, one) for one in eligibilities]
+    def ladder(self, option_group: OptionGroup, eligibilities: frozenset[int]) -> SizeLadder | None:
+        """For pods of all these eligibilities on one node; None: no option suits them all."""
+        if eligibilities in option_group.ladders:
+            return option_group.ladders[eligibilities]
+        lists = [self.allowed_options(option_group, eligibility) for eligibility in eligibilities]
         positions = (
             tuple(lists[0]) if len(lists) == 1 else tuple(sorted(set(lists[0]).intersection(*lists[1:])))
         )
-        if positions not in stratum.built:  # many mixes of pods come down to the same flavours
-            stratum.built[positions] = (
-                self._build([stratum.flavours[place] for place in positions]) if positions else None
+        if positions not in option_group.built:  # many mixes of pods share the same options
+            option_group.built[positions] = (
+                self._build([option_group.options[position] for position in positions]) if positions else None
             )
-        ladder = stratum.ladders[eligibilities] = stratum.built[positions]
+        ladder = option_group.ladders[eligibilities] = option_group.built[positions]
         return ladder
 
-    def joined(
-        self, stratum: Stratum, eligibilities: frozenset[int], eligibility: int
-    ) -> tuple[frozenset[int], Ladder | None]:
-        """The ladder for these and one more."""
+    def joint_ladder(
+        self, option_group: OptionGroup, eligibilities: frozenset[int], eligibility: int
+    ) -> tuple[frozenset[int], SizeLadder | None]:
+        """The ladder for these eligibilities and one more."""
         key = (eligibilities, eligibility)
-        known = stratum.joined.get(key)
+        known = option_group.joint.get(key)
         if known is None:
             together = eligibilities | {eligibility}
-            known = stratum.joined[key] = (together, self.ladder(stratum, together))
+            known = option_group.joint[key] = (together, self.ladder(option_group, together))
         return known
 
-    # --- what is left to be had ---
-
-    def allows(
-        self, stratum: Stratum, consumes: Mapping[str, int], instead_of: Mapping[str, int] | None = None
-    ) -> bool:
-        """Do the limits leave room for so much more, given back what it takes the place of?"""
-        left = self.budgets.get(stratum.budget)
-        if left is None:
-            return True
-        for name, amount in consumes.items():
-            if instead_of is not None:
-                amount -= instead_of.get(name, 0)
-            if amount > left.get(name, NO_END):
-                return False
-        return True
-
-    def how_many(self, stratum: Stratum, consumes: Mapping[str, int]) -> int:
-        """Nodes that use up so much each, as far as the stock and the limits reach."""
-        most = self.stocks.get(stratum.stock, 0) if stratum.stock else NO_END
-        left = self.budgets.get(stratum.budget, {})
-        return min(
-            [most, *[left[name] // amount for name, amount in consumes.items() if amount and name in left]]
-        )
-
-    def exchange(self, stratum: Stratum, before: Mapping[str, int], after: Mapping[str, int]) -> None:
-        left = self.budgets.get(stratum.budget)
-        if left is not None:
-            for name in left:
-                left[name] += before.get(name, 0) - after.get(name, 0)
-
-    def spend(self, stratum: Stratum, consumes: Mapping[str, int], times: int) -> None:
-        left = self.budgets.get(stratum.budget)
-        if left is not None:
-            for name, amount in consumes.items():
-                if name in left:
-                    left[name] -= times * amount
-
-    def _build(self, flavours: list[Flavour]) -> Ladder:
-        """Cheapest first, at one price the one that wastes least; those that are never better are left out."""
+    def _build(self, options: list[NodeOption]) -> SizeLadder:
+        """Cheapest first, at one price the smallest first; dominated options are left out."""
         dimensions = self.dimensions
         rows = sorted(
-            ((one.price, [one.capacity.get(name, 0) for name in dimensions], one) for one in flavours),
+            (
+                (option.price, [option.capacity.get(name, 0) for name in dimensions], option)
+                for option in options
+            ),
             key=lambda row: (row[0], row[1], row[2].name),
         )
-        kept: list[tuple[float, list[int], Flavour]] = []
+        kept: list[tuple[float, list[int], NodeOption]] = []
         chain = True
         for row in rows:
-            if kept and _is_no_better(row, kept[-1]):
+            if kept and _is_dominated(row, kept[-1]):
                 continue
-            if not chain and any(_is_no_better(row, other) for other in kept):
+            if not chain and any(_is_dominated(row, other) for other in kept):
                 continue
             if kept and not all(a >= b for a, b in zip(row[1], kept[-1][1], strict=True)):
                 chain = False
             kept.append(row)
         capacities = [row[1] for row in kept]
         columns = [list(column) for column in zip(*capacities, strict=True)] if chain else None
-        flavours = [row[2] for row in kept]
-        rising = all(_uses_no_less(one, before) for before, one in pairwise(flavours))
-        return Ladder(flavours, capacities, [row[0] for row in kept], columns, rising)
+        options = [row[2] for row in kept]
+        rising = all(_uses_no_less(option, before) for before, option in pairwise(options))
+        return SizeLadder(options, capacities, [row[0] for row in kept], columns, rising)
+
+    # --- stocks and limits ---
+
+    def within_limits(
+        self,
+        option_group: OptionGroup,
+        consumes: Mapping[str, int],
+        instead_of: Mapping[str, int] | None = None,
+    ) -> bool:
+        """Whether the limits allow this much more, given back what it replaces."""
+        left = self.budgets.get(option_group.budget)
+        if left is None:
+            return True
+        for name, amount in consumes.items():
+            if instead_of is not None:
+                amount -= instead_of.get(name, 0)
+            if amount > left.get(name, UNLIMITED):
+                return False
+        return True
+
+    def available(self, option_group: OptionGroup, consumes: Mapping[str, int]) -> int:
+        """How many nodes that consume this much each the stock and the limits still allow."""
+        most = self.stocks.get(option_group.stock, 0) if option_group.stock else UNLIMITED
+        left = self.budgets.get(option_group.budget, {})
+        return min(
+            [most, *[left[name] // amount for name, amount in consumes.items() if amount and name in left]]
+        )
+
+    def exchange(
+        self, option_group: OptionGroup, before: Mapping[str, int], after: Mapping[str, int]
+    ) -> None:
+        """A node of the group changes its type."""
+        left = self.budgets.get(option_group.budget)
+        if left is not None:
+            for name in left:
+                left[name] += before.get(name, 0) - after.get(name, 0)
+
+    def consume(self, option_group: OptionGroup, consumes: Mapping[str, int], nodes: int) -> None:
+        """Nodes are opened; or closed, if their number is negative."""
+        if option_group.stock:
+            self.stocks[option_group.stock] -= nodes
+        left = self.budgets.get(option_group.budget)
+        if left is not None:
+            for name, amount in consumes.items():
+                if name in left:
+                    left[name] -= nodes * amount
 
 
-def _is_no_better(row: tuple[float, list[int], Flavour], other: tuple[float, list[int], Flavour]) -> bool:
-    """No more room than a cheaper one has, and no less of the pool's limits used up for it."""
-    if any(a > b for a, b in zip(row[1], other[1], strict=True)):
+def _is_dominated(
+    row: tuple[float, list[int], NodeOption], cheaper: tuple[float, list[int], NodeOption]
+) -> bool:
+    """It holds no more than a cheaper one, and uses up no less of the limits."""
+    if any(a > b for a, b in zip(row[1], cheaper[1], strict=True)):
         return False
-    return _uses_no_less(row[2], other[2])
+    return _uses_no_less(row[2], cheaper[2])
 
 
-def _uses_no_less(one: Flavour, other: Flavour) -> bool:
-    mine = one.consumes
-    return all(mine.get(name, 0) >= amount for name, amount in other.consumes.items())
+def _uses_no_less(option: NodeOption, other: NodeOption) -> bool:
+    consumes = option.consumes
+    return all(consumes.get(name, 0) >= amount for name, amount in other.consumes.items())
 
 
 def counts_for(shape: PodShape, rule: Spread, labels: Mapping[str, str], taints: tuple[Taint, ...]) -> bool:

@@ -1,249 +1,317 @@
-"""Which domain each pod goes to, decided on counts before a single node is looked at.
+"""How many pods each domain has and may have: quotas per domain, and the exact levels of one spread rule.
 
-Spread, affinity and anti-affinity over domains (zones, mostly) only ask how many pods of a kind a domain has.
-The rules are kept for the final state, whatever the order in which the scheduler binds: a counter that
-somebody watches stays level even when pods come that do not mind it themselves.
+Spread, affinity and anti-affinity over domains (zones, mostly) only ask how many pods that match a selector a domain
+has. The rules are kept for the final state, whatever the order in which the scheduler binds: a counter that a placed
+pod's rule watches stays level even when pods come that have no such rule.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-from tidemill.decide.packer.pod_groups import Crowd, Crowds
-from tidemill.decide.packer.supply import Domain, Ground
+from tidemill.decide.packer.pod_counters import HOST, PodCounter
+from tidemill.decide.packer.pod_groups import GroupedPods, PodGroup
+from tidemill.decide.packer.problem import Problem
+from tidemill.decide.packer.supply import Domain, Supply, counts_for
+from tidemill.model.labels import Taint
+from tidemill.model.pods import Spread
+
+_Quotas = list[tuple[tuple[Domain, ...], int]]  # so many pods for any of these domains
 
 
 @dataclass(slots=True)
-class Share:
-    """So many asks of a crowd, for any of these domains."""
+class DomainShare:
+    """Pods of a group, for any of these domains."""
 
-    crowd: Crowd
-    asks: list[int]
+    group: PodGroup
+    pods: list[int]
     domains: tuple[Domain, ...]
 
 
-@dataclass(slots=True)
-class Tally:
-    """Counts of the counters over the values of their keys, and how strictly somebody watches each."""
+class DomainBalancer:
+    """Splits pod groups over domains, on counts alone."""
 
-    counts: list[dict[str, int]]
-    skew: dict[tuple[int, str], int] = field(
-        default_factory=dict
-    )  # where somebody minds: the smallest skew asked for
-    barred: set[tuple[int, str]] = field(default_factory=set)  # an anti-affine pod is there
-
-
-class Dealer:
-    def __init__(self, ground: Ground, found: Crowds, domains: list[Domain]) -> None:
-        self._ground = ground
-        self._position = {key: place for place, key in enumerate(ground.keys)}
-        self._keys = [counter.key for counter in found.counters]
-        self.tally = Tally([{} for _ in found.counters])
+    def __init__(self, supply: Supply, grouped: GroupedPods, domains: list[Domain]) -> None:
+        self._position = {key: position for position, key in enumerate(supply.keys)}
+        self._keys = [counter.key for counter in grouped.counters]
         self._domains = domains
         self.load: dict[Domain, float] = dict.fromkeys(domains, 0.0)
-        self.barred: set[int] = set()  # counters that an anti-affine pod keeps out of some domain
-        self.minded: set[int] = set()  # counters that somebody who stands there watches, or is barred by
-        self._levels: dict[tuple[int, int], str] = {}
-        self._values: dict[tuple[str, int], dict[str, tuple[Domain, ...]]] = {}
+        self._counts: list[dict[str, int]] = [{} for _ in grouped.counters]  # by counter, by value of its key
+        self._strictest_skew: dict[
+            tuple[int, str], int
+        ] = {}  # by counter and value, of the pods placed there
+        self._blocked_values: set[tuple[int, str]] = (
+            set()
+        )  # counter and value where an anti-affinity keeps out
+        self._blocked: set[int] = set()  # the counters among them
+        self._constrained: set[int] = set()  # counters that the rule of a placed pod is about
+        self._level_keys: dict[tuple[int, int], str] = {}
+        self._domains_by_value: dict[tuple[str, int], dict[str, tuple[Domain, ...]]] = {}
 
     def key_of(self, counter: int) -> str:
         return self._keys[counter]
 
-    # --- what is there already ---
-
-    def count(self, counter: int, domain: Domain, pods: int) -> None:
+    def count(self, counter: int, domain: Domain, pod_count: int) -> None:
         value = self._value(counter, domain)
-        counts = self.tally.counts[counter]
-        counts[value] = counts.get(value, 0) + pods
+        counts = self._counts[counter]
+        counts[value] = counts.get(value, 0) + pod_count
+
+    def block(self, counter: int, domain: Domain) -> None:
+        """A pod in this domain has an anti-affinity to the pods of this counter."""
+        self._blocked.add(counter)
+        self._constrained.add(counter)
+        self._blocked_values.add((counter, self._value(counter, domain)))
 
     def _value(self, counter: int, domain: Domain) -> str:
         return domain[self._position[self._keys[counter]]]
 
+    def _count_in(self, counter: int, domain: Domain) -> int:
+        return self._counts[counter].get(self._value(counter, domain), 0)
+
     def is_uneven(self) -> bool:
-        """Does any counter differ between domains by more than the usual skew?"""
-        for counter, counts in enumerate(self.tally.counts):
+        """Whether any counter differs between domains by more than the usual skew."""
+        for counter, counts in enumerate(self._counts):
             if counts:
-                heights = [self._height(counter, domain) for domain in self._domains]
-                if max(heights) - min(heights) > 1:
+                levels = [self._count_in(counter, domain) for domain in self._domains]
+                if max(levels) - min(levels) > 1:
                     return True
         return False
 
-    # --- dealing ---
+    # --- quotas ---
 
-    def deal(self, crowd: Crowd, asks: list[int], domains: list[Domain]) -> tuple[list[Share], list[int]]:
-        """Shares of a crowd's asks over these domains, and those that no domain may take as things stand."""
-        pods = len(asks)
-        quick = (
-            self._deal_together(crowd, pods, domains)
-            if crowd.company
-            else self._deal_level(crowd, pods, domains)
+    def assign(
+        self, group: PodGroup, pods: list[int], domains: list[Domain]
+    ) -> tuple[list[DomainShare], list[int]]:
+        """Shares of a group's pods over these domains, and the pods that no domain may take now."""
+        pod_count = len(pods)
+        quotas = (
+            self._assign_together(group, pod_count, domains)
+            if group.affinity
+            else self._assign_evenly(group, pod_count, domains)
         )
-        quotas = quick if quick is not None else self._deal_one_by_one(crowd, pods, domains)
+        if quotas is None:
+            quotas = self._assign_one_by_one(group, pod_count, domains)
         shares, start, load = [], 0, self.load
         for within, count in quotas:
-            shares.append(Share(crowd, asks[start : start + count] if count < pods else asks, within))
+            shares.append(
+                DomainShare(group, pods[start : start + count] if count < pod_count else pods, within)
+            )
             for domain in within:
-                load[domain] += count * crowd.size / len(within)
+                load[domain] += count * group.size / len(within)
             start += count
-        return shares, asks[start:]
+        return shares, pods[start:]
 
-    def _deal_together(
-        self, crowd: Crowd, pods: int, domains: list[Domain]
-    ) -> list[tuple[tuple[Domain, ...], int]] | None:
-        """Who wants its own kind, and nothing else: all of them where the first one goes."""
-        if crowd.spreads or crowd.apart or any(counter in self.minded for counter in crowd.moves):
+    def _assign_together(self, group: PodGroup, pod_count: int, domains: list[Domain]) -> _Quotas | None:
+        """Pods that require their own kind and have no other rule: all where the first one goes. None: not so."""
+        if (
+            group.spreads
+            or group.anti_affinity
+            or any(counter in self._constrained for counter in group.counted_by)
+        ):
             return None
-        domain = self._best(crowd, domains)
+        domain = self._best_domain(group, domains)
         if domain is None:
             return []
-        for counter in crowd.moves:
-            self.count(counter, domain, pods)
-        return [((domain,), pods)]
+        for counter in group.counted_by:
+            self.count(counter, domain, pod_count)
+        return [((domain,), pod_count)]
 
-    def _deal_level(
-        self, crowd: Crowd, pods: int, domains: list[Domain]
-    ) -> list[tuple[tuple[Domain, ...], int]] | None:
-        """The usual case at once: one counter to keep level, and rules that are met wherever it is kept so."""
-        key = self._level_key(crowd)
-        if not key or crowd.moves[0] in self.barred:
+    def _assign_evenly(self, group: PodGroup, pod_count: int, domains: list[Domain]) -> _Quotas | None:
+        """The usual case at once: one counter to keep level, and no rule that needs more. None: not so."""
+        key = self._level_key(group)
+        if not key or group.counted_by[0] in self._blocked:
             return None
-        within, tallies = self._by_value(key, domains), self.tally.counts
-        for counter, rule, _ in crowd.spreads:
-            there = [tallies[counter].get(value, 0) for value in within]
-            if max(there) - min(there) > rule.max_skew or len(within) < rule.min_domains:
+        within = self._by_value(key, domains)
+        for counter, rule, _ in group.spreads:
+            here = [self._counts[counter].get(value, 0) for value in within]
+            if max(here) - min(here) > rule.max_skew or len(within) < rule.min_domains:
                 return None
-        counts, load = tallies[crowd.moves[0]], self.load
-        heights = sorted([(counts.get(value, 0), load[of[0]], value) for value, of in within.items()])
-        quotas = _fill_level([height for height, _, _ in heights], pods)
-        dealt = []
-        for (height, _, value), quota in zip(heights, quotas, strict=True):
+        counts, load = self._counts[group.counted_by[0]], self.load
+        levels = sorted([(counts.get(value, 0), load[of[0]], value) for value, of in within.items()])
+        quotas = []
+        for (level, _, value), quota in zip(
+            levels, _even_quotas([row[0] for row in levels], pod_count), strict=True
+        ):
             if quota:
-                counts[value] = height + quota
-                dealt.append((within[value], quota))
-                for counter, rule, _ in crowd.spreads:
-                    self._watch(counter, value, rule.max_skew)
-        return dealt
+                counts[value] = level + quota
+                quotas.append((within[value], quota))
+                for counter, rule, _ in group.spreads:
+                    self._note_spread(counter, value, rule.max_skew)
+        return quotas
 
-    def _level_key(self, crowd: Crowd) -> str:
-        """The one key over which a crowd is kept level, if that is all there is to it; empty: it is not."""
-        known = self._levels.get((id(crowd.moves), id(crowd.spreads)))  # shared by crowds with the same rules
+    def _level_key(self, group: PodGroup) -> str:
+        """The one key over which a group is kept level, if it has no other rule; else empty."""
+        identity = (id(group.counted_by), id(group.spreads))  # groups with the same rules share these tuples
+        known = self._level_keys.get(identity)
         if known is None:
             known = ""
-            if len(crowd.moves) == 1 and not crowd.apart and not crowd.company:
-                moved = crowd.moves[0]
-                known = self._keys[moved]
-                for counter, _, own in crowd.spreads:
-                    if self._keys[counter] != known or (own and counter != moved):
+            if len(group.counted_by) == 1 and not group.anti_affinity and not group.affinity:
+                counted_by = group.counted_by[0]
+                known = self._keys[counted_by]
+                for counter, _, own in group.spreads:
+                    if self._keys[counter] != known or (own and counter != counted_by):
                         known = ""
-            self._levels[(id(crowd.moves), id(crowd.spreads))] = known
+            self._level_keys[identity] = known
         return known
 
     def _by_value(self, key: str, domains: list[Domain]) -> dict[str, tuple[Domain, ...]]:
-        """The domains of each value of a key. The same list of domains gives the same answer."""
-        known = self._values.get((key, id(domains)))
+        """The domains of each value of a key, remembered by the list object."""
+        known = self._domains_by_value.get((key, id(domains)))
         if known is None:
-            place = self._position[key]
+            position = self._position[key]
             values: dict[str, list[Domain]] = {}
             for domain in domains:
-                values.setdefault(domain[place], []).append(domain)
-            known = self._values[(key, id(domains))] = {value: tuple(of) for value, of in values.items()}
+                values.setdefault(domain[position], []).append(domain)
+            known = {value: tuple(of) for value, of in values.items()}
+            self._domains_by_value[(key, id(domains))] = known
         return known
 
-    def _watch(self, counter: int, value: str, skew: int) -> None:
-        """A pod that minds this counter stands in the domain with this value."""
-        self.minded.add(counter)
-        known = self.tally.skew.get((counter, value))
-        self.tally.skew[(counter, value)] = skew if known is None else min(known, skew)
+    def _note_spread(self, counter: int, value: str, skew: int) -> None:
+        """A pod with a spread rule about this counter is placed in the domain with this value."""
+        self._constrained.add(counter)
+        known = self._strictest_skew.get((counter, value))
+        self._strictest_skew[(counter, value)] = skew if known is None else min(known, skew)
 
-    def bar(self, counter: int, domain: Domain) -> None:
-        self.barred.add(counter)
-        self.minded.add(counter)
-        self.tally.barred.add((counter, self._value(counter, domain)))
-
-    def _deal_one_by_one(
-        self, crowd: Crowd, pods: int, domains: list[Domain]
-    ) -> list[tuple[tuple[Domain, ...], int]]:
+    def _assign_one_by_one(self, group: PodGroup, pod_count: int, domains: list[Domain]) -> _Quotas:
         quotas: dict[Domain, int] = {}
-        for _ in range(pods):
-            domain = self._best(crowd, domains)
+        for _ in range(pod_count):
+            domain = self._best_domain(group, domains)
             if domain is None:
                 break
             quotas[domain] = quotas.get(domain, 0) + 1
-            self.load[domain] += crowd.size * 1e-9  # so that ties rotate; the whole is added afterwards
-            for counter in crowd.moves:
+            self.load[domain] += group.size * 1e-9  # so that ties rotate; the whole is added afterwards
+            for counter in group.counted_by:
                 self.count(counter, domain, 1)
-            for counter, rule, _ in crowd.spreads:
-                self._watch(counter, self._value(counter, domain), rule.max_skew)
-            for counter, _ in crowd.apart:
-                self.bar(counter, domain)
+            for counter, rule, _ in group.spreads:
+                self._note_spread(counter, self._value(counter, domain), rule.max_skew)
+            for counter, _ in group.anti_affinity:
+                self.block(counter, domain)
         return [((domain,), count) for domain, count in quotas.items()]
 
-    def _best(self, crowd: Crowd, domains: list[Domain]) -> Domain | None:
-        allowed = [domain for domain in domains if self.allows(crowd, domain, domains)]
+    def _best_domain(self, group: PodGroup, domains: list[Domain]) -> Domain | None:
+        """Of the domains that may take one more pod, the one with the fewest of its kind, then the least load."""
+        allowed = [domain for domain in domains if self.allows(group, domain, domains)]
         if not allowed:
             return None
 
-        def heights(domain: Domain) -> tuple[int, float]:
-            moved = sum(
-                self.tally.counts[counter].get(self._value(counter, domain), 0) for counter in crowd.moves
-            )
-            return moved, self.load[domain]
+        def level(domain: Domain) -> tuple[int, float]:
+            return sum(self._count_in(counter, domain) for counter in group.counted_by), self.load[domain]
 
-        return min(allowed, key=heights)
+        return min(allowed, key=level)
 
-    def allows(self, crowd: Crowd, domain: Domain, domains: list[Domain]) -> bool:
-        """Would everybody be content, the pods that are there included, with one more of this crowd here?"""
-        for counter, rule, own in crowd.spreads:
-            if (
-                self._height(counter, domain) + own - self._lowest(counter, domains, rule.min_domains)
-                > rule.max_skew
-            ):
+    def allows(self, group: PodGroup, domain: Domain, domains: list[Domain]) -> bool:
+        """Whether one more pod of this group keeps all rules: its own, and those of the pods placed here."""
+        for counter, rule, own in group.spreads:
+            lowest = self._lowest_count(counter, domains, rule.min_domains)
+            if self._count_in(counter, domain) + own - lowest > rule.max_skew:
                 return False
-        for counter, _ in crowd.apart:
-            if self._height(counter, domain) > 0:
+        for counter, _ in group.anti_affinity:
+            if self._count_in(counter, domain) > 0:
                 return False
-        for counter, own_match in crowd.company:
-            if self._height(counter, domain) == 0 and not (
-                own_match and not any(self.tally.counts[counter].values())
-            ):
+        for counter, own_match in group.affinity:
+            is_first = own_match and not any(self._counts[counter].values())
+            if self._count_in(counter, domain) == 0 and not is_first:
                 return False
-        for counter in crowd.moves:
-            if (counter, self._value(counter, domain)) in self.tally.barred:
+        for counter in group.counted_by:
+            value = self._value(counter, domain)
+            if (counter, value) in self._blocked_values:
                 return False
-            skew = self.tally.skew.get((counter, self._value(counter, domain)))
-            if (
-                skew is not None
-                and self._height(counter, domain) + 1 - self._lowest(counter, domains, 1) > skew
-            ):
-                return False
+            skew = self._strictest_skew.get((counter, value))
+            if skew is not None:
+                lowest = self._lowest_count(counter, domains, 1)
+                if self._count_in(counter, domain) + 1 - lowest > skew:
+                    return False
         return True
 
-    def _height(self, counter: int, domain: Domain) -> int:
-        return self.tally.counts[counter].get(self._value(counter, domain), 0)
-
-    def _lowest(self, counter: int, domains: list[Domain], min_domains: int) -> int:
+    def _lowest_count(self, counter: int, domains: list[Domain], min_domains: int) -> int:
         values = {self._value(counter, domain) for domain in domains}
         if len(values) < min_domains:
             return 0
-        counts = self.tally.counts[counter]
+        counts = self._counts[counter]
         return min(counts.get(value, 0) for value in values)
 
 
-def _fill_level(heights: list[int], pods: int) -> list[int]:
-    """Pour pods onto columns of these heights (lowest first) so that the lowest rise first."""
-    quotas = [0] * len(heights)
-    level, columns = heights[0], 1
-    while pods > 0:
-        while columns < len(heights) and heights[columns] <= level:
-            columns += 1
-        upto = heights[columns] if columns < len(heights) else None
-        rise = pods // columns if upto is None else min(pods // columns, upto - level)
+def _even_quotas(levels: list[int], pod_count: int) -> list[int]:
+    """How many pods each domain gets so that the lowest rise first. `levels` are sorted."""
+    quotas = [0] * len(levels)
+    level, rising = levels[0], 1
+    while pod_count > 0:
+        while rising < len(levels) and levels[rising] <= level:
+            rising += 1
+        upto = levels[rising] if rising < len(levels) else None
+        rise = pod_count // rising if upto is None else min(pod_count // rising, upto - level)
         if rise == 0:
-            for place in range(pods):
-                quotas[place] += 1
+            for position in range(pod_count):
+                quotas[position] += 1
             return quotas
-        for place in range(columns):
-            quotas[place] += rise
-        pods -= rise * columns
+        for position in range(rising):
+            quotas[position] += rise
+        pod_count -= rise * rising
         level += rise
     return quotas
+
+
+_NEW_HOST = "#new"
+
+
+class SpreadLevels:
+    """How many pods of one counter each domain of a spread rule has, over the nodes that count for the rule.
+
+    The policies of a rule may leave out nodes that the pod does not tolerate or does not select: then neither their
+    domain nor the pods on them count. Pods whose rules look at the same nodes share one object.
+    """
+
+    __slots__ = (
+        "_at_lowest", "_keys", "_known", "_pinned", "_rule", "_shape", "counter", "counts", "low", "selective",
+    )  # fmt: skip
+
+    def __init__(self, problem: Problem, counter: PodCounter, group: PodGroup, rule: Spread) -> None:
+        self.counter = counter
+        self._shape, self._rule = group.shape, rule
+        hard_keys = (spread.topology_key for spread in group.shape.spread if spread.hard)
+        self._keys = [key for key in hard_keys if key != HOST]
+        self._known: dict[int | str, bool] = {}
+        selects_nodes = rule.honor_affinity and bool(group.shape.node_selector or group.shape.node_terms)
+        self.selective = selects_nodes or rule.honor_taints  # not every node that has the keys counts
+        key = rule.topology_key
+        offered = [option.labels for option in problem.options if self._counts(option.labels, option.taints)]
+        self._pinned = key == HOST and bool(offered)  # a node that could be opened is an empty host
+        values = {_NEW_HOST} if self._pinned else {labels[key] for labels in offered}
+        self.counts: dict[str, int] = dict.fromkeys(values, 0)
+        self.low, self._at_lowest = 0, len(values)
+
+    def _counts(self, labels: Mapping[str, str], taints: tuple[Taint, ...]) -> bool:
+        if not all(key in labels for key in self._keys):
+            return False
+        return not self.selective or counts_for(self._shape, self._rule, labels, taints)
+
+    def includes(self, kind: int | str, labels: Mapping[str, str], taints: tuple[Taint, ...]) -> bool:
+        """Whether nodes of one kind, which have the same labels and taints, count."""
+        known = self._known.get(kind)
+        if known is None:
+            known = self._known[kind] = self._counts(labels, taints)
+        return known
+
+    def add_domains(self, values: Iterable[str]) -> None:
+        """The domains of the nodes there are. Call before any pod is counted."""
+        self.counts |= dict.fromkeys(values, 0)
+        self._at_lowest = len(self.counts)
+
+    def allows(self, value: str, skew: int, min_domains: int, more: int) -> bool:
+        """Whether a domain is within the skew after `more` pods. In the lowest domain one more always is."""
+        lowest = 0 if len(self.counts) < min_domains else self.low
+        return self.counts.get(value, 0) + more - lowest <= skew
+
+    def change(self, value: str, pod_count: int) -> int:
+        """Count pods of a domain in or out; returns by how much the lowest level changed."""
+        before = self.counts.get(value, 0)
+        after = self.counts[value] = before + pod_count
+        if self._pinned:
+            return 0
+        low = self.low
+        self._at_lowest += (after == low) - (before == low)
+        if after < low or not self._at_lowest:
+            self.low = min(self.counts.values())
+            self._at_lowest = sum(count == self.low for count in self.counts.values())
+        return self.low - low

@@ -1,75 +1,74 @@
-"""What must hold of an answer that was put together from parts, asked exactly, of the whole.
+"""What must hold of a solution that was put together from parts, checked exactly, for the whole.
 
-Amounts, stocks, limits and who may stand where are kept by every part for itself. What only the whole can tell is
-how pods of one part look to those of another, and whether a lower rank was passed over for a better price.
+Every part keeps amounts, stocks, limits and eligibility by itself. Only the whole can tell whether the rules between
+pods of different parts hold, and whether a lower rank was skipped for a better price.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from tidemill.decide.packer.binding_order import lonely
-from tidemill.decide.packer.existing_pods import settle_residents
-from tidemill.decide.packer.filler import Filler
-from tidemill.decide.packer.pod_groups import gather
-from tidemill.decide.packer.problem import Flavour, Place, Problem, Solution
-from tidemill.decide.packer.repair import take_census
-from tidemill.decide.packer.supply import Ground
+from tidemill.decide.packer.constraint_state import ConstraintState
+from tidemill.decide.packer.domain_assignment import add_existing_nodes
+from tidemill.decide.packer.packing_state import PackingState
+from tidemill.decide.packer.pod_groups import group_pods
+from tidemill.decide.packer.problem import ExistingNode, NodeOption, Problem, Solution
+from tidemill.decide.packer.supply import Supply
 
 
-def everybody_is_content(problem: Problem, solution: Solution) -> bool:
-    if not any(ask.shape.spread or ask.shape.affinity or ask.shape.anti_affinity for ask in problem.asks):
+def rules_hold(problem: Problem, solution: Solution) -> bool:
+    """Whether all rules between pods hold."""
+    if not any(pod.shape.spread or pod.shape.affinity or pod.shape.anti_affinity for pod in problem.pods):
         return True
-    stood = replace(problem, places=(*problem.places, *_opened(problem, solution)))
-    found = gather(stood)
-    filler = Filler(Ground(stood, found), found.weights)
-    settle_residents(stood, found, filler.ground, filler)
-    crowd_of = {ask: crowd for crowd in (*found.crowds, *found.gangs) for ask in crowd.asks}
-    here = dict(solution.existing)
-    here |= {len(problem.places) + number: node.asks for number, node in enumerate(solution.opened)}
-    for place, asks in here.items():
-        for ask in asks:
-            filler.put(filler.bins[place], crowd_of[ask], [ask])
-    census = take_census(stood, found, filler)
-    return all(map(census.content, census.everybody())) and not lonely(census)
+    opened = [
+        as_existing_node(f"new node {number}", node.option) for number, node in enumerate(solution.opened)
+    ]
+    whole = replace(problem, nodes=(*problem.nodes, *opened))
+    grouped = group_pods(whole)
+    packing = PackingState(Supply(whole, grouped), grouped.weights)
+    add_existing_nodes(whole, grouped, packing)
+    group_of = grouped.group_of()
+    pods_on = dict(solution.existing)
+    pods_on |= {len(problem.nodes) + number: node.pods for number, node in enumerate(solution.opened)}
+    for number, pods in pods_on.items():
+        for pod in pods:
+            packing.put(packing.bins[number], group_of[pod], [pod])
+    state = ConstraintState(whole, packing, grouped)
+    return all(map(state.is_satisfied, state.all_placed())) and not state.unmet_affinity()
 
 
-def passed_over(problem: Problem, solution: Solution) -> int:
-    """Nodes opened though a node of a lower rank would have done for every single pod on them.
+def skipped_lower_ranks(problem: Problem, solution: Solution) -> int:
+    """How many nodes were opened although a node of a lower rank would do for every single pod on them.
 
-    A rank is a wish of its own, whatever the price: only who cannot have a lower one opens a higher one. Others may
-    join whoever did.
+    A lower rank goes first, whatever the price: only a pod that cannot use one opens a higher one. Other pods may
+    then join it there.
     """
-    if len({flavour.rank for flavour in problem.flavours}) < 2:
+    if len({option.rank for option in problem.options}) < 2:
         return 0
-    found = gather(problem)
-    ground = Ground(problem, found)
-    filler = Filler(ground, found.weights)
-    crowd_of = {ask: crowd for crowd in (*found.crowds, *found.gangs) for ask in crowd.asks}
+    grouped = group_pods(problem)
+    supply = Supply(problem, grouped)
+    packing = PackingState(supply, grouped.weights)
+    group_of = grouped.group_of()
     for node in solution.opened:
-        _use(ground, node.flavour, 1)
-    passed = 0
+        _consume(supply, node.option, 1)
+    skipped = 0
     for node in solution.opened:
-        _use(ground, node.flavour, -1)
-        lower = [site for site in ground.by_site if site[0] < node.flavour.rank]
-        crowds = {id(crowd_of[ask]): crowd_of[ask] for ask in node.asks}.values()
-        passed += all(any(filler.best_opening(crowd, site) for site in lower) for crowd in crowds)
-        _use(ground, node.flavour, 1)
-    return passed
+        _consume(supply, node.option, -1)
+        lower = [site for site in supply.by_site if site[0] < node.option.rank]
+        groups = {id(group_of[pod]): group_of[pod] for pod in node.pods}.values()
+        skipped += all(any(packing.cheapest_opening(group, site) for site in lower) for group in groups)
+        _consume(supply, node.option, 1)
+    return skipped
 
 
-def _use(ground: Ground, flavour: Flavour, sign: int) -> None:
-    if flavour.stock:
-        ground.stocks[flavour.stock] -= sign
-    left = ground.budgets.get(flavour.budget, {})
-    for name in left.keys() & flavour.consumes.keys():
-        left[name] -= sign * flavour.consumes[name]
+def _consume(supply: Supply, option: NodeOption, nodes: int) -> None:
+    if option.stock:
+        supply.stocks[option.stock] -= nodes
+    left = supply.budgets.get(option.budget, {})
+    for name in left.keys() & option.consumes.keys():
+        left[name] -= nodes * option.consumes[name]
 
 
-def _opened(problem: Problem, solution: Solution) -> list[Place]:
-    return [as_place(f"new node {number}", node.flavour) for number, node in enumerate(solution.opened)]
-
-
-def as_place(name: str, flavour: Flavour) -> Place:
-    """A node of this flavour, as if it were on its way."""
-    return Place(name, flavour.labels, flavour.capacity, flavour.taints, rank=flavour.rank)
+def as_existing_node(name: str, option: NodeOption) -> ExistingNode:
+    """A node of this option, as if it were on its way."""
+    return ExistingNode(name, option.labels, option.capacity, option.taints, rank=option.rank)

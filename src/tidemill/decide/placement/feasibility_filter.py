@@ -1,13 +1,14 @@
-"""Who has a chance of a place at all, by amounts alone: the rest of a long queue need not be asked about.
+"""Which queued items could fit on any node at all, by amounts alone: the packer is not asked about the others.
 
-Errs on the side of hope: whoever it turns away no solver could place.
+A long queue mostly waits for capacity that does not exist. This errs on the side of letting an item through: an item
+that is filtered out no packer could place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tidemill.decide.packer.problem import Flavour
+from tidemill.decide.packer.problem import NodeOption
 from tidemill.decide.placement.candidates import CandidateGroup
 from tidemill.decide.placement.capacity_holds import CapacityHold, unclaimed
 from tidemill.decide.queue_item import QueueItem
@@ -16,29 +17,25 @@ from tidemill.model.resources import Resources
 
 
 class FeasibilityFilter:
-    """A long queue mostly waits for what nobody has: who wants more than there is need not be asked about.
-
-    For those who refuse the same groups and must leave room beside the same promises; rules between pods aside.
-    """
+    """For items that refuse the same groups and must leave room for the same holds. Ignores rules between pods."""
 
     def __init__(
-        self, groups: Iterable[CandidateGroup], flavours: Iterable[Flavour], held: Sequence[CapacityHold]
+        self, groups: Iterable[CandidateGroup], options: Iterable[NodeOption], held: Sequence[CapacityHold]
     ) -> None:
         self._by_source: dict[tuple[object, str], list[Resources]] = {}
         for group in groups:
             if group.nodes:
-                rooms = self._by_source.setdefault((group.source, group.zone), [])
-                rooms += [unclaimed(candidate, held) for candidate in group.nodes]
-        self._new = [flavour.capacity for flavour in flavours]
+                nodes = self._by_source.setdefault((group.source, group.zone), [])
+                nodes += [unclaimed(candidate, held) for candidate in group.nodes]
+        self._new = [option.capacity for option in options]
         self._largest = Resources()
-        for free in (*(free for rooms in self._by_source.values() for free in rooms), *self._new):
+        for free in (*(free for nodes in self._by_source.values() for free in nodes), *self._new):
             self._largest.raise_to(free.items())
-        self._fitting: dict[int, tuple[int, int]] = {}
-        # Of one shape and number of pods: how many were let through.
-        self._ahead: dict[tuple[int, int], int] = {}
+        self._capacity: dict[int, tuple[int, int]] = {}  # by id of the shape
+        self._ahead: dict[tuple[int, int], int] = {}  # by shape and number of pods: items let through
 
-    def has(self, item: QueueItem) -> bool:
-        """Called in the order of the line: behind as many of the same as could fit there is no chance either."""
+    def may_fit(self, item: QueueItem) -> bool:
+        """Call in queue order: an item behind as many equal ones as fit at most does not fit."""
         largest = self._largest
         for pod in item.pods if item.gang is not None else item.pods[:1]:
             for name, amount in pod.shape.requests:
@@ -46,21 +43,21 @@ class FeasibilityFilter:
                     return False
         if self._new or item.shape.sociable or not item.alike:
             return True
-        together, at_once = self._holds(item.shape)
-        like = (id(item.shape), len(item.pods))
-        ahead = self._ahead.get(like, 0)
-        if len(item.pods) > at_once or (ahead + 1) * len(item.pods) > together:
+        in_all, in_one_source = self._pods_that_fit(item.shape)
+        equal = (id(item.shape), len(item.pods))
+        ahead = self._ahead.get(equal, 0)
+        if len(item.pods) > in_one_source or (ahead + 1) * len(item.pods) > in_all:
             return False
-        self._ahead[like] = ahead + 1
+        self._ahead[equal] = ahead + 1
         return True
 
-    def _holds(self, shape: PodShape) -> tuple[int, int]:
-        """At most how many of a shape all the rooms hold, and how many those of one source in one zone."""
-        known = self._fitting.get(id(shape))
+    def _pods_that_fit(self, shape: PodShape) -> tuple[int, int]:
+        """At most how many pods of a shape all nodes hold, and those of one source in one zone."""
+        known = self._capacity.get(id(shape))
         if known is None:
-            held = [
-                sum(free.count_fitting(shape.requests) for free in rooms)
-                for rooms in self._by_source.values()
+            counts = [
+                sum(free.count_fitting(shape.requests) for free in nodes)
+                for nodes in self._by_source.values()
             ]
-            known = self._fitting[id(shape)] = (sum(held), max(held, default=0))
+            known = self._capacity[id(shape)] = (sum(counts), max(counts, default=0))
         return known

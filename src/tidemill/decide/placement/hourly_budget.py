@@ -14,7 +14,7 @@ from tidemill.decide.deadlines import SHORTEST_LEAD, End, pod_lead
 from tidemill.decide.packer.problem import Solution
 from tidemill.decide.placement.candidates import BOOT, Candidates, Stage
 from tidemill.decide.placement.launch_options import CostKey, LaunchOption, end_of_option, money_end
-from tidemill.decide.placement.problem_builder import Statement
+from tidemill.decide.placement.problem_builder import BuiltProblem
 from tidemill.decide.queue_item import lasts
 from tidemill.model.pods import Pod
 
@@ -30,43 +30,40 @@ def one_more(candidates: Candidates) -> dict[CostKey, float]:
     return least
 
 
-def rates(statement: Statement, solution: Solution) -> dict[CostKey, float]:
+def rates(built: BuiltProblem, solution: Solution) -> dict[CostKey, float]:
     added: dict[CostKey, float] = {}
     for node in solution.opened:
-        option, _ = statement.launch_options[id(node.flavour)]
+        option, _ = built.launch_options[id(node.option)]
         if option.usd_h:
             added[option.till] = added.get(option.till, 0.0) + option.usd_h
     return added
 
 
-def overflow_nodes(statement: Statement, solution: Solution) -> int:
-    options = (statement.launch_options[id(node.flavour)][0] for node in solution.opened)
+def overflow_nodes(built: BuiltProblem, solution: Solution) -> int:
+    options = (built.launch_options[id(node.option)][0] for node in solution.opened)
     return sum(option.hourly_cap is not None for option in options)
 
 
-def money_lasts(context: DecisionContext, statement: Statement, solution: Solution) -> bool:
-    added = rates(statement, solution)
+def money_lasts(context: DecisionContext, built: BuiltProblem, solution: Solution) -> bool:
+    added = rates(built, solution)
     total = sum(added.values())
     if not total:
         return True
     return (
-        all(
-            _lasts_on_new(context, statement, solution, option, added, total)
-            for option in _new(statement, solution)
-        )
-        and _lasts_where_it_runs(context, statement, solution, added, total)
+        all(_lasts_on_new(context, built, solution, option, added, total) for option in _new(built, solution))
+        and _lasts_where_it_runs(context, built, solution, added, total)
         and all(_lets_finish(context, till, pods, added, total) for till, pods in _running(context))
     )
 
 
-def _new(statement: Statement, solution: Solution) -> list[LaunchOption]:
-    options = {id(node.flavour): statement.launch_options[id(node.flavour)][0] for node in solution.opened}
+def _new(built: BuiltProblem, solution: Solution) -> list[LaunchOption]:
+    options = {id(node.option): built.launch_options[id(node.option)][0] for node in solution.opened}
     return [option for option in options.values() if option.hourly_cap is not None]
 
 
 def _lasts_on_new(
     context: DecisionContext,
-    statement: Statement,
+    built: BuiltProblem,
     solution: Solution,
     option: LaunchOption,
     added: Rates,
@@ -74,20 +71,20 @@ def _lasts_on_new(
 ) -> bool:
     end = end_of_option(context, option, added.get(option.till, 0.0), total)
     return all(
-        lasts(statement.waiting[ask][0], end, option.pool, context.now + BOOT)
+        lasts(built.waiting[ask][0], end, option.pool, context.now + BOOT)
         for node in solution.opened
-        if statement.launch_options[id(node.flavour)][0] is option
-        for ask in node.asks
+        if built.launch_options[id(node.option)][0] is option
+        for ask in node.pods
     )
 
 
 def _lasts_where_it_runs(
-    context: DecisionContext, statement: Statement, solution: Solution, added: Rates, total: float
+    context: DecisionContext, built: BuiltProblem, solution: Solution, added: Rates, total: float
 ) -> bool:
     for place, asks in solution.existing.items():
-        if place >= len(statement.nodes):
+        if place >= len(built.nodes):
             continue
-        group = statement.nodes[place].group
+        group = built.nodes[place].group
         if group.template is None or not group.overflow:
             continue
         pool = group.template.pool
@@ -95,7 +92,7 @@ def _lasts_where_it_runs(
         end = money_end(context, pool.name, group.source.kind, added.get(till, 0.0), total)
         start = context.now if group.stage is Stage.READY else context.now + BOOT
         for ask in asks:
-            item = statement.waiting[ask][0]
+            item = built.waiting[ask][0]
             if item.gated and not lasts(item, end, pool, start):
                 return False
     return True

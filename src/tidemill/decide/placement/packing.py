@@ -1,7 +1,7 @@
-"""Which nodes to launch, and who goes where: the world is stated as a packing problem, solved, and read back.
+"""Which nodes to launch, and which pod goes to which node: build a packing problem, solve it, and read it back.
 
-Ready room comes first, then room that is coming, then new room, each in the pools' own order; among prepaid
-sources that last long enough the one that ends first, so that long-lived capacity stays free for long work.
+Ready nodes come first, then nodes on their way, then new nodes, each in the order of the pools. Among prepaid sources
+that last long enough the one that ends first is used, so that long-lived capacity stays free for long pods.
 """
 
 from __future__ import annotations
@@ -15,11 +15,15 @@ from tidemill.decide.packer.problem import Solution
 from tidemill.decide.placement.candidates import CandidateGroup, CandidateNode, Candidates, Stage
 from tidemill.decide.placement.hourly_budget import money_lasts, one_more, overflow_nodes, rates
 from tidemill.decide.placement.launch_options import CostKey, LaunchOption
-from tidemill.decide.placement.problem_builder import Statement, state, state_what_is_there
+from tidemill.decide.placement.problem_builder import (
+    BuiltProblem,
+    build_problem,
+    build_without_launches,
+)
 from tidemill.decide.placement.solve_cache import SolveCache
 from tidemill.decide.queue_item import QueueItem
 
-# A longer queue is waiting for what is not there.
+# A longer queue mostly waits for nodes that do not exist.
 _FEW = 20
 
 
@@ -42,58 +46,61 @@ class Packing:
 def pack(
     context: DecisionContext, items: Sequence[QueueItem], candidates: Candidates, *, thorough: bool = True
 ) -> Packing:
-    """`thorough`: small problems are attempted in several ways; a mere question needs one answer."""
-    there = _on_what_is_there(context, items, candidates)
-    if there is not None:
-        return there
-    statement = state(context, items, candidates, one_more(candidates))
-    if not statement.waiting:
+    """`thorough`: small problems are attempted in several ways. A what-if question needs only one attempt."""
+    packing = _on_existing_nodes(context, items, candidates)
+    if packing is not None:
+        return packing
+    built = build_problem(context, items, candidates, one_more(candidates))
+    if not built.waiting:
         return Packing(unplaced=list(items))
-    solution = context.memory.of(SolveCache).solve(statement.problem, thorough=thorough)
-    if not money_lasts(context, statement, solution):
-        statement, solution = _within_money(context, items, candidates, statement, solution)
-    return _read(items, statement, solution)
+    solution = context.memory.of(SolveCache).solve(built.problem, thorough=thorough)
+    if not money_lasts(context, built, solution):
+        built, solution = _within_money(context, items, candidates, built, solution)
+    return _read(items, built, solution)
 
 
-def _on_what_is_there(
+def _on_existing_nodes(
     context: DecisionContext, items: Sequence[QueueItem], candidates: Candidates
 ) -> Packing | None:
-    """Everybody on nodes that are up or coming, which go before all others: of few pods this is mostly the answer, and
-    it costs half. None: somebody needs a new node. Rules about other pods count the zones of new nodes too."""
+    """All pods on nodes that are up or on their way. None: a pod needs a new node, or that must be looked at.
+
+    These nodes go before all others, so for a few pods this is mostly the answer, and it costs half. Rules between
+    pods count the zones of new nodes too, so with such rules the whole problem is needed.
+    """
     if candidates.between_pods or len(items) > _FEW:
         return None
-    statement = state_what_is_there(context, items, candidates)
-    if len(statement.waiting) < sum(len(item.pods) for item in items):
+    built = build_without_launches(context, items, candidates)
+    if len(built.waiting) < sum(len(item.pods) for item in items):
         return None
-    solution = context.memory.of(SolveCache).solve(statement.problem)
-    return None if solution.unplaced else _read(items, statement, solution)
+    solution = context.memory.of(SolveCache).solve(built.problem)
+    return None if solution.unplaced else _read(items, built, solution)
 
 
 def _within_money(
     context: DecisionContext,
     items: Sequence[QueueItem],
     candidates: Candidates,
-    wished: Statement,
-    wish: Solution,
-) -> tuple[Statement, Solution]:
-    """As many overflow nodes of those wished for as the money lasts for: of all pools, or else of one of them."""
-    spent, nodes, least = rates(wished, wish), overflow_nodes(wished, wish), one_more(candidates)
-    shut = dict.fromkeys(least, 0.0)
+    wanted: BuiltProblem,
+    solution: Solution,
+) -> tuple[BuiltProblem, Solution]:
+    """As many of the wanted overflow nodes as the money lasts for: of all pools, or else of one of them."""
+    spent, nodes, least = rates(wanted, solution), overflow_nodes(wanted, solution), one_more(candidates)
+    closed = dict.fromkeys(least, 0.0)
 
-    def answer(caps: dict[CostKey, float]) -> tuple[Statement, Solution]:
-        statement = state(context, items, candidates, caps, capped=True)
-        return statement, context.memory.of(SolveCache).solve(statement.problem, thorough=False)
+    def solve_with(caps: dict[CostKey, float]) -> tuple[BuiltProblem, Solution]:
+        built = build_problem(context, items, candidates, caps, capped=True)
+        return built, context.memory.of(SolveCache).solve(built.problem, thorough=False)
 
-    best, most = answer(shut), 0  # what pools without a cap launch is theirs to launch
-    for tills in (list(least), *([till] for till in sorted(least) if till in spent)):
-        # The more are allowed, the sooner money ends, and beyond some number nobody would last at all.
+    best, most = solve_with(closed), 0  # pools without a cap launch what they want
+    for keys in (list(least), *([key] for key in sorted(least) if key in spent)):
+        # The more nodes, the sooner the money ends. Beyond some number no pod would run long enough.
         low, high = 1, nodes
         while low <= high:
             middle = (low + high) // 2
-            caps = {till: max(least[till], spent.get(till, 0.0) * middle / nodes) for till in tills}
-            one = answer({**shut, **caps})
-            if overflow_nodes(*one) > most and money_lasts(context, *one):
-                best, most, low = one, overflow_nodes(*one), middle + 1
+            caps = {key: max(least[key], spent.get(key, 0.0) * middle / nodes) for key in keys}
+            result = solve_with({**closed, **caps})
+            if overflow_nodes(*result) > most and money_lasts(context, *result):
+                best, most, low = result, overflow_nodes(*result), middle + 1
             else:
                 high = middle - 1
         if most:
@@ -101,32 +108,32 @@ def _within_money(
     return best
 
 
-def _read(items: Sequence[QueueItem], statement: Statement, solution: Solution) -> Packing:
-    """Take the rooms and open the openings as the solution says, and sort its answers by item."""
-    room_of: dict[str, CandidateNode] = {}  # by pod
-    asks = statement.problem.asks
-    for place, there in solution.existing.items():
-        for ask in there:
-            room_of[asks[ask].id] = statement.nodes[place]
-    for node in solution.opened:
-        option, end = statement.launch_options[id(node.flavour)]
-        option.open()
-        candidate = _new_room(option, end)
-        for ask in node.asks:
-            room_of[asks[ask].id] = candidate
+def _read(items: Sequence[QueueItem], built: BuiltProblem, solution: Solution) -> Packing:
+    """Take the room on the nodes that the solution uses, open its launch options, and sort the pods by item."""
+    node_of: dict[str, CandidateNode] = {}  # by uid of the pod
+    pending = built.problem.pods
+    for index, pods in solution.existing.items():
+        for number in pods:
+            node_of[pending[number].id] = built.nodes[index]
+    for new in solution.opened:
+        launch, end = built.launch_options[id(new.option)]
+        launch.open()
+        candidate = _new_node(launch, end)
+        for number in new.pods:
+            node_of[pending[number].id] = candidate
     packing = Packing()
     for item in items:
-        if item.pods[0].uid not in room_of:  # a gang has all its rooms or none
+        if item.pods[0].uid not in node_of:  # a gang has all its nodes or none
             packing.unplaced.append(item)
             continue
-        rooms = [room_of[pod.uid] for pod in item.pods]
-        for pod, candidate in zip(item.pods, rooms, strict=True):
+        nodes = [node_of[pod.uid] for pod in item.pods]
+        for pod, candidate in zip(item.pods, nodes, strict=True):
             candidate.take(pod.shape.requests)
-        packing.placements.append(Placement(item, rooms))
+        packing.placements.append(Placement(item, nodes))
     return packing
 
 
-def _new_room(option: LaunchOption, end: End) -> CandidateNode:
+def _new_node(option: LaunchOption, end: End) -> CandidateNode:
     group = CandidateGroup(
         Stage.NEW, option.template, option.source, option.zone, option.labels, option.template.taints, end,
         option.order,

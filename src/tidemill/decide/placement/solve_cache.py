@@ -1,7 +1,7 @@
-"""Answers to packing problems that were solved a moment ago. What waits is asked about at every tick, mostly in vain.
+"""Solutions of the packing problems of the last decisions. Mostly the same pods wait for the same nodes at every tick.
 
-The solver is a function of its problem, so an equal problem has the same answer: nothing depends on whether it is
-remembered. Comparing costs little beside solving, since what did not change is mostly the very same object.
+The packer is a function of its problem, so an equal problem has the same solution: nothing depends on what is
+remembered. Comparing costs little compared with solving, since what did not change is mostly the same object.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from tidemill.decide.packer import solve
 from tidemill.decide.packer.problem import NewNode, Problem, Solution
 
-# A decision asks a few questions: what waits, then moves of nodes, then the same within the money there is.
+# A decision has a few problems: the queue, then disruption, then the queue within the money there is.
 _KEPT = 8
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _Solved:
     problem: Problem
     thorough: bool
     solution: Solution
@@ -25,28 +25,29 @@ class _Kept:
 
 class SolveCache:
     def __init__(self) -> None:
-        self._kept: deque[_Kept] = deque(maxlen=_KEPT)
+        self._solved: deque[_Solved] = deque(maxlen=_KEPT)
 
     def solve(self, problem: Problem, *, thorough: bool = True) -> Solution:
-        for known in self._kept:
+        for known in self._solved:
             if known.thorough is thorough and _is_same(known.problem, problem):
-                return _carried_over(known, problem)
+                return _translated(known, problem)
         solution = solve(problem, thorough=thorough)
-        self._kept.appendleft(_Kept(problem, thorough, solution))
+        self._solved.appendleft(_Solved(problem, thorough, solution))
         return solution
 
 
-def _is_same(one: Problem, other: Problem) -> bool:
-    """Lengths first: a tuple of other length is otherwise compared up to its end."""
-    return len(one.asks) == len(other.asks) and len(one.places) == len(other.places) and one == other
+def _is_same(known: Problem, problem: Problem) -> bool:
+    """Lengths first: tuples of different length are otherwise compared element by element."""
+    same_lengths = len(known.pods) == len(problem.pods) and len(known.nodes) == len(problem.nodes)
+    return same_lengths and known == problem
 
 
-def _carried_over(known: _Kept, problem: Problem) -> Solution:
-    """In terms of this problem's own flavours, and as lists of its own: a reader may change them."""
-    at = {id(flavour): place for place, flavour in enumerate(known.problem.flavours)}
+def _translated(known: _Solved, problem: Problem) -> Solution:
+    """With the node options of this problem, and lists of its own: the caller may change them."""
+    position = {id(option): number for number, option in enumerate(known.problem.options)}
     solution = known.solution
     return Solution(
-        {place: list(asks) for place, asks in solution.existing.items()},
-        [NewNode(problem.flavours[at[id(node.flavour)]], list(node.asks)) for node in solution.opened],
+        {node: list(pods) for node, pods in solution.existing.items()},
+        [NewNode(problem.options[position[id(node.option)]], list(node.pods)) for node in solution.opened],
         dict(solution.unplaced),
     )

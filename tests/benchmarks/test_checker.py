@@ -6,17 +6,17 @@ import dataclasses
 
 import pytest
 
-from tests.bench.problems import (
+from tests.benchmarks.problems import (
     SOURCE,
     ZONE,
     answer,
-    ask,
-    flavour,
+    existing,
     having,
     kinds,
-    place,
+    option,
+    pending,
     problem,
-    resident,
+    running,
 )
 from tests.checker.check import check
 from tidemill.decide.packer.problem import NewNode, Solution
@@ -26,12 +26,12 @@ from tidemill.model.labels import Expression, Taint, Toleration
 
 
 def test_accepts_an_answer_with_everybody_somewhere_once():
-    stated = problem([ask("a"), ask("b"), ask("c")], [place("n1")], [flavour("m")])
+    stated = problem([pending("a"), pending("b"), pending("c")], [existing("n1")], [option("m")])
     assert kinds(stated, "n1 m -") == []
 
 
 def test_misses_a_pod_that_is_in_no_list():
-    stated = problem([ask("a"), ask("b")], [place()])
+    stated = problem([pending("a"), pending("b")], [existing()])
     (fault,) = check(stated, Solution({0: [0]}))
     assert (fault.kind, fault.objects) == ("lost", ("b",))
 
@@ -42,23 +42,21 @@ def test_misses_a_pod_that_is_in_no_list():
     ids=["same-place", "placed-and-left-out", "two-places"],
 )
 def test_sees_a_pod_that_is_answered_twice(solution):
-    stated = problem([ask()], [place("n1"), place("n2")])
+    stated = problem([pending()], [existing("n1"), existing("n2")])
     assert [fault.kind for fault in check(stated, solution)] == ["twice"]
 
 
 def test_sees_what_the_problem_never_named():
-    stated = problem([ask()], [place()], [flavour("m")])
-    foreign = NewNode(flavour("m"), [0])  # equal to one of the problem's, and still not one of them
+    stated = problem([pending()], [existing()], [option("m")])
+    foreign = NewNode(option("m"), [0])  # equal to one of the problem's, and still not one of them
     assert [f.kind for f in check(stated, Solution(opened=[foreign]))] == ["stranger"]
     assert "stranger" in [f.kind for f in check(stated, Solution({7: [0]}))]
     assert "stranger" in [f.kind for f in check(stated, Solution({0: [0, 5]}))]
 
 
 def test_sees_a_node_opened_for_nobody_and_a_refusal_without_reason():
-    stated = problem([ask()], [place()], [flavour()])
-    assert [f.kind for f in check(stated, Solution({0: [0]}, [NewNode(stated.flavours[0])]))] == [
-        "empty-node"
-    ]
+    stated = problem([pending()], [existing()], [option()])
+    assert [f.kind for f in check(stated, Solution({0: [0]}, [NewNode(stated.options[0])]))] == ["empty-node"]
     assert [f.kind for f in check(stated, Solution(unplaced={0: ""}))] == ["no-reason"]
 
 
@@ -67,36 +65,38 @@ def test_sees_a_node_opened_for_nobody_and_a_refusal_without_reason():
 
 @pytest.mark.parametrize(("each", "found"), [(5_000, []), (5_001, ["resources"])])
 def test_adds_up_what_pods_ask_for_on_places_and_on_opened_nodes(each, found):
-    two = [ask("a", cpu=each), ask("b", cpu=each)]
-    assert kinds(problem(two, [place("n1")]), "n1 n1") == found
-    assert kinds(problem(two, [], [flavour("m")]), "m m") == found
+    two = [pending("a", cpu=each), pending("b", cpu=each)]
+    assert kinds(problem(two, [existing("n1")]), "n1 n1") == found
+    assert kinds(problem(two, [], [option("m")]), "m m") == found
 
 
 def test_a_resource_that_is_not_listed_is_not_there():
-    stated = problem([ask(requests={"nvidia.com/gpu": 1})], [place("n1")])
+    stated = problem([pending(requests={"nvidia.com/gpu": 1})], [existing("n1")])
     assert kinds(stated, "n1") == ["resources"]
-    stated = problem([ask(requests={"nvidia.com/gpu": 0})], [place("n1")])
+    stated = problem([pending(requests={"nvidia.com/gpu": 0})], [existing("n1")])
     assert kinds(stated, "n1") == []
 
 
 def test_any_resource_counts():
     room = {"cpu": 1000, "pods": 9, "vpc.amazonaws.com/efa": 4}
-    stated = problem([ask("a", requests={"vpc.amazonaws.com/efa": 4}), ask("b")], [place("n1", free=room)])
+    stated = problem(
+        [pending("a", requests={"vpc.amazonaws.com/efa": 4}), pending("b")], [existing("n1", free=room)]
+    )
     assert kinds(stated, "n1 n1") == []
-    stated = problem([ask(requests={"vpc.amazonaws.com/efa": 5})], [place("n1", free=room)])
+    stated = problem([pending(requests={"vpc.amazonaws.com/efa": 5})], [existing("n1", free=room)])
     assert kinds(stated, "n1") == ["resources"]
 
 
 @pytest.mark.parametrize(("slots", "found"), [(2, []), (1, ["resources"])])
 def test_each_pod_takes_one_of_the_pod_slots(slots, found):
-    stated = problem([ask("a"), ask("b")], [place("n1", free={"cpu": 10_000, "pods": slots})])
+    stated = problem([pending("a"), pending("b")], [existing("n1", free={"cpu": 10_000, "pods": slots})])
     assert kinds(stated, "n1 n1") == found
 
 
 def test_nothing_of_a_resource_fits_where_it_is_over_committed():
-    stated = problem([ask(cpu=0)], [place("n1", free={"cpu": -50, "pods": 1})])
+    stated = problem([pending(cpu=0)], [existing("n1", free={"cpu": -50, "pods": 1})])
     assert kinds(stated, "n1") == []
-    stated = problem([ask(cpu=1)], [place("n1", free={"cpu": -50, "pods": 1})])
+    stated = problem([pending(cpu=1)], [existing("n1", free={"cpu": -50, "pods": 1})])
     assert kinds(stated, "n1") == ["resources"]
 
 
@@ -131,45 +131,45 @@ def test_nothing_of_a_resource_fits_where_it_is_over_committed():
 )
 def test_reads_node_affinity_operators_as_kubernetes_does(operator, values, label, fits):
     labels = {} if label is None else {"k": label}
-    picky = ask(node_terms=((Expression("k", operator, values),),))
+    picky = pending(node_terms=((Expression("k", operator, values),),))
     expected = [] if fits else ["node-affinity"]
-    assert kinds(problem([picky], [place("n1", labels=labels)]), "n1") == expected
-    assert kinds(problem([picky], [], [flavour("m", labels=labels)]), "m") == expected
+    assert kinds(problem([picky], [existing("n1", labels=labels)]), "n1") == expected
+    assert kinds(problem([picky], [], [option("m", labels=labels)]), "m") == expected
 
 
 def test_refuses_to_guess_at_an_operator_it_does_not_know():
-    stated = problem([ask(node_terms=(having("k", "v", operator="Near"),))], [place("n1")])
+    stated = problem([pending(node_terms=(having("k", "v", operator="Near"),))], [existing("n1")])
     with pytest.raises(ValueError, match="no such operator"):
         kinds(stated, "n1")
 
 
 def test_node_affinity_terms_are_alternatives_and_their_expressions_are_not():
     both = (*having("k", "1"), *having("j", "2"))
-    node = place("n1", labels={"k": "1"})
-    assert kinds(problem([ask(node_terms=(both,))], [node]), "n1") == ["node-affinity"]
-    assert kinds(problem([ask(node_terms=(both, having("k", "1")))], [node]), "n1") == []
+    node = existing("n1", labels={"k": "1"})
+    assert kinds(problem([pending(node_terms=(both,))], [node]), "n1") == ["node-affinity"]
+    assert kinds(problem([pending(node_terms=(both, having("k", "1")))], [node]), "n1") == []
 
 
 def test_a_node_selector_and_node_affinity_must_both_hold():
-    node = place("n1", labels={"k": "1"})
-    assert kinds(problem([ask(node_selector=(("k", "1"),))], [node]), "n1") == []
-    assert kinds(problem([ask(node_selector=(("k", "2"),))], [node]), "n1") == ["node-affinity"]
-    assert kinds(problem([ask(node_selector=(("z", "1"),))], [node]), "n1") == ["node-affinity"]
-    mixed = ask(node_selector=(("k", "1"),), node_terms=(having("k", "9"),))
+    node = existing("n1", labels={"k": "1"})
+    assert kinds(problem([pending(node_selector=(("k", "1"),))], [node]), "n1") == []
+    assert kinds(problem([pending(node_selector=(("k", "2"),))], [node]), "n1") == ["node-affinity"]
+    assert kinds(problem([pending(node_selector=(("z", "1"),))], [node]), "n1") == ["node-affinity"]
+    mixed = pending(node_selector=(("k", "1"),), node_terms=(having("k", "9"),))
     assert kinds(problem([mixed], [node]), "n1") == ["node-affinity"]
 
 
 def test_a_pod_may_name_its_host():
-    pinned = ask(node_selector=(("kubernetes.io/hostname", "n2"),))
-    stated = problem([pinned], [place("n1"), place("n2")], [flavour("m")])
+    pinned = pending(node_selector=(("kubernetes.io/hostname", "n2"),))
+    stated = problem([pinned], [existing("n1"), existing("n2")], [option("m")])
     assert kinds(stated, "n2") == []
     assert kinds(stated, "n1") == ["node-affinity"]
     assert kinds(stated, "m") == ["node-affinity"]
 
 
 def test_wishes_about_nodes_and_neighbours_bind_nobody():
-    wishing = ask(preferred_nodes=((1, having("k", "never")),))
-    assert kinds(problem([wishing], [place("n1")]), "n1") == []
+    wishing = pending(preferred_nodes=((1, having("k", "never")),))
+    assert kinds(problem([wishing], [existing("n1")]), "n1") == []
 
 
 # --- taints -----------------------------------------------------------------------------------------------
@@ -189,23 +189,23 @@ def test_wishes_about_nodes_and_neighbours_bind_nobody():
     ],
 )
 def test_reads_tolerations_as_kubernetes_does(toleration, fits):
-    tolerant = ask(tolerations=(toleration,) if toleration else ())
+    tolerant = pending(tolerations=(toleration,) if toleration else ())
     taints = (Taint("team", "red"),)
     expected = [] if fits else ["taint"]
-    assert kinds(problem([tolerant], [place("n1", taints=taints)]), "n1") == expected
-    assert kinds(problem([tolerant], [], [flavour("m", taints=taints)]), "m") == expected
+    assert kinds(problem([tolerant], [existing("n1", taints=taints)]), "n1") == expected
+    assert kinds(problem([tolerant], [], [option("m", taints=taints)]), "m") == expected
 
 
 @pytest.mark.parametrize(
     ("effect", "found"), [("NoSchedule", ["taint"]), ("NoExecute", ["taint"]), ("PreferNoSchedule", [])]
 )
 def test_only_taints_that_repel_count(effect, found):
-    assert kinds(problem([ask()], [place("n1", taints=(Taint("k", "v", effect),))]), "n1") == found
+    assert kinds(problem([pending()], [existing("n1", taints=(Taint("k", "v", effect),))]), "n1") == found
 
 
 def test_every_taint_needs_its_toleration():
-    half = ask(tolerations=(Toleration("one", "Exists"),))
-    assert kinds(problem([half], [place("n1", taints=(Taint("one"), Taint("two")))]), "n1") == ["taint"]
+    half = pending(tolerations=(Toleration("one", "Exists"),))
+    assert kinds(problem([half], [existing("n1", taints=(Taint("one"), Taint("two")))]), "n1") == ["taint"]
 
 
 # --- ports and volumes ------------------------------------------------------------------------------------
@@ -226,17 +226,17 @@ def test_every_taint_needs_its_toleration():
 )
 def test_ports_clash_by_protocol_number_and_address(one, other, clash):
     expected = ["host-port"] if clash else []
-    two = [ask("a", host_ports=(one,)), ask("b", host_ports=(other,))]
-    assert kinds(problem(two, [place("n1"), place("n2")]), "n1 n1") == expected
-    assert kinds(problem(two, [place("n1"), place("n2")]), "n1 n2") == []
-    settled = place("n1", residents=(resident(host_ports=(other,)),))
+    two = [pending("a", host_ports=(one,)), pending("b", host_ports=(other,))]
+    assert kinds(problem(two, [existing("n1"), existing("n2")]), "n1 n1") == expected
+    assert kinds(problem(two, [existing("n1"), existing("n2")]), "n1 n2") == []
+    settled = existing("n1", existing_pods=(running(host_ports=(other,)),))
     assert kinds(problem(two[:1], [settled]), "n1") == expected
 
 
 def test_a_pod_follows_its_volumes():
-    bound = ask(volume_zones=("b", "c"))
-    places = [place("n1", zone="a"), place("n2", zone="b"), place("n3", zone=None)]
-    stated = problem([bound], places, [flavour("m", zone="a"), flavour("m", zone="c")])
+    bound = pending(volume_zones=("b", "c"))
+    existing_nodes = [existing("n1", zone="a"), existing("n2", zone="b"), existing("n3", zone=None)]
+    stated = problem([bound], existing_nodes, [option("m", zone="a"), option("m", zone="c")])
     assert kinds(stated, "n1") == ["volume-zone"]
     assert kinds(stated, "n2") == []
     assert kinds(stated, "n3") == ["volume-zone"]
@@ -249,7 +249,7 @@ def test_a_pod_follows_its_volumes():
 
 def test_a_pod_may_not_use_an_existing_node_of_a_group_it_refuses():
     stated = problem(
-        [ask(refuses=["ends-soon"])], [place("n1", group="ends-soon"), place("n2", group="lasts")]
+        [pending(refuses=["ends-soon"])], [existing("n1", group="ends-soon"), existing("n2", group="lasts")]
     )
     assert kinds(stated, "n1") == ["refused"]
     assert kinds(stated, "n2") == []
@@ -257,23 +257,25 @@ def test_a_pod_may_not_use_an_existing_node_of_a_group_it_refuses():
 
 def test_a_pod_may_not_use_a_new_node_of_a_group_it_refuses():
     stated = problem(
-        [ask(refuses=["ends-soon"])], [], [flavour("m", group="ends-soon"), flavour("k", group="lasts")]
+        [pending(refuses=["ends-soon"])], [], [option("m", group="ends-soon"), option("k", group="lasts")]
     )
     assert kinds(stated, "m") == ["refused"]
     assert kinds(stated, "k") == []
 
 
 def test_a_pod_that_refuses_nothing_may_use_every_group():
-    stated = problem([ask("a"), ask("b")], [place("n1", group="ends-soon")], [flavour("m", group="lasts")])
+    stated = problem(
+        [pending("a"), pending("b")], [existing("n1", group="ends-soon")], [option("m", group="lasts")]
+    )
     assert kinds(stated, "n1 m") == []
 
 
 @pytest.mark.requirement("PE-18")
 def test_only_who_opted_in_uses_capacity_paid_by_the_hour():
     stated = problem(
-        [ask("no", refuses=["hourly"]), ask("yes")],
-        [place("n1", group="hourly")],
-        [flavour("m", group="hourly")],
+        [pending("no", refuses=["hourly"]), pending("yes")],
+        [existing("n1", group="hourly")],
+        [option("m", group="hourly")],
     )
     assert kinds(stated, "- n1") == []
     assert kinds(stated, "n1 -") == ["refused"]
@@ -282,9 +284,9 @@ def test_only_who_opted_in_uses_capacity_paid_by_the_hour():
 
 @pytest.mark.requirement("PE-5")
 def test_a_batch_may_use_a_limit_up_and_not_pass_it():
-    big = flavour("m", budget="pool", consumes={"cpu": 4000, "nodes": 1})
-    asks = [ask("a"), ask("b"), ask("c")]
-    stated = problem(asks, [], [big], budgets={"pool": {"cpu": 8000}})
+    big = option("m", budget="pool", consumes={"cpu": 4000, "nodes": 1})
+    replicas = [pending("a"), pending("b"), pending("c")]
+    stated = problem(replicas, [], [big], budgets={"pool": {"cpu": 8000}})
     assert kinds(stated, "m:1 m:2 m:2") == []
     assert kinds(stated, "m:1 m:2 m:3") == ["limit"]
     assert kinds(dataclasses.replace(stated, budgets={"pool": {"cpu": 9**9, "nodes": 2}}), "m:1 m:2 m:3") == [
@@ -295,8 +297,10 @@ def test_a_batch_may_use_a_limit_up_and_not_pass_it():
 
 
 def test_flavours_that_share_a_budget_or_a_stock_are_counted_together():
-    pair = [flavour(n, stock="cr-1", budget="pool", consumes={"nodes": 1}) for n in ("m", "k")]
-    stated = problem([ask("a"), ask("b")], [], pair, stocks={"cr-1": 2}, budgets={"pool": {"nodes": 1}})
+    pair = [option(n, stock="cr-1", budget="pool", consumes={"nodes": 1}) for n in ("m", "k")]
+    stated = problem(
+        [pending("a"), pending("b")], [], pair, stocks={"cr-1": 2}, budgets={"pool": {"nodes": 1}}
+    )
     assert kinds(stated, "m k") == ["limit"]
     stated = dataclasses.replace(stated, stocks={"cr-1": 1}, budgets={"pool": {"nodes": 2}})
     assert kinds(stated, "m k") == ["stock"]
@@ -309,32 +313,37 @@ def test_flavours_that_share_a_budget_or_a_stock_are_counted_together():
 
 @pytest.mark.requirement("PE-11")
 def test_a_gang_is_whole_or_absent():
-    stated = problem([ask("a", gang="g"), ask("b", gang="g")], [place("n1"), place("n2")])
+    stated = problem([pending("a", gang="g"), pending("b", gang="g")], [existing("n1"), existing("n2")])
     assert kinds(stated, "n1 n2") == []
     assert kinds(stated, "- -") == []
     assert kinds(stated, "n1 -") == ["gang"]
 
 
 def test_a_gang_of_which_members_are_missing_does_not_start():
-    stated = problem([ask("a", gang="g", size=3), ask("b", gang="g", size=3)], [place("n1")])
+    stated = problem([pending("a", gang="g", size=3), pending("b", gang="g", size=3)], [existing("n1")])
     assert kinds(stated, "n1 n1") == ["gang"]
     assert kinds(stated, "- -") == []
 
 
 def test_gangs_of_one_name_in_two_namespaces_are_two():
-    stated = problem([ask("a", gang="g"), ask("b", gang="g", namespace="other")], [place("n1")])
+    stated = problem([pending("a", gang="g"), pending("b", gang="g", namespace="other")], [existing("n1")])
     assert kinds(stated, "n1 n1") == ["gang"]
 
 
 @pytest.mark.requirement("PE-11")
 def test_a_gang_stays_in_one_zone_and_on_one_source():
-    pair = [ask("a", gang="g"), ask("b", gang="g")]
-    zones = problem(pair, [place("n1", zone="a"), place("n2", zone="b"), place("n3", zone="a")])
+    pair = [pending("a", gang="g"), pending("b", gang="g")]
+    zones = problem(pair, [existing("n1", zone="a"), existing("n2", zone="b"), existing("n3", zone="a")])
     assert kinds(zones, "n1 n2") == ["gang"]
     assert kinds(zones, "n1 n3") == []
     first, second = {SOURCE: "cr-1"}, {SOURCE: "cr-2"}
-    sources = [place("n1", labels=first), place("n2", labels=second), place("n3", labels=first), place("n4")]
-    stated = problem(pair, sources, [flavour("m", labels=first)])
+    sources = [
+        existing("n1", labels=first),
+        existing("n2", labels=second),
+        existing("n3", labels=first),
+        existing("n4"),
+    ]
+    stated = problem(pair, sources, [option("m", labels=first)])
     assert kinds(stated, "n1 n2") == ["gang"]
     assert kinds(stated, "n1 n4") == ["gang"]  # a node of no known source is not of the same one
     assert kinds(stated, "n1 n3") == []
@@ -342,7 +351,7 @@ def test_a_gang_stays_in_one_zone_and_on_one_source():
 
 
 def test_a_fault_names_what_it_is_about():
-    stated = problem([ask("a", node_selector=((ZONE, "b"),))], [place("n1")])
+    stated = problem([pending("a", node_selector=((ZONE, "b"),))], [existing("n1")])
     (fault,) = check(stated, answer(stated, "n1"))
     assert fault.objects == ("a", "n1")
     assert fault.sentence == (

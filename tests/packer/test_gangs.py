@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from tests.solver.problems import (
+from tests.packer.problems import (
     HOST,
     SOURCE,
     ZONE,
-    ask,
-    asks,
-    flavour,
+    existing,
     gpus,
     left_out,
-    place,
+    option,
+    pending,
     problem,
-    resident,
+    replicas,
+    running,
     sound,
     spread,
     term,
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.requirement("PE-11")
 
 def gang(count, name="gang", size=None, each=8, cpu=1, **rest):
     """Members that take a whole node of eight GPUs, unless told."""
-    return asks(count, name, gang=name, size=size or count, gpus=each, cpu=cpu, **rest)
+    return replicas(count, name, gang=name, size=size or count, gpus=each, cpu=cpu, **rest)
 
 
 def block(zone="a", source="cr-1", price=0.0, name="p5", **rest):
@@ -36,7 +36,7 @@ def block(zone="a", source="cr-1", price=0.0, name="p5", **rest):
 
 def room(name, zone="a", source="cr-1", free=8, **rest):
     held = {"cpu": 96_000, "nvidia.com/gpu": free, "vpc.amazonaws.com/efa": 32, "pods": 50}
-    return place(name, zone, labels={SOURCE: source}, free=held, **rest)
+    return existing(name, zone, labels={SOURCE: source}, free=held, **rest)
 
 
 # --- all or nobody ----------------------------------------------------------------------------------------
@@ -45,7 +45,7 @@ def room(name, zone="a", source="cr-1", free=8, **rest):
 @pytest.mark.parametrize(("stock", "placed"), [(4, 4), (5, 4), (3, 0), (0, 0)])
 def test_a_gang_runs_whole_or_not_at_all(stock, placed):
     stated = problem(gang(4), [], [block()], stocks={"cr-1": stock})
-    assert len(stated.asks) - len(sound(stated).unplaced) == placed
+    assert len(stated.pods) - len(sound(stated).unplaced) == placed
 
 
 def test_a_gang_that_has_not_all_come_yet_waits():
@@ -57,7 +57,7 @@ def test_a_gang_that_has_not_all_come_yet_waits():
 
 
 def test_a_gang_that_does_not_fit_keeps_no_smaller_work_waiting():
-    single = asks(3, "single", gpus=8, cpu=1)
+    single = replicas(3, "single", gpus=8, cpu=1)
     stated = problem([*gang(4), *single], [], [block()], stocks={"cr-1": 3})
     assert left_out(stated) == {"gang0", "gang1", "gang2", "gang3"}
     smaller = problem([*gang(4), *gang(3, "other")], [], [block()], stocks={"cr-1": 3})
@@ -72,12 +72,12 @@ def test_of_two_gangs_that_do_not_both_fit_one_runs_whole():
 def test_the_more_important_gang_comes_first_then_the_older_of_equals():
     two = [*gang(2, "low"), *gang(2, "high", priority=1)]
     assert left_out(problem(two, [], [block()], stocks={"cr-1": 2})) == {"low0", "low1"}
-    two = [*gang(2, "young", since=9.0), *gang(2, "old", since=1.0)]
+    two = [*gang(2, "young", pending_since=9.0), *gang(2, "old", pending_since=1.0)]
     assert left_out(problem(two, [], [block()], stocks={"cr-1": 3})) == {"young0", "young1"}
 
 
 def test_a_more_important_single_pod_comes_before_a_gang():
-    pods = [*gang(2), ask("urgent", gpus=8, cpu=1, priority=9)]
+    pods = [*gang(2), pending("urgent", gpus=8, cpu=1, priority=9)]
     assert left_out(problem(pods, [], [block()], stocks={"cr-1": 2})) == {"gang0", "gang1"}
 
 
@@ -101,13 +101,13 @@ def test_a_gang_is_not_split_over_sources():
     halves = [block(source="cr-1"), block(source="cr-2")]
     assert len(left_out(problem(gang(4), [], halves, stocks={"cr-1": 2, "cr-2": 3}))) == 4
     assert left_out(problem(gang(4), [], halves, stocks={"cr-1": 2, "cr-2": 4})) == set()
-    places = [room("n1"), room("n2"), room("n3", source="cr-2")]
-    assert len(left_out(problem(gang(3), places))) == 3
+    existing_nodes = [room("n1"), room("n2"), room("n3", source="cr-2")]
+    assert len(left_out(problem(gang(3), existing_nodes))) == 3
 
 
 def test_a_gang_takes_nodes_that_are_there_and_opens_the_rest_beside_them():
-    places = [room("n1"), room("n2", "b", "cr-2"), room("n3")]
-    stated = problem(gang(4), places, [block(), block("b", "cr-2")], stocks={"cr-1": 2, "cr-2": 3})
+    existing_nodes = [room("n1"), room("n2", "b", "cr-2"), room("n3")]
+    stated = problem(gang(4), existing_nodes, [block(), block("b", "cr-2")], stocks={"cr-1": 2, "cr-2": 3})
     assert sorted(where(stated)) == ["n1", "n3", "p5@a:0", "p5@a:1"]
 
 
@@ -149,17 +149,17 @@ def test_members_share_nodes_where_they_fit():
 
 
 def test_a_leader_and_its_workers_are_one_gang():
-    leader = ask("leader", gang="gang", size=4, cpu=4000)
+    leader = pending("leader", gang="gang", size=4, cpu=4000)
     workers = gang(3, size=4)
     stated = problem([leader, *workers], [], [block()], stocks={"cr-1": 3})
     assert left_out(stated) == set()
     assert len(left_out(problem([leader, *workers], [], [block()], stocks={"cr-1": 2}))) == 4
-    places = [room("n1"), room("n2"), room("n3")]
-    assert left_out(problem([leader, *workers], places)) == set()
+    existing_nodes = [room("n1"), room("n2"), room("n3")]
+    assert left_out(problem([leader, *workers], existing_nodes)) == set()
 
 
 def test_leader_and_workers_do_not_count_the_same_stock_twice():
-    leader, workers = ask("leader", gang="gang", size=3, gpus=8, cpu=9), gang(2, size=3)
+    leader, workers = pending("leader", gang="gang", size=3, gpus=8, cpu=9), gang(2, size=3)
     assert len(left_out(problem([leader, *workers], [], [block()], stocks={"cr-1": 2}))) == 3
 
 
@@ -193,13 +193,13 @@ def test_a_gang_stays_within_the_limits_or_waits():
 
 
 def test_single_pods_use_what_a_gang_leaves_on_its_nodes():
-    pods = [*gang(2, each=6), *asks(2, "single", gpus=2, cpu=1)]
+    pods = [*gang(2, each=6), *replicas(2, "single", gpus=2, cpu=1)]
     assert len(sound(problem(pods, [], [block()], stocks={"cr-1": 9})).opened) == 2
 
 
 def test_those_who_avoid_a_gang_keep_off_its_nodes_and_zones():
     for key, offered in ((HOST, [block()]), (ZONE, [block(), block("b", "cr-2")])):
-        wary = asks(2, "wary", cpu=1, anti_affinity=(term(key, job="x"),))
+        wary = replicas(2, "wary", cpu=1, anti_affinity=(term(key, job="x"),))
         stated = problem(
             [*gang(2, each=1, labels={"job": "x"}), *wary], [], offered, stocks={"cr-1": 9, "cr-2": 9}
         )
@@ -207,14 +207,14 @@ def test_those_who_avoid_a_gang_keep_off_its_nodes_and_zones():
 
 
 def test_a_gang_keeps_off_those_it_avoids():
-    places = [room("n1", residents=(resident(labels={"job": "x"}),)), room("n2")]
+    existing_nodes = [room("n1", existing_pods=(running(labels={"job": "x"}),)), room("n2")]
     for key, placed in ((HOST, True), (ZONE, False)):
-        stated = problem(gang(2, each=1, anti_affinity=(term(key, job="x"),)), places)
+        stated = problem(gang(2, each=1, anti_affinity=(term(key, job="x"),)), existing_nodes)
         assert (left_out(stated) == set()) is placed
 
 
 def test_a_gang_counts_for_those_who_are_spread_among_it():
-    dealt = asks(4, "web", cpu=1, labels={"app": "x"}, spread=(spread(ZONE, {"app": "x"}),))
-    offered = [block(), flavour("m", "b")]
+    dealt = replicas(4, "web", cpu=1, labels={"app": "x"}, spread=(spread(ZONE, {"app": "x"}),))
+    offered = [block(), option("m", "b")]
     stated = problem([*gang(4, labels={"app": "x"}), *dealt], [], offered, stocks={"cr-1": 9})
     assert [word[:3] for word in where(stated)][4:] == ["m@b"] * 4

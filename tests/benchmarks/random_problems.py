@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from tests.bench.problems import (
+from tests.benchmarks.problems import (
     HOST,
     SOURCE,
     ZONE,
-    ask,
-    flavour,
+    existing,
     having,
-    place,
+    option,
+    pending,
     problem,
-    resident,
+    running,
     spread,
     term,
 )
@@ -59,38 +59,38 @@ def rules(draw) -> dict:
 
 
 @st.composite
-def asks(draw, most: int):
+def replicas(draw, most: int):
     templates = draw(st.lists(st.tuples(rules(), st.integers(1, 8)), min_size=1, max_size=3))
     found, gangs = [], draw(st.integers(0, 2))
     for number in range(gangs):
         kind, cpu = draw(st.sampled_from(templates))
         size = draw(st.integers(1, 3))
         found += [
-            ask(f"gang{number}-{member}", gang=f"gang{number}", size=size, cpu=cpu * 500, **kind)
+            pending(f"gang{number}-{member}", gang=f"gang{number}", size=size, cpu=cpu * 500, **kind)
             for member in range(size)
         ]
     for number in range(draw(st.integers(1, most))):
         kind, cpu = draw(st.sampled_from(templates))
         refuses = draw(st.sampled_from(REFUSED))
-        found.append(ask(f"pod{number}", cpu=cpu * 500, refuses=refuses, **kind))
+        found.append(pending(f"pod{number}", cpu=cpu * 500, refuses=refuses, **kind))
     return found
 
 
 @st.composite
-def places(draw):
+def existing_nodes(draw):
     found = []
     for number in range(draw(st.integers(0, 4))):
         there = [
-            resident(draw(st.integers(1, 2)), **{**draw(rules()), "spread": (), "affinity": ()})
+            running(draw(st.integers(1, 2)), **{**draw(rules()), "spread": (), "affinity": ()})
             for _ in range(draw(st.integers(0, 2)))
         ]
         found.append(
-            place(
+            existing(
                 f"n{number}",
                 draw(st.sampled_from("abc")),
                 labels={SOURCE: draw(st.sampled_from(["cr-1", "on-demand"]))},
                 free={"cpu": draw(st.integers(0, 6)) * 1000, "pods": draw(st.integers(0, 4))},
-                residents=tuple(there),
+                existing_pods=tuple(there),
                 taints=draw(TAINTS),
                 group=f"node-{number}",
             )
@@ -99,16 +99,16 @@ def places(draw):
 
 
 @st.composite
-def flavours(draw):
+def options(draw):
     """Odd ones; and mostly, so that there is something to do well, one that would take anybody in any zone."""
     roomy = {"capacity": {"cpu": 8_000, "pods": 8}, "price": 9.0, "rank": (1,), "group": "on-demand"}
-    found = [flavour("roomy", zone, labels={SOURCE: "on-demand"}, **roomy) for zone in "abc"]
+    found = [option("roomy", zone, labels={SOURCE: "on-demand"}, **roomy) for zone in "abc"]
     if not draw(st.sampled_from([True, True, True, False])):
         found = []
     for number in range(draw(st.integers(0, 5))):
         size, prepaid = draw(st.integers(1, 8)), draw(st.sampled_from([False, False, True]))
         found.append(
-            flavour(
+            option(
                 f"type{number}",
                 draw(st.sampled_from("abc")),
                 labels={SOURCE: "cr-2" if prepaid else "on-demand"},
@@ -128,9 +128,9 @@ def flavours(draw):
 @st.composite
 def problems(draw, most_asks: int = 12):
     return problem(
-        draw(asks(most_asks)),
-        draw(places()),
-        draw(flavours()),
+        draw(replicas(most_asks)),
+        draw(existing_nodes()),
+        draw(options()),
         stocks={"cr-2": draw(st.integers(0, 3)), "few": draw(st.integers(0, 3))},
         budgets={"pool": {"cpu": draw(st.sampled_from([10**9, 12_000, 4_000])), "nodes": 10}},
     )

@@ -39,7 +39,7 @@ def test_an_unknown_mix_is_the_users_mistake(capsys):
 
 def test_fails_when_an_answer_breaks_a_rule(capsys, monkeypatch):
     def careless(problem):
-        return Solution(opened=[NewNode(problem.flavours[0], list(range(len(problem.asks))))])
+        return Solution(opened=[NewNode(problem.options[0], list(range(len(problem.pods))))])
 
     monkeypatch.setattr(packing_run, "solver", lambda name: careless)
     assert main(["bench", "pack", "--pods", "20", "--mix", "karpenter", "--json"]) == 1
@@ -64,6 +64,8 @@ def test_compares_solvers_on_the_same_problem(monkeypatch):
 
 def test_counts_the_gpus_that_nobody_asked_for():
     stated = build("gpu", 100)
-    whole = next(f for f in stated.flavours if f.name == "g6.48xlarge")
-    single = next(i for i, ask in enumerate(stated.asks) if dict(ask.shape.requests)["nvidia.com/gpu"] == 1)
+    whole = next(f for f in stated.options if f.name == "g6.48xlarge")
+    single = next(
+        i for i, pending in enumerate(stated.pods) if dict(pending.shape.requests)["nvidia.com/gpu"] == 1
+    )
     assert stranded_gpus(stated, Solution(opened=[NewNode(whole, [single])])) == 7

@@ -14,17 +14,28 @@ from benchmarks.exact_optimum import exact_optimum
 from benchmarks.first_fit import first_fit
 from benchmarks.mixes import build
 from benchmarks.relaxation import relaxed
-from tests.bench.problems import HOST, SOURCE, ZONE, answer, ask, flavour, place, problem, spread, term
-from tests.bench.random_problems import problems
+from tests.benchmarks.problems import (
+    HOST,
+    SOURCE,
+    ZONE,
+    answer,
+    existing,
+    option,
+    pending,
+    problem,
+    spread,
+    term,
+)
+from tests.benchmarks.random_problems import problems
 from tests.checker.check import check
 
 
 def sized(name, cpu, price, zone="a", **rest):
-    return flavour(name, zone, capacity={"cpu": cpu, "pods": 10}, price=price, **rest)
+    return option(name, zone, capacity={"cpu": cpu, "pods": 10}, price=price, **rest)
 
 
 def pods(count, cpu, **rest):
-    return [ask(f"p{n}", cpu=cpu, **rest) for n in range(count)]
+    return [pending(f"p{n}", cpu=cpu, **rest) for n in range(count)]
 
 
 # --- bounds -----------------------------------------------------------------------------------------------
@@ -34,8 +45,8 @@ def pods(count, cpu, **rest):
 @given(problems(most_asks=8))
 def test_no_sound_answer_that_places_everybody_is_cheaper_than_the_bound(stated):
     solution = first_fit(stated)
-    placed = tuple(a for index, a in enumerate(stated.asks) if index not in solution.unplaced)
-    assert lower_bound(replace(stated, asks=placed)) <= solution.price + 1e-6
+    placed = tuple(a for index, a in enumerate(stated.pods) if index not in solution.unplaced)
+    assert lower_bound(replace(stated, pods=placed)) <= solution.price + 1e-6
 
 
 @pytest.mark.parametrize(
@@ -53,9 +64,9 @@ def test_volume_is_paid_at_the_best_price_per_unit():
 
 def test_what_is_there_and_what_is_prepaid_costs_nothing():
     block = sized("block", 1000, 0.0, stock="cr-1")
-    stated = problem(pods(10, 500), [place(free={"cpu": 1000, "pods": 9})], [block, sized("m", 1000, 1.0)])
+    stated = problem(pods(10, 500), [existing(free={"cpu": 1000, "pods": 9})], [block, sized("m", 1000, 1.0)])
     assert volumetric(stated) == pytest.approx(4.0)
-    stated = problem(stated.asks, stated.places, stated.flavours, stocks={"cr-1": 3})
+    stated = problem(stated.pods, stated.nodes, stated.options, stocks={"cr-1": 3})
     assert volumetric(stated) == pytest.approx(1.0)
 
 
@@ -68,19 +79,19 @@ def test_a_flavour_nobody_may_use_does_not_make_it_cheaper():
 
 def test_pods_that_avoid_each_other_force_hosts_open():
     alone = pods(5, 500, labels={"app": "x"}, anti_affinity=(term(HOST, app="x"),))
-    flavours = [sized("tiny", 100, 0.2), sized("small", 600, 1.0), sized("large", 10_000, 5.0)]
-    stated = problem(alone, [], flavours)
+    options = [sized("tiny", 100, 0.2), sized("small", 600, 1.0), sized("large", 10_000, 5.0)]
+    stated = problem(alone, [], options)
     assert volumetric(stated) == pytest.approx(5.0)  # each needs a small one, though volume alone costs 1.25
     assert relaxed(stated) == pytest.approx(5.0)
-    assert volumetric(problem(alone, [place(), place("n2")], flavours)) == pytest.approx(3.0)
+    assert volumetric(problem(alone, [existing(), existing("n2")], options)) == pytest.approx(3.0)
 
 
 def test_hosts_and_volume_are_weighed_together():
     # Every node keeps 100 of its CPU for itself, so five hosts pay that five times.
-    flavours = [sized(f"t{n}", n * 1000 - 100, float(n)) for n in range(1, 50)]
+    options = [sized(f"t{n}", n * 1000 - 100, float(n)) for n in range(1, 50)]
     alone = pods(5, 800, labels={"app": "x"}, anti_affinity=(term(HOST, app="x"),))
-    rest = [ask(f"r{n}", cpu=1000) for n in range(20)]
-    assert volumetric(problem([*alone, *rest], [], flavours)) == pytest.approx(24.5)
+    rest = [pending(f"r{n}", cpu=1000) for n in range(20)]
+    assert volumetric(problem([*alone, *rest], [], options)) == pytest.approx(24.5)
 
 
 def test_the_relaxation_knows_that_pods_come_whole():
@@ -105,20 +116,20 @@ def test_the_optimum_mixes_types():
 
 
 def test_the_optimum_uses_what_is_there_and_keeps_stocks_and_limits():
-    flavours = [
+    options = [
         sized("block", 1000, 0.0, stock="cr-1"),
         sized("cheap", 1000, 1.0, budget="pool", consumes={"nodes": 1}),
         sized("dear", 1000, 2.0),
     ]
     stated = problem(
-        pods(5, 1000), [place(free={"cpu": 1000, "pods": 9})], flavours,
+        pods(5, 1000), [existing(free={"cpu": 1000, "pods": 9})], options,
         stocks={"cr-1": 1}, budgets={"pool": {"nodes": 2}},
     )  # fmt: skip
     assert exact_optimum(stated) == pytest.approx(1.0 + 1.0 + 2.0)
 
 
 def test_the_optimum_keeps_a_gang_in_one_zone_and_on_one_source():
-    gang = [ask(f"g{n}", cpu=1000, gang="g", size=2) for n in range(2)]
+    gang = [pending(f"g{n}", cpu=1000, gang="g", size=2) for n in range(2)]
     split = [sized("m", 1000, 1.0, "a", stock="one"), sized("m", 1000, 1.0, "b"), sized("k", 1000, 1.5, "a")]
     assert exact_optimum(problem(gang, [], split, stocks={"one": 1})) == pytest.approx(2.0)
     assert exact_optimum(problem(gang, [], [split[0], split[2]], stocks={"one": 1})) == pytest.approx(2.5)
@@ -135,13 +146,13 @@ def test_the_optimum_deals_zones_and_keeps_loners_apart():
 
 
 def test_the_optimum_of_a_question_it_cannot_state_is_not_guessed():
-    flavours = [sized("m", 1000, 1.0)]
-    assert exact_optimum(problem(pods(1, 10, affinity=(term(ZONE, app="x"),)), [], flavours)) is None
-    assert exact_optimum(problem(pods(1, 10, host_ports=(("TCP", 1, ""),)), [], flavours)) is None
-    assert exact_optimum(problem(pods(1, 10, spread=(spread(HOST),)), [], flavours)) is None
-    assert exact_optimum(problem(pods(1, 10, anti_affinity=(term(HOST, app="x"),)), [], flavours)) is None
-    assert exact_optimum(problem(pods(9, 10), [], flavours), most_slots=8) is None
-    assert exact_optimum(problem(pods(1, 2000), [], flavours)) is None
+    options = [sized("m", 1000, 1.0)]
+    assert exact_optimum(problem(pods(1, 10, affinity=(term(ZONE, app="x"),)), [], options)) is None
+    assert exact_optimum(problem(pods(1, 10, host_ports=(("TCP", 1, ""),)), [], options)) is None
+    assert exact_optimum(problem(pods(1, 10, spread=(spread(HOST),)), [], options)) is None
+    assert exact_optimum(problem(pods(1, 10, anti_affinity=(term(HOST, app="x"),)), [], options)) is None
+    assert exact_optimum(problem(pods(9, 10), [], options), most_slots=8) is None
+    assert exact_optimum(problem(pods(1, 2000), [], options)) is None
 
 
 @settings(max_examples=40)
@@ -162,15 +173,13 @@ def test_the_optimum_is_what_trying_everything_finds(wanted, offered, there):
     }
     if any(rule == "loner" for _, rule in wanted) and not all(rule == "loner" for _, rule in wanted):
         rules["loner"] = {}  # whom a loner means must be loners, or the program does not state it
-    asks = [
-        ask(f"p{n}", cpu=cpu * 1000, **{"labels": {"app": "x"}, **rules.get(rule, {})})
+    replicas = [
+        pending(f"p{n}", cpu=cpu * 1000, **{"labels": {"app": "x"}, **rules.get(rule, {})})
         for n, (cpu, rule) in enumerate(wanted)
     ]
-    flavours = [
-        sized(f"t{n}", cpu * 1000, float(price), zone) for n, (cpu, zone, price) in enumerate(offered)
-    ]
-    stated = problem(asks, [place("n1", free={"cpu": there * 1000, "pods": 9})], flavours)
-    words = ["n1", *(f"{f.name}:{k}" for f in flavours for k in range(len(asks)))]
-    found = [answer(stated, " ".join(where)) for where in product(words, repeat=len(asks))]
+    options = [sized(f"t{n}", cpu * 1000, float(price), zone) for n, (cpu, zone, price) in enumerate(offered)]
+    stated = problem(replicas, [existing("n1", free={"cpu": there * 1000, "pods": 9})], options)
+    words = ["n1", *(f"{f.name}:{k}" for f in options for k in range(len(replicas)))]
+    found = [answer(stated, " ".join(where)) for where in product(words, repeat=len(replicas))]
     best = min((s.price for s in found if not check(stated, s)), default=None)
     assert exact_optimum(stated) == (None if best is None else pytest.approx(best))

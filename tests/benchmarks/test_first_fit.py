@@ -9,8 +9,8 @@ from hypothesis import given, settings
 
 from benchmarks.first_fit import first_fit, overlooked
 from benchmarks.mixes import MIXES, build
-from tests.bench.problems import SOURCE, ZONE, answer, ask, flavour, place, problem, spread
-from tests.bench.random_problems import problems
+from tests.benchmarks.problems import SOURCE, ZONE, answer, existing, option, pending, problem, spread
+from tests.benchmarks.random_problems import problems
 from tests.checker.check import check
 
 
@@ -30,34 +30,34 @@ def test_its_answers_keep_every_rule_on_the_mixes(mix):
 
 def test_takes_nodes_that_are_there_before_it_opens_any():
     solution = first_fit(
-        problem([ask(), ask("b")], [place("n1", free={"cpu": 150, "pods": 9})], [flavour("m")])
+        problem([pending(), pending("b")], [existing("n1", free={"cpu": 150, "pods": 9})], [option("m")])
     )
     assert solution.existing == {0: [0]}
-    assert [node.asks for node in solution.opened] == [[1]]
+    assert [node.pods for node in solution.opened] == [[1]]
 
 
 def test_opens_by_rank_first_and_by_price_among_equals():
-    dear, cheap = flavour("dear", price=3.0, rank=(1,)), flavour("cheap", price=2.0, rank=(1,))
-    prepaid = flavour("block", price=9.0, rank=(0,), stock="cr-1")
+    dear, cheap = option("dear", price=3.0, rank=(1,)), option("cheap", price=2.0, rank=(1,))
+    prepaid = option("block", price=9.0, rank=(0,), stock="cr-1")
     stated = problem(
-        [ask("a", cpu=9_000), ask("b", cpu=9_000)], [], [dear, cheap, prepaid], stocks={"cr-1": 1}
+        [pending("a", cpu=9_000), pending("b", cpu=9_000)], [], [dear, cheap, prepaid], stocks={"cr-1": 1}
     )
-    assert [node.flavour.name for node in first_fit(stated).opened] == ["block", "cheap"]
+    assert [node.option.name for node in first_fit(stated).opened] == ["block", "cheap"]
 
 
 def test_the_largest_come_first_and_more_important_ones_before_them():
-    room = place("n1", free={"cpu": 1000, "pods": 9})
-    small, large = ask("small", cpu=400), ask("large", cpu=900)
+    room = existing("n1", free={"cpu": 1000, "pods": 9})
+    small, large = pending("small", cpu=400), pending("large", cpu=900)
     assert first_fit(problem([small, large], [room])).existing == {0: [1]}
     assert first_fit(problem([replace(small, priority=5), large], [room])).existing == {0: [0]}
 
 
 def test_a_gang_that_fits_nowhere_whole_leaves_room_and_stock_untouched():
-    gang = [ask(f"g{n}", gang="g", size=3, cpu=900) for n in range(3)]
-    block = flavour("block", stock="cr-1", labels={SOURCE: "cr-1"}, capacity={"cpu": 1000, "pods": 4})
+    gang = [pending(f"g{n}", gang="g", size=3, cpu=900) for n in range(3)]
+    block = option("block", stock="cr-1", labels={SOURCE: "cr-1"}, capacity={"cpu": 1000, "pods": 4})
     stated = problem(
-        [*gang, ask("a", cpu=900), ask("b", cpu=900)],
-        [place("n1", "b", free={"cpu": 1000, "pods": 4})],
+        [*gang, pending("a", cpu=900), pending("b", cpu=900)],
+        [existing("n1", "b", free={"cpu": 1000, "pods": 4})],
         [block],
         stocks={"cr-1": 2},
         budgets={},
@@ -65,52 +65,54 @@ def test_a_gang_that_fits_nowhere_whole_leaves_room_and_stock_untouched():
     solution = first_fit(stated)
     assert sorted(solution.unplaced) == [0, 1, 2]
     assert solution.existing == {0: [3]}
-    assert [node.asks for node in solution.opened] == [[4]]
+    assert [node.pods for node in solution.opened] == [[4]]
 
 
 def test_a_gang_goes_where_all_of_it_fits():
-    gang = [ask(f"g{n}", gang="g", size=2, cpu=900) for n in range(2)]
-    small = place("n1", "a", free={"cpu": 1000, "pods": 4})
-    large = place("n2", "b", free={"cpu": 2000, "pods": 4})
+    gang = [pending(f"g{n}", gang="g", size=2, cpu=900) for n in range(2)]
+    small = existing("n1", "a", free={"cpu": 1000, "pods": 4})
+    large = existing("n2", "b", free={"cpu": 2000, "pods": 4})
     assert first_fit(problem(gang, [small, large])).existing == {1: [0, 1]}
 
 
 def test_deals_pods_over_zones_that_only_flavours_bring():
-    deal = [ask(f"p{n}", labels={"app": "x"}, spread=(spread(ZONE, {"app": "x"}),)) for n in range(6)]
-    stated = problem(deal, [], [flavour("m", zone) for zone in "abc"])
-    zones = [node.flavour.labels[ZONE] for node in first_fit(stated).opened for _ in node.asks]
+    deal = [pending(f"p{n}", labels={"app": "x"}, spread=(spread(ZONE, {"app": "x"}),)) for n in range(6)]
+    stated = problem(deal, [], [option("m", zone) for zone in "abc"])
+    zones = [node.option.labels[ZONE] for node in first_fit(stated).opened for _ in node.pods]
     assert sorted(zones) == ["a", "a", "b", "b", "c", "c"]
 
 
 @pytest.mark.requirement("PE-5")
 def test_stops_at_a_limit_in_the_middle_of_a_batch():
-    big = flavour("m", capacity={"cpu": 1000, "pods": 4}, budget="pool", consumes={"cpu": 1000})
-    stated = problem([ask(f"p{n}", cpu=900) for n in range(5)], [], [big], budgets={"pool": {"cpu": 3000}})
+    big = option("m", capacity={"cpu": 1000, "pods": 4}, budget="pool", consumes={"cpu": 1000})
+    stated = problem(
+        [pending(f"p{n}", cpu=900) for n in range(5)], [], [big], budgets={"pool": {"cpu": 3000}}
+    )
     solution = first_fit(stated)
     assert len(solution.opened) == 3
     assert len(solution.unplaced) == 2
 
 
 def test_sees_who_was_left_out_though_there_was_a_place():
-    room = place("n1", free={"cpu": 1000, "pods": 9})
-    stated = problem([ask("a", cpu=600), ask("b", cpu=600), ask("c", cpu=300)], [room])
+    room = existing("n1", free={"cpu": 1000, "pods": 9})
+    stated = problem([pending("a", cpu=600), pending("b", cpu=600), pending("c", cpu=300)], [room])
     assert overlooked(stated, answer(stated, "n1 - n1")) == []
     assert overlooked(stated, answer(stated, "n1 - -")) == [2]
     assert overlooked(stated, answer(stated, "- - n1")) == [0]  # either, not both
 
 
 def test_sees_that_one_more_node_could_have_been_opened_within_stock_and_limit():
-    few = flavour("m", capacity={"cpu": 1000, "pods": 1}, stock="few")
-    stated = problem([ask("a"), ask("b")], [], [few], stocks={"few": 2})
+    few = option("m", capacity={"cpu": 1000, "pods": 1}, stock="few")
+    stated = problem([pending("a"), pending("b")], [], [few], stocks={"few": 2})
     assert overlooked(stated, answer(stated, "m -")) == [1]
     assert overlooked(replace(stated, stocks={"few": 1}), answer(stated, "m -")) == []
 
 
 def test_a_gang_left_out_counts_only_if_all_of_it_could_be_placed():
-    gang = [ask(f"g{n}", gang="g", size=2, cpu=600) for n in range(2)]
-    stated = problem(gang, [place("n1", free={"cpu": 1000, "pods": 9})])
+    gang = [pending(f"g{n}", gang="g", size=2, cpu=600) for n in range(2)]
+    stated = problem(gang, [existing("n1", free={"cpu": 1000, "pods": 9})])
     assert overlooked(stated, answer(stated, "- -")) == []
-    roomy = problem(gang, [place("n1", free={"cpu": 2000, "pods": 9})])
+    roomy = problem(gang, [existing("n1", free={"cpu": 2000, "pods": 9})])
     assert overlooked(roomy, answer(roomy, "- -")) == [0, 1]
 
 

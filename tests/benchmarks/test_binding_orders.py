@@ -7,7 +7,7 @@ from itertools import permutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.bench.problems import HOST, ZONE, ask, place, problem, resident, term
+from tests.benchmarks.problems import HOST, ZONE, existing, pending, problem, running, term
 from tests.checker.check import check
 from tidemill.decide.packer.problem import Solution
 
@@ -19,9 +19,9 @@ AFFINITIES = st.one_of(st.just(()), st.tuples(TERMS), st.tuples(TERMS, TERMS))
 
 def binds(stated, where, order) -> bool:
     """Whether the scheduler would bind the pods in this order, as its InterPodAffinity filter is written."""
-    bound = [(r.shape, n) for n, p in enumerate(stated.places) for r in p.residents]
+    bound = [(r.shape, n) for n, p in enumerate(stated.nodes) for r in p.existing_pods]
     for index in order:
-        shape, host = stated.asks[index].shape, where[index]
+        shape, host = stated.pods[index].shape, where[index]
         mates = [(other, n) for other, n in bound if all(chosen(t, other) for t in shape.affinity)]
         met = all(any(domain(t, n) == domain(t, host) for _, n in mates) for t in shape.affinity)
         first = not mates and all(chosen(t, shape) for t in shape.affinity)
@@ -45,13 +45,16 @@ def domain(wanted, host: int) -> str:
     st.lists(st.tuples(LABELS, st.integers(0, 2)), max_size=2),
 )
 def test_affinity_holds_exactly_when_some_order_of_binding_works(pods, settled):
-    residents = [
-        tuple(resident(labels=labels) for labels, host in settled if host == number)
+    existing_pods = [
+        tuple(running(labels=labels) for labels, host in settled if host == number)
         for number in range(len(HOSTS))
     ]
-    nodes = [place(name, zone, residents=there) for (name, zone), there in zip(HOSTS, residents, strict=True)]
+    nodes = [
+        existing(name, zone, existing_pods=there)
+        for (name, zone), there in zip(HOSTS, existing_pods, strict=True)
+    ]
     stated = problem(
-        [ask(f"p{n}", labels=labels, affinity=terms) for n, (labels, terms, _) in enumerate(pods)], nodes
+        [pending(f"p{n}", labels=labels, affinity=terms) for n, (labels, terms, _) in enumerate(pods)], nodes
     )
     where = [host for _, _, host in pods]
     solution = Solution()

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from tests.checker.check import check
-from tidemill.decide.packer.problem import Ask, Flavour, NewNode, Place, Problem, Resident, Solution
+from tidemill.decide.packer.problem import (
+    ExistingNode,
+    ExistingPods,
+    NewNode,
+    NodeOption,
+    PendingPod,
+    Problem,
+    Solution,
+)
 from tidemill.model.labels import Expression
 from tidemill.model.pods import Gang, PodShape, PodTerm, Spread
 
@@ -19,8 +27,8 @@ def shape(cpu=100, labels=None, requests=None, **rest) -> PodShape:
     )
 
 
-def ask(name="pod", *, gang=None, size=2, namespace="default", refuses=(), **rest) -> Ask:
-    return Ask(
+def pending(name="pod", *, gang=None, size=2, namespace="default", refuses=(), **rest) -> PendingPod:
+    return PendingPod(
         name,
         shape(**rest),
         namespace=namespace,
@@ -29,12 +37,12 @@ def ask(name="pod", *, gang=None, size=2, namespace="default", refuses=(), **res
     )
 
 
-def resident(count=1, namespace="default", **rest) -> Resident:
-    return Resident(shape(**rest), namespace, count)
+def running(count=1, namespace="default", **rest) -> ExistingPods:
+    return ExistingPods(shape(**rest), namespace, count)
 
 
-def place(name="n1", zone="a", *, labels=None, free=None, **rest) -> Place:
-    return Place(
+def existing(name="n1", zone="a", *, labels=None, free=None, **rest) -> ExistingNode:
+    return ExistingNode(
         name,
         {**({ZONE: zone} if zone else {}), **(labels or {})},
         free if free is not None else {"cpu": 10_000, "pods": 10},
@@ -42,8 +50,8 @@ def place(name="n1", zone="a", *, labels=None, free=None, **rest) -> Place:
     )
 
 
-def flavour(name="m", zone="a", *, labels=None, capacity=None, price=1.0, **rest) -> Flavour:
-    return Flavour(
+def option(name="m", zone="a", *, labels=None, capacity=None, price=1.0, **rest) -> NodeOption:
+    return NodeOption(
         name,
         {**({ZONE: zone} if zone else {}), **(labels or {})},
         capacity if capacity is not None else {"cpu": 10_000, "pods": 10},
@@ -52,16 +60,16 @@ def flavour(name="m", zone="a", *, labels=None, capacity=None, price=1.0, **rest
     )
 
 
-def problem(asks, places=(), flavours=(), **rest) -> Problem:
-    return Problem(tuple(asks), tuple(places), tuple(flavours), **rest)
+def problem(pods, nodes=(), options=(), **rest) -> Problem:
+    return Problem(tuple(pods), tuple(nodes), tuple(options), **rest)
 
 
 def answer(stated: Problem, where: str) -> Solution:
     """An answer written as one word an ask: `n1 new m:2 -` puts the first on place n1, the second on an opened
     node of the only flavour, the third on the second opened node of flavour m; `-` leaves it out."""
-    names = [p.name for p in stated.places]
-    flavours = {f"{f.name}@{f.labels.get(ZONE, '')}": f for f in reversed(stated.flavours)}
-    flavours |= {f.name: f for f in reversed(stated.flavours)}
+    names = [p.name for p in stated.nodes]
+    options = {f"{f.name}@{f.labels.get(ZONE, '')}": f for f in reversed(stated.options)}
+    options |= {f.name: f for f in reversed(stated.options)}
     solution, opened = Solution(), {}
     for index, word in enumerate(where.split()):
         if word == "-":
@@ -70,9 +78,9 @@ def answer(stated: Problem, where: str) -> Solution:
             solution.existing.setdefault(names.index(word), []).append(index)
         else:
             if word not in opened:
-                opened[word] = NewNode(flavours[word.partition(":")[0]])
+                opened[word] = NewNode(options[word.partition(":")[0]])
                 solution.opened.append(opened[word])
-            opened[word].asks.append(index)
+            opened[word].pods.append(index)
     return solution
 
 

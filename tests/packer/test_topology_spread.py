@@ -6,18 +6,18 @@ from collections import Counter
 
 import pytest
 
-from tests.solver.problems import (
+from tests.packer.problems import (
     HOST,
     ZONE,
-    ask,
-    asks,
+    existing,
     faults,
-    flavour,
     having,
     left_out,
-    place,
+    option,
+    pending,
     problem,
-    resident,
+    replicas,
+    running,
     sound,
     spread,
     where,
@@ -27,18 +27,18 @@ from tidemill.model.labels import Taint, Toleration
 from tidemill.model.pods import Spread
 
 RACK = "example.com/rack"
-ZONES = [flavour("m", zone, price=price) for zone, price in (("a", 1.0), ("b", 2.0), ("c", 3.0))]
+ZONES = [option("m", zone, price=price) for zone, price in (("a", 1.0), ("b", 2.0), ("c", 3.0))]
 
 
 def dealt(count, key=ZONE, labels=None, over=None, **rest):
     """Pods labelled app=x that are spread among app=x."""
     rules = (spread(key, {"app": "x"}, **rest),)
-    return asks(count, labels={"app": "x", **(labels or {})}, spread=rules, **(over or {}))
+    return replicas(count, labels={"app": "x", **(labels or {})}, spread=rules, **(over or {}))
 
 
 def there(zone, count, labels=None, **rest):
-    crowd = (resident(count, labels=labels or {"app": "x"}),) if count else ()
-    return place(f"{zone}1", zone, residents=crowd, **rest)
+    crowd = (running(count, labels=labels or {"app": "x"}),) if count else ()
+    return existing(f"{zone}1", zone, existing_pods=crowd, **rest)
 
 
 def heights(stated):
@@ -65,18 +65,18 @@ def test_an_unbalanced_cluster_is_levelled_as_far_as_it_goes_and_no_further():
 
 
 def test_a_larger_skew_is_made_use_of_where_a_zone_is_full():
-    places = [there("a", 0), there("b", 0, free={"cpu": 100, "pods": 9})]
-    assert heights(problem(dealt(5, skew=2), places)) == {"a": 3, "b": 1, "-": 1}
-    assert heights(problem(dealt(5), places)) == {"a": 2, "b": 1, "-": 2}
+    existing_nodes = [there("a", 0), there("b", 0, free={"cpu": 100, "pods": 9})]
+    assert heights(problem(dealt(5, skew=2), existing_nodes)) == {"a": 3, "b": 1, "-": 1}
+    assert heights(problem(dealt(5), existing_nodes)) == {"a": 2, "b": 1, "-": 2}
 
 
 def test_a_zone_that_could_be_opened_but_holds_nobody_limits_the_others():
-    scarce = [ZONES[0], flavour("m", "b", stock="none")]
+    scarce = [ZONES[0], option("m", "b", stock="none")]
     assert heights(problem(dealt(4), [], scarce, stocks={"none": 0})) == {"a": 1, "-": 3}
 
 
 def test_pods_of_others_count_by_their_labels_whether_they_mind_or_not():
-    loud = asks(4, "loud", cpu=9000, labels={"app": "x"}, selector={ZONE: "a"})
+    loud = replicas(4, "loud", cpu=9000, labels={"app": "x"}, selector={ZONE: "a"})
     stated = problem([*loud, *dealt(4)], [], ZONES)
     assert left_out(stated) == set()
 
@@ -93,7 +93,7 @@ def test_a_zone_left_out_by_the_selector_counts_where_the_rule_says_so():
 
 
 def test_a_tainted_zone_counts_unless_the_rule_honours_taints():
-    tainted = [ZONES[0], flavour("m", "b", taints=(Taint("gpu"),))]
+    tainted = [ZONES[0], option("m", "b", taints=(Taint("gpu"),))]
     assert heights(problem(dealt(3), [], tainted)) == {"a": 1, "-": 2}
     assert heights(problem(dealt(3, honor_taints=True), [], tainted)) == {"a": 3}
     tolerant = {"tolerations": (Toleration("gpu", "Exists"),)}
@@ -107,10 +107,10 @@ def test_too_few_domains_for_min_domains_hold_only_the_skew():
 
 def test_match_label_keys_count_only_the_same_revision():
     rule = Spread(ZONE, spread(ZONE, {"app": "x"}).selector, 1, match_label_keys=("rev",))
-    new = asks(2, labels={"app": "x", "rev": "2"}, spread=(rule,))
+    new = replicas(2, labels={"app": "x", "rev": "2"}, spread=(rule,))
     old = [there("a", 0), there("b", 5, {"app": "x", "rev": "1"})]
     assert heights(problem(new, old)) == {"a": 1, "b": 1}
-    plain = asks(2, labels={"app": "x", "rev": "2"}, spread=(spread(ZONE, {"app": "x"}),))
+    plain = replicas(2, labels={"app": "x", "rev": "2"}, spread=(spread(ZONE, {"app": "x"}),))
     assert heights(problem(plain, old)) == {"a": 2}
 
 
@@ -119,40 +119,40 @@ def test_a_wish_to_be_spread_keeps_nobody_waiting():
 
 
 def test_hosts_hold_no_more_than_the_skew_where_another_could_be_opened():
-    solution = sound(problem(dealt(6, HOST, skew=2), [], [flavour("m")]))
-    assert sorted(len(node.asks) for node in solution.opened) == [2, 2, 2]
+    solution = sound(problem(dealt(6, HOST, skew=2), [], [option("m")]))
+    assert sorted(len(node.pods) for node in solution.opened) == [2, 2, 2]
 
 
 def test_hosts_that_are_full_do_not_keep_pods_from_new_ones():
-    places = [place("n1", residents=(resident(3, labels={"app": "x"}),)), place("n2")]
-    assert sorted(where(problem(dealt(3, HOST), places, [flavour("m")]))) == ["m@a:0", "m@a:1", "n2"]
+    existing_nodes = [existing("n1", existing_pods=(running(3, labels={"app": "x"}),)), existing("n2")]
+    assert sorted(where(problem(dealt(3, HOST), existing_nodes, [option("m")]))) == ["m@a:0", "m@a:1", "n2"]
 
 
 def test_hosts_rise_together_where_no_more_can_be_opened():
-    places = [place(f"n{n}", labels={HOST: f"n{n}"}) for n in range(3)]
-    assert sorted(Counter(where(problem(dealt(7, HOST), places))).values()) == [2, 2, 3]
+    existing_nodes = [existing(f"n{n}", labels={HOST: f"n{n}"}) for n in range(3)]
+    assert sorted(Counter(where(problem(dealt(7, HOST), existing_nodes))).values()) == [2, 2, 3]
 
 
 def test_spread_over_any_label():
-    racks = [place(f"n{n}", labels={RACK: f"r{n % 2}"}) for n in range(4)]
+    racks = [existing(f"n{n}", labels={RACK: f"r{n % 2}"}) for n in range(4)]
     got = Counter(int(word[1]) % 2 for word in where(problem(dealt(6, RACK), racks)))
     assert got == {0: 3, 1: 3}
 
 
 def test_a_node_without_the_label_is_no_place_for_those_spread_by_it():
-    assert where(problem(dealt(1, RACK), [place("n1"), place("n2", labels={RACK: "r"})])) == ["n2"]
-    assert where(problem(dealt(1, RACK), [place("n1")])) == ["-"]
+    assert where(problem(dealt(1, RACK), [existing("n1"), existing("n2", labels={RACK: "r"})])) == ["n2"]
+    assert where(problem(dealt(1, RACK), [existing("n1")])) == ["-"]
 
 
 def test_zones_and_hosts_at_once():
     both = (spread(ZONE, {"app": "x"}), spread(HOST, {"app": "x"}))
-    stated = problem(asks(6, labels={"app": "x"}, spread=both), [], ZONES)
+    stated = problem(replicas(6, labels={"app": "x"}, spread=both), [], ZONES)
     assert heights(stated) == {"a": 2, "b": 2, "c": 2}
     assert len(set(where(stated))) == 6
 
 
 def test_a_pod_spread_among_others_than_itself_goes_where_they_are_few():
-    apart = ask(labels={"app": "y"}, spread=(spread(ZONE, {"app": "x"}),))
+    apart = pending(labels={"app": "y"}, spread=(spread(ZONE, {"app": "x"}),))
     assert where(problem([apart], [there("a", 3), there("b", 1)])) == ["b1"]
     assert where(problem([apart], [there("a", 3), there("b", 1, free={"cpu": 0, "pods": 0})])) == ["-"]
 
@@ -160,7 +160,7 @@ def test_a_pod_spread_among_others_than_itself_goes_where_they_are_few():
 @pytest.mark.parametrize("start", [0, 1, 2])
 def test_others_do_not_fill_up_the_zone_of_a_pod_that_wants_more_zones_than_there_are(start):
     """With fewer zones than it wants, the least is none at all: one more than its skew beside it is too many."""
-    minding = asks(2, "minding", labels={"app": "y"}, spread=(spread(ZONE, {"app": "x"}, min_domains=3),))
-    others = asks(6, "other", labels={"app": "x"}, cpu=3000)
-    assert faults(problem([*others, *minding], [there("a", start), place("n2", "b")])) == []
-    assert faults(problem([*minding, *others], [there("a", start), place("n2", "b")], ZONES[:2])) == []
+    minding = replicas(2, "minding", labels={"app": "y"}, spread=(spread(ZONE, {"app": "x"}, min_domains=3),))
+    others = replicas(6, "other", labels={"app": "x"}, cpu=3000)
+    assert faults(problem([*others, *minding], [there("a", start), existing("n2", "b")])) == []
+    assert faults(problem([*minding, *others], [there("a", start), existing("n2", "b")], ZONES[:2])) == []

@@ -9,9 +9,9 @@ import pytest
 
 from benchmarks.exact_optimum import exact_optimum
 from tests.checker.check import check
-from tests.solver.problems import HOST, SOURCE, ask, asks, gpus, place, problem, term
+from tests.packer.problems import HOST, SOURCE, existing, gpus, pending, problem, replicas, term
 from tidemill.decide.packer import solve
-from tidemill.decide.packer.problem import Flavour, Problem
+from tidemill.decide.packer.problem import NodeOption, Problem
 
 # Accelerators and dollars an hour on demand, us-east-1, rounded: single, quad and eight-way types.
 TYPES = (
@@ -26,7 +26,7 @@ def random_case(seed: int) -> Problem:
     """Three to ten pods of 1, 2, 4 or 8 GPUs, perhaps a gang, a block of few nodes, and something running."""
     random = Random(seed)
     zones = random.choice(["a", "ab", "ab"])
-    offered: list[Flavour] = [
+    offered: list[NodeOption] = [
         gpus(name, count, price, zone, labels={SOURCE: "on-demand"}, rank=(1,))
         for name, count, price in random.sample(TYPES, random.randint(2, 5))
         for zone in zones
@@ -39,18 +39,20 @@ def random_case(seed: int) -> Problem:
         stocks["cr-1"] = random.randint(1, 2)
     pods = []
     for number in range(random.randint(1, 4)):
-        pods += asks(random.randint(1, 3), f"t{number}-", gpus=random.choice([1, 1, 1, 2, 2, 4, 8]), cpu=1000)
+        pods += replicas(
+            random.randint(1, 3), f"t{number}-", gpus=random.choice([1, 1, 1, 2, 2, 4, 8]), cpu=1000
+        )
     if random.random() < 0.3:
-        pods += asks(2, "gang", gpus=random.choice([2, 4, 8]), cpu=1000, gang="gang")
+        pods += replicas(2, "gang", gpus=random.choice([2, 4, 8]), cpu=1000, gang="gang")
     if random.random() < 0.2:
-        pods += asks(
+        pods += replicas(
             2, "lone", gpus=1, cpu=1000, labels={"app": "lone"}, anti_affinity=(term(HOST, app="lone"),)
         )
-    places = []
+    existing_nodes = []
     if random.random() < 0.5:
         free = {"cpu": 48_000, "nvidia.com/gpu": random.randint(1, 6), "pods": 50}
-        places.append(place("n1", "a", labels={SOURCE: "on-demand"}, free=free))
-    return problem(pods, places, offered, stocks=stocks)
+        existing_nodes.append(existing("n1", "a", labels={SOURCE: "on-demand"}, free=free))
+    return problem(pods, existing_nodes, offered, stocks=stocks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,6 @@ def test_small_gpu_problems_cost_what_the_optimum_costs_in_nearly_all_cases():
 @pytest.mark.requirement("PE-4")
 def test_two_pods_of_four_and_four_of_one_share_a_node_of_eight_where_that_is_cheapest():
     types = [gpus("one", 1, 3.0), gpus("eight", 8, 10.0)]
-    pods = [ask("four", gpus=4), *asks(4, gpus=1)]
+    pods = [pending("four", gpus=4), *replicas(4, gpus=1)]
     stated = problem(pods, [], types)
     assert solve(stated).price == pytest.approx(10.0) == exact_optimum(stated)

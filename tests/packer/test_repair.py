@@ -8,15 +8,15 @@ from dataclasses import replace
 import pytest
 
 from tests.checker.check import check
-from tests.solver.problems import (
+from tests.packer.problems import (
     HOST,
     ZONE,
-    ask,
-    asks,
-    flavour,
-    place,
+    existing,
+    option,
+    pending,
     problem,
-    resident,
+    replicas,
+    running,
     sound,
     spread,
     term,
@@ -24,7 +24,7 @@ from tests.solver.problems import (
     zones_of,
 )
 from tidemill.decide.packer import attempt, solve
-from tidemill.decide.packer.strategy import USUAL
+from tidemill.decide.packer.placement_order import USUAL
 from tidemill.model.labels import Taint
 
 TAINTED = (Taint("team", "red"),)
@@ -38,10 +38,10 @@ SHARED = [{"stock": "few"}, {"budget": "pool", "consumes": {"nodes": 1}}]
 @pytest.mark.parametrize("shared", SHARED, ids=["stock", "limits"])
 def test_a_node_that_is_emptied_again_gives_back_what_it_took(shared):
     stated = problem(
-        [*asks(2, "member", gang="g", **QUARREL), ask("single", selector={"gen": "3"})],
-        flavours=[
-            flavour("new", labels={"gen": "5"}, **shared),
-            flavour("old", labels={"gen": "3"}, **shared),
+        [*replicas(2, "member", gang="g", **QUARREL), pending("single", selector={"gen": "3"})],
+        options=[
+            option("new", labels={"gen": "5"}, **shared),
+            option("old", labels={"gen": "3"}, **shared),
         ],
         stocks={"few": 1},
         budgets={"pool": {"nodes": 1}},
@@ -53,11 +53,11 @@ def test_a_node_that_is_emptied_again_gives_back_what_it_took(shared):
 
 def tainted_in_a(honor_taints: bool, count: int, **rest):
     rule = replace(spread(ZONE, {"app": "x"}, 1), honor_taints=honor_taints)
-    there = place("red", "a", free={}, taints=TAINTED, residents=(resident(2, labels={"app": "x"}),))
+    there = existing("red", "a", free={}, taints=TAINTED, existing_pods=(running(2, labels={"app": "x"}),))
     return problem(
-        asks(count, labels={"app": "x"}, spread=(rule,)),
+        replicas(count, labels={"app": "x"}, spread=(rule,)),
         [there],
-        [flavour("m", "a"), flavour("m", "b", stock="b")],
+        [option("m", "a"), option("m", "b", stock="b")],
         **rest,
     )
 
@@ -78,9 +78,12 @@ def test_a_spread_is_level_over_the_nodes_it_counts(honor_taints, zones):
 def test_a_pod_that_has_a_choice_makes_way_for_one_that_has_none():
     """Where nobody is tried again (a large batch), too: the small pod goes second and fits one node only."""
     stated = problem(
-        [*asks(2, "anywhere", cpu=2000), ask("here", cpu=1000, selector={ZONE: "a"})],
-        [place("n0", "a", free={"cpu": 2000, "pods": 9}), place("n1", "b", free={"cpu": 3000, "pods": 9})],
-        [flavour("m", "b", cpu=2000)],
+        [*replicas(2, "anywhere", cpu=2000), pending("here", cpu=1000, selector={ZONE: "a"})],
+        [
+            existing("n0", "a", free={"cpu": 2000, "pods": 9}),
+            existing("n1", "b", free={"cpu": 3000, "pods": 9}),
+        ],
+        [option("m", "b", cpu=2000)],
     )
     solution = attempt(stated, USUAL)
     assert check(stated, solution) == []
@@ -90,11 +93,11 @@ def test_a_pod_that_has_a_choice_makes_way_for_one_that_has_none():
 
 def test_who_has_no_other_place_comes_first_another_time():
     """Pods called z may stand in either zone, and keep x out of the one they are in: the only one x could use."""
-    picky = ask("x", labels={"app": "x"}, anti_affinity=(term(ZONE, app="z"),), selector={ZONE: "a"})
+    picky = pending("x", labels={"app": "x"}, anti_affinity=(term(ZONE, app="z"),), selector={ZONE: "a"})
     stated = problem(
-        [picky, *asks(3, "z", labels={"app": "z"})],
-        [place("n0", "a", free={"cpu": 5000, "pods": 9})],
-        [flavour("m", "b")],
+        [picky, *replicas(3, "z", labels={"app": "z"})],
+        [existing("n0", "a", free={"cpu": 5000, "pods": 9})],
+        [option("m", "b")],
     )
     assert where(stated) == ["n0", "m@b:0", "m@b:0", "m@b:0"]
 
@@ -105,12 +108,12 @@ def test_who_has_no_other_place_comes_first_another_time():
 def half_have_a_place(pods: int):
     """Pods of many sizes, some spread, some apart; nodes for half of them, and hardly any in one of the zones."""
     waiting = [
-        *(ask(f"p{n}", cpu=100 + 7 * (n % 97), labels={"app": "p"}) for n in range(pods // 2)),
-        *asks(pods // 4, "s", cpu=1200, labels={"app": "s"}, spread=(spread(ZONE, {"app": "s"}, 1),)),
-        *asks(pods // 4, "a", cpu=400, labels={"app": "a"}, anti_affinity=(term(HOST, app="a"),)),
+        *(pending(f"p{n}", cpu=100 + 7 * (n % 97), labels={"app": "p"}) for n in range(pods // 2)),
+        *replicas(pods // 4, "s", cpu=1200, labels={"app": "s"}, spread=(spread(ZONE, {"app": "s"}, 1),)),
+        *replicas(pods // 4, "a", cpu=400, labels={"app": "a"}, anti_affinity=(term(HOST, app="a"),)),
     ]
-    kinds = [flavour("m", zone, stock=zone) for zone in "abc"]
-    return problem(waiting, flavours=kinds, stocks={"a": pods // 40, "b": pods // 40, "c": 1})
+    kinds = [option("m", zone, stock=zone) for zone in "abc"]
+    return problem(waiting, options=kinds, stocks={"a": pods // 40, "b": pods // 40, "c": 1})
 
 
 def calls(stated) -> int:

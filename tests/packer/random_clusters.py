@@ -1,7 +1,7 @@
 """Random small clusters as a Hypothesis strategy: templates with several pods each, and any choice of rules.
 
 `clusters("spread", "gangs")` has those rules in play and no others, so that a failure names its rule; `EVERY`
-has all of them. Unlike the problems of tests/bench, pods of one template share a shape, as in a real cluster.
+has all of them. Unlike the problems of tests/benchmarks, pods of one template share a shape, as in a real cluster.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from tests.solver.problems import HOST, SOURCE, ZONE, ask, flavour, having, place, problem, spread, term
-from tidemill.decide.packer.problem import Resident
+from tests.packer.problems import HOST, SOURCE, ZONE, existing, having, option, pending, problem, spread, term
+from tidemill.decide.packer.problem import ExistingPods
 from tidemill.model.labels import Expression, Taint, Toleration
 from tidemill.model.pods import Gang
 
@@ -101,7 +101,7 @@ def templates(draw, rules):
         drawn["refuses"] = draw(st.sets(st.sampled_from(GROUPS), max_size=6))
     if "priorities" in rules:
         drawn["priority"] = draw(st.sampled_from([0, 0, 1, 5]))
-    return ask(**drawn, namespace=draw(NAMESPACES))
+    return pending(**drawn, namespace=draw(NAMESPACES))
 
 
 @st.composite
@@ -138,9 +138,9 @@ LABELS = st.builds(
 
 
 @st.composite
-def places(draw, rules, number):
+def existing_nodes(draw, rules, number):
     there = [
-        Resident(ask(**draw(shapes(rules))).shape, draw(NAMESPACES), draw(st.integers(1, 3)))
+        ExistingPods(pending(**draw(shapes(rules))).shape, draw(NAMESPACES), draw(st.integers(1, 3)))
         for _ in range(draw(st.integers(0, 2)))
     ]
     free = {
@@ -155,13 +155,18 @@ def places(draw, rules, number):
     if "taints" in rules:
         rest["taints"] = draw(rarely(TAINTS))
     labels = {HOST: f"n{number}", **draw(LABELS)}
-    return place(
-        f"n{number}", draw(st.sampled_from("abc")), labels=labels, free=free, residents=tuple(there), **rest
+    return existing(
+        f"n{number}",
+        draw(st.sampled_from("abc")),
+        labels=labels,
+        free=free,
+        existing_pods=tuple(there),
+        **rest,
     )
 
 
 @st.composite
-def flavours(draw, rules, number):
+def options(draw, rules, number):
     """Capacity, consumption and price grow together, with a little noise in the price."""
     size, count = draw(st.integers(1, 8)), draw(st.sampled_from([0, 1, 4, 8])) if "devices" in rules else 0
     rest = {"rank": (draw(st.integers(0, 1)),)}
@@ -174,7 +179,7 @@ def flavours(draw, rules, number):
         rest["taints"] = draw(rarely(TAINTS))
     if "refusals" in rules:
         rest["group"] = draw(st.sampled_from(["", "o1", "o2", "o3"]))
-    return flavour(
+    return option(
         f"f{number}", draw(st.sampled_from("abc")), labels=draw(LABELS), cpu=size * 1000, gpus=count,
         capacity={"pods": draw(st.sampled_from([2, 10, 50]))},
         price=(size + 5 * count) * draw(st.sampled_from([0.0, 0.9, 1.0, 1.3])), **rest,
@@ -191,8 +196,8 @@ def clusters(draw, *rules: str, most_alike: int = 8):
     )
     return problem(
         draw(crowds(chosen, most_alike)),
-        [draw(places(chosen, number)) for number in range(draw(st.integers(0, 8)))],
-        [draw(flavours(chosen, number)) for number in range(draw(st.integers(1, 6)))],
+        [draw(existing_nodes(chosen, number)) for number in range(draw(st.integers(0, 8)))],
+        [draw(options(chosen, number)) for number in range(draw(st.integers(1, 6)))],
         stocks={"few": draw(st.integers(0, 3)), "block": draw(st.integers(0, 8))}
         if "stocks" in chosen
         else {},

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.checker.check import check
-from tests.solver.problems import flavour, problem, words
-from tests.solver.random_clusters import RULES, clusters, crowds
+from tests.packer.problems import option, problem, words
+from tests.packer.random_clusters import RULES, clusters, crowds
 from tidemill.decide.packer import solve
-from tidemill.decide.packer.problem import Ask, NewNode, Problem, Solution
+from tidemill.decide.packer.problem import NewNode, PendingPod, Problem, Solution
 
 FEW, DEFAULT, MANY = 30, 300, 3000
 CALM = settings(database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -28,31 +28,31 @@ def overlooked(stated: Problem, solution: Solution) -> Iterator[str]:
     Not those who require company: the checker is content if some order of binding lets one of them be the
     first of its kind, and the solver is right not to count on that order.
     """
-    left = {_kind(stated.asks[index]): index for index in sorted(solution.unplaced, reverse=True)}
+    left = {_kind(stated.pods[index]): index for index in sorted(solution.unplaced, reverse=True)}
     for index in left.values():
-        if stated.asks[index].gang is None and not stated.asks[index].shape.affinity:
+        if stated.pods[index].gang is None and not stated.pods[index].shape.affinity:
             for better in _with(stated, solution, index):
                 if not check(stated, better):
-                    yield f"{stated.asks[index].id} could be on {words(stated, better)[index]}"
+                    yield f"{stated.pods[index].id} could be on {words(stated, better)[index]}"
                     break
 
 
-def _kind(ask: Ask) -> tuple[object, ...]:
-    return ask.shape, ask.namespace, ask.refuses
+def _kind(pending: PendingPod) -> tuple[object, ...]:
+    return pending.shape, pending.namespace, pending.refuses
 
 
 def _with(stated: Problem, solution: Solution, index: int) -> Iterator[Solution]:
     """Every answer that differs by this one pod being placed."""
     unplaced = {other: why for other, why in solution.unplaced.items() if other != index}
-    for number in range(len(stated.places)):
+    for number in range(len(stated.nodes)):
         there = {**solution.existing, number: [*solution.existing.get(number, []), index]}
         yield Solution(there, solution.opened, unplaced)
     for number, node in enumerate(solution.opened):
-        fuller = NewNode(node.flavour, [*node.asks, index])
+        fuller = NewNode(node.option, [*node.pods, index])
         yield Solution(
             solution.existing, [*solution.opened[:number], fuller, *solution.opened[number + 1 :]], unplaced
         )
-    for kind in stated.flavours:
+    for kind in stated.options:
         yield Solution(solution.existing, [*solution.opened, NewNode(kind, [index])], unplaced)
 
 
@@ -114,7 +114,7 @@ def pools(draw, odd_prices: bool = True):
     Odd prices: a larger type may be cheaper than a smaller one, as spot and prepaid ones are.
     """
     offered = [
-        flavour(
+        option(
             f"{pool}-{cpu}", zone, cpu=cpu * 1000, price=cpu * factor if odd_prices else cpu,
             rank=(draw(st.integers(0, 1)),), budget=pool,
             consumes={"cpu": cpu * 1000, "memory": cpu * gib, "nodes": 1},
@@ -135,7 +135,7 @@ def keeps_the_limits(stated: Problem) -> bool:
     """Summed up here and not by the checker, so that two would have to be wrong."""
     spent: dict[str, Counter[str]] = {pool: Counter() for pool in stated.budgets}
     for node in solve(stated).opened:
-        spent[node.flavour.budget].update(node.flavour.consumes)
+        spent[node.option.budget].update(node.option.consumes)
     return all(
         spent[pool][name] <= max(limit, 0)
         for pool, limits in stated.budgets.items()
@@ -170,10 +170,10 @@ def test_the_same_problem_has_the_same_answer(stated):
 @given(clusters("devices"), st.randoms(use_true_random=False))
 def test_the_order_in_which_pods_are_listed_changes_neither_price_nor_who_is_left_out(stated, random):
     """By kind, and as long as no two kinds of one size compete for the last place: then the listed first wins."""
-    asks = list(stated.asks)
-    random.shuffle(asks)
-    one, other = solve(stated), solve(replace(stated, asks=tuple(asks)))
+    replicas = list(stated.pods)
+    random.shuffle(replicas)
+    one, other = solve(stated), solve(replace(stated, pods=tuple(replicas)))
     assert other.price == pytest.approx(one.price)
-    assert Counter(_kind(stated.asks[i]) for i in one.unplaced) == Counter(
-        _kind(asks[i]) for i in other.unplaced
+    assert Counter(_kind(stated.pods[i]) for i in one.unplaced) == Counter(
+        _kind(replicas[i]) for i in other.unplaced
     )

@@ -1,0 +1,227 @@
+"""The solver on the rules between pods: affinity and anti-affinity, with residents and among those that wait."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.packer.problems import (
+    HOST,
+    ZONE,
+    existing,
+    left_out,
+    option,
+    pending,
+    problem,
+    replicas,
+    running,
+    term,
+    where,
+    zones_of,
+)
+
+RACK = "example.com/rack"
+ZONES = [option("m", "a", price=1.0), option("m", "b", price=1.0), option("m", "c", price=1.0)]
+
+
+def apart(key=HOST, app="x", **rest):
+    """Labelled app=x, and apart from app=`app`."""
+    return {"labels": {"app": "x"}, "anti_affinity": (term(key, app=app),), **rest}
+
+
+def near(key=ZONE, app="x", **rest):
+    return {"affinity": (term(key, app=app),), **rest}
+
+
+# --- affinity ---------------------------------------------------------------------------------------------
+
+
+def test_pods_that_want_their_own_kind_share_a_zone():
+    stated = problem(replicas(25, cpu=1000, labels={"app": "x"}, **near()), [], ZONES)
+    assert len(set(zones_of(stated))) == 1
+    assert left_out(stated) == set()
+
+
+def test_their_own_kind_is_joined_where_it_is_already():
+    there = existing("n1", "b", existing_pods=(running(labels={"app": "x"}),), free={"cpu": 0, "pods": 0})
+    stated = problem(replicas(3, labels={"app": "x"}, **near()), [there, existing("n2", "a")], ZONES)
+    assert zones_of(stated) == ["b", "b", "b"]
+
+
+def test_a_resident_elsewhere_keeps_a_pod_from_being_the_first_of_its_kind():
+    there = existing("n1", "b", existing_pods=(running(labels={"app": "x"}),), free={"cpu": 0, "pods": 0})
+    assert where(problem([pending(labels={"app": "x"}, **near())], [there, existing("n2", "a")])) == ["-"]
+
+
+def test_pods_that_want_their_own_kind_go_where_all_of_them_find_room():
+    scarce = [option("m", "a", price=0.1, stock="few"), option("m", "b", price=1.0)]
+    stated = problem(replicas(4, cpu=9000, labels={"app": "x"}, **near()), [], scarce, stocks={"few": 1})
+    assert zones_of(stated) == ["b"] * 4
+
+
+def test_a_pod_follows_another_that_waits_too():
+    follower, leader = (
+        pending("follower", **near(app="y")),
+        pending("leader", labels={"app": "y"}, volume_zones=("b",)),
+    )
+    assert zones_of(problem([follower, leader], [], ZONES)) == ["b", "b"]
+
+
+def test_a_chain_of_followers_ends_up_together():
+    chain = [
+        pending("third", labels={"app": "z"}, **near(app="y")),
+        pending("second", labels={"app": "y"}, **near(app="x")),
+        pending("first", labels={"app": "x"}, volume_zones=("c",)),
+    ]
+    assert zones_of(problem(chain, [], ZONES)) == ["c", "c", "c"]
+
+
+def test_a_follower_of_nobody_waits():
+    stated = problem([pending("follower", **near(app="y")), pending("other", labels={"app": "x"})], [], ZONES)
+    assert left_out(stated) == {"follower"}
+
+
+def test_a_follower_of_a_resident_goes_to_its_zone():
+    there = existing("n1", "c", existing_pods=(running(labels={"app": "y"}),), free={"cpu": 0, "pods": 0})
+    assert where(problem([pending(**near(app="y"))], [there], ZONES)) == ["m@c:0"]
+
+
+def test_company_in_another_namespace_is_none():
+    there = existing("n1", "c", existing_pods=(running(namespace="other", labels={"app": "y"}),))
+    assert where(problem([pending(**near(app="y"))], [there], ZONES)) == ["-"]
+    looked = {"affinity": (term(ZONE, ("other",), app="y"),)}
+    assert zones_of(problem([pending(**looked)], [there], ZONES)) == ["c"]
+
+
+def test_company_on_the_host_means_that_very_node():
+    there = [existing("n1"), existing("n2", existing_pods=(running(labels={"app": "y"}),))]
+    assert where(problem([pending(**near(HOST, "y"))], there, ZONES)) == ["n2"]
+    full = [existing("n1"), existing("n2", existing_pods=there[1].existing_pods, free={"cpu": 0, "pods": 0})]
+    assert where(problem([pending(**near(HOST, "y"))], full, ZONES)) == ["-"]
+
+
+def test_company_on_the_host_may_come_with_a_pod_that_waits():
+    pods = [pending("follower", **near(HOST, "y")), pending("leader", cpu=5000, labels={"app": "y"})]
+    stated = problem(pods, [existing("n1", free={"cpu": 1000, "pods": 9})], [option("m")])
+    assert where(stated) == ["m@a:0", "m@a:0"]
+
+
+def test_pods_that_want_their_own_kind_on_the_host_share_one_node():
+    kin = {"labels": {"app": "x"}, **near(HOST)}
+    assert set(where(problem(replicas(4, cpu=1000, **kin), [], ZONES))) == {
+        where(problem(replicas(4, **kin), [], ZONES))[0]
+    }
+    crowd = problem(replicas(12, cpu=1000, **kin), [], ZONES)
+    assert len(left_out(crowd)) == 2  # ten fit on the node; for a second node they would not be the first
+
+
+def test_pods_that_want_their_own_kind_on_the_host_join_the_resident():
+    there = [
+        existing("n1"),
+        existing("n2", existing_pods=(running(labels={"app": "x"}),), free={"cpu": 150, "pods": 9}),
+    ]
+    stated = problem(replicas(2, labels={"app": "x"}, **near(HOST)), there, ZONES)
+    assert sorted(where(stated)) == ["-", "n2"]
+
+
+def test_every_term_must_be_met():
+    there = [
+        existing("n1", "a", existing_pods=(running(labels={"app": "x"}),)),
+        existing("n2", "b", existing_pods=(running(labels={"app": "x", "tier": "db"}),)),
+    ]
+    both = (term(ZONE, app="x"), term(ZONE, tier="db"))
+    assert where(problem([pending(affinity=both)], there)) == ["n2"]
+    assert where(problem([pending(affinity=both)], there[:1])) == ["-"]
+
+
+def test_a_node_without_the_label_offers_no_company():
+    there = existing("n1", "a", existing_pods=(running(labels={"app": "x"}),))
+    assert where(problem([pending(**near(RACK))], [there])) == ["-"]
+    assert where(problem([pending(labels={"app": "x"}, **near(RACK))], [existing("n2")])) == ["-"]
+
+
+def test_company_is_kept_on_any_label():
+    there = [
+        existing("n1", labels={RACK: "r1"}),
+        existing("n2", labels={RACK: "r2"}),
+        existing(
+            "n3",
+            labels={RACK: "r2"},
+            existing_pods=(running(labels={"app": "x"}),),
+            free={"cpu": 0, "pods": 0},
+        ),
+    ]
+    assert where(problem([pending(**near(RACK))], there)) == ["n2"]
+
+
+# --- anti-affinity ----------------------------------------------------------------------------------------
+
+
+def test_pods_that_avoid_each_other_get_a_node_each():
+    assert len(set(where(problem(replicas(5, **apart()), [existing(), existing("n2")], [option("m")])))) == 5
+    assert sorted(where(problem(replicas(3, **apart()), [existing(), existing("n2")]))) == ["-", "n1", "n2"]
+
+
+def test_pods_that_avoid_each_other_in_a_zone_get_a_zone_each():
+    stated = problem(replicas(4, **apart(ZONE)), [existing("n1", "a")], ZONES)
+    assert zones_of(stated) == ["-", "a", "b", "c"]
+
+
+def test_a_zone_without_room_is_no_reason_to_give_up_on_the_others():
+    scarce = [option("m", "a", stock="none"), *ZONES[1:]]
+    assert zones_of(problem(replicas(2, **apart(ZONE)), [], scarce, stocks={"none": 0})) == ["b", "c"]
+    hosts = problem(replicas(4, **apart()), [], scarce, stocks={"none": 0})
+    assert left_out(hosts) == set()
+
+
+def test_a_resident_that_is_avoided_keeps_them_off():
+    there = [existing("n1", existing_pods=(running(labels={"app": "x"}),)), existing("n2")]
+    assert where(problem(replicas(1, **apart()), there)) == ["n2"]
+    assert where(problem(replicas(1, **apart(ZONE)), there)) == ["-"]
+    assert where(problem(replicas(1, **apart(ZONE)), there, ZONES)) in (["m@b:0"], ["m@c:0"])
+
+
+def test_a_resident_that_avoids_keeps_them_off_though_they_do_not_mind():
+    wary = {"anti_affinity": (term(HOST, app="x"),), "labels": {"app": "y"}}
+    there = [existing("n1", existing_pods=(running(**wary),)), existing("n2")]
+    assert where(problem([pending(labels={"app": "x"})], there)) == ["n2"]
+    assert where(problem([pending(labels={"app": "z"})], there[:1])) == ["n1"]
+    zonal = existing(
+        "n1", existing_pods=(running(labels={"app": "y"}, anti_affinity=(term(ZONE, app="x"),)),)
+    )
+    assert where(problem([pending(labels={"app": "x"})], [zonal, existing("n2"), existing("n3", "b")])) == [
+        "n3"
+    ]
+
+
+def test_a_residents_aversion_is_of_its_own_namespace():
+    wary = running(namespace="other", anti_affinity=(term(HOST, app="x"),))
+    assert where(problem([pending(labels={"app": "x"})], [existing(existing_pods=(wary,))])) == ["n1"]
+    assert where(
+        problem([pending(labels={"app": "x"}, namespace="other")], [existing(existing_pods=(wary,))])
+    ) == ["-"]
+
+
+@pytest.mark.parametrize("key", [HOST, ZONE])
+@pytest.mark.parametrize("first", ["loud", "quiet"])
+def test_aversion_works_both_ways_between_pods_that_wait(key, first):
+    pods = [
+        pending("loud", cpu=900 if first == "loud" else 100, labels={"app": "loud"}),
+        pending("quiet", cpu=500, labels={"app": "quiet"}, anti_affinity=(term(key, app="loud"),)),
+    ]
+    there = [existing("n1", "a"), existing("n2", "b")]
+    assert sorted(where(problem(pods, there))) == ["n1", "n2"]
+    assert len(left_out(problem(pods, there[:1]))) == 1
+
+
+def test_those_who_avoid_others_but_not_each_other_share_a_node():
+    pods = replicas(5, labels={"app": "x"}, anti_affinity=(term(HOST, app="y"),))
+    assert len(set(where(problem(pods, [], [option("m")])))) == 1
+
+
+def test_a_node_without_the_label_is_in_nobodys_way():
+    assert where(problem(replicas(3, **apart(RACK)), [existing()])) == ["n1"] * 3
+
+
+def test_aversion_on_any_label():
+    racks = [existing(f"n{n}", labels={RACK: f"r{n // 2}"}) for n in range(4)]
+    assert len(left_out(problem(replicas(3, **apart(RACK)), racks))) == 1

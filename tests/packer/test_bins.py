@@ -1,0 +1,116 @@
+"""Equal bins are one class in the index, and a bin that changes moves to another class."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.mixes import build
+from tests.packer.problems import (
+    HOST,
+    existing,
+    faults,
+    option,
+    pending,
+    problem,
+    replicas,
+    sound,
+    spread,
+    term,
+)
+from tidemill.decide.packer.bins import Bin, BinIndex, blocked_bits
+from tidemill.decide.packer.packing_state import PackingState
+from tidemill.decide.packer.pod_groups import group_pods
+from tidemill.decide.packer.supply import Supply
+
+SITE = ((), ("a",))
+
+
+def a_bin(number: int, *free: int, blocked: int = 0) -> Bin:
+    bin = Bin(number, SITE, free)
+    bin.blocked = blocked
+    return bin
+
+
+def test_bins_with_the_same_free_vector_are_one_class():
+    index = BinIndex()
+    for number in range(3):
+        index.add(a_bin(number, 500, 10))
+    index.add(a_bin(3, 400, 10))
+    assert sorted(len(bins.variants[0]) for bins in index.classes.values()) == [1, 3]
+
+
+def test_the_tightest_classes_that_have_enough_come_first():
+    index = BinIndex()
+    for number, free in enumerate((500, 100, 300)):
+        index.add(a_bin(number, free, 10))
+    assert [bins.free[0] for bins in index.tightest(0, 200, 5)] == [300, 500]
+    index.add(a_bin(3, 250, 10))  # the order is kept up to date
+    assert [bins.free[0] for bins in index.tightest(0, 200, 5)] == [250, 300, 500]
+    assert [bins.free[0] for bins in index.roomiest(0)] == [500, 300, 250, 100]
+
+
+def test_the_index_knows_when_every_bin_blocks_a_pod():
+    index, lenient = BinIndex(), a_bin(0, 500, 10)
+    index.add(lenient)
+    index.add(a_bin(1, 500, 10, blocked=0b1))
+    assert index.has_bin_for(0b1)
+    index.remove(lenient)
+    assert not index.has_bin_for(0b1)
+    assert index.has_bin_for(0b10)
+
+
+@settings(max_examples=50, derandomize=True, database=None)
+@given(st.lists(st.integers(0, 5), max_size=8))
+def test_the_bits_a_bin_keeps_up_to_date_equal_those_worked_out_from_scratch(order):
+    stated = problem(
+        [
+            pending("one", labels={"app": "x"}, anti_affinity=(term(HOST, app="x"),)),
+            pending("two", labels={"app": "x"}),
+            pending("few", labels={"app": "y"}, spread=(spread(HOST, {"app": "y"}, skew=2),)),
+            pending("any", labels={"app": "y"}),
+            pending("shy", labels={"app": "z"}, anti_affinity=(term(HOST, app="y"),)),
+            pending("free"),
+        ],
+        options=(option(cpu=10_000),),
+    )
+    grouped = group_pods(stated)
+    supply = Supply(stated, grouped)
+    bin = PackingState(supply, grouped.weights).new_bin(grouped.groups[0], supply.option_groups[0], 0)
+    for number in order:
+        group = grouped.groups[number]
+        allowed = all(
+            bin.counts.get(counter, 0) + own <= limit for counter, limit, own in group.host_limits
+        ) and all(bin.counts.get(c, 0) < bin.limits[c] for c in group.host_counted_by if c in bin.limits)
+        assert (not bin.blocked & group.blocked_by) == allowed
+        bin.count_pods(group, 1)
+        assert bin.blocked == blocked_bits(bin, grouped.thresholds)
+
+
+def test_nodes_opened_as_copies_count_against_the_limits():
+    stated = problem(
+        replicas(9),
+        options=(
+            option("free", capacity={"cpu": 3000, "pods": 2}, price=0.0, budget="p", consumes={"cpu": 3000}),
+            option("dear", capacity={"cpu": 4000, "pods": 10}, price=3.6, budget="p", consumes={"cpu": 4000}),
+        ),
+        budgets={"p": {"cpu": 12_000}},
+    )
+    assert faults(stated) == []  # the limits are checked again when a node grows
+
+
+def test_pods_with_a_zone_spread_are_all_placed_in_an_uneven_cluster():
+    assert not sound(build("cluster", 1_000)).unplaced
+
+
+def test_all_existing_nodes_are_tried_before_one_is_opened():
+    full = [
+        existing(f"n{number}", free={"cpu": 1000 + number, "memory": 0, "pods": 10}) for number in range(60)
+    ]
+    roomy = existing("roomy", free={"cpu": 5000, "memory": 100, "pods": 10})
+    stated = problem(
+        [pending(requests={"cpu": 100, "memory": 50})],
+        nodes=(*full, roomy),
+        options=(option(capacity={"cpu": 9000, "memory": 100, "pods": 10}),),
+    )
+    assert list(sound(stated).existing) == [60]
