@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from collections.abc import Iterator
 from copy import deepcopy
@@ -144,3 +145,19 @@ def test_the_folders_that_the_quick_tier_leaves_out_exist():
     folders = line.removeprefix("NOT_QUICK := ").split()
     assert folders
     assert not [folder for folder in folders if not (ROOT / "tests" / folder).is_dir()]
+
+
+PAGE = ROOT / "docs" / "architecture.md"
+
+
+def test_every_file_that_the_architecture_page_names_exists():
+    named = re.findall(r"`([\w./]+(?:\.py|/))`", PAGE.read_text())
+    assert len(named) > 50
+    missing = [path for path in named if not ((PACKAGE / path).exists() or (ROOT / path).exists())]
+    assert not missing
+
+
+def test_every_package_has_a_row_in_the_architecture_page():
+    packages = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
+    rows = set(re.findall(r"^\| `(\w+)/` \|", PAGE.read_text(), re.MULTILINE))
+    assert packages == rows
