@@ -19,8 +19,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.chaos.judge import KINDS, Count
-from benchmarks.chaos.play import Books, Restless, Run, in_memory, play
+from benchmarks.chaos.judge import KINDS, Mistakes
+from benchmarks.chaos.simulate import LedgerAccess, NeverIdle, Run, in_memory, simulate
 from tidemill.ports import Clock
 from tidemill.spec.platform import Platform
 from tidemill.store.database import sqlite
@@ -32,7 +32,7 @@ _SQLITE_EVERY = 50
 
 
 @contextmanager
-def in_a_file(platform: Platform, clock: Clock) -> Iterator[Books]:
+def in_a_file(platform: Platform, clock: Clock) -> Iterator[LedgerAccess]:
     """Each engine that starts takes the lead: whoever led before can write nothing more."""
     with TemporaryDirectory() as folder, ExitStack() as opened:
         path = Path(folder) / "ledger.db"
@@ -47,17 +47,17 @@ def in_a_file(platform: Platform, clock: Clock) -> Iterator[Books]:
             ledger.lead()
             return ledger
 
-        yield Books(people, lead, exclusive=True)
+        yield LedgerAccess(people, lead, exclusive=True)
 
 
 def _one(seed: int) -> tuple[int, Run]:
     logging.disable(logging.CRITICAL)  # everything fails here, and every failure is logged
     try:
-        return seed, play(seed, opens_books=in_memory if seed % _SQLITE_EVERY else in_a_file)
+        return seed, simulate(seed, opens_ledger=in_memory if seed % _SQLITE_EVERY else in_a_file)
     except (
-        Restless
-    ) as restless:  # it says nothing about the others; nobody knows what became of its purchases
-        return seed, Run(Count(lost=[str(restless)]), 0, 0, Counter())
+        NeverIdle
+    ) as never_idle:  # it says nothing about the others; nobody knows what became of its purchases
+        return seed, Run(Mistakes(lost=[str(never_idle)]), 0, 0, Counter())
 
 
 def main() -> int:
@@ -88,10 +88,10 @@ def tell(runs: Iterable[tuple[int, Run]], total: int, as_json: bool) -> int:
     wrong: Counter[str] = Counter()
     sums: Counter[str] = Counter()
     for done, (seed, run) in enumerate(runs, 1):
-        count = run.count
+        mistakes = run.mistakes
         for kind in KINDS:
-            wrong[kind] += len(getattr(count, kind))
-        for sentence in count.wrong:
+            wrong[kind] += len(getattr(mistakes, kind))
+        for sentence in mistakes.wrong:
             print(f"seed {seed}: {sentence}", file=sys.stderr)
         sums.update({"blocks": run.blocks, "extensions": run.extensions}, **run.struck)
         if sys.stderr.isatty():

@@ -2,9 +2,9 @@
 
     python -m benchmarks.chaos_wire [--runs 500] [--from SEED] [--json]
 
-The same stories, the same judge. But the engine reaches the account through boto3, and what goes wrong goes wrong on
-the wire: 503s, connections that close before or after a purchase took effect, errors that come although it did. The
-adapter must make the right words of all of it.
+The same runs, the same judge. But the engine reaches the account through boto3, and calls fail on the wire: 503s,
+connections that close before or after a purchase took effect, errors that come although it did. The adapter must turn
+all of it into the right errors.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any, cast
 
-from benchmarks.chaos.fault_injector import InOurWords, Shaken, Sky
-from benchmarks.chaos.judge import Count
-from benchmarks.chaos.play import Restless, Run, play
+from benchmarks.chaos.fault_injector import FaultInjector, FaultyPort, PortFailures
+from benchmarks.chaos.judge import Mistakes
+from benchmarks.chaos.simulate import NeverIdle, Run, simulate
 from benchmarks.chaos_money import sweep
 from tidemill.aws import session
 from tidemill.aws.account import AwsAccount
@@ -46,30 +46,30 @@ _ERRORS = (("Unavailable", 503), ("InternalError", 500), ("RequestLimitExceeded"
 _AFTER = (("InternalError", 500), ("ServiceUnavailable", 503), ("SomethingNew", 400))
 
 
-class OnTheWire:
-    """Trouble that the server makes; what becomes of it is the adapter's business."""
+class WireFailures:
+    """Failures that the server makes; the adapter has to make sense of them."""
 
-    def __init__(self, server: WireServer, luck: Random) -> None:
-        self._server, self._luck = server, luck
-        self._words = InOurWords(luck)
+    def __init__(self, server: WireServer, rng: Random) -> None:
+        self._server, self._rng = server, rng
+        self._port_failures = PortFailures(rng)
 
     def fails(self, name: str, call: Callable[[], Any]) -> Any:
-        return self._under("error", name, call, *self._luck.choice(_ERRORS))
+        return self._under("error", name, call, *self._rng.choice(_ERRORS))
 
-    def is_lost(self, name: str, call: Callable[[], Any]) -> Any:
+    def request_lost(self, name: str, call: Callable[[], Any]) -> Any:
         return self._under("lost-request", name, call)
 
-    def is_not_answered(self, name: str, call: Callable[[], Any]) -> Any:
+    def answer_lost(self, name: str, call: Callable[[], Any]) -> Any:
         return self._under("lost-answer", name, call)
 
-    def breaks_after(self, name: str, call: Callable[[], Any]) -> Any:
-        return self._under("error-after", name, call, *self._luck.choice(_AFTER))
+    def fails_after(self, name: str, call: Callable[[], Any]) -> Any:
+        return self._under("error-after", name, call, *self._rng.choice(_AFTER))
 
     def _under(
         self, kind: Kind, name: str, call: Callable[[], Any], code: str = "", status: int = 500
     ) -> Any:
         if name not in _ACTIONS:
-            return self._words.fails(name, call)
+            return self._port_failures.fails(name, call)
         faults = self._server.wire.faults
         faults.arm(WireFault(kind, _ACTIONS[name], code=code, status=status))
         try:
@@ -79,7 +79,9 @@ class OnTheWire:
 
 
 @contextmanager
-def on_the_wire(cloud: SimCloud, timeline: Timeline, sky: Sky, spec: Spec) -> Iterator[Callable[[], Cloud]]:
+def on_the_wire(
+    cloud: SimCloud, timeline: Timeline, injector: FaultInjector, spec: Spec
+) -> Iterator[Callable[[], Cloud]]:
     server = WireServer(cloud, timeline)
     server.start()
     aws: Aws | None = None
@@ -92,7 +94,7 @@ def on_the_wire(cloud: SimCloud, timeline: Timeline, sky: Sky, spec: Spec) -> It
         def reach() -> Cloud:
             """Each engine that starts knows nothing of what the one before it read."""
             account = AwsAccount(aws, timeline, spec.catalog, owner=spec.platform.spec.deployment)
-            return cast(Cloud, Shaken(account, sky, OnTheWire(server, sky.luck)))
+            return cast(Cloud, FaultyPort(account, injector, WireFailures(server, injector.rng)))
 
         yield reach
     finally:
@@ -105,9 +107,9 @@ def _one(seed: int) -> tuple[int, Run]:
     logging.disable(logging.CRITICAL)  # everything fails here, and every failure is logged
     session.ATTEMPTS = 1  # the SDK's own tries sleep; purchases have but one anyway
     try:
-        return seed, play(seed, reaches=on_the_wire)
-    except Restless as restless:
-        return seed, Run(Count(lost=[str(restless)]), 0, 0, Counter())
+        return seed, simulate(seed, reaches=on_the_wire)
+    except NeverIdle as never_idle:
+        return seed, Run(Mistakes(lost=[str(never_idle)]), 0, 0, Counter())
 
 
 def main() -> int:

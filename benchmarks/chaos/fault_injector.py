@@ -1,7 +1,7 @@
 """Ports that fail in every way a network, a process and EC2's lists can: before the call, after it, in between.
 
-The calls themselves are real. `around` lets the engine die, lose an answer, or lose the lead in the middle of a step;
-`seen` shows reads as they were a while ago, twice, or in another order. Nothing strikes once the weather is calm.
+The calls themselves are real. Around a call the engine crashes, loses the answer, or loses the lead; reads show what
+was true a while ago, twice, or in another order. Nothing fails once the injector is off.
 """
 
 from __future__ import annotations
@@ -11,89 +11,89 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Protocol
 
-from benchmarks.chaos.story import Weather
+from benchmarks.chaos.drawn_run import FaultRates
 from tidemill.model.errors import OutcomeUnknown, Retryable
 from tidemill.sim.scenario.crash import EngineCrashed
 
-# Where a lost answer leaves the caller not knowing. Launches are not part of these stories.
+# Where a lost answer leaves the caller not knowing. These runs launch nothing.
 _UNCERTAIN = ("purchase", "purchase_extension", "advance", "propose", "adopt")
 _LISTS = ("reservations", "extensions", "search_offers")
 
 
-class Unforeseen(RuntimeError):
+class UndeclaredError(RuntimeError):
     """An error that no port declares: a bug in a library, a full disk. The engine's process dies of it."""
 
 
-class Sky:
-    """What is going to go wrong, and what has."""
+class FaultInjector:
+    """Draws what goes wrong at each call, and counts what did."""
 
-    def __init__(self, weather: Weather, luck: Random) -> None:
-        self._weather, self.luck = weather, luck
-        self.calm = False
+    def __init__(self, rates: FaultRates, rng: Random) -> None:
+        self._rates, self.rng = rates, rng
+        self.off = False
         self.struck: Counter[str] = Counter()
         self.hidden: set[str] = set()  # reservations that lists leave out just now
         self.second_engine: Callable[[], None] | None = None
 
     def strikes(self, what: str) -> bool:
-        if self.calm or self.luck.random() >= getattr(self._weather, what):
+        if self.off or self.rng.random() >= getattr(self._rates, what):
             return False
         self.struck[what] += 1
         return True
 
-    def others_act(self) -> None:
+    def tick_second_engine(self) -> None:
         act, self.second_engine = self.second_engine, None  # not within itself
         if act is not None:
             act()
             self.second_engine = act
 
 
-class Trouble(Protocol):
-    """How a call goes wrong. Each raises, or comes to what its caller can tell apart from a good answer."""
+class CallFailures(Protocol):
+    """How a call fails. Each raises, or returns what its caller can tell from a good answer."""
 
     def fails(self, name: str, call: Callable[[], Any]) -> Any:
         """The service says that it cannot, and has done nothing."""
         ...
 
-    def is_lost(self, name: str, call: Callable[[], Any]) -> Any:
+    def request_lost(self, name: str, call: Callable[[], Any]) -> Any:
         """No answer, and it was never carried out."""
         ...
 
-    def is_not_answered(self, name: str, call: Callable[[], Any]) -> Any:
+    def answer_lost(self, name: str, call: Callable[[], Any]) -> Any:
         """No answer, though it was carried out."""
         ...
 
-    def breaks_after(self, name: str, call: Callable[[], Any]) -> Any:
+    def fails_after(self, name: str, call: Callable[[], Any]) -> Any:
         """An error, though it was carried out."""
         ...
 
 
-class InOurWords:
-    """Trouble as ports tell it: an adapter made these words of it."""
+class PortFailures:
+    """As a port reports it: with the errors that an adapter would raise."""
 
-    def __init__(self, luck: Random) -> None:
-        self._luck = luck
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
 
     def fails(self, name: str, call: Callable[[], Any]) -> Any:
         raise Retryable(f"{name}: the service is unavailable")
 
-    def is_lost(self, name: str, call: Callable[[], Any]) -> Any:
+    def request_lost(self, name: str, call: Callable[[], Any]) -> Any:
         raise OutcomeUnknown(f"{name}: no answer, and it was never carried out")
 
-    def is_not_answered(self, name: str, call: Callable[[], Any]) -> Any:
+    def answer_lost(self, name: str, call: Callable[[], Any]) -> Any:
         call()
         raise OutcomeUnknown(f"{name}: no answer, though it was carried out")
 
-    def breaks_after(self, name: str, call: Callable[[], Any]) -> Any:
+    def fails_after(self, name: str, call: Callable[[], Any]) -> Any:
         call()
-        raise self._luck.choice((Retryable, Unforeseen))(f"{name}: an error, though it was carried out")
+        raise self._rng.choice((Retryable, UndeclaredError))(f"{name}: an error, though it was carried out")
 
 
-class Shaken:
-    """Any port, under this sky."""
+class FaultyPort:
+    """Any port, with an injector around its calls."""
 
-    def __init__(self, port: object, sky: Sky, trouble: Trouble | None = None) -> None:
-        self._port, self._sky = port, sky
-        self._trouble: Trouble = trouble or InOurWords(sky.luck)
+    def __init__(self, port: object, injector: FaultInjector, failures: CallFailures | None = None) -> None:
+        self._port, self._injector = port, injector
+        self._failures: CallFailures = failures or PortFailures(injector.rng)
         self._before: dict[str, Sequence[Any]] = {}
 
     def __getattr__(self, name: str) -> Any:
@@ -108,36 +108,36 @@ class Shaken:
         return call
 
     def _call(self, name: str, call: Callable[[], Any]) -> Any:
-        sky = self._sky
-        if sky.strikes("second_engine"):
-            sky.others_act()
-        if sky.strikes("crash"):
+        injector = self._injector
+        if injector.strikes("second_engine"):
+            injector.tick_second_engine()
+        if injector.strikes("crash"):
             raise EngineCrashed(f"before:{name}")
         answer = self._answer(name, call)
-        if sky.strikes("crash"):
+        if injector.strikes("crash"):
             raise EngineCrashed(f"after:{name}")
         return self._seen(name, answer) if name in _LISTS else answer
 
     def _answer(self, name: str, call: Callable[[], Any]) -> Any:
-        sky, trouble = self._sky, self._trouble
-        if sky.strikes("fails"):
-            return trouble.fails(name, call)
+        injector, failures = self._injector, self._failures
+        if injector.strikes("fails"):
+            return failures.fails(name, call)
         if name not in _UNCERTAIN:
             return call()
-        if sky.strikes("no_answer"):
-            lost = sky.luck.random() < 0.4
-            return trouble.is_lost(name, call) if lost else trouble.is_not_answered(name, call)
-        return trouble.breaks_after(name, call) if sky.strikes("broken_after") else call()
+        if injector.strikes("no_answer"):
+            lost = injector.rng.random() < 0.4
+            return failures.request_lost(name, call) if lost else failures.answer_lost(name, call)
+        return failures.fails_after(name, call) if injector.strikes("broken_after") else call()
 
     def _seen(self, name: str, answer: Sequence[Any]) -> Sequence[Any]:
-        sky, before = self._sky, self._before.get(name, ())
-        if sky.hidden and name == "reservations":
-            answer = tuple(one for one in answer if one.id not in sky.hidden)
+        injector, before = self._injector, self._before.get(name, ())
+        if injector.hidden and name == "reservations":
+            answer = tuple(one for one in answer if one.id not in injector.hidden)
         self._before[name] = answer
-        if sky.strikes("stale"):
+        if injector.strikes("stale"):
             return before
-        if answer and sky.strikes("doubled"):
-            shuffled = [*answer, sky.luck.choice(list(answer))]
-            sky.luck.shuffle(shuffled)
+        if answer and injector.strikes("doubled"):
+            shuffled = [*answer, injector.rng.choice(list(answer))]
+            injector.rng.shuffle(shuffled)
             return tuple(shuffled)
         return answer

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from benchmarks.chaos.demand_check import was_covered, was_wasteful
-from benchmarks.chaos.sales import ByHand, Sale, held, sales
-from benchmarks.chaos.story import Story
+from benchmarks.chaos.drawn_run import DrawnRun
+from benchmarks.chaos.sales import ManualPurchases, Sale, held_capacity, sales
 from tidemill.model.purchases import PurchaseIntent, PurchaseState
 from tidemill.ports import Ledger
 from tidemill.sim.cloud.cloud import SimCloud
@@ -20,7 +20,7 @@ KINDS = ("double", "unapproved", "over_budget", "lost")
 
 
 @dataclass(slots=True)
-class Count:
+class Mistakes:
     """Sentences, so that a run that went wrong says how."""
 
     double: list[str] = field(default_factory=list)
@@ -33,24 +33,24 @@ class Count:
         return [sentence for kind in KINDS for sentence in getattr(self, kind)]
 
 
-def judge(story: Story, cloud: SimCloud, ledger: Ledger, by_hand: ByHand) -> Count:
+def judge(drawn: DrawnRun, cloud: SimCloud, ledger: Ledger, by_hand: ManualPurchases) -> Mistakes:
     known = {intent.id: intent for intent in ledger.purchases()}
     sold = sales(cloud, known, by_hand)
-    there = held(cloud, ledger, sold, by_hand)
-    count = Count()
+    there = held_capacity(cloud, ledger, sold, by_hand)
+    mistakes = Mistakes()
     for tag, times in Counter(sale.tag for sale in sold if sale.tag).items():
         if times > 1:
-            count.double.append(f"{tag} was bought {times} times")
+            mistakes.double.append(f"{tag} was bought {times} times")
     for sale in sold:
-        if was_covered(story, sale, there):
-            count.double.append(f"all that is needed was there when {sale.name} was bought")
-        elif was_wasteful(story, sale, there):
-            count.double.append(f"{sale.name} bought more than twice what was missing")
-        count.lost += _forgotten(sale)
+        if was_covered(drawn, sale, there):
+            mistakes.double.append(f"all that is needed was there when {sale.name} was bought")
+        elif was_wasteful(drawn, sale, there):
+            mistakes.double.append(f"{sale.name} bought more than twice what was missing")
+        mistakes.lost += _forgotten(sale)
         if sale.intent is not None:
-            count.unapproved += _not_allowed(story, sale, sale.intent, sold)
-    count.over_budget += _too_much(story, sold)
-    return count
+            mistakes.unapproved += _not_allowed(drawn, sale, sale.intent, sold)
+    mistakes.over_budget += _too_much(drawn, sold)
+    return mistakes
 
 
 def _forgotten(sale: Sale) -> Iterator[str]:
@@ -70,11 +70,11 @@ def _is_remembered(sale: Sale, intent: PurchaseIntent) -> bool:
 # --- what was allowed -----------------------------------------------------------------------------------
 
 
-def _not_allowed(story: Story, sale: Sale, intent: PurchaseIntent, sold: list[Sale]) -> Iterator[str]:
+def _not_allowed(drawn: DrawnRun, sale: Sale, intent: PurchaseIntent, sold: list[Sale]) -> Iterator[str]:
     said = [verdict for verdict in intent.verdicts if verdict.at <= sale.at]
-    approvers = story.spec.platform.spec.approval.approvers
+    approvers = drawn.spec.platform.spec.approval.approvers
     yes = {v.who for v in said if v.approved and v.who != intent.proposer and v.who in approvers}
-    needed = _needed(story, sale, intent, sold)
+    needed = _needed(drawn, sale, intent, sold)
     if len(yes) < needed:
         yield f"{intent.id} was bought with {len(yes)} of {needed} approvals"
     if any(not verdict.approved for verdict in said):
@@ -92,9 +92,9 @@ def _not_allowed(story: Story, sale: Sale, intent: PurchaseIntent, sold: list[Sa
         yield f"{intent.id} bought something outside its envelope"
 
 
-def _needed(story: Story, sale: Sale, intent: PurchaseIntent, sold: list[Sale]) -> int:
+def _needed(drawn: DrawnRun, sale: Sale, intent: PurchaseIntent, sold: list[Sale]) -> int:
     """How many people. Above `twoAboveUsd` two, in every mode: also where the policy buys small things by itself."""
-    policy, most_usd = story.spec.platform.spec.approval, intent.envelope.max_fee_usd
+    policy, most_usd = drawn.spec.platform.spec.approval, intent.envelope.max_fee_usd
     if policy.mode == "propose":
         return 99
     if policy.two_above_usd is not None and most_usd > policy.two_above_usd:
@@ -106,8 +106,8 @@ def _needed(story: Story, sale: Sale, intent: PurchaseIntent, sold: list[Sale]) 
     return 2 if policy.mode == "two" else 1
 
 
-def _too_much(story: Story, sold: list[Sale]) -> Iterator[str]:
-    budget = story.spec.platform.spec.budget
+def _too_much(drawn: DrawnRun, sold: list[Sale]) -> Iterator[str]:
+    budget = drawn.spec.platform.spec.budget
     for sale in sold:
         if sale.fee_usd > budget.per_purchase_usd:
             yield f"{sale.name} cost {sale.fee_usd}, over {budget.per_purchase_usd}"

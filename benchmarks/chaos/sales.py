@@ -16,8 +16,8 @@ from tidemill.sim.cloud.cloud import SimCloud
 
 
 @dataclass(slots=True)
-class ByHand:
-    """What people did without the engine, as the stage saw it."""
+class ManualPurchases:
+    """What people bought and settled without the engine."""
 
     bought: set[str] = field(default_factory=set)  # reservations
     extended: set[str] = field(default_factory=set)  # offers
@@ -51,13 +51,13 @@ class Sale:
         return all(end > at for end in gone)
 
 
-def sales(cloud: SimCloud, known: Mapping[str, PurchaseIntent], by_hand: ByHand) -> list[Sale]:
+def sales(cloud: SimCloud, known: Mapping[str, PurchaseIntent], by_hand: ManualPurchases) -> list[Sale]:
     """In the order they were made."""
     found = [*_blocks(cloud, known, by_hand), *_extensions(cloud, known, by_hand)]
     return sorted(found, key=lambda sale: sale.at)
 
 
-def _blocks(cloud: SimCloud, known: Mapping[str, PurchaseIntent], by_hand: ByHand) -> Iterator[Sale]:
+def _blocks(cloud: SimCloud, known: Mapping[str, PurchaseIntent], by_hand: ManualPurchases) -> Iterator[Sale]:
     for one in cloud.purchases:
         if not by_hand.bought.isdisjoint(one.reservation_ids):
             continue
@@ -69,7 +69,9 @@ def _blocks(cloud: SimCloud, known: Mapping[str, PurchaseIntent], by_hand: ByHan
         )  # fmt: skip
 
 
-def _extensions(cloud: SimCloud, known: Mapping[str, PurchaseIntent], by_hand: ByHand) -> Iterator[Sale]:
+def _extensions(
+    cloud: SimCloud, known: Mapping[str, PurchaseIntent], by_hand: ManualPurchases
+) -> Iterator[Sale]:
     by_offer = {intent.offer_id: intent for intent in known.values() if intent.extends and intent.offer_id}
     for one in cloud.bought_extensions:
         if one.offer_id in by_hand.extended:
@@ -87,7 +89,7 @@ def _extensions(cloud: SimCloud, known: Mapping[str, PurchaseIntent], by_hand: B
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldCapacity:
     """Capacity the engine could count on."""
 
     type_: str
@@ -97,32 +99,34 @@ class Held:
     counts_at: Callable[[Sale], bool]  # whether it was known of at this sale
 
 
-def held(cloud: SimCloud, ledger: Ledger, sold: list[Sale], by_hand: ByHand) -> list[Held]:
+def held_capacity(
+    cloud: SimCloud, ledger: Ledger, sold: list[Sale], by_hand: ManualPurchases
+) -> list[HeldCapacity]:
     return [*_adopted(cloud, ledger, by_hand), *(_bought(sold, place) for place in range(len(sold)))]
 
 
-def _adopted(cloud: SimCloud, ledger: Ledger, by_hand: ByHand) -> Iterator[Held]:
+def _adopted(cloud: SimCloud, ledger: Ledger, by_hand: ManualPurchases) -> Iterator[HeldCapacity]:
     since = {one.reservation_id: one.at for one in ledger.adoptions()}
     for one in cloud.all_reservations():
         if one.id not in since or one.end is None or one.state is ReservationState.PAYMENT_FAILED:
             continue
         longer = [more for more in cloud.bought_extensions if more.reservation_id == one.id and more.paid]
         end = min((more.start for more in longer), default=one.end)
-        yield Held(one.instance_type, one.count, one.start, end, _after(since[one.id]))
+        yield HeldCapacity(one.instance_type, one.count, one.start, end, _after(since[one.id]))
         for more in longer:
             if more.offer_id in by_hand.extended:
                 known_from = max(since[one.id], more.settled_at or more.at)
-                yield Held(one.instance_type, one.count, more.start, more.to, _after(known_from))
+                yield HeldCapacity(one.instance_type, one.count, more.start, more.to, _after(known_from))
 
 
 def _after(since: datetime) -> Callable[[Sale], bool]:
     return lambda sale: since < sale.at
 
 
-def _bought(sold: list[Sale], place: int) -> Held:
+def _bought(sold: list[Sale], place: int) -> HeldCapacity:
     mine = sold[place]
     later = {id(one) for one in sold[place + 1 :]}
-    return Held(
+    return HeldCapacity(
         mine.type_, mine.count, mine.start, mine.end,
         lambda sale: id(sale) in later and mine.counted_at(sale.at),
     )  # fmt: skip

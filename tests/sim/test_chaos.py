@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.chaos.judge import KINDS, Count
-from benchmarks.chaos.play import Books, in_memory, play
-from benchmarks.chaos.story import START, Story, draw
+from benchmarks.chaos.drawn_run import START, DrawnRun, draw
+from benchmarks.chaos.judge import KINDS, Mistakes
+from benchmarks.chaos.simulate import LedgerAccess, in_memory, simulate
 from benchmarks.chaos_money import in_a_file
 from tidemill.decide import decide
 from tidemill.engine.buyer import Buyer
@@ -39,16 +39,16 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-def wrong(count: Count) -> dict[str, int]:
-    return {kind: len(getattr(count, kind)) for kind in KINDS}
+def wrong(mistakes: Mistakes) -> dict[str, int]:
+    return {kind: len(getattr(mistakes, kind)) for kind in KINDS}
 
 
 NOTHING = dict.fromkeys(KINDS, 0)
 
 
 def test_the_engine_does_nothing_wrong_whatever_dies_when() -> None:
-    runs = [play(seed) for seed in range(1, 61)]
-    assert [wrong(run.count) for run in runs] == [NOTHING] * len(runs)
+    runs = [simulate(seed) for seed in range(1, 61)]
+    assert [wrong(run.mistakes) for run in runs] == [NOTHING] * len(runs)
     # It proves nothing if nothing happens.
     assert sum(run.blocks for run in runs) > 20
     assert sum(run.extensions for run in runs) > 5
@@ -57,49 +57,51 @@ def test_the_engine_does_nothing_wrong_whatever_dies_when() -> None:
 
 
 def test_nor_with_its_ledger_in_a_file() -> None:
-    runs = [play(seed, opens_books=in_a_file) for seed in (3, 6, 8)]
-    assert [wrong(run.count) for run in runs] == [NOTHING] * len(runs)
+    runs = [simulate(seed, opens_ledger=in_a_file) for seed in (3, 6, 8)]
+    assert [wrong(run.mistakes) for run in runs] == [NOTHING] * len(runs)
 
 
 def test_an_engine_that_no_longer_leads_writes_nothing() -> None:
-    story = draw(1)
-    (plan,) = story.spec.plans.values()
-    with in_a_file(story.spec.platform, Timeline(START)) as books:
-        old, _ = books.lead(), books.lead()
+    drawn = draw(1)
+    (plan,) = drawn.spec.plans.values()
+    with in_a_file(drawn.spec.platform, Timeline(START)) as access:
+        old, _ = access.lead(), access.lead()
         with pytest.raises(Refused, match="another engine leads"):
             old.adopt(Adoption("cr-1", plan.spec.pool, "ana", START))
-        assert books.ledger.adoptions() == ()
+        assert access.ledger.adoptions() == ()
 
 
 def test_an_old_leader_that_writes_all_the_same_is_caught() -> None:
     """The ledger in memory stops no old leader: called exclusive, it is found out."""
 
     @contextmanager
-    def says_so(*about: Any) -> Iterator[Books]:
-        with in_memory(*about) as books:
-            yield replace(books, exclusive=True)
+    def says_so(*about: Any) -> Iterator[LedgerAccess]:
+        with in_memory(*about) as access:
+            yield replace(access, exclusive=True)
 
-    counts = [play(seed, opens_books=says_so).count for seed in range(1, 31)]
-    assert any("no longer leads" in sentence for count in counts for sentence in count.unapproved)
+    mistakes_of_runs = [simulate(seed, opens_ledger=says_so).mistakes for seed in range(1, 31)]
+    assert any(
+        "no longer leads" in sentence for mistakes in mistakes_of_runs for sentence in mistakes.unapproved
+    )
 
 
 def test_faults_reach_into_the_next_month() -> None:
-    stories = [draw(seed) for seed in range(1, 61)]
-    assert any((START + story.faults_last).month != START.month for story in stories)
-    assert any(story.away for story in stories)
-    assert any(story.hasty for story in stories)
+    drawn_runs = [draw(seed) for seed in range(1, 61)]
+    assert any((START + drawn.faults_last).month != START.month for drawn in drawn_runs)
+    assert any(drawn.away for drawn in drawn_runs)
+    assert any(drawn.hasty for drawn in drawn_runs)
 
 
 def test_nor_while_lists_lose_what_was_adopted() -> None:
-    def loses(seed: int) -> Story:
+    def loses(seed: int) -> DrawnRun:
         return replace(draw(seed), hidden=tuple((15 * n * HOUR, HOUR) for n in range(1, 6)))
 
-    counts = [play(seed, draws=loses).count for seed in range(1, 61)]
-    assert [wrong(count) for count in counts] == [NOTHING] * len(counts)
+    mistakes_of_runs = [simulate(seed, draws=loses).mistakes for seed in range(1, 61)]
+    assert [wrong(mistakes) for mistakes in mistakes_of_runs] == [NOTHING] * len(mistakes_of_runs)
 
 
-def test_a_run_is_the_same_whenever_it_is_played() -> None:
-    once, again = play(7), play(7)
+def test_the_same_seed_gives_the_same_run() -> None:
+    once, again = simulate(7), simulate(7)
     assert (once.struck, once.blocks, once.extensions) == (again.struck, again.blocks, again.extensions)
 
 
@@ -219,5 +221,5 @@ def _eager(spec: Spec, world: World) -> Plan:
 def test_a_wrong_engine_is_caught(kind: str, engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     # What an engine would refuse itself must not hide what the judge would not see.
     for module in ("tidemill.decide.purchasing.reconcile", "tidemill.engine.buyer"):
-        monkeypatch.setattr(sys.modules[module], "is_far_too_much", lambda *_: False)
-    assert any(wrong(play(seed, makes_engine=engine).count)[kind] for seed in range(1, 61))
+        monkeypatch.setattr(sys.modules[module], "is_mostly_covered", lambda *_: False)
+    assert any(wrong(simulate(seed, makes_engine=engine).mistakes)[kind] for seed in range(1, 61))

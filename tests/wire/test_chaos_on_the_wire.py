@@ -1,10 +1,10 @@
-"""Money under chaos, through boto3: a few of the stories that `make chaos-money-wire` plays by the hundred."""
+"""Money under chaos, through boto3: a few of the runs that `make chaos-money-wire` makes by the hundred."""
 
 from __future__ import annotations
 
 import pytest
 
-from benchmarks.chaos.play import play
+from benchmarks.chaos.simulate import simulate
 from benchmarks.chaos_wire import on_the_wire
 from tidemill.aws import session
 
@@ -23,7 +23,7 @@ def test_nothing_is_bought_twice_unasked_over_budget_or_lost_over_the_wire(
         "AWS_DEFAULT_REGION",
     ):
         monkeypatch.setenv(name, "")  # put back afterwards
-    run = play(seed, reaches=on_the_wire)
-    assert run.count.wrong == []
+    run = simulate(seed, reaches=on_the_wire)
+    assert run.mistakes.wrong == []
     assert run.struck["crash"] > 20
     assert run.blocks > 0

@@ -1,4 +1,4 @@
-"""Plays one story: engines that die and come back, people who decide, an EC2 that sells; then quiet, then the judge.
+"""Simulates one run: engines that crash and start again, people who decide, an EC2 that sells; at the end the judge.
 
 Virtual time jumps to whatever is due next, so a run of two weeks takes a fraction of a second.
 """
@@ -13,10 +13,10 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Protocol, cast
 
-from benchmarks.chaos.fault_injector import Shaken, Sky, Unforeseen
-from benchmarks.chaos.judge import Count, judge
-from benchmarks.chaos.sales import ByHand
-from benchmarks.chaos.story import CALM_LASTS, START, Story, Word, draw
+from benchmarks.chaos.drawn_run import START, WITHOUT_FAULTS, DrawnRun, Intervention, draw
+from benchmarks.chaos.fault_injector import FaultInjector, FaultyPort, UndeclaredError
+from benchmarks.chaos.judge import Mistakes, judge
+from benchmarks.chaos.sales import ManualPurchases
 from tidemill.engine.loop import AFTER_FAILING, Engine
 from tidemill.model.errors import Refused, TidemillError
 from tidemill.model.offers import OfferQuery
@@ -32,7 +32,7 @@ from tidemill.store.memory import MemoryLedger
 
 # With nothing due the engine still looks; the ten minutes of the real loop would only make the runs longer.
 LOOKS_AT_LEAST_EVERY = timedelta(hours=4)
-MOST_TURNS = 20_000  # ten times what the longest stories take
+MAX_STEPS = 20_000  # ten times what the longest runs take
 _BACK_AFTER = timedelta(seconds=30)
 _EMPTY = ClusterView((), (), (), {})
 
@@ -52,131 +52,135 @@ class MakesEngine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    count: Count
+    mistakes: Mistakes
     blocks: int
     extensions: int
     struck: Counter[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
+class LedgerAccess:
     ledger: Ledger  # as people and the judge have it
     lead: Callable[[], Ledger]  # an engine starts: its own way in
     exclusive: bool  # whether the engine that led before can write nothing from then on
 
 
-OpensBooks = Callable[[Platform, Timeline], AbstractContextManager[Books]]
+OpensLedger = Callable[[Platform, Timeline], AbstractContextManager[LedgerAccess]]
 
 
 @contextmanager
-def in_memory(platform: Platform, timeline: Timeline) -> Iterator[Books]:
-    """Here the ledger stops no old leader: the rules of each write have to."""
+def in_memory(platform: Platform, timeline: Timeline) -> Iterator[LedgerAccess]:
+    """This ledger stops no old leader: the rules of each write have to."""
     ledger = MemoryLedger(timeline, platform.spec.deployment, outlives_the_engine=True)
-    yield Books(ledger, lambda: ledger, exclusive=False)
+    yield LedgerAccess(ledger, lambda: ledger, exclusive=False)
 
 
-Reaches = Callable[[SimCloud, Timeline, Sky, Spec], AbstractContextManager[Callable[[], Cloud]]]
+Reaches = Callable[[SimCloud, Timeline, FaultInjector, Spec], AbstractContextManager[Callable[[], Cloud]]]
 
 
 @contextmanager
-def in_process(cloud: SimCloud, timeline: Timeline, sky: Sky, spec: Spec) -> Iterator[Callable[[], Cloud]]:
+def in_process(
+    cloud: SimCloud, timeline: Timeline, injector: FaultInjector, spec: Spec
+) -> Iterator[Callable[[], Cloud]]:
     """How an engine that starts reaches the account: by calling it."""
-    yield lambda: cast(Cloud, Shaken(cloud, sky))
+    yield lambda: cast(Cloud, FaultyPort(cloud, injector))
 
 
-class Restless(TidemillError):
-    """An engine that always has something to do, and would never let the run end."""
+class NeverIdle(TidemillError):
+    """The engine always has something to do, and the run would never end."""
 
 
-def play(
+def simulate(
     seed: int,
     *,
-    opens_books: OpensBooks = in_memory,
+    opens_ledger: OpensLedger = in_memory,
     makes_engine: MakesEngine = Engine,
-    draws: Callable[[int], Story] = draw,
+    draws: Callable[[int], DrawnRun] = draw,
     reaches: Reaches = in_process,
 ) -> Run:
-    """`makes_engine` lets a test play a broken engine, which the judge must catch. Restless: it found no end."""
-    story = draws(seed)
+    """`makes_engine` lets a test use a broken engine, which the judge must catch. NeverIdle: the run does not end."""
+    drawn = draws(seed)
     timeline = Timeline(START)
-    with opens_books(story.spec.platform, timeline) as books:
-        stage = _Stage(story, timeline, books, makes_engine)
-        with reaches(stage.cloud, timeline, stage.sky, story.spec) as reach:
-            stage.run(reach)
-        sold = stage.cloud
-        found = judge(story, sold, books.ledger, stage.by_hand)
-        found.unapproved += stage.usurped
+    with opens_ledger(drawn.spec.platform, timeline) as access:
+        simulation = _Simulation(drawn, timeline, access, makes_engine)
+        with reaches(simulation.cloud, timeline, simulation.injector, drawn.spec) as reach:
+            simulation.run(reach)
+        sold = simulation.cloud
+        found = judge(drawn, sold, access.ledger, simulation.by_hand)
+        found.unapproved += simulation.writes_of_old_leader
         ours = [one for one in sold.purchases if one.intent_id]
-        return Run(found, len(ours), len(sold.bought_extensions), stage.sky.struck)
+        return Run(found, len(ours), len(sold.bought_extensions), simulation.injector.struck)
 
 
-class _Stage:
-    def __init__(self, story: Story, timeline: Timeline, books: Books, makes_engine: MakesEngine) -> None:
-        self.story, self.timeline, self.ledger = story, timeline, books.ledger
-        self._books = books
-        self.usurped: list[str] = []  # what an engine wrote that no longer led
+class _Simulation:
+    def __init__(
+        self, drawn: DrawnRun, timeline: Timeline, access: LedgerAccess, makes_engine: MakesEngine
+    ) -> None:
+        self.drawn, self.timeline, self.ledger = drawn, timeline, access.ledger
+        self._access = access
+        self.writes_of_old_leader: list[str] = []  # what an engine wrote that no longer led
         self._makes_engine = makes_engine
-        self.sky = Sky(story.weather, Random(f"weather/{story.seed}"))
+        self.injector = FaultInjector(drawn.fault_rates, Random(f"weather/{drawn.seed}"))
         self.cloud = SimCloud(
-            timeline, Journal(timeline.now), story.spec.catalog, seed=story.seed,
-            zones=sorted(story.spec.platform.spec.subnets), market=story.market, wake=self._wake,
+            timeline, Journal(timeline.now), drawn.spec.catalog, seed=drawn.seed,
+            zones=sorted(drawn.spec.platform.spec.subnets), market=drawn.market, wake=self._wake,
         )  # fmt: skip
-        self.cloud.show_purchases_late(story.shown_late)
-        self.by_hand = ByHand()
+        self.cloud.show_purchases_late(drawn.shown_late)
+        self.by_hand = ManualPurchases()
         self._awake = True
-        self._lay_out()
+        self._schedule()
 
     def _wake(self, reason: str) -> None:
         self._awake = True
 
-    def _lay_out(self) -> None:
-        story, timeline = self.story, self.timeline
-        for owned in story.owned:
-            id_ = self.cloud.add_reservation(owned, owner=story.spec.platform.spec.deployment)
+    def _schedule(self) -> None:
+        drawn, timeline = self.drawn, self.timeline
+        for owned in drawn.owned:
+            id_ = self.cloud.add_reservation(owned, owner=drawn.spec.platform.spec.deployment)
             self.ledger.adopt(Adoption(id_, owned.pool, "ana", START))
-        for word in story.words:
-            timeline.at(START + word.at, self._say(word))
-        for at in story.payment_failures:
+        for intervention in drawn.interventions:
+            timeline.at(START + intervention.at, self._intervene(intervention))
+        for at in drawn.payment_failures:
             timeline.at(START + at, self.cloud.fail_next_payment)
-        for at, lasts in story.hidden:
+        for at, lasts in drawn.hidden:
             timeline.at(START + at, self._hide(lasts))
-        calm = START + story.faults_last
-        timeline.at(calm, self._calm_down)
-        for day in range(CALM_LASTS.days):
+        calm = START + drawn.faults_last
+        timeline.at(calm, self._stop_faults)
+        for day in range(WITHOUT_FAULTS.days):
             timeline.at(calm + timedelta(days=day, hours=12), self._settle_by_hand)
 
-    def _calm_down(self) -> None:
-        self.sky.calm, self._awake = True, True
+    def _stop_faults(self) -> None:
+        self.injector.off, self._awake = True, True
 
     def _hide(self, lasts: timedelta) -> Callable[[], None]:
         """EC2's lists lose what was adopted, for a while."""
 
         def hide() -> None:
             lost = {one.reservation_id for one in self.ledger.adoptions()}
-            self.sky.hidden |= lost
-            self.timeline.after(lasts, lambda: self.sky.hidden.difference_update(lost))
+            self.injector.hidden |= lost
+            self.timeline.after(lasts, lambda: self.injector.hidden.difference_update(lost))
 
         return hide
 
     # --- the engine ---------------------------------------------------------------------------------
 
     def _start(self) -> Engine:
-        ledger, spec = self._books.lead(), self.story.spec
+        ledger, spec = self._access.lead(), self.drawn.spec
         return self._makes_engine(
             spec,
             self.timeline,
             self._reach(),
             cast(Cluster, _NoCluster()),
-            cast(Ledger, Shaken(ledger, self.sky)),
+            cast(Ledger, FaultyPort(ledger, self.injector)),
         )
 
     def run(self, reach: Callable[[], Cloud]) -> None:
         self._reach = reach
-        self._other = self._start()  # one that is believed dead
+        self._old_engine = self._start()  # it no longer leads and does not know it
         self._engine = self._start()
-        self.sky.second_engine = self._tick_the_other
-        tick_at, end = START, START + self.story.faults_last + CALM_LASTS
-        for _ in range(MOST_TURNS):
+        self.injector.second_engine = self._tick_old_engine
+        tick_at, end = START, START + self.drawn.faults_last + WITHOUT_FAULTS
+        for _ in range(MAX_STEPS):
             if self.timeline.now() >= end:
                 return
             due = self.timeline.next_at() or end
@@ -187,20 +191,22 @@ class _Stage:
             if self._awake or now >= tick_at:
                 self._awake = False
                 tick_at = self._tick(now)
-                if self.story.hasty and not self.sky.calm:
+                if self.drawn.hasty and not self.injector.off:
                     self._settle_hastily()
-        raise Restless(f"seed {self.story.seed}: at {self.timeline.now()} the engine still finds no rest")
+        raise NeverIdle(
+            f"seed {self.drawn.seed}: at {self.timeline.now()} the engine still has something to do"
+        )
 
     def _back_at(self) -> datetime:
         """From when on an engine runs: now, unless it is away."""
-        now, away = self.timeline.now(), self.story.away
+        now, away = self.timeline.now(), self.drawn.away
         return START + away[1] if away and START + away[0] <= now < START + away[1] else now
 
     def _tick(self, now: datetime) -> datetime:
         try:
             tick = self._engine.tick()
-        except (EngineCrashed, Unforeseen):
-            self._other, self._engine = self._engine, self._start()
+        except (EngineCrashed, UndeclaredError):
+            self._old_engine, self._engine = self._engine, self._start()
             return now + _BACK_AFTER
         if tick is None:
             return now + AFTER_FAILING
@@ -208,44 +214,44 @@ class _Stage:
             return max(tick.wake_at, now + timedelta(seconds=1))
         return min(tick.plan.wake_at or now + LOOKS_AT_LEAST_EVERY, now + LOOKS_AT_LEAST_EVERY)
 
-    def _tick_the_other(self) -> None:
+    def _tick_old_engine(self) -> None:
         before = self.ledger.purchases()
-        with suppress(EngineCrashed, Unforeseen, Refused):
-            tick = self._other.tick()
+        with suppress(EngineCrashed, UndeclaredError, Refused):
+            tick = self._old_engine.tick()
             refused = [one for one in tick.outcomes if one.error == "refused"] if tick else []
-            self.sky.struck["refused_to_the_old"] += len(refused)
-        if self._books.exclusive and self.ledger.purchases() != before:
-            self.usurped.append(f"an engine that no longer leads wrote at {self.timeline.now()}")
+            self.injector.struck["refused_to_the_old"] += len(refused)
+        if self._access.exclusive and self.ledger.purchases() != before:
+            self.writes_of_old_leader.append(f"an engine that no longer leads wrote at {self.timeline.now()}")
 
     # --- people -------------------------------------------------------------------------------------
 
-    def _say(self, word: Word) -> Callable[[], None]:
-        def say() -> None:
+    def _intervene(self, intervention: Intervention) -> Callable[[], None]:
+        def act() -> None:
             self._awake = True
             with suppress(TidemillError):  # EC2's and our own rules also say no to people
-                match word.does:
+                match intervention.does:
                     case "buy-by-hand":
-                        self._buy_by_hand(word)
+                        self._buy_by_hand(intervention)
                     case "extend-by-hand":
                         self._extend_by_hand()
                     case _:
-                        self._decide_on_everything(word)
+                        self._decide_on_everything(intervention)
 
-        return say
+        return act
 
-    def _decide_on_everything(self, word: Word) -> None:
+    def _decide_on_everything(self, intervention: Intervention) -> None:
         for intent in self.ledger.purchases():
             if intent.state is PurchaseState.PROPOSED:
                 with suppress(TidemillError):
                     record_verdict(
-                        self.ledger, self.story.spec.platform, intent, who=word.who,
-                        approved=word.does == "approve", at=self.timeline.now(),
+                        self.ledger, self.drawn.spec.platform, intent, who=intervention.who,
+                        approved=intervention.does == "approve", at=self.timeline.now(),
                     )  # fmt: skip
 
-    def _buy_by_hand(self, word: Word) -> None:
+    def _buy_by_hand(self, intervention: Intervention) -> None:
         """Somebody covers a window in the console and tells nobody, or adopts it an hour later."""
-        (plan,) = self.story.spec.plans.values()
-        window = self.sky.luck.choice(plan.spec.demand)
+        (plan,) = self.drawn.spec.plans.values()
+        window = self.injector.rng.choice(plan.spec.demand)
         now = self.timeline.now()
         length = timedelta(days=max(1, (window.end - max(now, window.start)).days + 1))
         query = OfferQuery(window.instance_type, window.instances, length, now, window.end + 3 * length)
@@ -254,8 +260,8 @@ class _Stage:
             return
         (first, *more) = self.cloud.purchase(fitting[0].id, ())
         self.by_hand.bought |= {one.id for one in (first, *more)}
-        if self.sky.luck.random() < 0.5:
-            adoption = Adoption(first.id, plan.spec.pool, word.who, now)
+        if self.injector.rng.random() < 0.5:
+            adoption = Adoption(first.id, plan.spec.pool, intervention.who, now)
             later = now + timedelta(hours=1)
             self.timeline.at(later, lambda: self.ledger.adopt(replace(adoption, at=later)))
 
@@ -286,7 +292,7 @@ class _Stage:
                 with suppress(TidemillError):
                     self.ledger.advance(intent, replace(after, state_at=self.timeline.now()))
                     self.by_hand.denied[intent.id] = self.timeline.now()
-                    self.sky.struck["denied"] += self._was_made(intent)
+                    self.injector.struck["denied"] += self._was_made(intent)
                     self._awake = True
 
     def _was_made(self, intent: PurchaseIntent) -> bool:
