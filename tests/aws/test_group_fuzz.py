@@ -109,7 +109,7 @@ def test_the_healthy_answers_are_read_whole():
         NOW - timedelta(minutes=5),
     )
     assert ours.shape.hook is not None
-    assert (behind.node_group, behind.schedules[0].theirs) == ("n", True)
+    assert (behind.node_group, behind.schedules[0].by_eks) == ("n", True)
     (node_group,) = compute.node_groups()
     assert (node_group.group, node_group.issues) == (
         BEHIND,

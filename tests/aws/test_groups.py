@@ -200,7 +200,7 @@ def test_a_group_about_which_a_question_fails_is_not_taken_for_gone(
         cloud.instances()
     (group,) = wired.account.cloud.groups.all()
     with pytest.raises(Throttled):
-        cloud._grouped.terminate(next(iter(group.members)))
+        cloud._groups.terminate(next(iter(group.members)))
     assert len(group.staying()) == 2
 
 

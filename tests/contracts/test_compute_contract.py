@@ -326,7 +326,7 @@ def test_a_node_group_is_made_empty_with_eks_s_own_action_behind_it(stage: Stage
     behind = group(stage)
     assert (behind.shape.name, behind.node_group) == (made.group, wanted.name)
     assert behind.schedules == (
-        Schedule(EKS_SCALE_DOWN_ACTION, block.end - timedelta(minutes=40), 0, 0, theirs=True),
+        Schedule(EKS_SCALE_DOWN_ACTION, block.end - timedelta(minutes=40), 0, 0, by_eks=True),
     )
     stage.let_pass("5m")
     assert node_group(stage).status == "ACTIVE"

@@ -31,7 +31,7 @@ from tidemill.provision.wanted_groups import hourly_group
 
 ASG = one(documents(provisioner="asg"))
 MANAGED = one(documents(provisioner="managed"))
-THEIRS = Schedule("Amazon EKS Node Group Capacity Scaledown Before Reservation End", END, 0, 0, theirs=True)
+THEIRS = Schedule("Amazon EKS Node Group Capacity Scaledown Before Reservation End", END, 0, 0, by_eks=True)
 
 
 def group(own: GroupSpec = ASG, **given: Any) -> Group:

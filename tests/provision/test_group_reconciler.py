@@ -346,7 +346,7 @@ def test_a_node_group_that_eks_could_not_make_is_told_of_and_made_again():
     (failed,) = aws.account.cloud.node_groups.all()
     failed.status, failed.issues = "CREATE_FAILED", [("AccessDenied", "no service-linked role")]
     aws.begin()
-    assert aws.look() == ("EKS could not make it: AccessDenied: no service-linked role",)
+    assert aws.look() == ("EKS could not create it: AccessDenied: no service-linked role",)
     for _ in range(5):
         aws.account.wait("3m")
         warned = aws.look()

@@ -165,7 +165,7 @@ def test_a_managed_group_on_a_block_is_what_eks_takes():
     assert group.template.data["InstanceType"] == "p5.48xlarge"
     assert group.schedules == ()  # EKS has its own
     assert group.hook is None
-    assert group.over_at == END - timedelta(minutes=40)
+    assert group.deadline == END - timedelta(minutes=40)
     spelled = {tag["Key"] for tag in group.template.data["TagSpecifications"][0]["Tags"]}
     assert {"deployment", "tidemill.dev/pool", "tidemill.dev/provisioner"} <= spelled
 
@@ -206,7 +206,7 @@ def test_a_block_in_a_zone_without_subnets_is_a_problem_with_a_sentence():
     found = wanted_groups(
         spec, [block(zone="us-east-1c"), block(id="cr-0b")], NOW, template_inputs_of(spec, PretendImages())
     )
-    assert [group.place.source.id for group in found.groups] == ["cr-0b"]
+    assert [group.key.source.id for group in found.groups] == ["cr-0b"]
     ((about, sentence),) = found.problems
     assert about == CR
     assert "no subnets in us-east-1c" in sentence
@@ -216,7 +216,7 @@ def test_by_the_hour_a_group_is_as_large_as_its_pool_may_become():
     spec = documents(provisioner="asg", sources=[{"type": "spot"}], limits={"gpus": 30, "nodes": 8})
     place = GroupKey("train", Source(SourceKind.SPOT), "p5.48xlarge", "us-east-1b")
     group = hourly_group(spec, spec.pools["train"], place, template_inputs_of(spec, PretendImages()))
-    assert (group.maximum, group.subnets, group.over_at) == (3, ("subnet-0b1b1b1b",), None)
+    assert (group.maximum, group.subnets, group.deadline) == (3, ("subnet-0b1b1b1b",), None)
     assert group.name == "tides-train-spot-p5-48xlarge-us-east-1b"
     assert asg.shape(group, version_of(group)).maximum == 3
 

@@ -61,7 +61,7 @@ def test_what_is_scheduled_is_not_judged_where_nobody_could_read_it():
 
 @pytest.mark.requirement("MG-2")
 def test_eks_own_action_is_in_time_on_a_block_and_too_late_on_an_ultraserver():
-    theirs = action("2840m", name=EKS, theirs=True)  # 40 minutes before the end
+    theirs = action("2840m", name=EKS, by_eks=True)  # 40 minutes before the end
     assert found(survey(block(), groups=(node_group(schedules=(theirs,)),))) == {}
     trap = found(survey(block(ultraserver=True), groups=(node_group(schedules=(theirs,)),)))["TR-14"]
     assert "EC2 starts to terminate UltraServer cr-1 at 2026-11-18 10:30, before that" in trap.what
@@ -69,7 +69,7 @@ def test_eks_own_action_is_in_time_on_a_block_and_too_late_on_an_ultraserver():
 
 @pytest.mark.requirement("MG-2")
 def test_eks_action_that_stayed_behind_an_extension_is_named_and_never_to_be_edited():
-    behind = action("20h", name=EKS, theirs=True)
+    behind = action("20h", name=EKS, by_eks=True)
     trap = found(survey(block(), groups=(node_group(schedules=(behind,)),)))["eks-action-behind"]
     assert "to 0 at 2026-11-17 07:30, but cr-1 lasts until 2026-11-18 11:30" in trap.what
     assert "only EKS can move its action" in trap.fix

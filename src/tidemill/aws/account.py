@@ -107,9 +107,9 @@ class AwsAccount:
     def reservations(self) -> tuple[Reservation, ...]:
         records = list(self._pages("DescribeCapacityReservations", "CapacityReservations", MaxResults=PAGE))
         self._accounts = {
-            str(one.get("CapacityReservationId")): str(one.get("OwnerId") or "")
-            for one in records
-            if isinstance(one, Mapping)
+            str(record.get("CapacityReservationId")): str(record.get("OwnerId") or "")
+            for record in records
+            if isinstance(record, Mapping)
         }
         found = self._reader.each("reservation", records, self._reservation)
         history = self._read_history()
@@ -125,7 +125,7 @@ class AwsAccount:
     def instances(self) -> tuple[Instance, ...]:
         """Retryable: one of ours cannot be understood. Taken for gone, it would be launched again."""
         records = list(self._instances_where(f"tag:{names.TAG_OWNER}", [self._owner]))
-        records = [one for one in records if not (is_over(one) and not is_readable(one))]
+        records = [record for record in records if not (is_over(record) and not is_readable(record))]
         ours = self._reader.each("instance", records, read_instance)
         if len(ours) < len(records):
             lost = len(records) - len(ours)
@@ -154,11 +154,11 @@ class AwsAccount:
             )
         )
         offers = [
-            one
-            for one in self._reader.each("offer", records, self._priced)
-            if one.instance_type == query.instance_type and (not query.zones or one.zone in query.zones)
+            record
+            for record in self._reader.each("offer", records, self._priced)
+            if record.instance_type == query.instance_type and (not query.zones or record.zone in query.zones)
         ]
-        return tuple(sorted(offers, key=lambda one: (one.fee_usd, one.start, one.id))[:_MOST_OFFERS])
+        return tuple(sorted(offers, key=lambda offer: (offer.fee_usd, offer.start, offer.id))[:_MOST_OFFERS])
 
     def purchase(self, offer_id: str, tags: Pairs) -> tuple[Reservation, ...]:
         fee_usd, blocks = self._fees.get(offer_id, (0, 1))
@@ -283,12 +283,14 @@ class AwsAccount:
     def _with_endings(self, found: list[Instance]) -> list[Instance]:
         filters = [{"Name": "event.code", "Values": list(ENDING_EVENTS)}]
         records = self._pages("DescribeInstanceStatus", "InstanceStatuses", MaxResults=PAGE, Filters=filters)
-        endings = [one for one in self._reader.each("status of", records, event_ending) if one]
+        endings = [record for record in self._reader.each("status of", records, event_ending) if record]
         if any(one.source.kind is SourceKind.SPOT and one.state in INSTANCE_UP_STATES for one in found):
             filters = [{"Name": "status-code", "Values": list(ENDING_SPOT)}]
             marked = self._pages("DescribeSpotInstanceRequests", "SpotInstanceRequests", Filters=filters)
             endings += [one for one in self._reader.each("spot request of", marked, spot_ending) if one]
-        soonest = {one.instance_id: one for one in sorted(endings, key=lambda one: one.at, reverse=True)}
+        soonest = {
+            ending.instance_id: ending for ending in sorted(endings, key=lambda one: one.at, reverse=True)
+        }
         return [
             replace(one, ends_at=end.at, ends_why=InstanceEnd(end.kind))
             if (end := soonest.get(one.id))

@@ -124,12 +124,12 @@ class _Round:
         """Those that have to do with a reservation, and how many have not."""
         listed = self._scaling("DescribeAutoScalingGroups", "AutoScalingGroups", MaxRecords=_GROUPS_PAGE)
         records = [one for one in listed if isinstance(one, Mapping)]
-        on_reservations = {one.instance.id for one in machines}
+        on_reservations = {instance_record.instance.id for instance_record in machines}
         aims = self._aims(records)
         near = [
-            one
-            for one in records
-            if aims[_name(one)].reservations or on_reservations & set(_members(one, staying=False))
+            record
+            for record in records
+            if aims[_name(record)].reservations or on_reservations & set(_members(record, staying=False))
         ]
         schedules = self._tried("scheduled actions", self._schedules) if near else {}
         read = self._reader.each(
@@ -191,7 +191,7 @@ class _Round:
             return "its node group is gone"
         found = part(answer, "nodegroup")
         issues = parts(part(found, "health"), "issues")
-        said = [f"{one.get('code')}: {one.get('message')}" for one in issues]
+        said = [f"{issue.get('code')}: {issue.get('message')}" for issue in issues]
         status = str(found.get("status") or "")
         return "; ".join(said) or ("" if status in ("ACTIVE", "CREATING", "UPDATING") else f"it is {status}")
 

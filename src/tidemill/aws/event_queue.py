@@ -117,7 +117,7 @@ def _ids(detail: Mapping[str, Any]) -> Iterator[str]:
     named = [detail.get(name) for name in _NAMES_AN_OBJECT]
     entities = detail.get("affectedEntities")
     if isinstance(entities, list):
-        named += [one.get("entityValue") for one in entities[:MOST_ABOUT] if isinstance(one, dict)]
+        named += [entity.get("entityValue") for entity in entities[:MOST_ABOUT] if isinstance(entity, dict)]
     for value in named:
         if isinstance(value, str) and _ID.match(value):
             yield value

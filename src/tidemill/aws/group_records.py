@@ -63,7 +63,7 @@ class HistoryNeeds:
 
 def history_needs(record: Mapping[str, Any]) -> HistoryNeeds:
     members = [_member(one, []) for one in records(record, "Instances")]
-    lacks = sum(one.counts for one in members) < whole(record, "DesiredCapacity")
+    lacks = sum(member.counts for member in members) < whole(record, "DesiredCapacity")
     return HistoryNeeds(lacks, tuple(one.instance_id for one in members if one.waits))
 
 
@@ -78,7 +78,7 @@ def read_schedule(record: Mapping[str, Any]) -> tuple[str, Schedule]:
         desired=_size(record, "DesiredCapacity"),
         minimum=_size(record, "MinSize"),
         maximum=_size(record, "MaxSize"),
-        theirs=name == EKS_SCALE_DOWN_ACTION,
+        by_eks=name == EKS_SCALE_DOWN_ACTION,
     )
 
 
@@ -94,13 +94,13 @@ def read_hook(record: Mapping[str, Any]) -> Hook | None:
 
 def launch_error(history: Iterable[Mapping[str, Any]]) -> str | None:
     """What the newest launch that is over said, if it failed. `history`: activities, newest first."""
-    for one in history:
-        if str(one.get("Description", "")).startswith("Launching") and one.get("StatusCode") in (
+    for activity in history:
+        if str(activity.get("Description", "")).startswith("Launching") and activity.get("StatusCode") in (
             "Failed",
             "Successful",
         ):
-            failed = one["StatusCode"] == "Failed"
-            return str(one.get("StatusMessage") or "no reason given") if failed else None
+            failed = activity["StatusCode"] == "Failed"
+            return str(activity.get("StatusMessage") or "no reason given") if failed else None
     return None
 
 
@@ -113,10 +113,10 @@ def _member(record: Mapping[str, Any], history: list[Mapping[str, Any]]) -> Memb
 
 def _waits_since(instance_id: str, history: list[Mapping[str, Any]]) -> datetime | None:
     """When it was told to go: an activity that is not over, and names it."""
-    for one in history:
-        named = str(one.get("Description", "")).endswith(instance_id)
-        if named and one.get("EndTime") is None and isinstance(one.get("StartTime"), datetime):
-            return instant(one, "StartTime")
+    for activity in history:
+        named = str(activity.get("Description", "")).endswith(instance_id)
+        if named and activity.get("EndTime") is None and isinstance(activity.get("StartTime"), datetime):
+            return instant(activity, "StartTime")
     return None
 
 

@@ -137,7 +137,7 @@ class AwsGroups:
 
         found: list[Group] = []
         for record, name, asks in self._reader.each("the Auto Scaling group", records, _questions):
-            mine = sorted((one for group, one in actions if group == name), key=lambda one: one.at)
+            mine = sorted((one for group, one in actions if group == name), key=lambda action: action.at)
             # Asked outside the reader, which leaves out what it cannot read: a call that fails says nothing about the
             # group, and one that is taken for gone would replace members that are ended behind its back.
             hook, history = self._hook_of(name, record), self._history(name, asks)

@@ -230,7 +230,7 @@ def _statement(guard: Guard, group: list[Permission], place: PolicyScope) -> dic
     statement: dict[str, Any] = {
         "Effect": "Allow",
         "Action": sorted(one.action for one in group),
-        "Resource": [place.arn(service, one) for one in first.resources] or "*",
+        "Resource": [place.arn(service, resource) for resource in first.resources] or "*",
     }
     if guard is Guard.PASSES:
         statement["Resource"] = _node_roles(place)
@@ -284,10 +284,10 @@ def _condition(guard: Guard, role: Role, place: PolicyScope) -> dict[str, Any]:
 def _named(statements: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """With a Sid each, after what it allows."""
     named: dict[str, dict[str, Any]] = {}
-    for one in statements:
-        stem = one["Action"][0].partition(":")[2]
+    for statement in statements:
+        stem = statement["Action"][0].partition(":")[2]
         sid = next(
             each for each in (stem, *(f"{stem}{number}" for number in range(2, 99))) if each not in named
         )
-        named[sid] = {"Sid": sid, **one}
+        named[sid] = {"Sid": sid, **statement}
     return list(named.values())

@@ -210,7 +210,7 @@ def read_node_group(record: Mapping[str, Any]) -> NodeGroup:
         repair=repair,
     )
     groups = records(inner(record, "resources"), "autoScalingGroups")
-    behind = next((word(one, "name") for one in groups), "")
+    behind = next((word(group, "name") for group in groups), "")
     return NodeGroup(shape, status, whole(sizes, "desiredSize"), behind, _issues(record))
 
 
@@ -226,7 +226,7 @@ def _config(shape: NodeGroupShape, has: NodeGroupShape) -> dict[str, Any]:
         gone = sorted(set(dict(has.labels)) - set(dict(shape.labels)))
         config["labels"] = {"addOrUpdateLabels": dict(shape.labels), "removeLabels": gone}
     if set(shape.taints) != set(has.taints):
-        new = [one for one in shape.taints if one not in has.taints]
+        new = [taint for taint in shape.taints if taint not in has.taints]
         replaced = {(key, effect) for key, _, effect in new}
         old = [one for one in has.taints if one not in shape.taints and (one[0], one[2]) not in replaced]
         config["taints"] = {"addOrUpdateTaints": _taints(tuple(new)), "removeTaints": _taints(tuple(old))}

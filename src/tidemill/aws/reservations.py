@@ -71,8 +71,8 @@ def read_reservation(record: Mapping[str, Any], catalog: Catalog, say: Say) -> R
 def with_extensions(found: Iterable[Reservation], extensions: Iterable[Extension]) -> tuple[Reservation, ...]:
     """What the history says about each: one that waits for its payment, and what the paid ones cost."""
     by_block: dict[str, list[Extension]] = {}
-    for one in extensions:
-        by_block.setdefault(one.reservation_id, []).append(one)
+    for extension in extensions:
+        by_block.setdefault(extension.reservation_id, []).append(extension)
     return tuple(_extended(one, by_block.get(one.id, [])) for one in found)
 
 
@@ -83,13 +83,13 @@ def recently_listed(found: Iterable[Reservation], now: datetime) -> tuple[Reserv
     )
 
 
-def _extended(one: Reservation, extensions: list[Extension]) -> Reservation:
+def _extended(reservation: Reservation, extensions: list[Extension]) -> Reservation:
     if not extensions:
-        return one
-    waiting = [each.end for each in extensions if each.state is ExtensionState.PAYMENT_PENDING]
+        return reservation
+    waiting = [extension.end for extension in extensions if extension.state is ExtensionState.PAYMENT_PENDING]
     paid_usd = sum(each.fee_usd for each in extensions if each.state is ExtensionState.PAYMENT_SUCCEEDED)
-    fee_usd = one.fee_usd + paid_usd if one.fee_usd else 0
-    return replace(one, extension_pending_to=max(waiting, default=None), fee_usd=fee_usd)
+    fee_usd = reservation.fee_usd + paid_usd if reservation.fee_usd else 0
+    return replace(reservation, extension_pending_to=max(waiting, default=None), fee_usd=fee_usd)
 
 
 def _kind(record: Mapping[str, Any]) -> Literal[SourceKind.BLOCK, SourceKind.ODCR]:

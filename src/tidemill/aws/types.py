@@ -28,12 +28,12 @@ def accelerated_types(aws: Aws) -> list[TypeFacts]:
 
 
 def _accelerated(records: Iterable[Any]) -> Iterable[Any]:
-    for one in records:
-        if not isinstance(one, Mapping) or one.get("BareMetal"):
+    for record in records:
+        if not isinstance(record, Mapping) or record.get("BareMetal"):
             continue
-        devices = _devices(one)
+        devices = _devices(record)
         if devices and devices[0].get("Count") != 0:  # 0: a part of one
-            yield one
+            yield record
 
 
 def read_type(record: Mapping[str, Any]) -> TypeFacts:

@@ -50,14 +50,14 @@ class LaunchRequest:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A scheduled action of a group. `theirs`: made by EKS, shown, never touched (MG-2)."""
+    """A scheduled action of a group. `by_eks`: made by EKS, shown, never touched (MG-2)."""
 
     name: str
     at: datetime
     desired: int | None
     minimum: int | None = None
     maximum: int | None = None
-    theirs: bool = False
+    by_eks: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ def in_subnet(data: Mapping[str, Any], subnet: str) -> dict[str, Any]:
     interfaces = data.get("NetworkInterfaces")
     if not interfaces:
         return {"SubnetId": subnet}
-    return {"NetworkInterfaces": [{**one, "SubnetId": subnet} for one in interfaces]}
+    return {"NetworkInterfaces": [{**interface, "SubnetId": subnet} for interface in interfaces]}
 
 
 def all_traffic_within(group: str) -> list[dict[str, Any]]:

@@ -39,16 +39,16 @@ class ExistingGroups:
         templates: Iterable[TemplateVersion] = (),
     ) -> ExistingGroups:
         return cls(
-            {one.shape.name: one for one in groups},
-            {one.shape.name: one for one in node_groups},
-            {one.name: one for one in templates},
+            {group.shape.name: group for group in groups},
+            {node_group.shape.name: node_group for node_group in node_groups},
+            {template.name: template for template in templates},
         )
 
-    def behind(self, own: GroupSpec) -> Group | None:
+    def behind(self, group_spec: GroupSpec) -> Group | None:
         """The Auto Scaling group that launches for it."""
-        if not own.managed:
-            return self.groups.get(own.name)
-        node_group = self.node_groups.get(own.name)
+        if not group_spec.managed:
+            return self.groups.get(group_spec.name)
+        node_group = self.node_groups.get(group_spec.name)
         return None if node_group is None else self.groups.get(node_group.group)
 
 
@@ -145,34 +145,36 @@ def group_changes(
     None: nobody keeps track, and only what is new is listed.
     """
     wanted = tuple(wanted)
-    new = {own.role for own in wanted if not own.managed and _boots_anew(own, there)}
+    new = {
+        group_spec.role for group_spec in wanted if not group_spec.managed and _boots_anew(group_spec, there)
+    }
     if let_in is not None:
-        new |= {own.role for own in wanted if not own.managed} - set(let_in)
+        new |= {group_spec.role for group_spec in wanted if not group_spec.managed} - set(let_in)
     listed: list[Change] = [_joining(role) for role in sorted(new - {""})]
     waiting: list[tuple[str, str]] = []
-    for own in wanted:
-        if own.managed:
-            _node_group(own, there, listed, waiting)
+    for group_spec in wanted:
+        if group_spec.managed:
+            _node_group(group_spec, there, listed, waiting)
         else:
-            _group(own, there, now, listed)
+            _group(group_spec, there, now, listed)
     listed += _removals(wanted, there, live)
     return GroupChanges(tuple(listed), tuple(waiting))
 
 
-def change_before_launch(own: GroupSpec, there: ExistingGroups) -> PutGroup | None:
+def change_before_launch(group_spec: GroupSpec, there: ExistingGroups) -> PutGroup | None:
     """What must be made or changed before it launches anything; None: nothing, or nothing that EKS does now."""
     listed: list[Change] = []
-    if own.managed:
-        _node_group(own, there, listed, [])
+    if group_spec.managed:
+        _node_group(group_spec, there, listed, [])
     else:
-        _auto_scaling_group(own, there, listed)
+        _auto_scaling_group(group_spec, there, listed)
     return next((one for one in listed if isinstance(one, PutGroup)), None)
 
 
-def _boots_anew(own: GroupSpec, there: ExistingGroups) -> bool:
+def _boots_anew(group_spec: GroupSpec, there: ExistingGroups) -> bool:
     """Nodes will come from a template that none came from before: it may name another role."""
-    known = there.groups.get(own.name)
-    return known is None or _mark(known.shape.tags) != _mark(own.tags)
+    known = there.groups.get(group_spec.name)
+    return known is None or _mark(known.shape.tags) != _mark(group_spec.tags)
 
 
 def _joining(role: str) -> LetNodesJoin:
@@ -183,48 +185,56 @@ def _joining(role: str) -> LetNodesJoin:
 # --- Auto Scaling groups --------------------------------------------------------------------------------
 
 
-def _group(own: GroupSpec, there: ExistingGroups, now: datetime, listed: list[Change]) -> None:
-    group = there.groups.get(own.name)
-    _auto_scaling_group(own, there, listed)
-    _schedules(own, () if group is None else group.schedules, now, listed)
+def _group(group_spec: GroupSpec, there: ExistingGroups, now: datetime, listed: list[Change]) -> None:
+    group = there.groups.get(group_spec.name)
+    _auto_scaling_group(group_spec, there, listed)
+    _schedules(group_spec, () if group is None else group.schedules, now, listed)
 
 
-def _auto_scaling_group(own: GroupSpec, there: ExistingGroups, listed: list[Change]) -> None:
-    group = there.groups.get(own.name)
+def _auto_scaling_group(group_spec: GroupSpec, there: ExistingGroups, listed: list[Change]) -> None:
+    group = there.groups.get(group_spec.name)
     if group is None:
-        listed.append(PutGroup(own, "create", f"pool {own.place.pool} launches there from {_source(own)}"))
-    elif differs := _differences(own, group):
-        listed.append(PutGroup(own, "change", f"{' and '.join(differs)} changed"))
+        listed.append(
+            PutGroup(
+                group_spec, "create", f"pool {group_spec.key.pool} launches there from {_source(group_spec)}"
+            )
+        )
+    elif differs := _differences(group_spec, group):
+        listed.append(PutGroup(group_spec, "change", f"{' and '.join(differs)} changed"))
 
 
-def _differences(own: GroupSpec, group: Group) -> list[str]:
+def _differences(group_spec: GroupSpec, group: Group) -> list[str]:
     has = group.shape
     ours = {
-        "its template": _mark(own.tags) == _mark(has.tags),
-        "its subnets": set(own.subnets) == set(has.subnets),
-        "its largest size": maximum_size(own, group) == has.maximum,
-        "its hook": own.hook == has.hook,
+        "its template": _mark(group_spec.tags) == _mark(has.tags),
+        "its subnets": set(group_spec.subnets) == set(has.subnets),
+        "its largest size": maximum_size(group_spec, group) == has.maximum,
+        "its hook": group_spec.hook == has.hook,
         "whom it ends first": has.policies == asg.ENDS_FIRST,
         "what it does by itself": set(asg.SUSPENDED) <= set(has.suspended),  # people may suspend more
-        "its tags": _others(own.tags) <= set(has.tags),  # people may add some
+        "its tags": _others(group_spec.tags) <= set(has.tags),  # people may add some
     }
     return [what for what, same in ours.items() if not same]
 
 
-def _schedules(own: GroupSpec, has: tuple[Schedule, ...], now: datetime, listed: list[Change]) -> None:
-    known = {one.name: one for one in has if not one.theirs}
-    for one in own.schedules:
-        old = known.pop(one.name, None)
+def _schedules(group_spec: GroupSpec, has: tuple[Schedule, ...], now: datetime, listed: list[Change]) -> None:
+    known = {schedule.name: schedule for schedule in has if not schedule.by_eks}
+    for schedule in group_spec.schedules:
+        old = known.pop(schedule.name, None)
         if old is None:
-            reason = f"to {one.desired} nodes at {format_instant(one.at)}"
-            listed.append(PutSchedule(own.name, one, "create", reason))
-        elif old.at != one.at:
-            reason = f"moved from {format_instant(old.at)} to {format_instant(one.at)} with {_source(own)}"
-            listed.append(PutSchedule(own.name, one, "change", reason))
-        elif (old.desired, old.minimum) != (one.desired, one.minimum):
-            listed.append(PutSchedule(own.name, one, "change", f"to {one.desired} nodes, not {old.desired}"))
+            reason = f"to {schedule.desired} nodes at {format_instant(schedule.at)}"
+            listed.append(PutSchedule(group_spec.name, schedule, "create", reason))
+        elif old.at != schedule.at:
+            reason = f"moved from {format_instant(old.at)} to {format_instant(schedule.at)} with {_source(group_spec)}"
+            listed.append(PutSchedule(group_spec.name, schedule, "change", reason))
+        elif (old.desired, old.minimum) != (schedule.desired, schedule.minimum):
+            listed.append(
+                PutSchedule(
+                    group_spec.name, schedule, "change", f"to {schedule.desired} nodes, not {old.desired}"
+                )
+            )
     listed.extend(
-        DropSchedule(own.name, name, "it is no longer wanted")
+        DropSchedule(group_spec.name, name, "it is no longer wanted")
         for name in sorted(known.keys() & {asg.UP, asg.DOWN})  # what people scheduled themselves is theirs
         if known[name].at > now
     )
@@ -234,18 +244,22 @@ def _schedules(own: GroupSpec, has: tuple[Schedule, ...], now: datetime, listed:
 
 
 def _node_group(
-    own: GroupSpec, there: ExistingGroups, listed: list[Change], waiting: list[tuple[str, str]]
+    group_spec: GroupSpec, there: ExistingGroups, listed: list[Change], waiting: list[tuple[str, str]]
 ) -> None:
-    node_group = there.node_groups.get(own.name)
+    node_group = there.node_groups.get(group_spec.name)
     if node_group is None:
-        listed.append(PutGroup(own, "create", f"pool {own.place.pool} launches there from {_source(own)}"))
+        listed.append(
+            PutGroup(
+                group_spec, "create", f"pool {group_spec.key.pool} launches there from {_source(group_spec)}"
+            )
+        )
         return
-    behind, about = there.groups.get(node_group.group), f"node group {own.name}"
+    behind, about = there.groups.get(node_group.group), f"node group {group_spec.name}"
     if _failed_and_empty(node_group, behind):
         reason = f"{managed.problem_of(node_group)}; it is made again once it is gone"
-        listed.append(RemoveGroup(own.name, True, reason))
+        listed.append(RemoveGroup(group_spec.name, True, reason))
         return
-    differs = _node_group_differences(own, node_group, behind)
+    differs = _node_group_differences(group_spec, node_group, behind)
     if not differs:
         return
     words = " and ".join(differs)
@@ -255,7 +269,7 @@ def _node_group(
         # On a block EKS refuses; elsewhere it would replace the nodes itself, and ask nobody what runs there.
         waiting.append((about, f"{words} changed; that waits until it is empty: scale it to 0"))
     else:
-        listed.append(PutGroup(own, "change", f"{words} changed"))
+        listed.append(PutGroup(group_spec, "change", f"{words} changed"))
 
 
 def _failed_and_empty(node_group: NodeGroup, behind: Group | None) -> bool:
@@ -268,14 +282,14 @@ def _wants_nodes(node_group: NodeGroup, there: ExistingGroups) -> bool:
     return bool(node_group.desired if behind is None else behind.desired)
 
 
-def _node_group_differences(own: GroupSpec, node_group: NodeGroup, behind: Group | None) -> list[str]:
+def _node_group_differences(group_spec: GroupSpec, node_group: NodeGroup, behind: Group | None) -> list[str]:
     has = node_group.shape
     ours = {
-        "its template": _mark(own.tags) == _mark(has.tags),
-        "its largest size": maximum_size(own, behind) == has.maximum,
-        "its labels": set(own.labels) == set(has.labels),
-        "its taints": set(own.taints) == set(has.taints),
-        "its tags": _others(own.tags) <= set(has.tags),
+        "its template": _mark(group_spec.tags) == _mark(has.tags),
+        "its largest size": maximum_size(group_spec, behind) == has.maximum,
+        "its labels": set(group_spec.labels) == set(has.labels),
+        "its taints": set(group_spec.taints) == set(has.taints),
+        "its tags": _others(group_spec.tags) <= set(has.tags),
         "EKS's node repair, which is the engine's business,": not has.repair,
     }
     return [what for what, same in ours.items() if not same]
@@ -292,8 +306,10 @@ def _removals(
     unused = {
         name for name in there.templates if is_for_a_reservation(name) and not name.endswith(tuple(live))
     }
-    unused -= {own.template.name for own in wanted}
-    kept = {(own.managed, own.name) for own in wanted}  # the two services may each have one of that name
+    unused -= {group_spec.template.name for group_spec in wanted}
+    kept = {
+        (group_spec.managed, group_spec.name) for group_spec in wanted
+    }  # the two services may each have one of that name
     for name, group in there.groups.items():
         if (
             (False, name) not in kept
@@ -327,5 +343,5 @@ def _others(tags: Pairs) -> set[tuple[str, str]]:
     return {(key, value) for key, value in tags if key != names.TAG_TEMPLATE}
 
 
-def _source(own: GroupSpec) -> str:
-    return own.place.source.label
+def _source(group_spec: GroupSpec) -> str:
+    return group_spec.key.source.label

@@ -1,7 +1,8 @@
-"""Launching and ending through groups: a size that is asked for, and a member that goes by its name.
+"""Launch and terminate through Auto Scaling groups and EKS node groups: sizes are set, members are ended by name.
 
-A group launches when it likes, so a launch answers with no ids. A member that is ended waits in the hook of its group
-until it is released: whoever ends it here has drained it, so both happen, one after the other, each time it is asked.
+A group launches when it likes, so a launch returns no ids. A member that is ended waits in the terminate hook of its
+group until it is released. Its node is drained before it is ended here, so each call does the step that is due: end it,
+then release it.
 """
 
 from __future__ import annotations
@@ -28,136 +29,141 @@ class GroupLauncher:
         spec: Spec,
         compute: Compute,
         clock: Clock,
-        sight: GroupState,
+        group_state: GroupState,
         launches: Callable[[], Sequence[LaunchIntent]],
-        makings: TemplateInputsOf,
+        template_inputs: TemplateInputsOf,
     ) -> None:
         self._spec, self._compute, self._clock = spec, compute, clock
-        self._sight, self._launches, self._makings = sight, launches, makings
+        self._state, self._launches, self._template_inputs = group_state, launches, template_inputs
         self._sizes: dict[str, int] = {}  # what this process set last, by name of the group or node group
 
-    # --- the port's verbs ---------------------------------------------------------------------------
+    # --- Cloud.launch and Cloud.terminate -------------------------------------------------------------
 
     def launch(self, intent: LaunchIntent) -> None:
-        """NoCapacity: AWS or the documents do not allow it, and trying again changes nothing soon."""
+        """NoCapacity: AWS or the documents do not allow it, and another try soon would change nothing."""
         try:
-            own = self.spec_of(GroupKey.of(intent))
-            if change_before_launch(own, self._sight.there) is not None:
-                self.put(own)  # first: what it launches from an older template would have to be replaced
-                self._sight.invalidate(node_groups=own.managed)
-            self.resize_to_need(own)
+            group_spec = self.spec_of(GroupKey.of(intent))
+            if change_before_launch(group_spec, self._state.existing) is not None:
+                self.put(group_spec)  # first: nodes from an older template would have to be replaced
+                self._state.invalidate(node_groups=group_spec.managed)
+            self.resize_to_need(group_spec)
         except (Refused, SpecError) as refusal:
             raise NoCapacity(str(refusal)) from refusal
 
     def terminate(self, instance_id: str) -> bool:
-        """False: it is in no group. Idempotent: asked again, it is let go from the hook it waits in by then."""
-        found = self._sight.member(instance_id)
+        """False: it is in no group. Idempotent: called again, it releases the instance from the hook."""
+        found = self._state.member(instance_id)
         if found is None:
             return self._terminate_unseen(instance_id)
         group, member = found
         try:
             if member.waits and group.shape.hook is not None:
                 self._compute.release(group.shape.name, group.shape.hook.name, instance_id)
-                self._sight.note(_with(group, replace(member, state="Terminating:Proceed")))
+                self._state.update(_with(group, replace(member, state="Terminating:Proceed")))
             elif member.stays:
                 self._compute.terminate_in_group(instance_id)
                 left = max(group.minimum, group.desired - member.counts)
                 self._sizes[group.node_group or group.shape.name] = left
-                self._sight.note(replace(_with(group, replace(member, state="Terminating")), desired=left))
+                self._state.update(replace(_with(group, replace(member, state="Terminating")), desired=left))
         except TidemillError:
-            self._sight.invalidate()  # nobody knows what came of it
+            self._state.invalidate()  # the outcome is not known
             raise
         return True
 
     def _terminate_unseen(self, instance_id: str) -> bool:
-        """No group that was read has it. One that could not be read would replace what EC2 is told to end."""
+        """No group that was read has it. A group that could not be read would replace an instance ended in EC2."""
         try:
             self._compute.terminate_in_group(instance_id)
         except Gone:
             return False
-        self._sight.invalidate()
+        self._state.invalidate()
         return True
 
     # --- groups -------------------------------------------------------------------------------------
 
-    def spec_of(self, place: GroupKey) -> GroupSpec:
-        pool = self._spec.pools.get(place.pool)
+    def spec_of(self, key: GroupKey) -> GroupSpec:
+        pool = self._spec.pools.get(key.pool)
         if pool is None:
-            raise NoCapacity(f"there is no pool {place.pool} any more")
-        if not place.source.id:
-            return hourly_group(self._spec, pool, place, self._makings)
-        for one in self._sight.reservations:
-            if one.source == place.source:
-                return group_on_reservation(self._spec, pool, one, self._clock.now(), self._makings, None)
-        raise NoCapacity(f"{place.source.id} is not listed")
+            raise NoCapacity(f"there is no pool {key.pool} any more")
+        if not key.source.id:
+            return hourly_group(self._spec, pool, key, self._template_inputs)
+        for reservation in self._state.reservations:
+            if reservation.source == key.source:
+                return group_on_reservation(
+                    self._spec, pool, reservation, self._clock.now(), self._template_inputs, None
+                )
+        raise NoCapacity(f"{key.source.id} is not listed")
 
-    def put(self, own: GroupSpec) -> None:
-        """Whoever puts looks again afterwards: once for all that was put."""
-        behind = self._sight.there.behind(own)
+    def put(self, group_spec: GroupSpec) -> None:
+        """Create or change the group. The caller invalidates the state afterwards, once for all groups."""
+        behind = self._state.existing.behind(group_spec)
         if behind is None:
-            self._sizes[own.name] = 0  # it is made empty
-        own = replace(own, maximum=maximum_size(own, behind))
-        version = self._compute.put_template(own.template)
-        if own.managed:
-            self._compute.put_node_group(managed.shape(own, version))
+            self._sizes[group_spec.name] = 0  # it is created empty
+        group_spec = replace(group_spec, maximum=maximum_size(group_spec, behind))
+        version = self._compute.put_template(group_spec.template)
+        if group_spec.managed:
+            self._compute.put_node_group(managed.shape(group_spec, version))
         else:
-            self._compute.put_group(asg.shape(own, version))
+            self._compute.put_group(asg.shape(group_spec, version))
 
-    def resize_to_need(self, own: GroupSpec) -> None:
-        """Bring its size to what is wanted now. A node group that EKS is still at work on gets it later."""
-        self._remove_dead(own)
-        group = self._sight.there.behind(own)
+    def resize_to_need(self, group_spec: GroupSpec) -> None:
+        """Set the size that open launch intents need. A node group that EKS is changing gets it later."""
+        group = self._state.existing.behind(group_spec)
+        if group is not None:
+            self._remove_dead(group)
+            group = self._state.existing.behind(group_spec)
         if group is None:
             return
-        if group.desired < sum(one.counts for one in group.members):
-            return  # somebody scales it in just now: it has not chosen yet, and must not be held up
-        over = own.over_at is not None and self._clock.now() >= own.over_at
-        lacking = 0 if over else missing_instances(own.place, self._launches(), self._sight.attributed)
-        target = target_size(group, lacking, [one.id for one in self._sight.instances])
-        if target > group.desired or (target < group.desired and (over or self._is_ours(own, group))):
-            self._resize(own, group, target)
+        if group.desired < sum(member.counts for member in group.members):
+            return  # somebody is scaling it in: it has not chosen an instance yet, and must not be held up
+        over = group_spec.deadline is not None and self._clock.now() >= group_spec.deadline
+        lacking = 0 if over else missing_instances(group_spec.key, self._launches(), self._state.intent_of)
+        target = target_size(group, lacking, [instance.id for instance in self._state.instances])
+        if target > group.desired or (target < group.desired and (over or self._is_ours(group_spec, group))):
+            self._resize(group_spec, group, target)
 
-    def _remove_dead(self, own: GroupSpec) -> None:
-        """Take the dead off its list, one by one: it counts them as members, and launches nobody in their place."""
-        group = self._sight.there.behind(own)
-        for one in () if group is None else self._sight.dead_members(group):
-            self.terminate(one.instance_id)
+    def _remove_dead(self, group: Group) -> None:
+        """Terminate dead members by name: the group counts them, and launches nothing in their place."""
+        for member in self._state.dead_members(group):
+            self.terminate(member.instance_id)
 
-    def empty(self, group: Group) -> None:
-        """Nobody asks for anything from it: it wants no more than the members it has, unless people say so."""
-        for one in self._sight.dead_members(group):
-            self.terminate(one.instance_id)
-        group = next((one for one in self._sight.groups if one.shape.name == group.shape.name), group)
-        staying, name = sum(one.counts for one in group.members), group.node_group or group.shape.name
-        hourly_group = not is_for_a_reservation(name)
-        if group.desired > staying and not (hourly_group and not self._set_by_us(name, group)):
+    def shrink_unwanted(self, group: Group) -> None:
+        """No document asks for this group: lower its size to the members it has, unless people set it."""
+        self._remove_dead(group)
+        fresh = (known for known in self._state.groups if known.shape.name == group.shape.name)
+        group = next(fresh, group)
+        staying, name = sum(member.counts for member in group.members), group.node_group or group.shape.name
+        # The size of an hourly group may be people's own.
+        ours = is_for_a_reservation(name) or self._set_by_us(name, group)
+        if group.desired > staying and ours:
             if group.node_group:
                 self._compute.resize_node_group(group.node_group, staying)
             else:
                 self._compute.resize(group.shape.name, staying)
-            self._sight.note(replace(group, desired=staying))
+            self._state.update(replace(group, desired=staying))
 
-    def _resize(self, own: GroupSpec, group: Group, target: int) -> None:
-        if own.managed:
-            node_group = self._sight.there.node_groups[own.name]
+    def _resize(self, group_spec: GroupSpec, group: Group, target: int) -> None:
+        if group_spec.managed:
+            node_group = self._state.existing.node_groups[group_spec.name]
             if node_group.status not in managed.CHANGEABLE:
                 return
-            self._compute.resize_node_group(own.name, target)
+            self._compute.resize_node_group(group_spec.name, target)
         else:
-            self._compute.resize(own.name, target)
-        self._sizes[own.name] = target
-        self._sight.note(replace(group, desired=target))
+            self._compute.resize(group_spec.name, target)
+        self._sizes[group_spec.name] = target
+        self._state.update(replace(group, desired=target))
 
-    def _is_ours(self, own: GroupSpec, group: Group) -> bool:
-        return group.desired in {one.desired for one in own.schedules} or self._set_by_us(own.name, group)
+    def _is_ours(self, group_spec: GroupSpec, group: Group) -> bool:
+        scheduled = {schedule.desired for schedule in group_spec.schedules}
+        return group.desired in scheduled or self._set_by_us(group_spec.name, group)
 
     def _set_by_us(self, name: str, group: Group) -> bool:
-        """What people set by hand is theirs while it can be had (SM-5). After a restart nobody knows, and a group that
-        fails to launch is taken back to what is wanted."""
+        """A size that people set by hand stays while it can be reached (SM-5). After a restart it is not known who set
+        it; then a group that fails to launch goes back to the size the engine needs."""
         known = self._sizes.get(name)
         return group.desired == known or (known is None and group.launch_error is not None)
 
 
-def _with(group: Group, member: Member) -> Group:
-    others = (member if one.instance_id == member.instance_id else one for one in group.members)
-    return replace(group, members=tuple(others))
+def _with(group: Group, changed: Member) -> Group:
+    members = (changed if member.instance_id == changed.instance_id else member for member in group.members)
+    return replace(group, members=tuple(members))

@@ -1,7 +1,7 @@
-"""Keeps the groups as the documents and the blocks want them, beside the engine's ticks.
+"""Keeps the groups in AWS as the documents and the blocks want them; runs once per tick.
 
-It makes, changes and removes what `group_changes` lists, and meets sizes whose call was lost or whose intent ended. One
-change that fails never stops the others: it is tried again at the next look, and told once.
+It carries out what `group_changes` lists, and sets sizes whose call was lost or whose intent ended. A change that fails
+never stops the others: it is tried again at the next tick, and logged once.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import assert_never
 
 from tidemill.model.capacity import SECURED_STATES
@@ -31,7 +32,7 @@ from tidemill.provision.group_changes import (
     group_changes,
 )
 from tidemill.provision.group_launcher import GroupLauncher
-from tidemill.provision.group_sizes import open_intents
+from tidemill.provision.group_sizes import launches_through_groups, open_intents
 from tidemill.provision.group_spec import GROUP_PROVISIONERS, GroupKey, GroupSpec, TemplateInputsOf
 from tidemill.provision.group_state import GroupState
 from tidemill.provision.wanted_groups import WantedGroups, remaining_allowances, wanted_groups
@@ -39,7 +40,7 @@ from tidemill.spec import Spec
 
 log = logging.getLogger("tidemill.provision")
 
-# Somebody may have changed a group by hand: it is looked at this often though nothing here changed.
+# People may change a group by hand: groups are compared this often even when nothing here changed.
 LOOK_EVERY = timedelta(minutes=5)
 
 
@@ -48,74 +49,73 @@ class GroupReconciler:
         self,
         spec: Spec,
         compute: Compute,
-        sight: GroupState,
-        grouped: GroupLauncher,
+        group_state: GroupState,
+        launcher: GroupLauncher,
         launches: Callable[[], Sequence[LaunchIntent]],
-        makings: TemplateInputsOf,
+        template_inputs: TemplateInputsOf,
     ) -> None:
-        self._spec, self._compute, self._sight, self._grouped = spec, compute, sight, grouped
-        self._launches, self._makings = launches, makings
+        self._spec, self._compute, self._state, self._launcher = spec, compute, group_state, launcher
+        self._launches, self._template_inputs = launches, template_inputs
         self._reconciled_state: tuple[object, ...] = ()
         self._reconciled_at: datetime | None = None
         self._warnings: tuple[Warning, ...] = ()
-        self._told: set[tuple[str, str]] = set()
+        self._logged: set[tuple[str, str]] = set()
         self._unfinished = False
-        self._let_in: set[str] = set()  # roles whose nodes may join, as this process has seen
+        self._joined_roles: set[str] = set()  # roles with an access entry, as far as this process knows
 
     def reconcile(self, world: World) -> tuple[Warning, ...]:
-        """What people should know of; the same as before while nothing changed."""
-        if not (world.cloud_ok and world.ledger_ok) or not self._concerns(world):
+        """Returns what people should know; the same as before while nothing changed."""
+        if not (world.cloud_ok and world.ledger_ok) or not self._has_groups(world):
             return self._warnings
         try:
             if self._is_due(world):
-                self._keep(world)
+                self._reconcile(world)
         except TidemillError as error:
-            self._tell("groups", str(error))
+            self._log_once("groups", str(error))
         return self._warnings
 
     def planned(self, world: World) -> tuple[Change, ...]:
-        """What it would do, for `tidemill plan`: nothing is changed."""
-        if not self._concerns(world):
+        """What it would do, for `tidemill plan`. Changes nothing."""
+        if not self._has_groups(world):
             return ()
-        self._sight.reservations = world.reservations
-        groups = (*self._wanting(world).groups, *self._by_the_hour())
-        return group_changes(groups, self._there(), world.now, live_reservations(world)).now
+        self._state.reservations = world.reservations
+        groups = (*self._wanted_groups(world).groups, *self._hourly_groups())
+        return group_changes(groups, self._existing_groups(), world.now, live_reservations(world)).now
 
     def problems(self, world: World) -> tuple[tuple[str, str], ...]:
-        """About which blocks nothing can be made, and why."""
-        return self._wanting(world).problems if self._concerns(world) else ()
+        """The blocks for which no group can be made, and why."""
+        return self._wanted_groups(world).problems if self._has_groups(world) else ()
 
-    # --- one look -----------------------------------------------------------------------------------
+    # --- one reconciliation -------------------------------------------------------------------------
 
-    def _keep(self, world: World) -> None:
+    def _reconcile(self, world: World) -> None:
         self._unfinished = False
-        wanting = self._wanting(world)
-        groups = (*wanting.groups, *self._by_the_hour())
-        there = self._there()
-        found = group_changes(groups, there, world.now, live_reservations(world), self._let_in)
+        wanted = self._wanted_groups(world)
+        groups = (*wanted.groups, *self._hourly_groups())
+        existing = self._existing_groups()
+        found = group_changes(groups, existing, world.now, live_reservations(world), self._joined_roles)
         for change in found.now:
-            self._try(change.about, lambda change=change: self._carry_out(change))  # type: ignore[misc]
-        if found.now:  # once: every node group is described by a call of its own
-            self._sight.invalidate(node_groups=any(_is_about_eks(one) for one in found.now))
-        for own in groups:
-            self._try(own.name, lambda own=own: self._grouped.resize_to_need(own))  # type: ignore[misc]
-        known = {(own.managed, own.name) for own in groups}
-        for group in self._sight.groups:
+            self._try(change.about, partial(self._carry_out, change))
+        if found.now:  # once for all: each node group takes a call of its own
+            self._state.invalidate(node_groups=any(_is_about_eks(change) for change in found.now))
+        for group_spec in groups:
+            self._try(group_spec.name, partial(self._launcher.resize_to_need, group_spec))
+        known = {(group_spec.managed, group_spec.name) for group_spec in groups}
+        for group in self._state.groups:
             if (bool(group.node_group), group.node_group or group.shape.name) not in known:
-                self._try(group.shape.name, lambda group=group: self._grouped.empty(group))  # type: ignore[misc]
-        self._warnings = tuple(self._warn(groups, (*wanting.problems, *found.waiting, *_said_by_eks(there))))
-        # What AWS had no time for is tried at the next tick; what it refused, when something changed or after a while.
-        self._reconciled_state, self._reconciled_at = (
-            () if self._unfinished else self._state(world),
-            world.now,
-        )
+                self._try(group.shape.name, partial(self._launcher.shrink_unwanted, group))
+        problems = (*wanted.problems, *found.waiting, *_problems_of_node_groups(existing))
+        self._warnings = tuple(self._warn(groups, problems))
+        # What failed for now is tried at the next tick; what AWS refused, when something changes or after a while.
+        self._reconciled_state = () if self._unfinished else self._fingerprint(world)
+        self._reconciled_at = world.now
 
     def _carry_out(self, change: Change) -> None:
         log.info("%s %s: %s", change.verb, change.about, change.reason)
         compute = self._compute
         match change:
-            case PutGroup(own):
-                self._grouped.put(own)
+            case PutGroup(group_spec):
+                self._launcher.put(group_spec)
             case PutSchedule(group, schedule):
                 compute.put_schedule(group, schedule)
             case DropSchedule(group, name):
@@ -128,7 +128,7 @@ class GroupReconciler:
                 compute.delete_template(name)
             case LetNodesJoin(role):
                 compute.let_nodes_join(role)
-                self._let_in.add(role)
+                self._joined_roles.add(role)
             case _:
                 assert_never(change)
 
@@ -136,82 +136,86 @@ class GroupReconciler:
         try:
             do()
         except Gone:
-            self._sight.invalidate(node_groups=True)
+            self._state.invalidate(node_groups=True)
         except TidemillError as error:
             self._unfinished |= isinstance(error, Retryable)
-            self._tell(about, str(error))
+            self._log_once(about, str(error))
 
-    def _tell(self, about: str, sentence: str) -> None:
-        if (about, sentence) not in self._told:
-            self._told.add((about, sentence))
+    def _log_once(self, about: str, sentence: str) -> None:
+        if (about, sentence) not in self._logged:
+            self._logged.add((about, sentence))
             log.warning("%s: %s", about, sentence)
 
-    # --- what it goes by ----------------------------------------------------------------------------
+    # --- inputs -------------------------------------------------------------------------------------
 
-    def _concerns(self, world: World) -> bool:
-        """Pools without groups cost no call, and need no permission."""
+    def _has_groups(self, world: World) -> bool:
+        """Without groups there is no call, and no permission is needed."""
         return uses_groups(self._spec) or any(
-            node.instance is not None
-            and node.instance.provisioner in (one.value for one in GROUP_PROVISIONERS)
+            node.instance is not None and launches_through_groups(node.instance.provisioner)
             for node in world.nodes
         )
 
     def _is_due(self, world: World) -> bool:
         late = self._reconciled_at is None or world.now - self._reconciled_at >= LOOK_EVERY
-        return late or self._state(world) != self._reconciled_state
+        return late or self._fingerprint(world) != self._reconciled_state
 
-    def _state(self, world: World) -> tuple[object, ...]:
-        return world.reservations, tuple(self._launches()), self._sight.groups, self._sight.node_groups
+    def _fingerprint(self, world: World) -> tuple[object, ...]:
+        return world.reservations, tuple(self._launches()), self._state.groups, self._state.node_groups
 
-    def _wanting(self, world: World) -> WantedGroups:
-        room = remaining_allowances(self._spec, world.nodes, self._launches())
-        return wanted_groups(self._spec, world.reservations, world.now, self._makings, room)
+    def _wanted_groups(self, world: World) -> WantedGroups:
+        allowances = remaining_allowances(self._spec, world.nodes, self._launches())
+        return wanted_groups(self._spec, world.reservations, world.now, self._template_inputs, allowances)
 
-    def _by_the_hour(self) -> list[GroupSpec]:
-        """Groups of hourly capacity that somebody still waits for."""
-        places = {GroupKey.of(one) for one in open_intents(self._launches()) if not one.source.id}
+    def _hourly_groups(self) -> list[GroupSpec]:
+        """Groups of spot and on-demand capacity with open launch intents."""
+        keys = {GroupKey.of(intent) for intent in open_intents(self._launches()) if not intent.source.id}
         found: list[GroupSpec] = []
-        for place in sorted(places, key=str):
-            self._try(place.pool, lambda place=place: found.append(self._grouped.spec_of(place)))  # type: ignore[misc]
+
+        def add(key: GroupKey) -> None:
+            found.append(self._launcher.spec_of(key))
+
+        for key in sorted(keys, key=str):
+            self._try(key.pool, partial(add, key))
         return found
 
-    def _there(self) -> ExistingGroups:
-        return ExistingGroups.of(self._sight.groups, self._sight.node_groups, self._compute.templates())
+    def _existing_groups(self) -> ExistingGroups:
+        return ExistingGroups.of(self._state.groups, self._state.node_groups, self._compute.templates())
 
-    def _warn(self, groups: Sequence[GroupSpec], said: Iterable[tuple[str, str]]) -> list[Warning]:
-        told = [Warning(about, sentence) for about, sentence in said]
-        there = self._sight.there
-        for own in groups:
-            group = there.behind(own)
+    def _warn(self, groups: Sequence[GroupSpec], problems: Iterable[tuple[str, str]]) -> list[Warning]:
+        warnings = [Warning(about, sentence) for about, sentence in problems]
+        existing = self._state.existing
+        for group_spec in groups:
+            group = existing.behind(group_spec)
             if group is None:
                 continue
-            if own.over_at is not None:
-                lead = self._spec.pools[own.place.pool].spec.drain.lead or timedelta(0)
-                sentences = (
-                    early_scale_down_warning(group, one, own.over_at, lead)
-                    for one in early_scale_downs(group, own.over_at)
-                )
-                told += [Warning(own.name, sentence) for sentence in sentences if sentence]
+            sentences: list[str] = []
+            if group_spec.deadline is not None:
+                lead = self._spec.pools[group_spec.key.pool].spec.drain.lead or timedelta(0)
+                sentences += [
+                    early_scale_down_warning(group, schedule, group_spec.deadline, lead)
+                    for schedule in early_scale_downs(group, group_spec.deadline)
+                ]
             if off := sorted({"Launch", "Terminate"} & set(group.shape.suspended)):
-                sentence = (
+                sentences.append(
                     f"somebody suspended {' and '.join(off)} of it: resume it, or nodes neither come nor go"
                 )
-                told.append(Warning(own.name, sentence))
-            if group.launch_error is not None and group.desired > sum(one.counts for one in group.members):
-                told.append(Warning(own.name, f"it could not launch: {group.launch_error}"))
-        return told
+            lacks_members = group.desired > sum(member.counts for member in group.members)
+            if group.launch_error is not None and lacks_members:
+                sentences.append(f"it could not launch: {group.launch_error}")
+            warnings += [Warning(group_spec.name, sentence) for sentence in sentences if sentence]
+        return warnings
 
 
-def _said_by_eks(there: ExistingGroups) -> Iterable[tuple[str, str]]:
-    """Also of node groups that no group stands behind, or that nobody wants any more."""
-    complaints = ((name, managed.problem_of(one)) for name, one in there.node_groups.items())
-    return ((name, sentence) for name, sentence in complaints if sentence)
+def _problems_of_node_groups(existing: ExistingGroups) -> Iterable[tuple[str, str]]:
+    """Also of node groups that have no Auto Scaling group yet, or that no document wants any more."""
+    problems = ((name, managed.problem_of(node_group)) for name, node_group in existing.node_groups.items())
+    return ((name, problem) for name, problem in problems if problem)
 
 
 def _is_about_eks(change: Change) -> bool:
     match change:
-        case PutGroup(own):
-            return own.managed
+        case PutGroup(group_spec):
+            return group_spec.managed
         case RemoveGroup(managed=by_eks):
             return by_eks
         case _:
@@ -219,7 +223,9 @@ def _is_about_eks(change: Change) -> bool:
 
 
 def live_reservations(world: World) -> frozenset[str]:
-    return frozenset(one.id for one in world.reservations if one.state in SECURED_STATES)
+    return frozenset(
+        reservation.id for reservation in world.reservations if reservation.state in SECURED_STATES
+    )
 
 
 def uses_groups(spec: Spec) -> bool:

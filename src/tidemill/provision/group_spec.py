@@ -1,7 +1,7 @@
-"""A group that should be there: the words that Auto Scaling groups and EKS node groups have in common.
+"""A group as it should exist: what Auto Scaling groups and EKS node groups have in common.
 
-One for each place nodes of a pool come from, named after it. What is asked of which service is told in `asg` and
-`managed`; which groups there should be, in `groups`.
+There is one for each pool, source, instance type and zone, and its name says so. `asg` and `managed` say what each
+service is asked for; `wanted_groups` says which groups there should be.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool, Provisioner
 
 GROUP_PROVISIONERS = (Provisioner.ASG, Provisioner.MANAGED)
-# EKS's limit on the name of a node group; Auto Scaling's is 255, but one rule for both is easier to know.
+# EKS's limit on the name of a node group. Auto Scaling's is 255, but one rule for both is simpler.
 _LONGEST_NAME = 63
-# EC2's ids have 17 digits, and had 8. A pool may be called `my-cr-pool`.
+# Reservation ids have 17 hexadecimal digits, and had 8. A pool may be called `my-cr-pool`.
 _ENDS_WITH_A_RESERVATION = re.compile(r"-cr-[0-9a-f]{8,}$")
 
 
 @dataclass(frozen=True, slots=True)
 class TemplateInputs:
-    """What AWS knows and the documents do not: the image an alias stands for, and an existing template's data."""
+    """What only AWS knows: the image behind an alias, and the data of an existing template."""
 
     image_id: str
     base: Mapping[str, Any] | None = None
@@ -56,7 +56,7 @@ def template_inputs_of(spec: Spec, images: Images) -> TemplateInputsOf:
 
 @dataclass(frozen=True, slots=True)
 class GroupKey:
-    """Where nodes come from: one group each."""
+    """What one group launches: there is one group for each key."""
 
     pool: str
     source: Source
@@ -64,23 +64,23 @@ class GroupKey:
     zone: str
 
     @classmethod
-    def of(cls, one: LaunchIntent | Instance) -> GroupKey:
-        return cls(one.pool, one.source, one.instance_type, one.zone)
+    def of(cls, launched: LaunchIntent | Instance) -> GroupKey:
+        return cls(launched.pool, launched.source, launched.instance_type, launched.zone)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
-    """Whatever its size is just now."""
+    """Everything but its size, which follows from the open launch intents."""
 
     name: str
-    place: GroupKey
+    key: GroupKey
     managed: bool  # an EKS node group; else an Auto Scaling group of ours
     template: Template
-    subnets: tuple[str, ...]  # of the place's zone, and of no other
+    subnets: tuple[str, ...]  # all in the zone of its key
     maximum: int
     role: str  # of the nodes
     tags: Pairs = ()
-    over_at: datetime | None = None  # its deadline: from then on it launches nothing
+    deadline: datetime | None = None  # of its source: from then on the group launches nothing
     # Auto Scaling groups:
     hook: Hook | None = None
     schedules: tuple[Schedule, ...] = ()
@@ -90,24 +90,24 @@ class GroupSpec:
     taints: tuple[tuple[str, str, str], ...] = ()
 
 
-def group_name(deployment: str, place: GroupKey) -> str:
-    """`mill-train-cr-0123456789abcdef0`; by the hour with kind, type and zone. Too long: cut, and told apart."""
-    tail = place.source.id or f"{place.source.kind.value}-{place.instance_type}-{place.zone}"
-    front, tail = f"{deployment}-{place.pool}".replace(".", "-"), tail.replace(".", "-")
+def group_name(deployment: str, key: GroupKey) -> str:
+    """`mill-train-cr-0123456789abcdef0`; hourly groups end in kind, type and zone. A long name is cut and hashed."""
+    tail = key.source.id or f"{key.source.kind.value}-{key.instance_type}-{key.zone}"
+    front, tail = f"{deployment}-{key.pool}".replace(".", "-"), tail.replace(".", "-")
     name = f"{front}-{tail}"
     if len(name) <= _LONGEST_NAME:
         return name
-    mark = blake2b(name.encode(), digest_size=4).hexdigest()
-    room = _LONGEST_NAME - len(tail) - len(mark) - 2
-    return f"{front[:room]}-{mark}-{tail}"
+    digest = blake2b(name.encode(), digest_size=4).hexdigest()
+    length = _LONGEST_NAME - len(tail) - len(digest) - 2
+    return f"{front[:length]}-{digest}-{tail}"
 
 
 def is_for_a_reservation(name: str) -> bool:
-    """Of a group or a template of ours: it launches from one reservation, and is of no use once that is over."""
+    """By the name of a group or template of ours: it launches from one reservation, and is useless once that ends."""
     return _ENDS_WITH_A_RESERVATION.search(name) is not None
 
 
 def template_digest(template: Template) -> str:
-    """Short for what a template says: a group carries it, so that a change shows without reading the template."""
-    written = json.dumps(template.data, sort_keys=True, default=str)
-    return blake2b(written.encode(), digest_size=8).hexdigest()
+    """A short digest of its content. A group carries it as a tag, so a change shows without reading the template."""
+    text = json.dumps(template.data, sort_keys=True, default=str)
+    return blake2b(text.encode(), digest_size=8).hexdigest()

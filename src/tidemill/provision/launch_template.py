@@ -119,7 +119,9 @@ def node_labels(spec: Spec, pool: ComputePool, source: Source) -> dict[str, str]
 
 def node_taints(pool: ComputePool) -> tuple[tuple[str, str, str], ...]:
     """Key, value, effect: the pool's, those that others take off, and the one that the node check takes off."""
-    written = [(one.key, one.value, one.effect) for one in (*pool.spec.taints, *pool.spec.startup_taints)]
+    written = [
+        (taint.key, taint.value, taint.effect) for taint in (*pool.spec.taints, *pool.spec.startup_taints)
+    ]
     return (*written, (names.TAINT_STARTUP, "", "NoSchedule"))
 
 
@@ -244,7 +246,7 @@ def _encoded(bootstrap: Bootstrap, pool: ComputePool) -> str:
 
 
 def _devices(node_class: NodeClass) -> dict[str, Any]:
-    mappings = [_device(one) for one in node_class.spec.block_device_mappings]
+    mappings = [_device(device) for device in node_class.spec.block_device_mappings]
     return {"BlockDeviceMappings": mappings} if mappings else {}
 
 

@@ -1,7 +1,8 @@
-"""EKS managed node groups: one for each block, ODCR, or kind of hourly capacity of a pool.
+"""The managed provisioner: one EKS managed node group per source.
 
-EKS brings the role, the Auto Scaling group and its own scheduled action forty minutes before a block's end: that one is
-shown and never touched, and the pool's deadline is before it. The engine mends nodes, so EKS's node repair stays off.
+EKS adds the role, the Auto Scaling group and a scheduled action of its own that scales the group to 0 before the end of
+a block. That action is never changed; the pool's deadline is the same instant. The engine replaces nodes that fail, so
+EKS's node repair stays off.
 """
 
 from __future__ import annotations
@@ -23,45 +24,57 @@ from tidemill.spec.node_class import NodeClass
 CapacityType = Literal["CAPACITY_BLOCK", "ON_DEMAND", "SPOT"]
 # EKS changes a node group only in these states.
 CHANGEABLE = ("ACTIVE", "DEGRADED")
-# ... and leaves these by itself.
+# EKS leaves these states by itself.
 AT_WORK = ("CREATING", "UPDATING", "DELETING")
-# What could not be made stays so, and launches nothing: without members it may go, and another one be made.
+# A node group that could not be created launches nothing. Without members it is deleted and created again.
 CREATE_FAILED = "CREATE_FAILED"
-_FAILED = {CREATE_FAILED: "make", "DELETE_FAILED": "delete"}
+_FAILED_TO = {CREATE_FAILED: "create", "DELETE_FAILED": "delete"}
 
 
 def as_node_group(
-    spec: Spec, pool: ComputePool, own: GroupSpec, node_class: NodeClass, kind: InstanceType, image_id: str
+    spec: Spec,
+    pool: ComputePool,
+    group_spec: GroupSpec,
+    node_class: NodeClass,
+    kind: InstanceType,
+    image_id: str,
 ) -> GroupSpec:
-    """Its instances are tagged by its template: EKS hands a node group's own tags to nobody.
+    """With tags, and with labels and taints where EKS brings the image.
 
-    Labels and taints come with the user data where the template names an image. Only where EKS brings the image does
-    EKS put them on: it would do so again to nodes that are there, whenever they change.
+    Its instances get their tags from the template: EKS does not pass a node group's tags on. Where the template names
+    an image, labels and taints come with the user data: EKS would apply them again to nodes that exist already whenever
+    they change.
     """
-    own = replace(
-        own,
-        tags=tuple(sorted((*owner_tags(spec, pool), (names.TAG_TEMPLATE, template_digest(own.template))))),
-    )
+    digest = (names.TAG_TEMPLATE, template_digest(group_spec.template))
+    group_spec = replace(group_spec, tags=tuple(sorted((*owner_tags(spec, pool), digest))))
     if image_id:
-        return own
+        return group_spec
     return replace(
-        own,
+        group_spec,
         ami_type=ami_type(Family.of(node_class), kind),
-        labels=tuple(sorted(node_labels(spec, pool, own.place.source).items())),
+        labels=tuple(sorted(node_labels(spec, pool, group_spec.key.source).items())),
         taints=node_taints(pool),
     )
 
 
-def shape(own: GroupSpec, version: TemplateVersion) -> NodeGroupShape:
+def shape(group_spec: GroupSpec, version: TemplateVersion) -> NodeGroupShape:
     return NodeGroupShape(
-        own.name, capacity_type(own.place.source), version, own.subnets, own.role, own.maximum,
-        ami_type=own.ami_type, labels=own.labels, taints=own.taints, tags=own.tags,
-        repair=False,  # the engine replaces what fails (MG-7)
-    )  # fmt: skip
+        name=group_spec.name,
+        capacity_type=capacity_type(group_spec.key.source),
+        template=version,
+        subnets=group_spec.subnets,
+        role=group_spec.role,
+        maximum=group_spec.maximum,
+        ami_type=group_spec.ami_type,
+        labels=group_spec.labels,
+        taints=group_spec.taints,
+        tags=group_spec.tags,
+        repair=False,  # the engine replaces nodes that fail (MG-7)
+    )
 
 
 def capacity_type(source: Source) -> CapacityType:
-    """An on-demand reservation is on demand to EKS: its template names the reservation."""
+    """To EKS an on-demand reservation is ON_DEMAND; the template names the reservation."""
     match source.kind:
         case SourceKind.BLOCK:
             return "CAPACITY_BLOCK"
@@ -74,6 +87,6 @@ def capacity_type(source: Source) -> CapacityType:
 def problem_of(node_group: NodeGroup) -> str:
     """What EKS says is wrong with it; empty: nothing."""
     issues = "; ".join(map(str, node_group.issues))
-    if (tried := _FAILED.get(node_group.status)) is not None:
-        return f"EKS could not {tried} it: {issues or 'it gives no reason'}"
+    if (verb := _FAILED_TO.get(node_group.status)) is not None:
+        return f"EKS could not {verb} it: {issues or 'it gives no reason'}"
     return f"EKS says: {issues}" if issues else ""

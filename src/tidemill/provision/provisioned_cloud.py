@@ -57,10 +57,10 @@ class Reconcilers:
         self._reconcilers = reconcilers
 
     def reconcile(self, world: World) -> tuple[Warning, ...]:
-        return tuple(warning for one in self._reconcilers for warning in one.reconcile(world))
+        return tuple(warning for reconciler in self._reconcilers for warning in reconciler.reconcile(world))
 
     def planned(self, world: World) -> tuple[PlannedChange, ...]:
-        return tuple(change for one in self._reconcilers for change in one.planned(world))
+        return tuple(change for reconciler in self._reconcilers for change in reconciler.planned(world))
 
 
 class ProvisionedCloud:
@@ -81,10 +81,12 @@ class ProvisionedCloud:
         self._native = NativeLauncher(spec, compute, images, self._ends_at)
         self._blocks: Mapping[str, Reservation] = {}
         self._known_launches: Sequence[LaunchIntent] = ()
-        self._sight = GroupState(compute, clock, self._launches)
-        makings = template_inputs_of(spec, images)
-        self._grouped = GroupLauncher(spec, compute, clock, self._sight, self._launches, makings)
-        self.reconciler = GroupReconciler(spec, compute, self._sight, self._grouped, self._launches, makings)
+        self._state = GroupState(compute, clock, self._launches)
+        template_inputs = template_inputs_of(spec, images)
+        self._groups = GroupLauncher(spec, compute, clock, self._state, self._launches, template_inputs)
+        self.reconciler = GroupReconciler(
+            spec, compute, self._state, self._groups, self._launches, template_inputs
+        )
 
     # --- how launches become instances ----------------------------------------------------------------
 
@@ -93,13 +95,13 @@ class ProvisionedCloud:
             case Provisioner.NATIVE:
                 return self._native.launch(intent, tags)
             case Provisioner.ASG | Provisioner.MANAGED:
-                self._grouped.launch(intent)
+                self._groups.launch(intent)
                 return ()  # the group launches when it likes
             case other:
                 raise NoCapacity(f"pool {intent.pool}: nothing launches for provisioner '{other}' here")
 
     def terminate(self, instance_id: str) -> None:
-        if not (self._sight.may_be_in_a_group(instance_id) and self._grouped.terminate(instance_id)):
+        if not (self._state.may_be_in_a_group(instance_id) and self._groups.terminate(instance_id)):
             self._compute.terminate(instance_id)
 
     def _launches(self) -> Sequence[LaunchIntent]:
@@ -122,15 +124,15 @@ class ProvisionedCloud:
     def reservations(self) -> Sequence[Reservation]:
         found = self._account.reservations()
         self._blocks = {one.id: one for one in found}
-        self._sight.reservations = tuple(found)
+        self._state.reservations = tuple(found)
         return found
 
     def instances(self) -> Sequence[Instance]:
         listed = self._account.instances()
         if not (uses_groups(self._spec) or any(launches_through_groups(one.provisioner) for one in listed)):
             return listed  # no group: no call, and no permission needed for one
-        self._sight.invalidate()
-        return self._sight.annotate(listed)
+        self._state.invalidate()
+        return self._state.annotate(listed)
 
     def extensions(self) -> Sequence[Extension]:
         return self._account.extensions()

@@ -215,7 +215,7 @@ def groups_outlive_their_block(account: AccountView) -> Iterator[Trap]:
         stays = size_at(group, killed, account.now)
         if not stays.size:
             continue
-        theirs = next((action for action in group.schedules if action.theirs), None)
+        theirs = next((action for action in group.schedules if action.by_eks), None)
         if theirs is not None and theirs.at >= killed:
             yield Trap(
                 "TR-14",
@@ -272,7 +272,7 @@ def eks_action_is_behind(account: AccountView) -> Iterator[Trap]:
     for group, block in account.groups_with_reservations():
         for action in group.schedules or ():
             if (
-                action.theirs
+                action.by_eks
                 and block.end is not None
                 and block.end - action.at > EKS_SCALES_DOWN_BEFORE_END + _ABOUT
             ):

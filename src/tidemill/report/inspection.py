@@ -206,7 +206,7 @@ def _group(group: ScalingGroup, survey: Survey) -> InspectedGroup:
         zones=tuple(sorted({survey.zones[id_] for id_ in group.subnets if id_ in survey.zones})),
         actions=tuple(
             InspectedAction(
-                action.name, action.at, action.desired, action.minimum, action.maximum, action.theirs
+                action.name, action.at, action.desired, action.minimum, action.maximum, action.by_eks
             )
             for action in group.schedules or ()
         ),

@@ -106,7 +106,7 @@ def size_at(group: ScalingGroup, at: datetime, now: datetime) -> ScheduledSize:
         if size:
             since, by = None, ""
         elif since is None:
-            since, by = action.at, "EKS's own action" if action.theirs else action.name
+            since, by = action.at, "EKS's own action" if action.by_eks else action.name
     return ScheduledSize(size, since, by)
 
 

@@ -53,7 +53,7 @@ def differences(spec: Spec, wanted: Objects, there: Iterable[Object], world: Wor
     """`there`: all of these kinds, ours and others'."""
     listed = {key_of(one): one for one in there}
     ours = {key: one for key, one in listed.items() if is_ours(spec, one)}
-    taken = [one for one in wanted.objects if key_of(one) in listed.keys() - ours.keys()]
+    taken = [object_ for object_ in wanted.objects if key_of(object_) in listed.keys() - ours.keys()]
     frozen = wanted.unwritten | {pool_of(one) for one in taken}
     asked = {key_of(one): one for one in wanted.objects if pool_of(one) not in frozen}
     unasked = [one for key, one in ours.items() if key not in asked and pool_of(one) not in frozen]
@@ -66,19 +66,19 @@ def differences(spec: Spec, wanted: Objects, there: Iterable[Object], world: Wor
     gone = [one for one in unasked if one not in staying and key_of(one) not in named]
     alive = [one for one in staying if any(removal.runs_in(node, one) for node in world.nodes)]
     return Differences(
-        (*(each for each in puts if each is not None), *closing, *map(_removal, reversed(_in_order(gone)))),
+        (*(put for put in puts if put is not None), *closing, *map(_removal, reversed(_in_order(gone)))),
         (*map(_taken, taken), *(removal.waiting_sentence(one, spec, world) for one in alive)),
     )
 
 
-def is_ours(spec: Spec, one: Object) -> bool:
+def is_ours(spec: Spec, object_: Object) -> bool:
     """People write `deployment: NAME` on things of their own; the pool's label is written by nobody else."""
-    labels = one["metadata"].get("labels", {})
+    labels = object_["metadata"].get("labels", {})
     return labels.get(names.TAG_OWNER) == spec.platform.spec.deployment and bool(labels.get(names.TAG_POOL))
 
 
-def key_of(one: Object) -> Key:
-    return one["kind"], one["metadata"]["name"]
+def key_of(object_: Object) -> Key:
+    return object_["kind"], object_["metadata"]["name"]
 
 
 # --- what is asked for ------------------------------------------------------------------------------
@@ -106,10 +106,10 @@ def _with_terms_of(staying: Iterable[Object], wanted: Object, listed: Mapping[Ke
     return {**wanted, "spec": {**wanted["spec"], _TERMS: [*terms, *more]}} if more else wanted
 
 
-def _taken(one: Object) -> str:
+def _taken(object_: Object) -> str:
     return (
-        f"{one['kind']} {one['metadata']['name']} is there and somebody else's: nothing is changed for pool"
-        f" {pool_of(one)} until it has another name, or the pool has"
+        f"{object_['kind']} {object_['metadata']['name']} is there and somebody else's: nothing is changed for pool"
+        f" {pool_of(object_)} until it has another name, or the pool has"
     )
 
 
@@ -122,8 +122,8 @@ def _node_class_of(node_pool: Object) -> Key:
     return ref.get("kind", ""), ref.get("name", "")
 
 
-def _removal(one: Object) -> ObjectChange:
-    return ObjectChange("remove", one, "its source is over, or its pool left, and no node needs it")
+def _removal(object_: Object) -> ObjectChange:
+    return ObjectChange("remove", object_, "its source is over, or its pool left, and no node needs it")
 
 
 def _change(wanted: Object, reason: str) -> ObjectChange:
@@ -131,24 +131,24 @@ def _change(wanted: Object, reason: str) -> ObjectChange:
 
 
 def _in_order(objects: Iterable[Object]) -> list[Object]:
-    return sorted(objects, key=lambda one: KINDS.index(one["kind"]))
+    return sorted(objects, key=lambda object_: KINDS.index(object_["kind"]))
 
 
 # --- the same, or not -------------------------------------------------------------------------------
 
 
-def _mark(one: Object) -> str:
+def _mark(object_: Object) -> str:
     """Short for all that we ask of it. Kept on the object, it tells what was asked for last."""
-    written = json.dumps(one["spec"], sort_keys=True, default=str)
+    written = json.dumps(object_["spec"], sort_keys=True, default=str)
     return blake2b(written.encode(), digest_size=8).hexdigest()
 
 
-def _mark_of(one: Object) -> str:
-    return str(one["metadata"].get("annotations", {}).get(names.APPLIED, ""))
+def _mark_of(object_: Object) -> str:
+    return str(object_["metadata"].get("annotations", {}).get(names.APPLIED, ""))
 
 
-def _marked(one: Object) -> Object:
-    return {**one, "metadata": {**one["metadata"], "annotations": {names.APPLIED: _mark(one)}}}
+def _marked(object_: Object) -> Object:
+    return {**object_, "metadata": {**object_["metadata"], "annotations": {names.APPLIED: _mark(object_)}}}
 
 
 def _differing(ours: Object, theirs: Object) -> list[str]:

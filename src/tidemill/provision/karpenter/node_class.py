@@ -50,7 +50,7 @@ def node_class(spec: Spec, pool: ComputePool, api: KarpenterApi, name: str, rese
     own = spec.node_classes[pool.spec.node_class_name]
     body: Term = {
         **_role(spec, own, api),
-        "subnetSelectorTerms": [{"id": one} for one in _subnets(spec, pool)],
+        "subnetSelectorTerms": [{"id": subnet} for subnet in _subnets(spec, pool)],
         "securityGroupSelectorTerms": _security_groups(spec),
         **({"capacityReservationSelectorTerms": reservations} if reservations else {}),
         "tags": dict(owner_tags(spec, pool)),
@@ -70,7 +70,7 @@ def node_class(spec: Spec, pool: ComputePool, api: KarpenterApi, name: str, rese
 def terms(spec: Spec, pool: ComputePool, wanted: SourceSpec) -> list[Term]:
     """What a source of the documents selects, whatever there is: by id where it is pinned, else by tag (KP-1)."""
     if wanted.ids:
-        return [{"id": one} for one in wanted.ids]
+        return [{"id": id_} for id_ in wanted.ids]
     return [{"tags": tags_of(spec, pool, wanted)}]
 
 
@@ -80,18 +80,18 @@ def terms_for(spec: Spec, pool: ComputePool, blocks: Iterable[Reservation]) -> l
     An id is in it as long as its block lives: when one hands over to the next, the pin moves with them.
     """
     found: list[Term] = []
-    for one in blocks:
+    for block in blocks:
         source = next(
             (
                 each
                 for each in pool.spec.sources
-                if each.type == one.kind.value and (not each.ids or one.id in each.ids)
+                if each.type == block.kind.value and (not each.ids or block.id in each.ids)
             ),
             None,
         )
         tags = tags_of(spec, pool, source) if source is not None and not source.ids else {}
-        by_tag = bool(tags) and set(tags.items()) <= set(one.tags)
-        term: Term = {"tags": tags} if by_tag else {"id": one.id}
+        by_tag = bool(tags) and set(tags.items()) <= set(block.tags)
+        term: Term = {"tags": tags} if by_tag else {"id": block.id}
         if term not in found:
             found.append(term)
     return found
@@ -157,25 +157,25 @@ def _security_groups(spec: Spec) -> list[Term]:
     """None in the documents: the one EKS makes for the cluster, by the tag it carries."""
     groups = spec.platform.spec.security_groups
     if groups:
-        return [{"id": one} for one in groups]
+        return [{"id": group} for group in groups]
     return [{"tags": {f"kubernetes.io/cluster/{spec.platform.spec.cluster.name}": "owned"}}]
 
 
 def _disks(own: NodeClassSpec) -> Term:
     found: Term = {}
     if own.block_device_mappings:
-        found["blockDeviceMappings"] = [_device(one) for one in own.block_device_mappings]
+        found["blockDeviceMappings"] = [_device(device) for device in own.block_device_mappings]
     if own.instance_store_policy:
         found["instanceStorePolicy"] = own.instance_store_policy
     return found
 
 
-def _device(one: BlockDevice) -> Term:
+def _device(device: BlockDevice) -> Term:
     """In whole Gi, rounded up, as Karpenter wants it."""
-    ebs = one.ebs.model_dump(by_alias=True, exclude_none=True)
+    ebs = device.ebs.model_dump(by_alias=True, exclude_none=True)
     return {
-        "deviceName": one.device_name,
-        "ebs": {**ebs, "volumeSize": f"{-(-one.ebs.volume_size // 2**30)}Gi"},
+        "deviceName": device.device_name,
+        "ebs": {**ebs, "volumeSize": f"{-(-device.ebs.volume_size // 2**30)}Gi"},
     }
 
 

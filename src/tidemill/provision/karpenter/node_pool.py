@@ -49,22 +49,30 @@ def on(
     api: KarpenterApi,
     name: str,
     node_class: str,
-    one: Reservation,
+    reservation: Reservation,
     room: Allowance,
 ) -> Body:
     """One reservation. Takes what it may use out of `room`, so that all together keep to the pool's limits."""
-    kind = spec.catalog.types[one.instance_type]
-    count = max(n for n in range(one.count + 1) if n == 0 or room.allows(kind, n))
+    kind = spec.catalog.types[reservation.instance_type]
+    count = max(n for n in range(reservation.count + 1) if n == 0 or room.allows(kind, n))
     room.take(kind, count)
     capacity = [
-        *_capacity(api, one.kind),
-        _in("node.kubernetes.io/instance-type", one.instance_type),
-        _in(names.LABEL_ZONE, one.zone),
-        *([] if api.auto_mode else [_in(f"{api.labels}/{RESERVATION_ID}", one.id)]),
+        *_capacity(api, reservation.kind),
+        _in("node.kubernetes.io/instance-type", reservation.instance_type),
+        _in(names.LABEL_ZONE, reservation.zone),
+        *([] if api.auto_mode else [_in(f"{api.labels}/{RESERVATION_ID}", reservation.id)]),
     ]
-    body = _body(spec, pool, api, node_class, one.source, capacity, prepaid=one.kind is SourceKind.BLOCK)
+    body = _body(
+        spec,
+        pool,
+        api,
+        node_class,
+        reservation.source,
+        capacity,
+        prepaid=reservation.kind is SourceKind.BLOCK,
+    )
     if is_static(pool, api):
-        return _object(spec, pool, object_name(name, "warm"), body | _static(pool, one, count))
+        return _object(spec, pool, object_name(name, "warm"), body | _static(pool, reservation, count))
     return _object(
         spec, pool, name, body | {"limits": _room(kind, count), "weight": pool.spec.weight or _WEIGHT}
     )
@@ -144,7 +152,7 @@ def _disruption(pool: ComputePool, *, prepaid: bool) -> Body:
         if own.consolidation_policy == "WhenEmptyOrUnderutilized" and not never
         else "WhenEmpty"
     )
-    budgets = [_budget(one) for one in own.budgets]
+    budgets = [_budget(budget) for budget in own.budgets]
     budgets = without_drift(budgets) if prepaid else budgets
     return {
         "consolidationPolicy": policy,
@@ -153,11 +161,13 @@ def _disruption(pool: ComputePool, *, prepaid: bool) -> Body:
     }
 
 
-def _budget(one: DisruptionBudgetSpec) -> Body:
+def _budget(budget: DisruptionBudgetSpec) -> Body:
     """Its duration in hours and minutes: Karpenter knows nothing else there. Rounded up: it holds rather longer."""
-    written = one.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True) | {"nodes": one.nodes}
-    if one.duration is not None:
-        hours, minutes = divmod(-(-one.duration // timedelta(minutes=1)), 60)
+    written = budget.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True) | {
+        "nodes": budget.nodes
+    }
+    if budget.duration is not None:
+        hours, minutes = divmod(-(-budget.duration // timedelta(minutes=1)), 60)
         written["duration"] = f"{hours}h{minutes}m"
     return written
 
@@ -168,11 +178,11 @@ def _hms(duration: str) -> str:
     return f"{int(days) * 24}h{rest}" if found else duration
 
 
-def _static(pool: ComputePool, one: Reservation, count: int) -> Body:
+def _static(pool: ComputePool, reservation: Reservation, count: int) -> Body:
     """None before it is there: every launch would fail."""
     wanted = count if pool.spec.warm is True else min(count, int(pool.spec.warm or 0))
     return {
-        "replicas": wanted if one.state is ReservationState.ACTIVE else 0,
+        "replicas": wanted if reservation.state is ReservationState.ACTIVE else 0,
         "limits": {"nodes": str(count)},
     }
 

@@ -91,7 +91,7 @@ def live_reservations(
 
 
 def _reserved(pool: ComputePool) -> list[SourceSpec]:
-    return [one for one in pool.spec.sources if SourceKind(one.type) in RESERVED]
+    return [source for source in pool.spec.sources if SourceKind(source.type) in RESERVED]
 
 
 def _from_documents(spec: Spec, pool: ComputePool, api: KarpenterApi) -> list[Object]:
@@ -117,11 +117,11 @@ def _kept_in_step(
     if blocks and shared:
         terms = node_class.terms_for(spec, pool, blocks)
         made.append(node_class.node_class(spec, pool, api, pool.name, terms))
-    for one in blocks:
-        name = node_pool.object_name(pool.name, one.id)
+    for block in blocks:
+        name = node_pool.object_name(pool.name, block.id)
         if not shared:
-            made.append(node_class.node_class(spec, pool, api, name, [{"id": one.id}]))
-        made.append(node_pool.on(spec, pool, api, name, pool.name if shared else name, one, room))
+            made.append(node_class.node_class(spec, pool, api, name, [{"id": block.id}]))
+        made.append(node_pool.on(spec, pool, api, name, pool.name if shared else name, block, room))
     return made
 
 
@@ -150,7 +150,7 @@ def _by_the_hour(spec: Spec, pool: ComputePool, api: KarpenterApi, *, beside: bo
 def _warnings_of_documents(spec: Spec, pool: ComputePool, api: KarpenterApi) -> list[str]:
     """From the documents alone."""
     found = []
-    if any(one.ids for one in pool.spec.sources):
+    if any(source.ids for source in pool.spec.sources):
         found.append(
             f"pool {pool.name} is pinned to reservation ids: when they end Karpenter launches nothing until someone"
             " edits this; select by 'tags' so that the next block is taken up by itself (TR-3)"
@@ -182,7 +182,7 @@ def _warnings_of_blocks(
 ) -> list[str]:
     """From the blocks that are there."""
     found = []
-    places = [(one.instance_type, one.zone) for one in blocks if one.kind is SourceKind.BLOCK]
+    places = [(block.instance_type, block.zone) for block in blocks if block.kind is SourceKind.BLOCK]
     if len(set(places)) < len(places) and not api.karpenter.supports(KARPENTER_SEVERAL_BLOCKS):
         found.append(
             f"pool {pool.name} has two blocks of one type in one zone, which hide each other under one tag before"

@@ -110,7 +110,10 @@ class KarpenterReconciler:
 
     def _state(self, world: World) -> object:
         """A block whose deadline passed changes what is wanted though nothing about it changed."""
-        ends = ((one.id, deadline_of(one, Provisioner.KARPENTER)) for one in world.reservations)
+        ends = (
+            (reservation.id, deadline_of(reservation, Provisioner.KARPENTER))
+            for reservation in world.reservations
+        )
         return world.reservations, tuple(id_ for id_, end in ends if end is not None and end <= world.now)
 
     def _tell(self, sentence: str) -> None:

@@ -26,10 +26,14 @@ _OWNED = (names.TAG_OWNER, names.TAG_POOL, names.TAG_PROVISIONER)
 Object = Mapping[str, Any]
 
 
-def is_over(one: Reservation, now: datetime) -> bool:
+def is_over(reservation: Reservation, now: datetime) -> bool:
     """Its drain is over: from its deadline on nothing is launched on a block, and Karpenter ends what it has there."""
-    deadline = deadline_of(one, Provisioner.KARPENTER) if one.kind is SourceKind.BLOCK else one.end
-    return one.state in OVER_STATES or (deadline is not None and now >= deadline)
+    deadline = (
+        deadline_of(reservation, Provisioner.KARPENTER)
+        if reservation.kind is SourceKind.BLOCK
+        else reservation.end
+    )
+    return reservation.state in OVER_STATES or (deadline is not None and now >= deadline)
 
 
 def may_be_removed(node_pool: Object, world: World) -> bool:
@@ -119,8 +123,8 @@ def _why(node_pool: Object, spec: Spec, world: World) -> str:
     return f"the documents of pool {name} do not ask for it any more"
 
 
-def pool_of(one: Object) -> str:
-    return str(one["metadata"].get("labels", {}).get(names.TAG_POOL, ""))
+def pool_of(object_: Object) -> str:
+    return str(object_["metadata"].get("labels", {}).get(names.TAG_POOL, ""))
 
 
 def source_of(node_pool: Object) -> str:
@@ -131,4 +135,4 @@ def source_of(node_pool: Object) -> str:
 
 def _reservation(node_pool: Object, world: World) -> Reservation | None:
     source = source_of(node_pool)
-    return next((one for one in world.reservations if one.id == source), None)
+    return next((reservation for reservation in world.reservations if reservation.id == source), None)

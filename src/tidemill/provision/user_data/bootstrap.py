@@ -31,7 +31,7 @@ class Family(StrEnum):
         try:
             return cls(word)
         except ValueError:
-            known = " and ".join(each.value for each in cls)
+            known = " and ".join(member.value for member in cls)
             raise SpecError(
                 f"node class {node_class.name}: images of '{word}' are not known, only of {known}"
             ) from None

@@ -281,7 +281,7 @@ def _schedule(action: ScheduledAction) -> Schedule:
         action.desired,
         action.minimum,
         action.maximum,
-        theirs=action.name == EKS_SCALE_DOWN_ACTION,
+        by_eks=action.name == EKS_SCALE_DOWN_ACTION,
     )
 
 
