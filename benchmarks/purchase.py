@@ -23,23 +23,21 @@ from statistics import median
 from typing import Any
 
 from tidemill.decide.purchasing.planner import plan, price_cover
-from tidemill.decide.purchasing.planner.calendar import (
+from tidemill.decide.purchasing.planner.inputs import (
     Calendar,
+    Ceilings,
     CombinedCalendar,
     Constant,
-    Step,
-    Weekly,
-    WeekSpan,
-    Windows,
-    levels,
-)
-from tidemill.decide.purchasing.planner.inputs import (
-    Ceilings,
     DatedOffer,
     ExtensionOffer,
     Policy,
     PoolDemand,
+    Step,
     TypePrice,
+    Weekly,
+    WeekSpan,
+    Windows,
+    levels,
 )
 from tidemill.decide.purchasing.planner.result import Cover, PurchasePlan
 from tidemill.model.capacity import Reservation, ReservationState, SourceKind

@@ -7,14 +7,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tidemill.decide.purchasing.planner import plan
-from tidemill.decide.purchasing.planner.calendar import Step, Windows
 from tidemill.decide.purchasing.planner.inputs import (
     Ceilings,
     DatedOffer,
     ExtensionOffer,
     Policy,
     PoolDemand,
+    Step,
     TypePrice,
+    Windows,
 )
 from tidemill.decide.purchasing.planner.result import PurchasePlan
 from tidemill.model.capacity import Reservation, ReservationState, SourceKind

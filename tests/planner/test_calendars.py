@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from benchmarks.purchase import RULE_LENGTHS, Question, compare, draw, first_offer, question, recorded
-from tidemill.decide.purchasing.planner.calendar import (
+from tidemill.decide.purchasing.planner.inputs import (
     CombinedCalendar,
     Constant,
     Step,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.decide.builders import block, pool, spec
 from tidemill.decide.purchasing.coverage import missing_gpus
-from tidemill.decide.purchasing.planner.calendar import levels
 from tidemill.decide.purchasing.planner.demand import calendar_demand
+from tidemill.decide.purchasing.planner.inputs import levels
 from tidemill.model.capacity import Reservation
 from tidemill.spec import Spec
 from tidemill.spec.capacity_plan import DAYS, CapacityPlan

@@ -16,9 +16,8 @@ from tidemill.decide.purchasing.learned_demand import learned_gpus
 from tidemill.decide.purchasing.offer_queries import MAX_SEARCHES, offer_queries
 from tidemill.decide.purchasing.planner import plan as cheapest_cover
 from tidemill.decide.purchasing.planner import price_cover
-from tidemill.decide.purchasing.planner.calendar import CombinedCalendar
 from tidemill.decide.purchasing.planner.demand import calendar_demand, plans_with_calendar, window_demand
-from tidemill.decide.purchasing.planner.inputs import PoolDemand
+from tidemill.decide.purchasing.planner.inputs import CombinedCalendar, PoolDemand
 from tidemill.decide.purchasing.planner.result import Cover, HandOver, OnDemand, PurchasePlan, Uncovered
 from tidemill.decide.purchasing.replan_schedule import PlanningRound, held_and_expected, planning_round
 from tidemill.engine.planner_runner import planner_inputs

@@ -13,9 +13,8 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from math import ceil
 
-from tidemill.decide.purchasing.planner.calendar import Calendar, Step, Windows, levels
 from tidemill.decide.purchasing.planner.demand import calendar_demand, most_learned_gpus
-from tidemill.decide.purchasing.planner.inputs import PoolDemand
+from tidemill.decide.purchasing.planner.inputs import Calendar, PoolDemand, Step, Windows, levels
 from tidemill.decide.purchasing.planner.offer_filter import is_usable_by, live_reservations
 from tidemill.decide.purchasing.planner.slots import serving_span
 from tidemill.model.capacity import LIVE_STATES, Reservation, ReservationState, SourceKind

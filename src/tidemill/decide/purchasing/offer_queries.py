@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import ceil
 
-from tidemill.decide.purchasing.planner.calendar import Step
-from tidemill.decide.purchasing.planner.inputs import DAY, PoolDemand
+from tidemill.decide.purchasing.planner.inputs import DAY, PoolDemand, Step
 from tidemill.decide.purchasing.planner.offer_filter import is_usable_by
 from tidemill.model.capacity import SECURED_STATES, Reservation
 from tidemill.model.ec2_facts import (

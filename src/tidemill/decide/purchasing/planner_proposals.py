@@ -14,8 +14,8 @@ from math import ceil
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.purchasing.learned_demand import learned_gpus
 from tidemill.decide.purchasing.offer_queries import ANSWER_FRESH, fresh_answer
-from tidemill.decide.purchasing.planner.calendar import WEEK, Step
 from tidemill.decide.purchasing.planner.demand import calendar_demand, gpus_each, plans_with_calendar
+from tidemill.decide.purchasing.planner.inputs import WEEK, Step
 from tidemill.decide.purchasing.purchase_intents import planned_intent, propose_again_at, window_name
 from tidemill.decide.purchasing.replan_schedule import (
     basis,

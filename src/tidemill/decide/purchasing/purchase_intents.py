@@ -11,7 +11,7 @@ from hashlib import blake2b
 
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.purchasing.approval import fee_to_approve_usd
-from tidemill.decide.purchasing.planner.calendar import Step
+from tidemill.decide.purchasing.planner.inputs import Step
 from tidemill.decide.purchasing.planner.offer_filter import starts_now
 from tidemill.model.capacity import Reservation
 from tidemill.model.ec2_facts import EXTENSION_CLOSES_BEFORE_END

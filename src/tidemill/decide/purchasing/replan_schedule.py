@@ -21,8 +21,8 @@ from tidemill.decide.purchasing.offer_queries import (
     fresh_extension_answer,
     offer_queries,
 )
-from tidemill.decide.purchasing.planner.calendar import Step
 from tidemill.decide.purchasing.planner.demand import calendar_demand, learned_of, plans_with_calendar
+from tidemill.decide.purchasing.planner.inputs import Step
 from tidemill.decide.purchasing.planner.offer_filter import live_reservations
 from tidemill.model.capacity import Reservation, SourceKind
 from tidemill.model.ec2_facts import grid_at_or_before

@@ -1,7 +1,7 @@
 """Proposals for demand windows: an extension of a block that is held, else a new block, searched for and proposed.
 
-An extension keeps the nodes: nothing boots and nothing moves. EC2 sells it from 56 days to 1 hour before the end, in the
-lengths it sells blocks in, one at a time, and only if it has the capacity; the end moves when it is paid.
+An extension keeps the nodes: nothing boots and nothing moves. EC2 sells it from 56 days to 1 hour before the end, in
+the lengths it sells blocks in, one at a time, and only if it has the capacity; the end moves when it is paid.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tidemill.decide.purchasing.coverage import (
     missing_instance_hours,
     with_bought,
 )
-from tidemill.decide.purchasing.planner.calendar import Step
+from tidemill.decide.purchasing.planner.inputs import Step
 from tidemill.decide.purchasing.purchase_intents import (
     PROPOSE_AGAIN_AFTER,
     block_intent,

@@ -11,6 +11,13 @@ from collections.abc import Iterable, Sequence
 
 from tidemill.decide.purchasing.planner.block_transitions import block_handovers
 from tidemill.decide.purchasing.planner.cover_program import CoverProgram
+from tidemill.decide.purchasing.planner.explanation import (
+    bought_gpu_hours,
+    cover_of,
+    runner_up,
+    sensitivity,
+    short_gpu_hours,
+)
 from tidemill.decide.purchasing.planner.inputs import DatedOffer, ExtensionOffer, Policy, PoolDemand, Prices
 from tidemill.decide.purchasing.planner.neighbourhood import Neighbourhood
 from tidemill.decide.purchasing.planner.offer_filter import (
@@ -18,9 +25,7 @@ from tidemill.decide.purchasing.planner.offer_filter import (
     filter_offers,
     live_reservations,
 )
-from tidemill.decide.purchasing.planner.read_solution import bought_gpu_hours, cover_of, short_gpu_hours
 from tidemill.decide.purchasing.planner.result import Cover, PurchasePlan, RunnerUp
-from tidemill.decide.purchasing.planner.sensitivity import runner_up, sensitivity
 from tidemill.decide.purchasing.planner.slots import Problem, build_problem
 from tidemill.model.capacity import Reservation
 

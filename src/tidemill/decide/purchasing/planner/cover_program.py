@@ -12,10 +12,9 @@ from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 
 from tidemill.decide.purchasing.planner.budget_rows import budget_rows
-from tidemill.decide.purchasing.planner.cuts import InZone, Served
 from tidemill.decide.purchasing.planner.inputs import HOUR, PoolDemand
 from tidemill.decide.purchasing.planner.mip_solver import INFINITE, Program, Row, Solution, holds
-from tidemill.decide.purchasing.planner.one_zone import one_zone_search
+from tidemill.decide.purchasing.planner.one_zone import InZone, Served, one_zone_search
 from tidemill.decide.purchasing.planner.slots import (
     Problem,
     added_serving_span,

@@ -11,18 +11,20 @@ from functools import lru_cache
 
 from tidemill.catalog import Catalog
 from tidemill.decide.deadlines import PROVISIONER_ACTS_BEFORE_END
-from tidemill.decide.purchasing.planner.calendar import (
+from tidemill.decide.purchasing.planner.inputs import (
     WEEK,
     BoundedConstant,
     Calendar,
     CombinedCalendar,
     Constant,
+    PoolDemand,
+    Prices,
     Step,
+    TypePrice,
     Weekly,
     WeekSpan,
     Windows,
 )
-from tidemill.decide.purchasing.planner.inputs import PoolDemand, Prices, TypePrice
 from tidemill.model.ec2_facts import TERMINATES_BEFORE_END
 from tidemill.spec import Spec
 from tidemill.spec.capacity_plan import (

@@ -11,8 +11,15 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from itertools import pairwise
 
-from tidemill.decide.purchasing.planner.calendar import levels
-from tidemill.decide.purchasing.planner.inputs import DAY, HOUR, ExtensionOffer, Policy, PoolDemand, Prices
+from tidemill.decide.purchasing.planner.inputs import (
+    DAY,
+    HOUR,
+    ExtensionOffer,
+    Policy,
+    PoolDemand,
+    Prices,
+    levels,
+)
 from tidemill.decide.purchasing.planner.offer_filter import is_usable_by
 from tidemill.model.capacity import Reservation
 from tidemill.model.ec2_facts import ULTRASERVER_TERMINATES_BEFORE_END
