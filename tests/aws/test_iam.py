@@ -188,7 +188,7 @@ def test_without_documents_it_says_what_to_replace(
     assert main(["iam", "purchaser"]) == 0
     told = capsys.readouterr()
     assert "DEPLOYMENT" in json.dumps(json.loads(told.out))
-    assert "replace the words in capitals" in told.err
+    assert "replace REGION, ACCOUNT, DEPLOYMENT and NODE-ROLE" in told.err
     assert main(["iam", "--json"]) == 0
     assert set(json.loads(capsys.readouterr().out)) == {"observer", "provisioner", "purchaser", "scp"}
     assert main(["iam"]) == 0
@@ -233,4 +233,4 @@ def test_an_instance_profile_is_no_role_to_be_passed(tmp_path: Path, capsys: pyt
         "  cluster: {name: ml}\n  nodeRole: arn:aws:iam::123456789012:instance-profile/nodes\n"
     )
     assert main(["iam", "provisioner", "-f", str(document)]) == 2
-    assert "is an instance profile: a policy needs the role in it" in capsys.readouterr().err
+    assert "is an instance profile, and a policy needs its role" in capsys.readouterr().err

@@ -95,7 +95,7 @@ def test_lists_what_was_raised_sent_resolved_and_failed(address: str, capsys: Ca
     assert main(["alerts", address]) == 0
     shown = capsys.readouterr().out
     assert "error     offer-gone         EC2 offers nothing inside an approved envelope" in shown
-    assert "ops: that it was raised, sent 2026-11-16 12:00:00 (200 ok)" in shown
+    assert "ops: raised, sent 2026-11-16 12:00:00 (200 ok)" in shown
     assert "resolved 2026-11-16 12:00:00; offer-gone/tp-1" in shown
     assert "ops: that it was raised, NOT sent, will not be tried again: 404 no_service" in shown
     assert "happened; third" in shown
@@ -127,7 +127,7 @@ def test_json_has_every_delivery(address: str, capsys: Captured, monkeypatch: py
 def test_a_target_is_tested_and_its_answer_shown(document: str, receiver: Receiver, capsys: Captured):
     receiver.says = b"thank you"
     assert main(["alerts", "test", "ops", document]) == 0
-    assert capsys.readouterr().out == "ops took it: 200 thank you\n"
+    assert capsys.readouterr().out == "ops accepted it: 200 thank you\n"
     (body,) = receiver.bodies()
     assert (body["kind"], body["event"], body["severity"]) == ("test", "raised", "info")
 
@@ -142,7 +142,7 @@ def test_a_test_of_pagerduty_leaves_no_incident_open(document: str, receiver: Re
 def test_a_target_that_refuses_is_said_so(document: str, receiver: Receiver, capsys: Captured):
     receiver.answers, receiver.says = [(403, {})], b"who are you"
     assert main(["alerts", "test", "ops", document]) == 1
-    assert "ops did not take it, it would not be tried again: 403 who are you" in capsys.readouterr().err
+    assert "ops did not accept it, an alert would not be retried: 403 who are you" in capsys.readouterr().err
 
 
 def test_a_target_that_is_not_there_is_the_users_mistake(document: str, capsys: Captured):

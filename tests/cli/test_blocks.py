@@ -96,7 +96,7 @@ def test_a_block_bought_elsewhere_is_untracked_until_somebody_adopts_it(office: 
 @pytest.mark.requirement("CB-17")
 def test_an_adoption_can_be_taken_back_while_none_of_our_nodes_is_there(office: Office):
     block = elsewhere(office.open())
-    assert "was not adopted here" in office("adopt", block, "--undo", "--yes").err
+    assert "is not adopted in this ledger" in office("adopt", block, "--undo", "--yes").err
     office("adopt", block, "--yes")
     assert office("adopt", block, "--undo", answer="\n").code == 1
     assert office.blocks()[0]["held"] == "adopted"
@@ -129,8 +129,8 @@ def test_what_is_ours_or_anothers_is_not_adopted(office: Office):
     office.wait("2m")
     theirs = elsewhere(office, P5, "--owner", "other")
     for block, code, says in [
-        (ours, 1, "is ours already (bought)"),
-        (theirs, 1, "carries the owner tag of deployment other: it is not touched"),
+        (ours, 1, "belongs to this deployment already (bought)"),
+        (theirs, 1, "belongs to deployment other by its tag"),
         ("cr-000", 2, "AWS shows no block 'cr-000'"),
     ]:
         told = office("adopt", block, "--yes")
@@ -155,7 +155,7 @@ def test_an_adoption_asks_and_the_default_is_no(office: Office):
 def test_a_block_that_is_over_is_not_adopted(office: Office):
     block = elsewhere(office.open())
     office.wait("7d4h")
-    assert "is expired: there is nothing to take in" in office("adopt", block, "--yes").err
+    assert "is expired, so it cannot be used any more" in office("adopt", block, "--yes").err
 
 
 def test_json_has_every_time_and_whose_it_is(office: Office):
@@ -183,7 +183,7 @@ def test_strangers_on_a_block_are_counted(office: Office):
     office.wait("5m")
     (one,) = office.blocks()
     assert (one["used"], one["strangers"], one["free"]) == (2, 1, 1)
-    assert "2, 1 free, 1 strangers'" in office("blocks").out
+    assert "2, 1 free, 1 not ours" in office("blocks").out
 
 
 def test_an_account_without_blocks_says_so(office: Office):

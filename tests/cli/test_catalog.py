@@ -70,14 +70,14 @@ def test_suggests_the_cheapest_type_that_holds_the_pod(capsys):
     shown = fits(capsys, "gpu=1,cpu=4,memory=24Gi")
     marked = [line for line in shown.splitlines() if line.startswith("→")]
     assert marked[0].split()[1:7] == ["g6.2xlarge", "1", "x", "L4", "0.978", "1"]
-    assert marked[1] == "→ g6.2xlarge: the cheapest on demand that holds one, $0.978 an hour."
+    assert marked[1] == "→ g6.2xlarge: the cheapest on-demand type that holds one, $0.978 per hour."
     assert "on-demand prices of 2026-07-20" in shown
 
 
 @pytest.mark.requirement("PE-16")
 def test_says_when_many_such_pods_are_cheaper_elsewhere(capsys):
     shown = fits(capsys, "gpu=1,cpu=2,memory=70Gi")
-    assert "For 4 at once g6.24xlarge is cheaper: $1.669 a pod when full." in shown
+    assert "For 4 such pods g6.24xlarge is cheaper: $1.669 per pod and hour on a full node." in shown
 
 
 @pytest.mark.requirement("PE-16")
@@ -101,8 +101,8 @@ def test_fits_understands_kubernetes_own_names(capsys):
 @pytest.mark.parametrize(
     ("written", "says"),
     [
-        ("gpu=1,memory=9Ti", "it asks for 9Ti memory and the most any has for pods is 3786Gi."),
-        ("gpu=1,neuron=1", "some have enough of each resource, none of all of them at once."),
+        ("gpu=1,memory=9Ti", "it requests 9Ti memory, and no type has more than 3786Gi for pods."),
+        ("gpu=1,neuron=1", "for each resource some type has enough, but no type has enough of all."),
     ],
 )
 def test_a_pod_nothing_holds_is_answered_with_what_it_asks_too_much_of(capsys, written, says):
@@ -114,7 +114,7 @@ def test_a_pod_nothing_holds_is_answered_with_what_it_asks_too_much_of(capsys, w
 
 def test_nothing_is_suggested_where_no_price_is_known(capsys):
     shown = fits(capsys, "gpu=4", "--family", "p6e-gb200")
-    assert "No on-demand price is known for any of them" in shown
+    assert "No on-demand price is known for these types" in shown
     assert "→" not in shown
 
 
@@ -122,13 +122,13 @@ def test_nothing_is_suggested_where_no_price_is_known(capsys):
     ("written", "says"),
     [
         ("", 'write it like "gpu=1,cpu=4,memory=24Gi"'),
-        ("gpu", "'gpu' is not a resource and an amount; write it like"),
+        ("gpu", "'gpu' is not RESOURCE=AMOUNT; write it like"),
         ("gpus=1", "unknown resource 'gpus'; did you mean 'gpu'? write it like"),
         ("gpu=1.5", "gpu: '1.5' is not a whole number of devices; write 'gpu=1'"),
         ("memory=24GB", "memory: '24GB' is not a memory quantity; write '1700Gi'"),
         ("cpu=lots", "cpu: 'lots' is not a CPU quantity; write '180'"),
         ("gpu=1,nvidia.com/gpu=1", "'nvidia.com/gpu' is there twice"),
-        ("gpu=0", "a pod that asks for nothing fits everywhere"),
+        ("gpu=0", "the pod requests nothing"),
     ],
 )
 def test_requests_that_cannot_be_read_are_answered_with_how_to_write_them(capsys, written, says):

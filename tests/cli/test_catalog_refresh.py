@@ -67,7 +67,7 @@ def test_it_keeps_what_aws_tells_says_what_it_kept_and_only_reads(
     out = capsys.readouterr().out
     assert str(cache) in out
     assert "prices of Capacity Blocks stay as shipped" in out
-    assert "not in this region, and kept as shipped: p6e-gb200.36xlarge" in out
+    assert "not in this region, so as shipped: p6e-gb200.36xlarge" in out
     found = read(cache.read_bytes(), "us-east-1")
     assert "p5.48xlarge" in {one.name for one in found.types}
     shipped = next(one for one in load().price_lists if one.kind == "on-demand")
@@ -101,7 +101,7 @@ def test_the_region_is_the_usual_one_or_asked_for(cache: Path, monkeypatch: pyte
     monkeypatch.setenv("AWS_CONFIG_FILE", str(cache.parent / "none"))
     monkeypatch.delenv("AWS_PROFILE", raising=False)
     assert main(["catalog", "refresh"]) == 2
-    assert "say which region" in capsys.readouterr().err
+    assert "no region; add --region NAME" in capsys.readouterr().err
     assert main(["catalog", "refresh", "--profile", "nobody"]) == 3
     assert "nobody" in capsys.readouterr().err
 
@@ -129,7 +129,7 @@ def test_the_catalog_shows_it_with_its_date_and_source(kept: Path, capsys):
     assert " 30 " in row
     assert f"types of {TODAY} in us-east-1, refreshed: EC2 DescribeInstanceTypes" in shown
     assert main(["catalog"]) == 0
-    assert "refreshed for us-east-1: --region shows it" in capsys.readouterr().out
+    assert "refreshed for us-east-1; show it with --region" in capsys.readouterr().out
 
 
 def test_documents_are_read_against_it_where_the_platform_is_in_its_region(
@@ -186,8 +186,8 @@ def test_a_broken_or_newer_one_is_named_once_and_what_ships_is_used(cache: Path,
     assert region_catalog.catalog_of("us-east-1") is load()
     assert region_catalog.catalog_of("us-east-1") is load()
     (line,) = capsys.readouterr().err.splitlines()
-    assert f"{cache} is not used, the shipped catalog is: {why}" in line
-    assert "`tidemill catalog refresh --region us-east-1` writes it anew" in line
+    assert f"{cache} cannot be used ({why}), so the shipped catalog is used" in line
+    assert "write it again: tidemill catalog refresh --region us-east-1" in line
 
 
 @pytest.mark.parametrize("region", ["", "../../etc/passwd", "US", "a" * 99])

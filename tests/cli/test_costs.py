@@ -40,7 +40,7 @@ def test_shows_pools_with_their_idle_hours_and_teams(address: str, capsys: Captu
     assert "pool p5 1,000 2,200 $6,400 $6,880 $480" in lines
     assert "pool g6 4.0 0 $8.00 $8.00 $0" in lines
     assert "team vision 1,000 $2,000 $6,880 $4,880" in lines
-    assert "$15,368 in all, of which $8,960 for hours to come or that nobody saw" in lines
+    assert "$15,368 in total, of which $8,960 for hours to come or not observed" in lines
 
 
 def test_json_has_all_figures(address: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch):
@@ -56,4 +56,4 @@ def test_a_ledger_without_costs_says_so(tmp_path: Path, opened: Opener, capsys: 
     url = f"sqlite:///{tmp_path / 'empty.db'}"
     opened(url)
     assert main(["costs", url]) == 0
-    assert capsys.readouterr().out == "this ledger knows of no costs\n"
+    assert capsys.readouterr().out == "this ledger has no costs\n"

@@ -40,7 +40,7 @@ def test_an_account_without_anything_says_so(office: Office):
     office.open()
     told = office("inspect")
     assert told.code == 0
-    assert "AWS shows no block and no reservation." in told.out
+    assert "AWS shows no block and no on-demand reservation." in told.out
     assert "No trap found." in told.out
 
 
@@ -49,7 +49,7 @@ def test_documents_of_another_region_than_the_file_are_a_mistake(office: Office)
     office.write(region="eu-west-1", subnets={"eu-west-1a": ["subnet-1"]})
     told = office("inspect")
     assert told.code == 2
-    assert "is an account in us-east-1, and the Platform is in eu-west-1" in told.err
+    assert "is an account in us-east-1, but the Platform is in eu-west-1" in told.err
 
 
 # --- the guide ----------------------------------------------------------------------------------------

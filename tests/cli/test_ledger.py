@@ -43,7 +43,7 @@ def test_of_one_intent_the_whole_history(address: str, capsys: pytest.CaptureFix
 
 def test_of_one_it_does_not_know_it_says_so(address: str, capsys: pytest.CaptureFixture[str]):
     assert main(["ledger", address, "--of", "tp-9"]) == 0
-    assert capsys.readouterr().out == "this ledger knows nothing of tp-9\n"
+    assert capsys.readouterr().out == "this ledger has no entry for tp-9\n"
 
 
 def test_json_has_everything(address: str, capsys: pytest.CaptureFixture[str]):

@@ -81,9 +81,9 @@ def test_a_pool_stands_for_its_types(office: Office):
         ((P5, "--from", "2027-06-01"), "EC2 sells at most 8 weeks ahead"),
         ((P5, "--to", "2026-11-01"), "is past"),
         ((P5, "--zone", "us-east-1f"), "the Platform has no subnet in 'us-east-1f'"),
-        ((P5, "--start", "tomorrow"), "'tomorrow' is not a date such as 2026-11-20"),
+        ((P5, "--start", "tomorrow"), "'tomorrow' is not a date; write for example 2026-11-20"),
         ((P5, "--count", "two"), "--count: 'two' is not a number"),
-        ((), "name a type"),
+        ((), "no type; name one"),
     ],
 )
 def test_what_ec2_never_sells_is_refused_before_it_is_asked(office: Office, asked, says):
@@ -111,7 +111,7 @@ def test_more_than_256_on_a_date_are_refused_with_the_date(office: Office):
 def test_a_product_over_the_budget_of_requests_says_how_to_narrow_it(office: Office):
     told = office.open()("offers", P5, "--count", "1,2,3,4", "--duration", "1d,2d,3d", "--max-requests", "10")
     assert told.code == 2
-    assert "this needs 12 requests (4 counts x 3 durations), more than --max-requests 10" in told.err
+    assert "this search needs 12 requests (4 counts x 3 durations), more than --max-requests 10" in told.err
 
 
 def test_an_empty_answer_comes_with_the_nearest_that_is_sold(office: Office):
@@ -130,7 +130,7 @@ def test_an_empty_answer_comes_with_the_nearest_that_is_sold(office: Office):
         "offers", P5, "--count", "16", "--duration", "7d", "--start", "2026-11-20", "--zone", "us-east-1a"
     )
     assert "EC2 sells no such block now" in shown.out
-    assert "The nearest that is sold:" in shown.out
+    assert "The nearest that EC2 sells:" in shown.out
 
 
 def test_alternatives_can_be_bought_by_their_id(office: Office):
@@ -155,14 +155,14 @@ def test_without_an_account_it_asks_for_one(office: Office):
     office.write()
     told = office("offers", P5, "--sim", "")
     assert told.code == 2
-    assert "say which AWS: --aws for the account your credentials reach, or --sim FILE" in told.err
+    assert "no AWS account; add --aws for the account your credentials reach, or --sim FILE" in told.err
 
 
 def test_two_accounts_at_once_are_refused(office: Office):
     office.write()
     told = office("offers", P5, "--aws")
     assert told.code == 2
-    assert "name two accounts: leave one out" in told.err
+    assert "name two accounts; leave one out" in told.err
 
 
 def test_what_was_found_before_aws_answers_no_more_is_shown(office: Office, monkeypatch: pytest.MonkeyPatch):

@@ -207,8 +207,8 @@ def test_a_rebuild_says_what_money_it_cannot_find(office: Office, monkeypatch: p
     ended(office, monkeypatch)
     told = office("ledger", "rebuild", office.ledger, "--yes")
     assert told.code == 0
-    assert "AWS no longer lists blocks that ended" in told.err
-    assert "take it from the bill and say it with --spent-usd N" in told.err
+    assert "AWS no longer lists ended blocks" in told.err
+    assert "take the sum from the bill and pass it with --spent-usd N" in told.err
 
 
 def test_what_a_person_says_was_spent_counts_against_the_budget(
@@ -218,7 +218,7 @@ def test_what_a_person_says_was_spent_counts_against_the_budget(
     (found,) = rebuild(office, "--spent-usd", str(fee_usd))["purchases"]
     assert (found["fee_usd"], found["reservation_ids"]) == (fee_usd, [])
     assert f"${fee_usd:,} spent" in office("buy", office.offer()["id"], answer="n\n").err
-    assert "spent besides" in office("ledger").out
+    assert "other spending" in office("ledger").out
     assert office("blocks").out == "AWS shows no block.\n"
     rebuild(office, "--spent-usd", str(fee_usd + 1))
     (line,) = office.purchases()

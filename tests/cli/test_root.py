@@ -79,7 +79,7 @@ def test_a_mistyped_verb_is_answered_with_the_nearest(capsys, typed, meant):
 
 def test_a_verb_like_no_other_is_answered_with_the_list(capsys):
     assert main(["xyzzy"]) == 2
-    assert "there are: up, rehearse, validate" in capsys.readouterr().err
+    assert "the commands are: up, rehearse, validate" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

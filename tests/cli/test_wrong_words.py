@@ -38,29 +38,32 @@ def _a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         (["up", "--speed", "nan"], "nan is not a number"),
         (["up", "--speed", "inf"], "is not in the range"),
         (["why", "other.json"], "other.json is a file; name the pod first: tidemill why POD other.json"),
-        (["import", "karpenter", "kept.yaml", "-o", "kept.yaml"], "kept.yaml is what is read: name another"),
+        (["import", "karpenter", "kept.yaml", "-o", "kept.yaml"], "kept.yaml is an input file; name another"),
         (
             ["rehearse", "kept.yaml", "--html", "kept.yaml"],
-            "kept.yaml is what is rehearsed: name another file",
+            "kept.yaml is a scenario file; name another file",
         ),
         (["plan", "--aws"], "--aws needs documents to compare the account with"),
-        (["sim", "aws", "--kube-token-file", "token"], "are for a --kube-api"),
+        (["sim", "aws", "--kube-token-file", "token"], "need --kube-api"),
         (
             ["sim", "aws", "--kube-api", "https://api", "--kube-token-file", "token"],
             "token does not hold a token",
         ),
         (["sim", "aws", "--host", "no.such.host.invalid", "--port", "0"], "name another --host"),
-        (["sim", "new", "other.json", "-f", GROUPS], "other.json is there already, and stays as it is"),
-        ([*A_STACK, "--reservation", "the-big-one"], "'the-big-one' is no reservation; write its id, cr-…"),
+        (["sim", "new", "other.json", "-f", GROUPS], "other.json exists already and is not changed"),
+        ([*A_STACK, "--reservation", "the-big-one"], "'the-big-one' is not a reservation id; write cr-…"),
         ([*A_STACK, *A_BLOCK_ENDS], "--end 2026-11-20T11:30:00Z is not after --start 2026-11-20T11:30:00Z"),
         (
             ["render", "karpenter", KARPENTER, "--pool", "train", "--reservation", "x"],
-            "'x' is no reservation",
+            "'x' is not a reservation id",
         ),
-        (["iam", "scp", "--purchaser-role", "buyer"], "'buyer' is no ARN; write arn:aws:iam::ACCOUNT:role/"),
+        (
+            ["iam", "scp", "--purchaser-role", "buyer"],
+            "'buyer' is not an ARN of a role; write arn:aws:iam::ACCOUNT:role/",
+        ),
         (
             ["iam", "observer", "--purchaser-role", "arn:aws:iam::123456789012:role/buyer"],
-            "--purchaser-role is for scp",
+            "--purchaser-role works with scp only",
         ),
         (
             ["inspect", "--sim", "other.json", "--region", "us-west-2"],
@@ -92,13 +95,16 @@ def test_a_pool_that_is_bought_for_cannot_have_its_ledger_in_a_folder(capsys: Ca
 
 def test_a_refusal_of_nothing_is_not_a_list(capsys: Captured):
     assert main(["approve", "-f", GROUPS, "--sim", "account.json", "--refuse"]) == 2
-    assert "say which INTENT to refuse" in capsys.readouterr().err
+    assert "--refuse needs an INTENT" in capsys.readouterr().err
 
 
 def test_nothing_to_import_is_said(tmp_path: Path, capsys: Captured):
     (tmp_path / "web.yaml").write_text("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n")
     assert main(["import", "karpenter", "web.yaml"]) == 2
-    assert capsys.readouterr().err.splitlines()[-1] == "error: there is nothing to import in it"
+    assert (
+        capsys.readouterr().err.splitlines()[-1]
+        == "error: the files hold nothing to import; name files with pools or node classes"
+    )
 
 
 def test_a_hand_over_that_is_only_told_of_is_json_where_json_was_asked_for(capsys: Captured):
@@ -108,7 +114,7 @@ def test_a_hand_over_that_is_only_told_of_is_json_where_json_was_asked_for(capsy
 
 def test_prices_of_a_region_that_was_not_refreshed_are_said_to_be_others(capsys: Captured):
     assert main(["catalog", "--region", "nowhere-1", "--type", "p5.48xlarge"]) == 0
-    assert "nothing newer was refreshed for 'nowhere-1'" in capsys.readouterr().err
+    assert "there is no newer refreshed catalog for 'nowhere-1'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("verb", ["validate", "rehearse", "advise", "plan", "plan-blocks"])

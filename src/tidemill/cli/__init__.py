@@ -1,9 +1,9 @@
-"""The front door of the command line: which verbs exist, and how failure looks. Verbs live in modules beside.
+"""The command line: which verbs exist, and how failures are reported. Each group of verbs has a module here.
 
-Importing this module must stay cheap: a verb is imported when it is called, never for `--help`.
-Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 failed (or the reader of
-our output went away), 2 the user's mistake, 3 AWS does not let us, 4 nobody knows whether it was done, 130
-interrupted. With `--json` a failure is a JSON object on stdout too, so that a program always has one to read.
+Importing this module must stay cheap: a verb is imported when it is called, never for `--help`. Results go to stdout,
+everything else to stderr. Exit codes: 0 success, 1 failed (or the reader of our output closed the pipe), 2 wrong input,
+3 AWS does not allow it, 4 outcome unknown, 130 interrupted. With `--json` a failure is a JSON object on stdout too, so
+that a program can always parse stdout.
 """
 
 from __future__ import annotations
@@ -30,40 +30,40 @@ class Verb(NamedTuple):
     help: str
 
 
-# In the order a newcomer needs them, which is the order `--help` shows.
+# In the order a new user needs them; `--help` shows this order.
 VERBS = {
-    "up": Verb("up", "up", "Watch the engine run a simulated day in this terminal."),
+    "up": Verb("up", "up", "Watch the engine run a simulated day."),
     "rehearse": Verb("rehearse", "rehearse", "Run a scenario in virtual time and report what would happen."),
-    "validate": Verb("documents", "validate", "Check documents and say, line by line, what is wrong."),
+    "validate": Verb("documents", "validate", "Check documents and list every error with its line."),
     "plan": Verb("status", "plan", "Show what the engine would do next, and why."),
-    "status": Verb("status", "status", "Show pools, nodes, blocks and what is waiting."),
+    "status": Verb("status", "status", "Show pools, nodes, blocks and pending pods."),
     "plan-blocks": Verb("plan_blocks", "plan_blocks", "Show which blocks the planner would buy, and why."),
     "why": Verb("status", "why", "Say in one sentence why a pod is pending."),
-    "inspect": Verb("inspect", "inspect", "Look at an AWS account: blocks, what ends when, traps."),
-    "offers": Verb("offers", "offers", "Search for Capacity Blocks; the cheapest per GPU-hour first."),
-    "buy": Verb("buy", "buy", "Buy an offer, or an intent that is approved."),
+    "inspect": Verb("inspect", "inspect", "Show what is in an AWS account: blocks, endings, traps."),
+    "offers": Verb("offers", "offers", "Search for Capacity Blocks, cheapest per GPU-hour first."),
+    "buy": Verb("buy", "buy", "Buy an offer, or an approved intent."),
     "approve": Verb("approve", "approve", "Approve or refuse purchases, or list those that wait."),
     "extend": Verb("buy", "extend", "Buy more time on a block."),
-    "blocks": Verb("blocks", "blocks", "List every block: state, times, whose it is, what to do next."),
-    "adopt": Verb("blocks", "adopt", "Take in a block that was bought elsewhere."),
-    "settle": Verb("settle", "settle", "Say what became of a purchase whose outcome is unknown."),
+    "blocks": Verb("blocks", "blocks", "List every block: state, times, owner, what to do next."),
+    "adopt": Verb("blocks", "adopt", "Adopt a block that was bought elsewhere."),
+    "settle": Verb("settle", "settle", "Record the outcome of a purchase that is unknown."),
     "ledger": Verb("ledger", "ledger", "List intents, approvals, money and the audit trail."),
-    "costs": Verb("costs", "costs", "Show what a ledger says everything cost, by pool and team."),
+    "costs": Verb("costs", "costs", "Show what everything cost, by pool and team."),
     "handover": Verb("handover", "handover", "Show how services will move from one block to the next."),
-    "alerts": Verb("alerts", "alerts", "List what people were told, and test where alerts go."),
+    "alerts": Verb("alerts", "alerts", "List alerts and deliveries, or test a target."),
     "watchdog": Verb("alerts", "watchdog", "Alert when the engine is silent."),
-    "iam": Verb("iam", "iam", "Print the IAM policies it needs, and no more."),
-    "sim": Verb("sim", "sim", "A simulated AWS account in a file, to try all of this on."),
-    "catalog": Verb("catalog", "catalog", "List instance types, what pods get of them, and prices."),
+    "iam": Verb("iam", "iam", "Print the minimal IAM policies for Tidemill."),
+    "sim": Verb("sim", "sim", "Create and control a simulated AWS account."),
+    "catalog": Verb("catalog", "catalog", "List instance types, what pods can use, and prices."),
     "advise": Verb("advise", "advise", "Say which provisioner fits each pool, and why."),
-    "render": Verb("render", "render", "Write CloudFormation, Karpenter objects or user data."),
+    "render": Verb("render", "render", "Print CloudFormation, Karpenter objects or user data."),
     "schema": Verb("documents", "schema", "Print the JSON Schema of the documents."),
-    "import": Verb("documents", "import_", "Turn other tools' compute pools into documents."),
+    "import": Verb("documents", "import_", "Convert the compute pools of other tools."),
 }
 
 
 class _Failed(click.ClickException):
-    """A TidemillError on its way out: its message without a traceback."""
+    """A TidemillError, shown as a message without a traceback."""
 
     exit_code = EXIT_FAILED
 
@@ -76,13 +76,13 @@ class _UserMistake(_Failed):
 
 
 class _NotAllowed(_Failed):
-    """Credentials, region or permission: somebody has to change them first."""
+    """Wrong credentials, region or permission: a person must change them first."""
 
     exit_code = EXIT_NOT_ALLOWED
 
 
 class _OutcomeUnknown(_Failed):
-    """Not a failure that a script may answer by trying again."""
+    """A purchase may have been made: a script must not just try again."""
 
     exit_code = EXIT_UNKNOWN
 
@@ -108,10 +108,10 @@ class LazyGroup(click.Group):
         name = args[0]
         if name in VERBS or name.startswith("-"):
             return super().resolve_command(ctx, args)
-        from difflib import get_close_matches  # only a typing error pays for it
+        from difflib import get_close_matches  # imported only after a typing error
 
         near = get_close_matches(name, VERBS, n=1, cutoff=0.5)
-        hint = f"did you mean '{near[0]}'?" if near else f"there are: {', '.join(VERBS)}"
+        hint = f"did you mean '{near[0]}'?" if near else f"the commands are: {', '.join(VERBS)}"
         raise click.UsageError(f"unknown command '{name}'; {hint}", ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -138,14 +138,15 @@ def _failure_of(error: TidemillError) -> type[_Failed]:
 )
 @click.version_option(__version__, prog_name="tidemill", message="%(prog)s %(version)s")
 def root() -> None:
-    """GPU capacity that comes and goes, put to work while it lasts.
+    """Buy GPU Capacity Blocks on AWS and run them as Kubernetes nodes.
 
-    Capacity Blocks on Amazon EKS: bought safely, turned into nodes, drained in time, rehearsed first.
+    Tidemill buys blocks within a budget and with approval, starts their nodes, drains them before the block ends, and
+    can rehearse all of it on a simulator.
     """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code; never a traceback for what is not a bug."""
+    """Run one command line and return its exit code. Only a bug gives a traceback."""
     _prepare_output()
     given = sys.argv[1:] if argv is None else list(argv)
     try:
@@ -161,22 +162,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _report_failure(failure: click.ClickException, *, as_json: bool) -> int:
-    """A verb that has printed its own object ends with an exit code, and does not come here: one object is enough."""
+    """Print the failure. A verb that printed its own JSON object exits with a code and does not come here."""
     failure.show()
     if as_json:
-        told = {"error": failure.format_message(), "exit_code": failure.exit_code}
+        document = {"error": failure.format_message(), "exit_code": failure.exit_code}
         try:
-            click.echo(json.dumps(told, indent=2))
+            click.echo(json.dumps(document, indent=2))
             sys.stdout.flush()
         except OSError as error:
             _output_failed(error)
-    return failure.exit_code  # whatever became of the output: 4 must not be told as 1
+    return failure.exit_code  # even if the output failed: 4 must not become 1
 
 
 def _prepare_output() -> None:
-    """A letter that its encoding lacks is a question mark, and no reason to fail.
+    """Print a question mark for a character that the encoding of stdout lacks, instead of failing.
 
-    After `>&-` or `2>&-` Python has None there, and the next file that is opened would be stdout to everybody.
+    After `>&-` or `2>&-` Python has None as the stream, and the next opened file would get its descriptor.
     """
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
@@ -187,10 +188,10 @@ def _prepare_output() -> None:
 
 
 def _output_failed(error: OSError) -> int:
-    """Stdout takes no more: quiet when its reader went away, a line when the disk is full."""
-    if error.filename is not None:  # of a file somebody failed to handle, and not of stdout
+    """Stdout cannot be written: silent if the reader closed the pipe, a message if the disk is full."""
+    if error.filename is not None:  # an error of some other file, not of stdout: a bug
         raise error
-    # Python flushes stdout once more on its way out; give it somewhere to flush to.
+    # Python flushes stdout again at exit; point it at /dev/null so that this cannot fail.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if not isinstance(error, BrokenPipeError):
         click.echo(f"error: cannot write the output: {error.strerror or error}", err=True)

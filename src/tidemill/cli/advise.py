@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 @click.command(short_help="Say which provisioner fits each pool, and why.")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option("--pool", metavar="NAME", help="Only this pool.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def advise(files: tuple[str, ...], pool: str | None, as_json: bool) -> None:
     """Say which provisioner fits each pool: native, asg, managed or karpenter, and why.
 
-    Judged from the documents alone: sources, types, node class, the Karpenter of the platform, and the jobs of a
-    Scenario if there is one. Nothing is changed: a pool changes its provisioner by one line.
+    Uses the documents only: sources, types, node class, the Karpenter version of the Platform, and the jobs of a
+    Scenario, if there is one. Nothing is changed. To change a pool, set its spec.provisioner.
     """
     from tidemill.cli.loading import load_spec
     from tidemill.model.errors import SpecError
@@ -29,25 +29,25 @@ def advise(files: tuple[str, ...], pool: str | None, as_json: bool) -> None:
     spec, scenario = load_spec(files)
     if pool is not None and pool not in spec.pools:
         raise SpecError(f"there is no pool '{pool}'; {suggestion(pool, spec.pools)}")
-    found = [each for each in advice_on(spec, scenario) if pool in (None, each.pool)]
-    if not found:
-        raise SpecError("there is no ComputePool in the documents")
+    advices = [advice for advice in advice_on(spec, scenario) if pool in (None, advice.pool)]
+    if not advices:
+        raise SpecError("there is no ComputePool in the documents; add one")
     if as_json:
-        click.echo(json.dumps({"pools": [each.as_json() for each in found]}, indent=2))
+        click.echo(json.dumps({"pools": [advice.as_json() for advice in advices]}, indent=2))
         return
-    click.echo("\n\n".join(_advice_text(each) for each in found))
+    click.echo("\n\n".join(_advice_text(advice) for advice in advices))
 
 
 def _advice_text(advice: PoolAdvice) -> str:
     best = advice.best.provisioner.value
     head = f"{advice.pool}: {best}" + ("" if advice.now == best else f" (now: {advice.now.value})")
     lines = [head]
-    for each in advice.judged:
+    for judged in advice.judged:
         reasons = [
-            *(f"+ {one}" for one in (() if each.rules_out else each.favours)),
-            *(f"- {one}" for one in (() if each.rules_out else each.costs)),
-            *(f"x {one}" for one in each.rules_out),
+            *(f"+ {reason}" for reason in (() if judged.rules_out else judged.favours)),
+            *(f"- {reason}" for reason in (() if judged.rules_out else judged.costs)),
+            *(f"x {reason}" for reason in judged.rules_out),
         ]
-        lines.append(f"  {each.provisioner.value:<10} {each.fit}")
+        lines.append(f"  {judged.provisioner.value:<10} {judged.fit}")
         lines += [f"    {reason}" for reason in reasons]
     return "\n".join(lines)

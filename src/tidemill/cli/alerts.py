@@ -1,4 +1,4 @@
-"""`tidemill alerts`: what was raised, to whom it was told, what failed; and a test of one target."""
+"""`tidemill alerts` and `watchdog`: list the alerts and their deliveries, test a target, alert on a silent engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class _ListsByDefault(click.Group):
-    """`tidemill alerts ADDRESS` lists; only a word that is a command of its own is one."""
+    """`tidemill alerts ADDRESS` means `tidemill alerts list ADDRESS`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--help" not in args[:1] and "-h" not in args[:1] and (not args or args[0] not in self.commands):
@@ -30,84 +30,86 @@ class _ListsByDefault(click.Group):
 
 @click.group(cls=_ListsByDefault, short_help="List alerts, and test where they go.")
 def alerts() -> None:
-    """What people were told, and whether it reached them. `tidemill alerts ADDRESS` lists it all."""
+    """List alerts and their deliveries, or test a target. `tidemill alerts ADDRESS` is short for `alerts list`."""
 
 
 @alerts.command("list")
 @click.argument("address", envvar="TIDEMILL_LEDGER")
-@click.option("--open", "open_only", is_flag=True, help="Only what is not over yet.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: every alert with every delivery.")
+@click.option("--open", "open_only", is_flag=True, help="Only alerts that are not resolved.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object: every alert with every delivery."
+)
 def list_(address: str, open_only: bool, as_json: bool) -> None:
-    """List what was raised, sent, resolved and failed, the newest last.
+    """List the alerts that were raised and resolved, and which deliveries failed, the newest last.
 
-    ADDRESS is that of the engine's ledger, such as sqlite:////var/lib/tidemill/ledger.db; it may be in the environment
-    as TIDEMILL_LEDGER. Nothing is changed.
+    ADDRESS is the address of the engine's ledger, such as sqlite:////var/lib/tidemill/ledger.db. Default:
+    TIDEMILL_LEDGER. Nothing is changed.
     """
     from tidemill.store.open_ledger import read_ledger
 
     ledger = read_ledger(address)
     try:
-        found, heartbeat = ledger.alerts.alerts(open_only=open_only), ledger.alerts.heartbeat()
+        alerts_found, heartbeat = ledger.alerts.alerts(open_only=open_only), ledger.alerts.heartbeat()
     finally:
         ledger.close()
     if as_json:
-        click.echo(json.dumps(_alerts_document(found, heartbeat), indent=2))
+        click.echo(json.dumps(_alerts_document(alerts_found, heartbeat), indent=2))
         return
-    for one in found:
-        _print_alert(one)
-    if not found:
+    for raised in alerts_found:
+        _print_alert(raised)
+    if not alerts_found:
         click.echo("no alert is open" if open_only else "no alert was raised")
-    click.echo(f"engine last heard: {_at(heartbeat) if heartbeat else 'never'}")
+    click.echo(f"last heartbeat of the engine: {_at(heartbeat) if heartbeat else 'never'}")
 
 
-def _alerts_document(found: tuple[Raised, ...], heartbeat: datetime | None) -> dict[str, Any]:
+def _alerts_document(alerts_found: tuple[Raised, ...], heartbeat: datetime | None) -> dict[str, Any]:
     from tidemill.store.rows import document
 
     return {
         "heartbeat_at": None if heartbeat is None else heartbeat.isoformat(),
         "alerts": [
             {
-                **document(one.alert),
-                "state": _state(one),
-                "first_at": one.first_at.isoformat(),
-                "raised_at": one.raised_at.isoformat(),
-                "resolved_at": None if one.resolved_at is None else one.resolved_at.isoformat(),
-                "occasion": one.occasion,
-                "deliveries": [{**document(word), "id": word.id} for word in one.deliveries],
+                **document(raised.alert),
+                "state": _state(raised),
+                "first_at": raised.first_at.isoformat(),
+                "raised_at": raised.raised_at.isoformat(),
+                "resolved_at": None if raised.resolved_at is None else raised.resolved_at.isoformat(),
+                "occasion": raised.occasion,
+                "deliveries": [{**document(delivery), "id": delivery.id} for delivery in raised.deliveries],
             }
-            for one in found
+            for raised in alerts_found
         ],
     }
 
 
-def _print_alert(one: Raised) -> None:
-    alert = one.alert
-    click.echo(f"{_at(one.raised_at)}  {alert.severity.value:<8}  {alert.kind.value:<17}  {alert.title}")
+def _print_alert(raised: Raised) -> None:
+    alert = raised.alert
+    click.echo(f"{_at(raised.raised_at)}  {alert.severity.value:<8}  {alert.kind.value:<17}  {alert.title}")
     click.echo(f"  {alert.text}")
-    click.echo(f"  {_state(one)}; {alert.key}")
-    for word in one.deliveries:
-        if word.occasion == one.occasion:
-            click.echo(f"  {word.target}: {_delivery_text(word)}")
-    if not one.deliveries:
-        click.echo("  no target wanted it")
+    click.echo(f"  {_state(raised)}; {alert.key}")
+    for delivery in raised.deliveries:
+        if delivery.occasion == raised.occasion:
+            click.echo(f"  {delivery.target}: {_delivery_text(delivery)}")
+    if not raised.deliveries:
+        click.echo("  no target takes this alert")
 
 
-def _state(one: Raised) -> str:
-    if not one.alert.lasts:
+def _state(raised: Raised) -> str:
+    if not raised.alert.lasts:
         return "happened"
-    return "open" if one.resolved_at is None else f"resolved {_at(one.resolved_at)}"
+    return "open" if raised.resolved_at is None else f"resolved {_at(raised.resolved_at)}"
 
 
-def _delivery_text(word: Delivery) -> str:
-    what = f"that it was {word.word.value}"
-    if word.sent_at is not None:
-        return f"{what}, sent {_at(word.sent_at)} ({word.answer})"
-    if word.failure == "misconfigured":
-        return f"{what}, NOT sent, will not be tried again: {word.answer}"
-    if word.failure:
-        return f"{what}, NOT sent, given up after {word.attempts} tries: {word.answer}"
-    last = f" ({word.answer})" if word.answer else ""
-    return f"{what}, waiting after {word.attempts} tries{last}"
+def _delivery_text(delivery: Delivery) -> str:
+    what = delivery.word.value
+    if delivery.sent_at is not None:
+        return f"{what}, sent {_at(delivery.sent_at)} ({delivery.answer})"
+    if delivery.failure == "misconfigured":
+        return f"{what}, NOT sent and not retried: {delivery.answer}"
+    if delivery.failure:
+        return f"{what}, NOT sent, gave up after {delivery.attempts} tries: {delivery.answer}"
+    last = f" ({delivery.answer})" if delivery.answer else ""
+    return f"{what}, waiting for a retry after {delivery.attempts} tries{last}"
 
 
 def _at(instant: datetime) -> str:
@@ -117,12 +119,12 @@ def _at(instant: datetime) -> str:
 @alerts.command()
 @click.argument("name")
 @click.argument("documents", nargs=-1, required=True, metavar="DOCUMENT…")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
 def test(ctx: click.Context, name: str, documents: tuple[str, ...], as_json: bool) -> None:
-    """Send a test alert to the target NAME of the Platform in DOCUMENT…, and say what it answered.
+    """Send a test alert to the target NAME of the Platform in DOCUMENT…, and print its answer.
 
-    PagerDuty is told at once that it is over, so that nobody is called. Exits 1 when it did not arrive.
+    On PagerDuty the test alert is resolved at once, so that nobody is paged. Exits 1 if the target did not accept it.
     """
     from tidemill.cli.loading import load_spec
     from tidemill.model.alerts import AlertEvent
@@ -139,20 +141,24 @@ def test(ctx: click.Context, name: str, documents: tuple[str, ...], as_json: boo
     if as_json:
         click.echo(json.dumps({"target": name, "outcome": answer.outcome, "answer": answer.detail}))
     elif answer.outcome == "sent":
-        click.echo(f"{name} took it: {answer.detail}")
+        click.echo(f"{name} accepted it: {answer.detail}")
     else:
-        told = "it would be tried again" if answer.outcome == "retry" else "it would not be tried again"
-        click.echo(f"{name} did not take it, {told}: {answer.detail}", err=True)
+        retried = (
+            "an alert would be retried" if answer.outcome == "retry" else "an alert would not be retried"
+        )
+        click.echo(f"{name} did not accept it, {retried}: {answer.detail}", err=True)
     ctx.exit(0 if answer.outcome == "sent" else 1)
 
 
 def _target(targets: tuple[Notification, ...], name: str) -> Notification:
     from tidemill.model.errors import SpecError
 
-    for one in targets:
-        if one.name == name:
-            return one
-    known = ", ".join(one.name for one in targets) or "none; give the Platform some under 'notifications'"
+    for target in targets:
+        if target.name == name:
+            return target
+    known = (
+        ", ".join(target.name for target in targets) or "none; add one to the Platform's spec.notifications"
+    )
     raise SpecError(f"there is no target '{name}'; there are: {known}")
 
 
@@ -165,15 +171,15 @@ def _message(platform: Any, word: Any, now: datetime) -> Any:
         AlertKind.TEST,
         Severity.INFO,
         platform.spec.deployment,
-        "A test of Tidemill's alerts",
-        "Nothing is wrong and nothing is to be done.",
+        "Test alert from Tidemill",
+        "Nothing is wrong, and there is nothing to do.",
         (("sent by", "tidemill alerts test"),),
     )
     delivery = Delivery(alert.key, 1, "test", word, now, now)
     return Message.of(Raised(alert, now, now, 1, now if word == "resolved" else None), delivery, platform)
 
 
-# --- watchdog ---
+# --- watchdog -----------------------------------------------------------------------------------------
 
 
 @click.command(short_help="Alert when the engine is silent.")
@@ -184,25 +190,26 @@ def _message(platform: Any, word: Any, now: datetime) -> Any:
     envvar="TIDEMILL_LEDGER",
     required=True,
     metavar="ADDRESS",
-    help="The engine's ledger.",
+    help="The address of the engine's ledger.",
 )
 @click.option(
     "--every",
     "every_s",
     callback=duration_s,
     metavar="TIME",
-    help="Look again and again, such as every 60s.",
+    help="Check repeatedly, such as 60s.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a look.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per check.")
 @click.pass_context
 def watchdog(
     ctx: click.Context, documents: tuple[str, ...], address: str, every_s: float | None, as_json: bool
 ) -> None:
-    """Look whether the engine has been heard of lately, and alert the targets of the Platform in DOCUMENT… if not.
+    """Check the engine's heartbeat in the ledger, and alert the targets of the Platform in DOCUMENT… if it is too old.
 
-    A dead engine cannot alert by itself: run this apart from it, in another process on another machine or from cron.
-    `alerts.silentAfter` of the Platform says how long is too long. Looks once and exits 0 (heard) or 1 (silent, or the
-    ledger cannot be read); with --every it goes on until it is stopped, and tells also when the ledger stays away.
+    A dead engine cannot alert, so run this apart from it: in another process on another machine, or from cron.
+    `alerts.silentAfter` of the Platform says how old is too old. Checks once and exits 0 (the engine runs) or 1 (it is
+    silent, or the ledger cannot be read). With --every it checks until it is stopped, and also alerts if the ledger
+    stays unreadable.
     """
     from tidemill.cli.loading import load_spec
     from tidemill.notify.targets import senders
@@ -229,7 +236,7 @@ def watchdog(
 
 
 def _watch(dog: Watchdog, every_s: float, as_json: bool) -> None:
-    """A line when something changed; every look where a program reads it."""
+    """Print a line when the state changes; with --json, a line per check."""
     before = None
     while True:
         heard = dog.look()
@@ -243,13 +250,13 @@ def _watch(dog: Watchdog, every_s: float, as_json: bool) -> None:
 def _print_heard(heard: Heartbeat, as_json: bool) -> None:
     if as_json:
         last = None if heard.last is None else heard.last.isoformat()
-        told = {
+        document = {
             "at": heard.at.isoformat(),
             "heartbeat_at": last,
             "silent": heard.is_silent,
             "trouble": heard.trouble,
         }
-        click.echo(json.dumps(told))
+        click.echo(json.dumps(document))
     else:
         click.echo(f"{heard.at:%Y-%m-%d %H:%M:%S} {heard.sentence()}")
-    sys.stdout.flush()  # a program, or a person, reads along
+    sys.stdout.flush()  # somebody may read along in a pipe

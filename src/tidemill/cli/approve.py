@@ -1,9 +1,8 @@
-"""`tidemill approve`: a person's yes or no to a proposed purchase. Who they are is AWS's word, not their own."""
+"""`tidemill approve`: a person approves or refuses a proposed purchase. AWS says who the person is."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import click
 
@@ -21,8 +20,8 @@ from tidemill.wording.purchases import purchase_sentence
 
 @click.command(short_help="Approve or refuse proposed purchases.")
 @click.argument("intent_ids", nargs=-1, metavar="[INTENT…]")
-@click.option("--refuse", is_flag=True, help="Say no. One no is enough.")
-@click.option("--note", default="", help="Why; kept with the word.")
+@click.option("--refuse", is_flag=True, help="Refuse instead. One refusal is enough.")
+@click.option("--note", default="", help="The reason; kept in the ledger.")
 @YES
 @JSON
 @with_session
@@ -36,27 +35,27 @@ def approve(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Approve INTENT… (tp-…), or refuse it; without any, list those that wait.
+    """Approve or refuse INTENT… (tp-…). Without INTENT, list the purchases that wait for approval.
 
-    An approval binds what is shown: type, count, window, zones and the highest fee, until it expires. A no is taken
-    until it is submitted, from an approved one too. Your identity is what AWS says it is; whoever proposed a purchase
-    cannot approve it, and sessions of one role count as one person.
+    An approval covers what is shown: type, count, window, zones and the highest fee, until it expires. You can refuse
+    an intent until it is submitted, even after it was approved. AWS says who you are. The proposer of a purchase
+    cannot approve it, and all sessions of one role count as one person.
     """
     if not intent_ids and refuse:
-        raise SpecError("say which INTENT to refuse; without --refuse those that wait are listed")
+        raise SpecError("--refuse needs an INTENT; list those that wait with: tidemill approve")
     if not intent_ids:
         _print_waiting(session, as_json)
         return
-    made, failed = [], False
+    decided_intents, failed = [], False
     for intent_id in dict.fromkeys(intent_ids):
         try:
-            made.append(_decide(session, intent_id, approved=not refuse, note=note, yes=yes))
+            decided_intents.append(_decide(session, intent_id, approved=not refuse, note=note, yes=yes))
         except (Refused, SpecError) as error:
             if len(intent_ids) == 1:
                 raise
             failed = True
             click.echo(f"error: {error}", err=True)
-    _print_decided(session, made, as_json)
+    _print_decided(session, decided_intents, as_json)
     if failed:
         ctx.exit(1)
 
@@ -67,12 +66,12 @@ def _decide(session: Session, intent_id: str, *, approved: bool, note: str, yes:
         click.echo(line, err=True)
     click.echo(f"You are {session.who}.", err=True)
 
-    # Beforehand: whoever may not decide is told before being asked, not after.
+    # Check before asking: a person who may not decide should not be asked.
     now = session.now()
     verdict = Verdict(session.who, now, approved, note)
     with_verdict(session.spec.platform, intent, verdict, session.ledger.spending(now))
     if approved and not confirmed("Approve it?", yes=yes):
-        raise Refused("you said neither yes nor no: nothing was written down; --refuse says no")
+        raise Refused("not approved: you did not say yes; nothing was recorded. To refuse it, add --refuse")
     return record_verdict(
         session.ledger,
         session.spec.platform,
@@ -84,50 +83,53 @@ def _decide(session: Session, intent_id: str, *, approved: bool, note: str, yes:
     )
 
 
-def _print_decided(session: Session, made: list[PurchaseIntent], as_json: bool) -> None:
+def _print_decided(session: Session, decided_intents: list[PurchaseIntent], as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps({"purchases": [document(one) for one in made]}, indent=2))
+        click.echo(json.dumps({"purchases": [document(intent) for intent in decided_intents]}, indent=2))
         return
-    for one in made:
-        if one.state is PurchaseState.APPROVED and _is_granted(session, one):
-            click.echo(f"{one.id} is approved. The engine buys it, or you do: tidemill buy {one.id}")
-        elif one.state is PurchaseState.REFUSED:
-            click.echo(f"{one.id} is refused.")
+    for intent in decided_intents:
+        if intent.state is PurchaseState.APPROVED and _is_granted(session, intent):
+            click.echo(f"{intent.id} is approved. The engine buys it, or you do: tidemill buy {intent.id}")
+        elif intent.state is PurchaseState.REFUSED:
+            click.echo(f"{intent.id} is refused.")
         else:
-            click.echo(f"{one.id} has your yes; {_waits_for(session, one)}")
+            click.echo(f"{intent.id} has your approval; {_waits_for(session, intent)}")
 
 
-# --- those that wait ----------------------------------------------------------------------------------
+# --- what waits for approval ----------------------------------------------------------------------------------
 
 
 def _print_waiting(session: Session, as_json: bool) -> None:
-    waiting = [one for one in session.ledger.purchases() if _waits(session, one)]
+    waiting = [intent for intent in session.ledger.purchases() if _waits(session, intent)]
     if as_json:
-        click.echo(json.dumps({"waiting": [_row(session, one) for one in waiting]}, indent=2))
+        click.echo(
+            json.dumps(
+                {
+                    "waiting": [
+                        {**document(intent), "waits_for": _waits_for(session, intent)} for intent in waiting
+                    ]
+                },
+                indent=2,
+            )
+        )
         return
     if not waiting:
         click.echo("no purchase waits for approval")
         return
-    made = table("id", "what", "from", "until", "at most", "proposed by", "waits", "expires (UTC)")
-    for one in waiting:
-        envelope = one.envelope
-        what = (
-            f"{f'extend {one.extends}: ' if one.extends else ''}{envelope.count} x {envelope.instance_type}"
-        )
-        made.add_row(
-            one.id, what, f"{envelope.earliest_start:%Y-%m-%d %H:%M}", f"{envelope.earliest_end:%Y-%m-%d %H:%M}",
-            f"${envelope.max_fee_usd:,}", one.proposer, _waits_for(session, one),
+    rows = table("id", "what", "from", "until", "at most", "proposed by", "waits", "expires (UTC)")
+    for intent in waiting:
+        envelope = intent.envelope
+        what = f"{f'extend {intent.extends}: ' if intent.extends else ''}{envelope.count} x {envelope.instance_type}"
+        rows.add_row(
+            intent.id, what, f"{envelope.earliest_start:%Y-%m-%d %H:%M}", f"{envelope.earliest_end:%Y-%m-%d %H:%M}",
+            f"${envelope.max_fee_usd:,}", intent.proposer, _waits_for(session, intent),
             f"{envelope.expires_at:%Y-%m-%d %H:%M}",
         )  # fmt: skip
-    console().print(made)
-
-
-def _row(session: Session, intent: PurchaseIntent) -> dict[str, Any]:
-    return {**document(intent), "waits_for": _waits_for(session, intent)}
+    console().print(rows)
 
 
 def _waits(session: Session, intent: PurchaseIntent) -> bool:
-    """Also what was approved once, and is not enough for the policy of today."""
+    """Also true for an approved intent, if today's approval policy asks for more."""
     approved = intent.state is PurchaseState.APPROVED
     return intent.state is PurchaseState.PROPOSED or (approved and not _is_granted(session, intent))
 

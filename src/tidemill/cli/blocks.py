@@ -1,4 +1,4 @@
-"""`tidemill blocks` and `adopt`: every block the account can see, and taking in one that was bought elsewhere."""
+"""`tidemill blocks` and `adopt`: list every block of the account, and adopt one that was bought elsewhere."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from tidemill.spec import names
 from tidemill.spec.compute_pool import matches
 
 
-@click.command(short_help="List every block and what is to be done.")
+@click.command(short_help="List every block and what to do next.")
 @JSON
 @with_session
 def blocks(session: Session, as_json: bool) -> None:
-    """List every Capacity Block of the account: state, times, whose it is, and what is to be done next.
+    """List every Capacity Block of the account: state, times, owner, and what to do next.
 
-    Blocks bought elsewhere are listed as untracked; no tag makes one ours, only `tidemill adopt`. The deadline is when
-    its nodes must be drained: EC2's own time, or earlier where the pool's provisioner acts earlier.
+    Blocks that were bought elsewhere are listed as untracked. A tag does not make a block ours; only `tidemill adopt`
+    does. "drained by" is when its nodes must be drained: when EC2 ends them, or earlier if the pool's provisioner
+    ends them earlier.
     """
     found = _holdings(session)
     if as_json:
@@ -37,19 +38,23 @@ def blocks(session: Session, as_json: bool) -> None:
             "deployment": session.deployment,
             "region": session.spec.platform.spec.region,
         }
-        doubt = [one.id for one in _in_doubt(session)]
-        click.echo(json.dumps({**head, "blocks": [plain(one) for one in found], "in_doubt": doubt}, indent=2))
+        doubt = [intent.id for intent in _outcome_unknown(session)]
+        click.echo(
+            json.dumps({**head, "blocks": [plain(holding) for holding in found], "in_doubt": doubt}, indent=2)
+        )
         return
     _print(found)
     for line in _missing_at_aws(session, found):
         click.echo(line)
-    for one in _in_doubt(session):
-        click.echo(f"{one.id} may have bought a block, and nobody knows yet: tidemill settle {one.id}")
+    for intent in _outcome_unknown(session):
+        click.echo(
+            f"{intent.id} may have bought a block; its outcome is unknown: tidemill settle {intent.id}"
+        )
 
 
 def _missing_at_aws(session: Session, found: tuple[Holding, ...]) -> list[str]:
-    """Bought, and not in EC2's lists, which can be late. One that ended is in none any more."""
-    shown = {one.id for one in found}
+    """Blocks that we bought and EC2 does not list: its lists can be late, and leave out what ended."""
+    shown = {holding.id for holding in found}
     return [
         f"{intent.id} bought {id_}; {_since_when(session, intent)}"
         for intent in session.ledger.purchases()
@@ -63,11 +68,13 @@ def _since_when(session: Session, intent: PurchaseIntent) -> str:
     since = intent.state_at or intent.proposed_at
     if session.now() < since + NOT_BOUGHT_AFTER:
         return "AWS does not list it yet"
-    return f"AWS has not listed it since {since:%Y-%m-%d %H:%M} UTC: tidemill settle {intent.id}"
+    return (
+        f"AWS has not listed it since {since:%Y-%m-%d %H:%M} UTC; look into it: tidemill settle {intent.id}"
+    )
 
 
-def _in_doubt(session: Session) -> list[PurchaseIntent]:
-    return [one for one in session.ledger.purchases() if one.state in IN_DOUBT]
+def _outcome_unknown(session: Session) -> list[PurchaseIntent]:
+    return [intent for intent in session.ledger.purchases() if intent.state in IN_DOUBT]
 
 
 def _holdings(session: Session) -> tuple[Holding, ...]:
@@ -81,18 +88,19 @@ def _print(found: tuple[Holding, ...]) -> None:
     if not found:
         click.echo("AWS shows no block.")
         return
-    made = table(
+    rows = table(
         "id", "type", "count", "zone", "state", "start (UTC)", "end", "drained by", "extend until", "whose",
         "used", "next", right=("count",),
     )  # fmt: skip
-    for one in found:
-        whose = f"{one.held}{f', {one.pool}' if one.pool else ''}"
-        strangers = f", {one.strangers} strangers'" if one.strangers else ""
-        made.add_row(
-            one.id, one.type, str(one.count), one.zone, one.state, _at(one.start), _at(one.end),
-            _at(one.deadline), _at(one.extendable_until), whose, f"{one.used}, {one.free} free{strangers}", one.next,
+    for block in found:
+        whose = f"{block.held}{f', {block.pool}' if block.pool else ''}"
+        foreign = f", {block.strangers} not ours" if block.strangers else ""
+        rows.add_row(
+            block.id, block.type, str(block.count), block.zone, block.state, _at(block.start), _at(block.end),
+            _at(block.deadline), _at(block.extendable_until), whose, f"{block.used}, {block.free} free{foreign}",
+            block.next,
         )  # fmt: skip
-    console().print(made)
+    console().print(rows)
 
 
 def _at(instant: datetime | None) -> str:
@@ -102,37 +110,37 @@ def _at(instant: datetime | None) -> str:
 # --- adopting -----------------------------------------------------------------------------------------
 
 
-@click.command(short_help="Take in a block that was bought elsewhere.")
+@click.command(short_help="Adopt a block that was bought elsewhere.")
 @click.argument("block", metavar="BLOCK")
-@click.option("--pool", default="", metavar="NAME", help="The pool that uses it. Default: whichever may.")
-@click.option("--undo", is_flag=True, help="Take back that it was adopted: it is no longer counted or used.")
+@click.option("--pool", default="", metavar="NAME", help="The pool that uses it. Default: any pool that may.")
+@click.option("--undo", is_flag=True, help="Undo the adoption: the block is no longer counted or used.")
 @YES
 @JSON
 @with_session
 def adopt(session: Session, block: str, pool: str, undo: bool, yes: bool, as_json: bool) -> None:
-    """Take in BLOCK (cr-…), bought elsewhere or shared by another account: from then on the engine uses it.
+    """Adopt BLOCK (cr-…), bought elsewhere or shared by another account: from now on the engine uses it.
 
-    It is written into the ledger with your identity, and tagged with the platform's owner tag where that is allowed;
-    EC2 lets nobody tag a block that another account shares. --undo takes it back, while none of our nodes is on it.
+    The adoption is recorded in the ledger with your identity. The block gets our owner tag, if EC2 allows it; a block
+    that another account shares cannot be tagged. --undo reverses it, while none of our nodes runs on the block.
     """
     if undo:
         _undo_adoption(session, block, yes=yes, as_json=as_json)
         return
-    found = next((one for one in _holdings(session) if one.id == block), None)
+    found = next((holding for holding in _holdings(session) if holding.id == block), None)
     if found is None:
-        raise SpecError(f"AWS shows no block '{block}'; list them: tidemill blocks")
+        raise SpecError(f"AWS shows no block '{block}'; list them with: tidemill blocks")
     _check_adoptable(session, found, pool)
     click.echo(
         f"{found.count} x {found.type} in {found.zone}, {found.state}, {_at(found.start)} to {_at(found.end)} UTC"
         f"{f', for pool {pool}' if pool else ''}; {found.used} of its instances are used, {found.free} free",
         err=True,
     )
-    if not confirmed(f"Take {block} in as {session.deployment}'s?", yes=yes):
+    if not confirmed(f"Adopt {block} for deployment {session.deployment}?", yes=yes):
         raise Refused("not adopted: you said no")
-    (shown,) = (one for one in session.cloud.reservations() if one.id == block)
+    (shown,) = (reservation for reservation in session.cloud.reservations() if reservation.id == block)
     session.ledger.adopt(Adoption(block, pool, session.who, session.now(), snapshot_of(shown, None)))
     tagged = _tag_block(session, block, pool)
-    said = f"{block} is {session.deployment}'s from now on{'' if tagged else '; it carries no tag of ours'}"
+    said = f"{block} belongs to {session.deployment} from now on{'' if tagged else '; it has no owner tag'}"
     if as_json:
         click.echo(
             json.dumps(
@@ -144,31 +152,44 @@ def adopt(session: Session, block: str, pool: str, undo: bool, yes: bool, as_jso
 
 
 def _undo_adoption(session: Session, block: str, *, yes: bool, as_json: bool) -> None:
-    """Its nodes, if any, become strangers': nobody drains or ends them."""
-    held = next((one for one in session.ledger.adoptions() if one.reservation_id == block), None)
-    if held is None or held.given_up:
-        raise SpecError(f"{block} was not adopted here; list blocks: tidemill blocks")
-    on = sum(one.source.id == block and one.owner == session.deployment for one in session.cloud.instances())
-    if on:
-        raise Refused(f"{on} of our instances are on {block}: let them end first, nobody would drain them")
-    if not confirmed(f"Give {block} up? Its demand is then open again, and may be bought anew.", yes=yes):
+    """Refused while our nodes run on it: the engine would no longer drain or end them."""
+    adoption = next((known for known in session.ledger.adoptions() if known.reservation_id == block), None)
+    if adoption is None or adoption.given_up:
+        raise SpecError(f"{block} is not adopted in this ledger; list blocks with: tidemill blocks")
+    ours = sum(
+        instance.source.id == block and instance.owner == session.deployment
+        for instance in session.cloud.instances()
+    )
+    if ours:
+        raise Refused(
+            f"{ours} of our instances run on {block}, and the engine would no longer drain them; wait until they end"
+        )
+    if not confirmed(
+        f"Undo the adoption of {block}? Its demand is then open again, and may be bought again.", yes=yes
+    ):
         raise Refused("still adopted: you said no")
-    session.ledger.adopt(replace(held, who=session.who, at=session.now(), given_up=True))
-    said = f"{block} is no longer {session.deployment}'s; its tags are as they were"
+    session.ledger.adopt(replace(adoption, who=session.who, at=session.now(), given_up=True))
+    said = f"{block} no longer belongs to {session.deployment}; its tags are unchanged"
     click.echo(json.dumps({"id": block, "who": session.who, "said": said}, indent=2) if as_json else said)
 
 
 def _check_adoptable(session: Session, found: Holding, pool: str) -> None:
     if found.held in ("bought", "adopted"):
-        raise Refused(f"{found.id} is ours already ({found.held})")
+        raise Refused(f"{found.id} belongs to this deployment already ({found.held})")
     if found.held == "another's":
-        raise Refused(f"{found.id} carries the owner tag of deployment {found.owner}: it is not touched")
+        raise Refused(
+            f"{found.id} belongs to deployment {found.owner} by its tag; remove {names.TAG_OWNER} if that is wrong"
+        )
     if found.state not in LIVE_STATES:
-        raise Refused(f"{found.id} is {found.state}: there is nothing to take in")
+        raise Refused(
+            f"{found.id} is {found.state}, so it cannot be used any more; adopt an active or scheduled block"
+        )
     if pool:
         kind = session.spec.catalog.types.get(found.type)
         if kind is None or not matches(kind, session.pool(pool).spec.requirements):
-            raise SpecError(f"pool {pool} does not allow {found.type}")
+            raise SpecError(
+                f"pool {pool} does not allow {found.type}; name a pool that does, or leave --pool out"
+            )
 
 
 def _tag_block(session: Session, block: str, pool: str) -> bool:

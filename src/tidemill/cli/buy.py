@@ -1,13 +1,14 @@
-"""`tidemill buy` and `extend`: what it is and what it costs, a question, an intent, and the one place that spends.
+"""`tidemill buy` and `extend`: show what it is and what it costs, ask, propose it in the ledger, submit it.
 
-An offer or an extension becomes an intent in the ledger; who must approve is said; what may be bought is submitted
-through the same Buyer as the engine's. An outcome nobody knows is told as such, and never answered by trying again.
+An offer or an extension becomes a purchase intent. Duplicates are refused. What may be bought is submitted through the
+engine's Buyer, the one place that spends money. If nobody knows the outcome, the message says so, and nothing is
+submitted a second time.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -44,18 +45,18 @@ from tidemill.spec.units import format_duration, parse_duration
 from tidemill.wording.purchases import purchase_sentence
 
 
-@click.command(short_help="Buy an offer, or an intent that is approved.")
+@click.command(short_help="Buy an offer, or an approved intent.")
 @click.argument("what", metavar="OFFER|INTENT")
-@click.option("--pool", metavar="NAME", help="The pool that will use it; needed where several could.")
-@click.option("--another", is_flag=True, help="Buy it although the same was bought, or may have been.")
+@click.option("--pool", metavar="NAME", help="The pool that will use it. Needed if several pools could.")
+@click.option("--another", is_flag=True, help="Buy it even if the same was bought, or may have been.")
 @YES
 @JSON
 @with_session
 def buy(session: Session, what: str, pool: str | None, another: bool, yes: bool, as_json: bool) -> None:
-    """Buy OFFER (cb-…, as `tidemill offers` shows it), or INTENT (tp-…) that is approved.
+    """Buy OFFER (cb-…, from `tidemill offers`), or INTENT (tp-…) that is approved.
 
-    Shows what it is, what it costs and who must approve, and asks. --yes skips the question, never the approval.
-    A block cannot be cancelled or refunded. Exits 1 where nothing was bought, 4 where nobody knows.
+    Shows what it is, what it costs and who must approve it, then asks. --yes skips the question, not the approval.
+    A block cannot be cancelled or refunded. Exits 1 if nothing was bought, 4 if nobody knows whether it was.
     """
     if what.startswith("tp-"):
         _buy_intent(session, what, yes=yes, as_json=as_json)
@@ -63,44 +64,65 @@ def buy(session: Session, what: str, pool: str | None, another: bool, yes: bool,
         _buy_offer(session, what, pool, another=another, yes=yes, as_json=as_json)
     elif what.startswith("cr-"):
         raise SpecError(
-            f"{what} is bought already: `tidemill extend` buys time on it, `tidemill adopt` takes it in"
+            f"{what} is a block that is bought already; to buy more time on it: tidemill extend {what} --by TIME; to "
+            f"use it: tidemill adopt {what}"
         )
     else:
         raise SpecError(
-            f"'{what}' is neither an offer (cb-…) nor an intent (tp-…); find offers: tidemill offers"
+            f"'{what}' is neither an offer (cb-…) nor an intent (tp-…); find offers with: tidemill offers"
         )
 
 
 @click.command(short_help="Buy more time on a block.")
 @click.argument("block", metavar="BLOCK")
 @click.option("--by", metavar="TIME", required=True, help="1d to 14d, then whole weeks up to 182d.")
-@click.option("--another", is_flag=True, help="Although the same was bought before, or may have been.")
+@click.option("--another", is_flag=True, help="Buy it even if the same was bought, or may have been.")
 @YES
 @JSON
 @with_session
 def extend(session: Session, block: str, by: str, another: bool, yes: bool, as_json: bool) -> None:
-    """Buy more time on BLOCK (cr-…): its nodes stay, nothing boots and nothing moves.
+    """Buy more time on BLOCK (cr-…). Its nodes stay: nothing boots and nothing moves.
 
-    EC2 sells it from 56 days to 1 hour before the end, one extension at a time, if it has the capacity. The end moves
-    only when it is paid. Shows, asks and needs approval as `tidemill buy` does.
+    EC2 sells extensions from 56 days to 1 hour before the end of a block, one at a time, if it has the capacity. The
+    end moves when the extension is paid. Shows, asks and needs approval like `tidemill buy`.
     """
-    found = _our_block(session, block)
+    reservation = _our_block(session, block)
     offers = session.cloud.search_extensions(ExtensionQuery(block, _extension_length(by)))
     if not offers:
         raise NoCapacity(
-            f"EC2 sells no {by} more of {block} now. A new block can follow it: tidemill offers "
-            f"{found.instance_type} --count {found.count} --duration {by} --start {found.end:%Y-%m-%d}"
+            f"EC2 sells no extension of {block} by {by} now; search for a block that follows it: tidemill "
+            f"offers {reservation.instance_type} --count {reservation.count} --duration {by} "
+            f"--start {reservation.end:%Y-%m-%d}"
         )
-    offer = min(offers, key=lambda one: (one.fee_usd, one.id))
+    offer = min(offers, key=lambda extension: (extension.fee_usd, extension.id))
 
     def intent(attempt: int) -> PurchaseIntent:
         return extension_intent(
-            session.spec.platform, found, offer, proposer=session.who, now=session.now(), attempt=attempt
-        )
+            session.spec.platform, reservation, offer, proposer=session.who, now=session.now(), attempt=attempt
+        )  # fmt: skip
 
-    _propose_and_buy(
-        session, PurchaseRequest(offer.id, offer.fee_usd, intent), another=another, yes=yes, as_json=as_json
-    )
+    request = PurchaseRequest(offer.id, offer.fee_usd, intent)
+    _propose_and_buy(session, request, another=another, yes=yes, as_json=as_json)
+
+
+def _our_block(session: Session, block: str) -> Reservation:
+    reservation = next((known for known in our_reservations(session) if known.id == block), None)
+    if reservation is None:
+        raise SpecError(f"AWS shows no block '{block}'; list them with: tidemill blocks")
+    if reservation.owner != session.deployment:
+        raise Refused(f"{block} does not belong to this deployment; adopt it first: tidemill adopt {block}")
+    return reservation
+
+
+def _extension_length(written: str) -> timedelta:
+    try:
+        length = parse_duration(written)
+    except ValueError as error:
+        raise SpecError(f"--by: {error}") from None
+    if not is_legal_duration(length):
+        nearest = " and ".join(format_duration(legal) for legal in nearest_legal_durations(length))
+        raise SpecError(f"--by: EC2 does not sell {written}; the nearest it sells: {nearest}")
+    return length
 
 
 # --- an offer -----------------------------------------------------------------------------------------
@@ -109,65 +131,73 @@ def extend(session: Session, block: str, by: str, another: bool, yes: bool, as_j
 def _buy_offer(
     session: Session, offer_id: str, pool: str | None, *, another: bool, yes: bool, as_json: bool
 ) -> None:
-    noted = cached_offer(offer_id)
-    if noted is None:
-        raise SpecError(f"{offer_id} is not an offer you were shown lately; search again: tidemill offers")
-    offer = _search_again(session, noted)
+    cached = cached_offer(offer_id)
+    if cached is None:
+        raise SpecError(f"{offer_id} is not among the offers you were shown; search again: tidemill offers")
+    offer = _search_again(session, cached)
     used_by = pool_for(session, offer, pool)
     why_not = over_date_limit(held_by_date(session.cloud.reservations()), offer.count, offer.start, offer.end)
     if why_not:
         raise Refused(why_not)
-    if short := limit_warning(session, used_by, offer, our_reservations(session)):
-        click.echo(f"warning: {short}", err=True)
+    if warning := limit_warning(session, used_by, offer, our_reservations(session)):
+        click.echo(f"warning: {warning}", err=True)
 
     def intent(attempt: int) -> PurchaseIntent:
         return block_intent(
-            session.spec.platform, offer, noted.question.duration, pool=used_by, proposer=session.who,
-            now=session.now(),
-            attempt=attempt,
+            session.spec.platform, offer, cached.question.duration, pool=used_by, proposer=session.who,
+            now=session.now(), attempt=attempt,
         )  # fmt: skip
 
-    wanted = PurchaseRequest(offer.id, offer.fee_usd, intent, typed=offer_id)
-    _propose_and_buy(session, wanted, another=another, yes=yes, as_json=as_json)
+    request = PurchaseRequest(offer.id, offer.fee_usd, intent, typed=offer_id)
+    _propose_and_buy(session, request, another=another, yes=yes, as_json=as_json)
 
 
-def _search_again(session: Session, noted: CachedOffer) -> Offer:
-    """What EC2 says of it now: a note of it is no more than a hint."""
-    seen = noted.offer
-    alike = [one for one in session.cloud.search_offers(noted.question.query) if same_block(seen, one)]
+def _search_again(session: Session, cached: CachedOffer) -> Offer:
+    """What EC2 sells now. The cached offer only says what to search for."""
+    seen = cached.offer
+    alike = [offer for offer in session.cloud.search_offers(cached.question.query) if same_block(seen, offer)]
     if not alike:
         raise NoCapacity(f"{seen.id} is no longer sold; search again: tidemill offers {seen.instance_type}")
-    offer = min(alike, key=lambda one: (one.id != seen.id, one.fee_usd, one.id))
+    offer = min(alike, key=lambda offer: (offer.id != seen.id, offer.fee_usd, offer.id))
     if offer.id != seen.id:
-        click.echo(f"{seen.id} is gone; the same block is sold as {offer.id}", err=True)
+        click.echo(f"{seen.id} is gone; EC2 now sells the same block as {offer.id}", err=True)
     if offer.fee_usd != seen.fee_usd:
         click.echo(f"its fee is ${offer.fee_usd:,} now, not ${seen.fee_usd:,}", err=True)
     return offer
 
 
-# --- the same way for both ----------------------------------------------------------------------------
+# --- propose and buy ----------------------------------------------------------------------------------
 
 
 def _propose_and_buy(
-    session: Session, wanted: PurchaseRequest, *, another: bool, yes: bool, as_json: bool
+    session: Session, request: PurchaseRequest, *, another: bool, yes: bool, as_json: bool
 ) -> None:
     platform, spending = session.spec.platform, session.ledger.spending(session.now())
     if platform.spec.approval.mode == "propose":
-        raise Refused("the Platform only proposes and buys nothing: set approval.mode to one, two or auto")
-    intent = check_duplicate(session, wanted, another=another)
-    if why_not := over_budget(platform, None, None, wanted.fee_usd, spending):
+        raise Refused(
+            "the Platform's approval.mode is propose, so nothing is bought; set it to one, two or auto"
+        )
+    intent = check_duplicate(session, request, another=another)
+    if why_not := over_budget(platform, None, None, request.fee_usd, spending):
         raise Refused(purchase_sentence(why_not), code=why_not.kind)
-    print_summary(session, intent, wanted.fee_usd)
+    _print_summary(session, intent, request.fee_usd)
     if not confirmed("Extend it?" if intent.extends else "Buy it?", yes=yes):
         raise Refused("not bought: you said no")
-    void_expired(session, expired_requests(session.ledger.purchases(), intent, session.now()))
+    for stale in expired_requests(session.ledger.purchases(), intent, session.now()):
+        voided = replace(
+            stale,
+            state=PurchaseState.VOIDED,
+            state_at=session.now(),
+            reason=PurchaseReason(ReasonKind.REPLACED),
+        )
+        session.ledger.advance(stale, voided)
     session.ledger.propose(intent)
     waits = not_granted(platform, intent, spending)
     if waits is None:
-        submit(session, intent, as_json=as_json)
+        _submit(session, intent, as_json=as_json)
     else:
-        said = f"{intent.id} is proposed; {purchase_sentence(waits)}: tidemill approve {intent.id}"
-        print_result(session, intent, wanted.fee_usd, said, as_json)
+        sentence = f"{intent.id} is proposed; {purchase_sentence(waits)}: tidemill approve {intent.id}"
+        _print_result(session, intent, request.fee_usd, sentence, as_json)
 
 
 # --- an intent ----------------------------------------------------------------------------------------
@@ -178,73 +208,48 @@ def _buy_intent(session: Session, intent_id: str, *, yes: bool, as_json: bool) -
     if intent.state in IN_DOUBT:
         settled = confirm_from_aws(session, intent)
         ids = ", ".join(settled.reservation_ids)
-        print_result(
-            session,
-            settled,
-            None,
-            f"{intent_id} was bought: AWS shows {ids}. Nothing was bought again",
-            as_json,
-        )
+        sentence = f"{intent_id} was bought: AWS shows {ids}. Nothing was bought again"
+        _print_result(session, settled, None, sentence, as_json)
         return
     if intent.state not in NOT_SUBMITTED:
-        came = f": {', '.join(intent.reservation_ids)}" if intent.reservation_ids else ""
-        raise Refused(f"{intent_id} is {intent.state.value}{came}; there is nothing left to buy")
+        ids = f": {', '.join(intent.reservation_ids)}" if intent.reservation_ids else ""
+        raise Refused(f"{intent_id} is {intent.state.value}{ids}; there is nothing left to buy")
     if expired(intent, session.now()):
         by = format_duration(intent.envelope.duration)
         again = f"extend {intent.extends} --by {by}" if intent.extends else "offers"
         raise Refused(f"{intent_id} has expired and cannot be bought; propose it again: tidemill {again}")
     if why_not := not_granted(session.spec.platform, intent, session.ledger.spending(session.now())):
         raise Refused(f"{intent_id} may not be bought: {purchase_sentence(why_not)}", code=why_not.kind)
-    print_summary(session, intent, None)
+    _print_summary(session, intent, None)
     if not confirmed("Buy it?", yes=yes):
         raise Refused("not bought: you said no")
-    submit(session, intent, as_json=as_json)
+    _submit(session, intent, as_json=as_json)
 
 
-# --- a block to extend --------------------------------------------------------------------------------
-
-
-def _our_block(session: Session, block: str) -> Reservation:
-    found = next((one for one in our_reservations(session) if one.id == block), None)
-    if found is None:
-        raise SpecError(f"AWS shows no block '{block}'; list them: tidemill blocks")
-    if found.owner != session.deployment:
-        raise Refused(f"{block} is not ours; take it in first: tidemill adopt {block}")
-    return found
-
-
-def _extension_length(written: str) -> timedelta:
-    try:
-        found = parse_duration(written)
-    except ValueError as error:
-        raise SpecError(f"--by: {error}") from None
-    if not is_legal_duration(found):
-        nearest = " and ".join(format_duration(one) for one in nearest_legal_durations(found))
-        raise SpecError(f"--by: EC2 does not sell {written}; the nearest it sells: {nearest}")
-    return found
-
-
-# --- duplicate_check ---
+# --- duplicates ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class PurchaseRequest:
-    """`intent` makes the intent of the n-th time this offer is asked for."""
+    """What a person asks to buy. `intent(n)` makes the intent of the n-th request for the same offer."""
 
     offer_id: str
     fee_usd: int
     intent: Callable[[int], PurchaseIntent]
-    typed: str = ""  # the id it was asked for by, where EC2 sells it under another by now
+    typed: str = ""  # the offer id the person typed, if EC2 sells the block under another id now
 
 
-def check_duplicate(session: Session, wanted: PurchaseRequest, *, another: bool) -> PurchaseIntent:
-    """Refused where it was asked for before, or the like of it is there or may be, under whatever id."""
+def check_duplicate(session: Session, request: PurchaseRequest, *, another: bool) -> PurchaseIntent:
+    """The intent to propose. Refused: the same was asked for, is held, or may have been bought.
+
+    EC2 sells the same block under ever new ids, so comparing ids is not enough. `another` allows a second one.
+    """
     purchases, now = session.ledger.purchases(), session.now()
-    before = earlier_attempts(session.spec.platform, purchases, wanted.offer_id)
-    for asked in (before, earlier_attempts(session.spec.platform, purchases, wanted.typed)):
-        if asked and is_live(asked[-1], now) and not another:
-            raise Refused(_duplicate_message(asked[-1]))
-    intent = wanted.intent(len(before))
+    before = earlier_attempts(session.spec.platform, purchases, request.offer_id)
+    for earlier in (before, earlier_attempts(session.spec.platform, purchases, request.typed)):
+        if earlier and is_live(earlier[-1], now) and not another:
+            raise Refused(_duplicate_message(earlier[-1]))
+    intent = request.intent(len(before))
     if (same := open_extension_of_same_block(purchases, intent, now)) is not None:
         raise Refused(_duplicate_message(same))
     if not another:
@@ -258,105 +263,87 @@ def _check_no_equal_block(
     like = similar_purchase(purchases, intent, session.now())
     if like is not None and like.state in IN_DOUBT:
         raise Refused(
-            f"{like.id} may have bought the same and nobody knows yet: look with `tidemill settle {like.id}` "
-            "first; --another buys beside it"
+            f"{like.id} may have bought the same, and its outcome is unknown; look first: tidemill settle {like.id}; "
+            "or buy a second one with --another"
         )
     if like is not None:
         raise Refused(_duplicate_message(like))
-    held = similar_block(_live_blocks(session), intent)
-    if held is not None:
-        raise Refused(f"{held.id} is the same, at the same time, and ours; --another buys a second one")
-
-
-def _live_blocks(session: Session) -> list[Reservation]:
-    return [
-        one
-        for one in our_reservations(session)
-        if one.owner == session.deployment and one.state not in OVER_STATES
+    live = [
+        block
+        for block in our_reservations(session)
+        if block.owner == session.deployment and block.state not in OVER_STATES
     ]
-
-
-def void_expired(session: Session, gone: Iterable[PurchaseIntent]) -> None:
-    for one in gone:
-        reason = PurchaseReason(ReasonKind.REPLACED)
-        session.ledger.advance(
-            one, replace(one, state=PurchaseState.VOIDED, state_at=session.now(), reason=reason)
+    held = similar_block(live, intent)
+    if held is not None:
+        raise Refused(
+            f"this deployment already holds {held.id}, the same block at the same time; buy a second one with --another"
         )
 
 
 def _duplicate_message(intent: PurchaseIntent) -> str:
-    beside = "" if intent.extends else "; --another asks for a second one"
     if intent.state is PurchaseState.CONFIRMED:
         ids = ", ".join(intent.reservation_ids)
-        return f"{intent.id} bought this already: {ids}; --another buys a second one"
+        return f"{intent.id} bought this already: {ids}; buy a second one with --another"
     if intent.state in NOT_SUBMITTED:
         verb = "approve" if intent.state is PurchaseState.PROPOSED else "buy"
-        said = f"{intent.id} asks for this already and is {intent.state.value}: tidemill {verb} {intent.id}"
-        return f"{said}{beside}"
-    return f"{intent.id} may have bought this, and nobody knows yet: tidemill settle {intent.id}"
+        second = "" if intent.extends else "; ask for a second one with --another"
+        asked = f"{intent.id} asks for this already and is {intent.state.value}"
+        return f"{asked}: tidemill {verb} {intent.id}{second}"
+    return f"{intent.id} may have bought this, and its outcome is unknown: tidemill settle {intent.id}"
 
 
 def our_reservations(session: Session) -> list[Reservation]:
+    """All reservations of the account, each with the owner that the ledger knows."""
     ledger = session.ledger
+    shown = session.cloud.reservations()
     return list(
-        with_true_owners(
-            session.cloud.reservations(),
-            ledger.purchases(),
-            ledger.adoptions(),
-            session.deployment,
-            session.now(),
-        )
+        with_true_owners(shown, ledger.purchases(), ledger.adoptions(), session.deployment, session.now())
     )
 
 
-# --- submit ---
+# --- submit -------------------------------------------------------------------------------------------
 
 
-def print_summary(session: Session, intent: PurchaseIntent, fee_usd: int | None) -> None:
-    for line in summary_lines(session.spec, intent, fee_usd, session.ledger.spending(session.now())):
-        click.echo(line, err=True)
-
-
-def print_result(
-    session: Session, intent: PurchaseIntent, fee_usd: int | None, sentence: str, as_json: bool
-) -> None:
-    if as_json:
-        told = {**purchase_document(session.spec, intent, fee_usd), "said": sentence}
-        click.echo(json.dumps(told, indent=2))
-    else:
-        click.echo(sentence)
-
-
-def submit(session: Session, intent: PurchaseIntent, *, as_json: bool) -> None:
+def _submit(session: Session, intent: PurchaseIntent, *, as_json: bool) -> None:
     try:
-        said = session.buyer().submit(intent)
+        answer = session.buyer().submit(intent)
     except NoCapacity as error:
         after = session.purchase(intent.id)
         again = "approve" if after.state.value == "proposed" and intent.state.value == "approved" else "buy"
         raise NoCapacity(
-            f"nothing was bought: {error}. {intent.id} stays: tidemill {again} {intent.id}"
+            f"nothing was bought: {error}. {intent.id} stays open: tidemill {again} {intent.id}"
         ) from error
     except (PortError, KeyboardInterrupt) as error:
         if not _may_have_been_bought(session, intent.id):
             raise
-        raise OutcomeUnknown(outcome_unknown_message(intent.id)) from error
+        raise OutcomeUnknown(
+            f"nobody knows whether {intent.id} was bought: AWS did not answer. It is not submitted again, and its fee "
+            f"counts as spent. AWS shows a purchase within minutes; look for it: tidemill settle {intent.id}. Do not "
+            "buy the same again before that"
+        ) from error
     after = session.purchase(intent.id)
-    print_result(
-        session, after, after.fee_usd, f"{intent.id}: {said}. Follow it with: tidemill blocks", as_json
-    )
+    sentence = f"{intent.id}: {answer}. Follow it with: tidemill blocks"
+    _print_result(session, after, after.fee_usd, sentence, as_json)
 
 
 def _may_have_been_bought(session: Session, intent_id: str) -> bool:
-    """Whether the call may have been made. A ledger that does not answer cannot say no."""
+    """Whether the call may have been made. If the ledger cannot be read, yes."""
     try:
         return session.purchase(intent_id).state in IN_DOUBT
     except PortError:
         return True
 
 
-def outcome_unknown_message(intent_id: str) -> str:
-    return (
-        f"nobody knows whether {intent_id} was bought: AWS did not answer. It is not submitted again, and its fee "
-        f"counts as spent. AWS shows a purchase within minutes: `tidemill settle {intent_id}` looks for it. Do not buy "
-        "the same again before that"
-    )
+def _print_summary(session: Session, intent: PurchaseIntent, fee_usd: int | None) -> None:
+    for line in summary_lines(session.spec, intent, fee_usd, session.ledger.spending(session.now())):
+        click.echo(line, err=True)
+
+
+def _print_result(
+    session: Session, intent: PurchaseIntent, fee_usd: int | None, sentence: str, as_json: bool
+) -> None:
+    if as_json:
+        document = {**purchase_document(session.spec, intent, fee_usd), "said": sentence}
+        click.echo(json.dumps(document, indent=2))
+    else:
+        click.echo(sentence)

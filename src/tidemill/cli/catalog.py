@@ -1,4 +1,4 @@
-"""`tidemill catalog`: instance types, what pods get of them, and what they cost at which date."""
+"""`tidemill catalog`: instance types, what pods can use of them, and their prices. `--fits`: types that hold a pod."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 @click.group(invoke_without_command=True)
 @click.option(
-    "--region", metavar="NAME", help="As refreshed for this region, where it is. Default: as shipped."
+    "--region",
+    metavar="NAME",
+    help="The refreshed catalog of this region, if there is one. Default: as shipped.",
 )
 @click.option("--family", help="Only this family, for example p5 or g6e.")
 @click.option("--type", "type_name", metavar="NAME", help="Only this type, for example p5.48xlarge.")
@@ -35,30 +37,32 @@ if TYPE_CHECKING:
     "--fits",
     "requests",
     metavar="REQUESTS",
-    help="Only types that hold such a pod, cheapest first: gpu=1,cpu=4,memory=24Gi (also efa, neuron).",
+    help="Only types that hold this pod, cheapest first: gpu=1,cpu=4,memory=24Gi (also efa, neuron).",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
 def catalog(
     ctx: click.Context, region: str | None, family: str | None, type_name: str | None, requests: str | None,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """List instance types, what pods get of them, and prices.
+    """List instance types, what pods can use of them, and prices.
 
-    Prices are dollars per instance-hour; those of Capacity Blocks are paid up front for the whole block. The
-    whole-node request is what one replica that has the node to itself should ask for.
+    Prices are dollars per instance-hour; a Capacity Block is paid up front for its whole time. The whole-node request
+    is what a pod should request to get a node for itself.
 
-    With --fits: where such a pod fits beside the usual daemon pods, how many of them, what one costs when the
-    node is full of them, and how many GPUs no further one could use. The arrow is the suggestion.
+    With --fits: which types hold such a pod besides the usual daemon pods, how many of them, what one costs on a full
+    node, and how many GPUs stay unused. The arrow marks the suggestion.
 
-    What is shown ships with Tidemill, or was refreshed for the region, whichever is newer.
+    The data ships with Tidemill, or was refreshed for the region, whichever is newer.
     """
     if ctx.invoked_subcommand is not None:
         ctx.obj = region
         return
     shown = catalog_of(region) if region else load()
     if region and shown.region != region:
-        click.echo(f"note: nothing newer was refreshed for '{region}': this is as shipped", err=True)
+        click.echo(
+            f"note: there is no newer refreshed catalog for '{region}'; this is the shipped one", err=True
+        )
     chosen = _choose(shown, family, type_name)
     wanted = None if requests is None else parse_requests(requests)
     if as_json:
@@ -79,7 +83,7 @@ def _choose(known: Catalog, family: str | None, type_name: str | None) -> list[I
         raise SpecError(_unknown("family", family, families))
     chosen = [t for t in types if family in (None, t.family) and type_name in (None, t.name)]
     if not chosen:
-        raise SpecError(f"{type_name} is not of family {family}")
+        raise SpecError(f"{type_name} is not of family {family}; leave one of --type and --family out")
     return chosen
 
 
@@ -116,40 +120,40 @@ def _types(types: Sequence[InstanceType]) -> dict[str, Any]:
 
 
 def _print_table(known: Catalog, types: Sequence[InstanceType]) -> None:
-    shown_on = console()
-    shown_on.print(_table(types))
+    stdout = console()
+    stdout.print(_table(types))
     if any(t.ultraserver for t in types):
-        shown_on.print("* sold only in UltraServers; the share of one instance", style="dim")
-    _print_source(shown_on, known)
+        stdout.print("* sold only in UltraServers; the price is the share of one instance", style="dim")
+    _print_source(stdout, known)
     for price_list in known.price_lists:
-        _print_dates(shown_on, price_list)
+        _print_dates(stdout, price_list)
 
 
 def _print_fits(known: Catalog, types: Sequence[InstanceType], wanted: Amounts) -> None:
-    shown_on = console()
+    stdout = console()
     fits = fitting(types, wanted)
-    shown_on.print(f"A pod of {requests_text(wanted)}:", end="\n\n" if fits else " ")
+    stdout.print(f"A pod of {requests_text(wanted)}:", end="\n\n" if fits else " ")
     if not fits:
-        shown_on.print(f"{why_nothing_fits(types, wanted)}.")
+        stdout.print(f"{why_nothing_fits(types, wanted)}.")
         return
-    shown_on.print(fits_table(fits, shown_on.width))
-    shown_on.print(f"\n{suggestion_text(fits)}", soft_wrap=True)
+    stdout.print(fits_table(fits, stdout.width))
+    stdout.print(f"\n{suggestion_text(fits)}", soft_wrap=True)
     for price_list in known.price_lists:
         if price_list.kind == "on-demand":
-            _print_dates(shown_on, price_list)
+            _print_dates(stdout, price_list)
 
 
-def _print_source(shown_on: Console, known: Catalog) -> None:
+def _print_source(stdout: Console, known: Catalog) -> None:
     where = f" in {known.region}, refreshed" if known.region else ", as shipped"
-    shown_on.print(f"types of {known.types_as_of}{where}: {known.types_source}", style="dim")
+    stdout.print(f"types of {known.types_as_of}{where}: {known.types_source}", style="dim")
     if not known.region and (others := regions()):
-        shown_on.print(f"refreshed for {', '.join(others)}: --region shows it", style="dim")
+        stdout.print(f"refreshed for {', '.join(others)}; show it with --region", style="dim")
 
 
-def _print_dates(shown_on: Console, price_list: PriceList) -> None:
+def _print_dates(stdout: Console, price_list: PriceList) -> None:
     where = "" if price_list.region == "not stated" else f" in {price_list.region}"
-    said = f"{price_list.kind} prices of {price_list.as_of}{where}: {price_list.source}"
-    shown_on.print(said, style="dim")
+    text = f"{price_list.kind} prices of {price_list.as_of}{where}: {price_list.source}"
+    stdout.print(text, style="dim")
 
 
 def _table(types: Sequence[InstanceType]) -> Table:
@@ -183,10 +187,10 @@ def _request(request: Amounts) -> str:
 
 catalog.add_command(refresh)
 
-# --- fits ---
+# --- --fits -------------------------------------------------------------------------------------------
 
 
-_FITS_EXAMPLE = 'write it like "gpu=1,cpu=4,memory=24Gi", with efa= or neuron= where they are needed'
+_FITS_EXAMPLE = 'write it like "gpu=1,cpu=4,memory=24Gi", with efa= or neuron= if needed'
 _RESOURCES = {
     "gpu": names.NVIDIA_GPU,
     "cpu": names.CPU,
@@ -196,26 +200,26 @@ _RESOURCES = {
 }
 _KEYS = {resource: word for word, resource in _RESOURCES.items()}
 _LABELS = {"gpu": "GPU", "cpu": "CPU", "memory": "memory", "efa": "EFA", "neuron": "Neuron"}
-_WIDE_TABLE = 96  # columns from which the table has room for what is left
+_WIDE_TABLE = 96  # columns from which there is space for the last column
 
 
 def parse_requests(written: str) -> Amounts:
-    """`gpu=1,cpu=4,memory=24Gi`; Kubernetes' own resource names are understood too."""
+    """Parse `gpu=1,cpu=4,memory=24Gi`; the resource names of Kubernetes work too."""
     wanted: dict[str, int] = {}
     for part in written.split(","):
         word, sign, value = (piece.strip() for piece in part.partition("="))
         if not (word and sign and value):
-            raise SpecError(f"--fits: '{part.strip()}' is not a resource and an amount; {_FITS_EXAMPLE}")
+            raise SpecError(f"--fits: '{part.strip()}' is not RESOURCE=AMOUNT; {_FITS_EXAMPLE}")
         resource = word if word in _KEYS else _RESOURCES.get(word)
         if resource is None:
             near = get_close_matches(word, _RESOURCES, n=1)
             hint = f"did you mean '{near[0]}'? " if near else ""
             raise SpecError(f"--fits: unknown resource '{word}'; {hint}{_FITS_EXAMPLE}")
         if resource in wanted:
-            raise SpecError(f"--fits: '{word}' is there twice")
+            raise SpecError(f"--fits: '{word}' is there twice; write it once")
         wanted[resource] = _parse_amount(word, resource, value)
     if not any(wanted.values()):
-        raise SpecError(f"--fits: a pod that asks for nothing fits everywhere; {_FITS_EXAMPLE}")
+        raise SpecError(f"--fits: the pod requests nothing; {_FITS_EXAMPLE}")
     return tuple(sorted(wanted.items()))
 
 
@@ -233,7 +237,7 @@ def _parse_amount(word: str, resource: str, value: str) -> int:
 
 
 def requests_text(requests: Amounts) -> str:
-    """`1 GPU, 4 CPU, 24Gi memory`: accelerators first, as people say it."""
+    """`1 GPU, 4 CPU, 24Gi memory`, accelerators first."""
     wanted = dict(requests)
     return ", ".join(
         f"{_format_amount(resource, wanted[resource])} {_LABELS[word]}"
@@ -249,16 +253,16 @@ def _format_amount(resource: str, value: int) -> str:
 
 
 def why_nothing_fits(types: Sequence[InstanceType], requests: Amounts) -> str:
-    """One sentence: which request is larger than any of these types can meet, or that it is their sum."""
-    rooms = [one.free_beside(dict(USUAL_DAEMONS)) for one in types]
-    for resource, wanted in sorted(requests, key=lambda one: list(_KEYS).index(one[0])):
+    """One sentence: the request that no type can meet alone, or that no type meets all of them."""
+    rooms = [instance_type.free_beside(dict(USUAL_DAEMONS)) for instance_type in types]
+    for resource, wanted in sorted(requests, key=lambda request: list(_KEYS).index(request[0])):
         most = max(has.get(resource, 0) for has in rooms)
         if wanted > most:
             largest = format_memory(most // GIB * GIB) if resource == names.MEMORY else most
-            told = format_cpu(most) if resource == names.CPU else str(largest)
+            most_text = format_cpu(most) if resource == names.CPU else str(largest)
             asked, word = _format_amount(resource, wanted), _LABELS[_KEYS[resource]]
-            return f"no type holds it: it asks for {asked} {word} and the most any has for pods is {told}"
-    return "no type holds it: some have enough of each resource, none of all of them at once"
+            return f"no type holds it: it requests {asked} {word}, and no type has more than {most_text} for pods"
+    return "no type holds it: for each resource some type has enough, but no type has enough of all"
 
 
 def fits_document(types: Sequence[InstanceType], requests: Amounts) -> dict[str, Any]:
@@ -292,7 +296,7 @@ def fits_table(fits: Sequence[Fit], width: int) -> Table:
     table.add_column("", no_wrap=True)
     table.add_column("type", no_wrap=True)
     table.add_column("accelerators", no_wrap=True)
-    for heading in ("$/h", "pods", "$/h a pod", "stranded"):
+    for heading in ("$/h", "pods", "$/h per pod", "unused GPUs"):
         table.add_column(heading, justify="right", no_wrap=True)
     if width >= _WIDE_TABLE:
         table.add_column("left when full", no_wrap=True)
@@ -318,17 +322,17 @@ def _fit_cells(fit: Fit, suggested: bool) -> tuple[str, ...]:
 
 
 def usd_h(price: float | None) -> str:
-    """Tenths of a cent: list prices have them, and small types differ by little more."""
+    """With tenths of a cent: small types differ by little more."""
     return "-" if price is None else f"{price:.3f}"
 
 
 def suggestion_text(fits: Sequence[Fit]) -> str:
-    """What to take, and where another is the better choice for many such pods."""
+    """The cheapest type for one pod, and the cheaper one per pod when there are many."""
     alone, full = cheapest(fits), cheapest_when_full(fits)
     if alone is None or full is None:
-        return "No on-demand price is known for any of them, so none is suggested."
-    said = f"→ {alone.type.name}: the cheapest on demand that holds one, ${usd_h(alone.usd_h)} an hour."
+        return "No on-demand price is known for these types, so none is suggested."
+    text = f"→ {alone.type.name}: the cheapest on-demand type that holds one, ${usd_h(alone.usd_h)} per hour."
     if full.usd_h_per_pod is not None and full.usd_h_per_pod < (alone.usd_h_per_pod or 0.0):
         each = usd_h(full.usd_h_per_pod)
-        said += f"\n  For {full.pods} at once {full.type.name} is cheaper: ${each} a pod when full."
-    return said
+        text += f"\n  For {full.pods} such pods {full.type.name} is cheaper: ${each} per pod and hour on a full node."
+    return text

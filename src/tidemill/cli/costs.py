@@ -1,4 +1,4 @@
-"""`tidemill costs`: what a ledger says everything cost so far, by pool and team. It looks in and changes nothing."""
+"""`tidemill costs`: what everything cost so far, by pool and team, from a ledger. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("address", envvar="TIDEMILL_LEDGER")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def costs(address: str, as_json: bool) -> None:
-    """Show what everything cost so far, by pool and team: GPU-hours used and idle, money, and the price on demand.
+    """Show what everything cost so far, by pool and team: GPU-hours used and idle, money, and the on-demand price.
 
-    ADDRESS is that of the engine's ledger, such as sqlite:////var/lib/tidemill/ledger.db; it may be in the environment
-    as TIDEMILL_LEDGER. Fees are spread over the hours they pay for; idle hours are charged to the block's pool. What
-    is paid by the hour counts as used. Nothing is changed.
+    ADDRESS is the address of the engine's ledger, such as sqlite:////var/lib/tidemill/ledger.db. Default:
+    TIDEMILL_LEDGER. A fee is spread over the hours it pays for; idle hours are charged to the block's pool. Hours of
+    on-demand and spot instances count as used. Nothing is changed.
     """
     from tidemill.cli.region_catalog import catalog_of
     from tidemill.report.costs import rounded
@@ -30,7 +30,7 @@ def costs(address: str, as_json: bool) -> None:
     ledger, now = read_ledger(address), WallClock().now()
     try:
         catalog = catalog_of(ledger.whose().region)
-        told = rounded(
+        totals = rounded(
             ledger_costs(catalog, ledger.purchases(), ledger.block_hours(), ledger.cost_lines(), now)
         )
     finally:
@@ -38,32 +38,32 @@ def costs(address: str, as_json: bool) -> None:
     if as_json:
         body = {"at": now.isoformat(), "prices_as_of": catalog.prices_as_of}
         click.echo(
-            json.dumps({**body, "pools": _plain(told, "pools"), "teams": _plain(told, "teams")}, indent=2)
+            json.dumps({**body, "pools": _plain(totals, "pools"), "teams": _plain(totals, "teams")}, indent=2)
         )
     else:
-        _print(told, catalog.prices_as_of)
+        _print(totals, catalog.prices_as_of)
 
 
-def _plain(told: Costs, name: str) -> list[dict[str, object]]:
-    return [asdict(one) for one in getattr(told, name)]
+def _plain(totals: Costs, name: str) -> list[dict[str, object]]:
+    return [asdict(line) for line in getattr(totals, name)]
 
 
-def _print(told: Costs, prices_as_of: str) -> None:
+def _print(totals: Costs, prices_as_of: str) -> None:
     from tidemill.cli.terminal import console, table
     from tidemill.render.figures import usd
     from tidemill.render.rehearsal_costs import cost_rows
 
     out = console()
-    if not told.pools:
-        out.print("this ledger knows of no costs")
+    if not totals.pools:
+        out.print("this ledger has no costs")
         return
     figures = ("GPU-hours", "idle", "cost", "on demand", "saved")
     rows = table("charged to", "name", *figures, right=figures)
-    for row in cost_rows(told):
+    for row in cost_rows(totals):
         rows.add_row(row.kind, row.name, row.used_h, row.idle_h, row.usd, row.on_demand, row.saving)
     out.print(rows)
-    outside_usd = sum(one.outside_usd for one in told.pools)
+    outside_usd = sum(pool.outside_usd for pool in totals.pools)
     out.print(
-        f"{usd(told.total_usd)} in all, of which {usd(outside_usd)} for hours to come or that nobody saw"
+        f"{usd(totals.total_usd)} in total, of which {usd(outside_usd)} for hours to come or not observed"
     )
-    out.print(f"prices on demand of {prices_as_of}")
+    out.print(f"on-demand prices of {prices_as_of}")

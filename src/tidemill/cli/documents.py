@@ -1,6 +1,6 @@
-"""`tidemill validate`, `schema` and `import`: documents in, problems or documents out.
+"""`tidemill validate`, `schema` and `import`: check documents, print their schema, convert other tools' documents.
 
-What the user got wrong is a line with a position and exit code 2, never a traceback.
+An error in a document is a line with file, line and column, and exit code 2.
 """
 
 from __future__ import annotations
@@ -29,10 +29,9 @@ _FILES = click.argument("files", metavar="FILE...", nargs=-1, required=True, typ
 @click.option("--strict", is_flag=True, help="Fail on warnings too.")
 @click.pass_context
 def validate(ctx: click.Context, given: tuple[Path, ...], as_json: bool, strict: bool) -> None:
-    """Check documents and say, line by line, what is wrong.
+    """Check documents and list every error with file, line and column.
 
-    All files, and the YAML files of a folder, are read as one set, and everything wrong with any of them is found in
-    one run.
+    All files, and the YAML files of a folder, are read as one set. One run finds all errors in them.
     """
     from tidemill.cli.loading import documents_in
     from tidemill.cli.region_catalog import catalog_of
@@ -66,7 +65,7 @@ def schema(kind: str | None, markdown: bool) -> None:
 
 @click.group("import")
 def import_() -> None:
-    """Turn other tools' compute pools into documents."""
+    """Convert the compute pools of other tools to documents."""
 
 
 @import_.command()
@@ -74,7 +73,7 @@ def import_() -> None:
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the documents to this file.")
 @click.pass_context
 def ryvn(ctx: click.Context, files: tuple[Path, ...], output: Path | None) -> None:
-    """Ryvn blueprints: maps from names to node class or pool settings."""
+    """Convert Ryvn blueprints: maps from names to node class or pool settings."""
     from tidemill.spec.importers.ryvn import import_ryvn
 
     _check_output(files, output)
@@ -86,9 +85,9 @@ def ryvn(ctx: click.Context, files: tuple[Path, ...], output: Path | None) -> No
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the documents to this file.")
 @click.pass_context
 def karpenter(ctx: click.Context, files: tuple[Path, ...], output: Path | None) -> None:
-    """Karpenter's NodePools and EC2NodeClasses (v1), as files or as `kubectl get -o yaml` prints them.
+    """Convert Karpenter NodePools and EC2NodeClasses (v1), from files or the output of `kubectl get -o yaml`.
 
-    What cannot be carried over is told on stderr, line by line.
+    What cannot be converted is listed on stderr, with its line.
     """
     from tidemill.spec.importers.karpenter import import_karpenter
 
@@ -98,7 +97,7 @@ def karpenter(ctx: click.Context, files: tuple[Path, ...], output: Path | None) 
 
 def _check_output(files: Sequence[Path], output: Path | None) -> None:
     if output is not None and output.resolve() in {path.resolve() for path in files}:
-        raise SpecError(f"{output} is what is read: name another file to write to")
+        raise SpecError(f"{output} is an input file; name another file to write to")
 
 
 def _write(ctx: click.Context, imported: Imported, output: Path | None) -> None:
@@ -106,7 +105,9 @@ def _write(ctx: click.Context, imported: Imported, output: Path | None) -> None:
         click.echo(_printable(str(problem), sys.stderr.encoding), err=True)
     if not imported.text:
         if all(problem.severity == "warning" for problem in imported.problems):
-            click.echo("error: there is nothing to import in it", err=True)
+            click.echo(
+                "error: the files hold nothing to import; name files with pools or node classes", err=True
+            )
         ctx.exit(EXIT_USER)
     if output is None:
         _print(imported.text.rstrip("\n"))
@@ -133,9 +134,9 @@ def _verdict(problems: Sequence[Problem], documents: int, files: int) -> str:
     warnings = len(problems) - errors
     if not problems:
         return f"{_counted(documents, 'document')} in {_counted(files, 'file')}: no problems"
-    told = [_counted(errors, "error")] if errors else []
-    told += [_counted(warnings, "warning")] if warnings else []
-    return f"{', '.join(told)} in {_counted(files, 'file')}"
+    counts = [_counted(errors, "error")] if errors else []
+    counts += [_counted(warnings, "warning")] if warnings else []
+    return f"{', '.join(counts)} in {_counted(files, 'file')}"
 
 
 def _counted(number: int, noun: str) -> str:
@@ -147,5 +148,5 @@ def _print(text: str) -> None:
 
 
 def _printable(text: str, encoding: str | None) -> str:
-    """What the terminal cannot show is escaped: a message must not die of the letter it complains about."""
+    """Escape characters that the terminal cannot show, so that printing a message never fails."""
     return text.encode(encoding or "utf-8", "backslashreplace").decode(encoding or "utf-8")

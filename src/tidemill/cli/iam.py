@@ -1,4 +1,4 @@
-"""`tidemill iam`: the IAM policies of the engine, of whoever buys, and of whoever only looks."""
+"""`tidemill iam`: the IAM policies for observing, provisioning and purchasing."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ _WHICH = ("observer", "provisioner", "purchaser", "scp")
 _ROLE = re.compile(r"arn:aws[a-z-]*:iam::(\d{12}|\*):(role|user)/\S+")
 
 
-@click.command(short_help="Print the IAM policies Tidemill needs, and no more.")
+@click.command(short_help="Print the minimal IAM policies for Tidemill.")
 @click.argument("which", type=click.Choice(_WHICH), required=False)
 @click.option(
     "-f", "--file", "files", multiple=True, envvar="TIDEMILL_FILES", metavar="FILE|DIR", type=click.Path(),
-    help="The documents: region, account, owner tag and node roles are taken from them.",
+    help="Documents: they give the region, account, owner tag and node roles.",
 )  # fmt: skip
 @click.option(
     "--purchaser-role",
     default="",
     metavar="ARN",
-    help="scp: who alone may buy. Default: role/tidemill-purchaser.",
+    help="scp: the only role that may buy. Default: role/tidemill-purchaser.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def iam(which: str | None, files: tuple[str, ...], purchaser_role: str, as_json: bool) -> None:
-    """Print one of the policies: observer, provisioner, purchaser; or scp, which forbids purchases to all others.
+    """Print a policy: observer, provisioner, purchaser; or scp, which denies purchases to everybody else.
 
-    They are written from the calls the adapter really makes. Whatever launches or buys needs the observer's as well;
-    the purchaser is a process and a service account of its own. Without a name: which action is in which policy, and
-    on what condition; with --json all four.
+    They contain the calls that Tidemill makes, and no more. The provisioner and the purchaser need the observer's
+    policy too. Run the purchaser as its own process with its own role. Without a name: a table of actions, policies
+    and conditions; with --json all four policies.
     """
     from tidemill.aws.iam import Role, policy, scp
 
@@ -53,11 +53,13 @@ def iam(which: str | None, files: tuple[str, ...], purchaser_role: str, as_json:
 
 
 def _check_purchaser(which: str | None, role: str) -> None:
-    """A policy that lets nobody buy, because of a word that is no role, is noticed on the day of the purchase."""
+    """Check the ARN now: a policy with a wrong role would be noticed only on the day of the purchase."""
     if role and which not in (None, "scp"):
-        raise SpecError(f"--purchaser-role is for scp: {which} does not name who buys")
+        raise SpecError(f"--purchaser-role works with scp only; leave it out for {which}")
     if role and not _ROLE.fullmatch(role):
-        raise SpecError(f"--purchaser-role: '{role}' is no ARN; write arn:aws:iam::ACCOUNT:role/NAME")
+        raise SpecError(
+            f"--purchaser-role: '{role}' is not an ARN of a role; write arn:aws:iam::ACCOUNT:role/NAME"
+        )
 
 
 def _place(files: tuple[str, ...]) -> PolicyScope:
@@ -70,7 +72,7 @@ def _place(files: tuple[str, ...]) -> PolicyScope:
     spec, _ = load_spec(files)
     platform, blank = spec.platform.spec, PolicyScope()
     check_roles(spec)
-    roles = {platform.node_role, *(one.spec.role for one in spec.node_classes.values())} - {""}
+    roles = {platform.node_role, *(node_class.spec.role for node_class in spec.node_classes.values())} - {""}
     return PolicyScope(
         deployment=platform.deployment,
         region=platform.region,
@@ -81,18 +83,21 @@ def _place(files: tuple[str, ...]) -> PolicyScope:
 
 
 def check_roles(spec: Spec) -> None:
-    """SpecError: an instance profile, of which nobody can tell the role that must be passed."""
-    for role in {spec.platform.spec.node_role, *(one.spec.role for one in spec.node_classes.values())}:
+    """SpecError: a node role is an instance profile; its role, which iam:PassRole needs, is not in the documents."""
+    for role in {
+        spec.platform.spec.node_role,
+        *(node_class.spec.role for node_class in spec.node_classes.values()),
+    }:
         if ":instance-profile/" in role:
             raise SpecError(
-                f"{role} is an instance profile: a policy needs the role in it; name that as nodeRole"
+                f"{role} is an instance profile, and a policy needs its role; write the role in nodeRole"
             )
 
 
 def _say_what_to_replace() -> None:
     click.echo(
-        "note: replace the words in capitals (REGION, ACCOUNT, DEPLOYMENT, NODE-ROLE), or name documents with -f that "
-        "say them (region, accountId, deployment, nodeRole)",
+        "note: replace REGION, ACCOUNT, DEPLOYMENT and NODE-ROLE, or name documents with -f that have region, "
+        "accountId, deployment and nodeRole",
         err=True,
     )
 
@@ -101,7 +106,7 @@ def _print_table() -> None:
     from tidemill.aws.iam import PERMISSIONS
     from tidemill.cli.terminal import console, table
 
-    made = table("policy", "action", "condition")
-    for one in PERMISSIONS:
-        made.add_row(one.role.value, one.action, one.guard.value)
-    console().print(made)
+    rows = table("policy", "action", "condition")
+    for permission in PERMISSIONS:
+        rows.add_row(permission.role.value, permission.action, permission.guard.value)
+    console().print(rows)

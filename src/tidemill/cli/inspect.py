@@ -1,4 +1,4 @@
-"""`tidemill inspect`: an account as it is, without changing anything: blocks, what ends when, groups, traps."""
+"""`tidemill inspect`: what is in an account: blocks, what ends when, groups, traps. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Documents(NamedTuple):
             return given
         theirs = self.spec.platform.spec.region
         if given and given != theirs:
-            raise SpecError(f"--region is {given}, and the Platform is in {theirs}: leave one out")
+            raise SpecError(f"--region is {given}, but the Platform is in {theirs}; leave --region out")
         return theirs
 
     def catalog(self, region: str) -> Catalog:
@@ -49,18 +49,18 @@ class _Documents(NamedTuple):
         return self.spec.catalog if self.spec is not None else catalog_of(region)
 
 
-@click.command(short_help="Look at an AWS account, and change nothing.")
+@click.command(short_help="Show what is in an AWS account. Changes nothing.")
 @click.argument("files", nargs=-1, metavar="[FILE|DIR]...", type=click.Path())
 @click.option(
     "-f", "--file", "more_files", multiple=True, envvar="TIDEMILL_FILES", metavar="FILE|DIR",
-    type=click.Path(), help="The same, as other verbs have it.",
+    type=click.Path(), help="The same as FILE|DIR.",
 )  # fmt: skip
 @AWS
-@click.option("--region", metavar="NAME", help="Of AWS. Default: the Platform's, or the usual one.")
+@click.option("--region", metavar="NAME", help="Default: the Platform's, AWS_REGION, or the profile's.")
 @PROFILE
 @click.option(
     "--sim", envvar="TIDEMILL_SIM", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
-    help="The simulated AWS account in this file.",
+    help="Use the simulated AWS account in this file.",
 )  # fmt: skip
 @JSON
 @click.pass_context
@@ -68,19 +68,19 @@ def inspect(
     ctx: click.Context, files: tuple[str, ...], more_files: tuple[str, ...], aws: bool, region: str | None,
     profile: str, sim: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Look at an AWS account and say what is there, what ends when and whose it is, and what will go wrong.
+    """Show what is in an AWS account, what ends when, who owns it, and what will go wrong.
 
-    Blocks and on-demand reservations with their deadlines; Auto Scaling groups, node groups and Karpenter's nodes on
-    them; reservations that nobody keeps track of; traps, each with what to do. No document is needed. With documents it
-    also says what Tidemill would own and could take in, and what is doubtful in them. Only Describe, List and Get calls
-    are made; what may not be read is named, and the rest is shown. What pods run there is not looked at.
+    Lists blocks and on-demand reservations with their deadlines; Auto Scaling groups, node groups and Karpenter nodes
+    on them; untracked reservations; traps, each with a fix. No document is needed. With documents it also lists which
+    blocks Tidemill would own and could adopt, and warnings about the documents. It makes only Describe, List and Get
+    calls. What it may not read is named, and the rest is shown. Pods are not read.
     """
     documents = _load_documents(files, more_files)
     if aws or profile or region:
         if sim is not None and sim.name:
             named = "--aws" if aws else "--region" if region else "--profile"
             raise SpecError(
-                f"--sim {sim} and {named} name two accounts, the other at AWS: leave one out (TIDEMILL_SIM may be set)"
+                f"--sim {sim} and {named} name two accounts; leave one out (TIDEMILL_SIM may be set)"
             )
         found = _inspect_aws(documents, resolve_region(documents.region(region), profile), profile)
     elif sim is not None and sim.name:
@@ -89,7 +89,7 @@ def inspect(
         raise SpecError(NO_AWS)
     _print_inspection(found, documents, as_json)
     if found.blocks is None:
-        denied = any(one.forbidden for one in found.not_read)
+        denied = any(unread.forbidden for unread in found.not_read)
         ctx.exit(_EXIT_NOT_ALLOWED if denied else _EXIT_FAILED)
 
 
@@ -118,14 +118,14 @@ def _inspect_aws(documents: _Documents, region: str, profile: str) -> Inspection
 
 
 def _inspect_file(documents: _Documents, sim: Path) -> Inspection:
-    """It is never made here. Such an account has no groups: nothing but launches and purchases is kept in it."""
+    """The file is not created here. A simulated account in a file has no groups, only launches and purchases."""
     from tidemill.report.survey import Survey, surveyed_instances
 
     account = open_account(sim)
     region = account.history().region
     if documents.spec is not None and (theirs := documents.spec.platform.spec.region) != region:
         raise SpecError(
-            f"{sim} is an account in {region}, and the Platform is in {theirs}: name another file"
+            f"{sim} is an account in {region}, but the Platform is in {theirs}; name another file"
         )
     seen = Survey(
         account.now(),
@@ -146,7 +146,7 @@ def _inspection_of(documents: _Documents, name: str, seen: Survey, catalog: Cata
     return inspection(seen, catalog, documents.spec)
 
 
-# --- what is said -------------------------------------------------------------------------------------
+# --- printing -------------------------------------------------------------------------------------
 
 
 def _print_inspection(found: Inspection, documents: _Documents, as_json: bool) -> None:
@@ -157,13 +157,16 @@ def _print_inspection(found: Inspection, documents: _Documents, as_json: bool) -
 
     body: dict[str, Any] = plain(found)
     problems = [
-        {"file": one.file, "line": one.line, "column": one.column, "code": one.code, "message": one.message}
-        for one in documents.warnings
+        {
+            "file": problem.file,
+            "line": problem.line,
+            "column": problem.column,
+            "code": problem.code,
+            "message": problem.message,
+        }
+        for problem in documents.warnings
     ]
     click.echo(json.dumps({**body, "problems": problems}, indent=2))
-
-
-# --- inspect_tables ---
 
 
 _MOST_IDS = 3
@@ -176,7 +179,7 @@ def _print_tables(found: Inspection, problems: tuple[Problem, ...]) -> None:
     if found.groups:
         _print_groups(found)
     if found.untracked:
-        click.echo(f"Untracked, without any owner tag: {', '.join(found.untracked)}\n")
+        click.echo(f"Untracked (no owner tag): {', '.join(found.untracked)}\n")
     _print_traps(found.traps, looked=found.blocks is not None)
     _print_claims(found, problems)
     for line in _limits_of_inspection(found):
@@ -187,128 +190,130 @@ def _print_blocks(found: Inspection) -> None:
     if found.blocks is None:
         return
     if not found.blocks:
-        click.echo("AWS shows no block and no reservation.\n")
+        click.echo("AWS shows no block and no on-demand reservation.\n")
         return
-    made = table(
-        "reservation", "what", "state", "from, to (UTC)", "EC2 ends them", "extend until", "idle", "whose",
+    rows = table(
+        "reservation", "what", "state", "from, to (UTC)", "EC2 ends them", "extend until", "idle", "owner",
         title="Blocks and reservations", right=("idle",),
     )  # fmt: skip
     for column in (0, 1, 3):
-        made.columns[column].no_wrap = True
-    for one in found.blocks:
-        kind = () if one.kind == "block" else (one.kind,)
-        made.add_row(
-            _in_one_cell(one.id, *kind), _in_one_cell(f"{one.count} x {one.type}", one.zone),
-            _in_one_cell(one.state, _slots(one)), _in_one_cell(_at(one.start), _at(one.end)),
-            _at(one.kill_at), _extend(one), _idle(one), _whose(one),
+        rows.columns[column].no_wrap = True
+    for block in found.blocks:
+        kind = () if block.kind == "block" else (block.kind,)
+        rows.add_row(
+            _in_one_cell(block.id, *kind), _in_one_cell(f"{block.count} x {block.type}", block.zone),
+            _in_one_cell(block.state, _slots(block)), _in_one_cell(_at(block.start), _at(block.end)),
+            _at(block.kill_at), _extend(block), _idle(block), _whose(block),
         )  # fmt: skip
-    console().print(made)
+    console().print(rows)
 
 
 def _in_one_cell(*words: str) -> str:
-    """Below each other on a terminal, which is narrow; in one line in a pipe, where people grep."""
+    """On separate lines on a terminal, which is narrow; on one line in a pipe, for grep."""
     return ("\n" if console().is_terminal else ", ").join(words)
 
 
-def _extend(one: InspectedBlock) -> str:
-    if one.extension_pending_to is None:
-        return _at(one.extend_until)
-    return _in_one_cell(_at(one.extend_until), f"{_at(one.extension_pending_to)} unpaid")
+def _extend(block: InspectedBlock) -> str:
+    if block.extension_pending_to is None:
+        return _at(block.extend_until)
+    return _in_one_cell(_at(block.extend_until), f"{_at(block.extension_pending_to)} unpaid")
 
 
-def _slots(one: InspectedBlock) -> str:
-    return f"{one.used} used, {f'{one.unseen} unseen, ' if one.unseen else ''}{one.free} free"
+def _slots(block: InspectedBlock) -> str:
+    return f"{block.used} used, {f'{block.unseen} unseen, ' if block.unseen else ''}{block.free} free"
 
 
-def _idle(one: InspectedBlock) -> str:
-    if not one.free or one.state != "active":
+def _idle(block: InspectedBlock) -> str:
+    if not block.free or block.state != "active":
         return "-"
-    return "no price known" if one.idle_usd_h is None else f"{usd(one.idle_usd_h)}/h"
+    return "no price known" if block.idle_usd_h is None else f"{usd(block.idle_usd_h)}/h"
 
 
-def _whose(one: InspectedBlock) -> str:
-    if one.held == "untracked":
-        return one.held
-    who = "ours" if one.held == "ours" else f"deployment {one.owner}"
-    return f"{who}, pool {one.pool}" if one.pool else who
+def _whose(block: InspectedBlock) -> str:
+    if block.held == "untracked":
+        return block.held
+    who = "ours" if block.held == "ours" else f"deployment {block.owner}"
+    return f"{who}, pool {block.pool}" if block.pool else who
 
 
 def _print_endings(found: Inspection) -> None:
-    made = table("when (UTC)", "in", "nodes", "whose", "on", "why", "instances", title="What would end when")
-    made.columns[4].no_wrap = True
-    for one in found.endings:
-        left = "-" if one.at is None else "now" if one.at <= found.at else span(one.at - found.at)
-        count = str(len(one.instances))
-        made.add_row(_at(one.at), left, count, one.whose, one.reservation, one.why, _instances(one))
-    console().print(made)
+    rows = table("when (UTC)", "in", "nodes", "owner", "on", "why", "instances", title="What ends when")
+    rows.columns[4].no_wrap = True
+    for ending in found.endings:
+        left = "-" if ending.at is None else "now" if ending.at <= found.at else span(ending.at - found.at)
+        count = str(len(ending.instances))
+        rows.add_row(
+            _at(ending.at), left, count, ending.whose, ending.reservation, ending.why, _instances(ending)
+        )
+    console().print(rows)
 
 
-def _instances(one: Ending) -> str:
-    shown = ", ".join(one.instances[:_MOST_IDS])
-    more = len(one.instances) - _MOST_IDS
+def _instances(ending: Ending) -> str:
+    shown = ", ".join(ending.instances[:_MOST_IDS])
+    more = len(ending.instances) - _MOST_IDS
     return f"{shown}{f' and {more} more' if more > 0 else ''}"
 
 
 def _print_groups(found: Inspection) -> None:
-    trouble = ("trouble",) if any(one.trouble for one in found.groups) else ()
-    made = table(
+    trouble = ("trouble",) if any(group.trouble for group in found.groups) else ()
+    rows = table(
         "group", "on", "size", "zones", "scheduled", "at 0 by", "in time", "hook", *trouble,
-        title="Groups that launch there",
+        title="Groups that launch on them",
     )  # fmt: skip
-    made.columns[1].no_wrap = True
-    for one in found.groups:
-        made.add_row(
-            one.name if not one.node_group else f"node group {one.node_group} ({one.name})",
-            _in_one_cell(*one.reservations) or "-",
-            f"{one.desired} ({one.minimum}..{one.maximum}), {one.members} there",
-            _in_one_cell(*one.zones) or "-", _scheduled(one), _at(one.zero_at), _in_time(one), _hook(one),
-            *((one.trouble or "-",) if trouble else ()),
+    rows.columns[1].no_wrap = True
+    for group in found.groups:
+        rows.add_row(
+            group.name if not group.node_group else f"node group {group.node_group} ({group.name})",
+            _in_one_cell(*group.reservations) or "-",
+            f"{group.desired} ({group.minimum}..{group.maximum}), {group.members} there",
+            _in_one_cell(*group.zones) or "-", _scheduled(group), _at(group.zero_at), _in_time(group), _hook(group),
+            *((group.trouble or "-",) if trouble else ()),
         )  # fmt: skip
-    console().print(made)
+    console().print(rows)
     if found.other_groups:
-        click.echo(f"{counted(found.other_groups, 'other group')} with nothing to do with a reservation\n")
+        click.echo(f"{counted(found.other_groups, 'other group')} not on a reservation\n")
 
 
-def _scheduled(one: InspectedGroup) -> str:
+def _scheduled(group: InspectedGroup) -> str:
     return "; ".join(
         f"{_at(action.at)} {'-' if action.desired is None else action.desired}{' (EKS)' if action.eks else ''}"
-        for action in one.actions
+        for action in group.actions
     ) or "-"  # fmt: skip
 
 
-def _in_time(one: InspectedGroup) -> str:
-    return "-" if one.in_time is None else "yes" if one.in_time else "NO"
+def _in_time(group: InspectedGroup) -> str:
+    return "-" if group.in_time is None else "yes" if group.in_time else "NO"
 
 
-def _hook(one: InspectedGroup) -> str:
-    if one.node_group:
+def _hook(group: InspectedGroup) -> str:
+    if group.node_group:
         return "EKS drains"
-    if not one.hooks_known:
+    if not group.hooks_known:
         return "-"
-    return "none" if one.hook_s is None else f"{one.hook_s} s"
+    return "none" if group.hook_s is None else f"{group.hook_s} s"
 
 
 def _print_traps(found: tuple[Trap, ...], *, looked: bool) -> None:
     if not found:
-        click.echo("No trap found." if looked else "Blocks could not be read, so nothing is said of traps.")
+        click.echo("No trap found." if looked else "Blocks could not be read, so traps were not checked.")
     else:
         click.echo(f"{counted(len(found), 'trap')} found")
-    for number, one in enumerate(found, 1):
-        click.echo(f"{number:3}. [{one.code}] {one.what}")
-        click.echo(f"     do: {one.fix}")
+    for number, trap in enumerate(found, 1):
+        click.echo(f"{number:3}. [{trap.code}] {trap.what}")
+        click.echo(f"     fix: {trap.fix}")
     click.echo("")
 
 
 def _print_claims(found: Inspection, problems: tuple[Problem, ...]) -> None:
     if not found.deployment:
         return
-    made = table(
+    rows = table(
         "reservation", "would", "pools", "because", title=f"What deployment {found.deployment} would do"
     )
-    for one in found.claims:
-        made.add_row(one.id, one.would, ", ".join(one.pools) or "-", one.why)
+    for claim in found.claims:
+        rows.add_row(claim.id, claim.would, ", ".join(claim.pools) or "-", claim.why)
     if found.claims:
-        console().print(made)
+        console().print(rows)
     for problem in problems:
         click.echo(f"[{problem.code}] {problem}")
     if problems:
@@ -316,9 +321,9 @@ def _print_claims(found: Inspection, problems: tuple[Problem, ...]) -> None:
 
 
 def _limits_of_inspection(found: Inspection) -> Iterator[str]:
-    for one in found.not_read:
-        yield f"not read: {one.what}: {one.why}"
-    yield "Pods are not looked at: this reads AWS alone, and what is said of owners is what tags say."
+    for unread in found.not_read:
+        yield f"not read: {unread.what}: {unread.why}"
+    yield "Pods were not read: this reads AWS only, and owners are what the tags say."
 
 
 def _at(instant: datetime | None) -> str:

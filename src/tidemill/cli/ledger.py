@@ -1,4 +1,4 @@
-"""`tidemill ledger`: what a ledger says, for people and for programs; and `ledger rebuild`, where it was lost."""
+"""`tidemill ledger`: print a ledger; and `ledger rebuild`: make a lost ledger again from what AWS shows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LATEST = 20
 
 
 class _ShowFirst(click.Group):
-    """`tidemill ledger ADDRESS` shows it; the word in between need not be written."""
+    """`tidemill ledger ADDRESS` means `tidemill ledger show ADDRESS`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
@@ -36,7 +36,7 @@ class _ShowFirst(click.Group):
 
 @click.group(cls=_ShowFirst)
 def ledger() -> None:
-    """What the ledger says, and how to make it anew.
+    """Print a ledger, or rebuild a lost one.
 
     `tidemill ledger ADDRESS` is short for `tidemill ledger show ADDRESS`.
     """
@@ -44,13 +44,18 @@ def ledger() -> None:
 
 @ledger.command()
 @click.argument("address", envvar="TIDEMILL_LEDGER")
-@click.option("--of", "subject", metavar="ID", help="Only this intent or instance, with its whole history.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: everything, the whole audit trail too.")
+@click.option("--of", "subject", metavar="ID", help="Only this intent or instance, with its full history.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one JSON object: everything, with the full audit trail.",
+)
 def show(address: str, subject: str | None, as_json: bool) -> None:
     """List intents, approvals, money and the audit trail.
 
-    ADDRESS is that of the engine's ledger, such as sqlite:////var/lib/tidemill/ledger.db or
-    postgresql://tidemill@db/ledger; it may be in the environment as TIDEMILL_LEDGER. Nothing is changed.
+    ADDRESS is the address of the engine's ledger, such as sqlite:////var/lib/tidemill/ledger.db or
+    postgresql://tidemill@db/ledger. Default: TIDEMILL_LEDGER. Nothing is changed.
     """
     from tidemill.store.open_ledger import WallClock, read_ledger
 
@@ -65,15 +70,15 @@ def show(address: str, subject: str | None, as_json: bool) -> None:
         opened.close()
 
 
-@ledger.command(short_help="Make a lost ledger anew from AWS.")
+@ledger.command(short_help="Rebuild a lost ledger from AWS.")
 @click.argument("address", envvar="TIDEMILL_LEDGER")
 @FILES
 @SIM
 @AWS
-@click.option("--adopt-tagged", is_flag=True, help="Adopt what carries our owner tag and no intent.")
+@click.option("--adopt-tagged", is_flag=True, help="Adopt blocks that have our owner tag and no intent tag.")
 @click.option(
     "--spent-usd", type=click.IntRange(min=0), metavar="N",
-    help="Spent this month on what AWS no longer lists: blocks that ended, instances paid by the hour.",
+    help="Dollars spent this month on what AWS no longer lists: ended blocks, instances paid by the hour.",
 )  # fmt: skip
 @YES
 @JSON
@@ -81,13 +86,12 @@ def rebuild(
     address: str, files: tuple[str, ...], sim: Path | None, aws: bool, adopt_tagged: bool, spent_usd: int | None,
     yes: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Make the ledger at ADDRESS anew from what AWS shows: tags of reservations, history of extensions.
+    """Rebuild the ledger at ADDRESS from what AWS shows: tags of reservations, history of extensions.
 
-    What carries our owner tag and an intent was bought and is written down so; what carries the owner tag alone is
-    listed, and adopted only with --adopt-tagged: anybody may write a tag. Who approved what is not to be found
-    again, nor the money for blocks that ended and for instances by the hour: take it from the bill and say it with
-    --spent-usd, or the budget of the month has as much more room. A ledger that holds purchases is not lost, and is
-    refused.
+    A block with our owner tag and an intent tag is recorded as bought. A block with the owner tag alone is listed, and
+    adopted only with --adopt-tagged, because anybody can write a tag. AWS does not know who approved what, nor what
+    ended blocks and hourly instances cost this month. Take that sum from the bill and pass it with --spent-usd, or the
+    monthly budget will be too large by it. A ledger that holds purchases is refused: it is not lost.
     """
     from tidemill.cli.session import open_session
     from tidemill.cli.terminal import confirmed
@@ -111,74 +115,79 @@ def rebuild(
         _print_found(found, adopt_tagged)
         if spent_usd is None:
             click.echo(_MISSING_COSTS, err=True)
-        if not confirmed("Write this down?", yes=yes):
-            raise Refused("nothing was written down: you said no")
+        if not confirmed("Record this?", yes=yes):
+            raise Refused("nothing was recorded: you said no")
         for intent in found.purchases:
             _write(session.ledger, intent)
-        for one in found.tagged if adopt_tagged else ():
-            session.ledger.adopt(Adoption(one.id, one.pool, session.who, session.now()))
+        for block in found.tagged if adopt_tagged else ():
+            session.ledger.adopt(Adoption(block.id, block.pool, session.who, session.now()))
         _print_rebuilt(found, adopt_tagged, as_json)
     finally:
         session.close()
 
 
 _MISSING_COSTS = (
-    "warning: AWS no longer lists blocks that ended, nor what ran by the hour. What they cost this month is missing "
-    "here, and the monthly budget has as much more room: take it from the bill and say it with "
-    "--spent-usd N (0: nothing)"
+    "warning: AWS no longer lists ended blocks and hourly instances, so their cost of this month is missing, and the "
+    "monthly budget is too large by it; take the sum from the bill and pass it with --spent-usd N (0: nothing)"
 )
 
 
 def _write(ledger: SqlLedger, intent: PurchaseIntent) -> None:
-    """Known from a rebuild that was interrupted, it stays; a sum that is said anew takes the place of the old."""
+    """An intent from an interrupted rebuild stays; a new --spent-usd replaces the old one."""
     ledger.propose(intent)
-    held = next(one for one in ledger.purchases() if one.id == intent.id)
+    held = next(known for known in ledger.purchases() if known.id == intent.id)
     if not held.reservation_ids and held.state.value == "confirmed" and held.fee_usd != intent.fee_usd:
         ledger.advance(held, replace(held, fee_usd=intent.fee_usd, reason=intent.reason))
 
 
 def _check_empty(ledger: SqlLedger, found: Rebuilt) -> None:
-    """Empty, or begun to be rebuilt by somebody who was interrupted: that can be gone on with."""
+    """Refused unless the ledger is empty, or holds only what an interrupted rebuild wrote."""
     from tidemill.model.purchase_reasons import REBUILT
 
-    tagged = {one.id for one in found.tagged}
-    undone = {one.reservation_id for one in ledger.adoptions() if one.given_up}
-    held = [one.id for one in ledger.purchases() if one.reason is None or one.reason.kind not in REBUILT]
-    held += [one.reservation_id for one in ledger.adoptions() if one.reservation_id not in tagged | undone]
+    tagged = {block.id for block in found.tagged}
+    adoptions = [adoption.reservation_id for adoption in ledger.adoptions() if not adoption.given_up]
+    held = [
+        intent.id
+        for intent in ledger.purchases()
+        if intent.reason is None or intent.reason.kind not in REBUILT
+    ]
+    held += [reservation_id for reservation_id in adoptions if reservation_id not in tagged]
     if held:
-        raise Refused(f"this ledger is not lost: it holds {', '.join(held[:3])}{', …' if held[3:] else ''}")
+        some = f"{', '.join(held[:3])}{', …' if held[3:] else ''}"
+        raise Refused(f"this ledger is not lost: it holds {some}; name the address of a new one")
 
 
 def _print_found(found: Rebuilt, adopt_tagged: bool) -> None:
     from tidemill.wording.purchases import purchase_note
 
-    for one in found.purchases:
-        ids = ", ".join(one.reservation_ids)
-        what = f"extension of {one.extends}" if one.extends else f"{ids}, {one.plan or 'no'} plan"
-        what = what if one.envelope.count else "no block"
+    for intent in found.purchases:
+        ids = ", ".join(intent.reservation_ids)
+        what = f"extension of {intent.extends}" if intent.extends else f"{ids}, {intent.plan or 'no'} plan"
+        what = what if intent.envelope.count else "no block"
         click.echo(
-            f"  {one.id}  {one.state.value}  {what}, ${one.fee_usd:,}  ({purchase_note(one)})", err=True
+            f"  {intent.id}  {intent.state.value}  {what}, ${intent.fee_usd:,}  ({purchase_note(intent)})",
+            err=True,
         )
     for reservation in found.tagged:
-        then = "adopted" if adopt_tagged else "left alone: --adopt-tagged takes it in"
-        click.echo(f"  {reservation.id}  our owner tag and no intent: {then}", err=True)
+        then = "adopted" if adopt_tagged else "not adopted; to adopt it, add --adopt-tagged"
+        click.echo(f"  {reservation.id}  has our owner tag and no intent tag: {then}", err=True)
 
 
 def _print_rebuilt(found: Rebuilt, adopt_tagged: bool, as_json: bool) -> None:
     from tidemill.store.rows import document
 
-    adopted = [one.id for one in found.tagged] if adopt_tagged else []
-    left = [one.id for one in found.tagged if one.id not in adopted]
+    tagged = [block.id for block in found.tagged]
+    adopted, left = (tagged, []) if adopt_tagged else ([], tagged)
     if as_json:
         told = {
-            "purchases": [document(one) for one in found.purchases],
+            "purchases": [document(intent) for intent in found.purchases],
             "adopted": adopted,
             "left_alone": left,
         }
         click.echo(json.dumps(told, indent=2))
         return
-    alone = f"; left alone: {', '.join(left)}" if left else ""
-    click.echo(f"{len(found.purchases)} purchases written down, {len(adopted)} blocks adopted{alone}")
+    rest = f"; not adopted: {', '.join(left)}" if left else ""
+    click.echo(f"{len(found.purchases)} purchases recorded, {len(adopted)} blocks adopted{rest}")
 
 
 def _document(ledger: SqlLedger, subject: str | None, now: datetime) -> dict[str, Any]:
@@ -195,71 +204,73 @@ def _document(ledger: SqlLedger, subject: str | None, now: datetime) -> dict[str
                 for (pool, kind), usd in spending.hourly_usd
             ],
         },
-        "purchases": [document(one) for one in ledger.purchases() if subject in (None, one.id)],
-        "launches": [document(one) for one in ledger.launches() if subject in (None, one.id)],
-        "running": [document(one) for one in ledger.metered() if subject in (None, one.instance_id)],
-        "audit": [document(one) for one in ledger.audit(subject)],
+        "purchases": [document(intent) for intent in ledger.purchases() if subject in (None, intent.id)],
+        "launches": [document(launch) for launch in ledger.launches() if subject in (None, launch.id)],
+        "running": [document(meter) for meter in ledger.metered() if subject in (None, meter.instance_id)],
+        "audit": [document(line) for line in ledger.audit(subject)],
     }
 
 
 def _print(ledger: SqlLedger, subject: str | None, now: datetime) -> None:
-    shown_on = console()
+    stdout = console()
     trail = ledger.audit(subject)
     if subject is None:
-        _print_summary(shown_on, ledger, now)
+        _print_summary(stdout, ledger, now)
     elif not trail:
-        shown_on.print(f"this ledger knows nothing of {subject}")
-    purchases = [one for one in ledger.purchases() if subject in (None, one.id)]
+        stdout.print(f"this ledger has no entry for {subject}")
+    purchases = [intent for intent in ledger.purchases() if subject in (None, intent.id)]
     if purchases:
-        shown_on.print(_purchases(purchases))
+        stdout.print(_purchases(purchases))
     shown = trail if subject is not None else trail[-LATEST:]
     if shown:
         left_out = len(trail) - len(shown)
-        shown_on.print(
-            _trail(shown, f"Audit trail, {left_out} earlier left out" if left_out else "Audit trail")
+        stdout.print(
+            _trail(shown, f"Audit trail, without {left_out} earlier entries" if left_out else "Audit trail")
         )
 
 
-def _print_summary(shown_on: Console, ledger: SqlLedger, now: datetime) -> None:
+def _print_summary(stdout: Console, ledger: SqlLedger, now: datetime) -> None:
     whose, spending = ledger.whose(), ledger.spending(now)
-    place = ", ".join(one for one in (whose.account, whose.region, whose.cluster) if one)
-    shown_on.print(f"Ledger of {whose.deployment} ({place})")
+    place = ", ".join(filter(None, (whose.account, whose.region, whose.cluster)))
+    stdout.print(f"Ledger of {whose.deployment} ({place})")
     hourly_usd = spending.total_usd - spending.fees_usd
-    shown_on.print(f"{now:%B %Y} so far: ${spending.fees_usd:,} in fees, ${hourly_usd:,.2f} by the hour")
+    stdout.print(f"{now:%B %Y} so far: ${spending.fees_usd:,} in fees, ${hourly_usd:,.2f} by the hour")
     launches, running = ledger.launches(), ledger.metered()
-    shown_on.print(
-        f"{len(launches)} launches open or lately failed, {len(running)} instances paid by the hour"
+    stdout.print(
+        f"{len(launches)} launches open or recently failed, {len(running)} instances paid by the hour"
     )
 
 
 def _purchases(purchases: list[PurchaseIntent]) -> Table:
-    made = table("id", "state", "since", "for", "what", "fee", "said", "came of it", title="Purchases")
-    for one in purchases:
-        envelope = one.envelope
+    rows = table("id", "state", "since", "for", "what", "fee", "decisions", "bought", title="Purchases")
+    for intent in purchases:
+        envelope = intent.envelope
         days = envelope.duration.total_seconds() / 86_400
         what = f"{envelope.count} x {envelope.instance_type}, {days:g} d"
-        fee = f"${one.fee_usd:,}" if one.fee_usd else f"at most ${envelope.max_fee_usd:,}"
-        said = ", ".join(f"{said.who}: {'yes' if said.approved else 'no'}" for said in one.verdicts)
-        came = ", ".join(one.reservation_ids)
-        what = f"extend {one.extends}: {what}" if one.extends else what
-        what = what if envelope.count else "spent besides"
-        made.add_row(
-            one.id, one.state.value, _at(one.state_at or one.proposed_at),
-            f"{one.plan}/{one.window}" if one.plan else "by hand", what,
-            fee, said, came,
+        fee = f"${intent.fee_usd:,}" if intent.fee_usd else f"at most ${envelope.max_fee_usd:,}"
+        decisions = ", ".join(
+            f"{verdict.who}: {'yes' if verdict.approved else 'no'}" for verdict in intent.verdicts
+        )
+        bought = ", ".join(intent.reservation_ids)
+        what = f"extend {intent.extends}: {what}" if intent.extends else what
+        what = what if envelope.count else "other spending"
+        rows.add_row(
+            intent.id, intent.state.value, _at(intent.state_at or intent.proposed_at),
+            f"{intent.plan}/{intent.window}" if intent.plan else "by hand", what,
+            fee, decisions, bought,
         )  # fmt: skip
-    return made
+    return rows
 
 
 def _trail(lines: tuple[AuditLine, ...], title: str) -> Table:
-    made = table("at", "who", "what", "id", "changed", title=title)
-    for one in lines:
-        made.add_row(_at(one.at), one.who, one.what, one.subject, _changes(one))
-    return made
+    rows = table("at", "who", "what", "id", "changed", title=title)
+    for line in lines:
+        rows.add_row(_at(line.at), line.who, line.what, line.subject, _changes(line))
+    return rows
 
 
 def _changes(line: AuditLine) -> str:
-    """The state from and to; of what has none, the fields that differ."""
+    """The old and new state; without a state, the fields that changed."""
     before, after = line.before or {}, line.after
     if "state" in after:
         return f"{before['state']} -> {after['state']}" if before else str(after["state"])

@@ -1,7 +1,7 @@
-"""The offers that were shown lately, so that `tidemill buy cb-…` knows what the id stands for.
+"""The offers that `tidemill offers` showed lately, so that `tidemill buy cb-…` knows what the id stands for.
 
-EC2 cannot be asked about one offer. A note is a hint and never more: before anything is bought the offer is searched
-for again, and what EC2 says then is what counts.
+EC2 has no call for one offer id. The cache only says what to search for: before a purchase the offer is searched again,
+and EC2's answer counts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidemill.model.offers import Offer
 from tidemill.offer_search.request import OfferQuestion
 from tidemill.offer_search.search import FoundOffer
 
-_KEPT = 500  # the latest; offers live for minutes or hours
+_MAX_OFFERS = 500  # the latest; offers live for minutes or hours
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,11 @@ def cached_offer(offer_id: str) -> CachedOffer | None:
 
 
 def cache_offers(found: Iterable[FoundOffer], at: AwareDatetime) -> None:
-    notes = _read()
-    for one in found:
-        notes.pop(one.offer.id, None)  # back in at the end: the latest are kept
-        notes[one.offer.id] = CachedOffer(one.offer, one.question, at)
-    latest = dict(list(notes.items())[-_KEPT:])
+    cache = _read()
+    for result in found:
+        cache.pop(result.offer.id, None)  # re-inserted at the end, because the latest are kept
+        cache[result.offer.id] = CachedOffer(result.offer, result.question, at)
+    latest = dict(list(cache.items())[-_MAX_OFFERS:])
     target = cache_path()
     fresh = target.with_name(f"{target.name}.{os.getpid()}")
     try:
@@ -54,7 +54,7 @@ def cache_offers(found: Iterable[FoundOffer], at: AwareDatetime) -> None:
         fresh.replace(target)
     except OSError as error:
         click.echo(
-            f"warning: cannot write {target}, so `tidemill buy` will not know these offers: {error}", err=True
+            f"warning: cannot write {target}, so `tidemill buy` will not find these offers: {error}", err=True
         )
 
 

@@ -1,4 +1,4 @@
-"""`tidemill offers`: what EC2 would sell, over several types, counts, lengths, zones and starts in one search."""
+"""`tidemill offers`: the Capacity Blocks that EC2 sells, over several types, counts, durations, zones and dates."""
 
 from __future__ import annotations
 
@@ -43,19 +43,21 @@ SHOWN_PER_CHANGE = 3
 
 @click.command(short_help="Search for Capacity Blocks.")
 @click.argument("types", nargs=-1, metavar="[TYPE…]")
-@click.option("--count", "counts", default="1", show_default=True, metavar="N[,N…]", help="Instances.")
+@click.option(
+    "--count", "counts", default="1", show_default=True, metavar="N[,N…]", help="How many instances."
+)
 @click.option(
     "--duration", "durations", default="1d", show_default=True, metavar="TIME[,TIME…]",
     help="1d to 14d, then whole weeks up to 182d.",
 )  # fmt: skip
-@click.option("--from", "from_", metavar="WHEN", help="Earliest start: a date or an instant. Default: now.")
-@click.option("--to", metavar="WHEN", help="Latest start. Default: 8 weeks ahead, the most EC2 sells.")
+@click.option("--from", "from_", metavar="WHEN", help="Earliest start, a date or an instant. Default: now.")
+@click.option("--to", metavar="WHEN", help="Latest start. Default: in 8 weeks, the latest that EC2 sells.")
 @click.option("--start", "days", metavar="DATE[,DATE…]", help="Only blocks that start on these dates.")
-@click.option("--zone", "zones", multiple=True, metavar="ZONE", help="Ask for these zones, each apart.")
-@click.option("--pool", metavar="NAME", help="Types of this pool, where none is named.")
+@click.option("--zone", "zones", multiple=True, metavar="ZONE", help="Search this zone. Repeatable.")
+@click.option("--pool", metavar="NAME", help="Search the types of this pool, if no TYPE is named.")
 @click.option(
     "--max-requests", type=click.IntRange(min=1), default=60, show_default=True,
-    help="The most requests to EC2 that one search may come to.",
+    help="The most requests to EC2 for one search.",
 )  # fmt: skip
 @JSON
 @with_session
@@ -66,23 +68,23 @@ def offers(
 ) -> None:  # fmt: skip
     """Search for Capacity Blocks of TYPE…, the cheapest per GPU-hour first.
 
-    Every combination of types, counts, durations, zones and start dates is one request to EC2, at most
-    --max-requests in all. Where nothing is sold, the nearest that is: other lengths, zones, days, fewer instances,
-    other types with the same accelerator. Buy one with `tidemill buy ID`.
+    Each combination of types, counts, durations, zones and start dates is one request to EC2, at most --max-requests
+    in all. If EC2 sells none of them, it shows the nearest that EC2 does sell: other durations, zones or days, fewer
+    instances, other types with the same accelerator. Buy one with `tidemill buy ID`.
     """
     now = session.now()
-    wish = OfferRequest(
+    request = OfferRequest(
         types or types_of(session, pool), parse_counts(counts), parse_durations(durations),
         start_windows(now, from_, to, days),
         tuple((zone,) for zone in zones) or (tuple(sorted(session.spec.platform.spec.subnets)),),
     )  # fmt: skip
-    check_request(wish, session.spec.catalog, now)
+    check_request(request, session.spec.catalog, now)
     check_zones(session, zones)
-    for why_not in limit_warnings(session, wish.types, wish.counts, pool):
-        click.echo(f"warning: `tidemill buy` will refuse some of these: {why_not}", err=True)
-    questions = questions_within_quota(session, wish, now)
+    for why_not in limit_warnings(session, request.types, request.counts, pool):
+        click.echo(f"warning: `tidemill buy` will refuse some of these offers: {why_not}", err=True)
+    questions = questions_within_quota(session, request, now)
     if len(questions) > max_requests:
-        raise SpecError(too_many_requests(wish, len(questions), max_requests))
+        raise SpecError(too_many_requests(request, len(questions), max_requests))
     search = _Search(session, questions, max_requests)
     search.run()
     search.remember()
@@ -97,38 +99,38 @@ def offers(
 
 
 class _Search:
-    """One search and what came of it, also where somebody stopped it half-way."""
+    """One search and its results; an interrupted search keeps what it found so far."""
 
     def __init__(self, session: Session, questions: Sequence[OfferQuestion], max_requests: int) -> None:
         self._session, self._questions = session, questions
         bucket = TokenBucket(REQUESTS_PER_S, BURST, clock=time.monotonic, pause=time.sleep)
-        self._shopper = OfferSearcher(session.cloud, bucket, max_requests)
+        self._searcher = OfferSearcher(session.cloud, bucket, max_requests)
         self.alternatives: list[Alternative] = []
         self.tried: list[str] = []
         self.interrupted = False
-        self.failed = ""  # what AWS said when it answered no more
+        self.failed = ""  # the error that ended the search
         self.found: tuple[FoundOffer, ...] = ()
 
     def run(self) -> None:
         try:
             with progress("Searching") as show:
-                self._shopper.ask_all(
+                self._searcher.ask_all(
                     self._questions,
-                    lambda: show(self._shopper.asked / len(self._questions)) if show else None,
+                    lambda: show(self._searcher.asked / len(self._questions)) if show else None,
                 )
         except KeyboardInterrupt:
             self.interrupted = True
         except Retryable as error:
             self.failed = str(error)
-        self.found = tuple(sorted(self._shopper.found, key=self._price_first))
+        self.found = tuple(sorted(self._searcher.found, key=self._price_first))
         if not (self.found or self.interrupted or self.failed):
-            self._look_around()
+            self._search_alternatives()
 
-    def _look_around(self) -> None:
+    def _search_alternatives(self) -> None:
         zones = tuple(sorted(self._session.spec.platform.spec.subnets))
         around = SearchScope(self._session.spec.catalog, zones, self._session.now())
         try:
-            for change, found in search_alternatives(self._shopper, self._questions, around):
+            for change, found in search_alternatives(self._searcher, self._questions, around):
                 self.alternatives += found
                 self.tried += [change] if change not in self.tried else []
         except KeyboardInterrupt:
@@ -137,26 +139,27 @@ class _Search:
             self.failed = str(error)
 
     def remember(self) -> None:
-        shown = [*self.found, *(one.found for one in self.alternatives)]
+        shown = [*self.found, *(alternative.found for alternative in self.alternatives)]
         if shown:
             cache_offers(shown, self._session.now())
 
-    def _price_first(self, one: FoundOffer) -> tuple[float, datetime, int, str]:
-        """To the cent, as it is shown: fees are whole dollars, so the rest is rounding."""
-        cents = round(price_of(self._session, one).usd_per_gpu_h, 2)
-        return cents, one.offer.start, one.offer.fee_usd, one.offer.id
+    def _price_first(self, found: FoundOffer) -> tuple[float, datetime, int, str]:
+        """Sort key: the price in whole cents, as shown; fees are whole dollars, so the rest is rounding."""
+        cents = round(price_of(self._session, found).usd_per_gpu_h, 2)
+        return cents, found.offer.start, found.offer.fee_usd, found.offer.id
 
     def as_json(self) -> dict[str, Any]:
         return {
             "at": format_instant(self._session.now()),
             "region": self._session.spec.platform.spec.region,
-            "requests": self._shopper.asked,
+            "requests": self._searcher.asked,
             "interrupted": self.interrupted,
             "failed": self.failed,
-            "refused": self._shopper.refused,
-            "offers": [offer_json(self._session, one) for one in self.found],
+            "refused": self._searcher.refused,
+            "offers": [offer_json(self._session, found) for found in self.found],
             "alternatives": [
-                {**offer_json(self._session, one.found), "change": one.change} for one in self.alternatives
+                {**offer_json(self._session, other.found), "change": other.change}
+                for other in self.alternatives
             ],
             "tried": self.tried,
         }
@@ -165,38 +168,38 @@ class _Search:
         screen = console()
         if self.interrupted or self.failed:
             why = self.failed or "interrupted"
-            asked = f"{self._shopper.asked} of {len(self._questions)} searches"
+            asked = f"{self._searcher.asked} of {len(self._questions)} searches"
             click.echo(f"{why}; found so far, after {asked}:", err=True)
-        for no in self._shopper.refused:
-            click.echo(f"EC2 does not take the question: {no}", err=True)
+        for refusal in self._searcher.refused:
+            click.echo(f"EC2 rejects the request: {refusal}", err=True)
         if self.found:
             screen.print(offer_table(self._session, self.found))
             screen.print(self._footer(len(self.found)))
         elif self.tried or not (self.interrupted or self.failed):
-            screen.print(f"EC2 sells no such block now ({_searches(self._shopper.asked)} made).")
+            screen.print(f"EC2 sells no such block now ({_requests(self._searcher.asked)} made).")
             self._show_alternatives()
 
     def _footer(self, count: int) -> str:
-        lists = {one.kind: one.as_of for one in self._session.spec.catalog.price_lists}
+        dates = {prices.kind: prices.as_of for prices in self._session.spec.catalog.price_lists}
         return (
-            f"{count} offers, {_searches(self._shopper.asked)} made. On-demand prices of "
-            f"{lists.get('on-demand', 'no known date')}. First come, first served: tidemill buy ID"
+            f"{count} offers, {_requests(self._searcher.asked)} made. On-demand prices of "
+            f"{dates.get('on-demand', 'an unknown date')}. Buy one with: tidemill buy ID"
         )
 
     def _show_alternatives(self) -> None:
         screen = console()
         if not self.tried:
-            screen.print("Nothing else was tried: raise --max-requests to look for the nearest alternatives.")
+            screen.print("No alternatives were searched; raise --max-requests to search them.")
             return
         screen.print(f"Tried: {'; '.join(self.tried)}.")
         if not self.alternatives:
             screen.print(
-                "None of these is sold either. Try again later: what EC2 sells changes by the minute."
+                "EC2 sells none of these either. Try again later: what it sells changes by the minute."
             )
             return
-        screen.print("\nThe nearest that is sold:")
+        screen.print("\nThe nearest that EC2 sells:")
         for change in self.tried:
-            near = [one.found for one in self.alternatives if one.change == change]
+            near = [other.found for other in self.alternatives if other.change == change]
             if near:
                 screen.print(f"\n{change}:")
                 screen.print(
@@ -204,46 +207,43 @@ class _Search:
                 )
 
 
-def _searches(number: int) -> str:
+def _requests(number: int) -> str:
     return f"{number} {'request' if number == 1 else 'requests'}"
 
 
-# --- offer_rows ---
+# --- offers as rows -----------------------------------------------------------------------------------
 
 
-def price_of(session: Session, one: FoundOffer) -> BlockPrice:
-    offer = one.offer
+def price_of(session: Session, found: FoundOffer) -> BlockPrice:
+    offer = found.offer
     kind = session.spec.catalog.types[offer.instance_type]
     return block_price(kind, offer.count, offer.end - offer.start, offer.fee_usd)
 
 
-def percent(share: float | None) -> str:
-    return "" if share is None else f"{share:+.0%}"
-
-
-def offer_table(session: Session, found: Sequence[FoundOffer]) -> Table:
-    made = table(
+def offer_table(session: Session, offers: Sequence[FoundOffer]) -> Table:
+    rows = table(
         "id", "type", "zone", "count", "start (UTC)", "end", "hours", "fee", "$/GPU-h", "to on-demand",
         right=("count", "hours", "fee", "$/GPU-h", "to on-demand"),
     )  # fmt: skip
-    for one in found:
-        offer, price = one.offer, price_of(session, one)
-        made.add_row(
+    for found in offers:
+        offer, price = found.offer, price_of(session, found)
+        share = price.against_on_demand
+        rows.add_row(
             offer.id, offer.instance_type, offer.zone, str(offer.count), f"{offer.start:%Y-%m-%d %H:%M}",
             f"{offer.end:%Y-%m-%d %H:%M}", f"{price.hours:.1f}".removesuffix(".0"), f"${offer.fee_usd:,}",
-            f"{price.usd_per_gpu_h:.2f}", percent(price.against_on_demand) or "-",
+            f"{price.usd_per_gpu_h:.2f}", "-" if share is None else f"{share:+.0%}",
         )  # fmt: skip
-    return made
+    return rows
 
 
-def offer_json(session: Session, one: FoundOffer) -> dict[str, Any]:
-    offer, price = one.offer, price_of(session, one)
+def offer_json(session: Session, found: FoundOffer) -> dict[str, Any]:
+    offer, price = found.offer, price_of(session, found)
     return {
         "id": offer.id,
         "type": offer.instance_type,
         "zone": offer.zone,
         "count": offer.count,
-        "asked_duration": format_duration(one.question.duration),
+        "asked_duration": format_duration(found.question.duration),
         "start": format_instant(offer.start),
         "end": format_instant(offer.end),
         "hours": round(price.hours, 2),
@@ -255,24 +255,23 @@ def offer_json(session: Session, one: FoundOffer) -> dict[str, Any]:
     }
 
 
-# --- offer_options ---
+# --- the options as a search --------------------------------------------------------------------------
 
 
 def types_of(session: Session, pool: str | None) -> tuple[str, ...]:
     if pool is None:
-        raise SpecError("name a type, such as p5.48xlarge, or a pool with --pool")
-    found = session.pool(pool)
-    kinds = matching_types(session.spec.catalog, found.spec.requirements)
-    sold = tuple(one.name for one in kinds if is_sold(one))
+        raise SpecError("no type; name one, such as p5.48xlarge, or a pool with --pool")
+    allowed = matching_types(session.spec.catalog, session.pool(pool).spec.requirements)
+    sold = tuple(instance_type.name for instance_type in allowed if is_sold(instance_type))
     if not sold:
-        raise SpecError(f"no type that pool {pool} allows is sold as Capacity Blocks")
+        raise SpecError(f"EC2 sells Capacity Blocks of no type that pool {pool} allows; name a TYPE it sells")
     return sold
 
 
 def parse_counts(written: str) -> tuple[int, ...]:
     parts = [part.strip() for part in written.split(",")]
     if not all(part.isascii() and part.isdigit() for part in parts):
-        raise SpecError(f"--count: '{written}' is not a number, or several with commas between them")
+        raise SpecError(f"--count: '{written}' is not a number; write for example 4, or several: 2,4")
     return tuple(dict.fromkeys(int(part) for part in parts))
 
 
@@ -288,7 +287,7 @@ def start_windows(
 ) -> tuple[StartWindow, ...]:
     if days is not None:
         if from_ is not None or to is not None:
-            raise SpecError("--start names dates, --from and --to a window: give one or the other")
+            raise SpecError("--start names dates, --from and --to name a window; give one or the other")
         whole_days = [_parse_when("--start", day.strip()) for day in days.split(",")]
         return tuple(StartWindow(max(day, now), day + DAY - timedelta(seconds=1)) for day in whole_days)
     earliest = max(_parse_when("--from", from_), now) if from_ is not None else now
@@ -297,14 +296,14 @@ def start_windows(
 
 
 def _parse_when(option: str, written: str, *, end_of_day: bool = False) -> datetime:
-    """A date such as 2026-11-20 (UTC; as a latest start all of that day), or an instant."""
+    """A date such as 2026-11-20 (UTC; as the latest start, the end of that day), or an instant."""
     try:
         if "T" in written:
             return parse_instant(written)
         day = datetime.strptime(written, "%Y-%m-%d").replace(tzinfo=UTC)
     except ValueError:
         raise SpecError(
-            f"{option}: '{written}' is not a date such as 2026-11-20, nor an instant such as 2026-11-20T11:30:00Z"
+            f"{option}: '{written}' is not a date; write for example 2026-11-20 or 2026-11-20T11:30:00Z"
         ) from None
     return day + timedelta(days=1, seconds=-1) if end_of_day else day
 
@@ -316,29 +315,31 @@ def check_zones(session: Session, zones: tuple[str, ...]) -> None:
             raise SpecError(f"the Platform has no subnet in '{zone}'; {suggestion(zone, known)}")
 
 
-def questions_within_quota(session: Session, wish: OfferRequest, now: datetime) -> tuple[OfferQuestion, ...]:
-    """Without those that would make too many on a date whenever they start."""
+def questions_within_quota(
+    session: Session, request: OfferRequest, now: datetime
+) -> tuple[OfferQuestion, ...]:
+    """The searches, without those that would exceed EC2's instances per date however early or late they start."""
     held = held_by_date(session.cloud.reservations())
     questions, why = [], ""
-    for question in wish.questions():
-        crowded = no_start_fits(held, question, now)
-        why = crowded or why
-        if not crowded:
+    for question in request.questions():
+        over_quota = no_start_fits(held, question, now)
+        why = over_quota or why
+        if not over_quota:
             questions.append(question)
     if not questions:
         raise Refused(why)
     if why:
-        click.echo(f"warning: some combinations were left out: {why}", err=True)
+        click.echo(f"warning: some combinations are not searched: {why}", err=True)
     return tuple(questions)
 
 
-def too_many_requests(wish: OfferRequest, needed: int, allowed: int) -> str:
+def too_many_requests(request: OfferRequest, needed: int, allowed: int) -> str:
     parts = (
-        (len(wish.types), "types"), (len(wish.counts), "counts"), (len(wish.durations), "durations"),
-        (len(wish.starts), "starts"), (len(wish.zones), "zones"),
+        (len(request.types), "types"), (len(request.counts), "counts"), (len(request.durations), "durations"),
+        (len(request.starts), "starts"), (len(request.zones), "zones"),
     )  # fmt: skip
     product = " x ".join(f"{number} {name}" for number, name in parts if number > 1)
     return (
-        f"this needs {needed} requests ({product}), more than --max-requests {allowed}: "
+        f"this search needs {needed} requests ({product}), more than --max-requests {allowed}; "
         f"name fewer, or allow more with --max-requests {needed}"
     )

@@ -1,7 +1,7 @@
-"""What is about to be bought, in the words a person decides by.
+"""The summary of a purchase that a person decides on.
 
-What and when, the fee, its price beside on-demand, what is left of the budget, who must agree, and that there is no way
-back.
+What and when, the fee, the price compared with on-demand, what is left of the budget, who must approve, and that it
+cannot be cancelled.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ EXTENSION_IS_FINAL = "An extension cannot be cancelled or refunded once it is bo
 
 
 def price(spec: Spec, intent: PurchaseIntent, fee_usd: int) -> BlockPrice:
-    """Of the window that is sure to come: from the latest start to the earliest end."""
+    """Per GPU-hour of the time that is certain: from the latest start to the earliest end."""
     envelope = intent.envelope
     kind = spec.catalog.types[envelope.instance_type]
     return block_price(kind, envelope.count, envelope.earliest_end - envelope.latest_start, fee_usd)
 
 
 def summary_lines(spec: Spec, intent: PurchaseIntent, fee_usd: int | None, spending: Spending) -> list[str]:
-    """`fee_usd` None: it will be known when the offers are searched again; the most it may be is shown."""
+    """`fee_usd` None: the fee is known only when EC2 is searched again; the highest possible fee is shown."""
     envelope = intent.envelope
-    told = [
+    rows = [
         f"  from      {_start(intent)}",
         f"  until     {_at(envelope.earliest_end)} ({format_duration(envelope.duration)})",
         f"  zone      {', '.join(envelope.zones) or 'any'}",
@@ -39,7 +39,7 @@ def summary_lines(spec: Spec, intent: PurchaseIntent, fee_usd: int | None, spend
         f"  budget    {_budget(spec, intent, fee_usd, spending)}",
         f"  approval  {approval(spec, intent, spending)}",
     ]
-    return [heading(intent), *told, EXTENSION_IS_FINAL if intent.extends else BLOCK_IS_FINAL]
+    return [heading(intent), *rows, EXTENSION_IS_FINAL if intent.extends else BLOCK_IS_FINAL]
 
 
 def heading(intent: PurchaseIntent) -> str:
@@ -62,18 +62,18 @@ def _fee(intent: PurchaseIntent, fee_usd: int | None) -> str:
     most = intent.envelope.max_fee_usd
     if fee_usd is None:
         return f"at most ${most:,}, up front"
-    return f"${fee_usd:,} up front" + (f"; at most ${most:,} if it moves" if most > fee_usd else "")
+    return f"${fee_usd:,} up front" + (f"; at most ${most:,} if it changes" if most > fee_usd else "")
 
 
 def _price(spec: Spec, intent: PurchaseIntent, fee_usd: int | None) -> str:
     most = intent.envelope.max_fee_usd if fee_usd is None else fee_usd
-    found = price(spec, intent, most)
-    told = f"{'at most ' if fee_usd is None else ''}${found.usd_per_gpu_h:.2f} per GPU-hour"
-    share, on_demand = found.against_on_demand, found.on_demand_usd_per_gpu_h
+    block = price(spec, intent, most)
+    text = f"{'at most ' if fee_usd is None else ''}${block.usd_per_gpu_h:.2f} per GPU-hour"
+    share, on_demand = block.against_on_demand, block.on_demand_usd_per_gpu_h
     if share is None or on_demand is None:
-        return f"{told}; no on-demand price is known for {intent.envelope.instance_type}"
+        return f"{text}; no on-demand price is known for {intent.envelope.instance_type}"
     side = "below" if share < 0 else "above"
-    return f"{told}, {abs(share):.0%} {side} on demand (${on_demand:.2f})"
+    return f"{text}, {abs(share):.0%} {side} on demand (${on_demand:.2f})"
 
 
 def _budget(spec: Spec, intent: PurchaseIntent, fee_usd: int | None, spending: Spending) -> str:
@@ -87,9 +87,9 @@ def approval(spec: Spec, intent: PurchaseIntent, spending: Spending) -> str:
     policy = spec.platform.spec.approval
     why_not = not_granted(spec.platform, intent, spending)
     if why_not is None and not intent.verdicts:
-        return "nobody has to: it is inside what the platform buys by itself"
+        return "not needed: the Platform buys up to this amount without approval"
     if why_not is None:
-        return f"given by {', '.join(said.who for said in intent.verdicts if said.approved)}"
+        return f"given by {', '.join(verdict.who for verdict in intent.verdicts if verdict.approved)}"
     needed = approvals_needed(policy, intent.envelope.max_fee_usd)
     people = "one person" if needed == 1 else f"{needed} people"
     among = f", of {', '.join(policy.approvers)}" if policy.approvers else ""
@@ -97,7 +97,7 @@ def approval(spec: Spec, intent: PurchaseIntent, spending: Spending) -> str:
 
 
 def purchase_document(spec: Spec, intent: PurchaseIntent, fee_usd: int | None) -> dict[str, Any]:
-    """For programs: the intent as the ledger has it, and its price."""
+    """For --json: the intent as the ledger has it, and its price."""
     found = price(spec, intent, intent.envelope.max_fee_usd if fee_usd is None else fee_usd)
     return {
         "intent": plain(intent),

@@ -1,4 +1,4 @@
-"""`tidemill rehearse`: play a scenario out in virtual time and report what came of it."""
+"""`tidemill rehearse`: run a scenario in virtual time and report the outcome."""
 
 from __future__ import annotations
 
@@ -16,23 +16,25 @@ from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.sim.scenario.tally import tally
 
 
-@click.command(short_help="Play a scenario out in virtual time.")
+@click.command(short_help="Run a scenario in virtual time.")
 @click.argument("scenario", nargs=-1, required=True, metavar="SCENARIO…")
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Draws everything random."
+    "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Seed of all random draws."
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write the report page here.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option(
+    "--html", type=click.Path(dir_okay=False, path_type=Path), help="Also write an HTML report to this file."
+)
 def rehearse(scenario: tuple[str, ...], seed: int, as_json: bool, html: Path | None) -> None:
-    """Rehearse SCENARIO (one or more YAML files, or the word `demo`).
+    """Rehearse SCENARIO (YAML files, or `demo`).
 
-    The engine that would run in production plays the whole plan on a simulated AWS and a simulated cluster.
-    The same files and seed give the same result. Exits 1 when an invariant was violated.
+    The production engine runs the whole scenario on a simulated AWS and a simulated cluster. The same files and seed
+    give the same result. Exits 1 if an invariant was violated.
     """
-    if html is not None and not html.parent.is_dir():  # before the work, not after it
-        raise SpecError(f"cannot write {html}: there is no folder {html.parent}")
+    if html is not None and not html.parent.is_dir():  # check before the rehearsal, not after it
+        raise SpecError(f"cannot write {html}: there is no folder {html.parent}; create it first")
     if html is not None and html.resolve() in {Path(name).resolve() for name in scenario}:
-        raise SpecError(f"{html} is what is rehearsed: name another file for the page")
+        raise SpecError(f"{html} is a scenario file; name another file for the report")
     spec, document = load_scenario(scenario)
     rehearsal = Rehearsal(spec, document, seed)
     outcome = run(rehearsal, " ".join(scenario))
@@ -51,7 +53,7 @@ def rehearse(scenario: tuple[str, ...], seed: int, as_json: bool, html: Path | N
 
 
 def run(rehearsal: Rehearsal, name: str) -> Outcome:
-    """To the end, or to the first violation; with a progress bar on a terminal."""
+    """Run to the end or to the first violation, with a progress bar on a terminal."""
     from tidemill.cli.terminal import progress
 
     began = time.perf_counter()

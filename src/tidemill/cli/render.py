@@ -1,4 +1,4 @@
-"""`tidemill render`: what the documents say, in the words of other tools. Nothing is asked of AWS or of a cluster."""
+"""`tidemill render`: documents as CloudFormation, Karpenter objects, user data. AWS and clusters are not called."""
 
 from __future__ import annotations
 
@@ -17,13 +17,19 @@ if TYPE_CHECKING:
     from tidemill.spec.compute_pool import ComputePool
 
 _FILES = click.argument("files", metavar="FILE...", nargs=-1, required=True)
-_POOL = click.option("--pool", metavar="NAME", help="Which pool. Default: the only one that it can be.")
+_POOL = click.option("--pool", metavar="NAME", help="The pool. Default: the only one that fits.")
 _TYPE = click.option(
-    "--type", "instance_type", metavar="TYPE", default="", help="Where the pool allows several."
+    "--type",
+    "instance_type",
+    metavar="TYPE",
+    default="",
+    help="The instance type. Needed if the pool allows several.",
 )
-_ZONE = click.option("--zone", metavar="ZONE", default="", help="Where the platform has subnets in several.")
+_ZONE = click.option(
+    "--zone", metavar="ZONE", default="", help="The zone. Needed if the Platform has several."
+)
 _ID = re.compile("cr-[0-9a-f]+")
-_JSON = click.option("--json", "as_json", is_flag=True, help="JSON instead of YAML.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of YAML.")
 
 
 def _instant(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
@@ -38,25 +44,25 @@ def _instant(ctx: click.Context, param: click.Parameter, value: str | None) -> d
 
 
 def _reservation(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-    for one in value if isinstance(value, tuple) else (value,):
-        if one and not _ID.fullmatch(one):
-            raise click.BadParameter(f"'{one}' is no reservation; write its id, cr-…", ctx, param)
+    for id_ in value if isinstance(value, tuple) else (value,):
+        if id_ and not _ID.fullmatch(id_):
+            raise click.BadParameter(f"'{id_}' is not a reservation id; write cr-…", ctx, param)
     return value
 
 
 @click.group()
 def render() -> None:
-    """Write documents as what other tools read: CloudFormation, Karpenter, user data."""
+    """Print documents as CloudFormation, Karpenter objects, an aws-auth ConfigMap or user data."""
 
 
 @render.command("aws-auth")
 @_FILES
 @_JSON
 def aws_auth(files: tuple[str, ...], as_json: bool) -> None:
-    """The entry that lets nodes join a cluster without access entries, to be merged into its aws-auth ConfigMap.
+    """Print the entry that lets nodes join a cluster without access entries; merge it into its aws-auth ConfigMap.
 
-    Only for clusters whose authenticationMode is CONFIG_MAP: everywhere else the engine makes an access entry itself.
-    Do not apply it as it is over one that has other entries.
+    Only for clusters whose authenticationMode is CONFIG_MAP; on others the engine creates an access entry itself. Do
+    not apply it over a ConfigMap that has other entries: it would replace them.
     """
     from tidemill.cli.loading import load_spec
     from tidemill.render.aws_auth import config_map
@@ -73,17 +79,17 @@ def aws_auth(files: tuple[str, ...], as_json: bool) -> None:
 @click.option(
     "--reservation", callback=_reservation, metavar="ID", default="", help="The block or reservation, cr-…."
 )
-@click.option("--start", callback=_instant, metavar="TIME", help="When the block starts.")
-@click.option("--end", callback=_instant, metavar="TIME", help="When it ends.")
-@click.option("--count", type=click.IntRange(min=1), help="How many instances it holds.")
+@click.option("--start", callback=_instant, metavar="TIME", help="The start of the block.")
+@click.option("--end", callback=_instant, metavar="TIME", help="The end of the block.")
+@click.option("--count", type=click.IntRange(min=1), help="The number of instances in it.")
 @_JSON
 def cloudformation(
     files: tuple[str, ...], pool: str | None, instance_type: str, zone: str, reservation: str,
     start: datetime | None, end: datetime | None, count: int | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """A stack for a pool of provisioner asg or managed: launch template, group, schedules, hook, queue, rule.
+    """Print a stack for a pool with provisioner asg or managed: launch template, group, schedules, hook, queue, rule.
 
-    One stack for one block or other source. What is not given here or in the documents is a parameter of the stack.
+    One stack serves one block or other source. What neither the options nor the documents say is a stack parameter.
     """
     from tidemill.render.cloudformation import asked_of, stack
 
@@ -106,13 +112,13 @@ def cloudformation(
 @_POOL
 @click.option(
     "--reservation", "ids", callback=_reservation, metavar="ID", multiple=True,
-    help="Select this reservation by its id instead of by tag. May be given several times.",
+    help="Select this reservation by id instead of by tag. Repeatable.",
 )  # fmt: skip
 @_JSON
 def karpenter(files: tuple[str, ...], pool: str | None, ids: tuple[str, ...], as_json: bool) -> None:
-    """NodePools and node classes for a pool of provisioner karpenter, safe for prepaid capacity.
+    """Print NodePools and EC2NodeClasses for a pool with provisioner karpenter, safe for prepaid capacity.
 
-    The engine keeps such objects in step with the blocks by itself; this is how they look.
+    The engine applies and updates these objects itself; this only shows them.
     """
     from tidemill.provision.karpenter.objects import karpenter_objects
 
@@ -130,9 +136,11 @@ def karpenter(files: tuple[str, ...], pool: str | None, ids: tuple[str, ...], as
 @_ZONE
 @click.option(
     "--reservation", callback=_reservation, metavar="ID", default="",
-    help="The block or reservation the node runs on, cr-….",
+    help="The block or reservation of the node, cr-….",
 )  # fmt: skip
-@click.option("--end", callback=_instant, metavar="TIME", help="When it ends: installs the deadline agent.")
+@click.option(
+    "--end", callback=_instant, metavar="TIME", help="The end of the block; installs the deadline agent."
+)
 def user_data(
     files: tuple[str, ...],
     pool: str | None,
@@ -141,7 +149,7 @@ def user_data(
     reservation: str,
     end: datetime | None,
 ) -> None:
-    """What a node of a pool is told at its first boot, as it reads it."""
+    """Print the user data that a node of a pool gets at its first boot."""
     from base64 import b64decode
 
     from tidemill.model.capacity import Source
@@ -152,7 +160,7 @@ def user_data(
     spec, own = _pool_of(files, pool, ("native", "asg", "managed"))
     asked = asked_of(spec, own, instance_type=instance_type, zone=zone, reservation=reservation, end=end)
     for sentence in missing_fields(spec, own):
-        click.echo(f"warning: {sentence}: a node would not join", err=True)
+        click.echo(f"warning: {sentence}; a node would not join the cluster", err=True)
     made = launch_template(
         spec, own, asked.instance_type, Source(asked.kind, reservation), asked.zone, "",
         ends_at=moments(spec, own, asked).get("EndsAt"),
@@ -171,27 +179,27 @@ def _pool_of(
         if name not in spec.pools:
             raise SpecError(f"there is no pool '{name}'; {suggestion(name, spec.pools)}")
         return spec, spec.pools[name]
-    fitting = [each for each in spec.pools.values() if each.spec.provisioner.value in provisioners]
+    fitting = [own for own in spec.pools.values() if own.spec.provisioner.value in provisioners]
     if len(fitting) == 1:
         return spec, fitting[0]
     words = " or ".join(provisioners)
     if not fitting:
-        raise SpecError(f"no pool in the documents has provisioner {words}")
-    raise SpecError(f"say which with --pool: {', '.join(each.name for each in fitting)}")
+        raise SpecError(f"no pool in the documents has provisioner {words}; set spec.provisioner of one")
+    raise SpecError(f"several pools fit; name one with --pool: {', '.join(own.name for own in fitting)}")
 
 
 def _pinned(pool: ComputePool, ids: tuple[str, ...]) -> ComputePool:
     if not ids:
         return pool
     sources = tuple(
-        one.model_copy(update={"ids": ids}) if one.type in ("block", "odcr") else one
-        for one in pool.spec.sources
+        source.model_copy(update={"ids": ids}) if source.type in ("block", "odcr") else source
+        for source in pool.spec.sources
     )
     return pool.model_copy(update={"spec": pool.spec.model_copy(update={"sources": sources})})
 
 
-def _show(karpenter_objects: Iterable[Mapping[str, Any]], as_json: bool) -> None:
-    listed = list(karpenter_objects)
+def _show(objects: Iterable[Mapping[str, Any]], as_json: bool) -> None:
+    listed = list(objects)
     if as_json:
         click.echo(json.dumps(listed[0] if len(listed) == 1 else listed, indent=2))
         return

@@ -1,8 +1,8 @@
-"""Where verbs that touch an account begin: the documents, the account, the ledger, and who is asking.
+"""What a verb that uses an AWS account works with: the documents, the account, the ledger, and the caller's identity.
 
-The composition root of everything that buys: a simulated account in a file, or the one the credentials reach. Which
-one is said by the user and never guessed, and said again on stderr, with account, role and region, before anything is
-done.
+The composition root of everything that buys. The account is a simulated one in a file (`--sim`) or the one that the
+credentials reach (`--aws`). The user says which; it is never guessed. Before anything is done, stderr names the
+account, the role and the region.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.error import URLError
 from urllib.parse import urlsplit
-from urllib.request import urlopen
 
 import click
 
@@ -34,30 +32,33 @@ if TYPE_CHECKING:
 
 DEFAULT_LEDGER = "sqlite:///tidemill-ledger.db"
 SIM_AS = "TIDEMILL_SIM_AS"
+ROLE = "TIDEMILL_AWS_ROLE"
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_CLOCK_TIMEOUT_S = 5
 NO_AWS = (
-    "say which AWS: --aws for the account your credentials reach, or --sim FILE for a simulated one (or set "
-    "TIDEMILL_AWS or TIDEMILL_SIM); the file is made if it is not there"
+    "no AWS account; add --aws for the account your credentials reach, or --sim FILE for a simulated one (or set "
+    "TIDEMILL_AWS or TIDEMILL_SIM)"
 )
 
 FILES = click.option(
     "-f", "--file", "files", multiple=True, required=True, envvar="TIDEMILL_FILES", metavar="FILE|DIR",
     type=click.Path(),
-    help="The documents: Platform and pools. Of a folder, its YAML files. More than one may be given.",
+    help="Documents: the Platform, pools, plans. A folder stands for its YAML files. Repeatable.",
 )  # fmt: skip
 SIM = click.option(
     "--sim", envvar="TIDEMILL_SIM", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
-    help="The simulated AWS account in this file; made if it is not there.",
+    help="Use the simulated AWS account in this file. Verbs that buy create it if needed.",
 )  # fmt: skip
 AWS = click.option(
     "--aws", is_flag=True, envvar="TIDEMILL_AWS",
-    help="The AWS account that the usual credentials reach, in the Platform's region.",
+    help="Use the AWS account that your credentials reach, in the Platform's region.",
 )  # fmt: skip
 LEDGER = click.option(
     "--ledger", "ledger_url", envvar="TIDEMILL_LEDGER", default=DEFAULT_LEDGER, show_default=True,
-    metavar="URL", help="Where intents, approvals and money are written down.",
+    metavar="URL", help="The database of intents, approvals and money.",
 )  # fmt: skip
-YES = click.option("--yes", is_flag=True, help="Do not ask. An approval that is required stays required.")
-JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+YES = click.option("--yes", is_flag=True, help="Do not ask. A required approval stays required.")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
 class OpenedAccount(NamedTuple):
@@ -71,7 +72,7 @@ class Session:
     spec: Spec
     cloud: Cloud
     clock: Clock
-    who: str  # proved: AWS itself says so
+    who: str  # the ARN that AWS gives for the credentials
     ledger_url: str
     _opened: list[SqlLedger] = field(default_factory=list)
 
@@ -81,7 +82,7 @@ class Session:
 
     @property
     def ledger(self) -> SqlLedger:
-        """Opened when it is first needed, and said where it is."""
+        """Opened on first use; stderr says where it is."""
         if not self._opened:
             self._opened.append(self._open())
         return self._opened[0]
@@ -91,8 +92,10 @@ class Session:
         from tidemill.store.open_ledger import MEMORY, open_durable, redacted
 
         if self.ledger_url == MEMORY:
-            raise Refused("nothing is bought or written down in a ledger in memory: name one in a database")
-        # The account is AWS's word, not the documents': a ledger never serves two.
+            raise Refused(
+                "a ledger in memory keeps nothing; name a database: --ledger sqlite:///FILE or postgresql://…"
+            )
+        # AWS says which account this is, not the documents: one ledger never serves two accounts.
         whose = replace(LedgerOwner.of(self.spec.platform), account=_arn_parts(self.who)[1])
         ledger = open_durable(self.ledger_url, whose, clock=self.clock, writer=self.who)
         click.echo(f"ledger {redacted(self.ledger_url)}", err=True)
@@ -105,13 +108,13 @@ class Session:
 
     def purchase(self, intent_id: str) -> PurchaseIntent:
         purchases = self.ledger.purchases()
-        found = next((one for one in purchases if one.id == intent_id), None)
-        if found is None:
+        intent = next((purchase for purchase in purchases if purchase.id == intent_id), None)
+        if intent is None:
             from tidemill.spec.problem import suggestion
 
-            known = suggestion(intent_id, [one.id for one in purchases], what="known")
-            raise SpecError(f"this ledger knows no purchase '{intent_id}'; {known}")
-        return found
+            known = suggestion(intent_id, [purchase.id for purchase in purchases], what="known")
+            raise SpecError(f"this ledger has no purchase '{intent_id}'; {known}")
+        return intent
 
     def pool(self, name: str) -> ComputePool:
         if name not in self.spec.pools:
@@ -124,12 +127,12 @@ class Session:
         return self.clock.now()
 
     def close(self) -> None:
-        for one in self._opened:
-            one.close()
+        for ledger in self._opened:
+            ledger.close()
 
 
 def with_session(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options every such verb has, and calls it with `session`."""
+    """Decorator: add the options --file, --sim, --aws and --ledger, and pass the verb a `session`."""
 
     @FILES
     @SIM
@@ -154,21 +157,21 @@ def open_session(files: Sequence[str], sim: Path | None, ledger_url: str, *, aws
     who = opened.cloud.identity()
     check_account(spec, who)
     platform = spec.platform.spec
-    told = account_line(opened.name, who, platform.region, opened.clock.now())
-    click.echo(f"{told}; deployment {platform.deployment}", err=True)
+    line = account_line(opened.name, who, platform.region, opened.clock.now())
+    click.echo(f"{line}; deployment {platform.deployment}", err=True)
     return Session(spec, opened.cloud, opened.clock, who, ledger_url)
 
 
 def account_line(name: str, who: str, region: str, at: datetime) -> str:
-    """Which account it is, as whom, where and when."""
+    """Account, role, region and time, for stderr."""
     _, account, role = _arn_parts(who)
     return f"{name}: account {account}, {role}, {region}, {at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def open_cloud(spec: Spec, sim: Path | None, *, aws: bool = False) -> OpenedAccount:
-    """The one place that chooses an AWS."""
+    """The one place that chooses between AWS and a simulated account."""
     if aws and sim is not None and sim.name:
-        raise SpecError(f"--aws and --sim {sim} name two accounts: leave one out (TIDEMILL_SIM may be set)")
+        raise SpecError(f"--aws and --sim {sim} name two accounts; leave one out (TIDEMILL_SIM may be set)")
     if aws:
         return OpenedAccount(*open_aws(spec))
     if sim is None or not sim.name:
@@ -178,7 +181,7 @@ def open_cloud(spec: Spec, sim: Path | None, *, aws: bool = False) -> OpenedAcco
 
 
 def open_account(sim: Path, spec: Spec | None = None) -> SimAccount:
-    """The simulated account; with documents it is made if it is not there, as they describe it."""
+    """The simulated account in a file. With documents it is created if needed, in their region and zones."""
     from tidemill.catalog import load
     from tidemill.sim.cloud.account import SimAccount
     from tidemill.sim.cloud.account_file import AccountFile
@@ -186,13 +189,13 @@ def open_account(sim: Path, spec: Spec | None = None) -> SimAccount:
 
     wall = WallClock().now
     if spec is not None and AccountFile(sim).make(new_account_story(spec, wall())):
-        click.echo(f"made a simulated account in {sim}", err=True)
+        click.echo(f"created a simulated account in {sim}", err=True)
     elif spec is None and not sim.exists():
-        raise SpecError(f"there is no simulated account in {sim}; make one: tidemill sim new {sim} -f FILE")
+        raise SpecError(f"there is no simulated account in {sim}; create one: tidemill sim new {sim} -f FILE")
     account = SimAccount(sim, load(), wall, caller=os.environ.get(SIM_AS, ""))
     if spec is not None and account.history().region != spec.platform.spec.region:
         there, here = account.history().region, spec.platform.spec.region
-        raise SpecError(f"{sim} is an account in {there}, and the Platform is in {here}: name another file")
+        raise SpecError(f"{sim} is an account in {there}, but the Platform is in {here}; name another file")
     return account
 
 
@@ -209,27 +212,27 @@ def check_account(spec: Spec, who: str) -> None:
     wanted = spec.platform.spec.account_id
     _, account, _ = _arn_parts(who)
     if wanted is not None and account != wanted:
-        raise Refused(f"the Platform is in account {wanted}, and {who} is in {account}: nothing is touched")
+        raise Refused(
+            f"the Platform is in account {wanted}, but {who} is in {account}; use credentials of {wanted}"
+        )
 
 
 def _arn_parts(arn: str) -> tuple[str, str, str]:
-    """Service, account and who of `arn:aws:sts::123456789012:assumed-role/ROLE/NAME`."""
+    """Service, account and principal of `arn:aws:sts::123456789012:assumed-role/ROLE/NAME`."""
     parts = arn.split(":", 5)
     if len(parts) != 6:
-        raise SpecError(f"{SIM_AS}: '{arn}' is not an ARN; write a name, or all of arn:aws:sts::…")
+        raise SpecError(f"{SIM_AS}: '{arn}' is not an ARN; write a name, or a whole ARN: arn:aws:sts::…")
     return parts[2], parts[4], parts[5]
 
 
-# --- real_aws ---
-
-
-ROLE = "TIDEMILL_AWS_ROLE"
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_WAIT_S = 5
+# --- the account that the credentials reach -----------------------------------------------------------
+#
+# AWS_ENDPOINT_URL may name the simulated AWS on this machine (`tidemill sim aws`). Then the clock is the simulator's,
+# and the account is called simulated. Only a loopback address is asked whether it is one.
 
 
 def open_aws(spec: Spec) -> tuple[Cloud, Clock, str]:
-    """The account through boto3, its clock, and what to call it."""
+    """The account through boto3, its clock, and the name to show for it."""
     from tidemill.aws.account import AwsAccount
     from tidemill.aws.compute import AwsCompute
     from tidemill.aws.images import AwsImages
@@ -246,7 +249,7 @@ def open_aws(spec: Spec) -> tuple[Cloud, Clock, str]:
 
 
 def clock_and_name() -> tuple[Clock, str]:
-    """What time it is there, and what to call it."""
+    """The clock of the account, and the name to show for it."""
     from tidemill.store.open_ledger import WallClock
 
     endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
@@ -256,17 +259,20 @@ def clock_and_name() -> tuple[Clock, str]:
 
 
 class SimulatedClock:
-    """What time it is in the simulated AWS: asked each time, since it may run a thousand times as fast."""
+    """The time in the simulated AWS. Asked on every call: it may run a thousand times as fast as ours."""
 
     def __init__(self, endpoint: str) -> None:
         self._url = f"{endpoint.rstrip('/')}/tidemill/clock"
 
     def now(self) -> datetime:
+        from urllib.error import URLError
+        from urllib.request import urlopen
+
         try:
-            with urlopen(self._url, timeout=_WAIT_S) as answer:
+            with urlopen(self._url, timeout=_CLOCK_TIMEOUT_S) as answer:
                 return datetime.fromisoformat(json.load(answer)["now"])
         except (URLError, ValueError, KeyError, TypeError, OSError) as error:
-            raise Retryable(f"the simulated AWS does not tell the time: {self._url}: {error}") from error
+            raise Retryable(f"the simulated AWS does not answer at {self._url}: {error}") from error
 
 
 def _simulated(endpoint: str) -> SimulatedClock | None:
@@ -275,6 +281,6 @@ def _simulated(endpoint: str) -> SimulatedClock | None:
     clock = SimulatedClock(endpoint)
     try:
         clock.now()
-    except Retryable:  # some other AWS on this machine
+    except Retryable:  # something else listens there, such as another AWS emulator
         return None
     return clock

@@ -1,7 +1,8 @@
-"""`tidemill settle`: what became of a purchase in doubt. AWS is asked first; then a person's word.
+"""`tidemill settle`: record the outcome of a purchase whose outcome is unknown. AWS is asked first, then a person.
 
-Not found is not "not bought": EC2 may show a purchase late. So a no is taken only from somebody who says how they
-made sure, and only after a while. A purchase that EC2 confirmed is in doubt too, where AWS shows nothing of it.
+"AWS does not show it" does not mean "not bought": EC2 may list a purchase late. So "not bought" is accepted only with a
+note that says how the person knows, and only after an hour. A purchase that EC2 confirmed can be settled too, if AWS
+does not show it.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from tidemill.spec import names
 from tidemill.store.rows import document
 from tidemill.wording.purchases import purchase_note
 
-# EC2 has been seen to list a purchase up to 45 minutes late. This errs on the long side: waiting costs little, and a
-# no that comes too early buys the same a second time.
+# EC2 has listed purchases up to 45 minutes late. This errs on the long side: waiting costs little, and a "not bought"
+# that comes too early buys the same block twice.
 NOT_BOUGHT_AFTER = timedelta(minutes=60)
 
 
-@click.command(short_help="Say what became of a purchase in doubt.")
+@click.command(short_help="Record the outcome of a purchase that is unknown.")
 @click.argument("intent_id", metavar="INTENT")
-@click.option("--bought", "bought", multiple=True, metavar="CR-ID", help="It made this reservation.")
-@click.option("--not-bought", is_flag=True, help="You made sure that nothing was bought.")
+@click.option("--bought", "bought", multiple=True, metavar="CR-ID", help="It bought this reservation.")
+@click.option("--not-bought", is_flag=True, help="You checked that nothing was bought.")
 @click.option("--note", default="", help="How you know. Needed with --not-bought.")
 @YES
 @JSON
@@ -46,17 +47,19 @@ def settle(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Find out what became of INTENT (tp-…): submitted and not answered, or confirmed and not to be seen at AWS.
+    """Find out the outcome of INTENT (tp-…) that was submitted and not answered, or confirmed and not shown by AWS.
 
-    Alone it looks for it at AWS, by its tag or in the history of extensions, and writes down what it finds, a payment
-    that failed too. Where AWS shows nothing, --bought and --not-bought are your word, kept with your identity in the
-    audit trail. A no is taken an hour after the submit; one that proved wrong is set right with --bought.
+    Without options it looks for the purchase at AWS, by its tag or in the history of extensions, and records what it
+    finds, also a failed payment. If AWS shows nothing, you say what happened with --bought or --not-bought; it is
+    recorded with your identity. --not-bought is accepted from one hour after the submit; --bought corrects it later.
     """
     if bought and not_bought:
-        raise SpecError("it was bought or it was not: give --bought or --not-bought, not both")
+        raise SpecError("give --bought or --not-bought, not both")
     intent = session.purchase(intent_id)
     if intent.state not in (*IN_DOUBT, PurchaseState.CONFIRMED, PurchaseState.FAILED):
-        raise Refused(f"{intent_id} is {intent.state.value}: there is no doubt about it")
+        raise Refused(
+            f"{intent_id} is {intent.state.value}: its outcome is known, there is nothing to settle"
+        )
     if intent.state is PurchaseState.CONFIRMED:
         settled = _settle_confirmed(session, intent, not_bought, note, yes=yes)
     elif bought:
@@ -86,10 +89,12 @@ def _print_settled(settled: PurchaseIntent, as_json: bool) -> None:
 
 
 def confirm_from_aws(session: Session, intent: PurchaseIntent) -> PurchaseIntent:
-    """Settled, if AWS shows what it made; OutcomeUnknown if it does not."""
+    """The settled intent, if AWS shows what it bought; OutcomeUnknown if not."""
     made = reservations_made_by(session, intent)
     if intent.state is PurchaseState.FAILED and (not made or state_at_aws(session, intent) == "unpaid"):
-        raise Refused(f"{intent.id} is failed, and AWS shows nothing else; if it made a block: --bought cr-…")
+        raise Refused(
+            f"{intent.id} is failed, and AWS shows no block of it; if it bought one, add --bought cr-…"
+        )
     if not made:
         raise OutcomeUnknown(_still_unknown(session, intent))
     kind = ReasonKind.FOUND_IN_HISTORY if intent.extends else ReasonKind.FOUND_BY_TAG
@@ -97,66 +102,74 @@ def confirm_from_aws(session: Session, intent: PurchaseIntent) -> PurchaseIntent
 
 
 def reservations_made_by(session: Session, intent: PurchaseIntent) -> tuple[str, ...]:
-    """The reservations it made, or the one it extended, as far as AWS shows them."""
+    """The reservations that it bought, or the one it extended, as far as AWS shows them."""
     if intent.extends:
         return (intent.extends,) if _in_history(session, intent) else ()
-    return tuple(sorted(one.id for one in session.cloud.reservations() if one.intent_id == intent.id))
+    return tuple(sorted(block.id for block in session.cloud.reservations() if block.intent_id == intent.id))
 
 
 def state_at_aws(session: Session, intent: PurchaseIntent) -> Literal["there", "unpaid", "missing"]:
-    """What AWS shows of it now."""
+    """What AWS shows of the purchase now."""
     if intent.extends:
-        asked = _in_history(session, intent)
-        unpaid = [one.state is ExtensionState.PAYMENT_FAILED for one in asked]
-    else:
-        made = [
-            one
-            for one in session.cloud.reservations()
-            if one.intent_id == intent.id or one.id in intent.reservation_ids
+        unpaid = [
+            extension.state is ExtensionState.PAYMENT_FAILED for extension in _in_history(session, intent)
         ]
-        unpaid = [one.state in NEVER_CAME_STATES for one in made]
+    else:
+        unpaid = [
+            block.state in NEVER_CAME_STATES
+            for block in session.cloud.reservations()
+            if block.intent_id == intent.id or block.id in intent.reservation_ids
+        ]
     if not unpaid:
         return "missing"
     return "unpaid" if all(unpaid) else "there"
 
 
 def _in_history(session: Session, intent: PurchaseIntent) -> list[Extension]:
-    return [one for one in session.cloud.extensions() if intent.offer_id and one.offer_id == intent.offer_id]
+    return [
+        extension
+        for extension in session.cloud.extensions()
+        if intent.offer_id and extension.offer_id == intent.offer_id
+    ]
 
 
 def _still_unknown(session: Session, intent: PurchaseIntent) -> str:
     since = intent.state_at or intent.proposed_at
-    told = f"AWS shows nothing of {intent.id}, submitted {since:%Y-%m-%d %H:%M:%S} UTC"
+    text = f"AWS does not show {intent.id}, submitted {since:%Y-%m-%d %H:%M:%S} UTC"
     if session.now() < since + NOT_BOUGHT_AFTER:
-        return f'{told}, yet. That is not "not bought": look again in some minutes. Do not buy the same again'
+        return (
+            f"{text}, yet. It may still be bought: look again in some minutes, and do not buy the same again"
+        )
     return (
-        f'{told}. Not found is not "not bought": look in the EC2 console and the bill, then say `tidemill settle '
-        f"{intent.id} --bought cr-…` or `--not-bought --note HOW-YOU-KNOW`"
+        f"{text}. It may still be bought: look in the EC2 console and the bill, then record what you found: tidemill "
+        f"settle {intent.id} --bought cr-… or --not-bought --note HOW-YOU-KNOW"
     )
 
 
-# --- confirmed, and yet ---------------------------------------------------------------------------------
+# --- confirmed by EC2 ---------------------------------------------------------------------------------
 
 
 def _settle_confirmed(
     session: Session, intent: PurchaseIntent, not_bought: bool, note: str, *, yes: bool
 ) -> PurchaseIntent:
-    """EC2 sold it. Its payment may have failed since, or nobody has seen it."""
+    """EC2 confirmed it. Its payment may have failed since, or EC2 does not list it."""
     ids = ", ".join(intent.reservation_ids)
     seen = state_at_aws(session, intent)
     if seen == "unpaid":
         return _record_unpaid(session, intent)
     if seen == "there":
-        raise Refused(f"{intent.id} is confirmed and AWS shows {ids}: there is no doubt about it")
+        raise Refused(f"{intent.id} is confirmed and AWS shows {ids}: there is nothing to settle")
     if intent.envelope.earliest_end <= session.now():
-        raise Refused(f"{intent.id} was bought and is over: EC2 no longer lists {ids}. Its fee stays spent")
+        raise Refused(
+            f"{intent.id} was bought and has ended, so EC2 no longer lists {ids}; its fee stays spent"
+        )
     if not not_bought:
         raise OutcomeUnknown(
-            f"EC2 confirmed {intent.id} ({ids}) and does not list it. Its fee counts as spent. Look in the EC2 console "
-            f"and the bill; if there is nothing: tidemill settle {intent.id} --not-bought --note HOW-YOU-KNOW"
+            f"EC2 confirmed {intent.id} ({ids}) but does not list it. Its fee counts as spent. Look in the EC2 console "
+            f"and the bill; if it is not there: tidemill settle {intent.id} --not-bought --note HOW-YOU-KNOW"
         )
     click.echo(
-        f"warning: EC2 itself answered that it sold {ids} for ${intent.fee_usd:,}. Only the bill proves otherwise.",
+        f"warning: EC2 answered that it sold {ids} for ${intent.fee_usd:,}. Only the bill can prove otherwise.",
         err=True,
     )
     return _record_not_bought(session, intent, note, yes=yes)
@@ -167,21 +180,21 @@ def _record_unpaid(session: Session, intent: PurchaseIntent) -> PurchaseIntent:
     return _advance(session, intent, PurchaseState.FAILED, reason, fee_usd=0)
 
 
-# --- a person's word ----------------------------------------------------------------------------------
+# --- what a person found ----------------------------------------------------------------------------------
 
 
 def _record_bought(
     session: Session, intent: PurchaseIntent, ids: tuple[str, ...], note: str, *, yes: bool
 ) -> PurchaseIntent:
-    shown = {one.id: one for one in session.cloud.reservations()}
+    shown = {block.id: block for block in session.cloud.reservations()}
     for id_ in ids:
         _check_reservation(session, intent, id_, shown.get(id_))
-    if not confirmed(f"Write down that {intent.id} made {', '.join(ids)}?", yes=yes):
-        raise Refused("nothing was written down: you said no")
+    if not confirmed(f"Record that {intent.id} bought {', '.join(ids)}?", yes=yes):
+        raise Refused("nothing was recorded: you said no")
     reason = PurchaseReason(ReasonKind.FOUND_BY_PERSON, name=session.who)
     settled = _confirm(session, intent, tuple(sorted(set(ids))), reason, note)
     for id_ in () if intent.extends else ids:
-        if shown[id_].intent_id != intent.id:  # its tag was lost: the ledger says whose it is
+        if shown[id_].intent_id != intent.id:  # its tag is missing, so the ledger records the owner
             session.ledger.adopt(Adoption(id_, intent.pool, session.who, session.now()))
             _tag(session, intent, id_)
     return settled
@@ -189,18 +202,22 @@ def _record_bought(
 
 def _check_reservation(session: Session, intent: PurchaseIntent, id_: str, found: Reservation | None) -> None:
     if found is None:
-        raise SpecError(f"AWS shows no reservation '{id_}'")
+        raise SpecError(f"AWS shows no reservation '{id_}'; list them with: tidemill blocks")
     if intent.extends:
         if id_ != intent.extends:
-            raise Refused(f"{intent.id} would extend {intent.extends}, not {id_}")
+            raise Refused(f"{intent.id} extends {intent.extends}, not {id_}; name {intent.extends}")
         return
     other = next(
-        (one.id for one in session.ledger.purchases() if one.id != intent.id and id_ in one.reservation_ids),
+        (
+            known.id
+            for known in session.ledger.purchases()
+            if known.id != intent.id and id_ in known.reservation_ids
+        ),
         "",
     )
     other = other or (found.intent_id if found.intent_id != intent.id else "")
     if other:
-        raise Refused(f"{id_} was made by {other}, not by {intent.id}")
+        raise Refused(f"{id_} was bought by {other}, not by {intent.id}")
     if found.owner not in ("", session.deployment):
         raise Refused(f"{id_} belongs to deployment {found.owner}")
     envelope = intent.envelope
@@ -218,24 +235,26 @@ def _tag(session: Session, intent: PurchaseIntent, id_: str) -> None:
     try:
         session.cloud.tag_reservation(id_, tags)
     except (Refused, PortError) as error:
-        click.echo(f"warning: {id_} is ours, and could not be tagged so: {error}", err=True)
+        click.echo(f"warning: {id_} is ours, but could not be tagged: {error}", err=True)
 
 
 def _record_not_bought(session: Session, intent: PurchaseIntent, note: str, *, yes: bool) -> PurchaseIntent:
     if not note:
-        raise SpecError("--not-bought needs --note: say how you made sure, such as the bill or CloudTrail")
+        raise SpecError(
+            "--not-bought needs --note: write how you know, for example from the bill or CloudTrail"
+        )
     due = (intent.state_at or intent.proposed_at) + NOT_BOUGHT_AFTER
     if session.now() < due:
         raise Refused(
-            f"EC2 may show a purchase most of an hour late, and a no before that buys it twice: it is taken from "
-            f"{due:%Y-%m-%d %H:%M:%S} UTC on"
+            f"EC2 may list a purchase up to an hour late, so --not-bought is accepted from {due:%Y-%m-%d %H:%M:%S} UTC "
+            "on; try again then"
         )
     click.echo(
-        f"If {intent.id} was bought after all, its demand will be bought a second time, for up to "
+        f"If {intent.id} was bought after all, its demand will be bought twice, for up to "
         f"${intent.envelope.max_fee_usd:,}.", err=True,
     )  # fmt: skip
-    if not confirmed("Write down that nothing was bought?", yes=yes):
-        raise Refused("nothing was written down: you said no")
+    if not confirmed("Record that nothing was bought?", yes=yes):
+        raise Refused("nothing was recorded: you said no")
     if intent.state is PurchaseState.SUBMITTED:
         intent = _advance(session, intent, PurchaseState.UNKNOWN, PurchaseReason(ReasonKind.ANSWER_LOST))
     reason = PurchaseReason(ReasonKind.NOT_BOUGHT_SAYS_PERSON, name=session.who)
@@ -245,7 +264,7 @@ def _record_not_bought(session: Session, intent: PurchaseIntent, note: str, *, y
 def _confirm(
     session: Session, intent: PurchaseIntent, ids: tuple[str, ...], reason: PurchaseReason, note: str = ""
 ) -> PurchaseIntent:
-    """Its money left when it was submitted, so that is the month it counts in."""
+    """The state's time stays: the fee counts in the month of the submit."""
     after = replace(
         intent, state=PurchaseState.CONFIRMED, reservation_ids=ids, fee_usd=_fee_usd(session, intent, ids),
         reason=reason, note=note,
@@ -255,12 +274,12 @@ def _confirm(
 
 
 def _fee_usd(session: Session, intent: PurchaseIntent, ids: tuple[str, ...]) -> int:
-    """A failed one has none any more: AWS's figure, or the most it may have been."""
+    """The recorded fee; a failed purchase has none, so AWS's figure, or the highest fee that was approved."""
     if intent.extends:
-        told_usd = sum(one.fee_usd for one in _in_history(session, intent))
+        shown_usd = sum(extension.fee_usd for extension in _in_history(session, intent))
     else:
-        told_usd = sum(one.fee_usd for one in session.cloud.reservations() if one.id in ids)
-    return intent.fee_usd or told_usd or intent.envelope.max_fee_usd
+        shown_usd = sum(block.fee_usd for block in session.cloud.reservations() if block.id in ids)
+    return intent.fee_usd or shown_usd or intent.envelope.max_fee_usd
 
 
 def _advance(

@@ -1,4 +1,4 @@
-"""`tidemill sim`: the simulated AWS account in a file: made, moved through time, and met by others and bad luck."""
+"""`tidemill sim`: a simulated AWS account in a file. Create it, advance its time, inject faults."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _FILE = click.argument(
 )
 _FILE_OPTION = click.option(
     "--sim", "file", envvar="TIDEMILL_SIM", required=True, type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE", help="The account's file.",
+    metavar="FILE", help="The file of the account.",
 )  # fmt: skip
 
 
 @click.group()
 def sim() -> None:
-    """A simulated AWS account, kept in a file so that commands build on each other.
+    """A simulated AWS account in a file, so that commands can follow each other.
 
-    Name the file with --sim FILE or in TIDEMILL_SIM. TIDEMILL_SIM_AS says who calls: a name, or a whole ARN.
+    Name the file with --sim FILE or TIDEMILL_SIM. TIDEMILL_SIM_AS is the caller: a user name or a whole ARN.
     """
 
 
@@ -37,18 +37,26 @@ sim.add_command(aws)
 @sim.command()
 @_FILE
 @FILES
-@click.option("--at", metavar="INSTANT", help="Begin then, and let time move by command alone. Default: now.")
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Draws what EC2 sells."
+    "--at",
+    metavar="INSTANT",
+    help="Start at this time and stand still. Default: now, and run.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="Seed of the offers that EC2 sells.",
 )
 @click.option(
     "--market", type=click.Choice(("plenty", "scarce", "none")), default="plenty", show_default=True,
-    help="How much EC2 has to sell.",
+    help="How much capacity EC2 sells.",
 )  # fmt: skip
 def new(file: Path, files: tuple[str, ...], at: str | None, seed: int, market: str) -> None:
-    """Make an account in FILE, in the region, zones and account of the Platform.
+    """Create an account in FILE, with the region, zones and account id of the Platform.
 
-    With --at its time stands still until `tidemill sim advance` moves it; else it runs with this machine's.
+    With --at its clock stands still until `tidemill sim advance` moves it; else it follows this machine's clock.
     """
     from tidemill.cli.loading import load_spec
     from tidemill.cli.session import new_account_story
@@ -67,15 +75,15 @@ def new(file: Path, files: tuple[str, ...], at: str | None, seed: int, market: s
         stands_at=begins,
     )  # fmt: skip
     if not AccountFile(file).make(story):
-        raise SpecError(f"{file} is there already, and stays as it is; name a file that is not")
-    click.echo(f"made account {story.account} in {story.region} ({', '.join(story.zones)}) in {file}")
+        raise SpecError(f"{file} exists already and is not changed; name a file that does not exist")
+    click.echo(f"created account {story.account} in {story.region} ({', '.join(story.zones)}) in {file}")
 
 
 @sim.command()
 @click.argument("by", metavar="TIME")
 @_FILE_OPTION
 def advance(by: str, file: Path) -> None:
-    """Let TIME pass in the account, such as 10m or 3d."""
+    """Advance the clock of the account by TIME, such as 10m or 3d."""
     now = open_account(file).advance(_length(by))
     click.echo(f"it is {now:%Y-%m-%d %H:%M:%S} UTC")
 
@@ -84,12 +92,12 @@ def advance(by: str, file: Path) -> None:
 @_FILE_OPTION
 @JSON
 def show(file: Path, as_json: bool) -> None:
-    """Say what time it is there and what happened so far."""
+    """Print the time of the account and the calls made so far."""
     from tidemill.spec.units import format_instant
 
     account = open_account(file)
     story, now = account.history(), account.now()
-    calls = [{"at": format_instant(one.at), "call": one.name, "given": one.given} for one in story.calls]
+    calls = [{"at": format_instant(call.at), "call": call.name, "given": call.given} for call in story.calls]
     if as_json:
         head = {
             "account": story.account,
@@ -99,30 +107,30 @@ def show(file: Path, as_json: bool) -> None:
         }
         click.echo(json.dumps({**head, "market": story.market.offers, "calls": calls}, indent=2))
         return
-    runs = "runs with this machine's" if story.stands_at is None else "moves by `tidemill sim advance` alone"
+    runs = (
+        "follows this machine's clock" if story.stands_at is None else "stands until `tidemill sim advance`"
+    )
     click.echo(f"account {story.account} in {story.region}, seed {story.seed}, market {story.market.offers}")
-    click.echo(f"it is {now:%Y-%m-%d %H:%M:%S} UTC; time {runs}")
-    for one in story.calls:
-        click.echo(f"{one.at:%Y-%m-%d %H:%M:%S}  {one.name}")
+    click.echo(f"it is {now:%Y-%m-%d %H:%M:%S} UTC; the clock {runs}")
+    for call in story.calls:
+        click.echo(f"{call.at:%Y-%m-%d %H:%M:%S}  {call.name}")
 
 
 @sim.command("buy-elsewhere")
 @click.argument("instance_type", metavar="TYPE")
-@click.option("--count", type=click.IntRange(1, 64), default=1, show_default=True, help="Instances.")
-@click.option("--zone", required=True, help="Where.")
-@click.option("--duration", default="7d", show_default=True, metavar="TIME", help="How long.")
-@click.option(
-    "--in", "starts_in", default="0s", metavar="TIME", help="How long until it starts. Default: now."
-)
-@click.option("--name", default="elsewhere", show_default=True, help="To tell several apart.")
-@click.option("--owner", default="", metavar="DEPLOYMENT", help="With this owner tag.")
-@click.option("--shared", is_flag=True, help="In another account, which shares it with this one.")
+@click.option("--count", type=click.IntRange(1, 64), default=1, show_default=True, help="How many instances.")
+@click.option("--zone", required=True, help="The zone of the block.")
+@click.option("--duration", default="7d", show_default=True, metavar="TIME", help="How long the block lasts.")
+@click.option("--in", "starts_in", default="0s", metavar="TIME", help="Time until it starts. Default: now.")
+@click.option("--name", default="elsewhere", show_default=True, help="Its name, to tell several apart.")
+@click.option("--owner", default="", metavar="DEPLOYMENT", help="Give it the owner tag of this deployment.")
+@click.option("--shared", is_flag=True, help="It belongs to another account, which shares it.")
 @_FILE_OPTION
 def buy_elsewhere(
     instance_type: str, count: int, zone: str, duration: str, starts_in: str, name: str, owner: str, shared: bool,
     file: Path,
 ) -> None:  # fmt: skip
-    """Somebody buys a block in the console: Tidemill has no part in it."""
+    """Add a block that somebody bought in the console, without Tidemill."""
     from pydantic import ValidationError
 
     from tidemill.spec.scenario import OwnedReservation
@@ -144,28 +152,26 @@ def buy_elsewhere(
 
 
 @sim.command(
-    help="Let something go wrong in the account: once, --count times, or for a while.\n\n"
+    help="Inject a fault: once, --count times, or for a while.\n\n"
     + " ".join(f"{kind}: {kind.meaning.replace('`', '')}." for kind in ACCOUNT_FAULTS)
 )
 @click.argument("kind", metavar="FAULT", type=click.Choice([str(kind) for kind in ACCOUNT_FAULTS]))
-@click.option("--count", type=click.IntRange(1), default=1, show_default=True, help="How often it strikes.")
+@click.option("--count", type=click.IntRange(1), default=1, show_default=True, help="How many times.")
 @click.option(
     "--duration", "--up-to", default="10m", show_default=True, metavar="TIME", help="How long it lasts."
 )
 @click.option(
-    "--target", default="", help="A block, an instance type or a zone. Default: whatever comes first."
+    "--target", default="", help="A block, an instance type or a zone. Default: the first one it can affect."
 )
 @click.option(
     "--call", "--of", type=click.Choice(get_args(Call)), default="purchase", show_default=True,
-    help="Of which call the answer or the request is lost.",
+    help="The call whose answer or request is lost.",
 )  # fmt: skip
 @_FILE_OPTION
 def fault(kind: str, count: int, duration: str, target: str, call: Call, file: Path) -> None:
     account = open_account(file)
-    struck = account.strike(
-        FaultKind(kind), count=count, duration=_length(duration), target=target, call=call
-    )
-    click.echo(f"struck: {', '.join(struck)}" if struck else f"armed: {kind}")
+    hit = account.strike(FaultKind(kind), count=count, duration=_length(duration), target=target, call=call)
+    click.echo(f"affected: {', '.join(hit)}" if hit else f"fault set: {kind}")
 
 
 def _length(written: str) -> timedelta:

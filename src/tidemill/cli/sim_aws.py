@@ -1,4 +1,4 @@
-"""`tidemill sim aws`: the simulated account served over AWS's own protocol, until somebody presses Ctrl-C."""
+"""`tidemill sim aws`: serve a simulated account over the AWS protocol, until Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
@@ -37,38 +37,46 @@ class _Served(NamedTuple):
 @click.command()
 @click.option(
     "-f", "--file", "files", multiple=True, envvar="TIDEMILL_FILES", metavar="FILE", type=click.Path(),
-    help="A simulated account (.json), or documents: the Platform's region, zones and subnets, and of a Scenario its "
-    "start, market and reservations. Default: an empty account in us-east-1.",
+    help="A simulated account (.json), or documents: the region, zones and subnets of the Platform, and the start, "
+    "market and reservations of a Scenario. Default: an empty account in us-east-1.",
 )  # fmt: skip
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
-@click.option("--port", type=click.IntRange(0, 65535), default=4566, show_default=True, help="0: a free one.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=4566,
+    show_default=True,
+    help="0: any free port.",
+)
 @click.option(
     "--speed", type=float, default=60.0, show_default=True,
-    help="Virtual seconds a second; 0: time moves only by POST /tidemill/advance.",
+    help="Virtual seconds per second; 0: only POST /tidemill/advance moves the clock.",
 )  # fmt: skip
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
     default=1,
     show_default=True,
-    help="Draws what EC2 sells, and every id.",
+    help="Seed of the offers that EC2 sells, and of all ids.",
 )
 @click.option(
-    "--start", metavar="INSTANT", help="When virtual time begins. Default: the Scenario's start, or now."
+    "--start", metavar="INSTANT", help="Start of virtual time. Default: the Scenario's start, or now."
 )
 @click.option(
     "--market",
     type=click.Choice(("plenty", "scarce", "none")),
-    help="How much EC2 has to sell. Default: plenty.",
+    help="How much capacity EC2 sells. Default: plenty.",
 )
 @click.option(
     "--kube-api", metavar="URL",
-    help="A Kubernetes API server: instances become its nodes when they have booted, as their user data says.",
+    help="A Kubernetes API server: booted instances register there as nodes, as their user data says.",
 )  # fmt: skip
 @click.option(
-    "--kube-token-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="For it."
+    "--kube-token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Token for --kube-api.",
 )
-@click.option("--kube-ca", type=click.Path(exists=True, dir_okay=False), help="Its certificate authority.")
+@click.option("--kube-ca", type=click.Path(exists=True, dir_okay=False), help="CA certificate of --kube-api.")
 @JSON
 def aws(
     files: tuple[str, ...], host: str, port: int, speed: float, seed: int, start: str | None, market: str | None,
@@ -76,8 +84,8 @@ def aws(
 ) -> None:  # fmt: skip
     """Serve a simulated AWS account on this machine, for boto3, the AWS CLI and Tidemill itself.
 
-    It is no AWS: no credentials are checked and no money is spent. What it is told lasts until it ends. Its clock, its
-    faults and its journal are at /tidemill; see docs/guides/aws-by-hand.md.
+    No credentials are checked and no money is spent. Its state is lost when it ends. Its clock, faults and journal are
+    at /tidemill; see docs/guides/aws-by-hand.md.
     """
     served = _account_to_serve(files, seed, start, market)
     from tidemill.sim.wire import WireServer
@@ -89,12 +97,12 @@ def aws(
     with _stop_event() as stopped, server:
         _print_server(server, as_json)
         stopped.wait()
-        click.echo(f"\nended; it was {server.clock.now():%Y-%m-%d %H:%M:%S} UTC there", err=True)
+        click.echo(f"\nended at {server.clock.now():%Y-%m-%d %H:%M:%S} UTC of the simulated clock", err=True)
 
 
 @contextmanager
 def _stop_event() -> Iterator[threading.Event]:
-    """Set by Ctrl-C or a polite kill: both are the ordinary end of it."""
+    """An event that Ctrl-C or SIGTERM sets: both end the server normally."""
     stopped = threading.Event()
     before = {
         number: signal.signal(number, lambda *_: stopped.set()) for number in (signal.SIGINT, signal.SIGTERM)
@@ -111,12 +119,10 @@ def _kube(url: str | None, token_file: Path | None, ca: str | None) -> KubeApi |
 
     if url is None:
         if token_file or ca:
-            raise SpecError(
-                "--kube-token-file and --kube-ca are for a --kube-api: name it, or leave them out"
-            )
+            raise SpecError("--kube-token-file and --kube-ca need --kube-api; add it, or leave them out")
         return None
     if not url.startswith(("http://", "https://")):
-        raise SpecError(f"--kube-api: '{url}' is no address; write all of https://…")
+        raise SpecError(f"--kube-api: '{url}' is not a URL; write for example https://127.0.0.1:6443")
     return KubeApi(url, _token(token_file) if token_file else "", ca or "")
 
 
@@ -125,7 +131,7 @@ def _token(file: Path) -> str:
         return file.read_text(encoding="ascii").strip()
     except (OSError, UnicodeError):
         raise SpecError(
-            f"--kube-token-file: {file} does not hold a token; name a file with nothing else in it"
+            f"--kube-token-file: {file} does not hold a token; name a file with only the token in it"
         ) from None
 
 
@@ -138,13 +144,13 @@ def _account_to_serve(files: tuple[str, ...], seed: int, start: str | None, mark
         return _from_documents(files, seed, start, market) if files else _empty(seed, start, market)
     if len(files) > 1 or start or market:
         raise SpecError(
-            f"{accounts[0]} says its start and its market itself: leave --start, --market and others out"
+            f"{accounts[0]} has its own start and market; leave --start, --market and other files out"
         )
     from tidemill.cli.session import open_account
 
     account = open_account(Path(accounts[0]))
     timeline, cloud = account.apart()
-    click.echo(f"{accounts[0]} is where it begins; what is done here is not written there", err=True)
+    click.echo(f"the account starts as {accounts[0]}; changes are not written back to it", err=True)
     return _Served(cloud, timeline, account.history().region, {})
 
 
@@ -204,7 +210,7 @@ def _instant(written: str | None) -> datetime:
         raise SpecError(f"--start: {error}") from None
 
 
-# --- what is said -------------------------------------------------------------------------------------
+# --- printing -------------------------------------------------------------------------------------
 
 
 def _print_server(server: WireServer, as_json: bool) -> None:
@@ -215,20 +221,20 @@ def _print_server(server: WireServer, as_json: bool) -> None:
         clock = {"now": f"{server.clock.now():%Y-%m-%dT%H:%M:%SZ}", "speed": server.clock.speed}
         click.echo(json.dumps({**head, **about, **clock}))
         return
-    click.echo(f"SIMULATED AWS at {server.endpoint}: no account, no credentials, no money")
+    click.echo(f"SIMULATED AWS at {server.endpoint}: no real account, no credentials, no money")
     click.echo(f"  account {wire.account} in {wire.region}, {_clock_text(server)}")
-    click.echo("  in another shell:")
+    click.echo("  in another shell, set:")
     for name, value in server.environment.items():
         click.echo(f"    export {name}={shlex.quote(value)}")
-    click.echo(f"  to launch into: {network.vpc}, security group {network.security_group}")
+    click.echo(f"  network: {network.vpc}, security group {network.security_group}")
     for subnet in network.subnets:
         click.echo(f"    {subnet.zone}  {subnet.id}")
     for arch, image in network.images.items():
         click.echo(f"    {arch}  {image}")
-    click.echo(f"  its clock, faults and journal: {server.endpoint}/tidemill")
+    click.echo(f"  clock, faults and journal: {server.endpoint}/tidemill")
     click.echo("Ctrl-C ends it.")
 
 
 def _clock_text(server: WireServer) -> str:
-    runs = f"{server.clock.speed:g} times as fast as here" if server.clock.speed else "standing still"
+    runs = f"{server.clock.speed:g} times real time" if server.clock.speed else "clock stopped"
     return f"{server.clock.now():%Y-%m-%d %H:%M:%S} UTC, {runs}"
