@@ -97,10 +97,10 @@ def test_lists_what_was_raised_sent_resolved_and_failed(address: str, capsys: Ca
     assert "error     offer-gone         EC2 offers nothing inside an approved envelope" in shown
     assert "ops: raised, sent 2026-11-16 12:00:00 (200 ok)" in shown
     assert "resolved 2026-11-16 12:00:00; offer-gone/tp-1" in shown
-    assert "ops: that it was raised, NOT sent, will not be tried again: 404 no_service" in shown
+    assert "ops: raised, NOT sent and not retried: 404 no_service" in shown
     assert "happened; third" in shown
-    assert "no target wanted it" in shown
-    assert "engine last heard: 2026-11-16 12:00:00" in shown
+    assert "no target takes this alert" in shown
+    assert "last heartbeat of the engine: 2026-11-16 12:00:00" in shown
 
 
 def test_only_what_is_open(address: str, capsys: Captured):

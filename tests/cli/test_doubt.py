@@ -198,7 +198,7 @@ def test_a_payment_that_failed_is_settled_without_an_engine(office: Office):
     office.wait("13h")
     told = office("settle", intent)
     assert (told.code, office.state(intent)) == (0, "failed"), told.err
-    assert "the payment failed" in told.out
+    assert "its payment failed" in told.out
     assert office("ledger", "--json").json["purchases"][0]["fee_usd"] == 0
     assert office("buy", office.offer()["id"], "--yes").code == 0
 
