@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.scenario_builder import Scene, after, block, fault, job, pool, scene
+from tests.sim.scenario_builder import PreparedScenario, after, block, fault, job, pool, scenario_with
 from tests.wire.rehearsing import on_the_wire
 from tidemill.cli.loading import load_spec
 from tidemill.sim.scenario.rehearsal import Rehearsal
@@ -15,9 +15,9 @@ from tidemill.sim.wire.faults import WireFault
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def same(played: Scene, monkeypatch: pytest.MonkeyPatch, seed: int = 1) -> Rehearsal:
+def same(played: PreparedScenario, monkeypatch: pytest.MonkeyPatch, seed: int = 1) -> Rehearsal:
     """Played on both faces: the same actions at the same instants with the same outcomes, and the same instances."""
-    inside = played.played(seed)
+    inside = played.run(seed)
     with on_the_wire(played, monkeypatch, seed) as outside:
         outside.run()
         assert [(one.at, one.action, one.error) for one in outside.done] == [
@@ -33,7 +33,7 @@ def same(played: Scene, monkeypatch: pytest.MonkeyPatch, seed: int = 1) -> Rehea
 def test_lost_answers_throttling_crashes_and_dying_nodes_leave_neither_orphans_nor_doubles(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    troubled = scene(
+    troubled = scenario_with(
         reservations=[block(count=4)],
         jobs=[job(at=("5m", "6m"), lasts="50m")],
         faults=[
@@ -64,7 +64,7 @@ def sees_aws(rehearsal: Rehearsal) -> bool:
 
 @pytest.mark.requirement("CB-10")
 def test_credentials_that_expire_for_a_while_stop_launches_and_nothing_else(monkeypatch: pytest.MonkeyPatch):
-    played = scene(reservations=[block(count=2)], jobs=[job(at=("5m", "1h"), lasts="30m")])
+    played = scenario_with(reservations=[block(count=2)], jobs=[job(at=("5m", "1h"), lasts="30m")])
     with on_the_wire(played, monkeypatch) as outside:
         outside.run_until(after("20m"))
         served = outside._through.__self__.server.wire  # type: ignore[union-attr]
@@ -86,7 +86,7 @@ def test_pools_of_blocks_reservations_spot_and_on_demand_work_side_by_side(monke
     pools = [pool(name, sources=[{"type": kind}]) for name, kind in kinds.items()]
     jobs = [job(f"{name}-job", nodeSelector={"tier": name}, at=("1m",)) for name in kinds]
     held = [block(count=1, pool="train"), block("o", type="odcr", count=1, pool="kept", duration="1d")]
-    outside = same(scene(*pools, reservations=held, jobs=jobs, duration="2h"), monkeypatch)
+    outside = same(scenario_with(*pools, reservations=held, jobs=jobs, duration="2h"), monkeypatch)
     used = {
         history.now.pool: history.now.source.kind.value
         for history in outside.cloud.instance_histories.values()
@@ -99,4 +99,4 @@ def test_pools_of_blocks_reservations_spot_and_on_demand_work_side_by_side(monke
 def test_the_examples_play_alike(name: str, monkeypatch: pytest.MonkeyPatch):
     spec, scenario = load_spec([str(EXAMPLES / f"{name}.yaml")])
     assert scenario is not None
-    same(Scene(spec, scenario), monkeypatch)
+    same(PreparedScenario(spec, scenario), monkeypatch)

@@ -32,7 +32,7 @@ from tidemill.spec.scenario import OwnedReservation
 LAG = timedelta(seconds=90)  # the longest a read may be behind a purchase or a launch
 
 
-class Stage(Protocol):
+class Backend(Protocol):
     cloud: Cloud
 
     def now(self) -> datetime: ...
@@ -44,7 +44,7 @@ class Stage(Protocol):
         ...
 
 
-class SimStage:
+class SimBackend:
     def __init__(self) -> None:
         self._account = Account()
         self.cloud: Cloud = self._account.cloud
@@ -59,7 +59,7 @@ class SimStage:
         return self._account.block(count=count).id
 
 
-class AccountFileStage:
+class AccountFileBackend:
     """The simulated account in a file; whenever time has passed, another process opens it."""
 
     def __init__(self, folder: Path) -> None:
@@ -83,7 +83,7 @@ class AccountFileStage:
         return self._account.buy_elsewhere(owned, owner=OWNER)
 
 
-class WireStage:
+class WireBackend:
     """The same account behind AWS's own protocol, and the adapter and the native provisioner in front of it."""
 
     def __init__(self, there: Wired) -> None:
@@ -101,39 +101,43 @@ class WireStage:
 
 
 @pytest.fixture(params=["in process", "in a file", "on the wire"])
-def stage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+def backend(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Backend]:
     match request.param:
         case "in process":
-            yield SimStage()
+            yield SimBackend()
         case "in a file":
-            yield AccountFileStage(tmp_path)
+            yield AccountFileBackend(tmp_path)
         case _:
             with wired(monkeypatch) as there:
-                yield WireStage(there)
+                yield WireBackend(there)
 
 
-def query(stage: Stage, **given: object) -> OfferQuery:
-    now = stage.now()
+def query(backend: Backend, **given: object) -> OfferQuery:
+    now = backend.now()
     asked = OfferQuery(P5, 2, timedelta(days=2), now + timedelta(days=1), now + timedelta(days=9), ZONES)
     return replace(asked, **given)  # type: ignore[arg-type]
 
 
-def launch(stage: Stage, source: Source, count: int = 1, id_: str = "l-1") -> tuple[LaunchIntent, list[str]]:
-    intent = LaunchIntent(id_, "train", source, P5, ZONES[0], count, "native", stage.now())
-    return intent, list(stage.cloud.launch(intent, tags(intent=id_)))
+def launch(
+    backend: Backend, source: Source, count: int = 1, id_: str = "l-1"
+) -> tuple[LaunchIntent, list[str]]:
+    intent = LaunchIntent(id_, "train", source, P5, ZONES[0], count, "native", backend.now())
+    return intent, list(backend.cloud.launch(intent, tags(intent=id_)))
 
 
-def reservation(stage: Stage, id_: str) -> Reservation:
-    return next(one for one in stage.cloud.reservations() if one.id == id_)
+def reservation(backend: Backend, id_: str) -> Reservation:
+    return next(one for one in backend.cloud.reservations() if one.id == id_)
 
 
-def instance(stage: Stage, id_: str) -> Instance:
-    return next(one for one in stage.cloud.instances() if one.id == id_)
+def instance(backend: Backend, id_: str) -> Instance:
+    return next(one for one in backend.cloud.instances() if one.id == id_)
 
 
-def test_offers_are_at_most_six_cheapest_first_and_end_on_the_grid(stage: Stage):
-    asked = query(stage)
-    offers = stage.cloud.search_offers(asked)
+def test_offers_are_at_most_six_cheapest_first_and_end_on_the_grid(backend: Backend):
+    asked = query(backend)
+    offers = backend.cloud.search_offers(asked)
     assert 1 <= len(offers) <= 6
     assert [offer.fee_usd for offer in offers] == sorted(offer.fee_usd for offer in offers)
     for offer in offers:
@@ -143,161 +147,163 @@ def test_offers_are_at_most_six_cheapest_first_and_end_on_the_grid(stage: Stage)
         assert asked.earliest_start <= offer.start < offer.end <= asked.latest_end
 
 
-def test_a_window_that_fits_nothing_gives_no_offers(stage: Stage):
-    now = stage.now()
-    assert not stage.cloud.search_offers(query(stage, latest_end=now + timedelta(days=1)))
+def test_a_window_that_fits_nothing_gives_no_offers(backend: Backend):
+    now = backend.now()
+    assert not backend.cloud.search_offers(query(backend, latest_end=now + timedelta(days=1)))
 
 
-def test_a_purchase_is_found_by_its_intent_with_what_was_offered(stage: Stage):
-    offer = stage.cloud.search_offers(query(stage))[0]
-    (bought,) = stage.cloud.purchase(offer.id, tags(intent="p-1"))
+def test_a_purchase_is_found_by_its_intent_with_what_was_offered(backend: Backend):
+    offer = backend.cloud.search_offers(query(backend))[0]
+    (bought,) = backend.cloud.purchase(offer.id, tags(intent="p-1"))
     assert bought.state in (ReservationState.PAYMENT_PENDING, ReservationState.SCHEDULED)
-    stage.let_pass(LAG)
-    (seen,) = [one for one in stage.cloud.reservations() if one.intent_id == "p-1"]
+    backend.let_pass(LAG)
+    (seen,) = [one for one in backend.cloud.reservations() if one.intent_id == "p-1"]
     assert (seen.id, seen.owner, seen.pool) == (bought.id, OWNER, "train")
     assert (seen.instance_type, seen.zone, seen.start, seen.end) == (P5, offer.zone, offer.start, offer.end)
     assert (seen.count, seen.available, seen.fee_usd) == (2, 0, offer.fee_usd)
 
 
-def test_an_offer_nobody_made_cannot_be_bought(stage: Stage):
+def test_an_offer_nobody_made_cannot_be_bought(backend: Backend):
     with pytest.raises(NoCapacity):
-        stage.cloud.purchase("cb-00000000000000000", tags())
+        backend.cloud.purchase("cb-00000000000000000", tags())
 
 
-def test_a_launch_gives_tagged_instances_that_come_to_run(stage: Stage):
-    source = Source(SourceKind.BLOCK, stage.active_block(count=3))
-    _, ids = launch(stage, source, count=2)
+def test_a_launch_gives_tagged_instances_that_come_to_run(backend: Backend):
+    source = Source(SourceKind.BLOCK, backend.active_block(count=3))
+    _, ids = launch(backend, source, count=2)
     assert len(set(ids)) == 2
-    stage.let_pass(LAG)
-    for one in (instance(stage, id_) for id_ in ids):
+    backend.let_pass(LAG)
+    for one in (instance(backend, id_) for id_ in ids):
         assert one.state is InstanceState.RUNNING
         assert (one.instance_type, one.zone, one.source) == (P5, ZONES[0], source)
         assert (one.owner, one.pool, one.intent_id, one.provisioner) == (OWNER, "train", "l-1", "native")
-    assert reservation(stage, source.id).available == 1
+    assert reservation(backend, source.id).available == 1
 
 
-def test_a_repeated_launch_gives_the_same_instances(stage: Stage):
-    source = Source(SourceKind.BLOCK, stage.active_block(count=4))
-    intent, ids = launch(stage, source, count=2)
-    assert list(stage.cloud.launch(intent, tags(intent=intent.id))) == ids
-    stage.let_pass(LAG)
-    assert list(stage.cloud.launch(intent, tags(intent=intent.id))) == ids
-    assert len(stage.cloud.instances()) == 2
+def test_a_repeated_launch_gives_the_same_instances(backend: Backend):
+    source = Source(SourceKind.BLOCK, backend.active_block(count=4))
+    intent, ids = launch(backend, source, count=2)
+    assert list(backend.cloud.launch(intent, tags(intent=intent.id))) == ids
+    backend.let_pass(LAG)
+    assert list(backend.cloud.launch(intent, tags(intent=intent.id))) == ids
+    assert len(backend.cloud.instances()) == 2
 
 
-def test_fewer_instances_are_an_answer_and_none_is_no_capacity(stage: Stage):
-    source = Source(SourceKind.BLOCK, stage.active_block(count=1))
-    assert len(launch(stage, source, count=2)[1]) == 1
+def test_fewer_instances_are_an_answer_and_none_is_no_capacity(backend: Backend):
+    source = Source(SourceKind.BLOCK, backend.active_block(count=1))
+    assert len(launch(backend, source, count=2)[1]) == 1
     with pytest.raises(NoCapacity):
-        launch(stage, source, id_="l-2")
+        launch(backend, source, id_="l-2")
 
 
-def test_instances_by_the_hour_need_no_reservation(stage: Stage):
-    _, ids = launch(stage, Source(SourceKind.ON_DEMAND))
-    stage.let_pass(LAG)
-    assert instance(stage, ids[0]).source == Source(SourceKind.ON_DEMAND)
+def test_instances_by_the_hour_need_no_reservation(backend: Backend):
+    _, ids = launch(backend, Source(SourceKind.ON_DEMAND))
+    backend.let_pass(LAG)
+    assert instance(backend, ids[0]).source == Source(SourceKind.ON_DEMAND)
 
 
-def test_terminating_works_twice_and_an_unknown_instance_is_gone(stage: Stage):
-    source = Source(SourceKind.BLOCK, stage.active_block(count=1))
-    _, (instance_id,) = launch(stage, source)
-    stage.let_pass(LAG)
-    stage.cloud.terminate(instance_id)
-    stage.cloud.terminate(instance_id)
-    assert instance(stage, instance_id).state in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
-    stage.let_pass(timedelta(minutes=5))
-    assert instance(stage, instance_id).state is InstanceState.TERMINATED
+def test_terminating_works_twice_and_an_unknown_instance_is_gone(backend: Backend):
+    source = Source(SourceKind.BLOCK, backend.active_block(count=1))
+    _, (instance_id,) = launch(backend, source)
+    backend.let_pass(LAG)
+    backend.cloud.terminate(instance_id)
+    backend.cloud.terminate(instance_id)
+    assert instance(backend, instance_id).state in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
+    backend.let_pass(timedelta(minutes=5))
+    assert instance(backend, instance_id).state is InstanceState.TERMINATED
     with pytest.raises(Gone):
-        stage.cloud.terminate("i-00000000000000000")
+        backend.cloud.terminate("i-00000000000000000")
 
 
-def test_an_ended_block_is_still_listed(stage: Stage):
-    block_id = stage.active_block(count=1)
-    stage.let_pass(timedelta(days=2, hours=1))
-    assert reservation(stage, block_id).state is ReservationState.EXPIRED
+def test_an_ended_block_is_still_listed(backend: Backend):
+    block_id = backend.active_block(count=1)
+    backend.let_pass(timedelta(days=2, hours=1))
+    assert reservation(backend, block_id).state is ReservationState.EXPIRED
 
 
 @pytest.mark.requirement("CB-6")
-def test_an_extension_is_found_in_the_history_by_its_offer_and_moves_the_end_when_it_is_paid(stage: Stage):
-    block = reservation(stage, stage.active_block(count=2))
-    (offer,) = stage.cloud.search_extensions(ExtensionQuery(block.id, timedelta(days=1)))
+def test_an_extension_is_found_in_the_history_by_its_offer_and_moves_the_end_when_it_is_paid(
+    backend: Backend,
+):
+    block = reservation(backend, backend.active_block(count=2))
+    (offer,) = backend.cloud.search_extensions(ExtensionQuery(block.id, timedelta(days=1)))
     assert (offer.reservation_id, offer.start, offer.end) == (
         block.id,
         block.end,
         offer.start + timedelta(days=1),
     )
-    bought = stage.cloud.purchase_extension(offer.id, block.id)
+    bought = backend.cloud.purchase_extension(offer.id, block.id)
     assert (bought.offer_id, bought.fee_usd, bought.end) == (offer.id, offer.fee_usd, offer.end)
-    waiting = reservation(stage, block.id)
+    waiting = reservation(backend, block.id)
     assert (waiting.end, waiting.extension_pending_to) == (block.end, offer.end)
-    stage.let_pass(timedelta(minutes=10))
-    (told,) = [one for one in stage.cloud.extensions() if one.offer_id == offer.id]
+    backend.let_pass(timedelta(minutes=10))
+    (told,) = [one for one in backend.cloud.extensions() if one.offer_id == offer.id]
     assert (told.state, told.reservation_id) == (ExtensionState.PAYMENT_SUCCEEDED, block.id)
-    paid = reservation(stage, block.id)
+    paid = reservation(backend, block.id)
     assert (paid.end, paid.extension_pending_to) == (offer.end, None)
 
 
 @pytest.mark.requirement("CB-6")
-def test_a_second_extension_is_refused_while_one_waits_for_its_payment(stage: Stage):
-    block_id = stage.active_block(count=2)
+def test_a_second_extension_is_refused_while_one_waits_for_its_payment(backend: Backend):
+    block_id = backend.active_block(count=2)
     query = ExtensionQuery(block_id, timedelta(days=1))
-    (offer,) = stage.cloud.search_extensions(query)
-    stage.cloud.purchase_extension(offer.id, block_id)
-    stage.let_pass(timedelta(seconds=30))
+    (offer,) = backend.cloud.search_extensions(query)
+    backend.cloud.purchase_extension(offer.id, block_id)
+    backend.let_pass(timedelta(seconds=30))
     with pytest.raises(Refused, match="pending"):
-        stage.cloud.search_extensions(query)
+        backend.cloud.search_extensions(query)
 
 
-def test_an_extension_nobody_offered_cannot_be_bought(stage: Stage):
-    block_id = stage.active_block(count=2)
+def test_an_extension_nobody_offered_cannot_be_bought(backend: Backend):
+    block_id = backend.active_block(count=2)
     with pytest.raises(NoCapacity):
-        stage.cloud.purchase_extension("cbe-00000000000000000", block_id)
+        backend.cloud.purchase_extension("cbe-00000000000000000", block_id)
 
 
 @pytest.mark.requirement("CB-17")
-def test_tags_are_set_and_can_be_set_again_and_a_reservation_that_is_not_there_is_gone(stage: Stage):
-    block_id = stage.active_block(count=1)
+def test_tags_are_set_and_can_be_set_again_and_a_reservation_that_is_not_there_is_gone(backend: Backend):
+    block_id = backend.active_block(count=1)
     for pool in ("train", "serve", "serve"):
-        stage.cloud.tag_reservation(block_id, ((names.TAG_POOL, pool),))
-    found = reservation(stage, block_id)
+        backend.cloud.tag_reservation(block_id, ((names.TAG_POOL, pool),))
+    found = reservation(backend, block_id)
     assert (found.owner, found.pool) == (OWNER, "serve")
     with pytest.raises(Gone):
-        stage.cloud.tag_reservation("cr-00000000000000000", ((names.TAG_POOL, "train"),))
+        backend.cloud.tag_reservation("cr-00000000000000000", ((names.TAG_POOL, "train"),))
 
 
-def test_a_block_that_has_not_begun_gives_nothing(stage: Stage):
-    offer = stage.cloud.search_offers(query(stage))[0]
-    (bought,) = stage.cloud.purchase(offer.id, tags(intent="p-1"))
-    stage.let_pass(timedelta(minutes=10))
-    seen = reservation(stage, bought.id)
+def test_a_block_that_has_not_begun_gives_nothing(backend: Backend):
+    offer = backend.cloud.search_offers(query(backend))[0]
+    (bought,) = backend.cloud.purchase(offer.id, tags(intent="p-1"))
+    backend.let_pass(timedelta(minutes=10))
+    seen = reservation(backend, bought.id)
     assert (seen.state, seen.count, seen.available) == (ReservationState.SCHEDULED, 2, 0)
-    intent = LaunchIntent("l-1", "train", bought.source, P5, offer.zone, 1, "native", stage.now())
+    intent = LaunchIntent("l-1", "train", bought.source, P5, offer.zone, 1, "native", backend.now())
     with pytest.raises(NoCapacity):
-        stage.cloud.launch(intent, tags(intent="l-1"))
+        backend.cloud.launch(intent, tags(intent="l-1"))
 
 
-def test_spot_comes_from_no_reservation_either(stage: Stage):
-    _, ids = launch(stage, Source(SourceKind.SPOT))
-    stage.let_pass(LAG)
-    assert instance(stage, ids[0]).source == Source(SourceKind.SPOT)
+def test_spot_comes_from_no_reservation_either(backend: Backend):
+    _, ids = launch(backend, Source(SourceKind.SPOT))
+    backend.let_pass(LAG)
+    assert instance(backend, ids[0]).source == Source(SourceKind.SPOT)
 
 
-def test_what_did_not_change_is_the_same_object_at_the_next_look(stage: Stage):
-    source = Source(SourceKind.BLOCK, stage.active_block(count=2))
-    launch(stage, source, count=2)
-    stage.let_pass(timedelta(minutes=5))
-    assert stage.cloud.instances() is stage.cloud.instances()
-    assert stage.cloud.reservations() is stage.cloud.reservations()
+def test_what_did_not_change_is_the_same_object_at_the_next_look(backend: Backend):
+    source = Source(SourceKind.BLOCK, backend.active_block(count=2))
+    launch(backend, source, count=2)
+    backend.let_pass(timedelta(minutes=5))
+    assert backend.cloud.instances() is backend.cloud.instances()
+    assert backend.cloud.reservations() is backend.cloud.reservations()
 
 
-def test_whoever_calls_is_named_by_aws(stage: Stage):
-    assert re.match(r"arn:aws:(sts|iam)::\d{12}:", stage.cloud.identity())
+def test_whoever_calls_is_named_by_aws(backend: Backend):
+    assert re.match(r"arn:aws:(sts|iam)::\d{12}:", backend.cloud.identity())
 
 
-def test_whoever_buys_twice_has_bought_twice(stage: Stage):
-    offer = stage.cloud.search_offers(query(stage, count=1))[0]
-    first = stage.cloud.purchase(offer.id, tags(intent="p-1"))
-    again = stage.cloud.search_offers(query(stage, count=1))
+def test_whoever_buys_twice_has_bought_twice(backend: Backend):
+    offer = backend.cloud.search_offers(query(backend, count=1))[0]
+    first = backend.cloud.purchase(offer.id, tags(intent="p-1"))
+    again = backend.cloud.search_offers(query(backend, count=1))
     same = [one for one in again if (one.zone, one.start, one.end) == (offer.zone, offer.start, offer.end)]
-    second = stage.cloud.purchase(same[0].id, tags(intent="p-1"))
+    second = backend.cloud.purchase(same[0].id, tags(intent="p-1"))
     assert {one.id for one in first}.isdisjoint(one.id for one in second)

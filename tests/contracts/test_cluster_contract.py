@@ -12,7 +12,7 @@ from typing import Protocol
 
 import pytest
 
-from tests.sim.rehearsal_builder import BLOCK, Stage
+from tests.sim.simulated_cluster import BLOCK, SimulatedCluster
 from tidemill.model.errors import Gone
 from tidemill.model.nodes import KubeNode
 from tidemill.model.pods import Pod, Workload
@@ -46,7 +46,7 @@ class Bench(Protocol):
 
 class SimBench:
     def __init__(self) -> None:
-        self._stage = Stage()
+        self._stage = SimulatedCluster()
         self.cluster: Cluster = self._stage.cluster
 
     def fresh_node(self) -> KubeNode:

@@ -41,7 +41,7 @@ ROLE = "arn:aws:iam::123456789012:role/node"
 HOOK = Hook("drain", 1800)
 
 
-class Stage:
+class Backend:
     def __init__(self, account: Account, compute: Compute, image: str, subnets: dict[str, str]) -> None:
         self.account, self.compute, self._image = account, compute, image
         self.subnets = subnets  # one in each zone
@@ -57,7 +57,7 @@ class Stage:
         return Template("mill-train", given, tags())
 
 
-class InProcess(Stage):
+class InProcess(Backend):
     def __init__(self) -> None:
         account, subnets = Account(), {zone: f"subnet-0{zone[-1]}1" for zone in ZONES}
         by_zone = {zone: [id_] for zone, id_ in subnets.items()}
@@ -65,7 +65,7 @@ class InProcess(Stage):
         super().__init__(account, compute, "ami-0a1b2c3d4e5f60718", subnets)
 
 
-class OnTheWire(Stage):
+class OnTheWire(Backend):
     def __init__(self, there: Wired) -> None:
         self._there, network = there, there.server.wire.network
         subnets = {zone: network.in_zone(zone).id for zone in ZONES}
@@ -80,7 +80,7 @@ class OnTheWire(Stage):
 
 
 @pytest.fixture(params=["in process", "on the wire"])
-def stage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
     if request.param == "in process":
         yield InProcess()
         return
@@ -88,75 +88,75 @@ def stage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         yield OnTheWire(there)
 
 
-def put(stage: Stage, block: Reservation | None = None, **data: Any) -> TemplateVersion:
-    return stage.compute.put_template(stage.template(block, **data))
+def put(backend: Backend, block: Reservation | None = None, **data: Any) -> TemplateVersion:
+    return backend.compute.put_template(backend.template(block, **data))
 
 
-def shape(stage: Stage, block: Reservation | None, **given: Any) -> GroupShape:
+def shape(backend: Backend, block: Reservation | None, **given: Any) -> GroupShape:
     made = GroupShape(
-        "mill-train-a", put(stage, block), (stage.subnets[ZONES[0]],), 4,
+        "mill-train-a", put(backend, block), (backend.subnets[ZONES[0]],), 4,
         tuple(sorted((*tags(provisioner="asg"), ("Name", "ml-a-Node")))), HOOK,
     )  # fmt: skip
     return replace(made, **given)
 
 
-def node_shape(stage: Stage, block: Reservation | None, **given: Any) -> NodeGroupShape:
+def node_shape(backend: Backend, block: Reservation | None, **given: Any) -> NodeGroupShape:
     made = NodeGroupShape(
-        "mill-train-a", "CAPACITY_BLOCK" if block is not None else "ON_DEMAND", put(stage, block),
-        (stage.subnets[ZONES[0]],), ROLE, 4, labels=(("tier", "train"),),
+        "mill-train-a", "CAPACITY_BLOCK" if block is not None else "ON_DEMAND", put(backend, block),
+        (backend.subnets[ZONES[0]],), ROLE, 4, labels=(("tier", "train"),),
         taints=(("nvidia.com/gpu", "true", "NoSchedule"),), tags=tuple(sorted(tags(provisioner="managed"))),
     )  # fmt: skip
     return replace(made, **given)
 
 
-def group(stage: Stage) -> Group:
-    (one,) = stage.compute.groups()
+def group(backend: Backend) -> Group:
+    (one,) = backend.compute.groups()
     return one
 
 
-def node_group(stage: Stage) -> NodeGroup:
-    (one,) = stage.compute.node_groups()
+def node_group(backend: Backend) -> NodeGroup:
+    (one,) = backend.compute.node_groups()
     return one
 
 
 # --- templates and launches ---------------------------------------------------------------------------
 
 
-def test_a_template_is_found_by_its_content_and_changed_by_a_version(stage: Stage):
-    first = put(stage, KeyName="a")
-    assert put(stage, KeyName="a") == first
-    second = put(stage, KeyName="b")
+def test_a_template_is_found_by_its_content_and_changed_by_a_version(backend: Backend):
+    first = put(backend, KeyName="a")
+    assert put(backend, KeyName="a") == first
+    second = put(backend, KeyName="b")
     assert (second.id, second.name, second.version) == (first.id, first.name, 2)
-    assert list(stage.compute.templates()) == [second]
-    stage.compute.delete_template(first.name)
-    assert not stage.compute.templates()
+    assert list(backend.compute.templates()) == [second]
+    backend.compute.delete_template(first.name)
+    assert not backend.compute.templates()
     with pytest.raises(Gone):
-        stage.compute.delete_template(first.name)
+        backend.compute.delete_template(first.name)
 
 
-def test_an_order_launches_from_its_template_and_repeated_gives_the_same(stage: Stage):
-    block = stage.account.block(count=3)
+def test_an_order_launches_from_its_template_and_repeated_gives_the_same(backend: Backend):
+    block = backend.account.block(count=3)
     order = LaunchRequest(
         "ti-1",
-        put(stage, block),
+        put(backend, block),
         block.source,
         P5,
         ZONES[0],
-        (stage.subnets[ZONES[0]],),
+        (backend.subnets[ZONES[0]],),
         2,
         tags(intent="ti-1"),
     )
-    ids = list(stage.compute.run(order))
+    ids = list(backend.compute.run(order))
     assert len(ids) == 2
-    assert list(stage.compute.run(order)) == ids
-    assert len(stage.compute.run(replace(order, token="ti-2"))) == 1  # fewer is an answer
+    assert list(backend.compute.run(order)) == ids
+    assert len(backend.compute.run(replace(order, token="ti-2"))) == 1  # fewer is an answer
     with pytest.raises(NoCapacity):
-        stage.compute.run(replace(order, token="ti-3"))
-    stage.let_pass("2m")
-    stage.compute.terminate(ids[0])
-    assert stage.account.states(ids[:1]) == {InstanceState.SHUTTING_DOWN}
+        backend.compute.run(replace(order, token="ti-3"))
+    backend.let_pass("2m")
+    backend.compute.terminate(ids[0])
+    assert backend.account.states(ids[:1]) == {InstanceState.SHUTTING_DOWN}
     with pytest.raises(Gone):
-        stage.compute.terminate("i-00000000000000000")
+        backend.compute.terminate("i-00000000000000000")
 
 
 # --- groups -------------------------------------------------------------------------------------------
@@ -164,151 +164,151 @@ def test_an_order_launches_from_its_template_and_repeated_gives_the_same(stage: 
 
 @pytest.mark.requirement("SM-2")
 @pytest.mark.requirement("SM-3")
-def test_a_group_is_made_empty_and_reads_back_as_it_was_put(stage: Stage):
-    wanted = shape(stage, stage.account.block())
-    stage.compute.put_group(wanted)
-    found = group(stage)
+def test_a_group_is_made_empty_and_reads_back_as_it_was_put(backend: Backend):
+    wanted = shape(backend, backend.account.block())
+    backend.compute.put_group(wanted)
+    found = group(backend)
     assert found.shape == wanted
     assert (found.minimum, found.desired, found.members, found.launch_error) == (0, 0, (), None)
-    stage.compute.put_group(wanted)  # again: nothing changes
-    assert group(stage) == found
+    backend.compute.put_group(wanted)  # again: nothing changes
+    assert group(backend) == found
 
 
 @pytest.mark.requirement("SM-5")
-def test_a_size_brings_tagged_members_and_changing_the_shape_leaves_it_alone(stage: Stage):
-    block = stage.account.block(count=3)
-    wanted = shape(stage, block)
-    stage.compute.put_group(wanted)
-    stage.compute.resize(wanted.name, 2)
-    stage.let_pass("2m")
-    assert [one.state for one in group(stage).members] == ["InService", "InService"]
-    for one in stage.account.cloud.instances():
+def test_a_size_brings_tagged_members_and_changing_the_shape_leaves_it_alone(backend: Backend):
+    block = backend.account.block(count=3)
+    wanted = shape(backend, block)
+    backend.compute.put_group(wanted)
+    backend.compute.resize(wanted.name, 2)
+    backend.let_pass("2m")
+    assert [one.state for one in group(backend).members] == ["InService", "InService"]
+    for one in backend.account.cloud.instances():
         assert (one.owner, one.pool, one.provisioner) == (OWNER, "train", "asg")
-    newer = replace(wanted, template=put(stage, block, KeyName="b"), maximum=3)
-    stage.compute.put_group(newer)
-    found = group(stage)
+    newer = replace(wanted, template=put(backend, block, KeyName="b"), maximum=3)
+    backend.compute.put_group(newer)
+    found = group(backend)
     assert (found.shape, found.desired, len(found.members)) == (newer, 2, 2)
 
 
-def test_a_group_that_is_made_smaller_ends_whom_its_policy_names(stage: Stage):
-    wanted = replace(shape(stage, stage.account.block(count=2)), policies=("NewestInstance",), hook=None)
-    stage.compute.put_group(wanted)
-    stage.compute.resize(wanted.name, 1)
-    stage.let_pass("2m")
-    stage.compute.resize(wanted.name, 2)
-    stage.let_pass("2m")
-    oldest = group(stage).members[0]
-    stage.compute.resize(wanted.name, 1)
-    stage.let_pass("10m")
-    assert group(stage).members == (oldest,)
+def test_a_group_that_is_made_smaller_ends_whom_its_policy_names(backend: Backend):
+    wanted = replace(shape(backend, backend.account.block(count=2)), policies=("NewestInstance",), hook=None)
+    backend.compute.put_group(wanted)
+    backend.compute.resize(wanted.name, 1)
+    backend.let_pass("2m")
+    backend.compute.resize(wanted.name, 2)
+    backend.let_pass("2m")
+    oldest = group(backend).members[0]
+    backend.compute.resize(wanted.name, 1)
+    backend.let_pass("10m")
+    assert group(backend).members == (oldest,)
 
 
-def test_a_group_that_replaces_nobody_keeps_the_dead_on_its_list_until_they_are_named(stage: Stage):
+def test_a_group_that_replaces_nobody_keeps_the_dead_on_its_list_until_they_are_named(backend: Backend):
     wanted = replace(
-        shape(stage, stage.account.block(count=2)), suspended=("AZRebalance", "ReplaceUnhealthy")
+        shape(backend, backend.account.block(count=2)), suspended=("AZRebalance", "ReplaceUnhealthy")
     )
-    stage.compute.put_group(wanted)
-    assert group(stage).shape == wanted
-    stage.compute.resize(wanted.name, 2)
-    stage.let_pass("2m")
-    died = stage.account.cloud.kill_instance()
+    backend.compute.put_group(wanted)
+    assert group(backend).shape == wanted
+    backend.compute.resize(wanted.name, 2)
+    backend.let_pass("2m")
+    died = backend.account.cloud.kill_instance()
     assert died is not None
-    stage.let_pass("10m")
-    found = {one.instance_id: one for one in group(stage).members}
-    assert len(found) == group(stage).desired == 2
+    backend.let_pass("10m")
+    found = {one.instance_id: one for one in group(backend).members}
+    assert len(found) == group(backend).desired == 2
     assert [one.instance_id for one in found.values() if not one.healthy] == [died]
-    stage.compute.terminate_in_group(died)
-    stage.let_pass("10m")
-    (left,) = group(stage).members
-    assert (left, group(stage).desired) == (found[left.instance_id], 1)
+    backend.compute.terminate_in_group(died)
+    backend.let_pass("10m")
+    (left,) = group(backend).members
+    assert (left, group(backend).desired) == (found[left.instance_id], 1)
 
 
-def test_a_group_that_cannot_launch_says_why(stage: Stage):
-    stage.compute.put_group(shape(stage, stage.account.block(start="1d")))
-    stage.compute.resize("mill-train-a", 1)
-    stage.let_pass("10m")
-    assert "is scheduled, not active" in (group(stage).launch_error or "")
+def test_a_group_that_cannot_launch_says_why(backend: Backend):
+    backend.compute.put_group(shape(backend, backend.account.block(start="1d")))
+    backend.compute.resize("mill-train-a", 1)
+    backend.let_pass("10m")
+    assert "is scheduled, not active" in (group(backend).launch_error or "")
 
 
-def test_a_size_beyond_the_largest_is_refused_and_a_group_that_is_not_there_is_gone(stage: Stage):
-    stage.compute.put_group(shape(stage, stage.account.block()))
+def test_a_size_beyond_the_largest_is_refused_and_a_group_that_is_not_there_is_gone(backend: Backend):
+    backend.compute.put_group(shape(backend, backend.account.block()))
     with pytest.raises(Refused):
-        stage.compute.resize("mill-train-a", 5)
+        backend.compute.resize("mill-train-a", 5)
     with pytest.raises(Gone):
-        stage.compute.resize("nobody", 1)
+        backend.compute.resize("nobody", 1)
 
 
 @pytest.mark.requirement("SM-7")
-def test_a_member_goes_by_name_waits_in_the_hook_and_is_released(stage: Stage):
-    stage.compute.put_group(shape(stage, stage.account.block()))
-    stage.compute.resize("mill-train-a", 2)
-    stage.let_pass("2m")
-    keeps, goes = (one.instance_id for one in group(stage).members)
-    stage.compute.terminate_in_group(goes)
-    stage.compute.terminate_in_group(goes)  # asked twice: counted once
-    at = stage.now()
-    stage.let_pass("5m")
-    found = group(stage)
+def test_a_member_goes_by_name_waits_in_the_hook_and_is_released(backend: Backend):
+    backend.compute.put_group(shape(backend, backend.account.block()))
+    backend.compute.resize("mill-train-a", 2)
+    backend.let_pass("2m")
+    keeps, goes = (one.instance_id for one in group(backend).members)
+    backend.compute.terminate_in_group(goes)
+    backend.compute.terminate_in_group(goes)  # asked twice: counted once
+    at = backend.now()
+    backend.let_pass("5m")
+    found = group(backend)
     assert found.desired == 1
     (waiting,) = [one for one in found.members if one.waits]
     assert (waiting.instance_id, waiting.waits_since) == (goes, at)
-    stage.compute.release("mill-train-a", HOOK.name, goes)
-    stage.let_pass("5m")
-    assert [one.instance_id for one in group(stage).members] == [keeps]
+    backend.compute.release("mill-train-a", HOOK.name, goes)
+    backend.let_pass("5m")
+    assert [one.instance_id for one in group(backend).members] == [keeps]
     with pytest.raises(Gone):
-        stage.compute.release("mill-train-a", HOOK.name, goes)
+        backend.compute.release("mill-train-a", HOOK.name, goes)
     with pytest.raises(Gone):
-        stage.compute.terminate_in_group(goes)
+        backend.compute.terminate_in_group(goes)
 
 
 @pytest.mark.requirement("SM-4")
-def test_schedules_are_put_moved_and_deleted(stage: Stage):
-    stage.compute.put_group(shape(stage, stage.account.block()))
-    up = Schedule("up", stage.now() + timedelta(hours=1), 2)
-    down = Schedule("down", stage.now() + timedelta(hours=5), 0, 0)
+def test_schedules_are_put_moved_and_deleted(backend: Backend):
+    backend.compute.put_group(shape(backend, backend.account.block()))
+    up = Schedule("up", backend.now() + timedelta(hours=1), 2)
+    down = Schedule("down", backend.now() + timedelta(hours=5), 0, 0)
     for one in (up, down):
-        stage.compute.put_schedule("mill-train-a", one)
-    assert group(stage).schedules == (up, down)
+        backend.compute.put_schedule("mill-train-a", one)
+    assert group(backend).schedules == (up, down)
     moved = replace(down, at=down.at + timedelta(hours=1))
-    stage.compute.put_schedule("mill-train-a", moved)
-    stage.compute.delete_schedule("mill-train-a", "up")
-    assert group(stage).schedules == (moved,)
+    backend.compute.put_schedule("mill-train-a", moved)
+    backend.compute.delete_schedule("mill-train-a", "up")
+    assert group(backend).schedules == (moved,)
     with pytest.raises(Gone):
-        stage.compute.delete_schedule("mill-train-a", "up")
+        backend.compute.delete_schedule("mill-train-a", "up")
     with pytest.raises(Refused, match="past"):
-        stage.compute.put_schedule("mill-train-a", replace(up, at=stage.now() - timedelta(minutes=1)))
+        backend.compute.put_schedule("mill-train-a", replace(up, at=backend.now() - timedelta(minutes=1)))
 
 
-def test_a_group_is_deleted_only_when_it_is_empty(stage: Stage):
-    stage.compute.put_group(shape(stage, stage.account.block(), hook=None))
-    stage.compute.resize("mill-train-a", 1)
-    stage.let_pass("2m")
+def test_a_group_is_deleted_only_when_it_is_empty(backend: Backend):
+    backend.compute.put_group(shape(backend, backend.account.block(), hook=None))
+    backend.compute.resize("mill-train-a", 1)
+    backend.let_pass("2m")
     with pytest.raises(Refused):
-        stage.compute.delete_group("mill-train-a")
-    stage.compute.terminate_in_group(group(stage).members[0].instance_id)
-    stage.let_pass("5m")
-    stage.compute.delete_group("mill-train-a")
-    assert not stage.compute.groups()
+        backend.compute.delete_group("mill-train-a")
+    backend.compute.terminate_in_group(group(backend).members[0].instance_id)
+    backend.let_pass("5m")
+    backend.compute.delete_group("mill-train-a")
+    assert not backend.compute.groups()
 
 
 @pytest.mark.requirement("PE-23")
-def test_what_is_not_ours_is_neither_listed_nor_changed(stage: Stage):
-    block = stage.account.block()
-    stage.compute.put_group(shape(stage, block))
-    stage.compute.resize("mill-train-a", 1)
-    stage.let_pass("2m")
-    (member,) = group(stage).members
-    stage.account.cloud.groups.set_tags("mill-train-a", (("deployment", "others"),), ())
-    assert not stage.compute.groups()
+def test_what_is_not_ours_is_neither_listed_nor_changed(backend: Backend):
+    block = backend.account.block()
+    backend.compute.put_group(shape(backend, block))
+    backend.compute.resize("mill-train-a", 1)
+    backend.let_pass("2m")
+    (member,) = group(backend).members
+    backend.account.cloud.groups.set_tags("mill-train-a", (("deployment", "others"),), ())
+    assert not backend.compute.groups()
     for change in (
-        lambda: stage.compute.resize("mill-train-a", 0),
-        lambda: stage.compute.put_group(shape(stage, block)),
-        lambda: stage.compute.terminate_in_group(member.instance_id),
-        lambda: stage.compute.delete_group("mill-train-a"),
+        lambda: backend.compute.resize("mill-train-a", 0),
+        lambda: backend.compute.put_group(shape(backend, block)),
+        lambda: backend.compute.terminate_in_group(member.instance_id),
+        lambda: backend.compute.delete_group("mill-train-a"),
     ):
         with pytest.raises(Refused):
             change()
-    assert stage.account.states([member.instance_id]) == {InstanceState.RUNNING}
+    assert backend.account.states([member.instance_id]) == {InstanceState.RUNNING}
 
 
 # --- node groups --------------------------------------------------------------------------------------
@@ -316,100 +316,100 @@ def test_what_is_not_ours_is_neither_listed_nor_changed(stage: Stage):
 
 @pytest.mark.requirement("MG-1")
 @pytest.mark.requirement("MG-2")
-def test_a_node_group_is_made_empty_with_eks_s_own_action_behind_it(stage: Stage):
-    block = stage.account.block()
+def test_a_node_group_is_made_empty_with_eks_s_own_action_behind_it(backend: Backend):
+    block = backend.account.block()
     assert block.end is not None
-    wanted = node_shape(stage, block)
-    stage.compute.put_node_group(wanted)
-    made = node_group(stage)
+    wanted = node_shape(backend, block)
+    backend.compute.put_node_group(wanted)
+    made = node_group(backend)
     assert (made.shape, made.status, made.desired) == (wanted, "CREATING", 0)
-    behind = group(stage)
+    behind = group(backend)
     assert (behind.shape.name, behind.node_group) == (made.group, wanted.name)
     assert behind.schedules == (
         Schedule(EKS_SCALE_DOWN_ACTION, block.end - timedelta(minutes=40), 0, 0, by_eks=True),
     )
-    stage.let_pass("5m")
-    assert node_group(stage).status == "ACTIVE"
-    stage.compute.resize_node_group(wanted.name, 2)
-    stage.let_pass("2m")
-    assert node_group(stage).desired == 2
-    assert [one.state for one in group(stage).members] == ["InService", "InService"]
+    backend.let_pass("5m")
+    assert node_group(backend).status == "ACTIVE"
+    backend.compute.resize_node_group(wanted.name, 2)
+    backend.let_pass("2m")
+    assert node_group(backend).desired == 2
+    assert [one.state for one in group(backend).members] == ["InService", "InService"]
 
 
 @pytest.mark.requirement("MG-4")
-def test_a_member_of_a_node_group_goes_by_name_too(stage: Stage):
-    stage.compute.put_node_group(node_shape(stage, stage.account.block()))
-    stage.let_pass("5m")
-    stage.compute.resize_node_group("mill-train-a", 2)
-    stage.let_pass("2m")
-    goes = group(stage).members[0].instance_id
-    stage.compute.terminate_in_group(goes)
-    stage.let_pass("5m")
-    assert node_group(stage).desired == 1
-    assert goes not in [one.instance_id for one in group(stage).members]
+def test_a_member_of_a_node_group_goes_by_name_too(backend: Backend):
+    backend.compute.put_node_group(node_shape(backend, backend.account.block()))
+    backend.let_pass("5m")
+    backend.compute.resize_node_group("mill-train-a", 2)
+    backend.let_pass("2m")
+    goes = group(backend).members[0].instance_id
+    backend.compute.terminate_in_group(goes)
+    backend.let_pass("5m")
+    assert node_group(backend).desired == 1
+    assert goes not in [one.instance_id for one in group(backend).members]
 
 
 @pytest.mark.requirement("TR-10")
 @pytest.mark.parametrize("wrong", ["zone", "market"])
-def test_what_eks_rejects_is_refused(stage: Stage, wrong: str):
-    block = stage.account.block()
-    given = node_shape(stage, block)
+def test_what_eks_rejects_is_refused(backend: Backend, wrong: str):
+    block = backend.account.block()
+    given = node_shape(backend, block)
     if wrong == "zone":
-        given = replace(given, subnets=(stage.subnets[ZONES[1]],))
+        given = replace(given, subnets=(backend.subnets[ZONES[1]],))
     else:
-        given = replace(given, template=put(stage, None))
+        given = replace(given, template=put(backend, None))
     with pytest.raises(Refused):
-        stage.compute.put_node_group(given)
-    assert not stage.compute.node_groups()
+        backend.compute.put_node_group(given)
+    assert not backend.compute.node_groups()
 
 
 @pytest.mark.requirement("MG-7")
-def test_a_node_group_is_changed_where_eks_allows_it(stage: Stage):
-    block = stage.account.block()
-    wanted = node_shape(stage, block, repair=True)
-    stage.compute.put_node_group(wanted)
-    stage.let_pass("5m")
+def test_a_node_group_is_changed_where_eks_allows_it(backend: Backend):
+    block = backend.account.block()
+    wanted = node_shape(backend, block, repair=True)
+    backend.compute.put_node_group(wanted)
+    backend.let_pass("5m")
     changed = replace(
         wanted, labels=(("tier", "serve"),), taints=(("team", "a", "NoExecute"),), maximum=2, repair=False
     )
-    stage.compute.put_node_group(changed)
-    stage.let_pass("5m")
-    assert node_group(stage).shape == changed
-    newer = replace(changed, template=put(stage, block, KeyName="b"))
-    stage.compute.put_node_group(newer)
-    stage.let_pass("5m")
-    assert node_group(stage).shape == newer
+    backend.compute.put_node_group(changed)
+    backend.let_pass("5m")
+    assert node_group(backend).shape == changed
+    newer = replace(changed, template=put(backend, block, KeyName="b"))
+    backend.compute.put_node_group(newer)
+    backend.let_pass("5m")
+    assert node_group(backend).shape == newer
     with pytest.raises(Refused):
-        stage.compute.put_node_group(replace(newer, subnets=(stage.subnets[ZONES[1]],)))
+        backend.compute.put_node_group(replace(newer, subnets=(backend.subnets[ZONES[1]],)))
 
 
 @pytest.mark.requirement("MG-4")
-def test_a_new_template_is_refused_while_nodes_of_a_block_are_there(stage: Stage):
-    block = stage.account.block()
-    wanted = node_shape(stage, block)
-    stage.compute.put_node_group(wanted)
-    stage.let_pass("5m")
-    stage.compute.resize_node_group(wanted.name, 1)
-    stage.let_pass("2m")
+def test_a_new_template_is_refused_while_nodes_of_a_block_are_there(backend: Backend):
+    block = backend.account.block()
+    wanted = node_shape(backend, block)
+    backend.compute.put_node_group(wanted)
+    backend.let_pass("5m")
+    backend.compute.resize_node_group(wanted.name, 1)
+    backend.let_pass("2m")
     with pytest.raises(Refused):
-        stage.compute.put_node_group(replace(wanted, template=put(stage, block, KeyName="b")))
+        backend.compute.put_node_group(replace(wanted, template=put(backend, block, KeyName="b")))
 
 
-def test_a_node_group_goes_with_its_nodes(stage: Stage):
-    stage.compute.put_node_group(node_shape(stage, stage.account.block()))
-    stage.let_pass("5m")
-    stage.compute.resize_node_group("mill-train-a", 1)
-    stage.let_pass("2m")
-    stage.compute.delete_node_group("mill-train-a")
-    stage.let_pass("10m")
-    assert not stage.compute.node_groups()
-    assert not stage.compute.groups()
+def test_a_node_group_goes_with_its_nodes(backend: Backend):
+    backend.compute.put_node_group(node_shape(backend, backend.account.block()))
+    backend.let_pass("5m")
+    backend.compute.resize_node_group("mill-train-a", 1)
+    backend.let_pass("2m")
+    backend.compute.delete_node_group("mill-train-a")
+    backend.let_pass("10m")
+    assert not backend.compute.node_groups()
+    assert not backend.compute.groups()
     with pytest.raises(Gone):
-        stage.compute.delete_node_group("mill-train-a")
+        backend.compute.delete_node_group("mill-train-a")
 
 
 @pytest.mark.requirement("SM-6")
-def test_letting_nodes_join_twice_is_letting_them_join(stage: Stage):
-    stage.compute.let_nodes_join(ROLE)
-    stage.compute.let_nodes_join(ROLE)
-    assert stage.account.cloud.node_groups.access_entries == {ROLE: "EC2_LINUX"}
+def test_letting_nodes_join_twice_is_letting_them_join(backend: Backend):
+    backend.compute.let_nodes_join(ROLE)
+    backend.compute.let_nodes_join(ROLE)
+    assert backend.account.cloud.node_groups.access_entries == {ROLE: "EC2_LINUX"}

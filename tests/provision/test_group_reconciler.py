@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.sim.account import OWNER, ZONES, Account
-from tests.sim.scenario_builder import platform, pool, scene
+from tests.sim.scenario_builder import platform, pool, scenario_with
 from tidemill.model.capacity import Reservation, Source, SourceKind
 from tidemill.model.errors import Refused, Retryable, Throttled
 from tidemill.model.nodes import Node
@@ -58,7 +58,7 @@ class Stand:
     def __init__(self, *pools: ComputePool, role: str = ROLE) -> None:
         self.account = Account()
         on = platform(nodeRole=role, subnets=SUBNETS)
-        self.spec: Spec = scene(*(pools or (pool(provisioner="asg"),)), on=on).spec
+        self.spec: Spec = scenario_with(*(pools or (pool(provisioner="asg"),)), on=on).spec
         self.ledger = Broken(self.account.timeline, OWNER)
         self.compute = SimCompute(self.account.cloud, self.account.timeline, OWNER, SUBNETS)
         self.images = Images()
@@ -516,7 +516,7 @@ def test_a_group_by_the_hour_is_brought_up_to_date_before_it_launches_again():
     assert aws.account.cloud.node_groups.access_entries == {ROLE: "EC2_LINUX"}
     old = aws.group.template
     more = by_the_hour(6, labels={"tier": "new"})
-    aws.spec = scene(more, on=platform(nodeRole=ROLE, subnets=SUBNETS)).spec
+    aws.spec = scenario_with(more, on=platform(nodeRole=ROLE, subnets=SUBNETS)).spec
     aws.begin()
     aws.look()
     aws.ask(Source(SourceKind.ON_DEMAND), count=3)
@@ -532,7 +532,7 @@ def test_limits_that_are_lowered_let_no_group_choose_whom_to_end():
     aws.account.wait("3m")
     aws.look()
     aws.ledger.write_launch(replace(intent, state=LaunchState.ASKED, count=4))  # it still misses one
-    aws.spec = scene(by_the_hour(1), on=platform(nodeRole=ROLE, subnets=SUBNETS)).spec
+    aws.spec = scenario_with(by_the_hour(1), on=platform(nodeRole=ROLE, subnets=SUBNETS)).spec
     aws.begin()
     aws.look()
     assert (aws.group.maximum, aws.group.desired) == (3, 3)

@@ -124,5 +124,5 @@ class Account:
     def states(self, ids: Iterable[str]) -> set[InstanceState]:
         return {self.instance(instance_id).state for instance_id in ids}
 
-    def told(self, kind: str) -> list[datetime]:
+    def journal_lines(self, kind: str) -> list[datetime]:
         return [line.at for line in self.journal.lines if line.kind == kind]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from tests.sim.scenario_builder import mutant, with_pool
+from tests.sim.scenario_builder import deciding_wrongly, with_pool
 from tidemill.decide import decide
 from tidemill.engine.loop import Decide
 from tidemill.model.capacity import Reservation, ReservationState, SourceKind
@@ -151,7 +151,7 @@ def in_any_order() -> Decide:
         calls += 1
         return reversed(plan.actions) if calls % 2 else plan.actions
 
-    return mutant(change)
+    return deciding_wrongly(change)
 
 
 def admits_the_first_of_a_gang(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:

@@ -39,7 +39,7 @@ def make_group(
     return account.cloud.groups.create(name, launch_spec_of(template_data(block)), **settings)
 
 
-def asked(block: Reservation | None, **given: Any) -> NodeGroupRequest:
+def node_group_request(block: Reservation | None, **given: Any) -> NodeGroupRequest:
     """An EKS node group on a block, as EKS wants it."""
     settings: dict[str, Any] = {
         "name": "train-a",

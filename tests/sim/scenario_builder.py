@@ -109,29 +109,29 @@ def fault(at: str, kind: str, **fields: Any) -> Json:
 
 
 @dataclass(frozen=True)
-class Scene:
+class PreparedScenario:
     spec: Spec
     scenario: Scenario
 
-    def rehearse(self, seed: int = 1, **how: Any) -> Rehearsal:
+    def prepare(self, seed: int = 1, **how: Any) -> Rehearsal:
         """Ready to run."""
         return Rehearsal(self.spec, self.scenario, seed, **how)
 
-    def played(self, seed: int = 1, **how: Any) -> Rehearsal:
+    def run(self, seed: int = 1, **how: Any) -> Rehearsal:
         """Run to its end, every invariant checked."""
-        rehearsal = self.rehearse(seed, **how)
+        rehearsal = self.prepare(seed, **how)
         rehearsal.run()
         return rehearsal
 
 
-def scene(
+def scenario_with(
     *pools: ComputePool,
     on: Platform | None = None,
     plans: Iterable[CapacityPlan] = (),
     duration: str = "4h30m",
     start: datetime = START,
     **scenario: Any,
-) -> Scene:
+) -> PreparedScenario:
     node_class = NodeClass.model_validate(
         {"metadata": {"name": "gpu"}, "spec": {"amiSelectorTerms": [{"alias": "al2023@v20261101"}]}}
     )
@@ -143,17 +143,17 @@ def scene(
         plans={each.name: each for each in plans},
     )
     body = {"start": start.isoformat().replace("+00:00", "Z"), "duration": duration, **scenario}
-    return Scene(spec, Scenario.model_validate({"metadata": {"name": "scene"}, "spec": body}))
+    return PreparedScenario(spec, Scenario.model_validate({"metadata": {"name": "scene"}, "spec": body}))
 
 
 # --- looking ------------------------------------------------------------------------------------------
 
 
-def told(rehearsal: Rehearsal, kind: str, about: str = "") -> list[Line]:
+def journal_lines(rehearsal: Rehearsal, kind: str, about: str = "") -> list[Line]:
     return [line for line in rehearsal.journal.lines if line.kind == kind and about in line.about]
 
 
-def done(rehearsal: Rehearsal, kind: type[Action]) -> list[tuple[datetime, Any]]:
+def actions_done(rehearsal: Rehearsal, kind: type[Action]) -> list[tuple[datetime, Any]]:
     """Actions of one kind that succeeded, with their instants."""
     return [(one.at, one.action) for one in rehearsal.done if isinstance(one.action, kind) and not one.error]
 
@@ -169,7 +169,7 @@ def last_pod_left_at(rehearsal: Rehearsal, block_name: str) -> datetime | None:
 # --- engines that are wrong on purpose ----------------------------------------------------------------
 
 
-def mutant(change: Callable[[Spec, World, Plan], Iterable[Action]]) -> Decide:
+def deciding_wrongly(change: Callable[[Spec, World, Plan], Iterable[Action]]) -> Decide:
     """The real decision, with other actions in its plan."""
 
     def wrong(spec: Spec, world: World) -> Plan:
@@ -181,10 +181,12 @@ def mutant(change: Callable[[Spec, World, Plan], Iterable[Action]]) -> Decide:
 
 def without(*kinds: type[Action]) -> Decide:
     """An engine that never does certain things."""
-    return mutant(lambda spec, world, plan: [one for one in plan.actions if not isinstance(one, kinds)])
+    return deciding_wrongly(
+        lambda spec, world, plan: [one for one in plan.actions if not isinstance(one, kinds)]
+    )
 
 
-def believing(change: Callable[[Spec], Spec]) -> Decide:
+def deciding_by(change: Callable[[Spec], Spec]) -> Decide:
     """An engine that decides by other documents than the ones people wrote."""
     wrong: dict[int, Spec] = {}
     return lambda spec, world: decide(wrong.setdefault(id(spec), change(spec)), world)

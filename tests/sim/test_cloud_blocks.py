@@ -57,7 +57,7 @@ def test_a_failed_payment_is_known_five_minutes_before_the_start():
     assert account.reservation(block.id).state is ReservationState.PAYMENT_FAILED
     account.until(offer.end)
     assert account.reservation(block.id).state is ReservationState.PAYMENT_FAILED
-    assert not account.told("block-active")
+    assert not account.journal_lines("block-active")
 
 
 @pytest.mark.requirement("CB-5")
@@ -69,7 +69,7 @@ def test_a_failed_payment_is_known_after_twelve_hours_when_the_start_is_far():
     assert account.reservation(block.id).state is ReservationState.PAYMENT_PENDING
     account.wait("1s")
     assert account.reservation(block.id).state is ReservationState.PAYMENT_FAILED
-    assert account.told("payment-failed") == [START + 12 * HOUR]
+    assert account.journal_lines("payment-failed") == [START + 12 * HOUR]
 
 
 def test_a_purchase_is_seen_by_its_buyer_at_once_and_by_readers_later():
@@ -203,7 +203,7 @@ def test_an_extension_unpaid_35_minutes_before_the_end_fails():
     account.until(START + 2 * DAY - HOUR)
     account.cloud.extend("a", DAY, settles_after=timedelta(minutes=30))
     account.until(START + 2 * DAY - 35 * MINUTE)
-    assert account.told("extension-failed") == [START + 2 * DAY - 35 * MINUTE]
+    assert account.journal_lines("extension-failed") == [START + 2 * DAY - 35 * MINUTE]
     assert account.reservation("a").end == START + 2 * DAY
 
 
@@ -217,8 +217,8 @@ def test_instances_live_on_past_the_old_end_when_the_extension_is_paid():
     assert account.states(ids) == {InstanceState.RUNNING}
     assert account.reservation("a").state is ReservationState.ACTIVE
     account.until(START + 3 * DAY)
-    assert account.told("block-reclaim") == [START + 3 * DAY - 30 * MINUTE]
-    assert account.told("block-expired") == [START + 3 * DAY]
+    assert account.journal_lines("block-reclaim") == [START + 3 * DAY - 30 * MINUTE]
+    assert account.journal_lines("block-expired") == [START + 3 * DAY]
 
 
 @pytest.mark.requirement("CB-7")
@@ -229,7 +229,7 @@ def test_a_scale_down_at_the_old_end_fires_while_the_extension_is_not_paid():
     account.until(START + 2 * DAY - HOUR)
     account.cloud.extend("a", DAY, settles_after=timedelta(minutes=23))
     account.until(START + 2 * DAY - 30 * MINUTE)
-    assert account.told("provisioner-scale-down") == [START + 2 * DAY - 40 * MINUTE]
+    assert account.journal_lines("provisioner-scale-down") == [START + 2 * DAY - 40 * MINUTE]
     assert account.states(ids) == {InstanceState.TERMINATED}
     assert account.reservation("a").end == START + 3 * DAY
 
@@ -303,7 +303,7 @@ def test_a_block_that_was_emptied_in_time_is_not_reclaimed():
     account.until(START + DAY - 31 * MINUTE)
     account.cloud.terminate(instance_id)
     account.until(START + DAY)
-    assert not account.told("block-reclaim")
+    assert not account.journal_lines("block-reclaim")
 
 
 def test_nothing_launches_on_a_block_that_is_being_taken_back():

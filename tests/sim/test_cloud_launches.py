@@ -132,7 +132,7 @@ def test_an_instance_that_is_terminated_while_it_boots_never_runs():
     (instance_id,) = account.launch(ON_DEMAND)
     account.cloud.terminate(instance_id)
     account.wait("5m")
-    assert not account.told("instance-running")
+    assert not account.journal_lines("instance-running")
     assert account.cloud.hourly_usd()[SourceKind.ON_DEMAND] == 0
 
 

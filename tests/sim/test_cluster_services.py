@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.sim.rehearsal_builder import Stage
+from tests.sim.simulated_cluster import SimulatedCluster
 from tidemill.model.errors import Gone
 from tidemill.model.pods import Method, Workload
 from tidemill.sim.cluster.workloads import resolved
@@ -14,112 +14,115 @@ from tidemill.sim.cluster.workloads import resolved
 CHAT = "Deployment/chat"
 
 
-def served(stage: Stage | None = None, nodes: int = 3, **fields: Any) -> Stage:
+def served(simulated: SimulatedCluster | None = None, nodes: int = 3, **fields: Any) -> SimulatedCluster:
     """Four replicas, two a node, all ready."""
-    stage = stage or Stage()
-    stage.ready_nodes(*[f"i-{number}" for number in range(nodes)])
-    stage.serve(**{"replicas": 4, "load": "5m", "grace": "1m", **fields})
-    stage.pass_time("6m")
-    return stage
+    simulated = simulated or SimulatedCluster()
+    simulated.ready_nodes(*[f"i-{number}" for number in range(nodes)])
+    simulated.serve(**{"replicas": 4, "load": "5m", "grace": "1m", **fields})
+    simulated.pass_time("6m")
+    return simulated
 
 
-def workload(stage: Stage, name: str = CHAT) -> Workload:
-    return next(one for one in stage.cluster.view().workloads if one.name == name)
+def workload(simulated: SimulatedCluster, name: str = CHAT) -> Workload:
+    return next(one for one in simulated.cluster.view().workloads if one.name == name)
 
 
-def counts_over(stage: Stage, duration_s: int, step_s: int = 10) -> list[tuple[int, int]]:
+def counts_over(simulated: SimulatedCluster, duration_s: int, step_s: int = 10) -> list[tuple[int, int]]:
     """Live and ready pods, every few seconds."""
     seen = []
     for _ in range(0, duration_s, step_s):
-        stage.pass_time(f"{step_s}s")
-        alive = [pod for pod in stage.pods_of(CHAT) if pod.deleting_until is None]
+        simulated.pass_time(f"{step_s}s")
+        alive = [pod for pod in simulated.pods_of(CHAT) if pod.deleting_until is None]
         seen.append((len(alive), sum(pod.ready for pod in alive)))
     return seen
 
 
 def test_a_touched_template_brings_new_pods_up_before_the_old_ones_go() -> None:
-    stage = served(handover={"method": "rollout", "maxSurge": 1, "maxUnavailable": 0})
-    before = {pod.uid for pod in stage.pods_of(CHAT)}
-    stage.cluster.restart(CHAT, "cr-a ends")
-    assert workload(stage).rolling
-    seen = counts_over(stage, 30 * 60)
+    simulated = served(handover={"method": "rollout", "maxSurge": 1, "maxUnavailable": 0})
+    before = {pod.uid for pod in simulated.pods_of(CHAT)}
+    simulated.cluster.restart(CHAT, "cr-a ends")
+    assert workload(simulated).rolling
+    seen = counts_over(simulated, 30 * 60)
     assert max(alive for alive, _ in seen) == 5
     assert min(ready for _, ready in seen) == 4
-    assert not workload(stage).rolling
-    assert not before & {pod.uid for pod in stage.pods_of(CHAT)}
+    assert not workload(simulated).rolling
+    assert not before & {pod.uid for pod in simulated.pods_of(CHAT)}
 
 
 def test_the_same_token_again_changes_nothing() -> None:
-    stage = served(handover={"method": "rollout", "maxSurge": 1, "maxUnavailable": 0})
-    stage.cluster.restart(CHAT, "cr-a ends")
-    stage.pass_time("30m")
-    done = workload(stage)
-    stage.cluster.restart(CHAT, "cr-a ends")
-    assert workload(stage) is done
+    simulated = served(handover={"method": "rollout", "maxSurge": 1, "maxUnavailable": 0})
+    simulated.cluster.restart(CHAT, "cr-a ends")
+    simulated.pass_time("30m")
+    done = workload(simulated)
+    simulated.cluster.restart(CHAT, "cr-a ends")
+    assert workload(simulated) is done
     assert done.restarted_for == "cr-a ends"
 
 
 def test_a_rollout_with_room_for_absence_and_no_surge_takes_the_old_pod_first() -> None:
-    stage = served(handover={"method": "rollout", "maxSurge": 0, "maxUnavailable": 1})
-    stage.cluster.restart(CHAT, "cr-a ends")
-    assert min(ready for _, ready in counts_over(stage, 30 * 60)) == 3
+    simulated = served(handover={"method": "rollout", "maxSurge": 0, "maxUnavailable": 1})
+    simulated.cluster.restart(CHAT, "cr-a ends")
+    assert min(ready for _, ready in counts_over(simulated, 30 * 60)) == 3
 
 
 def test_the_pods_that_are_named_go_first_when_there_are_too_many() -> None:
-    stage = served()
-    going = [stage.pods_of(CHAT)[0].uid, stage.pods_of(CHAT)[2].uid]
-    stage.cluster.scale(CHAT, 6, 2, ())
-    assert (workload(stage).replicas, workload(stage).added) == (6, 2)
-    stage.pass_time("6m")
-    assert workload(stage).ready == 6
-    stage.cluster.scale(CHAT, 4, 0, going)
-    left = {pod.uid for pod in stage.pods_of(CHAT) if pod.deleting_until is None}
+    simulated = served()
+    going = [simulated.pods_of(CHAT)[0].uid, simulated.pods_of(CHAT)[2].uid]
+    simulated.cluster.scale(CHAT, 6, 2, ())
+    assert (workload(simulated).replicas, workload(simulated).added) == (6, 2)
+    simulated.pass_time("6m")
+    assert workload(simulated).ready == 6
+    simulated.cluster.scale(CHAT, 4, 0, going)
+    left = {pod.uid for pod in simulated.pods_of(CHAT) if pod.deleting_until is None}
     assert len(left) == 4
     assert not left & set(going)
-    stage.cluster.scale(CHAT, 4, 0, going)
-    assert len([pod for pod in stage.pods_of(CHAT) if pod.deleting_until is None]) == 4
+    simulated.cluster.scale(CHAT, 4, 0, going)
+    assert len([pod for pod in simulated.pods_of(CHAT) if pod.deleting_until is None]) == 4
 
 
 def test_who_is_not_ready_goes_before_who_is_named() -> None:
     """As in Kubernetes: naming pods is only safe once everybody else is ready."""
-    stage = served()
-    ready = {pod.uid for pod in stage.pods_of(CHAT)}
-    stage.cluster.scale(CHAT, 5, 1, ())
-    stage.pass_time("1m")
-    stage.cluster.scale(CHAT, 4, 0, sorted(ready)[:1])
-    assert {pod.uid for pod in stage.pods_of(CHAT) if pod.deleting_until is None} == ready
+    simulated = served()
+    ready = {pod.uid for pod in simulated.pods_of(CHAT)}
+    simulated.cluster.scale(CHAT, 5, 1, ())
+    simulated.pass_time("1m")
+    simulated.cluster.scale(CHAT, 4, 0, sorted(ready)[:1])
+    assert {pod.uid for pod in simulated.pods_of(CHAT) if pod.deleting_until is None} == ready
 
 
 def test_a_pair_is_two_sets_of_which_one_is_at_nothing() -> None:
-    stage = served(
+    simulated = served(
         handover={"method": "paired", "kind": "StatefulSet", "pairNodeSelector": {"tier": "train"}},
         minAvailable=3,
     )
-    first, second = workload(stage, "StatefulSet/chat"), workload(stage, "StatefulSet/chat-pair")
+    first, second = workload(simulated, "StatefulSet/chat"), workload(simulated, "StatefulSet/chat-pair")
     assert (first.method, first.pair, second.pair) == (Method.PAIRED, second.name, first.name)
     assert (first.ready, second.replicas) == (4, 0)
-    assert [one.workload for one in stage.cluster.view().budgets] == ["StatefulSet/chat"]
-    stage.cluster.scale(second.name, 2, 0, ())
-    stage.pass_time("6m")
-    assert stage.cluster.services["chat"].ready == 6
+    assert [one.workload for one in simulated.cluster.view().budgets] == ["StatefulSet/chat"]
+    simulated.cluster.scale(second.name, 2, 0, ())
+    simulated.pass_time("6m")
+    assert simulated.cluster.services["chat"].ready == 6
 
 
 def test_what_nobody_has_deployed_is_gone() -> None:
-    stage = served()
-    stage.cluster.stop_service("chat")
-    for call in (lambda: stage.cluster.restart(CHAT, "x"), lambda: stage.cluster.scale(CHAT, 1, 0, ())):
+    simulated = served()
+    simulated.cluster.stop_service("chat")
+    for call in (
+        lambda: simulated.cluster.restart(CHAT, "x"),
+        lambda: simulated.cluster.scale(CHAT, 1, 0, ()),
+    ):
         with pytest.raises(Gone):
             call()
 
 
 def test_how_long_a_pod_loaded_and_when_a_node_was_opened_can_be_read() -> None:
-    stage = served(load="5m", declaredLoad="2m")
-    (pod, *_) = stage.pods_of(CHAT)
+    simulated = served(load="5m", declaredLoad="2m")
+    (pod, *_) = simulated.pods_of(CHAT)
     assert pod.started_at is not None
     assert pod.ready_at is not None
     assert (pod.ready_at - pod.started_at).total_seconds() == 300
     assert pod.terms.load.total_seconds() == 120
-    assert stage.node("i-0").opened_at is not None
+    assert simulated.node("i-0").opened_at is not None
 
 
 @pytest.mark.parametrize(

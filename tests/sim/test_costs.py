@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.scenario_builder import Scene, block, fault, job, pool, scene, service, without
+from tests.sim.scenario_builder import (
+    PreparedScenario,
+    block,
+    fault,
+    job,
+    pool,
+    scenario_with,
+    service,
+    without,
+)
 from tidemill.model.capacity import ReservationState, SourceKind
 from tidemill.model.plan import Evict, ForceDelete, StartDrain, Terminate
 from tidemill.sim.scenario.costs import rehearsal_costs
@@ -29,11 +38,11 @@ TEAMS = [
 ]
 
 
-def example(name: str) -> Scene:
+def example(name: str) -> PreparedScenario:
     loaded = read([EXAMPLES / name])
     assert loaded.spec is not None
     assert loaded.scenario is not None
-    return Scene(loaded.spec, loaded.scenario)
+    return PreparedScenario(loaded.spec, loaded.scenario)
 
 
 def reconcile(played: Rehearsal) -> None:
@@ -64,14 +73,14 @@ def reconcile(played: Rehearsal) -> None:
 @pytest.mark.parametrize(
     "played",
     [
-        scene(reservations=[block()], jobs=TEAMS, services=[service(replicas=1)]),
-        scene(reservations=[block()], jobs=TEAMS, duration="2h"),
-        scene(reservations=[block(), block("b", duration="28h")], services=[service()], duration="8h"),
-        scene(reservations=[block(delivered=1)], jobs=TEAMS),
-        scene(HOURLY, jobs=TEAMS),
-        scene(pool(sources=[{"type": "odcr"}]), reservations=[ODCR], jobs=TEAMS),
-        scene(pool(sources=[{"type": "spot"}]), jobs=TEAMS, faults=[fault("40m", "spot-interruption")]),
-        scene(reservations=[block()], jobs=TEAMS, faults=[fault("30m", "node-dies"), fault("1h", "gpu-fails")]),
+        scenario_with(reservations=[block()], jobs=TEAMS, services=[service(replicas=1)]),
+        scenario_with(reservations=[block()], jobs=TEAMS, duration="2h"),
+        scenario_with(reservations=[block(), block("b", duration="28h")], services=[service()], duration="8h"),
+        scenario_with(reservations=[block(delivered=1)], jobs=TEAMS),
+        scenario_with(HOURLY, jobs=TEAMS),
+        scenario_with(pool(sources=[{"type": "odcr"}]), reservations=[ODCR], jobs=TEAMS),
+        scenario_with(pool(sources=[{"type": "spot"}]), jobs=TEAMS, faults=[fault("40m", "spot-interruption")]),
+        scenario_with(reservations=[block()], jobs=TEAMS, faults=[fault("30m", "node-dies"), fault("1h", "gpu-fails")]),
         example("first-block.yaml"),
         example("two-blocks.yaml"),
     ],
@@ -80,16 +89,16 @@ def reconcile(played: Rehearsal) -> None:
         "losses", "first-block", "two-blocks",
     ],
 )  # fmt: skip
-def test_costs_reconcile_with_the_bill(played: Scene, seed: int):
-    reconcile(played.played(seed))
+def test_costs_reconcile_with_the_bill(played: PreparedScenario, seed: int):
+    reconcile(played.run(seed))
 
 
 @pytest.mark.requirement("PE-16")
 def test_every_kind_of_source_at_once_reconciles():
-    reconcile(example("mixed-sources.yaml").played())
+    reconcile(example("mixed-sources.yaml").run())
 
 
-def without_gpus(played: Scene) -> Scene:
+def without_gpus(played: PreparedScenario) -> PreparedScenario:
     """The same, with a type of sixteen vCPUs and no accelerator in the catalog."""
     catalog = played.spec.catalog
     like = catalog.types["g6.4xlarge"]
@@ -102,7 +111,7 @@ def without_gpus(played: Scene) -> Scene:
 @pytest.mark.requirement("PE-16")
 def test_an_instance_without_gpus_is_shared_by_its_vcpus():
     build = job("build", lasts="1h", gpus=0, cpu="4", memory="8Gi", nodeSelector={}, team="tools")
-    played = without_gpus(scene(PLAIN, jobs=[build], duration="2h")).played()
+    played = without_gpus(scenario_with(PLAIN, jobs=[build], duration="2h")).run()
     reconcile(played)
     (row,) = rehearsal_costs(played, played.timeline.now()).jobs
     assert (row.workload, row.team, row.gpu_hours) == ("Job/build-1", "tools", 0)
@@ -113,7 +122,7 @@ def test_an_instance_without_gpus_is_shared_by_its_vcpus():
 @pytest.mark.requirement("PE-16")
 def test_a_pod_without_gpus_costs_nothing_more_on_a_node_that_is_there_for_its_gpus():
     notebook = job("notebook", lasts="1h", gpus=0, cpu="4", memory="8Gi")
-    played = scene(reservations=[block()], jobs=[notebook], duration="2h").played()
+    played = scenario_with(reservations=[block()], jobs=[notebook], duration="2h").run()
     assert played.cluster.jobs["notebook-1"].state == "finished"
     told = rehearsal_costs(played, played.timeline.now())
     assert (told.jobs, told.teams, told.used_usd) == ((), (), 0)
@@ -124,14 +133,14 @@ def test_an_instance_that_outlives_its_reservation_is_paid_by_the_hour_from_then
     held = {**ODCR, "count": 1, "duration": "2h"}
     stays = without(StartDrain, Evict, ForceDelete, Terminate)
     on_odcr = pool(sources=[{"type": "odcr"}])
-    played = scene(on_odcr, reservations=[held], services=[service(replicas=1)]).played(decide=stays)
+    played = scenario_with(on_odcr, reservations=[held], services=[service(replicas=1)]).run(decide=stays)
     reconcile(played)
     assert played.cloud.hourly_usd()[SourceKind.ON_DEMAND] > 0
 
 
 @pytest.mark.requirement("PE-16")
 def test_the_outcome_tells_it_by_pool_team_and_job():
-    played = scene(reservations=[block()], jobs=TEAMS).played()
+    played = scenario_with(reservations=[block()], jobs=TEAMS).run()
     body = tally(played, scenario="scene", wall_s=0.0).as_json()
     told = body["costs"]
     assert [one["pool"] for one in told["pools"]] == ["train"]
@@ -142,14 +151,14 @@ def test_the_outcome_tells_it_by_pool_team_and_job():
 
 
 def test_a_block_of_nobody_in_particular_is_charged_to_the_only_pool_that_could_use_it():
-    played = scene(reservations=[block()], duration="1h").played()
+    played = scenario_with(reservations=[block()], duration="1h").run()
     assert [one.pool for one in rehearsal_costs(played, played.timeline.now()).pools] == ["train"]
-    shared = scene(pool(), pool("other"), reservations=[block()], duration="1h").played()
+    shared = scenario_with(pool(), pool("other"), reservations=[block()], duration="1h").run()
     assert [one.pool for one in rehearsal_costs(shared, shared.timeline.now()).pools] == [""]
 
 
 def test_what_others_hold_is_not_ours_to_pay():
     theirs = block("theirs", owned=False)
-    played = scene(reservations=[block(), theirs], jobs=TEAMS).played()
+    played = scenario_with(reservations=[block(), theirs], jobs=TEAMS).run()
     reconcile(played)
     assert played.recorder.hours_until(played.end)["paid"] == pytest.approx(2 * 8 * 4, rel=0.03)

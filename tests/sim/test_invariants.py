@@ -10,15 +10,15 @@ import pytest
 from tests.sim.mutants import ignores_budgets, without_limits
 from tests.sim.scenario_builder import (
     after,
-    believing,
     block,
+    deciding_by,
+    deciding_wrongly,
     fault,
     job,
-    mutant,
     plan,
     platform,
     pool,
-    scene,
+    scenario_with,
     service,
     without,
 )
@@ -39,12 +39,12 @@ def idle(spec: Spec, world: World) -> Plan:
 
 def violation(played: Any, **how: Any) -> InvariantViolated:
     with pytest.raises(InvariantViolated) as caught:
-        played.played(**how)
+        played.run(**how)
     return caught.value
 
 
 def test_a_violation_names_the_instant_the_seed_and_the_objects() -> None:
-    doomed = scene(reservations=[block()], jobs=[job(lasts="9h", checkpointEvery="20m")])
+    doomed = scenario_with(reservations=[block()], jobs=[job(lasts="9h", checkpointEvery="20m")])
     found = violation(doomed, seed=42, decide=NEVER_DRAINS)
     assert (found.number, found.seed, found.at) == (4, 42, "2026-11-17T11:00:00Z")
     assert any("fit-1" in one for one in found.objects)
@@ -58,7 +58,7 @@ def test_a_violation_names_the_instant_the_seed_and_the_objects() -> None:
 )
 def test_a_pod_left_behind_is_seen_at_the_very_deadline_of_its_provisioner(provisioner: str, at: str) -> None:
     """AWS takes the node at that instant too, so a check afterwards would find nobody there."""
-    doomed = scene(
+    doomed = scenario_with(
         pool(provisioner=provisioner),
         reservations=[block()],
         jobs=[job(lasts="9h", checkpointEvery="20m")],
@@ -67,7 +67,7 @@ def test_a_pod_left_behind_is_seen_at_the_very_deadline_of_its_provisioner(provi
 
 
 def test_a_node_that_is_retired_under_its_pods_is_a_missed_deadline() -> None:
-    doomed = scene(
+    doomed = scenario_with(
         reservations=[block(duration="28h")],
         jobs=[job(lasts="9h", checkpointEvery="20m")],
         faults=[fault("30m", "retirement", duration="2h")],
@@ -78,41 +78,41 @@ def test_a_node_that_is_retired_under_its_pods_is_a_missed_deadline() -> None:
 
 
 def test_nodes_whose_host_fails_under_them_are_nobodys_fault() -> None:
-    rehearsal = scene(
+    rehearsal = scenario_with(
         reservations=[block()], services=[service(zeroDowntime=True, minAvailable=2)], duration="2h",
         faults=[fault("1h", "node-dies")],
-    ).played()  # fmt: skip
+    ).run()  # fmt: skip
     assert rehearsal.cluster.kills
     assert rehearsal.cluster.services["chat"].lowest_ready() == 1
 
 
 def handed_over(**scenario: Any) -> Any:
     blocks = [block("a", count=3), block("b", count=3, zone="us-east-1b", **{"from": "1h"}, duration="28h")]
-    return scene(reservations=blocks, services=[service(zeroDowntime=True)], **scenario)
+    return scenario_with(reservations=blocks, services=[service(zeroDowntime=True)], **scenario)
 
 
 def test_a_service_is_not_excused_by_a_failure_it_had_long_recovered_from() -> None:
     hit = fault("30m", "node-dies")
-    assert violation(handed_over(faults=[hit]), decide=mutant(ignores_budgets)).number == 9
+    assert violation(handed_over(faults=[hit]), decide=deciding_wrongly(ignores_budgets)).number == 9
 
 
 def test_a_promise_nobody_could_keep_is_reported_and_not_blamed() -> None:
     """The block ends, and there is nowhere to go."""
-    doomed = scene(reservations=[block(count=3)], services=[service(zeroDowntime=True)]).played()
+    doomed = scenario_with(reservations=[block(count=3)], services=[service(zeroDowntime=True)]).run()
     (truth,) = doomed.cluster.services.values()
     assert truth.short_since is not None
 
 
 def test_an_instance_that_never_joined_while_aws_was_throttled_is_given_more_time() -> None:
     stuck = [fault("0s", "never-joins"), fault("10m", "throttle", duration="30m")]
-    rehearsal = scene(reservations=[block()], faults=stuck, duration="2h").played()
+    rehearsal = scenario_with(reservations=[block()], faults=stuck, duration="2h").run()
     assert rehearsal.cluster.gpus_ready() == 16
 
 
 def test_a_pool_without_limits_may_launch_nothing() -> None:
-    limitless = scene(pool(limits=None), reservations=[block()], duration="1h")
-    assert not limitless.played().cloud.instance_histories
-    assert violation(limitless, decide=believing(without_limits)).number == 2
+    limitless = scenario_with(pool(limits=None), reservations=[block()], duration="1h")
+    assert not limitless.run().cloud.instance_histories
+    assert violation(limitless, decide=deciding_by(without_limits)).number == 2
 
 
 @pytest.mark.requirement("CB-3")
@@ -138,17 +138,17 @@ def test_every_approval_policy_buys_exactly_when_it_should(
         {"at": f"{hour}h", "window": "sprint", "verdict": "approve", "by": who}
         for hour, who in enumerate(words, start=1)
     ]
-    rehearsal = scene(
+    rehearsal = scenario_with(
         on=platform(budget={"perPurchaseUsd": 9000, "monthlyUsd": 20000}, approval=approval),
         plans=[plan()],
         decisions=decisions,
         duration="4h",
-    ).played()
+    ).run()
     assert len(rehearsal.cloud.purchases) == bought
 
 
 def test_an_engine_that_does_nothing_breaks_no_safety_rule_where_nothing_is_asked() -> None:
-    rehearsal = scene(reservations=[block()], jobs=[job()]).played(decide=idle)
+    rehearsal = scenario_with(reservations=[block()], jobs=[job()]).run(decide=idle)
     assert not [one for one in rehearsal.done if isinstance(one.action, Launch | Terminate)]
 
 

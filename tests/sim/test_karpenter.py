@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.sim.rehearsal_builder import START, job_stream
+from tests.sim.simulated_cluster import START, job_stream
 from tidemill.catalog import load
 from tidemill.model.errors import Gone, Refused
 from tidemill.model.nodes import Node
@@ -110,7 +110,7 @@ class Scene:
     def alive(self) -> list[Any]:
         return [history.now for history in self.cloud.alive()]
 
-    def told(self, kind: str) -> list[str]:
+    def journal_lines(self, kind: str) -> list[str]:
         return [line.sentence for line in self.journal.lines if line.kind == kind]
 
 
@@ -198,7 +198,7 @@ def test_a_node_by_the_hour_that_is_empty_goes():
     assert len(scene.alive()) == 1
     scene.pass_time("90m")  # the job took two hours
     assert scene.alive() == []
-    assert any("empty" in sentence for sentence in scene.told("nodeclaim-deleted"))
+    assert any("empty" in sentence for sentence in scene.journal_lines("nodeclaim-deleted"))
 
 
 @pytest.mark.requirement("KP-4")
@@ -250,7 +250,7 @@ def test_what_had_no_capacity_is_asked_for_again_later():
     assert scene.alive() == []
     scene.pass_time("15m")
     assert len(scene.alive()) == 1
-    assert 2 <= len(scene.told("nodeclaim-failed")) <= 6
+    assert 2 <= len(scene.journal_lines("nodeclaim-failed")) <= 6
 
 
 def test_a_throttled_account_is_asked_again():
@@ -292,7 +292,7 @@ def test_the_reconciler_makes_changes_and_removes_only_what_is_ours():
 
 def test_what_is_as_it_should_be_is_left_alone_though_the_api_server_added_to_it():
     scene = Scene({})
-    before = len(scene.told("object-applied"))
+    before = len(scene.journal_lines("object-applied"))
     world = World(scene.now, reservations=scene.cloud.reservations())
     assert scene.reconciler.planned(world) == ()
     for kind in ("EC2NodeClass", "NodePool"):
@@ -302,7 +302,7 @@ def test_what_is_as_it_should_be_is_left_alone_though_the_api_server_added_to_it
     before += 2
     scene.pass_time("1h")
     scene.reconcile()
-    assert len(scene.told("object-applied")) == before
+    assert len(scene.journal_lines("object-applied")) == before
 
 
 def test_what_somebody_changed_by_hand_is_put_right():
@@ -368,7 +368,7 @@ def test_work_on_a_block_outlives_a_slip_in_the_documents(slip: Callable[[Spec],
         scene.reconcile()
     assert before
     assert {one.id for one in scene.alive()} == before
-    assert scene.told("nodeclaim-deleted") == []
+    assert scene.journal_lines("nodeclaim-deleted") == []
 
 
 def test_a_closed_warm_node_pool_brings_up_no_other_node():

@@ -14,16 +14,16 @@ import pytest
 
 from tests.sim import mutants
 from tests.sim.scenario_builder import (
-    Scene,
-    believing,
+    PreparedScenario,
     block,
+    deciding_by,
+    deciding_wrongly,
     fault,
     job,
-    mutant,
     plan,
     platform,
     pool,
-    scene,
+    scenario_with,
     service,
     without,
 )
@@ -35,42 +35,44 @@ from tidemill.spec import Spec
 
 # --- the scenes they play in --------------------------------------------------------------------------
 
-ONE_BLOCK = scene(reservations=[block()], jobs=[job(lasts="40m", at=("0s", "10m", "2h45m"), grace="2m")])
-LONG_WORK = scene(reservations=[block()], jobs=[job(lasts="9h", checkpointEvery="20m", grace="2m")])
-TIGHT = scene(
+ONE_BLOCK = scenario_with(
+    reservations=[block()], jobs=[job(lasts="40m", at=("0s", "10m", "2h45m"), grace="2m")]
+)
+LONG_WORK = scenario_with(reservations=[block()], jobs=[job(lasts="9h", checkpointEvery="20m", grace="2m")])
+TIGHT = scenario_with(
     pool(sources=[{"type": "on-demand"}], limits={"nodes": 2}), jobs=[job(at=("0s", "1s", "2s", "3s"))]
 )
 BUYER = platform(budget={"perPurchaseUsd": 9000, "monthlyUsd": 9000}, approval={"mode": "one"})
-PURCHASE = scene(
+PURCHASE = scenario_with(
     on=BUYER,
     plans=[plan()],
     duration="5h",
     decisions=[{"at": "2h", "window": "sprint", "verdict": "approve", "by": "finance"}],
 )
-UNAPPROVED = scene(on=BUYER, plans=[plan()], duration="5h")
+UNAPPROVED = scenario_with(on=BUYER, plans=[plan()], duration="5h")
 POOR = platform(budget={"perPurchaseUsd": 100, "monthlyUsd": 100}, approval={"mode": "one"})
 TOO_DEAR = replace(PURCHASE, spec=replace(PURCHASE.spec, platform=POOR))
-OVERFLOWING = scene(
+OVERFLOWING = scenario_with(
     pool(sources=[{"type": "block"}, {"type": "on-demand", "maxHourlyUsd": 60, "maxMonthlyUsd": 1000}]),
     on=platform(budget={"monthlyUsd": 5000}),
     jobs=[job(overflow=True, at=("0s", "1s", "2s"))],
 )
-STILLBORN = scene(reservations=[block()], faults=[fault("0s", "never-joins")], duration="2h")
-NO_GPUS = scene(reservations=[block()], faults=[fault("0s", "gpus-never-register")], duration="2h")
-IDLE_ON_DEMAND = scene(pool(sources=[{"type": "on-demand"}]), jobs=[job(lasts="10m")], duration="2h")
-GANG = scene(reservations=[block()], jobs=[job(nodes=2, lasts="1h")], duration="2h")
-HAND_OVER = scene(
+STILLBORN = scenario_with(reservations=[block()], faults=[fault("0s", "never-joins")], duration="2h")
+NO_GPUS = scenario_with(reservations=[block()], faults=[fault("0s", "gpus-never-register")], duration="2h")
+IDLE_ON_DEMAND = scenario_with(pool(sources=[{"type": "on-demand"}]), jobs=[job(lasts="10m")], duration="2h")
+GANG = scenario_with(reservations=[block()], jobs=[job(nodes=2, lasts="1h")], duration="2h")
+HAND_OVER = scenario_with(
     reservations=[
         block("a"),
         block("b", zone="us-east-1b", **{"from": "1h"}, duration="28h"),
     ],
     services=[service(zeroDowntime=True)],
 )
-SCALED = scene(
+SCALED = scenario_with(
     reservations=[block("a"), block("b", zone="us-east-1b", **{"from": "1h"}, duration="28h")],
     services=[service(zeroDowntime=True, handover={"method": "scale", "mayScale": True})],
 )
-PAIRED = scene(
+PAIRED = scenario_with(
     pool(),
     pool("second"),
     reservations=[
@@ -84,9 +86,9 @@ PAIRED = scene(
         )
     ],
 )
-WARM = scene(reservations=[block(duration="28h")], duration="4h")
-STRANGER = scene(pool(warm=2), reservations=[block(count=3)], duration="1h")
-NOT_OURS = scene(reservations=[block(owned=False)], jobs=[job()], duration="1h")
+WARM = scenario_with(reservations=[block(duration="28h")], duration="4h")
+STRANGER = scenario_with(pool(warm=2), reservations=[block(count=3)], duration="1h")
+NOT_OURS = scenario_with(reservations=[block(owned=False)], jobs=[job()], duration="1h")
 
 
 def a_stranger_comes(rehearsal: Rehearsal) -> None:
@@ -96,35 +98,51 @@ def a_stranger_comes(rehearsal: Rehearsal) -> None:
     rehearsal.timeline.after(timedelta(minutes=20), come)
 
 
-CASES: dict[str, tuple[int, Scene, dict[str, Any]]] = {
+CASES: dict[str, tuple[int, PreparedScenario, dict[str, Any]]] = {
     "launches on a full block": (
         1,
         ONE_BLOCK,
-        {"decide": mutant(mutants.launches_on_a_full_block), "cloud": mutants.LeakyCloud},
+        {"decide": deciding_wrongly(mutants.launches_on_a_full_block), "cloud": mutants.LeakyCloud},
     ),
-    "ignores limits": (2, TIGHT, {"decide": believing(mutants.without_limits)}),
+    "ignores limits": (2, TIGHT, {"decide": deciding_by(mutants.without_limits)}),
     "buys twice": (3, PURCHASE, {"cloud": mutants.RetryingCloud}),
-    "overflows over its cap": (3, OVERFLOWING, {"decide": believing(mutants.without_caps)}),
+    "overflows over its cap": (3, OVERFLOWING, {"decide": deciding_by(mutants.without_caps)}),
     "never drains": (4, LONG_WORK, {"decide": without(StartDrain, Evict, ForceDelete)}),
     "drains ten minutes late": (4, LONG_WORK, {"decide": mutants.ten_minutes_late}),
-    "kills without grace": (5, ONE_BLOCK, {"decide": mutant(mutants.kills_at_once)}),
-    "ends nodes under their pods": (5, ONE_BLOCK, {"decide": mutant(mutants.ends_nodes_under_pods)}),
-    "removes nodes under their pods": (5, ONE_BLOCK, {"decide": mutant(mutants.removes_nodes_under_pods)}),
+    "kills without grace": (5, ONE_BLOCK, {"decide": deciding_wrongly(mutants.kills_at_once)}),
+    "ends nodes under their pods": (
+        5,
+        ONE_BLOCK,
+        {"decide": deciding_wrongly(mutants.ends_nodes_under_pods)},
+    ),
+    "removes nodes under their pods": (
+        5,
+        ONE_BLOCK,
+        {"decide": deciding_wrongly(mutants.removes_nodes_under_pods)},
+    ),
     "acts in any order": (6, ONE_BLOCK, {"decide": mutants.in_any_order()}),
     "keeps what never joined": (7, STILLBORN, {"decide": without(Terminate)}),
     "keeps what never registered GPUs": (7, NO_GPUS, {"decide": without(Terminate)}),
     "keeps what it drained": (7, IDLE_ON_DEMAND, {"decide": without(Terminate)}),
-    "admits half a gang": (8, GANG, {"decide": mutant(mutants.admits_the_first_of_a_gang)}),
-    "moves a service all at once": (9, HAND_OVER, {"decide": mutant(mutants.ignores_budgets)}),
-    "swaps a pair before it is Ready": (9, PAIRED, {"decide": mutant(mutants.breaks_before_it_makes)}),
+    "admits half a gang": (8, GANG, {"decide": deciding_wrongly(mutants.admits_the_first_of_a_gang)}),
+    "moves a service all at once": (9, HAND_OVER, {"decide": deciding_wrongly(mutants.ignores_budgets)}),
+    "swaps a pair before it is Ready": (
+        9,
+        PAIRED,
+        {"decide": deciding_wrongly(mutants.breaks_before_it_makes)},
+    ),
     "lets go before others are Ready": (
         9,
         SCALED,
-        {"decide": mutant(mutants.lets_go_when_more_are_asked_for)},
+        {"decide": deciding_wrongly(mutants.lets_go_when_more_are_asked_for)},
     ),
-    "repeats itself": (10, ONE_BLOCK, {"decide": mutant(mutants.opens_nodes_for_ever)}),
-    "goes round in circles": (10, ONE_BLOCK, {"decide": mutant(mutants.restarts_jobs_for_ever)}),
-    "launches and gives back in turn": (10, WARM, {"decide": mutant(mutants.gives_back_what_it_warms)}),
+    "repeats itself": (10, ONE_BLOCK, {"decide": deciding_wrongly(mutants.opens_nodes_for_ever)}),
+    "goes round in circles": (10, ONE_BLOCK, {"decide": deciding_wrongly(mutants.restarts_jobs_for_ever)}),
+    "launches and gives back in turn": (
+        10,
+        WARM,
+        {"decide": deciding_wrongly(mutants.gives_back_what_it_warms)},
+    ),
     "launches on a stranger's block": (11, NOT_OURS, {"decide": mutants.takes_what_it_sees}),
 }
 
@@ -133,7 +151,7 @@ CASES: dict[str, tuple[int, Scene, dict[str, Any]]] = {
 def test_a_wrong_engine_trips_its_invariant(name: str) -> None:
     number, played, how = CASES[name]
     with pytest.raises(InvariantViolated) as caught:
-        played.played(**how)
+        played.run(**how)
     assert caught.value.number == number, str(caught.value)
 
 
@@ -143,17 +161,17 @@ def test_the_real_engine_keeps_every_invariant_in_the_same_scene(name: str) -> N
     wrong = (
         "decide" if "decide" in how else "cloud"
     )  # what is broken there; a leaky cloud alone breaks nothing
-    played.played(**{key: value for key, value in how.items() if key != wrong})
+    played.run(**{key: value for key, value in how.items() if key != wrong})
 
 
 @pytest.mark.requirement("PE-23")
 def test_an_engine_that_ends_a_strangers_instance_trips_number_11_and_the_real_one_leaves_it() -> None:
-    wrong = STRANGER.rehearse(decide=mutant(mutants.ends_strangers))
+    wrong = STRANGER.prepare(decide=deciding_wrongly(mutants.ends_strangers))
     a_stranger_comes(wrong)
     with pytest.raises(InvariantViolated) as caught:
         wrong.run()
     assert caught.value.number == 11
-    real = STRANGER.rehearse()
+    real = STRANGER.prepare()
     a_stranger_comes(real)
     real.run()
     strangers = [history for history in real.cloud.instance_histories.values() if not history.now.owner]
@@ -167,29 +185,33 @@ def test_an_engine_that_ends_a_strangers_instance_trips_number_11_and_the_real_o
     ids=["budget", "approval"],
 )
 def test_an_engine_that_buys_by_other_rules_trips_number_3_and_the_real_one_buys_nothing(
-    played: Scene, believed: Callable[[Spec], Spec]
+    played: PreparedScenario, believed: Callable[[Spec], Spec]
 ) -> None:
-    wrong = played.rehearse(decide=believing(believed))
+    wrong = played.prepare(decide=deciding_by(believed))
     wrong.spec = believed(wrong.spec)  # what acts believes it too, as after a wrong deployment
     wrong.crash_engine("")
     with pytest.raises(InvariantViolated) as caught:
         wrong.run()
     assert caught.value.number == 3
-    assert not played.played().cloud.purchases
+    assert not played.run().cloud.purchases
 
 
 @pytest.mark.parametrize("away_from", ["3h20m", "3h26m"])
 def test_an_engine_that_was_away_for_the_last_safe_minute_is_reported_and_not_blamed(away_from: str) -> None:
     gone = fault(away_from, "engine-absent", duration="1h")
-    absent = scene(reservations=[block()], jobs=[job(lasts="9h", checkpointEvery="20m")], faults=[gone])
-    rehearsal = absent.played()
+    absent = scenario_with(
+        reservations=[block()], jobs=[job(lasts="9h", checkpointEvery="20m")], faults=[gone]
+    )
+    rehearsal = absent.run()
     assert rehearsal.cluster.kills
 
 
 def test_an_engine_that_was_only_restarted_before_the_deadline_has_no_excuse() -> None:
     crash = fault("3h28m", "engine-crash")
-    restarted = scene(reservations=[block()], jobs=[job(lasts="9h", checkpointEvery="20m")], faults=[crash])
+    restarted = scenario_with(
+        reservations=[block()], jobs=[job(lasts="9h", checkpointEvery="20m")], faults=[crash]
+    )
     with pytest.raises(InvariantViolated) as caught:
-        restarted.played(decide=without(StartDrain, Evict, ForceDelete))
+        restarted.run(decide=without(StartDrain, Evict, ForceDelete))
     assert caught.value.number == 4
-    assert not restarted.played().cluster.kills
+    assert not restarted.run().cluster.kills

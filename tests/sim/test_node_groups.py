@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from tests.sim.account import OWNER, ZONES, Account
-from tests.sim.scaling import asked, states, tagged, template_data
+from tests.sim.scaling import node_group_request, states, tagged, template_data
 from tidemill.model.ec2_facts import EKS_SCALE_DOWN_ACTION
 from tidemill.model.errors import Gone, Refused
 from tidemill.model.nodes import InstanceState
@@ -26,7 +26,7 @@ def behind(account: Account, name: str = "train-a") -> AutoScalingGroup:
 @pytest.mark.requirement("MG-1")
 def test_a_node_group_on_a_block_is_made_empty_and_takes_a_size_once_active(account: Account):
     block = account.block()
-    account.cloud.node_groups.create(asked(block))
+    account.cloud.node_groups.create(node_group_request(block))
     with pytest.raises(Refused, match="CREATING"):
         account.cloud.node_groups.resize("train-a", desired=2)
     account.wait("4m")
@@ -53,7 +53,7 @@ def test_a_node_group_on_a_block_is_made_empty_and_takes_a_size_once_active(acco
 )
 def test_eks_rejects_what_does_not_fit_the_block(account: Account, wrong: dict[str, object], says: str):
     with pytest.raises(Refused, match=says):
-        account.cloud.node_groups.create(asked(account.block(), **wrong))
+        account.cloud.node_groups.create(node_group_request(account.block(), **wrong))
     assert not account.cloud.groups.all()
 
 
@@ -68,12 +68,12 @@ def test_eks_rejects_what_does_not_fit_the_block(account: Account, wrong: dict[s
 def test_eks_reads_the_template(account: Account, more: dict[str, object], says: str):
     block = account.block()
     with pytest.raises(Refused, match=says):
-        account.cloud.node_groups.create(asked(block, data=template_data(block, **more)))
+        account.cloud.node_groups.create(node_group_request(block, data=template_data(block, **more)))
 
 
 @pytest.mark.requirement("MG-3")
 def test_a_node_group_without_a_block_has_no_scale_down_of_eks(account: Account):
-    account.cloud.node_groups.create(asked(None, size=(0, 1, 4)))
+    account.cloud.node_groups.create(node_group_request(None, size=(0, 1, 4)))
     account.wait("2m")
     assert states(behind(account)) == ["InService"]
     assert not behind(account).schedules
@@ -83,7 +83,7 @@ def test_a_node_group_without_a_block_has_no_scale_down_of_eks(account: Account)
 def test_eks_ends_its_nodes_forty_minutes_before_the_end(account: Account):
     block = account.block()
     assert block.end is not None
-    account.cloud.node_groups.create(asked(block, size=(0, 2, 2)))
+    account.cloud.node_groups.create(node_group_request(block, size=(0, 2, 2)))
     (action,) = behind(account).schedules.values()
     assert (action.name, action.at) == (EKS_SCALE_DOWN_ACTION, block.end - timedelta(minutes=40))
     account.until(action.at - timedelta(seconds=1))
@@ -101,7 +101,7 @@ def test_after_an_extension_the_action_stays_behind_unless_eks_moves_it(account:
     account.cloud.node_groups.follows_extensions = follows
     block = account.block()
     assert block.end is not None
-    account.cloud.node_groups.create(asked(block))
+    account.cloud.node_groups.create(node_group_request(block))
     account.cloud.extend("a", timedelta(days=1))
     account.wait("1h")
     (action,) = behind(account).schedules.values()
@@ -113,7 +113,7 @@ def test_after_an_extension_the_action_stays_behind_unless_eks_moves_it(account:
 def test_an_upgrade_on_a_block_needs_an_empty_group(account: Account):
     block = account.block()
     node_groups = account.cloud.node_groups
-    node_groups.create(asked(block))
+    node_groups.create(node_group_request(block))
     account.wait("4m")
     node_groups.resize("train-a", desired=1)
     newer = tagged(template_data(block, ImageId="ami-0new"))
@@ -128,7 +128,7 @@ def test_an_upgrade_on_a_block_needs_an_empty_group(account: Account):
 
 
 def test_deleting_a_node_group_ends_its_nodes_and_takes_the_group_along(account: Account):
-    account.cloud.node_groups.create(asked(account.block(), size=(0, 2, 2)))
+    account.cloud.node_groups.create(node_group_request(account.block(), size=(0, 2, 2)))
     account.wait("4m")
     account.cloud.node_groups.delete("train-a")
     account.wait("10m")

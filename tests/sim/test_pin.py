@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.sim.scenario_builder import job, pool, scene
+from tests.sim.scenario_builder import job, pool, scenario_with
 from tidemill.spec import names
 
 pytestmark = pytest.mark.requirement("PE-18")
@@ -18,7 +18,7 @@ def test_a_job_stays_in_the_pool_it_was_admitted_to() -> None:
         "requirements": {"instanceTypes": ["g6.12xlarge"]}, "sources": [{"type": "on-demand"}], "taints": [],
     }  # fmt: skip
     small: dict[str, Any] = {"cpu": "4", "memory": "16Gi", "gpus": 1}
-    played = scene(
+    played = scenario_with(
         pool("first", **shared),
         pool("second", **shared),
         jobs=[
@@ -27,7 +27,7 @@ def test_a_job_stays_in_the_pool_it_was_admitted_to() -> None:
             job("any", lasts="3h", at=["20m"], **{**small, "nodeSelector": {}}),
         ],
         duration="1h",
-    ).played()
+    ).run()
     pools = {node.name: dict(node.labels)[names.LABEL_POOL] for node in played.cluster.view().nodes}
     bound = [pod for pod in played.cluster.pods.values() if pod.node and not pod.daemon]
     assert len(bound) == 3

@@ -10,7 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.scenario_builder import Scene, block, fault, job, plan, platform, pool, scene, service
+from tests.sim.scenario_builder import (
+    PreparedScenario,
+    block,
+    fault,
+    job,
+    plan,
+    platform,
+    pool,
+    scenario_with,
+    service,
+)
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.spec.read import load
 
@@ -18,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 TWO_BLOCKS = ROOT / "examples" / "two-blocks.yaml"
 MIXED_SOURCES = ROOT / "examples" / "mixed-sources.yaml"
 
-BUSY = scene(
+BUSY = scenario_with(
     pool(
         sources=[{"type": "block"}, {"type": "on-demand", "maxHourlyUsd": 60, "maxMonthlyUsd": 500}],
         disruption={"consolidateAfter": "5m"},
@@ -37,7 +47,7 @@ BUSY = scene(
     ],
     faults=[fault("0s", "launch-fails"), fault("1h1m", "late-join", duration="8m")],
 )
-BUYING = scene(
+BUYING = scenario_with(
     on=platform(budget={"perPurchaseUsd": 9000, "monthlyUsd": 20000}, approval={"mode": "one"}),
     plans=[plan()],
     start=datetime(2026, 11, 18, 8, 0, tzinfo=UTC),  # three and a half hours before the window opens
@@ -45,7 +55,7 @@ BUYING = scene(
     decisions=[{"at": "90m", "window": "sprint", "verdict": "approve", "by": "finance"}],
     jobs=[job(at=("3h",))],
 )
-TROUBLED = scene(
+TROUBLED = scenario_with(
     pool(sources=[{"type": "spot"}, {"type": "on-demand"}], disruption={"consolidateAfter": "3m"}),
     jobs=[job(at=("0s", "20m", "50m"), lasts="25m"), job("pair", at=("5m",), nodes=2, lasts="30m")],
     faults=[
@@ -57,7 +67,7 @@ TROUBLED = scene(
     duration="3h",
 )
 
-ROLLED = scene(
+ROLLED = scenario_with(
     reservations=[block(count=3, duration="28h")],
     services=[service(gpus=4, cpu="40", memory="300Gi")],
     jobs=[
@@ -68,7 +78,7 @@ ROLLED = scene(
     rolls=[{"at": "1h", "nodeClass": "gpu", "ami": {"alias": "al2023@v20261201"}}],
     duration="7h",
 )
-ALONE = scene(
+ALONE = scenario_with(
     reservations=[block(count=3)],
     services=[service(gpus=4, cpu="40", memory="300Gi")],
     jobs=[job("tune", lasts="9h", checkpointEvery="20m", grace="4m")],
@@ -89,31 +99,31 @@ def story(rehearsal: Rehearsal) -> list[str]:
     ids=["busy", "buying", "troubled", "rolled", "alone"],
 )
 def test_looking_every_second_gives_the_same_actions_as_sleeping_until_something_changes(
-    played: Scene,
+    played: PreparedScenario,
 ) -> None:
     """Throttled calls are left out on purpose: how soon a failed call is repeated is the engine's pace."""
-    asleep, awake = played.played(), played.played(every_second=True)
+    asleep, awake = played.run(), played.run(every_second=True)
     assert story(awake) == story(asleep)
     assert awake.ticks > 5 * asleep.ticks
 
 
 def test_the_same_scenario_and_seed_give_the_same_bytes() -> None:
-    first, second = BUSY.played(seed=3), BUSY.played(seed=3)
+    first, second = BUSY.run(seed=3), BUSY.run(seed=3)
     assert first.journal.lines == second.journal.lines
     assert first.done == second.done
 
 
 def test_another_seed_gives_another_story() -> None:
-    first, second = BUSY.played(seed=3), BUSY.played(seed=4)
+    first, second = BUSY.run(seed=3), BUSY.run(seed=4)
     assert first.journal.lines != second.journal.lines
 
 
 def test_stepping_to_an_instant_and_on_is_the_same_as_running_through() -> None:
-    stepped = BUSY.rehearse()
+    stepped = BUSY.prepare()
     for hour in range(1, 5):
         stepped.run_until(stepped.start.replace(hour=stepped.start.hour + hour, second=17))
     stepped.run()
-    assert story(stepped) == story(BUSY.played())
+    assert story(stepped) == story(BUSY.run())
 
 
 _DIGEST = """

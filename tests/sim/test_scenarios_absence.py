@@ -11,16 +11,16 @@ from tests.sim.mutants import ten_minutes_late
 from tests.sim.scenario_builder import (
     BLOCK_END,
     START,
-    Scene,
+    PreparedScenario,
+    actions_done,
     after,
     block,
-    done,
     fault,
     job,
+    journal_lines,
     pool,
-    scene,
+    scenario_with,
     service,
-    told,
     without,
 )
 from tidemill.model.errors import InvariantViolated
@@ -46,9 +46,9 @@ WORK = [
 ]
 
 
-def absent(*, agent: bool = True, faults: Any = (AWAY,), **scenario: Any) -> Scene:
+def absent(*, agent: bool = True, faults: Any = (AWAY,), **scenario: Any) -> PreparedScenario:
     body: dict[str, Any] = {"reservations": [block()], "jobs": WORK, "duration": "5h", **scenario}
-    return scene(deadlineAgent=agent, faults=list(faults), **body)
+    return scenario_with(deadlineAgent=agent, faults=list(faults), **body)
 
 
 def rows_of(rehearsal: Rehearsal) -> list[tuple[str, int]]:
@@ -56,11 +56,11 @@ def rows_of(rehearsal: Rehearsal) -> list[tuple[str, int]]:
 
 
 def test_nobody_runs_at_the_deadline_and_everybody_had_their_whole_grace():
-    rehearsal = absent().played()
+    rehearsal = absent().run()
     assert not rehearsal.cluster.kills
     assert not rehearsal.cluster.cut_short
     assert {grace_s for _, grace_s in rows_of(rehearsal)} == {600, 30}
-    told_by_agent = told(rehearsal, "pod-told-by-agent")
+    told_by_agent = journal_lines(rehearsal, "pod-told-by-agent")
     assert len(told_by_agent) == 3
     # each as late as its own grace allows, with half a minute to spare
     assert {line.at for line in told_by_agent if "saved" in line.about} == {
@@ -70,7 +70,7 @@ def test_nobody_runs_at_the_deadline_and_everybody_had_their_whole_grace():
 
 
 def test_without_the_agent_the_pods_die_with_their_nodes_and_that_is_reported_and_excused():
-    rehearsal = absent(agent=False).played()
+    rehearsal = absent(agent=False).run()
     assert len(rehearsal.cluster.kills) == 3
     assert not any(kill.full_grace for kill in rehearsal.cluster.kills)
 
@@ -81,10 +81,10 @@ def test_whatever_the_seed_no_pod_is_alive_at_the_deadline(seed: int, provisione
     """With services that come back by themselves, a node that boots late, and trouble before the engine goes."""
     services = [service(replicas=3, gpus=2, cpu="20", memory="100Gi", grace="3m", minAvailable=2)]
     trouble = {"count": 3, "kinds": ["node-dies", "gpu-fails", "late-join", "event-lost"], "until": "2h30m"}
-    rehearsal = scene(
+    rehearsal = scenario_with(
         pool(provisioner=provisioner), reservations=[block(count=3)], jobs=WORK, services=services,
         deadlineAgent=True, faults=[AWAY], randomFaults=trouble, duration="5h",
-    ).rehearse(seed)  # fmt: skip
+    ).prepare(seed)  # fmt: skip
     rehearsal.run()
     ended = [kill for kill in rehearsal.cluster.kills if kill.at >= KILL - timedelta(minutes=10)]
     assert not ended
@@ -93,32 +93,32 @@ def test_whatever_the_seed_no_pod_is_alive_at_the_deadline(seed: int, provisione
 
 def test_an_engine_that_is_there_comes_first():
     """Checkpoints are asked for, budgets respected: the agent finds nobody left to ask."""
-    rehearsal = absent(faults=()).played()
-    assert done(rehearsal, Evict)
-    assert not told(rehearsal, "pod-told-by-agent")
-    assert not told(rehearsal, "node-closed")
+    rehearsal = absent(faults=()).run()
+    assert actions_done(rehearsal, Evict)
+    assert not journal_lines(rehearsal, "pod-told-by-agent")
+    assert not journal_lines(rehearsal, "node-closed")
 
 
 def test_an_absence_is_no_excuse_where_nodes_have_agents():
     """An engine that never drains is caught by the agents: nobody is left for EC2 to kill."""
-    lazy = absent(faults=()).played(decide=without(StartDrain, Evict, ForceDelete))
-    assert told(lazy, "pod-told-by-agent")
+    lazy = absent(faults=()).run(decide=without(StartDrain, Evict, ForceDelete))
+    assert journal_lines(lazy, "pod-told-by-agent")
     assert not lazy.cluster.kills
 
 
 def test_agents_that_were_told_the_wrong_end_are_seen():
     """An engine that believes in ten minutes more tells the nodes so: then pods do die, and nothing excuses it."""
     with pytest.raises(InvariantViolated) as caught:
-        absent().played(decide=ten_minutes_late)
+        absent().run(decide=ten_minutes_late)
     assert caught.value.number == 4
 
 
 def test_a_pod_that_comes_too_late_for_its_grace_is_sent_away_before_it_starts():
     """A replica that finds room at 10:50, with a grace of twenty minutes: at 11:00 it would still be there."""
     late = service(replicas=1, minAvailable=0, grace="20m", **{"from": "3h20m"})
-    rehearsal = absent(jobs=[], services=[late]).played()
+    rehearsal = absent(jobs=[], services=[late]).run()
     assert not rehearsal.cluster.kills
-    assert told(rehearsal, "node-closed")
+    assert journal_lines(rehearsal, "node-closed")
 
 
 # --- extensions ---------------------------------------------------------------------------------------
@@ -126,24 +126,24 @@ def test_a_pod_that_comes_too_late_for_its_grace_is_sent_away_before_it_starts()
 
 def extended(at: str, *, faults: Any = ()) -> Rehearsal:
     extension = {"at": at, "block": "a", "by": "1d", "settlesAfter": "10m"}
-    return absent(extensions=[extension], faults=faults, duration="8h").played()
+    return absent(extensions=[extension], faults=faults, duration="8h").run()
 
 
 def test_nodes_are_told_when_the_end_moves_and_work_goes_on():
     rehearsal = extended("1h")
-    moved = done(rehearsal, AnnounceNodeEnd)
+    moved = actions_done(rehearsal, AnnounceNodeEnd)
     assert {one.ends_at for _, one in moved} == {KILL + timedelta(days=1)}
     assert len(moved) == 2
-    assert not told(rehearsal, "pod-told-by-agent")
+    assert not journal_lines(rehearsal, "pod-told-by-agent")
     assert all(one.restarts == 0 for one in rehearsal.cluster.jobs.values())
 
 
 def test_an_extension_paid_while_the_engine_is_away_errs_early_and_the_engine_takes_the_nodes_back():
     """The nodes go by the old end, and everybody gets their grace. When the engine is back, work goes on there."""
     rehearsal = extended("2h30m", faults=[AWAY])
-    assert told(rehearsal, "pod-told-by-agent")
+    assert journal_lines(rehearsal, "pod-told-by-agent")
     assert not rehearsal.cluster.kills
-    assert {one.node for _, one in done(rehearsal, CancelDrain)} == {
+    assert {one.node for _, one in actions_done(rehearsal, CancelDrain)} == {
         node.name for node in rehearsal.cluster.nodes.values()
     }
     assert all(one.restarts == 1 and one.state == "running" for one in rehearsal.cluster.jobs.values())
@@ -153,13 +153,15 @@ def test_an_extension_paid_while_the_engine_is_away_errs_early_and_the_engine_ta
 def test_a_node_that_is_to_be_retired_hears_of_it():
     rehearsal = absent(
         reservations=[block(duration="28h")], faults=[fault("1h", "retirement", duration="2h")], duration="2h"
-    ).played()
-    assert [one.ends_at for _, one in done(rehearsal, AnnounceNodeEnd)] == [START + timedelta(hours=3)]
+    ).run()
+    assert [one.ends_at for _, one in actions_done(rehearsal, AnnounceNodeEnd)] == [
+        START + timedelta(hours=3)
+    ]
 
 
 def test_capacity_that_is_paid_by_the_hour_has_no_end_of_its_own():
     hourly = pool(sources=[{"type": "on-demand"}])
-    rehearsal = scene(hourly, jobs=[job(lasts="2h")], deadlineAgent=True, duration="3h").rehearse()
+    rehearsal = scenario_with(hourly, jobs=[job(lasts="2h")], deadlineAgent=True, duration="3h").prepare()
     rehearsal.run_until(after("1h"))
     assert [node.ends_at for node in rehearsal.cluster.view().nodes] == [None]
     rehearsal.run()

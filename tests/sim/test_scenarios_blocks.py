@@ -10,18 +10,18 @@ import pytest
 from tests.sim.scenario_builder import (
     BLOCK_END,
     P5,
+    actions_done,
     after,
     block,
-    done,
     fault,
     job,
+    journal_lines,
     last_pod_left_at,
     plan,
     platform,
     pool,
-    scene,
+    scenario_with,
     service,
-    told,
 )
 from tidemill.model.capacity import ReservationState, SourceKind
 from tidemill.model.plan import Launch, StartDrain, Terminate
@@ -47,7 +47,7 @@ def states_of_the_bought_block(rehearsal: Rehearsal) -> list[ReservationState]:
 
 @pytest.mark.requirement("CB-5")
 def test_a_block_is_followed_from_its_payment_to_its_end() -> None:
-    rehearsal = scene(on=BUYER, plans=[plan()], decisions=[APPROVAL], duration="54h").rehearse()
+    rehearsal = scenario_with(on=BUYER, plans=[plan()], decisions=[APPROVAL], duration="54h").prepare()
     assert states_of_the_bought_block(rehearsal) == [
         ReservationState.PAYMENT_PENDING,
         ReservationState.SCHEDULED,
@@ -58,7 +58,7 @@ def test_a_block_is_followed_from_its_payment_to_its_end() -> None:
 
 @pytest.mark.requirement("CB-5")
 def test_the_future_count_of_a_block_that_is_not_active_yet_is_known() -> None:
-    rehearsal = scene(on=BUYER, plans=[plan()], decisions=[APPROVAL], duration="3h").played()
+    rehearsal = scenario_with(on=BUYER, plans=[plan()], decisions=[APPROVAL], duration="3h").run()
     assert rehearsal.world is not None
     (coming,) = rehearsal.world.reservations
     assert (coming.state, coming.count, coming.available) == (ReservationState.SCHEDULED, 2, 0)
@@ -68,9 +68,9 @@ def test_the_future_count_of_a_block_that_is_not_active_yet_is_known() -> None:
 def test_a_payment_that_fails_is_followed_by_a_new_proposal_and_not_by_a_second_purchase() -> None:
     faults = [fault("30m", "payment-fails")]
     again = {**APPROVAL, "at": "20h"}
-    rehearsal = scene(
+    rehearsal = scenario_with(
         on=BUYER, plans=[plan()], decisions=[APPROVAL, again], faults=faults, duration="24h"
-    ).rehearse()
+    ).prepare()
     states = states_of_the_bought_block(rehearsal)
     assert states[:2] == [ReservationState.PAYMENT_PENDING, ReservationState.PAYMENT_FAILED]
     intents = [one.intent_id for one in rehearsal.cloud.purchases]
@@ -83,8 +83,8 @@ def test_a_payment_that_fails_is_followed_by_a_new_proposal_and_not_by_a_second_
 
 @pytest.mark.requirement("CB-11")
 def test_a_delivered_block_gets_all_its_nodes_at_once_although_nobody_waits() -> None:
-    rehearsal = scene(reservations=[block(**{"from": "1h"}, duration="3h")], duration="2h").played()
-    (launch,) = done(rehearsal, Launch)
+    rehearsal = scenario_with(reservations=[block(**{"from": "1h"}, duration="3h")], duration="2h").run()
+    (launch,) = actions_done(rehearsal, Launch)
     assert launch[0] - after("1h") <= timedelta(seconds=5)
     assert launch[1].intent.count == 2
     assert rehearsal.cluster.gpus_ready() == 16
@@ -93,18 +93,18 @@ def test_a_delivered_block_gets_all_its_nodes_at_once_although_nobody_waits() ->
 @pytest.mark.requirement("CB-12")
 def test_prepaid_nodes_stay_up_empty_while_the_block_lives_unless_the_pool_says_so() -> None:
     empty = {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "10m"}
-    kept = scene(pool(disruption=empty), reservations=[block()], duration="3h").played()
-    assert not done(kept, Terminate)
+    kept = scenario_with(pool(disruption=empty), reservations=[block()], duration="3h").run()
+    assert not actions_done(kept, Terminate)
     saving = pool(warm=False, disruption={**empty, "consolidateBlocks": True})
-    given = scene(saving, reservations=[block()], jobs=[job(lasts="20m")], duration="3h").played()
-    assert len(done(given, Terminate)) == 1
+    given = scenario_with(saving, reservations=[block()], jobs=[job(lasts="20m")], duration="3h").run()
+    assert len(actions_done(given, Terminate)) == 1
 
 
 @pytest.mark.requirement("CB-14")
 def test_block_odcr_spot_and_on_demand_pools_work_side_by_side() -> None:
     hourly = {"requirements": {"instanceFamilies": ["g6"]}, "limits": {"gpus": 8}}
     small: dict[str, Any] = {"gpus": 1, "cpu": "2", "memory": "8Gi"}
-    rehearsal = scene(
+    rehearsal = scenario_with(
         pool(sources=[{"type": "block"}, {"type": "odcr"}]),
         pool("spot", sources=[{"type": "spot"}], **hourly),
         pool("plain", sources=[{"type": "on-demand"}], **hourly),
@@ -115,7 +115,7 @@ def test_block_odcr_spot_and_on_demand_pools_work_side_by_side() -> None:
             job("look", nodeSelector={"tier": "plain"}, **small),
         ],
         duration="2h",
-    ).played()
+    ).run()
     assert {one.state for one in rehearsal.cluster.jobs.values()} == {"finished"}
     kinds = {history.now.source.kind for history in rehearsal.cloud.instance_histories.values()}
     assert kinds == set(SourceKind)
@@ -144,14 +144,14 @@ def test_the_last_pod_is_gone_before_the_deadline_of_its_provisioner(
 ) -> None:
     gb200 = settings.get("requirements") is not None
     size: dict[str, Any] = {"gpus": 4, "cpu": "64", "memory": "500Gi"} if gb200 else {}
-    rehearsal = scene(
+    rehearsal = scenario_with(
         pool(**settings),
         reservations=[block(instanceType="p6e-gb200.36xlarge" if gb200 else P5, count=9 if gb200 else 3)],
         services=[service(**size)],
         jobs=[
             job(lasts="9h", checkpointEvery="20m", checkpointTime="4m", grace="3m", **size),
         ],
-    ).rehearse()
+    ).prepare()
     deadline = BLOCK_END - before_end
     rehearsal.run_until(deadline - timedelta(seconds=1))
     left = [pod.full_name for pod in rehearsal.cluster.pods.values() if pod.node and not pod.daemon]
@@ -168,9 +168,9 @@ def test_the_last_pod_is_gone_before_the_deadline_of_its_provisioner(
 def test_a_long_grace_and_a_slow_checkpoint_start_the_drain_earlier() -> None:
     def first_drain(**fields: Any) -> datetime:
         jobs = [job(lasts="9h", checkpointEvery="20m", **fields)]
-        rehearsal = scene(reservations=[block()], jobs=jobs).played()
+        rehearsal = scenario_with(reservations=[block()], jobs=jobs).run()
         assert not rehearsal.cluster.cut_short
-        return done(rehearsal, StartDrain)[0][0]
+        return actions_done(rehearsal, StartDrain)[0][0]
 
     quick = first_drain(grace="30s", checkpointTime="30s")
     slow = first_drain(grace="15m", checkpointTime="10m")
@@ -180,7 +180,7 @@ def test_a_long_grace_and_a_slow_checkpoint_start_the_drain_earlier() -> None:
 @pytest.mark.requirement("CB-10")
 def test_a_pod_that_never_acknowledges_its_checkpoint_is_evicted_in_time_all_the_same() -> None:
     deaf = job(lasts="9h", checkpointEvery="20m", checkpointTime="4m", acknowledges=False, grace="2m")
-    rehearsal = scene(reservations=[block()], jobs=[deaf]).played()
+    rehearsal = scenario_with(reservations=[block()], jobs=[deaf]).run()
     assert rehearsal.cluster.evictions
     assert not rehearsal.cluster.kills
     assert not rehearsal.cluster.cut_short
@@ -191,19 +191,19 @@ def test_a_pod_that_never_acknowledges_its_checkpoint_is_evicted_in_time_all_the
 
 def extended(payment: str, *, at: str = "2h", settles: str = "10m") -> Rehearsal:
     extension = {"at": at, "block": "a", "by": "1d", "payment": payment, "settlesAfter": settles}
-    return scene(
+    return scenario_with(
         reservations=[block()],
         jobs=[job(lasts="20h", checkpointEvery="20m", grace="2m")],
         extensions=[extension],
         duration="29h",
-    ).played()
+    ).run()
 
 
 @pytest.mark.requirement("CB-7")
 def test_an_extension_that_is_paid_moves_the_drain_by_its_whole_length() -> None:
     rehearsal = extended("succeeds")
-    assert told(rehearsal, "block-extended")
-    assert min(at for at, _ in done(rehearsal, StartDrain)) > BLOCK_END
+    assert journal_lines(rehearsal, "block-extended")
+    assert min(at for at, _ in actions_done(rehearsal, StartDrain)) > BLOCK_END
     assert rehearsal.cluster.jobs["fit-1"].state == "finished"
     assert rehearsal.cluster.jobs["fit-1"].restarts == 0
 
@@ -211,7 +211,7 @@ def test_an_extension_that_is_paid_moves_the_drain_by_its_whole_length() -> None
 @pytest.mark.requirement("CB-7")
 def test_an_extension_whose_payment_fails_leaves_the_drain_where_it_was() -> None:
     rehearsal = extended("fails")
-    assert told(rehearsal, "extension-failed")
+    assert journal_lines(rehearsal, "extension-failed")
     last = last_pod_left_at(rehearsal, "a")
     assert last is not None
     assert last <= BLOCK_END - timedelta(minutes=30)
@@ -222,7 +222,7 @@ def test_an_extension_whose_payment_fails_leaves_the_drain_where_it_was() -> Non
 def test_an_extension_that_is_paid_after_the_drain_began_keeps_what_has_not_left_yet() -> None:
     """Asked for at 10:25 and paid at 10:55: the drain for 11:00 is under way, nobody dies, work goes on."""
     rehearsal = extended("succeeds", at="2h55m", settles="30m")
-    assert told(rehearsal, "block-extended")
+    assert journal_lines(rehearsal, "block-extended")
     assert not rehearsal.cluster.kills
     assert rehearsal.cluster.jobs["fit-1"].state == "finished"
 
@@ -231,7 +231,7 @@ def test_an_extension_that_is_paid_after_the_drain_began_keeps_what_has_not_left
 
 
 def test_nothing_is_bought_before_the_word_of_a_person_and_one_block_after_it() -> None:
-    rehearsal = scene(on=BUYER, plans=[plan()], decisions=[APPROVAL], duration="5h").rehearse()
+    rehearsal = scenario_with(on=BUYER, plans=[plan()], decisions=[APPROVAL], duration="5h").prepare()
     rehearsal.run_until(after("59m59s"))
     assert not rehearsal.cloud.purchases
     rehearsal.run()

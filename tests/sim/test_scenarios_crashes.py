@@ -9,17 +9,17 @@ import pytest
 
 from tests.sim.scenario_builder import (
     P5,
+    actions_done,
     after,
     block,
-    done,
     fault,
     job,
+    journal_lines,
     plan,
     platform,
     pool,
-    scene,
+    scenario_with,
     service,
-    told,
 )
 from tidemill.model.capacity import ReservationState
 from tidemill.model.plan import SubmitPurchase
@@ -35,14 +35,14 @@ LAUNCH_STEPS = [step for step in CRASH_STEPS if step.endswith("launch")]
 
 
 def buying(*faults: dict[str, Any], duration: str = "6h") -> Rehearsal:
-    return scene(
+    return scenario_with(
         on=BUYER, plans=[plan()], decisions=[APPROVAL], faults=list(faults), duration=duration
-    ).played()
+    ).run()
 
 
 def working(*faults: dict[str, Any]) -> Rehearsal:
     """A service, a job and a gang on two blocks, one of which ends within the scene."""
-    return scene(
+    return scenario_with(
         pool(sources=[{"type": "block"}, {"type": "on-demand", "maxHourlyUsd": 60, "maxMonthlyUsd": 900}]),
         on=platform(budget={"monthlyUsd": 1000}),
         reservations=[
@@ -57,7 +57,7 @@ def working(*faults: dict[str, Any]) -> Rehearsal:
         ],
         faults=list(faults),
         duration="8h",
-    ).played()
+    ).run()
 
 
 def assert_all_work_is_done(rehearsal: Rehearsal) -> None:
@@ -82,7 +82,7 @@ def assert_bought_once(rehearsal: Rehearsal) -> None:
 @pytest.mark.parametrize("step", CRASH_STEPS, ids=lambda step: step or "between-ticks")
 def test_an_engine_that_dies_around_a_purchase_never_buys_twice(step: str) -> None:
     rehearsal = buying(fault("59m", "engine-crash", step=step))
-    assert bool(told(rehearsal, "engine-crashed")) == (step in ("", *PURCHASE_STEPS))
+    assert bool(journal_lines(rehearsal, "engine-crashed")) == (step in ("", *PURCHASE_STEPS))
     assert len(rehearsal.cloud.purchases) <= 1
     if step == "before:purchase":
         # It was written down and never made: nobody can know that, so a person must look first.
@@ -101,7 +101,7 @@ def test_an_engine_that_dies_around_a_purchase_never_buys_twice(step: str) -> No
 def test_an_engine_that_dies_at_any_step_of_its_work_leaves_everything_to_the_next(step: str) -> None:
     rehearsal = working(*(fault(at, "engine-crash", step=step) for at in ("0s", "29m", "1h", "3h15m")))
     if step not in PURCHASE_STEPS:
-        assert told(rehearsal, "engine-crashed")
+        assert journal_lines(rehearsal, "engine-crashed")
     assert_all_work_is_done(rehearsal)
     # Never more nodes on a block than it has, and none that nobody asked for: one launch per slot.
     per_source = Counter(history.now.source.label for history in rehearsal.cloud.instance_histories.values())
@@ -111,10 +111,10 @@ def test_an_engine_that_dies_at_any_step_of_its_work_leaves_everything_to_the_ne
 
 @pytest.mark.parametrize("step", LAUNCH_STEPS)
 def test_a_launch_that_was_cut_off_is_found_again_by_its_token(step: str) -> None:
-    rehearsal = scene(
+    rehearsal = scenario_with(
         reservations=[block()], faults=[fault("0s", "engine-crash", step=step)], duration="1h"
-    ).played()
-    assert told(rehearsal, "engine-crashed")
+    ).run()
+    assert journal_lines(rehearsal, "engine-crashed")
     assert len(rehearsal.cloud.instance_histories) == 2
     assert rehearsal.cluster.gpus_ready() == 16
 
@@ -143,11 +143,11 @@ def test_throttled_calls_are_repeated_until_they_pass() -> None:
 
 
 def test_a_drain_goes_on_while_aws_is_throttled() -> None:
-    rehearsal = scene(
+    rehearsal = scenario_with(
         reservations=[block()],
         jobs=[job(lasts="9h", checkpointEvery="20m", grace="2m")],
         faults=[fault("3h15m", "throttle", duration="20m")],
-    ).played()
+    ).run()
     assert rehearsal.cluster.evictions
     assert not rehearsal.cluster.kills
 
@@ -191,7 +191,7 @@ def test_a_purchase_that_may_have_been_made_counts_as_money_spent() -> None:
         }
         for name, day in days.items()
     ]  # fmt: skip
-    rehearsal = scene(
+    rehearsal = scenario_with(
         on=platform(budget={"perPurchaseUsd": 9000, "monthlyUsd": 2500}, approval={"mode": "one"}),
         plans=[plan(demand=windows)],
         decisions=[
@@ -200,14 +200,14 @@ def test_a_purchase_that_may_have_been_made_counts_as_money_spent() -> None:
         ],
         faults=[fault("30m", "lost-answer", call="purchase")],
         duration="3h",
-    ).played()
+    ).run()
     assert len(rehearsal.cloud.purchases) == 1
 
 
 def test_a_launch_whose_answer_was_lost_is_not_made_twice() -> None:
-    rehearsal = scene(
+    rehearsal = scenario_with(
         reservations=[block()], faults=[fault("0s", "lost-answer", count=2)], duration="1h"
-    ).played()
+    ).run()
     assert len(rehearsal.cloud.instance_histories) == 2
     assert rehearsal.cluster.gpus_ready() == 16
     assert not rehearsal.ledger.launches()
@@ -224,8 +224,8 @@ def test_notices_that_are_lost_doubled_or_late_cost_time_and_no_truth(kind: str)
 
 def test_a_block_whose_delivery_was_never_told_is_found_by_the_next_look() -> None:
     late = block(**{"from": "1h"}, duration="3h")
-    rehearsal = scene(
+    rehearsal = scenario_with(
         reservations=[late], faults=[fault("55m", "event-lost", count=9)], duration="2h"
-    ).played()
+    ).run()
     assert rehearsal.cluster.gpus_ready() == 16
-    assert done(rehearsal, SubmitPurchase) == []
+    assert actions_done(rehearsal, SubmitPurchase) == []

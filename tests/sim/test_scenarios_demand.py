@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 
-from tests.sim.scenario_builder import after, block, done, fault, job, platform, pool, scene, told
+from tests.sim.scenario_builder import (
+    actions_done,
+    after,
+    block,
+    fault,
+    job,
+    journal_lines,
+    platform,
+    pool,
+    scenario_with,
+)
 from tidemill.model.capacity import SourceKind
 from tidemill.model.plan import Launch, StartDrain
 from tidemill.sim.scenario.rehearsal import Rehearsal
@@ -21,8 +31,8 @@ ON_DEMAND: list[dict[str, Any]] = [{"type": "on-demand"}]
 
 @pytest.mark.requirement("PE-3")
 def test_a_pending_gpu_pod_gets_a_matching_instance_and_runs() -> None:
-    rehearsal = scene(pool(sources=ON_DEMAND), jobs=[job(at=("10m",))], duration="1h30m").played()
-    ((at, launch),) = done(rehearsal, Launch)
+    rehearsal = scenario_with(pool(sources=ON_DEMAND), jobs=[job(at=("10m",))], duration="1h30m").run()
+    ((at, launch),) = actions_done(rehearsal, Launch)
     assert at - after("10m") <= timedelta(seconds=11)  # the batch window is ten seconds at most
     assert (launch.intent.instance_type, launch.intent.count) == ("p5.48xlarge", 1)
     assert rehearsal.cluster.jobs["fit-1"].state == "finished"
@@ -40,7 +50,7 @@ def test_a_pending_gpu_pod_gets_a_matching_instance_and_runs() -> None:
 )
 def test_neuron_efa_and_plain_cpu_pods_get_their_nodes_too(types: list[str], asks: dict[str, Any]) -> None:
     wanted = pool(sources=ON_DEMAND, requirements={"instanceTypes": types})
-    rehearsal = scene(wanted, jobs=[job(**asks)], duration="1h30m").played()
+    rehearsal = scenario_with(wanted, jobs=[job(**asks)], duration="1h30m").run()
     assert rehearsal.cluster.jobs["fit-1"].state == "finished"
     assert {history.now.instance_type for history in rehearsal.cloud.instance_histories.values()} == set(
         types
@@ -51,7 +61,7 @@ def test_neuron_efa_and_plain_cpu_pods_get_their_nodes_too(types: list[str], ask
 def test_a_spot_or_on_demand_launch_that_finds_no_capacity_is_followed_by_the_next_source() -> None:
     either = pool(sources=[{"type": "spot"}, {"type": "on-demand"}])
     faults = [fault("0s", "no-capacity", target="spot", duration="1h")]
-    rehearsal = scene(either, jobs=[job()], faults=faults, duration="1h").played()
+    rehearsal = scenario_with(either, jobs=[job()], faults=faults, duration="1h").run()
     assert {history.now.source.kind for history in rehearsal.cloud.instance_histories.values()} == {
         SourceKind.ON_DEMAND
     }
@@ -63,14 +73,14 @@ def test_a_spot_or_on_demand_launch_that_finds_no_capacity_is_followed_by_the_ne
 
 def emptied(at: tuple[str, ...]) -> Rehearsal:
     wanted = pool(sources=ON_DEMAND, disruption={"consolidateAfter": "10m"})
-    return scene(wanted, jobs=[job(at=at, lasts="15m")], duration="3h").played()
+    return scenario_with(wanted, jobs=[job(at=at, lasts="15m")], duration="3h").run()
 
 
 @pytest.mark.requirement("PE-6")
 def test_an_empty_node_goes_after_consolidate_after_although_its_daemon_pods_stay() -> None:
     rehearsal = emptied(("0s",))
     finished = rehearsal.cluster.jobs["fit-1"].finished
-    ((drained, _),) = done(rehearsal, StartDrain)
+    ((drained, _),) = actions_done(rehearsal, StartDrain)
     assert finished is not None
     assert timedelta(0) <= drained - finished - timedelta(minutes=10) <= timedelta(seconds=1)
     assert not list(rehearsal.cloud.alive())
@@ -81,7 +91,7 @@ def test_the_timer_starts_anew_when_a_pod_comes_and_goes() -> None:
     """The second job comes within the ten minutes, runs on the same node, and only then the clock runs."""
     rehearsal = emptied(("0s", "28m"))
     finished = rehearsal.cluster.jobs["fit-2"].finished
-    ((drained, _),) = done(rehearsal, StartDrain)
+    ((drained, _),) = actions_done(rehearsal, StartDrain)
     assert finished is not None
     assert len(rehearsal.cloud.instance_histories) == 1
     assert timedelta(0) <= drained - finished - timedelta(minutes=10) <= timedelta(seconds=1)
@@ -97,13 +107,13 @@ def overflow(hourly_usd: int, monthly_usd: int, budget_usd: int = 100_000, **fie
         {"type": "on-demand", "maxHourlyUsd": hourly_usd, "maxMonthlyUsd": monthly_usd},
     ]
     hours = tuple(f"{hour}h" for hour in range(1, 72, 2))
-    return scene(
+    return scenario_with(
         pool(sources=sources, disruption={"consolidateAfter": "5m"}),
         on=platform(budget={"monthlyUsd": budget_usd}),
         reservations=[block(count=1, duration="76h")],
         jobs=[job(at=hours, lasts="5h", checkpointEvery="30m"), job("may", at=hours, lasts="3h", **fields)],
         duration="3d",
-    ).played()
+    ).run()
 
 
 def on_demand_usd(rehearsal: Rehearsal) -> float:
@@ -132,9 +142,9 @@ def test_overflow_stays_inside_its_caps_and_the_budget_over_days(monthly_usd: in
 def test_overflow_stays_inside_its_hourly_cap_when_many_jobs_come_at_once() -> None:
     sources = [{"type": "block"}, {"type": "on-demand", "maxHourlyUsd": 120, "maxMonthlyUsd": 5000}]
     jobs = [job(at=("0s",) * 5 + ("3m",) * 3, overflow=True)]
-    rehearsal = scene(
+    rehearsal = scenario_with(
         pool(sources=sources), on=platform(budget={"monthlyUsd": 9000}), jobs=jobs, duration="4h"
-    ).played()
+    ).run()
     assert len([one for one in rehearsal.cluster.jobs.values() if one.state == "finished"]) >= 5
 
 
@@ -144,4 +154,4 @@ def test_what_waits_for_money_says_so() -> None:
     assert on_demand_usd(rehearsal) == 0
     waiting = [sentence(unmet.reason) for unmet in rehearsal.plan.unmet if "may-" in unmet.name]
     assert waiting
-    assert not told(rehearsal, "job-failed")
+    assert not journal_lines(rehearsal, "job-failed")

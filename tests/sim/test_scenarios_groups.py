@@ -9,16 +9,16 @@ import pytest
 
 from tests.sim.provisioner_builder import delivered, extended, running, two_blocks
 from tests.sim.scenario_builder import (
-    Scene,
+    PreparedScenario,
+    actions_done,
     after,
     block,
-    done,
     fault,
     job,
+    journal_lines,
     last_pod_left_at,
     pool,
-    scene,
-    told,
+    scenario_with,
 )
 from tidemill.cli.loading import load_spec
 from tidemill.cli.playback import observe_and_decide
@@ -60,7 +60,7 @@ def by_hand(rehearsal: Rehearsal, at: str, desired: int) -> None:
 @pytest.mark.requirement("MG-4")
 @pytest.mark.parametrize("way", WAYS)
 def test_nodes_come_at_delivery_jobs_run_and_nothing_lives_at_the_kill_time(way: str):
-    rehearsal = delivered(way).rehearse()
+    rehearsal = delivered(way).prepare()
     rehearsal.run_until(after("29m"))
     assert (
         not rehearsal.cloud.instance_histories
@@ -81,20 +81,22 @@ def test_nodes_come_at_delivery_jobs_run_and_nothing_lives_at_the_kill_time(way:
 @pytest.mark.requirement("SM-9")
 @pytest.mark.parametrize("way", GROUPED)
 def test_after_the_end_neither_groups_nor_nodes_nor_templates_are_left(way: str):
-    rehearsal = scene(pool(provisioner=way), reservations=[block()], jobs=[job()], duration="5h").played()
+    rehearsal = scenario_with(
+        pool(provisioner=way), reservations=[block()], jobs=[job()], duration="5h"
+    ).run()
     assert not rehearsal.cloud.groups.all()
     assert not rehearsal.cloud.node_groups.all()
     assert not rehearsal.compute.templates()
     assert not rehearsal.cluster.view().nodes
-    assert len(done(rehearsal, RemoveNode)) == 2
+    assert len(actions_done(rehearsal, RemoveNode)) == 2
 
 
 @pytest.mark.requirement("SM-2")
 @pytest.mark.requirement("SM-6")
 def test_an_auto_scaling_group_stands_ready_before_its_block():
-    rehearsal = scene(
+    rehearsal = scenario_with(
         pool(provisioner="asg"), reservations=[block(**{"from": "1h"}, duration="3h")]
-    ).rehearse()
+    ).prepare()
     rehearsal.run_until(after("10m"))
     one = group(rehearsal)
     (block_,) = rehearsal.cloud.all_reservations()
@@ -112,27 +114,27 @@ def test_an_auto_scaling_group_stands_ready_before_its_block():
 
 @pytest.mark.requirement("SM-4")
 def test_without_an_engine_the_schedules_bring_the_nodes_up_and_take_them_down():
-    rehearsal = scene(
+    rehearsal = scenario_with(
         pool(provisioner="asg"),
         reservations=[block(**{"from": "1h"}, duration="3h")],
         faults=[fault("30m", "engine-absent", duration="6h")],
         deadlineAgent=True,
-    ).rehearse()
+    ).prepare()
     rehearsal.run_until(after("1h10m"))
     assert running(rehearsal) == 2
     rehearsal.run()
     assert {history.ended_by for history in rehearsal.cloud.instance_histories.values()} <= {"group", "ec2"}
-    assert told(rehearsal, "schedule-fired")[-1].at == after("3h29m")
+    assert journal_lines(rehearsal, "schedule-fired")[-1].at == after("3h29m")
 
 
 @pytest.mark.requirement("SM-4")
 def test_with_an_engine_the_schedule_of_a_block_that_is_there_takes_no_node_away():
     """Two of three nodes are on their way at the start: a schedule that still went by the room left would say one."""
-    rehearsal = scene(
+    rehearsal = scenario_with(
         pool(provisioner="asg", limits={"nodes": 3}),
         reservations=[block(duration="3h", **{"from": "1h"})],
         duration="2h",
-    ).rehearse()
+    ).prepare()
     rehearsal.run_until(after("59m"))
     assert group(rehearsal).schedules[UP].desired == 2
     rehearsal.run_until(after("1h3m"))
@@ -143,13 +145,13 @@ def test_with_an_engine_the_schedule_of_a_block_that_is_there_takes_no_node_away
 @pytest.mark.requirement("SM-4")
 @pytest.mark.requirement("CB-7")
 def test_an_extension_moves_the_schedule_and_the_drain():
-    rehearsal = extended("asg").rehearse()
+    rehearsal = extended("asg").prepare()
     rehearsal.run_until(after("1h9m"))
     assert group(rehearsal).schedules[DOWN].at == after("3h29m")  # not before it is paid
     rehearsal.run_until(after("1h11m"))
     assert group(rehearsal).schedules[DOWN].at == after("27h29m")
     rehearsal.run()
-    assert not told(rehearsal, "schedule-fired", "3h29m")
+    assert not journal_lines(rehearsal, "schedule-fired", "3h29m")
     assert min(history.shutting_down_at for history in rehearsal.cloud.instance_histories.values()) > after(
         "27h"
     )
@@ -158,7 +160,9 @@ def test_an_extension_moves_the_schedule_and_the_drain():
 @pytest.mark.parametrize("way", GROUPED)
 def test_who_only_looks_sees_what_the_engine_sees(way: str):
     """Instances of a group carry no intent: whoever reads them past the engine's port would count launches twice."""
-    rehearsal = scene(pool(provisioner=way), reservations=[block(duration="28h")], duration="1h").rehearse()
+    rehearsal = scenario_with(
+        pool(provisioner=way), reservations=[block(duration="28h")], duration="1h"
+    ).prepare()
     while not rehearsal.cloud.instance_histories:
         assert rehearsal.step()
     rehearsal.timeline.advance(rehearsal.timeline.now() + timedelta(seconds=20))
@@ -172,9 +176,9 @@ def test_who_only_looks_sees_what_the_engine_sees(way: str):
 
 @pytest.mark.requirement("MG-2")
 def test_an_action_of_eks_that_stayed_behind_is_warned_of_and_survived():
-    rehearsal = extended("managed").rehearse()
+    rehearsal = extended("managed").prepare()
     rehearsal.run_until(after("1h15m"))
-    assert any("EKS still scales node group" in line.sentence for line in told(rehearsal, "warned"))
+    assert any("EKS still scales node group" in line.sentence for line in journal_lines(rehearsal, "warned"))
     rehearsal.run_until(after("3h20m"))  # when EKS acts
     assert not list(rehearsal.cloud.alive())  # drained before it, by name
     rehearsal.run_until(after("4h"))
@@ -186,11 +190,11 @@ def test_an_action_of_eks_that_stayed_behind_is_warned_of_and_survived():
 
 @pytest.mark.requirement("MG-2")
 def test_an_action_that_eks_moves_with_the_end_costs_nothing():
-    played = extended("managed").rehearse()
+    played = extended("managed").prepare()
     played.cloud.node_groups.follows_extensions = True
     played.run()
     assert len(played.cloud.instance_histories) == 2
-    assert not any("EKS still scales" in line.sentence for line in told(played, "warned"))
+    assert not any("EKS still scales" in line.sentence for line in journal_lines(played, "warned"))
 
 
 # --- hand-over ----------------------------------------------------------------------------------------
@@ -200,7 +204,7 @@ def test_an_action_that_eks_moves_with_the_end_costs_nothing():
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_two_blocks_hand_a_service_over_without_downtime(way: str, seed: int):
-    rehearsal = two_blocks(pool(provisioner=way)).played(seed)
+    rehearsal = two_blocks(pool(provisioner=way)).run(seed)
     assert rehearsal.cluster.services["chat"].downtime_s(rehearsal.end) == 0
     a = rehearsal.cloud.names["a"]
     histories = [
@@ -213,11 +217,11 @@ def test_two_blocks_hand_a_service_over_without_downtime(way: str, seed: int):
 def test_the_example_plays_as_it_says():
     spec, scenario = load_spec([str(EXAMPLE)])
     assert scenario is not None
-    rehearsal = Scene(spec, scenario).played()
+    rehearsal = PreparedScenario(spec, scenario).run()
     assert rehearsal.cluster.services["chat"].downtime_s(rehearsal.end) == 0
     assert {rehearsal.cluster.jobs[name].state for name in ("fit-1", "fit-2")} == {"finished"}
     assert ended_by(rehearsal) <= {"engine", ""}
-    fired = [line.at for line in told(rehearsal, "schedule-fired", "demo-train")]
+    fired = [line.at for line in journal_lines(rehearsal, "schedule-fired", "demo-train")]
     assert fired == [datetime(2026, 11, 19, 10, 59, tzinfo=UTC)]  # once, after the extension
 
 
@@ -226,10 +230,10 @@ def test_the_example_plays_as_it_says():
 
 @pytest.mark.requirement("SM-7")
 def test_who_is_scaled_in_by_hand_waits_in_the_hook_until_its_pods_are_gone():
-    rehearsal = scene(
+    rehearsal = scenario_with(
         pool(provisioner="asg"), reservations=[block(duration="28h")],
         jobs=[job(at=["0s", "1m"], lasts="9h", checkpointEvery="10m")], duration="5h",
-    ).rehearse()  # fmt: skip
+    ).prepare()  # fmt: skip
     by_hand(rehearsal, "1h", 1)
     rehearsal.run_until(after("1h1m"))
     (waiting,) = [one for one in group(rehearsal).members.values() if one.state == "Terminating:Wait"]
@@ -240,7 +244,7 @@ def test_who_is_scaled_in_by_hand_waits_in_the_hook_until_its_pods_are_gone():
     assert history.shutting_down_at is not None
     assert history.shutting_down_at < after("1h30m")  # not because its time was out
     assert history.ended_by == "group"  # by the hand, but only once the engine had let it go:
-    assert next(one.instance_id for _, one in done(rehearsal, Terminate)) == waiting.instance_id
+    assert next(one.instance_id for _, one in actions_done(rehearsal, Terminate)) == waiting.instance_id
     evicted = [row for row in rehearsal.cluster.evictions if waiting.instance_id in row.node]
     assert evicted
     assert not any(row.forced for row in evicted)
@@ -249,7 +253,9 @@ def test_who_is_scaled_in_by_hand_waits_in_the_hook_until_its_pods_are_gone():
 
 @pytest.mark.requirement("SM-7")
 def test_an_empty_node_that_is_scaled_in_by_hand_goes_within_seconds():
-    rehearsal = scene(pool(provisioner="asg"), reservations=[block(duration="28h")], duration="2h").rehearse()
+    rehearsal = scenario_with(
+        pool(provisioner="asg"), reservations=[block(duration="28h")], duration="2h"
+    ).prepare()
     by_hand(rehearsal, "1h", 1)
     rehearsal.run_until(after("1h1m"))
     (gone,) = [
@@ -263,10 +269,10 @@ def test_an_empty_node_that_is_scaled_in_by_hand_goes_within_seconds():
 
 @pytest.mark.requirement("SM-5")
 def test_a_size_raised_by_hand_is_left_alone():
-    rehearsal = scene(
+    rehearsal = scenario_with(
         pool(provisioner="asg", warm=False), reservations=[block(count=3, duration="28h")],
         jobs=[job(lasts="9h")], duration="4h",
-    ).rehearse()  # fmt: skip
+    ).prepare()  # fmt: skip
     by_hand(rehearsal, "1h", 3)
     rehearsal.run()
     assert running(rehearsal) == 3
@@ -275,11 +281,11 @@ def test_a_size_raised_by_hand_is_left_alone():
 
 @pytest.mark.requirement("SM-5")
 def test_a_size_raised_by_hand_before_the_block_is_there_is_left_alone():
-    rehearsal = scene(
+    rehearsal = scenario_with(
         pool(provisioner="asg", warm=False),
         reservations=[block(duration="3h", **{"from": "1h"})],
         duration="3h",
-    ).rehearse()
+    ).prepare()
     by_hand(rehearsal, "10m", 2)
     rehearsal.run()
     assert running(rehearsal) == 2
@@ -287,10 +293,10 @@ def test_a_size_raised_by_hand_before_the_block_is_there_is_left_alone():
 
 @pytest.mark.requirement("SM-5")
 def test_nodes_by_the_hour_that_somebody_scales_up_are_left_to_come():
-    rehearsal = scene(
+    rehearsal = scenario_with(
         pool(provisioner="asg", sources=[{"type": "on-demand"}], requirements={"instanceTypes": ["g6.12xlarge"]}),
         jobs=[job(gpus=4, cpu="8", memory="32Gi", lasts="2h")], duration="1h",
-    ).rehearse()  # fmt: skip
+    ).prepare()  # fmt: skip
     by_hand(rehearsal, "30m", 2)
     rehearsal.run_until(after("32m"))
     assert len(group(rehearsal).staying()) == 2
@@ -303,10 +309,10 @@ def test_nodes_by_the_hour_that_somebody_scales_up_are_left_to_come():
 
 @pytest.mark.parametrize("way", GROUPED)
 def test_a_dead_node_is_replaced_once_its_slot_is_clean(way: str):
-    rehearsal = scene(
+    rehearsal = scenario_with(
         pool(provisioner=way), reservations=[block(duration="28h")], faults=[fault("1h", "node-dies")],
         jobs=[job(at=["0s", "1m"], lasts="9h", checkpointEvery="10m")], duration="2h",
-    ).played()  # fmt: skip
+    ).run()  # fmt: skip
     assert running(rehearsal) == 2
     assert len(rehearsal.cloud.instance_histories) == 3
 
@@ -314,12 +320,14 @@ def test_a_dead_node_is_replaced_once_its_slot_is_clean(way: str):
 @pytest.mark.requirement("MG-5")
 @pytest.mark.parametrize("way", GROUPED)
 def test_a_node_that_never_joins_is_noticed_reported_and_replaced(way: str):
-    rehearsal = scene(
+    rehearsal = scenario_with(
         pool(provisioner=way), reservations=[block(duration="28h")], faults=[fault("0s", "never-joins")],
         duration="1h",
-    ).played()  # fmt: skip
+    ).run()  # fmt: skip
     late = [
-        action for _, action in done(rehearsal, Terminate) if action.reason.kind is TerminateKind.NEVER_JOINED
+        action
+        for _, action in actions_done(rehearsal, Terminate)
+        if action.reason.kind is TerminateKind.NEVER_JOINED
     ]
     (lost,) = {action.instance_id for action in late}
     assert rehearsal.cloud.instance_histories[lost].ended_by == "engine"
@@ -328,24 +336,24 @@ def test_a_node_that_never_joins_is_noticed_reported_and_replaced(way: str):
 
 @pytest.mark.parametrize("way", GROUPED)
 def test_what_cannot_be_had_is_given_up_and_the_size_goes_back(way: str):
-    rehearsal = scene(
+    rehearsal = scenario_with(
         pool(provisioner=way), reservations=[block(duration="28h")],
         faults=[fault("0s", "no-capacity", duration="40m")], duration="70m",
-    ).rehearse()  # fmt: skip
+    ).prepare()  # fmt: skip
     rehearsal.run_until(after("10m20s"))
     assert [one.state for one in rehearsal.ledger.launches()] == [LaunchState.FAILED]
     assert group(rehearsal).desired == 0
-    assert any("could not launch" in line.sentence for line in told(rehearsal, "warned"))
+    assert any("could not launch" in line.sentence for line in journal_lines(rehearsal, "warned"))
     rehearsal.run()
     assert running(rehearsal) == 2
 
 
 def a_gpu_fails() -> Rehearsal:
     """Two nodes with a job each; a GPU of the younger one fails, so that it is drained and ended."""
-    rehearsal = scene(
+    rehearsal = scenario_with(
         pool(provisioner="asg"), reservations=[block(duration="28h")], duration="2h",
         jobs=[job(at=["0s", "1m"], lasts="9h", checkpointEvery="10m")],
-    ).rehearse()  # fmt: skip
+    ).prepare()  # fmt: skip
     rehearsal.run_until(after("30m"))
     younger = list(group(rehearsal).members)[-1]
     rehearsal.cluster.fail_gpu(younger)
@@ -386,11 +394,11 @@ EKS_CRASHES = [
     ("way", "step"), [("asg", one) for one in CRASHES] + [("managed", one) for one in EKS_CRASHES]
 )
 def test_a_crash_at_any_step_neither_loses_nor_doubles(way: str, step: str):
-    rehearsal = scene(
+    rehearsal = scenario_with(
         pool(provisioner=way), reservations=[block()], jobs=[job(at=["0s", "1m"], lasts="20h", checkpointEvery="10m")],
         faults=[fault("0s", "engine-crash", step=step)], duration="5h",
-    ).played()  # fmt: skip
-    assert told(rehearsal, "engine-crashed")
+    ).run()  # fmt: skip
+    assert journal_lines(rehearsal, "engine-crashed")
     assert len(rehearsal.cloud.instance_histories) == 2
     assert ended_by(rehearsal) == {"engine"}
     assert not rehearsal.cloud.groups.all()
@@ -401,22 +409,22 @@ def test_a_crash_at_any_step_neither_loses_nor_doubles(way: str, step: str):
 def test_with_trouble_drawn_from_the_seed_the_invariants_hold(way: str, seed: int):
     kinds = ["launch-fails", "no-capacity", "late-join", "never-joins", "node-dies", "throttle", "event-lost",
              "event-late", "engine-crash", "engine-absent", "short-delivery", "lost-answer"]  # fmt: skip
-    rehearsal = scene(
+    rehearsal = scenario_with(
         pool(provisioner=way),
         reservations=[block(count=4), block("b", duration="28h", zone="us-east-1b")],
         jobs=[job(at=["0s", "10m", "1h", "2h"], lasts="1h"), job("long", at=["5m"], lasts="9h", checkpointEvery="10m")],
         randomFaults={"count": 8, "kinds": kinds, "until": "4h"}, duration="6h",
-    ).played(seed)  # fmt: skip
+    ).run(seed)  # fmt: skip
     assert "group" not in ended_by(rehearsal)
 
 
 def test_a_pool_beside_it_that_launches_by_itself_keeps_its_templates():
     """Both pools through the same compute, as in production."""
     beside = pool("beside", labels={"tier": "beside"})
-    played = scene(
+    played = scenario_with(
         pool(provisioner="asg"), beside,
         reservations=[block(pool="train"), block("b", pool="beside", zone="us-east-1b")], duration="5h",
-    ).rehearse()  # fmt: skip
+    ).prepare()  # fmt: skip
     played.run_until(after("2h"))
     assert {one.name.rpartition("-cr-")[2] for one in played.compute.templates()} == {
         id_.removeprefix("cr-") for id_ in played.cloud.names.values()
@@ -434,10 +442,10 @@ def test_a_pool_beside_it_that_launches_by_itself_keeps_its_templates():
 @pytest.mark.parametrize("way", GROUPED)
 @pytest.mark.parametrize("kind", ["on-demand", "spot"])
 def test_capacity_by_the_hour_comes_through_groups_too(way: str, kind: str):
-    rehearsal = scene(
+    rehearsal = scenario_with(
         pool(provisioner=way, sources=[{"type": kind}], requirements={"instanceTypes": ["g6.12xlarge"]}),
         jobs=[job(gpus=4, cpu="8", memory="32Gi", at=["0s", "30m"], lasts="20m")], duration="3h",
-    ).played()  # fmt: skip
+    ).run()  # fmt: skip
     assert {rehearsal.cluster.jobs[name].state for name in ("fit-1", "fit-2")} == {"finished"}
     assert {history.now.source.kind.value for history in rehearsal.cloud.instance_histories.values()} == {
         kind
@@ -448,20 +456,20 @@ def test_capacity_by_the_hour_comes_through_groups_too(way: str, kind: str):
 
 @pytest.mark.parametrize("way", GROUPED)
 def test_a_reservation_on_demand_comes_through_groups_too(way: str):
-    rehearsal = scene(
+    rehearsal = scenario_with(
         pool(provisioner=way, sources=[{"type": "odcr"}]),
         reservations=[block("a", type="odcr", duration=None)],
         jobs=[job(lasts="20m")], duration="1h",
-    ).played()  # fmt: skip
+    ).run()  # fmt: skip
     assert rehearsal.cluster.jobs["fit-1"].state == "finished"
 
 
 def rolled(way: str) -> Rehearsal:
     """The image changes an hour into the scene."""
-    return scene(
+    return scenario_with(
         pool(provisioner=way), reservations=[block(duration="28h")], duration="3h",
         rolls=[{"at": "1h", "nodeClass": "gpu", "ami": {"alias": "al2023@v20261112"}}],
-    ).rehearse()  # fmt: skip
+    ).prepare()  # fmt: skip
 
 
 def test_a_new_image_reaches_the_nodes_of_a_group_one_by_one():
@@ -479,7 +487,7 @@ def test_a_node_group_takes_a_new_image_once_somebody_scaled_it_to_nothing():
     assert (
         len(rehearsal.cloud.instance_histories) == 2
     )  # nobody replaces a node by another of the same old template
-    assert any("waits until it is empty" in line.sentence for line in told(rehearsal, "warned"))
+    assert any("waits until it is empty" in line.sentence for line in journal_lines(rehearsal, "warned"))
     by_hand(rehearsal, "1h31m", 0)
     rehearsal.run()
     assert {member.template.version for member in group(rehearsal).staying()} == {2}
@@ -488,9 +496,9 @@ def test_a_node_group_takes_a_new_image_once_somebody_scaled_it_to_nothing():
 
 @pytest.mark.parametrize("way", GROUPED)
 def test_a_burst_of_pods_asks_for_what_is_missing_and_no_more(way: str):
-    rehearsal = scene(
+    rehearsal = scenario_with(
         pool(provisioner=way, warm=False, limits={"nodes": 6}), reservations=[block(count=8, duration="28h")],
         jobs=[job(at=["0s", "3s", "6s", "40s", "90s"], lasts="2h")], duration="1h",
-    ).played()  # fmt: skip
+    ).run()  # fmt: skip
     assert len(rehearsal.cloud.instance_histories) == 5
-    assert sum(action.intent.count for _, action in done(rehearsal, Launch)) == 5
+    assert sum(action.intent.count for _, action in actions_done(rehearsal, Launch)) == 5

@@ -10,18 +10,18 @@ import pytest
 
 from tests.sim.scenario_builder import (
     P5,
-    Scene,
+    PreparedScenario,
+    actions_done,
     after,
     block,
-    done,
     fault,
+    journal_lines,
     last_pod_left_at,
     plan,
     platform,
     pool,
-    scene,
+    scenario_with,
     service,
-    told,
 )
 from tidemill.cli.playback import observe_and_decide
 from tidemill.decide.context import DecisionContext
@@ -44,7 +44,7 @@ DEADLINE = after("3h30m")
 
 def two_blocks(
     handover: dict[str, Any], *, second_from: str = "1h", second_for: str = "28h", **fields: Any
-) -> Scene:
+) -> PreparedScenario:
     """Eight replicas on the four nodes of a, at least seven of them promised; b has as many nodes."""
     chat = {
         "replicas": 8, "minAvailable": 7, "gpus": 4, "cpu": "40", "memory": "400Gi", "load": "8m",
@@ -52,7 +52,7 @@ def two_blocks(
     }  # fmt: skip
     paired = handover.get("method") == "paired"
     b = {"count": 4, "zone": "us-east-1b", "from": second_from, "duration": second_for}
-    return scene(
+    return scenario_with(
         pool(),
         *([pool("second")] if paired else []),
         reservations=[
@@ -82,7 +82,7 @@ def sources_of(rehearsal: Rehearsal) -> set[str]:
 def test_with_enough_overlap_no_method_costs_a_second_on_any_seed(method: str) -> None:
     played = two_blocks(METHODS[method])
     for seed in SEEDS:
-        rehearsal = played.played(seed)
+        rehearsal = played.run(seed)
         chat = rehearsal.cluster.services["chat"]
         assert downtime_s(rehearsal) == 0, seed
         assert chat.ready == 8
@@ -95,7 +95,7 @@ def test_with_enough_overlap_no_method_costs_a_second_on_any_seed(method: str) -
 @pytest.mark.parametrize("method", METHODS)
 def test_the_successors_replicas_are_ready_before_the_old_ones_go(method: str) -> None:
     """At every instant of the move at least the minimum is ready, and no pod of a is told to go before b has one."""
-    rehearsal = two_blocks(METHODS[method]).rehearse()
+    rehearsal = two_blocks(METHODS[method]).prepare()
     rehearsal.run_until(after("2h"))
     on = {node.name: node.source for node in rehearsal.cluster.nodes.values()}
     a = rehearsal.cloud.names["a"]
@@ -115,21 +115,21 @@ def test_the_successors_replicas_are_ready_before_the_old_ones_go(method: str) -
 
 @pytest.mark.parametrize("method", ["rollout", "scale", "paired"])
 def test_a_method_that_makes_before_it_breaks_evicts_nobody(method: str) -> None:
-    rehearsal = two_blocks(METHODS[method]).played()
-    assert not done(rehearsal, Evict)
-    restarts, scalings = done(rehearsal, RestartWorkload), done(rehearsal, ScaleWorkload)
+    rehearsal = two_blocks(METHODS[method]).run()
+    assert not actions_done(rehearsal, Evict)
+    restarts, scalings = actions_done(rehearsal, RestartWorkload), actions_done(rehearsal, ScaleWorkload)
     assert (len(restarts), len(scalings)) == ((1, 0) if method == "rollout" else (0, 2))
     last = max(
         row.at for row in rehearsal.journal.lines if row.kind in ("service-scaled", "service-restarted")
     )
-    assert done(rehearsal, StartDrain)[0][0] <= last < DEADLINE
+    assert actions_done(rehearsal, StartDrain)[0][0] <= last < DEADLINE
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_drain_starts_as_early_as_its_method_needs_and_not_much_earlier(method: str) -> None:
     """8 minutes to load and one to start: two at a time in 4 waves, all at once, or one by one."""
     needs = {"rollout": 4 * 9 + 1 + 1.5, "scale": 9 + 1 + 1.5, "paired": 9 + 1 + 1.5, "evict": 8 * (9 + 1)}
-    began = done(two_blocks(METHODS[method]).played(), StartDrain)[0][0]
+    began = actions_done(two_blocks(METHODS[method]).run(), StartDrain)[0][0]
     assert DEADLINE - began == timedelta(minutes=needs[method] + 2)
 
 
@@ -138,7 +138,7 @@ def test_the_drain_starts_as_early_as_its_method_needs_and_not_much_earlier(meth
 def test_an_engine_that_dies_between_two_steps_goes_on_where_it_stopped(method: str, step: str) -> None:
     """Armed twice, for the first step and for the next: the second engine may die as well."""
     crashes = [fault("30m", "engine-crash", step=step), fault("31m", "engine-crash", step=step)]
-    rehearsal = two_blocks(METHODS[method], faults=crashes).played()
+    rehearsal = two_blocks(METHODS[method], faults=crashes).run()
     assert downtime_s(rehearsal) == 0
     chat = rehearsal.cluster.services["chat"]
     assert (chat.ready, sum(one.replicas for one in chat.sets), sum(one.added for one in chat.sets)) == (
@@ -147,22 +147,22 @@ def test_an_engine_that_dies_between_two_steps_goes_on_where_it_stopped(method: 
         0,
     )
     assert sources_of(rehearsal) == {"b"}
-    assert len(told(rehearsal, "service-restarted")) == (method == "rollout")
-    assert len(told(rehearsal, "service-scaled")) == (0 if method == "rollout" else 2)
+    assert len(journal_lines(rehearsal, "service-restarted")) == (method == "rollout")
+    assert len(journal_lines(rehearsal, "service-scaled")) == (0 if method == "rollout" else 2)
 
 
 @pytest.mark.parametrize("second_from", ["1h", "3h20m"])
 @pytest.mark.parametrize("method", METHODS)
 def test_looking_every_second_gives_the_same_hand_over(method: str, second_from: str) -> None:
     played = two_blocks(METHODS[method], second_from=second_from)
-    asleep, awake = played.played(), played.played(every_second=True)
+    asleep, awake = played.run(), played.run(every_second=True)
     assert [(one.at, one.action) for one in awake.done] == [(one.at, one.action) for one in asleep.done]
 
 
 def test_an_extension_in_the_middle_of_a_hand_over_takes_back_what_was_added() -> None:
     """Asked for at 10:25 and paid at 10:52: five minutes after eight more replicas were asked for."""
     extension = {"at": "2h55m", "block": "a", "by": "1d", "payment": "succeeds", "settlesAfter": "27m"}
-    rehearsal = two_blocks(SCALE, extensions=[extension]).rehearse()
+    rehearsal = two_blocks(SCALE, extensions=[extension]).prepare()
     rehearsal.run_until(after("3h21m"))
     assert rehearsal.cluster.services["chat"].sets[0].added == 8
     rehearsal.run()
@@ -174,28 +174,28 @@ def test_an_extension_in_the_middle_of_a_hand_over_takes_back_what_was_added() -
 def test_a_minimum_that_only_an_annotation_asks_for_is_kept_too() -> None:
     how = {**EVICT, "minAvailable": 7}
     for seed in range(5):
-        rehearsal = two_blocks(how, chat={"minAvailable": 0}).played(seed)
+        rehearsal = two_blocks(how, chat={"minAvailable": 0}).run(seed)
         assert downtime_s(rehearsal) == 0
         assert len(rehearsal.cluster.evictions) == 8
 
 
 def test_a_load_that_is_longer_than_it_says_is_measured_and_the_drain_starts_earlier_for_it() -> None:
-    honest = done(two_blocks(EVICT).played(), StartDrain)[0][0]
+    honest = actions_done(two_blocks(EVICT).run(), StartDrain)[0][0]
     boasting = two_blocks(EVICT, chat={"declaredLoad": "1m"})
     for seed in range(5):
-        rehearsal = boasting.played(seed)
-        assert done(rehearsal, StartDrain)[0][0] == honest
+        rehearsal = boasting.run(seed)
+        assert actions_done(rehearsal, StartDrain)[0][0] == honest
         assert downtime_s(rehearsal) == 0
 
 
 def test_replicas_are_not_evicted_with_nowhere_to_go_while_a_successor_is_about_to_come() -> None:
     """One by one they would begin at 09:38; b comes at 10:00, and until its nodes are Ready nobody leaves."""
-    rehearsal = two_blocks(EVICT, second_from="2h30m").rehearse()
+    rehearsal = two_blocks(EVICT, second_from="2h30m").prepare()
     rehearsal.run_until(after("2h34m"))
-    assert done(rehearsal, StartDrain)
-    assert not done(rehearsal, Evict)
+    assert actions_done(rehearsal, StartDrain)
+    assert not actions_done(rehearsal, Evict)
     rehearsal.run()
-    assert done(rehearsal, Evict)
+    assert actions_done(rehearsal, Evict)
     last = last_pod_left_at(rehearsal, "a")
     assert last is not None
     assert last <= DEADLINE
@@ -204,9 +204,9 @@ def test_replicas_are_not_evicted_with_nowhere_to_go_while_a_successor_is_about_
 # --- too little overlap: said beforehand, and so it comes ---------------------------------------------
 
 
-def said_and_was(played: Scene, seed: int) -> tuple[int, int]:
+def said_and_was(played: PreparedScenario, seed: int) -> tuple[int, int]:
     """How long the service would be short, as reckoned three hours before, and how long it was; in seconds."""
-    rehearsal = played.rehearse(seed)
+    rehearsal = played.prepare(seed)
     rehearsal.run_until(after("20m"))
     world, _ = observe_and_decide(rehearsal)
     (one,) = forecast(DecisionContext(rehearsal.spec, world))
@@ -235,7 +235,7 @@ def test_with_too_little_overlap_a_service_is_short_for_as_long_as_was_said(
 
 
 def test_the_plan_of_the_running_engine_says_it_with_prices() -> None:
-    rehearsal = two_blocks(ROLLOUT, second_from="4h").rehearse()
+    rehearsal = two_blocks(ROLLOUT, second_from="4h").prepare()
     rehearsal.run_until(after("20m"))
     (warning,) = rehearsal.plan.warnings
     assert warning.about == "Deployment/chat"
@@ -246,7 +246,7 @@ def test_the_plan_of_the_running_engine_says_it_with_prices() -> None:
 
 def test_an_extension_by_a_day_is_a_way_out() -> None:
     extension = {"at": "1h", "block": "a", "by": "1d", "payment": "succeeds"}
-    rehearsal = two_blocks(SCALE, second_from="4h", second_for="72h", extensions=[extension]).rehearse()
+    rehearsal = two_blocks(SCALE, second_from="4h", second_for="72h", extensions=[extension]).prepare()
     rehearsal.run_until(after("2h"))
     assert not rehearsal.plan.warnings
     rehearsal.run()
@@ -259,7 +259,7 @@ def test_a_bridge_on_demand_is_a_way_out() -> None:
     pools = {"train": pool(sources=sources, limits={"nodes": 16})}
     documents = replace(bridged.spec, pools=pools, platform=platform(budget={"monthlyUsd": 20000}))
     for seed in range(5):
-        rehearsal = Scene(documents, bridged.scenario).rehearse(seed)
+        rehearsal = PreparedScenario(documents, bridged.scenario).prepare(seed)
         rehearsal.run_until(after("20m"))
         assert not rehearsal.plan.warnings
         rehearsal.run()
@@ -267,7 +267,7 @@ def test_a_bridge_on_demand_is_a_way_out() -> None:
 
 
 def test_a_pair_that_came_too_late_takes_over_all_the_same() -> None:
-    rehearsal = two_blocks(PAIRED, second_from="4h").played()
+    rehearsal = two_blocks(PAIRED, second_from="4h").run()
     first, second = rehearsal.cluster.services["chat"].sets
     assert (first.replicas, second.replicas) == (0, 8)
     assert rehearsal.cluster.services["chat"].ready == 8
@@ -278,27 +278,29 @@ def test_a_pair_that_came_too_late_takes_over_all_the_same() -> None:
 ID_A, ID_B = "cr-0aaaaaaaaaaaaaaaa", "cr-0bbbbbbbbbbbbbbbb"
 
 
-def pinned_to(*ids: str) -> Scene:
+def pinned_to(*ids: str) -> PreparedScenario:
     played = two_blocks(SCALE)
     a, b = played.scenario.spec.reservations
     inner = played.scenario.spec.model_copy(
         update={"reservations": (a.model_copy(update={"id": ID_A}), b.model_copy(update={"id": ID_B}))}
     )
     pools = {"train": pool(sources=[{"type": "block", "ids": list(ids)}])}
-    return Scene(replace(played.spec, pools=pools), played.scenario.model_copy(update={"spec": inner}))
+    return PreparedScenario(
+        replace(played.spec, pools=pools), played.scenario.model_copy(update={"spec": inner})
+    )
 
 
 @pytest.mark.requirement("CB-18")
 def test_a_pin_that_names_the_successor_too_is_handed_over_without_a_second_of_downtime() -> None:
     for seed in range(5):
-        rehearsal = pinned_to(ID_A, ID_B).played(seed)
+        rehearsal = pinned_to(ID_A, ID_B).run(seed)
         assert downtime_s(rehearsal) == 0
         assert sources_of(rehearsal) == {"b"}
 
 
 @pytest.mark.requirement("CB-18")
 def test_a_pin_that_does_not_is_kept_and_what_to_write_is_said_while_there_is_time() -> None:
-    rehearsal = pinned_to(ID_A).rehearse()
+    rehearsal = pinned_to(ID_A).prepare()
     rehearsal.run_until(after("30m"))
     about = {one.about: sentence(one.reason) for one in rehearsal.plan.warnings}
     assert f"write ids: [{ID_A}, {ID_B}]" in about["pool train"]
@@ -313,7 +315,7 @@ def test_a_pin_that_does_not_is_kept_and_what_to_write_is_said_while_there_is_ti
 def test_a_successor_that_a_plan_buys_is_taken_into_use_and_the_service_moves_there() -> None:
     """Block a ends on the 19th; the window lacks two instances from then on, and an hour beside it costs a day more."""
     window = {"name": "next", "from": "2026-11-18T11:30:00Z", "to": "2026-11-20T11:00:00Z", "instances": 2}
-    rehearsal = scene(
+    rehearsal = scenario_with(
         pool(),
         on=platform(budget={"perPurchaseUsd": 9000, "monthlyUsd": 20000}, approval={"mode": "one"}),
         plans=[plan(demand=[{**window, "instanceType": P5}], extend={"policy": "never"}, overlap="1h")],
@@ -321,7 +323,7 @@ def test_a_successor_that_a_plan_buys_is_taken_into_use_and_the_service_moves_th
         reservations=[block("a", pool="train", duration="52h")],
         services=[service(zeroDowntime=True, handover=SCALE)],
         duration="60h",
-    ).played()
+    ).run()
     (bought,) = [one for one in rehearsal.cloud.all_reservations() if one.intent_id]
     assert bought.pool == "train"
     on = {node.name: node.source for node in rehearsal.cluster.nodes.values()}

@@ -6,16 +6,16 @@ import pytest
 
 from tests.sim.provisioner_builder import delivered, extended, running, two_blocks
 from tests.sim.scenario_builder import (
+    actions_done,
     after,
     block,
-    done,
     fault,
     job,
+    journal_lines,
     last_pod_left_at,
     platform,
     pool,
-    scene,
-    told,
+    scenario_with,
 )
 from tidemill.model.plan import Launch
 from tidemill.sim.scenario.rehearsal import Rehearsal
@@ -33,14 +33,14 @@ def node_pools(rehearsal: Rehearsal) -> set[str]:
 @pytest.mark.requirement("CB-10")
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_karpenter_launches_jobs_run_and_the_engine_drains_before_karpenter_would(seed: int):
-    rehearsal = delivered("karpenter").rehearse(seed)
+    rehearsal = delivered("karpenter").prepare(seed)
     rehearsal.run_until(after("29m"))
     assert not rehearsal.cloud.instance_histories
     rehearsal.run_until(DEADLINE)
     assert rehearsal.cluster.jobs["fit-1"].state == "finished"
     assert not list(rehearsal.cloud.alive())
     rehearsal.run()
-    assert not done(rehearsal, Launch)
+    assert not actions_done(rehearsal, Launch)
     assert {history.now.provisioner for history in rehearsal.cloud.instance_histories.values()} == {
         "karpenter"
     }
@@ -51,21 +51,21 @@ def test_karpenter_launches_jobs_run_and_the_engine_drains_before_karpenter_woul
 
 @pytest.mark.requirement("KP-4")
 def test_prepaid_nodes_stay_up_between_jobs():
-    rehearsal = scene(
+    rehearsal = scenario_with(
         pool(provisioner="karpenter", disruption={"consolidateAfter": "1m"}),
         reservations=[block(duration="28h")],
         jobs=[job(at=["0s", "2h"], lasts="20m")],
         duration="3h",
-    ).played()
+    ).run()
     assert len(rehearsal.cloud.instance_histories) == 1
     assert rehearsal.cluster.jobs["fit-2"].state == "finished"
 
 
 @pytest.mark.requirement("KP-8")
 def test_a_warm_pool_has_its_nodes_before_anybody_asks():
-    rehearsal = scene(
+    rehearsal = scenario_with(
         pool(provisioner="karpenter", warm=True), on=STATIC, reservations=[block(**{"from": "30m"})]
-    ).rehearse()
+    ).prepare()
     rehearsal.run_until(after("29m"))
     assert not rehearsal.cloud.instance_histories
     rehearsal.run_until(after("40m"))
@@ -78,7 +78,7 @@ def test_a_warm_pool_has_its_nodes_before_anybody_asks():
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_two_blocks_hand_a_service_over_and_the_objects_move_with_them(seed: int):
     # Warm: who boots nodes for pods alone is minutes late for a hand-over.
-    rehearsal = two_blocks(pool(provisioner="karpenter", warm=True), on=STATIC).rehearse(seed)
+    rehearsal = two_blocks(pool(provisioner="karpenter", warm=True), on=STATIC).prepare(seed)
     a, b = rehearsal.cloud.names["a"], rehearsal.cloud.names["b"]
     rehearsal.run_until(after("2h"))
     assert node_pools(rehearsal) == {f"train-{a}-warm", f"train-{b}-warm"}
@@ -90,21 +90,21 @@ def test_two_blocks_hand_a_service_over_and_the_objects_move_with_them(seed: int
 
 @pytest.mark.requirement("CB-7")
 def test_an_extension_keeps_the_nodes_and_no_object_changes():
-    rehearsal = extended("karpenter").rehearse()
+    rehearsal = extended("karpenter").prepare()
     rehearsal.run_until(after("50m"))
-    before = told(rehearsal, "object-applied")
+    before = journal_lines(rehearsal, "object-applied")
     rehearsal.run_until(after("5h"))
-    assert told(rehearsal, "object-applied") == before
+    assert journal_lines(rehearsal, "object-applied") == before
     assert len(rehearsal.cloud.instance_histories) == 1
     rehearsal.run()
     assert rehearsal.cluster.jobs["fit-1"].state == "finished"
 
 
 def test_a_dead_node_is_replaced_by_karpenter():
-    rehearsal = scene(
+    rehearsal = scenario_with(
         pool(provisioner="karpenter"), reservations=[block(duration="28h")], faults=[fault("1h", "node-dies")],
         jobs=[job(at=["0s"], lasts="9h", checkpointEvery="10m")], duration="3h",
-    ).played()  # fmt: skip
+    ).run()  # fmt: skip
     assert running(rehearsal) == 1
     assert len(rehearsal.cloud.instance_histories) == 2
 
@@ -112,13 +112,13 @@ def test_a_dead_node_is_replaced_by_karpenter():
 @pytest.mark.requirement("KP-2")
 def test_work_that_may_overflow_runs_on_demand_beside_the_block():
     sources = [{"type": "block"}, {"type": "on-demand", "maxHourlyUsd": 120, "maxMonthlyUsd": 5000}]
-    rehearsal = scene(
+    rehearsal = scenario_with(
         pool(provisioner="karpenter", sources=sources),
         on=platform(budget={"monthlyUsd": 100000}),
         reservations=[block(count=1, duration="28h")],
         jobs=[job(at=["0s", "1m"], lasts="1h", overflow=True)],
         duration="4h",
-    ).played()
+    ).run()
     kinds = sorted(history.now.source.kind.value for history in rehearsal.cloud.instance_histories.values())
     assert kinds == ["block", "on-demand"]
     assert all(rehearsal.cluster.jobs[name].state == "finished" for name in ("fit-1", "fit-2"))
@@ -126,10 +126,10 @@ def test_work_that_may_overflow_runs_on_demand_beside_the_block():
 
 
 def test_an_engine_that_dies_loses_nothing():
-    rehearsal = scene(
+    rehearsal = scenario_with(
         pool(provisioner="karpenter"), reservations=[block(duration="28h")],
         jobs=[job(at=["0s", "10m"], lasts="1h")],
         faults=[fault("2m", "engine-crash"), fault("12m", "engine-crash")], duration="3h",
-    ).played()  # fmt: skip
+    ).run()  # fmt: skip
     assert all(rehearsal.cluster.jobs[name].state == "finished" for name in ("fit-1", "fit-2"))
     assert len(rehearsal.cloud.instance_histories) == 2

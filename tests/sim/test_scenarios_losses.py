@@ -6,7 +6,17 @@ from datetime import timedelta
 
 import pytest
 
-from tests.sim.scenario_builder import after, block, done, fault, job, pool, scene, service, told
+from tests.sim.scenario_builder import (
+    actions_done,
+    after,
+    block,
+    fault,
+    job,
+    journal_lines,
+    pool,
+    scenario_with,
+    service,
+)
 from tidemill.model.nodes import InstanceState
 from tidemill.model.plan import Recreate, StartDrain, Terminate
 from tidemill.model.reasons import DrainKind, TerminateKind
@@ -26,8 +36,8 @@ def nodes_up(rehearsal: Rehearsal) -> int:
 @pytest.mark.requirement("PE-9")
 def test_a_node_whose_gpus_never_register_is_replaced_within_the_limit() -> None:
     faults = [fault("0s", "gpus-never-register")]
-    rehearsal = scene(reservations=[block()], faults=faults, duration="1h30m").played()
-    ((at, ended),) = done(rehearsal, Terminate)
+    rehearsal = scenario_with(reservations=[block()], faults=faults, duration="1h30m").run()
+    ((at, ended),) = actions_done(rehearsal, Terminate)
     joined = rehearsal.cluster.nodes[ended.instance_id].joined_at
     assert joined is not None
     assert timedelta(minutes=10) <= at - joined <= timedelta(minutes=10, seconds=5)
@@ -37,16 +47,16 @@ def test_a_node_whose_gpus_never_register_is_replaced_within_the_limit() -> None
 
 @pytest.mark.requirement("PE-9")
 def test_gpus_that_register_in_their_usual_time_are_waited_for() -> None:
-    rehearsal = scene(reservations=[block()], services=[service(load="0s")], duration="30m").played()
-    assert not done(rehearsal, Terminate)
+    rehearsal = scenario_with(reservations=[block()], services=[service(load="0s")], duration="30m").run()
+    assert not actions_done(rehearsal, Terminate)
     assert rehearsal.cluster.services["chat"].ready == 2
 
 
 @pytest.mark.requirement("PE-9")
 @pytest.mark.parametrize("kind", ["never-joins", "gpu-fails"])
 def test_a_node_that_never_joins_or_fails_its_first_check_is_replaced(kind: str) -> None:
-    rehearsal = scene(reservations=[block()], faults=[fault("0s", kind)], duration="1h30m").played()
-    assert len(done(rehearsal, Terminate)) == 1
+    rehearsal = scenario_with(reservations=[block()], faults=[fault("0s", kind)], duration="1h30m").run()
+    assert len(actions_done(rehearsal, Terminate)) == 1
     assert nodes_up(rehearsal) == 2
 
 
@@ -56,23 +66,25 @@ def test_a_node_that_never_joins_or_fails_its_first_check_is_replaced(kind: str)
 @pytest.mark.requirement("PE-17")
 def test_a_gang_that_loses_a_node_is_stopped_keeps_its_other_node_and_comes_back_whole() -> None:
     faults = [fault("1h", "node-dies")]
-    rehearsal = scene(reservations=[block()], jobs=[PAIR], faults=faults, duration="3h15m").played()
+    rehearsal = scenario_with(reservations=[block()], jobs=[PAIR], faults=faults, duration="3h15m").run()
     pair = rehearsal.cluster.jobs["pair-1"]
     assert pair.state == "finished"
     assert pair.restarts == 1
-    assert len(done(rehearsal, Recreate)) == 1  # the survivor, told to stop with its grace
-    assert not done(rehearsal, Terminate)  # its node is kept
+    assert len(actions_done(rehearsal, Recreate)) == 1  # the survivor, told to stop with its grace
+    assert not actions_done(rehearsal, Terminate)  # its node is kept
     assert len(rehearsal.cloud.instance_histories) == 3  # and one was launched in place of the lost one
 
 
 @pytest.mark.requirement("PE-17")
 def test_a_gang_whose_gpu_fails_leaves_the_broken_node_and_comes_back_whole() -> None:
     faults = [fault("1h", "gpu-fails")]
-    rehearsal = scene(reservations=[block()], jobs=[PAIR], faults=faults, duration="3h50m").played()
+    rehearsal = scenario_with(reservations=[block()], jobs=[PAIR], faults=faults, duration="3h50m").run()
     pair = rehearsal.cluster.jobs["pair-1"]
     assert pair.state == "finished"
     ((_, drained), *rest) = [
-        one for one in done(rehearsal, StartDrain) if one[1].reason.kind is DrainKind.NODE_CHECK_FAILED
+        one
+        for one in actions_done(rehearsal, StartDrain)
+        if one[1].reason.kind is DrainKind.NODE_CHECK_FAILED
     ]
     assert not rest
     ended = rehearsal.cloud.instance_histories[drained.node.partition(".")[0]]
@@ -84,7 +96,7 @@ def test_a_gang_that_no_longer_has_time_is_held_with_the_reason() -> None:
     """It loses a node half an hour before the drain: no checkpoint could be written on a new one."""
     late = job("pair", nodes=2, lasts="3h", checkpointEvery="40m", at=("10m",), grace="1m")
     faults = [fault("2h50m", "node-dies")]
-    rehearsal = scene(reservations=[block()], jobs=[late], faults=faults).rehearse()
+    rehearsal = scenario_with(reservations=[block()], jobs=[late], faults=faults).prepare()
     rehearsal.run_until(after("3h20m"))
     members = rehearsal.cluster.jobs["pair-1"].uids
     assert all(rehearsal.cluster.pods[uid].gated for uid in members)
@@ -99,12 +111,12 @@ def test_a_gang_that_no_longer_has_time_is_held_with_the_reason() -> None:
 @pytest.mark.requirement("PE-17")
 def test_a_gang_that_loses_its_block_s_node_moves_to_the_block_that_lasts() -> None:
     late = job("pair", nodes=2, lasts="3h", checkpointEvery="40m", at=("10m",), grace="1m")
-    rehearsal = scene(
+    rehearsal = scenario_with(
         reservations=[block("a"), block("b", zone="us-east-1b", **{"from": "30m"}, duration="28h")],
         jobs=[late],
         faults=[fault("2h50m", "node-dies", target="a")],
         duration="8h",
-    ).played()
+    ).run()
     pair = rehearsal.cluster.jobs["pair-1"]
     assert pair.state == "finished"
     assert rehearsal.cloud.names["b"] in pair.sources
@@ -115,8 +127,8 @@ def test_an_interrupted_spot_node_is_drained_within_its_notice_and_replaced() ->
     spot = pool(sources=[{"type": "spot"}])
     work = job(lasts="1h", checkpointEvery="10m", grace="30s")
     faults = [fault("40m", "spot-interruption")]
-    rehearsal = scene(spot, jobs=[work], faults=faults, duration="3h").played()
-    assert told(rehearsal, "instance-ending")
+    rehearsal = scenario_with(spot, jobs=[work], faults=faults, duration="3h").run()
+    assert journal_lines(rehearsal, "instance-ending")
     assert not rehearsal.cluster.kills
     assert rehearsal.cluster.jobs["fit-1"].state == "finished"
     assert len(rehearsal.cloud.instance_histories) == 2
@@ -126,10 +138,10 @@ def test_an_interrupted_spot_node_is_drained_within_its_notice_and_replaced() ->
 def test_a_node_that_will_be_retired_is_drained_before_and_its_place_is_filled() -> None:
     work = job(lasts="3h", checkpointEvery="10m", grace="2m", at=("0s", "0s"))
     faults = [fault("20m", "retirement", duration="2h")]
-    rehearsal = scene(
+    rehearsal = scenario_with(
         reservations=[block(duration="28h")], jobs=[work], faults=faults, duration="8h"
-    ).played()
-    assert told(rehearsal, "instance-ending")
+    ).run()
+    assert journal_lines(rehearsal, "instance-ending")
     assert not rehearsal.cluster.kills
     assert {one.state for one in rehearsal.cluster.jobs.values()} == {"finished"}
     assert nodes_up(rehearsal) == 2
@@ -141,7 +153,7 @@ def test_a_short_delivery_runs_what_came_and_holds_the_gang_that_needs_more() ->
     late = block(**{"from": "1h"}, duration="3h")
     alone = job(at=("1h",), lasts="20m")
     pair = {**PAIR, "arrivals": {"at": ["1h"]}}
-    rehearsal = scene(reservations=[late], jobs=[alone, pair], faults=faults, duration="2h30m").played()
+    rehearsal = scenario_with(reservations=[late], jobs=[alone, pair], faults=faults, duration="2h30m").run()
     assert nodes_up(rehearsal) == 1
     assert rehearsal.cluster.jobs["fit-1"].state == "finished"
     waiting = [unmet for unmet in rehearsal.plan.unmet if "pair" in unmet.name]
@@ -152,9 +164,9 @@ def test_a_short_delivery_runs_what_came_and_holds_the_gang_that_needs_more() ->
 @pytest.mark.requirement("PE-17")
 def test_a_service_that_loses_a_node_gets_its_replica_back() -> None:
     faults = [fault("1h", "node-dies")]
-    rehearsal = scene(
+    rehearsal = scenario_with(
         reservations=[block(count=3)], services=[service(zeroDowntime=True)], faults=faults, duration="2h"
-    ).played()
+    ).run()
     chat = rehearsal.cluster.services["chat"]
     assert (chat.lowest_ready(), chat.ready) == (1, 2)
 
@@ -162,7 +174,7 @@ def test_a_service_that_loses_a_node_gets_its_replica_back() -> None:
 @pytest.mark.requirement("PE-17")
 def test_every_instance_that_was_lost_leaves_no_node_behind() -> None:
     faults = [fault("1h", "node-dies", count=2), fault("2h", "gpu-fails")]
-    rehearsal = scene(reservations=[block()], jobs=[PAIR], faults=faults, duration="3h").played()
+    rehearsal = scenario_with(reservations=[block()], jobs=[PAIR], faults=faults, duration="3h").run()
     alive = {
         history.now.id
         for history in rehearsal.cloud.instance_histories.values()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.sim.scenario_builder import done, fault, job, pool, scene
+from tests.sim.scenario_builder import actions_done, fault, job, pool, scenario_with
 from tidemill.model.plan import Launch
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.wording import sentence
@@ -17,14 +17,14 @@ SNUG = {"gpus": 1, "cpu": "3.5", "memory": "4Gi"}  # g6.xlarge has 4 vCPUs
 
 def rehearsed(*types: str, duration: str = "6h", **scenario: Any) -> Rehearsal:
     hourly = pool(sources=[{"type": "on-demand"}], requirements={"instanceTypes": list(types)})
-    rehearsal = scene(hourly, duration=duration, **scenario).rehearse()
+    rehearsal = scenario_with(hourly, duration=duration, **scenario).prepare()
     rehearsal.cluster.run_daemons(HEAVY)
     rehearsal.run()
     return rehearsal
 
 
 def launched(rehearsal: Rehearsal) -> list[str]:
-    return [one.intent.instance_type for _, one in done(rehearsal, Launch)]
+    return [one.intent.instance_type for _, one in actions_done(rehearsal, Launch)]
 
 
 @pytest.mark.requirement("PE-3", "PE-13")

@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from tests.sim.scenario_builder import after, block, done, fault, job, pool, scene, service, told
+from tests.sim.scenario_builder import (
+    actions_done,
+    after,
+    block,
+    fault,
+    job,
+    journal_lines,
+    pool,
+    scenario_with,
+    service,
+)
 from tidemill.model.plan import StartDrain, Terminate
 from tidemill.model.reasons import DrainKind
 from tidemill.sim.scenario.rehearsal import Rehearsal
@@ -18,20 +28,24 @@ ROLL = {"at": "1h", "nodeClass": "gpu", "ami": {"alias": "al2023@v20261201"}}
 
 def rolled(*, count: int = 3, at: str = "1h", duration: str = "12h", **scenario: Any) -> Rehearsal:
     """A warm block that is full, and the image changes after an hour."""
-    return scene(
+    return scenario_with(
         reservations=[block(count=count, duration="28h")],
         rolls=[{**ROLL, "at": at}],
         duration=duration,
         **scenario,
-    ).rehearse(seed=scenario.pop("seed", 1))
+    ).prepare(seed=scenario.pop("seed", 1))
 
 
 def drifted(rehearsal: Rehearsal) -> list[tuple[datetime, StartDrain]]:
-    return [one for one in done(rehearsal, StartDrain) if one[1].reason.kind is DrainKind.DRIFTED_NODE_CLASS]
+    return [
+        one
+        for one in actions_done(rehearsal, StartDrain)
+        if one[1].reason.kind is DrainKind.DRIFTED_NODE_CLASS
+    ]
 
 
 def ends_of(rehearsal: Rehearsal) -> list[datetime]:
-    return [at for at, one in done(rehearsal, Terminate)]
+    return [at for at, one in actions_done(rehearsal, Terminate)]
 
 
 def old_ones(rehearsal: Rehearsal) -> int:
@@ -110,10 +124,10 @@ def test_a_service_stays_above_its_minimum_while_its_nodes_are_replaced():
 
 def test_nothing_is_replaced_when_the_block_is_nearly_over():
     """The drain begins at 10:50. A node that goes at 9:30 is back by 9:48 and of use for an hour; later is too late."""
-    rehearsal = scene(reservations=[block(count=2)], rolls=[{**ROLL, "at": "2h5m"}]).played()
-    assert told(rehearsal, "image-rolled")
+    rehearsal = scenario_with(reservations=[block(count=2)], rolls=[{**ROLL, "at": "2h5m"}]).run()
+    assert journal_lines(rehearsal, "image-rolled")
     assert not drifted(rehearsal)
-    early = scene(reservations=[block(count=2)], rolls=[{**ROLL, "at": "2h"}]).played()
+    early = scenario_with(reservations=[block(count=2)], rolls=[{**ROLL, "at": "2h"}]).run()
     assert drifted(early)
 
 
@@ -124,7 +138,7 @@ def test_a_roll_under_mixed_work_and_faults_keeps_every_invariant(seed: int):
         job("whole", lasts="1h10m", at=("0s", "2h", "4h")),
         job("small", lasts="40m", gpus=2, cpu="20", memory="100Gi", at=[f"{n}h" for n in range(9)]),
     ]
-    rehearsal = scene(
+    rehearsal = scenario_with(
         pool(limits={"nodes": 8}),
         reservations=[block(count=4, duration="28h")],
         jobs=work,
@@ -144,6 +158,6 @@ def test_a_roll_under_mixed_work_and_faults_keeps_every_invariant(seed: int):
         },
         faults=[fault("5h", "engine-absent", duration="20m")],
         duration="16h",
-    ).played(seed)
+    ).run(seed)
     assert old_ones(rehearsal) == 0
     assert {one.state for one in rehearsal.cluster.jobs.values()} <= {"finished", "failed"}

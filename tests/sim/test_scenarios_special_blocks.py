@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.sim.scenario_builder import after, block, job, plan, platform, pool, scene
+from tests.sim.scenario_builder import after, block, job, plan, platform, pool, scenario_with
 from tidemill.model.capacity import SourceKind
 from tidemill.model.purchases import PurchaseState
 from tidemill.spec.capacity_plan import CapacityPlan
@@ -30,12 +30,12 @@ def wanted(type_: str, instances: int) -> CapacityPlan:
 
 def test_three_ultraservers_are_one_purchase_and_three_blocks() -> None:
     """27 instances are three servers of nine; each is a reservation of its own, and all belong to the intent."""
-    rehearsal = scene(
+    rehearsal = scenario_with(
         pool(requirements={"instanceTypes": [ULTRA]}, limits={"nodes": 27}),
         on=BUYS,
         plans=[wanted(ULTRA, 27)],
         duration="30h",
-    ).played()
+    ).run()
     (bought,) = rehearsal.cloud.purchases
     (intent,) = [one for one in rehearsal.ledger.purchases() if one.state is PurchaseState.CONFIRMED]
     assert len(bought.reservation_ids) == 3
@@ -49,25 +49,25 @@ def test_three_ultraservers_are_one_purchase_and_three_blocks() -> None:
 
 
 def test_an_ultraserver_is_empty_an_hour_before_its_end() -> None:
-    rehearsal = scene(
+    rehearsal = scenario_with(
         pool(requirements={"instanceTypes": [ULTRA]}, limits={"nodes": 9}),
         reservations=[block(instanceType=ULTRA, count=9)],
         jobs=[job("fit", lasts="20h", gpus=4, cpu="100", memory="400Gi", checkpointEvery="20m")],
         duration="5h",
-    ).played()
+    ).run()
     last = max(row.at for row in rehearsal.cluster.evictions)
     assert last < after("4h") - timedelta(minutes=60)
     assert not rehearsal.cluster.cut_short
 
 
 def test_a_trainium_block_is_bought_delivered_and_worked_on() -> None:
-    rehearsal = scene(
+    rehearsal = scenario_with(
         pool(requirements={"instanceTypes": [TRAINIUM]}, limits={"nodes": 2}),
         on=BUYS,
         plans=[wanted(TRAINIUM, 2)],
         jobs=[job("fit", at=("29h",), gpus=0, neuron=16, cpu="100", memory="400Gi", lasts="2h")],
         duration="52h",
-    ).played()
+    ).run()
     (bought,) = rehearsal.cloud.purchases
     assert (bought.offer.instance_type, bought.offer.count, bought.paid) == (TRAINIUM, 2, True)
     assert rehearsal.cluster.jobs["fit-1"].finished is not None

@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 
-from tests.sim.scenario_builder import BLOCK_END, after, block, done, fault, job, pool, scene, told
+from tests.sim.scenario_builder import (
+    BLOCK_END,
+    actions_done,
+    after,
+    block,
+    fault,
+    job,
+    journal_lines,
+    pool,
+    scenario_with,
+)
 from tidemill.model.plan import Launch, Recreate, StartDrain
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.wording import sentence
@@ -22,11 +32,11 @@ DRAIN = BLOCK_END - timedelta(minutes=40)
 
 def struck(kind: str, at: str, *jobs: Any, **more: Any) -> Rehearsal:
     faults = [fault(at, kind, target=more.pop("target", ""), duration="2h")]
-    return scene(reservations=[block()], jobs=list(jobs), faults=faults, **more).played()
+    return scenario_with(reservations=[block()], jobs=list(jobs), faults=faults, **more).run()
 
 
 def launched_after(rehearsal: Rehearsal, at: str) -> int:
-    return sum(one.intent.count for when, one in done(rehearsal, Launch) if when >= after(at))
+    return sum(one.intent.count for when, one in actions_done(rehearsal, Launch) if when >= after(at))
 
 
 def last_start(rehearsal: Rehearsal, name: str) -> datetime:
@@ -57,12 +67,12 @@ def test_a_node_lost_just_before_the_drain_is_not_replaced(kind: str) -> None:
 
 
 def test_a_broken_gpu_moves_a_job_to_a_free_node_that_lasts() -> None:
-    rehearsal = scene(
+    rehearsal = scenario_with(
         reservations=[block(), block("b", zone="us-east-1b", duration="28h", count=1)],
         jobs=[job("saved", lasts="6h", checkpointEvery="10m", grace="1m", at=("0s", "0s"))],
         faults=[fault(LATE, "gpu-fails", target="a")],
         duration="12h",
-    ).played()
+    ).run()
     assert {one.state for one in rehearsal.cluster.jobs.values()} == {"finished"}
     assert launched_after(rehearsal, LATE) == 0
 
@@ -77,7 +87,7 @@ def test_a_gang_that_loses_a_member_comes_back_whole_on_its_block(kind: str) -> 
     assert pair.restarts >= 2  # the loss, and the end of the block
     assert len(pair.stints) == 2
     assert after(EARLY) + timedelta(minutes=8) < last_start(rehearsal, "pair-1") < after("2h")
-    assert done(rehearsal, Recreate) or told(rehearsal, "pod-evicted")
+    assert actions_done(rehearsal, Recreate) or journal_lines(rehearsal, "pod-evicted")
 
 
 @pytest.mark.parametrize("kind", ["node-dies", "gpu-fails"])
@@ -93,10 +103,10 @@ def test_a_gang_that_loses_a_member_too_late_is_held_whole_with_the_reason(kind:
 
 def test_a_gang_whose_node_is_to_be_retired_moves_before_that_and_comes_back_whole() -> None:
     """Told two hours ahead: asked for a checkpoint, stopped as a whole, its other node kept."""
-    rehearsal = scene(
+    rehearsal = scenario_with(
         reservations=[block(duration="28h")], jobs=[{**PAIR, "duration": {"fixed": "5h"}}],
         faults=[fault(EARLY, "retirement", duration="2h")], duration="9h",
-    ).played()  # fmt: skip
+    ).run()  # fmt: skip
     pair = rehearsal.cluster.jobs["pair-1"]
     assert pair.state == "finished"
     assert not rehearsal.cluster.kills
@@ -109,7 +119,9 @@ def test_a_gang_whose_node_is_to_be_retired_moves_before_that_and_comes_back_who
 def test_an_interrupted_spot_node_costs_at_most_the_work_since_the_last_checkpoint() -> None:
     spot = pool(sources=[{"type": "spot"}])
     work = job("saved", lasts="2h", checkpointEvery="10m", grace="30s")
-    rehearsal = scene(spot, jobs=[work], faults=[fault(EARLY, "spot-interruption")], duration="5h").played()
+    rehearsal = scenario_with(
+        spot, jobs=[work], faults=[fault(EARLY, "spot-interruption")], duration="5h"
+    ).run()
     saved = rehearsal.cluster.jobs["saved-1"]
     assert saved.state == "finished"
     assert saved.lost_work <= timedelta(minutes=10)
@@ -118,18 +130,20 @@ def test_an_interrupted_spot_node_costs_at_most_the_work_since_the_last_checkpoi
 def test_an_interrupted_node_whose_job_would_begin_again_is_not_waited_for() -> None:
     spot = pool(sources=[{"type": "spot"}])
     work = job("whole", lasts="2h", grace="30s")
-    rehearsal = scene(spot, jobs=[work], faults=[fault(EARLY, "spot-interruption")], duration="5h").played()
+    rehearsal = scenario_with(
+        spot, jobs=[work], faults=[fault(EARLY, "spot-interruption")], duration="5h"
+    ).run()
     assert not rehearsal.cluster.kills
     assert rehearsal.cluster.jobs["whole-1"].state == "finished"
 
 
 def test_a_node_to_be_retired_after_its_block_ends_is_drained_for_the_block() -> None:
-    rehearsal = scene(
+    rehearsal = scenario_with(
         reservations=[block()], jobs=[SAVED], faults=[fault(LATE, "retirement", duration="5h")]
-    ).played()
+    ).run()
     assert {
         "must be empty by 2026-11-17T11:00:00Z" in sentence(one.reason)
-        for _, one in done(rehearsal, StartDrain)
+        for _, one in actions_done(rehearsal, StartDrain)
     } == {True}
 
 
@@ -137,7 +151,7 @@ def test_a_node_to_be_retired_after_its_block_ends_is_drained_for_the_block() ->
 
 
 def test_a_short_delivery_sends_the_gang_to_the_block_that_can_hold_it() -> None:
-    rehearsal = scene(
+    rehearsal = scenario_with(
         reservations=[
             block("a", **{"from": "1h"}, duration="3h"),
             block("b", zone="us-east-1b", **{"from": "2h"}, duration="26h"),
@@ -145,7 +159,7 @@ def test_a_short_delivery_sends_the_gang_to_the_block_that_can_hold_it() -> None
         jobs=[job("pair", nodes=2, lasts="1h", at=("1h",))],
         faults=[fault("10m", "short-delivery", target="a")],
         duration="6h",
-    ).played()  # fmt: skip
+    ).run()  # fmt: skip
     pair = rehearsal.cluster.jobs["pair-1"]
     assert pair.state == "finished"
     assert pair.sources == {rehearsal.cloud.names["b"]}

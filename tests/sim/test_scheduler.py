@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.sim.rehearsal_builder import BLOCK, START, Stage
+from tests.sim.simulated_cluster import BLOCK, START, SimulatedCluster
 from tidemill.decide import scheduler_rules
 from tidemill.model.labels import Expression, Taint, Toleration
 from tidemill.model.nodes import KubeNode
@@ -145,77 +145,79 @@ def test_says_why_nothing_fits_as_kube_scheduler_does() -> None:
 
 
 def test_a_waiting_pod_carries_the_schedulers_message() -> None:
-    stage = Stage()
-    stage.ready_nodes("i-1")
-    stage.run_job("first")
-    (waiting,) = stage.run_job("second")
+    simulated = SimulatedCluster()
+    simulated.ready_nodes("i-1")
+    simulated.run_job("first")
+    (waiting,) = simulated.run_job("second")
     assert waiting.message == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
     assert not waiting.node
 
 
 def test_the_message_follows_the_nodes_there_are() -> None:
-    stage = Stage()
-    stage.ready_nodes("i-1", "i-2")
-    (waiting,) = stage.run_job(nodeSelector={"tier": "serve"})
+    simulated = SimulatedCluster()
+    simulated.ready_nodes("i-1", "i-2")
+    (waiting,) = simulated.run_job(nodeSelector={"tier": "serve"})
     assert waiting.message.startswith("0/2 nodes are available: 2 node(s) didn't match")
-    stage.cluster.remove_node(stage.node("i-2").name)
-    stage.pass_time("1s")
-    assert stage.pods_of("Job/train-1")[0].message.startswith(
+    simulated.cluster.remove_node(simulated.node("i-2").name)
+    simulated.pass_time("1s")
+    assert simulated.pods_of("Job/train-1")[0].message.startswith(
         "0/1 nodes are available: 1 node(s) didn't match"
     )
 
 
 def test_gated_and_held_pods_are_not_considered() -> None:
-    stage = Stage()
-    stage.ready_nodes("i-1")
-    (gated,) = stage.submit("gated", gpus=1)
-    held = stage.cluster.create_pod("held", PodShape(((names.CPU, 1),)), held_by_others=True)
-    stage.pass_time("1m")
-    assert [pod.node for pod in (stage.pod(gated.uid), stage.pod(held.uid)) if pod] == ["", ""]
-    stage.cluster.hold(held.uid, held=False)
-    stage.pass_time("1m")
-    released = stage.pod(held.uid)
+    simulated = SimulatedCluster()
+    simulated.ready_nodes("i-1")
+    (gated,) = simulated.submit("gated", gpus=1)
+    held = simulated.cluster.create_pod("held", PodShape(((names.CPU, 1),)), held_by_others=True)
+    simulated.pass_time("1m")
+    assert [pod.node for pod in (simulated.pod(gated.uid), simulated.pod(held.uid)) if pod] == ["", ""]
+    simulated.cluster.hold(held.uid, held=False)
+    simulated.pass_time("1m")
+    released = simulated.pod(held.uid)
     assert released is not None
     assert released.node
 
 
 def test_the_draining_taint_keeps_new_pods_away() -> None:
-    stage = Stage()
-    stage.ready_nodes("i-1", "i-2")
-    stage.cluster.start_drain(stage.node("i-1").name, DrainReason(DrainKind.SOURCE_ENDS, name="cr-1"))
-    (pod,) = stage.run_job()
-    assert pod.node == stage.node("i-2").name
+    simulated = SimulatedCluster()
+    simulated.ready_nodes("i-1", "i-2")
+    simulated.cluster.start_drain(simulated.node("i-1").name, DrainReason(DrainKind.SOURCE_ENDS, name="cr-1"))
+    (pod,) = simulated.run_job()
+    assert pod.node == simulated.node("i-2").name
 
 
 def test_higher_priority_goes_first_then_the_older() -> None:
-    stage = Stage()
-    stage.ready_nodes("i-1")
+    simulated = SimulatedCluster()
+    simulated.ready_nodes("i-1")
     whole = PodShape(((names.NVIDIA_GPU, 8),))
     later_but_higher = [
-        stage.cluster.create_pod("a-low", whole), stage.cluster.create_pod("b-high", whole, Terms(priority=5))
+        simulated.cluster.create_pod("a-low", whole), simulated.cluster.create_pod("b-high", whole, Terms(priority=5))
     ]  # fmt: skip
-    stage.pass_time("30s")
-    assert [pod.name for pod in later_but_higher if (now := stage.pod(pod.uid)) and now.node] == ["b-high"]
+    simulated.pass_time("30s")
+    assert [pod.name for pod in later_but_higher if (now := simulated.pod(pod.uid)) and now.node] == [
+        "b-high"
+    ]
 
 
 def test_terminating_pods_still_hold_their_node_info() -> None:
-    stage = Stage()
-    stage.ready_nodes("i-1")
-    (running,) = stage.run_job("first", grace="5m")
-    stage.cluster.evict(running.uid)
-    (second,) = stage.run_job("second")
+    simulated = SimulatedCluster()
+    simulated.ready_nodes("i-1")
+    (running,) = simulated.run_job("first", grace="5m")
+    simulated.cluster.evict(running.uid)
+    (second,) = simulated.run_job("second")
     assert not second.node
-    stage.pass_time("5m")
-    assert stage.pods_of("Job/second")[0].node
+    simulated.pass_time("5m")
+    assert simulated.pods_of("Job/second")[0].node
 
 
 def test_a_pod_pinned_to_a_source_without_nodes_waits() -> None:
-    stage = Stage()
-    stage.ready_nodes("i-1")
-    (pod,) = stage.submit()
-    stage.cluster.admit(pod.uid, "cr-elsewhere", None)
-    stage.pass_time("1m")
-    waiting = stage.pod(pod.uid)
+    simulated = SimulatedCluster()
+    simulated.ready_nodes("i-1")
+    (pod,) = simulated.submit()
+    simulated.cluster.admit(pod.uid, "cr-elsewhere", None)
+    simulated.pass_time("1m")
+    waiting = simulated.pod(pod.uid)
     assert waiting is not None
     assert waiting.pinned_to != BLOCK.label
     assert "didn't match Pod's node affinity/selector" in waiting.message

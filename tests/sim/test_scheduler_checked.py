@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.checker.check import check
-from tests.sim.cluster_builder import HOST, ZONE, Town, having, shape, spread, term
+from tests.sim.zoned_cluster import HOST, ZONE, ZonedCluster, labels_in, shape, spread, term
 from tidemill.decide.packer.problem import ExistingNode, ExistingPods, PendingPod, Problem, Solution
 from tidemill.model.pods import Pod, PodShape
 from tidemill.spec import names
@@ -41,17 +41,17 @@ def template(draw: st.DrawFn, app: str) -> PodShape:
         anti_affinity=draw(maybe(TERMS, 3)),
         spread=draw(maybe(rule, 1)),
         host_ports=draw(maybe(st.sampled_from([("TCP", 80, ""), ("TCP", 80, "10.0.0.1")]), 4)),
-        node_terms=draw(maybe(st.just(having(**{ZONE: "us-west-2a"})), 6)),
+        node_terms=draw(maybe(st.just(labels_in(**{ZONE: "us-west-2a"})), 6)),
         volume_zones=draw(maybe(st.just("us-west-2b"), 8)),
         preferred_anti_affinity=draw(maybe(st.tuples(st.integers(1, 100), TERMS), 2)),
     )
 
 
-def existing_nodes(town: Town, residents: dict[str, list[Pod]]) -> tuple[ExistingNode, ...]:
+def existing_nodes(simulated: ZonedCluster, residents: dict[str, list[Pod]]) -> tuple[ExistingNode, ...]:
     """Every node with what its daemons leave, less what these residents take."""
     found = []
-    for node in town.cluster.view().nodes:
-        daemons = [pod for pod in town.cluster.pods_on(node.name) if pod.daemon]
+    for node in simulated.cluster.view().nodes:
+        daemons = [pod for pod in simulated.cluster.pods_on(node.name) if pod.daemon]
         there = residents.get(node.name, [])
         free = dict(node.allocatable)
         for pod in (*daemons, *there):
@@ -73,17 +73,17 @@ def existing_nodes(town: Town, residents: dict[str, list[Pod]]) -> tuple[Existin
 def test_binds_soundly_and_leaves_nobody_waiting_without_a_reason(
     templates: tuple[PodShape, ...], order: list[int], zones: tuple[int, int, int]
 ) -> None:
-    town = Town(a=zones[0], b=zones[1], c=zones[2])
+    simulated = ZonedCluster(a=zones[0], b=zones[1], c=zones[2])
     for number, which in enumerate(order):
-        town.make(f"p{number}", templates[which])
-    town.pass_time("2m")
-    pods = [pod for pod in town.cluster.pods.values() if not pod.daemon]
+        simulated.create_pod(f"p{number}", templates[which])
+    simulated.pass_time("2m")
+    pods = [pod for pod in simulated.cluster.pods.values() if not pod.daemon]
     bound, waiting = [pod for pod in pods if pod.node], [pod for pod in pods if not pod.node]
     by_node: dict[str, list[Pod]] = {}
     for pod in bound:
         by_node.setdefault(pod.node, []).append(pod)
 
-    empty = existing_nodes(town, {})
+    empty = existing_nodes(simulated, {})
     stated = Problem(tuple(PendingPod(pod.name, pod.shape) for pod in bound), empty)
     numbers = {place.name: number for number, place in enumerate(empty)}
     solution = Solution()
@@ -91,7 +91,7 @@ def test_binds_soundly_and_leaves_nobody_waiting_without_a_reason(
         solution.existing.setdefault(numbers[pod.node], []).append(index)
     assert check(stated, solution) == []
 
-    settled = existing_nodes(town, by_node)
+    settled = existing_nodes(simulated, by_node)
     for pod in waiting:
         alone = replace(stated, pods=(PendingPod(pod.name, pod.shape),), nodes=settled)
         for number, place in enumerate(settled):

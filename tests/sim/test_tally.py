@@ -10,16 +10,16 @@ import pytest
 
 from tests.sim.scenario_builder import (
     BLOCK_END,
-    Scene,
+    PreparedScenario,
+    actions_done,
     after,
     block,
-    done,
     fault,
     job,
     plan,
     platform,
     pool,
-    scene,
+    scenario_with,
     service,
 )
 from tidemill.catalog import load
@@ -39,8 +39,8 @@ DAY_BEFORE = datetime(2026, 11, 17, 12, 0, tzinfo=UTC)
 ON_DEMAND = pool(sources=[{"type": "on-demand"}], disruption={"consolidateAfter": "10h"})
 
 
-def outcome(played: Scene) -> Outcome:
-    return tally(played.played(), scenario="scene", wall_s=0.0)
+def outcome(played: PreparedScenario) -> Outcome:
+    return tally(played.run(), scenario="scene", wall_s=0.0)
 
 
 # --- why it waited ------------------------------------------------------------------------------------
@@ -49,13 +49,13 @@ def outcome(played: Scene) -> Outcome:
 def test_a_held_job_is_reported_with_what_held_it_while_there_was_capacity() -> None:
     """Hours after the block's end it waits for capacity like everybody else: that is not why it never ran."""
     long = job(lasts="20h", at=("5m",))
-    row = outcome(scene(reservations=[block()], jobs=[long], duration="9h")).jobs[0]
+    row = outcome(scenario_with(reservations=[block()], jobs=[long], duration="9h")).jobs[0]
     assert row.state == "held"
     assert "lasts that long" in row.reason
 
 
 def test_a_job_that_came_when_nothing_stood_waits_for_capacity() -> None:
-    row = outcome(scene(reservations=[block()], jobs=[job(at=("5h",))], duration="9h")).jobs[0]
+    row = outcome(scenario_with(reservations=[block()], jobs=[job(at=("5h",))], duration="9h")).jobs[0]
     assert (row.state, row.reason) == ("held", "pool train has no active capacity")
 
 
@@ -121,14 +121,14 @@ def test_a_pod_that_waits_no_longer_has_no_open_reason() -> None:
 
 def test_the_replicas_of_a_service_do_not_add_up_to_a_longer_wait() -> None:
     """Two of them held half an hour each were not held for an hour."""
-    rehearsal = scene(reservations=[block()], services=[service()], duration="9h").played()
+    rehearsal = scenario_with(reservations=[block()], services=[service()], duration="9h").run()
     (row,) = tally(rehearsal, scenario="scene", wall_s=0.0).services
     assert row.waiting == 2
     assert row.reason == "pool train has no active capacity"
 
 
 def test_one_gpu_is_not_called_gpus() -> None:
-    told = outcome(scene(reservations=[block()], jobs=[job(gpus=1), job("large")], duration="1h"))
+    told = outcome(scenario_with(reservations=[block()], jobs=[job(gpus=1), job("large")], duration="1h"))
     submitted = [line[3] for line in told.journal if line[1] == "job-submitted"]
     assert [", 1 GPU, " in line for line in submitted] == [True, False]
     assert ", 8 GPUs, " in submitted[1]
@@ -139,7 +139,7 @@ def test_one_gpu_is_not_called_gpus() -> None:
 
 def buying(**platform_spec: Any) -> Outcome:
     return outcome(
-        scene(
+        scenario_with(
             on=platform(**platform_spec),
             plans=[plan()],
             start=DAY_BEFORE,
@@ -182,7 +182,7 @@ def test_a_purchase_that_was_made_names_its_block_and_fee() -> None:
 
 def test_an_extension_asked_for_too_late_is_in_the_journal_with_the_rule_that_forbids_it() -> None:
     late = {"at": "3h25m", "block": "a", "by": "1d", "settlesAfter": "30m"}
-    told = outcome(scene(reservations=[block()], extensions=[late]))
+    told = outcome(scenario_with(reservations=[block()], extensions=[late]))
     (line,) = [line for line in told.journal if line[1] == "extension-refused"]
     assert line[2] == "a"
     assert line[3].startswith("the extension by 1d was refused: ")
@@ -195,7 +195,7 @@ def test_an_extension_asked_for_too_late_is_in_the_journal_with_the_rule_that_fo
 def test_pods_that_died_without_their_grace_are_rows_and_counted() -> None:
     absent = fault("2h", "engine-absent", duration="2h")
     endless = job(lasts="9h", expected="30m", grace="5m")
-    told = outcome(scene(reservations=[block()], jobs=[endless], faults=[absent]))
+    told = outcome(scenario_with(reservations=[block()], jobs=[endless], faults=[absent]))
     (row,) = told.kills
     assert (row.at, row.grace_s, row.grace_had_s) == (after("3h30m"), 300, 0)
     assert row.pod.startswith("training/fit-1")
@@ -207,7 +207,7 @@ def test_pods_that_died_without_their_grace_are_rows_and_counted() -> None:
 
 def test_a_service_that_never_reaches_its_minimum_is_down_from_half_an_hour_after_its_start() -> None:
     large = service(replicas=5, minAvailable=4)
-    (row,) = outcome(scene(reservations=[block()], services=[large], duration="3h")).services
+    (row,) = outcome(scenario_with(reservations=[block()], services=[large], duration="3h")).services
     assert row.downtime_s == timedelta(hours=2, minutes=30).total_seconds()
     assert row.down == ((after("30m"), after("3h")),)
     assert row.waiting == 3
@@ -215,7 +215,7 @@ def test_a_service_that_never_reaches_its_minimum_is_down_from_half_an_hour_afte
 
 
 def test_a_service_that_is_slow_to_come_up_within_half_an_hour_was_not_down() -> None:
-    (row,) = outcome(scene(reservations=[block()], services=[service()], duration="3h")).services
+    (row,) = outcome(scenario_with(reservations=[block()], services=[service()], duration="3h")).services
     assert (row.downtime_s, row.down, row.waiting, row.reason) == (0, (), 0, "")
 
 
@@ -223,20 +223,20 @@ def test_a_service_that_is_slow_to_come_up_within_half_an_hour_was_not_down() ->
 
 
 def test_hours_of_a_block_that_lie_ahead_are_not_idle() -> None:
-    told = outcome(scene(reservations=[block()], duration="1h"))
+    told = outcome(scenario_with(reservations=[block()], duration="1h"))
     fee = told.blocks[0].fee_usd
     assert told.cost_usd["idle"] == pytest.approx(fee / 4, rel=0.03)
     assert told.cost_usd["total"] == fee
 
 
 def test_a_block_that_delivered_nothing_was_idle_for_all_its_time() -> None:
-    told = outcome(scene(reservations=[block(delivered=0)]))
+    told = outcome(scenario_with(reservations=[block(delivered=0)]))
     assert told.cost_usd["idle"] == pytest.approx(told.blocks[0].fee_usd, rel=0.03)
     assert told.cost_usd["idle"] > 0
 
 
 def test_hourly_capacity_that_runs_no_work_is_idle() -> None:
-    told = outcome(scene(ON_DEMAND, jobs=[job(lasts="1h")], duration="4h"))
+    told = outcome(scenario_with(ON_DEMAND, jobs=[job(lasts="1h")], duration="4h"))
     spent, hours = told.cost_usd["on_demand"], told.gpu_hours
     assert spent > 0
     assert told.cost_usd["idle"] == pytest.approx(spent * (1 - hours["used"] / hours["paid"]), rel=0.02)
@@ -247,7 +247,7 @@ def test_a_reservation_by_the_hour_is_idle_where_no_pod_has_its_accelerators() -
     held = {"name": "r", "type": "odcr", "instanceType": "p5.48xlarge", "count": 2, "zone": "us-east-1a"}
     half = job(lasts="3h50m")
     on_odcr = pool(sources=[{"type": "odcr"}])
-    told = outcome(scene(on_odcr, reservations=[held], jobs=[half], duration="4h"))
+    told = outcome(scenario_with(on_odcr, reservations=[held], jobs=[half], duration="4h"))
     assert told.cost_usd["idle"] == pytest.approx(told.cost_usd["on_demand"] / 2, rel=0.1)
 
 
@@ -256,7 +256,7 @@ def test_a_reservation_by_the_hour_is_idle_where_no_pod_has_its_accelerators() -
 
 @pytest.mark.requirement("PE-16")
 def test_a_blocks_hours_are_priced_on_demand_those_delivered_and_those_used() -> None:
-    told = outcome(scene(reservations=[block()], jobs=[job(lasts="1h")], duration="2h"))
+    told = outcome(scenario_with(reservations=[block()], jobs=[job(lasts="1h")], duration="2h"))
     (row,) = told.blocks
     price = load().types["p5.48xlarge"].on_demand_usd_h
     assert price is not None
@@ -273,32 +273,34 @@ def test_a_blocks_hours_are_priced_on_demand_those_delivered_and_those_used() ->
 @pytest.mark.requirement("PE-16")
 def test_a_block_of_a_type_without_a_price_is_left_out_and_named() -> None:
     p5e = pool(requirements={"instanceTypes": ["p5e.48xlarge"]})
-    same = outcome(scene(p5e, reservations=[block(instanceType="p5e.48xlarge")])).on_demand_equivalent
+    same = outcome(scenario_with(p5e, reservations=[block(instanceType="p5e.48xlarge")])).on_demand_equivalent
     assert (same.delivered_usd, same.fees_usd, same.unpriced) == (0.0, 0.0, ("p5e.48xlarge",))
 
 
 @pytest.mark.requirement("PE-16")
 def test_a_block_that_was_never_paid_is_in_no_sum_on_demand() -> None:
-    (row,) = outcome(scene(reservations=[block()])).blocks
+    (row,) = outcome(scenario_with(reservations=[block()])).blocks
     unpaid = replace(row, state="payment-failed", fee_usd=9_999)
     start, end = row.start, row.end
     assert on_demand_equivalent((row, unpaid), start, end) == on_demand_equivalent((row,), start, end)
 
 
 def test_without_subnets_the_simulated_zone_lies_in_the_platforms_region() -> None:
-    rehearsal = scene(on=platform(region="eu-west-1", subnets={})).rehearse()
+    rehearsal = scenario_with(on=platform(region="eu-west-1", subnets={})).prepare()
     query = OfferQuery("p5.48xlarge", 1, timedelta(days=1), after("0s"), after("0s") + timedelta(days=14))
     offers = rehearsal.cloud.search_offers(query)
     assert {offer.zone for offer in offers} == {"eu-west-1a"}
 
 
 def test_a_block_drains_from_when_its_end_is_drained_for_and_not_from_a_node_that_was_replaced() -> None:
-    rehearsal = scene(
+    rehearsal = scenario_with(
         reservations=[block()],
         jobs=[job(lasts="9h", checkpointEvery="20m")],
         faults=[fault("1h", "gpu-fails")],
-    ).played()
+    ).run()
     (row,) = tally(rehearsal, scenario="scene", wall_s=1.0).blocks
-    assert any(one.reason.kind is DrainKind.NODE_CHECK_FAILED for _, one in done(rehearsal, StartDrain))
+    assert any(
+        one.reason.kind is DrainKind.NODE_CHECK_FAILED for _, one in actions_done(rehearsal, StartDrain)
+    )
     assert row.drain_from is not None
     assert row.drain_from >= BLOCK_END - timedelta(hours=1)

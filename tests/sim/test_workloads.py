@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.sim.rehearsal_builder import START, job_stream, seconds
+from tests.sim.simulated_cluster import START, job_stream, seconds
 from tidemill.sim.cluster.workloads import Progress, ServiceTruth, shape_of, terms_of
 from tidemill.spec import names
 from tidemill.spec.scenario import Service

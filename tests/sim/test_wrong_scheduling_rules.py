@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.sim.scenario_builder import Json, block, job, scene
+from tests.sim.scenario_builder import Json, block, job, scenario_with
 from tidemill.decide import scheduler_rules
 from tidemill.model.pods import Pod
 from tidemill.sim.scenario.rehearsal import Rehearsal
@@ -18,7 +18,7 @@ OTHER_ZONE = {"key": "topology.kubernetes.io/zone", "operator": "NotIn", "values
 
 def rehearse(work: Json) -> tuple[Rehearsal, Pod]:
     """One block in us-east-1a, and a job that may not run on it; its only pod after an hour."""
-    rehearsal = scene(reservations=[block()], jobs=[work], duration="1h").played()
+    rehearsal = scenario_with(reservations=[block()], jobs=[work], duration="1h").run()
     (pod,) = [pod for pod in rehearsal.cluster.pods.values() if pod.workload.startswith("Job/")]
     return rehearsal, pod
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.sim.scenario_builder import block, job, scene
+from tests.sim.scenario_builder import block, job, scenario_with
 from tests.spec.conftest import Reader
 from tests.spec.writing import scenario
 
@@ -27,7 +27,9 @@ def test_does_not_warn_of_shared_ones(read: Reader) -> None:
 def test_such_a_job_is_not_taken_for_one_that_can_be_resumed() -> None:
     """Six hours of work on a block with three and a half: shared, it runs part of it there; else it is held."""
     work: dict[str, Any] = {"at": ("0s",), "lasts": "6h", "checkpointEvery": "30m"}
-    shared = scene(reservations=[block()], jobs=[job("fit", **work)]).played()
-    local = scene(reservations=[block()], jobs=[job("fit", checkpointOn="instance-store", **work)]).played()
+    shared = scenario_with(reservations=[block()], jobs=[job("fit", **work)]).run()
+    local = scenario_with(
+        reservations=[block()], jobs=[job("fit", checkpointOn="instance-store", **work)]
+    ).run()
     assert shared.cluster.jobs["fit-1"].started is not None
     assert local.cluster.jobs["fit-1"].started is None

@@ -10,7 +10,7 @@ from typing import Any
 import boto3
 import pytest
 
-from tests.sim.scenario_builder import Scene
+from tests.sim.scenario_builder import PreparedScenario
 from tests.wire.groups import ROLE
 from tidemill.aws.account import AwsAccount
 from tidemill.aws.compute import AwsCompute
@@ -53,11 +53,11 @@ class OnTheWire:
 
 @contextmanager
 def on_the_wire(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch, seed: int = 1, **how: Any
+    scene: PreparedScenario, monkeypatch: pytest.MonkeyPatch, seed: int = 1, **how: Any
 ) -> Iterator[Rehearsal]:
     wire = OnTheWire(monkeypatch=monkeypatch)
     try:
-        yield scene.rehearse(seed, through=wire.reach, **how)
+        yield scene.prepare(seed, through=wire.reach, **how)
     finally:
         if wire.server is not None:
             wire.server.stop()

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from tests.sim.scenario_builder import (
-    Scene,
+    PreparedScenario,
     after,
     block,
     fault,
     job,
+    journal_lines,
     plan,
     platform,
     pool,
-    scene,
+    scenario_with,
     service,
-    told,
 )
 from tests.wire.rehearsing import on_the_wire
 from tidemill.model.purchases import PurchaseState
@@ -37,11 +37,11 @@ def story(rehearsal: Rehearsal) -> list[tuple[object, str, str]]:
     return [(line.at, line.kind, line.about) for line in rehearsal.journal.lines]
 
 
-def both(played: Scene, monkeypatch: pytest.MonkeyPatch, seed: int = 1) -> Rehearsal:
+def both(played: PreparedScenario, monkeypatch: pytest.MonkeyPatch, seed: int = 1) -> Rehearsal:
     """Over the wire, with the same story as in process."""
     with on_the_wire(played, monkeypatch, seed) as rehearsal:
         rehearsal.run()
-    assert story(rehearsal) == story(played.played(seed))
+    assert story(rehearsal) == story(played.run(seed))
     return rehearsal
 
 
@@ -56,7 +56,7 @@ def test_a_delivered_block_gets_nodes_runs_jobs_and_is_empty_at_the_kill_time(
     way: str, monkeypatch: pytest.MonkeyPatch
 ):
     rehearsal = both(
-        scene(
+        scenario_with(
             pool(provisioner=way),
             on=PLATFORM,
             reservations=[block(**{"from": "30m"}, duration="3h30m")],
@@ -76,7 +76,7 @@ def test_a_delivered_block_gets_nodes_runs_jobs_and_is_empty_at_the_kill_time(
 @pytest.mark.parametrize("way", WAYS)
 def test_a_block_is_found_bought_delivered_used_and_drained(way: str, monkeypatch: pytest.MonkeyPatch):
     rehearsal = both(
-        scene(
+        scenario_with(
             pool(provisioner=way),
             on=BUYER,
             plans=[plan()],
@@ -99,7 +99,7 @@ def test_a_block_is_found_bought_delivered_used_and_drained(way: str, monkeypatc
 @pytest.mark.parametrize("way", WAYS)
 def test_an_extension_moves_the_schedules_and_the_drain(way: str, monkeypatch: pytest.MonkeyPatch):
     rehearsal = both(
-        scene(
+        scenario_with(
             pool(provisioner=way),
             on=PLATFORM,
             reservations=[block()],
@@ -112,7 +112,7 @@ def test_an_extension_moves_the_schedules_and_the_drain(way: str, monkeypatch: p
     assert rehearsal.cluster.jobs["fit-1"].state == "finished"
     assert ended_by(rehearsal) == {"engine"}
     if way == "asg":
-        assert [line.at for line in told(rehearsal, "schedule-fired")] == [after("27h29m")]
+        assert [line.at for line in journal_lines(rehearsal, "schedule-fired")] == [after("27h29m")]
 
 
 @pytest.mark.slow
@@ -125,7 +125,7 @@ def test_two_blocks_hand_a_service_over(way: str, monkeypatch: pytest.MonkeyPatc
     }  # fmt: skip
     b = block("b", pool="train", zone="us-east-1b", duration="28h", **{"from": "1h"})
     rehearsal = both(
-        scene(
+        scenario_with(
             pool(provisioner=way),
             on=PLATFORM,
             reservations=[block("a", pool="train"), b],
@@ -141,7 +141,7 @@ def test_two_blocks_hand_a_service_over(way: str, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("way", ["asg", "managed"])
 def test_trouble_is_the_same_trouble(way: str, monkeypatch: pytest.MonkeyPatch):
     both(
-        scene(
+        scenario_with(
             pool(provisioner=way),
             on=PLATFORM,
             reservations=[block(duration="28h")],

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from tests.sim.scenario_builder import (
-    Scene,
+    PreparedScenario,
     after,
     block,
     job,
     last_pod_left_at,
     platform,
     pool,
-    scene,
+    scenario_with,
     service,
 )
 from tests.wire.rehearsing import on_the_wire
@@ -24,13 +24,12 @@ from tidemill.sim.scenario.rehearsal import Rehearsal
 ON = platform(nodeRole="node", karpenter={"version": "1.11.0", "staticCapacity": True})
 
 
-def both(played: Scene, monkeypatch: pytest.MonkeyPatch) -> Rehearsal:
+def both(played: PreparedScenario, monkeypatch: pytest.MonkeyPatch) -> Rehearsal:
     """Over the wire, with the same story as in process."""
     with on_the_wire(played, monkeypatch) as rehearsal:
         rehearsal.run()
     stories = [
-        [(line.at, line.kind, line.about) for line in one.journal.lines]
-        for one in (rehearsal, played.played())
+        [(line.at, line.kind, line.about) for line in one.journal.lines] for one in (rehearsal, played.run())
     ]
     assert stories[0] == stories[1]
     return rehearsal
@@ -40,7 +39,7 @@ def both(played: Scene, monkeypatch: pytest.MonkeyPatch) -> Rehearsal:
 @pytest.mark.requirement("CB-10")
 def test_karpenter_launches_jobs_run_and_all_is_drained_before_it_would_act(monkeypatch):
     rehearsal = both(
-        scene(
+        scenario_with(
             pool(provisioner="karpenter"),
             on=ON,
             reservations=[block(**{"from": "30m"}, duration="3h30m")],
@@ -73,7 +72,7 @@ def test_two_blocks_hand_a_service_over(monkeypatch):
         block("a", pool="train"),
         block("b", pool="train", zone="us-east-1b", duration="28h", **{"from": "1h"}),
     ]
-    played = scene(
+    played = scenario_with(
         pool(provisioner="karpenter", warm=True),
         on=ON,
         reservations=blocks,

@@ -167,7 +167,7 @@ def test_things_happen_at_speed_though_nobody_asks():
         aws.block(start="1d")
         deadline = time.monotonic() + 20
         aws.admin("speed", {"speed": 200_000})
-        while not aws.account.told("block-active"):
+        while not aws.account.journal_lines("block-active"):
             assert time.monotonic() < deadline
             time.sleep(0.02)
     finally:

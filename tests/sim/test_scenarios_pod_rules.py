@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.sim.scenario_builder import block, job, platform, pool, scene, service
+from tests.sim.scenario_builder import block, job, platform, pool, scenario_with, service
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.spec import names
 from tidemill.spec.read import load
@@ -48,7 +48,7 @@ def test_nodes_are_opened_in_every_zone_a_service_is_spread_over() -> None:
     wanted = pool(sources=[{"type": "on-demand"}])
     here = platform(subnets={zone: ["subnet-0a1"] for zone in ZONES})
     chat = service(replicas=3, labels={"app": "chat"}, topologySpreadConstraints=[OVER_ZONES])
-    rehearsal = scene(wanted, on=here, services=[chat], duration="1h").played()
+    rehearsal = scenario_with(wanted, on=here, services=[chat], duration="1h").run()
     assert zones_of(rehearsal, "Deployment/chat") == list(ZONES)
 
 
@@ -56,7 +56,7 @@ def test_replicas_that_may_not_share_a_host_get_one_each() -> None:
     wanted = pool(sources=[{"type": "on-demand"}])
     small: dict[str, Any] = {"gpus": 1, "cpu": "4", "memory": "16Gi"}
     chat = service(replicas=3, labels={"app": "chat"}, affinity=OFF_EACH_OTHER, **small)
-    rehearsal = scene(wanted, services=[chat], duration="1h").played()
+    rehearsal = scenario_with(wanted, services=[chat], duration="1h").run()
     pods = [pod for pod in rehearsal.cluster.pods.values() if pod.workload == "Deployment/chat"]
     assert [bool(pod.node) for pod in pods] == [True] * 3
     assert len({pod.node for pod in pods}) == 3
@@ -68,6 +68,6 @@ def test_a_job_runs_only_on_nodes_its_affinity_allows() -> None:
     ]}]}  # fmt: skip
     fit = job(affinity={"nodeAffinity": {REQUIRED: only_b}}, lasts="30m")
     blocks = [block("a", zone="us-east-1a"), block("b", zone="us-east-1b")]
-    rehearsal = scene(jobs=[fit], reservations=blocks, duration="2h").played()
+    rehearsal = scenario_with(jobs=[fit], reservations=blocks, duration="2h").run()
     assert rehearsal.cluster.jobs["fit-1"].state == "finished"
     assert rehearsal.cluster.jobs["fit-1"].sources == {rehearsal.cloud.names["b"]}

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.sim.scenario_builder import BLOCK_END, block, job, scene, service, told
+from tests.sim.scenario_builder import BLOCK_END, block, job, journal_lines, scenario_with, service
 from tidemill.sim.scenario.rehearsal import Rehearsal
 
 pytestmark = pytest.mark.requirement("CB-10")
@@ -22,31 +22,31 @@ def steps(rehearsal: Rehearsal, about: str) -> list[str]:
 
 def test_a_job_that_acknowledges_is_told_asked_heard_and_evicted() -> None:
     saved = job(lasts="9h", checkpointEvery="20m", checkpointTime="3m", grace="2m")
-    rehearsal = scene(reservations=[block()], jobs=[saved]).played()
+    rehearsal = scenario_with(reservations=[block()], jobs=[saved]).run()
     assert steps(rehearsal, "fit-1-0-0") == [
         "end-announced", "checkpoint-requested", "checkpoint-done", "pod-evicted",
     ]  # fmt: skip
-    (announced,) = told(rehearsal, "end-announced", "fit-1-0-0")
+    (announced,) = journal_lines(rehearsal, "end-announced", "fit-1-0-0")
     assert announced.at < DEADLINE - timedelta(hours=3)
     assert announced.sentence == "told at its start: 2026-11-17T11:00:00Z"
 
 
 def test_a_checkpoint_that_nobody_acknowledges_is_said_to_have_timed_out() -> None:
     deaf = job(lasts="9h", checkpointEvery="20m", checkpointTime="3m", grace="2m", acknowledges=False)
-    rehearsal = scene(reservations=[block()], jobs=[deaf]).played()
+    rehearsal = scenario_with(reservations=[block()], jobs=[deaf]).run()
     assert steps(rehearsal, "fit-1-0-0") == ["end-announced", "checkpoint-requested", "pod-evicted"]
-    (evicted,) = [line for line in told(rehearsal, "decided") if line.sentence.startswith("Evict")]
+    (evicted,) = [line for line in journal_lines(rehearsal, "decided") if line.sentence.startswith("Evict")]
     assert evicted.sentence.endswith("its checkpoint was not acknowledged in time")
 
 
 def test_an_end_that_moves_is_announced_again() -> None:
     extension = {"at": "1h", "block": "a", "by": "1d"}
-    rehearsal = scene(
+    rehearsal = scenario_with(
         reservations=[block()], jobs=[job(lasts="2h")], services=[service(replicas=1, minAvailable=0)],
         extensions=[extension], duration="2h",
-    ).played()  # fmt: skip
+    ).run()  # fmt: skip
     for about, first in (("fit-1", "told at its start"), ("chat", "told")):
-        lines = told(rehearsal, "end-announced", about)
+        lines = journal_lines(rehearsal, "end-announced", about)
         assert [line.sentence for line in lines] == [
             f"{first}: 2026-11-17T11:00:00Z",
             "told that its end moved: 2026-11-18T11:00:00Z",
@@ -55,14 +55,14 @@ def test_an_end_that_moves_is_announced_again() -> None:
 
 def test_a_budget_that_holds_an_eviction_back_is_told_with_the_moment_of_force() -> None:
     """Two replicas, one may be away, and there is nowhere to go: the second is made to go at the last safe moment."""
-    rehearsal = scene(reservations=[block()], services=[service(grace="2m")]).played()
-    warned = told(rehearsal, "warned", "Deployment/chat")
+    rehearsal = scenario_with(reservations=[block()], services=[service(grace="2m")]).run()
+    warned = journal_lines(rehearsal, "warned", "Deployment/chat")
     (held,) = [line for line in warned if "disruption budget" in line.sentence]
     assert held.sentence == (
         "its disruption budget allows no eviction now; pods that are still there at 2026-11-17T10:57:00Z are deleted"
     )
-    (evicted,) = told(rehearsal, "pod-evicted")
-    (forced,) = told(rehearsal, "pod-force-deleted")
+    (evicted,) = journal_lines(rehearsal, "pod-evicted")
+    (forced,) = journal_lines(rehearsal, "pod-force-deleted")
     assert evicted.at <= held.at < forced.at
     assert forced.at == DEADLINE - timedelta(minutes=3)
     assert "with 120 s of its 120 s grace" in forced.sentence

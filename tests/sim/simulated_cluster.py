@@ -35,7 +35,7 @@ def small_spec(**p5: Any) -> Spec:
     )
 
 
-class Stage:
+class SimulatedCluster:
     def __init__(self, *, seed: int = 1, verbose: bool = True, **p5: Any) -> None:
         self.timeline = Timeline(START)
         self.journal = Journal(self.timeline.now)
@@ -78,7 +78,7 @@ class Stage:
             self._instances[each] = instance
             self.cluster.instance_changed(instance)
 
-    def lose(self, instance_id: str, state: InstanceState = InstanceState.SHUTTING_DOWN) -> None:
+    def end_instance(self, instance_id: str, state: InstanceState = InstanceState.SHUTTING_DOWN) -> None:
         before = self._instances[instance_id]
         self.cluster.instance_changed(
             Instance(
@@ -131,7 +131,7 @@ class Stage:
 
     # --- the story ----------------------------------------------------------------------------------
 
-    def told(self, kind: str) -> list[Line]:
+    def journal_lines(self, kind: str) -> list[Line]:
         return [line for line in self.journal.lines if line.kind == kind]
 
 

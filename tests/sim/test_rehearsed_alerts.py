@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.sim.scenario_builder import block, scene, service
+from tests.sim.scenario_builder import block, scenario_with, service
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.sim.scenario.tally import tally
 from tidemill.spec.read import load
@@ -68,7 +68,7 @@ def test_a_payment_that_fails_is_listed_and_over_when_it_is_bought_again(tmp_pat
 
 @pytest.mark.requirement("NT-1")
 def test_a_service_that_nothing_takes_over_from_a_block_is_told_before_it_is_short():
-    played = scene(reservations=[block()], services=[service()]).played()
+    played = scenario_with(reservations=[block()], services=[service()]).run()
     told = tally(played, scenario="scene", wall_s=0.0)
     (alert,) = [one for one in told.alerts if one.kind == "service-short"]
     assert alert.key == "service-short/Deployment/chat/2026-11-17T11:00:00Z"
@@ -80,7 +80,7 @@ def test_a_service_that_nothing_takes_over_from_a_block_is_told_before_it_is_sho
 @pytest.mark.requirement("NT-1")
 def test_of_a_service_that_moves_in_time_only_the_end_that_nothing_follows_is_told():
     blocks = [block(), block("b", duration="28h")]
-    played = scene(reservations=blocks, services=[service()], duration="8h").played()
+    played = scenario_with(reservations=blocks, services=[service()], duration="8h").run()
     told = tally(played, scenario="scene", wall_s=0.0)
     assert [one.key for one in told.alerts] == ["service-short/Deployment/chat/2026-11-18T11:00:00Z"]
     assert not told.services[0].down
@@ -89,7 +89,7 @@ def test_of_a_service_that_moves_in_time_only_the_end_that_nothing_follows_is_to
 @pytest.mark.requirement("NT-1")
 def test_pods_that_had_to_be_forced_out_are_named():
     stubborn = service(replicas=2, minAvailable=2)
-    played = scene(reservations=[block()], services=[stubborn]).played()
+    played = scenario_with(reservations=[block()], services=[stubborn]).run()
     told = tally(played, scenario="scene", wall_s=0.0)
     forced = [one for one in told.alerts if one.kind == "forced-eviction"]
     assert len([row for row in told.evictions if row.forced]) > 0
