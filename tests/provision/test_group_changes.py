@@ -70,9 +70,9 @@ def test_what_is_not_there_is_made_with_its_schedules_and_its_nodes_may_join():
 @pytest.mark.requirement("SM-6")
 def test_a_role_is_let_in_until_it_is_known_to_be_also_where_its_group_is_there():
     there = ExistingGroups.of([group()], [], templates(ASG))
-    (join,) = group_changes([ASG], there, NOW, let_in=set()).now
+    (join,) = group_changes([ASG], there, NOW, joined_roles=set()).now
     assert isinstance(join, LetNodesJoin)
-    assert not group_changes([ASG], there, NOW, let_in={ASG.role}).now
+    assert not group_changes([ASG], there, NOW, joined_roles={ASG.role}).now
 
 
 def test_what_is_as_it_should_be_is_left_alone():
@@ -84,10 +84,10 @@ def test_what_is_as_it_should_be_is_left_alone():
     ("change", "says"),
     [
         ({"subnets": ("subnet-x",)}, "its subnets"),
-        ({"maximum": 5}, "its largest size"),
+        ({"maximum": 5}, "its maximum size"),
         ({"hook": None}, "its hook"),
-        ({"policies": ("Default",)}, "whom it ends first"),
-        ({"suspended": ("AZRebalance",)}, "what it does by itself"),
+        ({"policies": ("Default",)}, "its termination policy"),
+        ({"suspended": ("AZRebalance",)}, "its suspended processes"),
         ({"tags": ASG.tags[1:]}, "its tags"),
     ],
 )
@@ -101,7 +101,7 @@ def test_a_group_that_differs_is_changed_and_the_reason_says_in_what(change: dic
 @pytest.mark.requirement("SM-5")
 @pytest.mark.parametrize("provisioner", ["asg", "managed"])
 def test_a_reservation_that_shrinks_lets_no_group_choose_whom_to_end(provisioner: str):
-    """Auto Scaling lowers the size of a group to its largest size, and ends members that nobody drained."""
+    """Auto Scaling lowers the size of a group to its maximum size, and ends members that nobody drained."""
     spec = documents(provisioner=provisioner, sources=[{"type": "odcr"}], limits={"nodes": 8})
 
     def of(count: int) -> GroupSpec:
@@ -113,7 +113,7 @@ def test_a_reservation_that_shrinks_lets_no_group_choose_whom_to_end(provisioner
     there = ExistingGroups.of([full], [node_group(of(8))] if of(8).managed else [])
     assert maximum_size(of(4), full) == 6
     (put,) = found(of(4), there=there).now
-    assert put.reason == "its largest size changed"
+    assert put.reason == "its maximum size changed"
     lower = ExistingGroups.of(
         [replace(full, shape=replace(full.shape, maximum=6))],
         [node_group(replace(of(8), maximum=6))] if of(8).managed else [],

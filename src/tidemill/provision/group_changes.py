@@ -1,7 +1,8 @@
-"""What is there, what should be, and the difference: changes with reasons, for `tidemill plan` and for the reconciler.
+"""The difference between the groups that exist and those that should, as changes with reasons. Pure.
 
-Pure. Only groups with our owner tag are ever listed here; one is removed only when it is empty and what it launched
-from is over. A change that must wait (an upgrade on a block needs an empty group) is said and not listed.
+`tidemill plan` shows the changes and the group reconciler carries them out. Only groups with our owner tag are looked
+at. A group is removed only when it is empty and its source is over. A change that must wait (the template of a node
+group with nodes) is reported and not listed.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from tidemill.spec import names
 from tidemill.spec.units import format_instant
 
 Verb = Literal["create", "change", "remove"]
-_NOTHING_LEFT = "nothing launches from it any more, and nothing is left in it"
+_EMPTY_AND_UNUSED = "it is empty, and nothing launches from it any more"
 
 
 @dataclass(frozen=True, slots=True)
 class ExistingGroups:
-    """What AWS shows of ours. Groups behind node groups are among the groups."""
+    """What AWS lists of ours. `groups` has the Auto Scaling groups behind node groups too."""
 
     groups: Mapping[str, Group] = field(default_factory=dict)
     node_groups: Mapping[str, NodeGroup] = field(default_factory=dict)
@@ -45,7 +46,7 @@ class ExistingGroups:
         )
 
     def behind(self, group_spec: GroupSpec) -> Group | None:
-        """The Auto Scaling group that launches for it."""
+        """The Auto Scaling group that launches its nodes."""
         if not group_spec.managed:
             return self.groups.get(group_spec.name)
         node_group = self.node_groups.get(group_spec.name)
@@ -54,7 +55,7 @@ class ExistingGroups:
 
 @dataclass(frozen=True, slots=True)
 class PutGroup:
-    """Make it, with its template, or change it where it differs."""
+    """Create it, with its launch template, or change it where it differs."""
 
     wanted: GroupSpec
     verb: Verb
@@ -129,70 +130,72 @@ Change = PutGroup | PutSchedule | DropSchedule | RemoveGroup | RemoveTemplate | 
 @dataclass(frozen=True, slots=True)
 class GroupChanges:
     now: tuple[Change, ...] = ()
-    waiting: tuple[tuple[str, str], ...] = ()  # about what, and what it waits for
+    waiting: tuple[tuple[str, str], ...] = ()  # which group, and what its change waits for
 
 
 def group_changes(
     wanted: Iterable[GroupSpec],
-    there: ExistingGroups,
+    existing: ExistingGroups,
     now: datetime,
     live: Collection[str] = frozenset(),
-    let_in: Collection[str] | None = None,
+    joined_roles: Collection[str] | None = None,
 ) -> GroupChanges:
-    """`live`: reservations that are or will be there. Templates onto them stay, whoever launches from them.
+    """`live`: scheduled and active reservations. Their templates stay, whoever launches from them.
 
-    `let_in`: roles whose nodes may join for certain; others are let in again, which changes nothing where they may.
-    None: nobody keeps track, and only what is new is listed.
+    `joined_roles`: roles that have an access entry for certain. Others get one; where there is one, nothing changes.
+    None: not known, and only roles of new groups are listed.
     """
     wanted = tuple(wanted)
     new = {
-        group_spec.role for group_spec in wanted if not group_spec.managed and _boots_anew(group_spec, there)
+        group_spec.role
+        for group_spec in wanted
+        if not group_spec.managed and _has_new_template(group_spec, existing)
     }
-    if let_in is not None:
-        new |= {group_spec.role for group_spec in wanted if not group_spec.managed} - set(let_in)
-    listed: list[Change] = [_joining(role) for role in sorted(new - {""})]
+    if joined_roles is not None:
+        new |= {group_spec.role for group_spec in wanted if not group_spec.managed} - set(joined_roles)
+    listed: list[Change] = [_access_entry(role) for role in sorted(new - {""})]
     waiting: list[tuple[str, str]] = []
     for group_spec in wanted:
         if group_spec.managed:
-            _node_group(group_spec, there, listed, waiting)
+            _node_group(group_spec, existing, listed, waiting)
         else:
-            _group(group_spec, there, now, listed)
-    listed += _removals(wanted, there, live)
+            _group(group_spec, existing, now, listed)
+    listed += _removals(wanted, existing, live)
     return GroupChanges(tuple(listed), tuple(waiting))
 
 
-def change_before_launch(group_spec: GroupSpec, there: ExistingGroups) -> PutGroup | None:
-    """What must be made or changed before it launches anything; None: nothing, or nothing that EKS does now."""
+def change_before_launch(group_spec: GroupSpec, existing: ExistingGroups) -> PutGroup | None:
+    """What must be created or changed before it launches; None: nothing, or nothing that EKS would do now."""
     listed: list[Change] = []
     if group_spec.managed:
-        _node_group(group_spec, there, listed, [])
+        _node_group(group_spec, existing, listed, [])
     else:
-        _auto_scaling_group(group_spec, there, listed)
-    return next((one for one in listed if isinstance(one, PutGroup)), None)
+        _auto_scaling_group(group_spec, existing, listed)
+    return next((change for change in listed if isinstance(change, PutGroup)), None)
 
 
-def _boots_anew(group_spec: GroupSpec, there: ExistingGroups) -> bool:
-    """Nodes will come from a template that none came from before: it may name another role."""
-    known = there.groups.get(group_spec.name)
-    return known is None or _mark(known.shape.tags) != _mark(group_spec.tags)
+def _has_new_template(group_spec: GroupSpec, existing: ExistingGroups) -> bool:
+    """Its nodes will come from a new template, which may name another role."""
+    known = existing.groups.get(group_spec.name)
+    return known is None or _digest_tag(known.shape.tags) != _digest_tag(group_spec.tags)
 
 
-def _joining(role: str) -> LetNodesJoin:
-    """EKS lets the nodes of its own groups join by itself."""
+def _access_entry(role: str) -> LetNodesJoin:
+    """For self-managed nodes; EKS adds the access entry of its own node groups."""
     return LetNodesJoin(role, "self-managed nodes join by an access entry of their role")
 
 
 # --- Auto Scaling groups --------------------------------------------------------------------------------
 
 
-def _group(group_spec: GroupSpec, there: ExistingGroups, now: datetime, listed: list[Change]) -> None:
-    group = there.groups.get(group_spec.name)
-    _auto_scaling_group(group_spec, there, listed)
+def _group(group_spec: GroupSpec, existing: ExistingGroups, now: datetime, listed: list[Change]) -> None:
+    group = existing.groups.get(group_spec.name)
+    _auto_scaling_group(group_spec, existing, listed)
     _schedules(group_spec, () if group is None else group.schedules, now, listed)
 
 
-def _auto_scaling_group(group_spec: GroupSpec, there: ExistingGroups, listed: list[Change]) -> None:
-    group = there.groups.get(group_spec.name)
+def _auto_scaling_group(group_spec: GroupSpec, existing: ExistingGroups, listed: list[Change]) -> None:
+    group = existing.groups.get(group_spec.name)
     if group is None:
         listed.append(
             PutGroup(
@@ -206,13 +209,13 @@ def _auto_scaling_group(group_spec: GroupSpec, there: ExistingGroups, listed: li
 def _differences(group_spec: GroupSpec, group: Group) -> list[str]:
     has = group.shape
     ours = {
-        "its template": _mark(group_spec.tags) == _mark(has.tags),
+        "its template": _digest_tag(group_spec.tags) == _digest_tag(has.tags),
         "its subnets": set(group_spec.subnets) == set(has.subnets),
-        "its largest size": maximum_size(group_spec, group) == has.maximum,
+        "its maximum size": maximum_size(group_spec, group) == has.maximum,
         "its hook": group_spec.hook == has.hook,
-        "whom it ends first": has.policies == asg.ENDS_FIRST,
-        "what it does by itself": set(asg.SUSPENDED) <= set(has.suspended),  # people may suspend more
-        "its tags": _others(group_spec.tags) <= set(has.tags),  # people may add some
+        "its termination policy": has.policies == asg.ENDS_FIRST,
+        "its suspended processes": set(asg.SUSPENDED) <= set(has.suspended),  # people may suspend more
+        "its tags": _other_tags(group_spec.tags) <= set(has.tags),  # people may add some
     }
     return [what for what, same in ours.items() if not same]
 
@@ -234,8 +237,8 @@ def _schedules(group_spec: GroupSpec, has: tuple[Schedule, ...], now: datetime, 
                 )
             )
     listed.extend(
-        DropSchedule(group_spec.name, name, "it is no longer wanted")
-        for name in sorted(known.keys() & {asg.UP, asg.DOWN})  # what people scheduled themselves is theirs
+        DropSchedule(group_spec.name, name, "nothing needs it any more")
+        for name in sorted(known.keys() & {asg.UP, asg.DOWN})  # never the actions of others
         if known[name].at > now
     )
 
@@ -244,9 +247,9 @@ def _schedules(group_spec: GroupSpec, has: tuple[Schedule, ...], now: datetime, 
 
 
 def _node_group(
-    group_spec: GroupSpec, there: ExistingGroups, listed: list[Change], waiting: list[tuple[str, str]]
+    group_spec: GroupSpec, existing: ExistingGroups, listed: list[Change], waiting: list[tuple[str, str]]
 ) -> None:
-    node_group = there.node_groups.get(group_spec.name)
+    node_group = existing.node_groups.get(group_spec.name)
     if node_group is None:
         listed.append(
             PutGroup(
@@ -254,43 +257,45 @@ def _node_group(
             )
         )
         return
-    behind, about = there.groups.get(node_group.group), f"node group {group_spec.name}"
+    behind, about = existing.groups.get(node_group.group), f"node group {group_spec.name}"
     if _failed_and_empty(node_group, behind):
-        reason = f"{managed.problem_of(node_group)}; it is made again once it is gone"
+        reason = f"{managed.problem_of(node_group)}; it is created again once it is deleted"
         listed.append(RemoveGroup(group_spec.name, True, reason))
         return
     differs = _node_group_differences(group_spec, node_group, behind)
     if not differs:
         return
-    words = " and ".join(differs)
+    changed = f"{' and '.join(differs)} changed"
     if node_group.status not in managed.CHANGEABLE:
-        waiting.append((about, f"{words} changed; it waits until EKS is done: {node_group.status}"))
-    elif "its template" in differs and _wants_nodes(node_group, there):
-        # On a block EKS refuses; elsewhere it would replace the nodes itself, and ask nobody what runs there.
-        waiting.append((about, f"{words} changed; that waits until it is empty: scale it to 0"))
+        waiting.append((about, f"{changed}; it waits until EKS is done: {node_group.status}"))
+    elif _digest_tag(group_spec.tags) != _digest_tag(node_group.shape.tags) and _wants_nodes(
+        node_group, existing
+    ):
+        # On a block EKS refuses. Elsewhere it would replace the nodes itself, whatever runs there.
+        waiting.append((about, f"{changed}; that waits until it is empty: scale it to 0"))
     else:
-        listed.append(PutGroup(group_spec, "change", f"{words} changed"))
+        listed.append(PutGroup(group_spec, "change", changed))
 
 
 def _failed_and_empty(node_group: NodeGroup, behind: Group | None) -> bool:
     return node_group.status == managed.CREATE_FAILED and (behind is None or not behind.members)
 
 
-def _wants_nodes(node_group: NodeGroup, there: ExistingGroups) -> bool:
-    """By the group behind it, which is read more often than EKS is asked."""
-    behind = there.groups.get(node_group.group)
+def _wants_nodes(node_group: NodeGroup, existing: ExistingGroups) -> bool:
+    """By the Auto Scaling group behind it, which is read more often than the node group."""
+    behind = existing.groups.get(node_group.group)
     return bool(node_group.desired if behind is None else behind.desired)
 
 
 def _node_group_differences(group_spec: GroupSpec, node_group: NodeGroup, behind: Group | None) -> list[str]:
     has = node_group.shape
     ours = {
-        "its template": _mark(group_spec.tags) == _mark(has.tags),
-        "its largest size": maximum_size(group_spec, behind) == has.maximum,
+        "its template": _digest_tag(group_spec.tags) == _digest_tag(has.tags),
+        "its maximum size": maximum_size(group_spec, behind) == has.maximum,
         "its labels": set(group_spec.labels) == set(has.labels),
         "its taints": set(group_spec.taints) == set(has.taints),
-        "its tags": _others(group_spec.tags) <= set(has.tags),
-        "EKS's node repair, which is the engine's business,": not has.repair,
+        "its tags": _other_tags(group_spec.tags) <= set(has.tags),
+        "EKS's node repair, which must be off,": not has.repair,
     }
     return [what for what, same in ours.items() if not same]
 
@@ -299,47 +304,47 @@ def _node_group_differences(group_spec: GroupSpec, node_group: NodeGroup, behind
 
 
 def _removals(
-    wanted: tuple[GroupSpec, ...], there: ExistingGroups, live: Collection[str]
+    wanted: tuple[GroupSpec, ...], existing: ExistingGroups, live: Collection[str]
 ) -> Iterable[Change]:
-    """Empty ones that nothing launches from any more: their block is over, or their pool left. Groups by the hour stay
-    for the next time they are asked for."""
+    """Empty groups that nothing launches from any more: their block is over, or their pool is gone. Hourly groups stay
+    for the next launch."""
     unused = {
-        name for name in there.templates if is_for_a_reservation(name) and not name.endswith(tuple(live))
+        name for name in existing.templates if is_for_a_reservation(name) and not name.endswith(tuple(live))
     }
     unused -= {group_spec.template.name for group_spec in wanted}
     kept = {
         (group_spec.managed, group_spec.name) for group_spec in wanted
-    }  # the two services may each have one of that name
-    for name, group in there.groups.items():
+    }  # both services may have one of that name
+    for name, group in existing.groups.items():
         if (
             (False, name) not in kept
             and _is_idle(group)
             and not group.node_group
             and is_for_a_reservation(name)
         ):
-            yield RemoveGroup(name, False, _NOTHING_LEFT)
+            yield RemoveGroup(name, False, _EMPTY_AND_UNUSED)
         else:
             unused.discard(group.shape.template.name)
-    for name, node_group in there.node_groups.items():
-        behind = there.groups.get(node_group.group)
+    for name, node_group in existing.node_groups.items():
+        behind = existing.groups.get(node_group.group)
         unused.discard(node_group.shape.template.name)  # EKS needs it until the node group is gone
         done = behind is not None and _is_idle(behind) and node_group.status in managed.CHANGEABLE
         done |= _failed_and_empty(node_group, behind)
         if (True, name) not in kept and done and is_for_a_reservation(name):
-            yield RemoveGroup(name, True, _NOTHING_LEFT)
+            yield RemoveGroup(name, True, _EMPTY_AND_UNUSED)
     for name in sorted(unused):
-        yield RemoveTemplate(name, "nothing is launched from it any more")
+        yield RemoveTemplate(name, "nothing launches from it any more")
 
 
 def _is_idle(group: Group) -> bool:
     return not group.members and group.desired == 0
 
 
-def _mark(tags: Pairs) -> str:
+def _digest_tag(tags: Pairs) -> str:
     return dict(tags).get(names.TAG_TEMPLATE, "")
 
 
-def _others(tags: Pairs) -> set[tuple[str, str]]:
+def _other_tags(tags: Pairs) -> set[tuple[str, str]]:
     return {(key, value) for key, value in tags if key != names.TAG_TEMPLATE}
 
 

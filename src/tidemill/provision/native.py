@@ -1,7 +1,7 @@
-"""The native provisioner: a launch is a template and one call of RunInstances, for every kind of source.
+"""The native provisioner: a launch is a launch template and one RunInstances call, for every kind of source.
 
-The template is a pure function of the documents and the source; putting it is cheap once it is there. What cannot be
-launched as it is written gives nothing, like a source that is empty: the engine backs off, and says why.
+The template is a pure function of the documents and the source, and putting it again is cheap. A launch that the
+documents or AWS do not allow counts as no capacity: the engine backs off from the source and says why.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ EndsAt = Callable[[Source, Provisioner], datetime | None]
 
 class NativeLauncher:
     def __init__(self, spec: Spec, compute: Compute, images: Images, ends_at: EndsAt) -> None:
-        """`ends_at`: a source's deadline, which the node's own deadline agent is told at boot."""
+        """`ends_at`: the deadline of a source, which the node's own deadline agent learns at boot."""
         self._spec, self._compute, self._images, self._ends_at = spec, compute, images, ends_at
-        self._joining: set[str] = set()  # roles that may join, as far as this process has seen to it
+        self._joined_roles: set[str] = set()  # roles with an access entry, as far as this process knows
 
     def launch(self, intent: LaunchIntent, tags: Pairs) -> Sequence[str]:
         try:
-            order = self._order(intent, tags)
-            self._let_join(intent.pool)
-            return self._compute.run(order)
+            request = self._request(intent, tags)
+            self._let_nodes_join(intent.pool)
+            return self._compute.run(request)
         except PortError:
             raise
-        except (SpecError, Refused) as no:
-            raise NoCapacity(str(no)) from no
+        except (SpecError, Refused) as refusal:
+            raise NoCapacity(str(refusal)) from refusal
 
-    def _order(self, intent: LaunchIntent, tags: Pairs) -> LaunchRequest:
+    def _request(self, intent: LaunchIntent, tags: Pairs) -> LaunchRequest:
         pool = self._spec.pools.get(intent.pool)
         if pool is None:
             raise SpecError(f"there is no pool '{intent.pool}' any more")
@@ -71,15 +71,15 @@ class NativeLauncher:
             tags=tags,
         )
 
-    def _let_join(self, pool: str) -> None:
-        """An access entry for the nodes' role. Without one aws-auth may still let them in: nobody is stopped."""
+    def _let_nodes_join(self, pool: str) -> None:
+        """Create an access entry for the nodes' role. A failure stops no launch: aws-auth may still let them join."""
         node_class = self._spec.node_classes[self._spec.pools[pool].spec.node_class_name]
         role = node_class.spec.role or self._spec.platform.spec.node_role
-        unknown = not role or ":instance-profile/" in role  # nobody can tell which role is in a profile
-        if not self._images.boots or unknown or role in self._joining:
+        unknown = not role or ":instance-profile/" in role  # the role inside a profile is not known
+        if not self._images.boots or unknown or role in self._joined_roles:
             return
         try:
             self._compute.let_nodes_join(role)
-            self._joining.add(role)
+            self._joined_roles.add(role)
         except TidemillError as error:
-            log.warning("no access entry for %s, and its nodes join only by aws-auth: %s", role, error)
+            log.warning("no access entry for %s, so its nodes join only through aws-auth: %s", role, error)

@@ -1,7 +1,8 @@
-"""An account and its compute as one `Cloud`: what a launch is, is told by the pool's provisioner.
+"""An account and its compute as one `Cloud`: the provisioner of a pool says what a launch is.
 
-It decorates: everything of `Account` goes straight through. What it remembers of the account's answers only spares a
-call; it is read again where it is missing.
+Everything else of `Account` is passed through. Reservations and intents are remembered only to save calls; what is
+missing is read again. The groups are kept in step by `reconciler`, Karpenter's objects by a second one; `Reconcilers`
+runs both.
 """
 
 from __future__ import annotations
@@ -33,36 +34,6 @@ from tidemill.spec import Spec
 from tidemill.spec.compute_pool import Provisioner
 
 
-class PlannedChange(Protocol):
-    @property
-    def verb(self) -> Literal["create", "change", "remove"]: ...
-
-    @property
-    def about(self) -> str: ...
-
-    @property
-    def reason(self) -> str: ...
-
-
-class Reconciler(Protocol):
-    def reconcile(self, world: World) -> tuple[Warning, ...]: ...
-
-    def planned(self, world: World) -> tuple[PlannedChange, ...]:
-        """What it would do. Nothing is changed."""
-        ...
-
-
-class Reconcilers:
-    def __init__(self, *reconcilers: Reconciler) -> None:
-        self._reconcilers = reconcilers
-
-    def reconcile(self, world: World) -> tuple[Warning, ...]:
-        return tuple(warning for reconciler in self._reconcilers for warning in reconciler.reconcile(world))
-
-    def planned(self, world: World) -> tuple[PlannedChange, ...]:
-        return tuple(change for reconciler in self._reconcilers for change in reconciler.planned(world))
-
-
 class ProvisionedCloud:
     def __init__(
         self,
@@ -74,7 +45,7 @@ class ProvisionedCloud:
         *,
         images: Images | None = None,
     ) -> None:
-        """`ledger`: the open intents, which groups are sized by; `images`: needed where nodes really boot."""
+        """`ledger`: the open launch intents decide the sizes of groups; `images`: needed where nodes really boot."""
         self._account, self._compute, self._spec = account, compute, spec
         self._ledger, self._clock = ledger, clock
         images = images or PretendImages()
@@ -88,7 +59,7 @@ class ProvisionedCloud:
             spec, compute, self._state, self._groups, self._launches, template_inputs
         )
 
-    # --- how launches become instances ----------------------------------------------------------------
+    # --- launches -------------------------------------------------------------------------------------
 
     def launch(self, intent: LaunchIntent, tags: Pairs) -> Sequence[str]:
         match intent.provisioner:
@@ -97,15 +68,17 @@ class ProvisionedCloud:
             case Provisioner.ASG | Provisioner.MANAGED:
                 self._groups.launch(intent)
                 return ()  # the group launches when it likes
-            case other:
-                raise NoCapacity(f"pool {intent.pool}: nothing launches for provisioner '{other}' here")
+            case provisioner:
+                raise NoCapacity(
+                    f"pool {intent.pool}: the engine does not launch for provisioner '{provisioner}'"
+                )
 
     def terminate(self, instance_id: str) -> None:
         if not (self._state.may_be_in_a_group(instance_id) and self._groups.terminate(instance_id)):
             self._compute.terminate(instance_id)
 
     def _launches(self) -> Sequence[LaunchIntent]:
-        """Those last known, where the ledger cannot be read: what AWS shows is shown all the same."""
+        """The last known ones while the ledger cannot be read: instances must still be listed."""
         if self._ledger is not None:
             with suppress(PortError):
                 self._known_launches = self._ledger.launches()
@@ -119,18 +92,21 @@ class ProvisionedCloud:
         block = self._blocks.get(source.id)
         return None if block is None else deadline_of(block, provisioner)
 
-    # --- the account, as it is ------------------------------------------------------------------------
+    # --- the account ----------------------------------------------------------------------------------
 
     def reservations(self) -> Sequence[Reservation]:
         found = self._account.reservations()
-        self._blocks = {one.id: one for one in found}
+        self._blocks = {reservation.id: reservation for reservation in found}
         self._state.reservations = tuple(found)
         return found
 
     def instances(self) -> Sequence[Instance]:
         listed = self._account.instances()
-        if not (uses_groups(self._spec) or any(launches_through_groups(one.provisioner) for one in listed)):
-            return listed  # no group: no call, and no permission needed for one
+        if not (
+            uses_groups(self._spec)
+            or any(launches_through_groups(instance.provisioner) for instance in listed)
+        ):
+            return listed  # without groups there is no call, and no permission is needed
         self._state.invalidate()
         return self._state.annotate(listed)
 
@@ -154,3 +130,36 @@ class ProvisionedCloud:
 
     def identity(self) -> str:
         return self._account.identity()
+
+
+# --- reconcilers --------------------------------------------------------------------------------------
+
+
+class PlannedChange(Protocol):
+    @property
+    def verb(self) -> Literal["create", "change", "remove"]: ...
+
+    @property
+    def about(self) -> str: ...
+
+    @property
+    def reason(self) -> str: ...
+
+
+class Reconciler(Protocol):
+    def reconcile(self, world: World) -> tuple[Warning, ...]: ...
+
+    def planned(self, world: World) -> tuple[PlannedChange, ...]:
+        """What it would do. Changes nothing."""
+        ...
+
+
+class Reconcilers:
+    def __init__(self, *reconcilers: Reconciler) -> None:
+        self._reconcilers = reconcilers
+
+    def reconcile(self, world: World) -> tuple[Warning, ...]:
+        return tuple(warning for reconciler in self._reconcilers for warning in reconciler.reconcile(world))
+
+    def planned(self, world: World) -> tuple[PlannedChange, ...]:
+        return tuple(change for reconciler in self._reconcilers for change in reconciler.planned(world))
