@@ -1,6 +1,6 @@
 """No program reads a sentence: the source neither compares nor searches what is written for people.
 
-Looks at names and attributes such as `reason` or `message`. What a typed reason is asked for (`reason.kind`) is no text.
+Looks at names and attributes such as `reason` or `message`. What a typed reason is asked for (`reason.kind`) is data.
 """
 
 from __future__ import annotations
