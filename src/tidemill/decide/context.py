@@ -126,7 +126,12 @@ class DecisionContext:
 
     def hold(self, pod: Pod, code: UnmetCode, reason: HoldReason, earliest: datetime | None = None) -> None:
         told = self._told.get(pod.uid)
-        if told is None or told.reason != reason or told.code != code or told.earliest != earliest:
+        if (
+            told is None
+            or (told.reason is not reason and told.reason != reason)
+            or told.code != code
+            or told.earliest != earliest
+        ):
             if len(self._told) > 2 * len(self.world.pods) + 1000:
                 self._told.clear()
             told = self._told[pod.uid] = Unmet(pod.uid, pod.full_name, code, reason, earliest)

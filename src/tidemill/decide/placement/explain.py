@@ -52,6 +52,19 @@ class _Known:
     longest: timedelta
     passing: timedelta | None
     answer: Explanation
+    reason: HoldReason
+
+
+class _Reasons:
+    """Equal reasons are one object from decision to decision: what a pod is told is then compared by identity."""
+
+    def __init__(self) -> None:
+        self._known: dict[HoldReason, HoldReason] = {}
+
+    def interned(self, reason: HoldReason) -> HoldReason:
+        if len(self._known) > 10_000:
+            self._known.clear()
+        return self._known.setdefault(reason, reason)
 
 
 class Explainer:
@@ -61,6 +74,8 @@ class Explainer:
         self._context, self._found = context, candidates
         self._known: dict[tuple[object, ...], list[_Known]] = {}
         self._pairs: list[tuple[PoolTemplate, set[_Met]]] | None = None
+        self._reasons = context.memory.of(_Reasons)
+        self._with_need: dict[tuple[int, timedelta], HoldReason] = {}  # by identity of the shared reason
 
     def explain(self, item: QueueItem) -> None:
         known = self._recall(item) or self._work_out(item)
@@ -68,9 +83,7 @@ class Explainer:
         if known.passing is not None:
             # As time passes sources last less long: one that would just do is too short a second after this.
             self._context.wake(self._context.now + (known.passing - item.need) + timedelta(seconds=1))
-        reason = answer.reason
-        if answer.own_need:
-            reason = replace(reason, need=item.need)
+        reason = self._with_own_need(known.reason, item.need) if answer.own_need else known.reason
         earliest = answer.earliest
         promised = self._found.promised.get(id(item))
         if promised is not None:
@@ -79,6 +92,13 @@ class Explainer:
             earliest = since if earliest is None else min(earliest, since)
         for pod in item.pods:
             self._context.hold(pod, answer.code, reason, earliest)
+
+    def _with_own_need(self, shared: HoldReason, need: timedelta) -> HoldReason:
+        known = self._with_need.get((id(shared), need))
+        if known is None:
+            known = self._reasons.interned(replace(shared, need=need))
+            self._with_need[(id(shared), need)] = known
+        return known
 
     def _recall(self, item: QueueItem) -> _Known | None:
         for known in self._known.get(item.kind, ()):
@@ -93,7 +113,8 @@ class Explainer:
             best = Explanation(0, "impossible", HoldReason(HoldKind.NO_POOL))
         less, more, passing = self._slack(item)
         need = item.need
-        known = _Known(need - less, need + more, None if passing is None else need + passing, best)
+        until = None if passing is None else need + passing
+        known = _Known(need - less, need + more, until, best, self._reasons.interned(best.reason))
         self._known.setdefault(item.kind, []).append(known)
         return known
 
