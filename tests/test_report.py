@@ -29,7 +29,7 @@ from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.plan import Plan
 from tidemill.model.pods import DisruptionBudget, PodPhase
 from tidemill.model.purchases import Spending
-from tidemill.render.names import Names
+from tidemill.render.names import DisplayNames
 from tidemill.render.status_text import status_text
 from tidemill.report import Status, next_steps, pods, status
 from tidemill.spec.units import parse_duration
@@ -277,5 +277,5 @@ def test_the_text_says_so_too_and_only_where_somebody_needs_long():
 def drawn(seen: Status) -> str:
     out = StringIO()
     console = Console(width=140, file=out, force_terminal=False)
-    console.print(status_text(seen, Names({})))
+    console.print(status_text(seen, DisplayNames({})))
     return out.getvalue()

@@ -39,8 +39,8 @@ def test_the_nodes_role_is_mapped_as_kubelets_are(
 @pytest.mark.parametrize(
     ("platform", "says"),
     [
-        ({}, "spec.nodeRole is not set"),
-        ({"nodeRole": "nodes"}, "spec.accountId is not set"),
+        ({}, "set spec.nodeRole"),
+        ({"nodeRole": "nodes"}, "set spec.accountId"),
         ({"nodeRole": "arn:aws:iam::123456789012:instance-profile/nodes"}, "is an instance profile"),
     ],
 )

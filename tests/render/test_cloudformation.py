@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from tests.provision.documents import documents
 from tidemill.cli import main, root
 from tidemill.model.errors import SpecError
-from tidemill.render.cloudformation import asked_of, stack
+from tidemill.render.cloudformation import resolve_stack_input, stack
 
 BLOCK = {
     "reservation": "cr-0a1b2c3d4e5f60718",
@@ -28,7 +28,7 @@ SOURCES = ("block", "odcr", "spot", "on-demand")
 def rendered(provisioner="asg", *, source="block", given=BLOCK, instance_type="", **more):
     spec = documents(provisioner=provisioner, sources=[{"type": source}], **more)
     pool = spec.pools["train"]
-    asked = asked_of(spec, pool, zone="us-east-1a", instance_type=instance_type, **given)
+    asked = resolve_stack_input(spec, pool, zone="us-east-1a", instance_type=instance_type, **given)
     return stack(spec, pool, asked)
 
 
@@ -104,7 +104,9 @@ def test_it_grows_at_the_start_and_shrinks_early_enough_for_the_drain(lead, down
 @pytest.mark.requirement("CB-15")
 def test_an_ultraserver_shrinks_half_an_hour_earlier():
     spec = documents(provisioner="asg", requirements={"instanceTypes": ["p6e-gb200.36xlarge"]})
-    made = stack(spec, spec.pools["train"], asked_of(spec, spec.pools["train"], zone="us-east-1a", **BLOCK))
+    made = stack(
+        spec, spec.pools["train"], resolve_stack_input(spec, spec.pools["train"], zone="us-east-1a", **BLOCK)
+    )
     assert made["Parameters"]["EndsAt"]["Default"] == "2026-11-20T10:30:00Z"
     assert made["Parameters"]["DownAt"]["Default"] == "2026-11-20T10:20:00Z"
 
@@ -181,8 +183,8 @@ def test_nodes_of_the_role_may_join():
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        ({"provisioner": "karpenter"}, "has no groups to put into a stack"),
-        ({"platform": {"nodeRole": "arn:aws:iam::123456789012:instance-profile/x"}}, "name the nodes' role"),
+        ({"provisioner": "karpenter"}, "a stack needs provisioner 'asg' or 'managed'"),
+        ({"platform": {"nodeRole": "arn:aws:iam::123456789012:instance-profile/x"}}, "write the nodes' role"),
     ],
 )
 def test_what_is_no_stack_is_an_error(more, sentence):
@@ -192,12 +194,12 @@ def test_what_is_no_stack_is_an_error(more, sentence):
 
 def test_where_the_documents_leave_a_choice_somebody_must_choose():
     spec = documents(provisioner="asg", requirements={"instanceFamilies": ["p5"]})
-    with pytest.raises(SpecError, match="say which with --zone: the documents allow us-east-1a, us-east-1b"):
-        asked_of(spec, spec.pools["train"], instance_type="p5.48xlarge")
-    with pytest.raises(SpecError, match="say which with --type"):
-        asked_of(spec, spec.pools["train"], zone="us-east-1a")
+    with pytest.raises(SpecError, match="choose one with --zone: the documents allow us-east-1a, us-east-1b"):
+        resolve_stack_input(spec, spec.pools["train"], instance_type="p5.48xlarge")
+    with pytest.raises(SpecError, match="choose one with --type"):
+        resolve_stack_input(spec, spec.pools["train"], zone="us-east-1a")
     with pytest.raises(SpecError, match="the documents allow us-east-1a, us-east-1b"):
-        asked_of(spec, spec.pools["train"], zone="us-east-1c", instance_type="p5.48xlarge")
+        resolve_stack_input(spec, spec.pools["train"], zone="us-east-1c", instance_type="p5.48xlarge")
 
 
 # --- the command ------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from datetime import timedelta, timezone
 import pytest
 
 from tidemill.cli.loading import demo_path
-from tidemill.render.names import Names
+from tidemill.render.names import DisplayNames
 from tidemill.render.narrative import Narrator
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.spec.read import load
@@ -28,7 +28,7 @@ def tell(tmp_path):
         rehearsal = Rehearsal(loaded.checked_spec(), loaded.checked_scenario(), 1)
         narrator, lines = Narrator(rehearsal), []
         while rehearsal.next_at() < rehearsal.start + until and rehearsal.step():
-            lines += narrator.news(Names({id_: name for name, id_ in rehearsal.cloud.names.items()}))
+            lines += narrator.news(DisplayNames({id_: name for name, id_ in rehearsal.cloud.names.items()}))
         return [f"{one.who} {one.words}" for one in lines]
 
     return told
@@ -56,7 +56,7 @@ def test_a_cause_is_told_before_what_it_brought_about(tell):
 
 
 def test_a_person_reads_names_and_two_clocks_instead_of_ids_and_rfc_3339():
-    names = Names({"cr-0123456789abcdef0": "tide-a"}, timezone(timedelta(hours=9), "JST"))
+    names = DisplayNames({"cr-0123456789abcdef0": "tide-a"}, timezone(timedelta(hours=9), "JST"))
     said = names.spoken(
         "cr-0123456789abcdef0 must be empty by 2026-11-17T11:00:00Z (i-0123456789abcdef0.ec2.internal)"
     )

@@ -11,30 +11,38 @@ from hypothesis import strategies as st
 
 from tests.render import sample
 from tidemill.render.figures import percent, span, usd
-from tidemill.render.rehearsal_endings import close_ups
-from tidemill.render.rehearsal_facts import ending, facts, troubles
-from tidemill.render.rehearsal_lanes import Axis, curves, groups, short_spans, step_area, step_line, ticks
-from tidemill.render.rehearsal_rows import cut_journal, script_json
-from tidemill.render.rehearsal_strips import block_strip, gpu_strip
+from tidemill.render.rehearsal_facts import ending, facts, job_problems
+from tidemill.render.rehearsal_page import script_json, shorten_journal
+from tidemill.render.rehearsal_text import block_strip, gpu_strip
+from tidemill.render.rehearsal_timeline import (
+    Axis,
+    close_ups,
+    gpu_curves,
+    short_spans,
+    source_groups,
+    step_area,
+    step_line,
+    ticks,
+)
 from tidemill.sim.scenario.outcome import Outcome, Series
 
 AXIS = Axis(sample.START, sample.END)
 
 
 def test_nodes_that_follow_each_other_share_a_lane_and_nodes_at_once_do_not(outcome: Outcome) -> None:
-    alpha, bravo, on_demand = groups(outcome, AXIS)
+    alpha, bravo, on_demand = source_groups(outcome, AXIS)
     assert [len(lane) for lane in alpha.lanes] == [1, 1, 1, 1]
     assert sorted(len(lane) for lane in bravo.lanes) == [1, 1, 1, 2]
     assert [life.id for life in on_demand.lanes[0]] == ["i-0ondem0", "i-0ondem1", "i-0ondem2"]
 
 
 def test_a_block_that_never_had_a_node_keeps_its_lane(outcome: Outcome) -> None:
-    found = groups(replace(outcome, nodes=()), AXIS)
+    found = source_groups(replace(outcome, nodes=()), AXIS)
     assert [group.block and group.block.name for group in found] == ["alpha", "bravo"]
 
 
 def test_the_nodes_of_a_source_are_counted_at_every_change(outcome: Outcome) -> None:
-    alpha = groups(outcome, AXIS)[0]
+    alpha = source_groups(outcome, AXIS)[0]
     assert [count for _, count in alpha.alive] == [1, 2, 3, 4, 0]
     assert alpha.alive[0][0] == AXIS.x(outcome.nodes[0].phases[0][1])
 
@@ -54,7 +62,7 @@ def test_a_step_path_holds_each_value_until_the_next_instant() -> None:
 def test_averaging_a_crowded_curve_keeps_its_gpu_hours() -> None:
     at = tuple(sample.START + timedelta(seconds=17 * n) for n in range(25_000))
     used = tuple(n * 7 % 33 for n in range(25_000))
-    drawn = curves(Series(at, used, used, used), AXIS)
+    drawn = gpu_curves(Series(at, used, used, used), AXIS)
     assert drawn.slot_s > 0
     exact = sum(17 * value for value in used[:-1]) + used[-1] * (AXIS.length_s - 17 * 24_999)
     assert sum(value * drawn.slot_s for value in drawn.used) == pytest.approx(exact, rel=1e-3)
@@ -76,11 +84,11 @@ def test_the_close_up_marks_a_deadline_apart_from_the_kill_time_only_where_they_
     native, early = (
         close_ups(outcome, (ending(block, outcome.end),))[0].marks for block in (sample.BLOCK_A, managed)
     )
-    assert [(mark.word, mark.before_end) for mark in native][-2:] == [
+    assert [(mark.label, mark.before_end) for mark in native][-2:] == [
         ("deadline, kill", "T−30m"),
         ("end", "T"),
     ]
-    assert [(mark.word, mark.before_end) for mark in early][-3:-1] == [
+    assert [(mark.label, mark.before_end) for mark in early][-3:-1] == [
         ("deadline", "T−40m"),
         ("kill", "T−30m"),
     ]
@@ -99,7 +107,7 @@ def test_a_block_whose_pods_nobody_saw_leave_is_not_called_drained(outcome: Outc
 
 
 def test_jobs_with_one_reason_are_one_line(outcome: Outcome) -> None:
-    found = troubles(outcome)
+    found = job_problems(outcome)
     assert [(trouble.state, len(trouble.jobs)) for trouble in found] == [
         ("failed", 1),
         ("held", 3),
@@ -111,7 +119,7 @@ def test_jobs_with_one_reason_are_one_line(outcome: Outcome) -> None:
 def test_cutting_the_journal_keeps_every_line_of_the_rare_kinds() -> None:
     chatty = [(sample.hour(n), "pod-started", "p", "s") for n in range(100)]
     rare = [(sample.hour(n), "fault", "f", "s") for n in range(3)]
-    cut = cut_journal((*chatty, *rare), limit=20)
+    cut = shorten_journal((*chatty, *rare), limit=20)
     assert sum(line.kind == "fault" for line in cut.lines) == 3
     assert cut.left_out == (("pod-started", 83),)
 
@@ -120,7 +128,7 @@ def test_cutting_the_journal_keeps_every_line_of_the_rare_kinds() -> None:
 def test_the_cut_journal_is_within_its_limit_and_accounts_for_every_line(
     kinds: list[str], limit: int
 ) -> None:
-    cut = cut_journal(tuple((sample.START, kind, "", "") for kind in kinds), limit)
+    cut = shorten_journal(tuple((sample.START, kind, "", "") for kind in kinds), limit)
     assert len(cut.lines) <= limit
     assert len(cut.lines) + cut.left_out_count == len(kinds)
 

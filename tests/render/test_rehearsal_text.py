@@ -52,7 +52,7 @@ def test_blocks_jobs_services_money_and_trouble_are_all_there(outcome: Outcome, 
         "idle $6,207 (33 %)",
         "block hours so far $18,432; on demand $31,703, those used $22,509",
         "40: 36 finished, 3 held, 1 failed, 1 late; 3 evictions, 2 forced",
-        "chat down 0s fewest ready 5, must be 4 of 6",
+        "chat down 0s lowest 5 of 6 ready, needs 4",
         "forced 19 Nov 10:49:12",
         "--seed 7 --html report.html",
     ):

@@ -13,7 +13,7 @@ from tests.provision.documents import documents
 from tests.wire.groups import subnet
 from tests.wire.server_builder import SimulatedAws, tags_of
 from tidemill.model.capacity import Reservation
-from tidemill.render.cloudformation import asked_of, stack
+from tidemill.render.cloudformation import resolve_stack_input, stack
 
 
 class Deployed:
@@ -38,7 +38,7 @@ class Deployed:
         pool = self.spec.pools["train"]
         made = stack(
             self.spec, pool,
-            asked_of(self.spec, pool, reservation=self.block.id, start=self.block.start, end=end, count=2),
+            resolve_stack_input(self.spec, pool, reservation=self.block.id, start=self.block.start, end=end, count=2),
         )  # fmt: skip
         # moto reads a list of subnets only where it is given.
         given = {"VpcId": self.vpc, "SubnetIds": subnet(self.stand)}

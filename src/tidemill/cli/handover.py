@@ -54,7 +54,7 @@ def handover(
         raise SpecError("no documents; name files with a Scenario: -f FILE, or -f demo")
     from tidemill.cli.playback import observe_and_decide, reservation_names
     from tidemill.render.handover_text import hand_over_text
-    from tidemill.render.names import Names
+    from tidemill.render.names import DisplayNames
     from tidemill.report.handover import hand_over
 
     rehearsal = _rehearsed(files, before, at, seed)
@@ -67,7 +67,7 @@ def handover(
         head = {"simulated": True, "scenario": rehearsal.scenario.name, "seed": seed}
         click.echo(json.dumps({**head, **report.as_json()}, indent=2))
         return
-    names = Names(reservation_names(rehearsal))
+    names = DisplayNames(reservation_names(rehearsal))
     click.echo(f"SIMULATED  {rehearsal.scenario.name}, seed {seed}, {names.both(world.now)}\n")
     click.echo(hand_over_text(report, names))
 

@@ -23,7 +23,7 @@ def plan_blocks(files: tuple[str, ...], at: str | None, seed: int, as_json: bool
     from tidemill.cli.terminal import progress
     from tidemill.decide.purchasing.planner.mip_solver import why_no_solver
     from tidemill.model.errors import SpecError
-    from tidemill.render.names import Names
+    from tidemill.render.names import DisplayNames
     from tidemill.render.outlook_text import outlook_text
     from tidemill.report.purchase_outlook import outlook
     from tidemill.sim.scenario.rehearsal import Rehearsal
@@ -43,5 +43,5 @@ def plan_blocks(files: tuple[str, ...], at: str | None, seed: int, as_json: bool
     blocks = {
         block.id: windows[block.intent_id] for block in world.reservations if block.intent_id in windows
     }
-    names = Names({**blocks, **windows, **reservation_names(rehearsal)})
+    names = DisplayNames({**blocks, **windows, **reservation_names(rehearsal)})
     print_text(document.name, seed, names.both(result.at), outlook_text(result, names))

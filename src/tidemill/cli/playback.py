@@ -15,7 +15,7 @@ from tidemill.model.plan import Plan
 from tidemill.model.world import World
 from tidemill.render.actions_text import Weight
 from tidemill.render.live_view import Frame, Purse
-from tidemill.render.names import Names
+from tidemill.render.names import DisplayNames
 from tidemill.render.narrative import Narrator, Told
 from tidemill.report import Status, status
 from tidemill.sim.scenario.rehearsal import Rehearsal
@@ -99,14 +99,14 @@ class Playback:
         self.told = [*self.told, *fresh][-_MAX_LINES:]
         return fresh
 
-    def names(self) -> Names:
+    def names(self) -> DisplayNames:
         windows = {intent.id: intent.window for intent in self.rehearsal.ledger.purchases()}
         bought = {
             block.id: windows[block.intent_id]
             for block in self.rehearsal.cloud.all_reservations()
             if windows.get(block.intent_id)
         }
-        return Names({**bought, **reservation_names(self.rehearsal)})
+        return DisplayNames({**bought, **reservation_names(self.rehearsal)})
 
     def status(self) -> Status:
         """What the engine last observed, at the instant the clock shows."""

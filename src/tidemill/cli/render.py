@@ -91,10 +91,10 @@ def cloudformation(
 
     One stack serves one block or other source. What neither the options nor the documents say is a stack parameter.
     """
-    from tidemill.render.cloudformation import asked_of, stack
+    from tidemill.render.cloudformation import resolve_stack_input, stack
 
     spec, own = _pool_of(files, pool, ("asg", "managed"))
-    asked = asked_of(
+    asked = resolve_stack_input(
         spec,
         own,
         instance_type=instance_type,
@@ -154,16 +154,18 @@ def user_data(
 
     from tidemill.model.capacity import Source
     from tidemill.provision.launch_template import launch_template, missing_fields
-    from tidemill.render.cloudformation import asked_of
-    from tidemill.render.cloudformation.parameters import moments
+    from tidemill.render.cloudformation import resolve_stack_input
+    from tidemill.render.cloudformation.parameters import block_times
 
     spec, own = _pool_of(files, pool, ("native", "asg", "managed"))
-    asked = asked_of(spec, own, instance_type=instance_type, zone=zone, reservation=reservation, end=end)
+    asked = resolve_stack_input(
+        spec, own, instance_type=instance_type, zone=zone, reservation=reservation, end=end
+    )
     for sentence in missing_fields(spec, own):
         click.echo(f"warning: {sentence}; a node would not join the cluster", err=True)
     made = launch_template(
         spec, own, asked.instance_type, Source(asked.kind, reservation), asked.zone, "",
-        ends_at=moments(spec, own, asked).get("EndsAt"),
+        ends_at=block_times(spec, own, asked).get("EndsAt"),
     )  # fmt: skip
     click.echo(b64decode(made.data["UserData"]).decode().rstrip("\n"))
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tidemill.cli.session import Session
     from tidemill.cli.snapshot_file import Snapshot
     from tidemill.model.world import World
-    from tidemill.render.names import Names
+    from tidemill.render.names import DisplayNames
     from tidemill.report import PodRow
     from tidemill.spec.scenario import Scenario
 
@@ -104,7 +104,7 @@ def why(pod: str, files: tuple[str, ...], at: str | None, seed: int, as_json: bo
     its first pending pod. Without files: at the instant a running `tidemill up` shows. With SCENARIO (YAML files, or
     `demo`): at the instant a rehearsal has reached at --at.
     """
-    from tidemill.render.price_text import price_words
+    from tidemill.render.price_text import price_text
     from tidemill.render.status_text import why_text
     from tidemill.report.rows import plain
 
@@ -116,7 +116,7 @@ def why(pod: str, files: tuple[str, ...], at: str | None, seed: int, as_json: bo
         print_json(snapshot.scenario, snapshot.seed, {"at": plain(snapshot.status.at), "pod": plain(row)})
         return
     click.echo(why_text(row, _names(snapshot)))
-    if price := price_words(row.price):
+    if price := price_text(row.price):
         click.echo(price)
     if others_wait:
         click.echo(f"{others_wait} more {'pod' if others_wait == 1 else 'pods'} of {pod} wait too.")
@@ -226,10 +226,10 @@ def _listed(names: Iterable[str]) -> str:
 # --- printing -----------------------------------------------------------------------------------------
 
 
-def _names(snapshot: Snapshot) -> Names:
-    from tidemill.render.names import Names
+def _names(snapshot: Snapshot) -> DisplayNames:
+    from tidemill.render.names import DisplayNames
 
-    return Names({row.id: row.name for row in snapshot.status.blocks})
+    return DisplayNames({row.id: row.name for row in snapshot.status.blocks})
 
 
 def _print(snapshot: Snapshot, body: RenderableType) -> None:

@@ -1,6 +1,6 @@
-"""The way into a cluster that knows no access entries: the `aws-auth` ConfigMap's entry for the nodes' roles.
+"""The entries for the nodes' roles in the `aws-auth` ConfigMap, for a cluster with authenticationMode CONFIG_MAP.
 
-Only where authenticationMode is CONFIG_MAP. Others' entries are theirs: this is what is to be added to mapRoles.
+They are to be added to mapRoles, which also has entries of others.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _GROUPS = ["system:bootstrappers", "system:nodes"]
 
 
 def config_map(spec: Spec) -> dict[str, Any]:
-    """SpecError: no role is named, or none whose ARN can be told."""
+    """Raises SpecError if there is no role, or if the ARN of a role is not known."""
     named = {spec.platform.spec.node_role, *(one.spec.role for one in spec.node_classes.values())} - {""}
     if not named:
-        raise SpecError(f"Platform {spec.platform.name}: spec.nodeRole is not set, so nobody could be let in")
+        raise SpecError(f"Platform {spec.platform.name}: set spec.nodeRole: there is no role to add")
     entries = [
         {"rolearn": _arn(spec, role), "username": "system:node:{{EC2PrivateDNSName}}", "groups": _GROUPS}
         for role in sorted(named)
@@ -34,14 +34,12 @@ def config_map(spec: Spec) -> dict[str, Any]:
 
 def _arn(spec: Spec, role: str) -> str:
     if ":instance-profile/" in role:
-        raise SpecError(
-            f"{role} is an instance profile: aws-auth needs the role in it; name that as nodeRole"
-        )
+        raise SpecError(f"{role} is an instance profile; aws-auth needs its role: write the role as nodeRole")
     if role.startswith("arn:"):
         return role
     account = spec.platform.spec.account_id
     if account is None:
         raise SpecError(
-            f"Platform {spec.platform.name}: spec.accountId is not set, so the ARN of {role} is not known"
+            f"Platform {spec.platform.name}: set spec.accountId: the ARN of {role} is not known without it"
         )
     return f"arn:aws:iam::{account}:role/{role}"

@@ -1,7 +1,6 @@
-"""How figures are written for people: money, hours, shares, lengths of time and instants.
+"""How figures are written for people: money, hours, percentages, durations and instants.
 
-One spelling for the terminal and the pages. Nothing here depends on the locale, the time zone or the clock of
-the machine, so that the same outcome is written the same way everywhere.
+The same for the terminal and the pages. Nothing depends on the locale, the time zone or the clock of the machine.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ NOTHING = "–"
 
 
 def usd(amount: float) -> str:
-    """Whole dollars; cents only below $100, where they still say something."""
+    """Whole dollars; cents only below $100."""
     sign = "-" if amount < 0 else ""
     return f"{sign}${abs(amount):,.2f}" if 0 < abs(amount) < 100 else f"{sign}${abs(amount):,.0f}"
 
@@ -31,7 +30,7 @@ def share(part: float, whole: float) -> float:
 
 
 def percent(part: float, whole: float) -> str:
-    """Rounded towards the middle: 0 % and 100 % are said only when they are exact."""
+    """0 % and 100 % only when they are exact."""
     if whole <= 0:
         return NOTHING
     value = 100 * part / whole
@@ -62,7 +61,7 @@ def day(at: datetime) -> str:
 
 
 def short_instant(at: datetime | None) -> str:
-    """Day and minute in UTC. Cut off, not rounded: an instant is never shown later than it was."""
+    """Day and minute in UTC, cut off and not rounded."""
     return NOTHING if at is None else f"{day(at)} {at.astimezone(UTC):%H:%M}"
 
 

@@ -1,7 +1,6 @@
-"""A table that is read on any terminal: narrowed where words may wrap, and row by row where that is not enough.
+"""A table for any terminal width: it narrows columns that may wrap, and prints row by row if that is not enough.
 
-An id that is broken over two lines cannot be copied, and a fee that is cut off cannot be read. It knows nothing of what
-it shows.
+An id that wraps cannot be copied, and a price that is cut off cannot be read.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.table import Column, Table
 
-# Sentences in narrower columns are a word a line.
+# A sentence in a narrower column would have one word a line.
 _NARROWEST_SENTENCE = 24
 _ANY_WIDTH = 10_000
 
 
 def ruled(header_style: str = "") -> FittingTable:
-    """Without a frame; a rule under the head."""
+    """A table without a frame, with a rule under the header."""
     return FittingTable(
         box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style=header_style, show_edge=False
     )
@@ -33,13 +32,14 @@ class FittingTable(Table):
             yield from self._row_by_row()
 
     def _fits(self, console: Console, options: ConsoleOptions) -> bool:
-        """Without a broken word or a cut. The width that is missing is taken from the longest sentences first."""
+        """Whether it fits without breaking words or cutting text. Narrows the columns with the longest sentences
+        first."""
         wide = options.update(max_width=_ANY_WIDTH)
         missing = Measurement.get(console, wide, self).maximum - options.max_width
         room = [(_room(console, wide, column), column) for column in self.columns]
         if missing > sum(spare for (_, spare), _ in room):
             return False
-        for (widest, spare), column in sorted(room, key=lambda one: one[0][1], reverse=True):
+        for (widest, spare), column in sorted(room, key=lambda item: item[0][1], reverse=True):
             if (taken := min(missing, spare)) > 0:
                 column.width = widest - taken
                 missing -= taken
@@ -60,10 +60,10 @@ class FittingTable(Table):
 
 
 def _room(console: Console, wide: ConsoleOptions, column: Column) -> tuple[int, int]:
-    """How wide it would like to be, and how much of that can be taken without breaking a word."""
-    measured = [Measurement.get(console, wide, one) for one in _contents(column)]
-    widest = max(one.maximum for one in measured)
-    longest_word = max(one.minimum for one in measured)
+    """Its full width, and by how much it can be narrowed without breaking a word."""
+    measured = [Measurement.get(console, wide, cell) for cell in _contents(column)]
+    widest = max(cell.maximum for cell in measured)
+    longest_word = max(cell.minimum for cell in measured)
     least = max(longest_word, _NARROWEST_SENTENCE) if widest > _NARROWEST_SENTENCE else longest_word
     return widest, 0 if column.no_wrap else widest - least
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from tidemill.render.figures import usd
-from tidemill.render.names import Names
+from tidemill.render.names import DisplayNames
 from tidemill.report.handover import HandOverReport, ServiceMove
 from tidemill.spec.units import format_duration
 
@@ -18,11 +18,11 @@ NAMES_OF_WAYS = {
 }
 
 
-def hand_over_text(report: HandOverReport, names: Names) -> str:
+def hand_over_text(report: HandOverReport, names: DisplayNames) -> str:
     return "\n".join(_lines(report, names))
 
 
-def _lines(report: HandOverReport, names: Names) -> Iterator[str]:
+def _lines(report: HandOverReport, names: DisplayNames) -> Iterator[str]:
     before = names.block(report.before)
     after = names.block(report.after) if report.after else "whatever lasts"
     ends = f", which must be empty by {names.both(report.ends)}" if report.ends is not None else ""
@@ -39,7 +39,7 @@ def _lines(report: HandOverReport, names: Names) -> Iterator[str]:
         yield f"note      {names.spoken(note)}"
 
 
-def _service(one: ServiceMove, names: Names) -> Iterator[str]:
+def _service(one: ServiceMove, names: DisplayNames) -> Iterator[str]:
     yield f"{one.service} in {one.namespace}, pool {one.pool}: {_verdict(one, names)}"
     asked = (
         f"{one.method}" if not one.lacking else f"{one.method}, which it cannot have: {one.in_effect} instead"
@@ -65,7 +65,7 @@ def _service(one: ServiceMove, names: Names) -> Iterator[str]:
         yield f"  would help: {NAMES_OF_WAYS[way.means]}, {price}: {names.spoken(way.words)}"
 
 
-def _verdict(one: ServiceMove, names: Names) -> str:
+def _verdict(one: ServiceMove, names: DisplayNames) -> str:
     if not one.short:
         return "keeps its minimum" if one.minimum else "moves"
     assert one.short_from is not None

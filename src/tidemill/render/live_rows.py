@@ -13,7 +13,7 @@ from rich.text import Text
 
 from tidemill.model.capacity import NOT_STARTED_STATES
 from tidemill.render.figures import counted, short_instant, span, usd
-from tidemill.render.names import Names
+from tidemill.render.names import DisplayNames
 from tidemill.report import BlockRow, NodeRow, PodRow, PoolRow
 
 ACCENT, DRAIN, SOFT, BAD = "cyan", "yellow", "bright_black", "bold red"
@@ -66,7 +66,7 @@ def pool_cells(row: PoolRow, room: int) -> Cells:
     return [Text(row.name, "bold"), Text.assemble(*strip), Text(gpus), nodes, rate]
 
 
-def block_cells(row: BlockRow, now: datetime, names: Names, room: int) -> Cells:
+def block_cells(row: BlockRow, now: datetime, names: DisplayNames, room: int) -> Cells:
     there = (
         f"{counted(row.nodes_up, 'node')}, {counted(row.pods, 'pod')}" if row.state == "active" else row.state
     )
@@ -95,7 +95,7 @@ def _countdown(row: BlockRow, now: datetime) -> tuple[str, str, datetime | None]
     return f"drained, {left} to spare", ACCENT, row.deadline
 
 
-def _when(at: datetime | None, now: datetime, names: Names) -> str:
+def _when(at: datetime | None, now: datetime, names: DisplayNames) -> str:
     """UTC, then the reader's clock; the day only where it is another one."""
     if at is None:
         return ""
@@ -103,7 +103,7 @@ def _when(at: datetime | None, now: datetime, names: Names) -> str:
     return f"{utc} UTC {names.local(at)} {names.zone_name(at)}" if names.is_elsewhere(at) else f"{utc} UTC"
 
 
-def node_cells(row: NodeRow, names: Names, room: int) -> Cells:
+def node_cells(row: NodeRow, names: DisplayNames, room: int) -> Cells:
     idle = max(0, row.gpus - row.gpus_used)
     gpus = Text.assemble(("■" * row.gpus_used, ACCENT), ("□" * idle, SOFT))
     pods = ", ".join(pod.rsplit("/", 1)[-1] for pod in row.pods)
@@ -113,7 +113,7 @@ def node_cells(row: NodeRow, names: Names, room: int) -> Cells:
     return [*cells, Text(row.phase, _PHASE_TONES.get(row.phase, "")), gpus, Text(pods)]
 
 
-def waiting_cells(rows: Iterable[PodRow], names: Names) -> list[Cells]:
+def waiting_cells(rows: Iterable[PodRow], names: DisplayNames) -> list[Cells]:
     """Pods of one workload that wait for one reason are one row."""
 
     def key(row: PodRow) -> tuple[str, str]:

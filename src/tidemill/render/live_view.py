@@ -28,7 +28,7 @@ from tidemill.render.live_rows import (
     pool_cells,
     waiting_cells,
 )
-from tidemill.render.names import Names
+from tidemill.render.names import DisplayNames
 from tidemill.render.narrative import Told
 from tidemill.report import Status
 
@@ -67,7 +67,7 @@ class Frame:
     status: Status
     purse: Purse
     told: tuple[Told, ...]
-    names: Names
+    names: DisplayNames
 
 
 def screen(frame: Frame, width: int, height: int) -> Group:

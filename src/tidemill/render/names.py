@@ -1,6 +1,6 @@
-"""What a person calls things: block names for reservation ids, short node names, instants in two time zones.
+"""Names for people: block names instead of reservation ids, short node names, instants in two time zones.
 
-For screens that are watched. What is copied into another command keeps its full id, and does not come here.
+For screens that are watched. Ids that people copy into other commands must stay whole and do not come here.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from tidemill.render.figures import short_instant
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _RESERVATION = re.compile(r"(block )?\b(cr-[0-9a-f]{17})\b")
 _PURCHASE = re.compile(r"\btp-[0-9a-f]{18}\b")
-# Eight hex digits tell the nodes of a screen apart; nobody reads seventeen.
+# Eight hex digits are enough to tell the nodes of a screen apart.
 _INSTANCE = re.compile(r"\b(i-[0-9a-f]{8})[0-9a-f]{9}\b(\.ec2\.internal)?")
 
 
-class Names:
-    """`zone` is the reader's; None: what the machine is set to."""
+class DisplayNames:
+    """`zone` is the reader's time zone; None: the machine's."""
 
     def __init__(self, blocks: Mapping[str, str], zone: tzinfo | None = None) -> None:
         self.blocks = blocks
@@ -29,10 +29,10 @@ class Names:
         return self.blocks.get(id_, id_)
 
     def spoken(self, sentence: str) -> str:
-        """A sentence of the engine's, with every id and instant in it as a person would say them."""
-        said = _RESERVATION.sub(lambda found: f"block {self.block(found[2])}", sentence)
-        said = _PURCHASE.sub("the purchase", _INSTANCE.sub(lambda found: found[1], said))
-        return _INSTANT.sub(lambda found: self.both(datetime.fromisoformat(found[0])), said)
+        """A sentence with every id and instant replaced by its name for people."""
+        text = _RESERVATION.sub(lambda found: f"block {self.block(found[2])}", sentence)
+        text = _PURCHASE.sub("the purchase", _INSTANCE.sub(lambda found: found[1], text))
+        return _INSTANT.sub(lambda found: self.both(datetime.fromisoformat(found[0])), text)
 
     def node(self, name: str) -> str:
         return _INSTANCE.sub(lambda found: found[1], name)
@@ -44,10 +44,10 @@ class Names:
         return at.astimezone(self._zone).tzname() or "local"
 
     def is_elsewhere(self, at: datetime) -> bool:
-        """Does the reader's clock differ from UTC?"""
+        """Whether the reader's time zone differs from UTC."""
         return at.astimezone(self._zone).utcoffset() != at.astimezone(UTC).utcoffset()
 
     def both(self, at: datetime) -> str:
-        """UTC first, because EC2 counts in it; then the reader's own clock, if it is another."""
+        """UTC first, as EC2 uses it; then the reader's time zone if it differs."""
         here = f" ({self.local(at)} {self.zone_name(at)})" if self.is_elsewhere(at) else ""
         return f"{short_instant(at)} UTC{here}"

@@ -25,7 +25,7 @@ from tidemill.model.plan import (
 from tidemill.model.pods import Gang, Pod
 from tidemill.render.actions_text import Weight, alike, in_words
 from tidemill.render.figures import counted, span
-from tidemill.render.names import Names
+from tidemill.render.names import DisplayNames
 from tidemill.sim.scenario.rehearsal import Done, Rehearsal
 from tidemill.sim.timeline import Line
 from tidemill.spec.compute_pool import Provisioner
@@ -79,7 +79,7 @@ class Narrator:
         self._holding: dict[str, str] = {}  # workload -> the code it was last said to wait for
         self._plan: Plan | None = None
 
-    def news(self, names: Names) -> list[Told]:
+    def news(self, names: DisplayNames) -> list[Told]:
         lines, done = self._rehearsal.journal.lines[self._lines :], self._rehearsal.done[self._done :]
         self._lines, self._done = len(self._rehearsal.journal.lines), len(self._rehearsal.done)
         # A fault is noted after what it stirred up; people expect the cause first.
@@ -87,7 +87,7 @@ class Narrator:
         told = [one for line in lines for one in _event(line, names)]
         return [*told, *self._decisions(done, names), *self._held(names), *self._emptied(names)]
 
-    def _decisions(self, done: list[Done], names: Names) -> Iterator[Told]:
+    def _decisions(self, done: list[Done], names: DisplayNames) -> Iterator[Told]:
         world = self._rehearsal.world
         pods = {pod.uid: pod for pod in world.pods} if world is not None and done else {}
         full_names = {uid: pod.full_name for uid, pod in pods.items()}
@@ -123,7 +123,7 @@ class Narrator:
         again = " again, whole" if job is not None and job.restarts else ""
         return f"starts gang {gang.name}{again}: all {gang.size} pods at once", Weight.TURN
 
-    def _held(self, names: Names) -> Iterator[Told]:
+    def _held(self, names: DisplayNames) -> Iterator[Told]:
         """Work that cannot start, told once per workload and kind of reason."""
         plan, world = self._rehearsal.plan, self._rehearsal.world
         if plan is self._plan or world is None:
@@ -155,7 +155,7 @@ class Narrator:
         if isinstance(action, StartDrain) and deadline is not None:
             self._draining[block.id] = deadline
 
-    def _emptied(self, names: Names) -> Iterator[Told]:
+    def _emptied(self, names: DisplayNames) -> Iterator[Told]:
         """A drain's happy end: the last pod left before the deadline."""
         for id_, deadline in list(self._draining.items()):
             at = self._rehearsal.cluster.emptied_at(id_)
@@ -165,7 +165,7 @@ class Narrator:
                 yield Told(self._rehearsal.timeline.now(), "engine", words, Weight.TURN)
 
 
-def _event(line: Line, names: Names) -> Iterator[Told]:
+def _event(line: Line, names: DisplayNames) -> Iterator[Told]:
     who, weight = _EVENTS.get(line.kind, ("", Weight.ROUTINE))
     words = _event_words(line) if who else ""
     if words:

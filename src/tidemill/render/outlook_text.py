@@ -14,7 +14,7 @@ from rich.text import Text
 
 from tidemill.render.figures import NOTHING, counted, hours, percent, short_instant, span, usd
 from tidemill.render.fitting_table import ruled
-from tidemill.render.names import Names
+from tidemill.render.names import DisplayNames
 from tidemill.report.purchase_outlook import HandOverRow, PurchaseChoice, PurchaseOutlook
 
 _SOFT = "bright_black"
@@ -27,7 +27,7 @@ _WAYS = {
 }
 
 
-def outlook_text(told: PurchaseOutlook, names: Names) -> RenderableType:
+def outlook_text(told: PurchaseOutlook, names: DisplayNames) -> RenderableType:
     numbers = {one.offer: f"#{number}" for number, one in enumerate(told.choices, 1)}
 
     def say(words: str) -> str:
@@ -55,7 +55,7 @@ def outlook_text(told: PurchaseOutlook, names: Names) -> RenderableType:
     return Group(*parts)
 
 
-def _choices(told: PurchaseOutlook, names: Names) -> Table:
+def _choices(told: PurchaseOutlook, names: DisplayNames) -> Table:
     heads = ("#", "what", "zone", "start", "end", ">fee", ">GPU-hour", ">saves", "proposed")
     table = ruled(_SOFT)
     for head in heads:
@@ -69,7 +69,7 @@ def _choices(told: PurchaseOutlook, names: Names) -> Table:
     return table
 
 
-def _what(one: PurchaseChoice, names: Names) -> str:
+def _what(one: PurchaseChoice, names: DisplayNames) -> str:
     what = f"{one.count} x {one.type}"
     return f"{names.block(one.extends)} longer ({what})" if one.extends else what
 

@@ -1,7 +1,4 @@
-"""What a pod costs and what would do, and what blocks would cost on demand, in one line each for people.
-
-Every figure is the read model's.
-"""
+"""What a pod costs, which cheaper type would hold it, and what blocks would cost on demand, in one line each."""
 
 from __future__ import annotations
 
@@ -9,8 +6,8 @@ from tidemill.render.figures import counted, usd
 from tidemill.report import PodPrice, TypePrice
 
 
-def price_words(price: PodPrice | None) -> str:
-    """Empty where no price is known that would say something."""
+def price_text(price: PodPrice | None) -> str:
+    """Empty if no useful price is known."""
     if price is None:
         return ""
     if price.node is None:
@@ -18,10 +15,10 @@ def price_words(price: PodPrice | None) -> str:
     return _prepaid(price, price.node) if price.prepaid else _running(price, price.node)
 
 
-def on_demand_words(
+def on_demand_text(
     delivered_usd: float, used_usd: float | None, unpriced: tuple[str, ...], fees_usd: float | None = None
 ) -> str:
-    """What the blocks' hours so far would have cost on demand; empty before there were any."""
+    """What the hours of blocks so far would have cost on demand; empty before there are any."""
     if not delivered_usd:
         return f"no on-demand price is known for {', '.join(unpriced)}" if unpriced else ""
     paid = f" {usd(fees_usd)};" if fees_usd is not None else ":"
@@ -31,7 +28,7 @@ def on_demand_words(
 
 
 def _prepaid(price: PodPrice, node: TypePrice) -> str:
-    shared = f", shared with {counted(price.neighbours, 'more pod')}" if price.neighbours else ""
+    shared = f", shared with {counted(price.neighbours, 'other pod')}" if price.neighbours else ""
     if node.usd_per_hour is None:
         return f"Its node is prepaid; no on-demand price is known for {node.type}."
     return f"Its node is prepaid; on demand a {node.type} would be {usd(node.usd_per_hour)} an hour{shared}."
@@ -44,7 +41,7 @@ def _running(price: PodPrice, node: TypePrice) -> str:
     best = price.in_pools
     best_usd = best.usd_per_hour if best else None
     if price.neighbours:
-        line = f"It shares {node.type}, {cost}, with {counted(price.neighbours, 'more pod')}"
+        line = f"It shares {node.type}, {cost}, with {counted(price.neighbours, 'other pod')}"
         if best and best_usd is not None:
             line += f"; alone it would need {best.type} at {usd(best_usd)}"
     elif best and best_usd is not None and best_usd < node.usd_per_hour:
@@ -63,18 +60,18 @@ def _waiting(price: PodPrice) -> str:
             return ""
         return f"No type of its pools holds it; {_named(other)} at {usd(other.usd_per_hour)} an hour would."
     if best.usd_per_hour is None:
-        return f"Of its pools {best.type} holds it; no on-demand price is known."
+        return f"{best.type} of its pools holds it; no on-demand price is known."
     cost = f"{usd(best.usd_per_hour)} an hour on demand"
     return f"The cheapest type of its pools that holds it is {best.type}, {cost}.{_outside(price)}"
 
 
 def _outside(price: PodPrice) -> str:
-    """Another type may have another GPU, and only people know whether it will do: so it is named."""
+    """Names the GPU: another type may have another one, and only people know whether it will do."""
     other = price.in_catalog
     if other is None or other.usd_per_hour is None:
         return ""
     return f" Outside its pools {_named(other)} at {usd(other.usd_per_hour)} would hold it."
 
 
-def _named(one: TypePrice) -> str:
-    return f"{one.type} ({one.accelerators})" if one.accelerators else one.type
+def _named(price: TypePrice) -> str:
+    return f"{price.type} ({price.accelerators})" if price.accelerators else price.type

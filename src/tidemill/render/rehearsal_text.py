@@ -1,14 +1,15 @@
-"""A rehearsal in one screen of text: the verdict first, then blocks, jobs, services, money, what went wrong.
+"""A rehearsal on one screen of text: the verdict first, then blocks, a timeline, jobs, services, cost, and problems.
 
-Made of rich renderables, for 80 columns and up. Colour only repeats what the words say, and `color=False`
-leaves it out. The wall time of the run is shown here, and only here: a person is waiting for it.
+Rich renderables for 80 columns or more. Colour only repeats what the text says; `color=False` leaves it out. The wall
+time of the run is shown only here.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
+from itertools import groupby
 from typing import Literal
 
 from rich.console import Group, RenderableType
@@ -17,27 +18,25 @@ from rich.text import Text
 
 from tidemill.render.figures import counted, exact_instant, hours, percent, share, short_instant, span, usd
 from tidemill.render.fitting_table import ruled
-from tidemill.render.price_text import on_demand_words
+from tidemill.render.price_text import on_demand_text
 from tidemill.render.rehearsal_costs import cost_rows, left_out
-from tidemill.render.rehearsal_facts import Ending, Facts, facts, replay_command
-from tidemill.render.rehearsal_notices import deaths_in_words, purchases_in_words
-from tidemill.render.rehearsal_strips import block_strip, gpu_strip
-from tidemill.sim.scenario.outcome import Outcome
+from tidemill.render.rehearsal_facts import Ending, Facts, deaths_text, facts, purchases_text, replay_command
+from tidemill.sim.scenario.outcome import BlockRow, Outcome
 
 _LISTED = 10
-_NAME = 28  # letters of a name in the table of costs, so that it fits into 80 columns
-_WIDE = 104  # columns from which the blocks table shows every instant
-_GRAVE = ("forced", "failed", "killed", "down")
+_NAME = 28  # characters of a name in the cost table, so that it fits into 80 columns
+_WIDE = 104  # with this many columns the blocks table shows every time
+_SEVERE = ("forced", "failed", "killed", "down")
 _NOT_DRAINED = {
     "not-yet": "not yet",
-    "never-delivered": "never came",
+    "never-delivered": "not delivered",
     "nothing-to-drain": "unused",
     "not-drained": "not drained",
 }
 
 
 class _Style:
-    """Names for what colour says, all empty without colour."""
+    """Styles by meaning; all empty without colour."""
 
     def __init__(self, color: bool) -> None:
         self.good = "bold green" if color else ""
@@ -56,8 +55,8 @@ def summary(outcome: Outcome, width: int, color: bool) -> RenderableType:
         parts += ["", _blocks(found, width, style), "", *_strips(outcome, width, style)]
     parts += ["", _figures(outcome, found, width, style)]
     if outcome.costs.pools:
-        parts += ["", *_charged(outcome, style)]
-    parts += [*_attention(found, width, style), "", *_next(outcome, width, style)]
+        parts += ["", *_cost_table(outcome, style)]
+    parts += [*_problems(found, width, style), "", *_next(outcome, width, style)]
     return Group(*parts)
 
 
@@ -71,7 +70,10 @@ def _verdict(outcome: Outcome, found: Facts, style: _Style) -> Iterable[Text]:
         where = f"  invariant {violation.invariant} at {exact_instant(violation.at)} UTC: "
         yield Text.assemble((where, style.bad), violation.sentence, f" [{', '.join(violation.objects)}]")
     if found.broken_promises:
-        yield Text(f"  promised zero downtime, had some: {', '.join(found.broken_promises)}", style.bad)
+        yield Text(
+            f"  zero downtime was required, but these were down: {', '.join(found.broken_promises)}",
+            style.bad,
+        )
     period = f"{short_instant(outcome.start)} to {short_instant(outcome.end)} UTC"
     speed = f" ({outcome.simulated_hours * 3600 / outcome.wall_s:,.0f}x)" if outcome.wall_s > 0 else ""
     ran = f"{hours(outcome.simulated_hours)} h in {outcome.wall_s:.1f} s{speed}"
@@ -79,7 +81,7 @@ def _verdict(outcome: Outcome, found: Facts, style: _Style) -> Iterable[Text]:
 
 
 def _table(style: _Style, *heads: str) -> Table:
-    """A plain table with a rule under its head; `>` before a head puts its column to the right."""
+    """A table with a rule under its header. `>` before a header aligns the column to the right."""
     table = ruled(style.soft)
     for number, head in enumerate(heads):
         side: Literal["left", "right"] = "right" if head.startswith(">") else "left"
@@ -107,14 +109,14 @@ def _blocks(found: Facts, width: int, style: _Style) -> Table:
 
 
 def _to_spare(ending: Ending) -> str:
-    """Between the last pod's going and the deadline."""
+    """The time between the end of the last pod and the deadline."""
     if ending.spare is None:
         return _NOT_DRAINED[ending.drain]
     return span(ending.spare) if ending.drain == "in-time" else f"{span(-ending.spare)} late"
 
 
 def _strips(outcome: Outcome, width: int, style: _Style) -> Iterable[Text]:
-    """The run as one line per block and one for the GPUs in use, under a common axis."""
+    """A timeline in characters: one line for each block and one for the GPUs in use."""
     names = [block.name[:14] for block in outcome.blocks[:_LISTED]]
     lead = max(len(name) for name in [*names, "GPUs used"]) + 2
     columns = max(20, min(width, 120) - lead - 1)
@@ -138,7 +140,7 @@ def _figures(outcome: Outcome, found: Facts, width: int, style: _Style) -> Table
     named = (
         ("GPU-hours", _gpu_hours(outcome, 20 if width < _WIDE else 30, style)),
         ("cost", _cost(outcome, style)),
-        ("purchases", [Text(words)] if (words := purchases_in_words(outcome.purchases)) else []),
+        ("purchases", [Text(words)] if (words := purchases_text(outcome.purchases)) else []),
         ("jobs", [_jobs(outcome, found, style)]),
         ("services", _services(outcome, style)),
         ("alerts", _alerts(outcome)),
@@ -167,12 +169,12 @@ def _cost(outcome: Outcome, style: _Style) -> Iterable[Text]:
     yield Text.assemble((usd(total), style.title), f"  {split}" if split else "")
     yield Text(f"idle {usd(idle)} ({percent(idle, total)}), prices of {outcome.prices_as_of}")
     same = outcome.on_demand_equivalent
-    if words := on_demand_words(same.delivered_usd, same.used_usd, same.unpriced, same.fees_usd):
+    if words := on_demand_text(same.delivered_usd, same.used_usd, same.unpriced, same.fees_usd):
         yield Text(words)
 
 
-def _charged(outcome: Outcome, style: _Style) -> Iterable[RenderableType]:
-    """Who pays for what: a pool for its idle hours too."""
+def _cost_table(outcome: Outcome, style: _Style) -> Iterable[RenderableType]:
+    """What pools, teams and workloads pay; a pool also pays for its idle hours."""
     table = _table(style, "charged to", "", ">GPU-hours", ">idle", ">cost", ">on demand", ">saved")
     for row in cost_rows(outcome.costs):
         saved = Text(row.saving, style.drain if row.lost else "")
@@ -195,8 +197,8 @@ def _services(outcome: Outcome, style: _Style) -> Iterable[Text]:
         yield Text.assemble(
             (service.name, style.title),
             (f"  down {down}", style.bad if service.downtime_s else style.good),
-            f"  fewest ready {service.lowest_ready}, must be {least} of {service.replicas}",
-            ("  promised" if service.promised else "", style.soft),
+            f"  lowest {service.lowest_ready} of {service.replicas} ready, needs {least}",
+            ("  zero downtime required" if service.promised else "", style.soft),
         )
     if len(outcome.services) > _LISTED:
         yield Text(f"and {counted(len(outcome.services) - _LISTED, 'more service')}", style.soft)
@@ -216,34 +218,37 @@ def _jobs(outcome: Outcome, found: Facts, style: _Style) -> Text:
     for number, (words, tone) in enumerate(counts):
         line.append(", " if number else "").append(words, tone)
     line.append(f"; {counted(len(outcome.evictions), 'eviction')}, {len(found.forced):,} forced")
-    deaths = deaths_in_words(outcome)
+    deaths = deaths_text(outcome)
     return line.append("; ").append(deaths, style.drain) if deaths else line
 
 
-def _attention(found: Facts, width: int, style: _Style) -> Iterable[RenderableType]:
+def _problems(found: Facts, width: int, style: _Style) -> Iterable[RenderableType]:
     lines = [
         *((notice.kind, notice.what, notice.why) for notice in found.notices),
         *(("forced", f"{exact_instant(row.at)}  {row.pod}", row.reason) for row in found.forced),
-        *((one.state, one.names, one.reason or "no reason was given") for one in found.troubles),
+        *(
+            (problem.state, problem.names, problem.reason or "no reason given")
+            for problem in found.job_problems
+        ),
     ]
     if not lines:
         return
     yield ""
-    yield Text("What did not go smoothly", style.title)
+    yield Text("Problems", style.title)
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold", max_width=max(24, (width - 8) // 2))
     grid.add_column(overflow="fold")
     listed = _some_of_each(lines)
     for kind, what, why in listed:
-        grid.add_row(Text(kind, style.bad if kind in _GRAVE else style.drain), Text(what), Text(why))
+        grid.add_row(Text(kind, style.bad if kind in _SEVERE else style.drain), Text(what), Text(why))
     yield grid
     if len(lines) > len(listed):
         yield Text(f"and {len(lines) - len(listed):,} more: see --html or --json", style.soft)
 
 
 def _some_of_each(lines: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
-    """At most ten lines, shared out among the kinds, so that many failures do not hide what was held."""
+    """At most ten lines, distributed over the kinds, so that many lines of one kind do not hide the others."""
     places: Counter[str] = Counter()
     ranked = []
     for position, line in enumerate(lines):
@@ -256,10 +261,48 @@ def _some_of_each(lines: list[tuple[str, str, str]]) -> list[tuple[str, str, str
 def _next(outcome: Outcome, width: int, style: _Style) -> Iterable[Text]:
     yield Text("Next", style.title)
     for command, what in (
-        (replay_command(outcome, "--html", "report.html"), "a page to look at"),
-        (replay_command(outcome, "--json"), "every row, for a program"),
-        (replay_command(outcome, seed=outcome.seed + 1), "another roll of the dice"),
+        (replay_command(outcome, "--html", "report.html"), "write an HTML report"),
+        (replay_command(outcome, "--json"), "print all rows as JSON"),
+        (replay_command(outcome, seed=outcome.seed + 1), "play it with another seed"),
     ):
         line = Text.assemble("  ", (command, style.accent), (f"  {what}", style.soft))
-        # A command must stay whole on its line to be copied; what it does can be guessed.
+        # Without its comment where the line would wrap: a wrapped command cannot be copied.
         yield line if line.cell_len < width else Text.assemble("  ", (command, style.accent))
+
+
+_LEVELS = " ▁▂▃▄▅▆▇█"
+_GLYPHS = {"none": "·", "held": "━", "drain": "╍"}
+
+
+def block_strip(block: BlockRow, outcome: Outcome, columns: int) -> list[tuple[str, str]]:
+    """Pieces of text, each `none` (outside the block), `held` (during it) or `drain` (at its end)."""
+    slice_s = max(1.0, (outcome.end - outcome.start).total_seconds() / columns)
+
+    def column(at: datetime) -> int:
+        return int((at - outcome.start).total_seconds() // slice_s)
+
+    first, last = column(block.start), column(block.end - timedelta(seconds=1))
+    drain = min(last, column(block.drain_from)) if block.drain_from is not None else last + 1
+    kinds = ["none" if not first <= n <= last else "drain" if n >= drain else "held" for n in range(columns)]
+    return [(_GLYPHS[kind] * len(list(run)), kind) for kind, run in groupby(kinds)]
+
+
+def gpu_strip(outcome: Outcome, columns: int) -> str:
+    """GPUs in use, averaged over each slice, against the most ever paid for at once."""
+    series = outcome.series
+    top = max((*series.paid, *series.used), default=0)
+    if not top:
+        return ""
+    length_s = max(1, int((outcome.end - outcome.start).total_seconds()))
+    sums = [0.0] * columns
+    ends = (*series.at[1:], outcome.end)
+    for begin, end, used in zip(series.at, ends, series.used, strict=True):
+        x, until = (
+            max(0.0, (at - outcome.start).total_seconds() / length_s * columns) for at in (begin, end)
+        )
+        while used and x < min(until, columns):
+            edge = min(until, int(x) + 1)
+            sums[int(x)] += used * (edge - x)
+            x = edge
+    # Rounded up, so that a single busy GPU among many still shows.
+    return "".join(_LEVELS[min(8, -(-int(800 * total / top) // 100))] for total in sums)

@@ -16,8 +16,8 @@ from rich.text import Text
 from tidemill.render.figures import NOTHING, counted, exact_instant, short_instant, span, usd
 from tidemill.render.fitting_table import ruled
 from tidemill.render.live_rows import countdown
-from tidemill.render.names import Names
-from tidemill.render.price_text import on_demand_words
+from tidemill.render.names import DisplayNames
+from tidemill.render.price_text import on_demand_text
 from tidemill.report import BlockRow, NextSteps, NodeRow, PodRow, PoolRow, PurchaseRow, Status
 from tidemill.report.rows import ChangeRow
 
@@ -25,7 +25,7 @@ _SOFT = "bright_black"
 _LISTED = 20
 
 
-def status_text(status: Status, names: Names) -> RenderableType:
+def status_text(status: Status, names: DisplayNames) -> RenderableType:
     parts: list[RenderableType] = [_pools(status.pools, status.blocks)]
     if status.blocks:
         parts += ["", _blocks(status.blocks, status.at, names), *_leads(status.blocks)]
@@ -38,7 +38,7 @@ def status_text(status: Status, names: Names) -> RenderableType:
     money = status.money
     spent = f"{usd(money.fees_usd + money.hourly_usd)} of {usd(money.budget_usd)} this month"
     parts += ["", f"money     {spent}: block fees {usd(money.fees_usd)}, by the hour {usd(money.hourly_usd)}"]
-    if words := on_demand_words(money.delivered_on_demand_usd, money.used_on_demand_usd, money.unpriced):
+    if words := on_demand_text(money.delivered_on_demand_usd, money.used_on_demand_usd, money.unpriced):
         parts.append(f"          {words}")
     parts += [Text(f"warning   {one.about}: {one.sentence}", "yellow") for one in status.warnings]
     return Group(*parts, Text(_next_look(status.wake_at, status.at), _SOFT))
@@ -68,7 +68,7 @@ def changes_table(changes: Iterable[ChangeRow]) -> Table:
     return table
 
 
-def why_text(pod: PodRow, names: Names) -> str:
+def why_text(pod: PodRow, names: DisplayNames) -> str:
     """One pod, in a sentence or two."""
     until = f" until {names.both(pod.until)}" if pod.until is not None else ", for which no end is known"
     where = f"node {pod.node} ({pod.source})" if pod.source else f"node {pod.node}"
@@ -115,7 +115,7 @@ def _pools(pools: Iterable[PoolRow], blocks: Iterable[BlockRow]) -> Table:
     return table
 
 
-def _blocks(blocks: Iterable[BlockRow], now: datetime, names: Names) -> Table:
+def _blocks(blocks: Iterable[BlockRow], now: datetime, names: DisplayNames) -> Table:
     table = _table("block", "id", "capacity", "state", "next", "empty by")
     for row in blocks:
         deadline = names.both(row.deadline) if row.deadline is not None else NOTHING

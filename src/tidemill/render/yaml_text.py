@@ -1,4 +1,4 @@
-"""Objects for other tools as YAML that people read: keys in the order they were written, long texts as blocks."""
+"""Objects for other tools as readable YAML: keys keep their order, long texts are block scalars."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import yaml
 
 class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
-        return True  # the same tags twice are written twice: not every reader knows anchors
+        return True  # no anchors: not every reader supports them
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:

@@ -1,7 +1,7 @@
 """A pool's nodes as a CloudFormation stack, for people who keep their infrastructure there.
 
-Made of the same launch template, names and tags the engine uses; what only AWS or the reader knows is a parameter.
-One stack for one source of a pool: a block, an on-demand reservation, spot or on-demand.
+It uses the engine's launch template, names and tags. What only AWS or the reader knows is a parameter. One stack is for
+one source of a pool: a block, an On-Demand Capacity Reservation, spot or on-demand.
 """
 
 from __future__ import annotations
@@ -9,48 +9,54 @@ from __future__ import annotations
 from typing import Any
 
 from tidemill.model.errors import SpecError
-from tidemill.render.cloudformation import groups, network, node_groups
-from tidemill.render.cloudformation.intrinsics import filled_in
-from tidemill.render.cloudformation.parameters import opened, parameters
-from tidemill.render.cloudformation.stack_input import Asked as Asked
-from tidemill.render.cloudformation.stack_input import asked_of as asked_of
-from tidemill.render.cloudformation.template import launch_template_resource
+from tidemill.render.cloudformation.parameters import parameters, with_placeholders
+from tidemill.render.cloudformation.resources import (
+    AUTO_SCALING_OUTPUTS,
+    CONDITIONS,
+    NODE_GROUP_OUTPUTS,
+    auto_scaling_resources,
+    efa_resources,
+    launch_template_resource,
+    node_group_resources,
+)
+from tidemill.render.cloudformation.stack_input import StackInput as StackInput
+from tidemill.render.cloudformation.stack_input import fill_placeholders
+from tidemill.render.cloudformation.stack_input import resolve_stack_input as resolve_stack_input
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool, Provisioner
 
 
-def stack(spec: Spec, pool: ComputePool, asked: Asked) -> dict[str, Any]:
-    """SpecError: the pool does not launch through a group, or is no pool for such a stack."""
-    open_spec = opened(spec, pool, asked)
-    shared = {**network.resources(open_spec, pool, asked), **launch_template_resource(open_spec, pool, asked)}
+def stack(spec: Spec, pool: ComputePool, wanted: StackInput) -> dict[str, Any]:
+    """Raises SpecError if the pool does not launch through a group."""
+    open_spec = with_placeholders(spec, pool, wanted)
+    shared = {**efa_resources(open_spec, pool, wanted), **launch_template_resource(open_spec, pool, wanted)}
     match pool.spec.provisioner:
         case Provisioner.ASG:
-            made = groups.resources(open_spec, pool, asked)
+            made = auto_scaling_resources(open_spec, pool, wanted)
         case Provisioner.MANAGED:
-            made = node_groups.resources(open_spec, pool, asked)
+            made = node_group_resources(open_spec, pool, wanted)
         case other:
             raise SpecError(
-                f"pool {pool.name}: provisioner '{other.value}' has no groups to put into a stack;"
-                " 'asg' and 'managed' have"
+                f"pool {pool.name}: a stack needs provisioner 'asg' or 'managed', not '{other.value}'"
             )
-    offered = parameters(spec, pool, asked)
+    offered = parameters(spec, pool, wanted)
     return {
         "AWSTemplateFormatVersion": "2010-09-09",
-        "Description": _description(spec, pool, asked),
+        "Description": _description(spec, pool, wanted),
         "Parameters": offered,
-        **({"Conditions": groups.CONDITIONS} if "CreateAccessEntry" in offered else {}),
-        "Resources": filled_in({**shared, **made}, offered),
-        "Outputs": groups.OUTPUTS if "Group" in made else node_groups.OUTPUTS,
+        **({"Conditions": CONDITIONS} if "CreateAccessEntry" in offered else {}),
+        "Resources": fill_placeholders({**shared, **made}, offered),
+        "Outputs": AUTO_SCALING_OUTPUTS if "Group" in made else NODE_GROUP_OUTPUTS,
     }
 
 
-def _description(spec: Spec, pool: ComputePool, asked: Asked) -> str:
+def _description(spec: Spec, pool: ComputePool, wanted: StackInput) -> str:
     who = (
         "an EKS managed node group"
         if pool.spec.provisioner is Provisioner.MANAGED
         else "an Auto Scaling group"
     )
     return (
-        f"Nodes of pool {pool.name} ({asked.instance_type}, {asked.kind.value}) in cluster"
+        f"Nodes of pool {pool.name} ({wanted.instance_type}, {wanted.kind.value}) in cluster"
         f" {spec.platform.spec.cluster.name}, as {who}. Made by tidemill render cloudformation."
     )

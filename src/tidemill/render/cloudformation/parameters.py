@@ -1,7 +1,7 @@
-"""What a stack asks its reader for, and the documents with holes in the places of it.
+"""The parameters of a stack, and the documents with placeholders for them.
 
-What the documents say is written into the stack. A parameter is what they do not say, what changes with a block, and
-the image, which CloudFormation looks up by itself.
+What the documents say is written into the stack. Parameters are for what they do not say, for what changes with a
+block, and for the image, which CloudFormation looks up.
 """
 
 from __future__ import annotations
@@ -14,61 +14,60 @@ from tidemill.model.capacity import SourceKind
 from tidemill.model.ec2_facts import EKS_SCALES_DOWN_BEFORE_END, terminates_before_end
 from tidemill.provision.images import image_of
 from tidemill.provision.launch_template import has_efa
-from tidemill.render.cloudformation.intrinsics import hole
-from tidemill.render.cloudformation.stack_input import Asked
+from tidemill.render.cloudformation.stack_input import StackInput, placeholder
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool, Provisioner
 from tidemill.spec.units import format_instant
 
-# With no engine there, draining begins when the group is told to shrink: as long as the engine would take at least.
+# Without the engine, draining begins when the group scales in: leave at least the time that the engine would.
 _SHORTEST_LEAD = timedelta(minutes=10)
 # A block is active a moment after its start.
 _UP_AFTER_START = timedelta(minutes=1)
 _INSTANT = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$"
 
 
-def parameters(spec: Spec, pool: ComputePool, asked: Asked) -> dict[str, Any]:
+def parameters(spec: Spec, pool: ComputePool, wanted: StackInput) -> dict[str, Any]:
     return {
-        **_image(spec, pool, asked),
-        **_place(spec, pool, asked),
-        **_of_the_cluster(spec, pool),
-        **_of_the_block(spec, pool, asked),
+        **_image(spec, pool, wanted),
+        **_network_parameters(spec, pool, wanted),
+        **_cluster_parameters(spec, pool),
+        **_block_parameters(spec, pool, wanted),
         "Size": {
             "Type": "Number",
             "MinValue": 1,
-            "Description": "The most instances there may be; of a reservation, as many as it holds.",
-            **_default(asked.count),
+            "Description": "The most instances. For a reservation: its number of instances.",
+            **_default(wanted.count),
         },
     }
 
 
-def opened(spec: Spec, pool: ComputePool, asked: Asked) -> Spec:
-    """The documents with a hole wherever a parameter or a resource of the stack comes in."""
+def with_placeholders(spec: Spec, pool: ComputePool, wanted: StackInput) -> Spec:
+    """The documents with a placeholder wherever a parameter or a resource of the stack is used."""
     platform = spec.platform.spec
     cluster = platform.cluster
-    groups = platform.security_groups or (hole("NodeSecurityGroup"),)
-    if has_efa(spec, pool, asked.instance_type):
-        groups = (*groups, hole("EfaSecurityGroup"))
+    groups = platform.security_groups or (placeholder("NodeSecurityGroup"),)
+    if has_efa(spec, pool, wanted.instance_type):
+        groups = (*groups, placeholder("EfaSecurityGroup"))
     changed = platform.model_copy(
         update={
             "cluster": cluster.model_copy(
                 update={
-                    "endpoint": cluster.endpoint or hole("ClusterEndpoint"),
+                    "endpoint": cluster.endpoint or placeholder("ClusterEndpoint"),
                     "certificate_authority": cluster.certificate_authority
-                    or hole("ClusterCertificateAuthority"),
-                    "service_cidr": cluster.service_cidr or hole("ServiceCidr"),
+                    or placeholder("ClusterCertificateAuthority"),
+                    "service_cidr": cluster.service_cidr or placeholder("ServiceCidr"),
                 }
             ),
-            "node_role": platform.node_role or hole("NodeRole"),
+            "node_role": platform.node_role or placeholder("NodeRole"),
             "security_groups": groups,
         }
     )
     return replace(spec, platform=spec.platform.model_copy(update={"spec": changed}))
 
 
-def _image(spec: Spec, pool: ComputePool, asked: Asked) -> dict[str, Any]:
+def _image(spec: Spec, pool: ComputePool, wanted: StackInput) -> dict[str, Any]:
     node_class = spec.node_classes[pool.spec.node_class_name]
-    kind = spec.catalog.types[asked.instance_type]
+    kind = spec.catalog.types[wanted.instance_type]
     image = image_of(node_class, kind, spec.platform.spec.cluster.version)
     if image.id:
         return {"ImageId": {"Type": "AWS::EC2::Image::Id", "Default": image.id}}
@@ -76,75 +75,79 @@ def _image(spec: Spec, pool: ComputePool, asked: Asked) -> dict[str, Any]:
         "ImageId": {
             "Type": "AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>",
             "Default": image.parameter,
-            "Description": "The public parameter under which AWS publishes the image.",
+            "Description": "The public SSM parameter under which AWS publishes the image.",
         }
     }
 
 
-def _place(spec: Spec, pool: ComputePool, asked: Asked) -> dict[str, Any]:
-    subnets = spec.platform.spec.subnets.get(asked.zone, ())
+def _network_parameters(spec: Spec, pool: ComputePool, wanted: StackInput) -> dict[str, Any]:
+    subnets = spec.platform.spec.subnets.get(wanted.zone, ())
     found: dict[str, Any] = {
         "SubnetIds": {
             "Type": "List<AWS::EC2::Subnet::Id>",
-            "Description": f"All in {asked.zone}: a reservation can be used in its own zone only.",
+            "Description": f"All in {wanted.zone}: a reservation can be used in its own zone only.",
             **_default(",".join(subnets)),
         }
     }
-    if has_efa(spec, pool, asked.instance_type):
+    if has_efa(spec, pool, wanted.instance_type):
         found["VpcId"] = {
             "Type": "AWS::EC2::VPC::Id",
-            "Description": "For the security group of the EFA traffic.",
+            "Description": "VPC of the security group for EFA traffic.",
         }
     if not spec.platform.spec.security_groups:
         found["NodeSecurityGroup"] = {
             "Type": "AWS::EC2::SecurityGroup::Id",
-            "Description": "Through which nodes and the cluster reach each other.",
+            "Description": "Security group through which nodes and the cluster reach each other.",
         }
     return found
 
 
-def _of_the_cluster(spec: Spec, pool: ComputePool) -> dict[str, Any]:
+def _cluster_parameters(spec: Spec, pool: ComputePool) -> dict[str, Any]:
     cluster, node_class = spec.platform.spec.cluster, spec.node_classes[pool.spec.node_class_name]
-    unsaid = {
+    missing = {
         "ClusterEndpoint": (cluster.endpoint, "Address of the API server."),
-        "ClusterCertificateAuthority": (cluster.certificate_authority, "Of the API server, base64."),
-        "ServiceCidr": (cluster.service_cidr, "The cluster's service addresses."),
+        "ClusterCertificateAuthority": (
+            cluster.certificate_authority,
+            "Certificate authority of the API server, in base64.",
+        ),
+        "ServiceCidr": (cluster.service_cidr, "Address range of the cluster's services."),
         "NodeRole": (spec.platform.spec.node_role or node_class.spec.role, "Name of the nodes' IAM role."),
     }
     if Provisioner(pool.spec.provisioner) is Provisioner.ASG:
-        unsaid["CreateAccessEntry"] = ("", "")
-    asked_for: dict[str, Any] = {
+        missing["CreateAccessEntry"] = ("", "")
+    wanted: dict[str, Any] = {
         name: {"Type": "String", "Description": sentence}
-        for name, (said, sentence) in unsaid.items()
-        if not said
+        for name, (value, sentence) in missing.items()
+        if not value
     }
-    if "CreateAccessEntry" in asked_for:
-        asked_for["CreateAccessEntry"] = {
+    if "CreateAccessEntry" in wanted:
+        wanted["CreateAccessEntry"] = {
             "Type": "String",
             "AllowedValues": ["true", "false"],
             "Default": "true",
-            "Description": "A role has one access entry in a cluster: false if another stack made it.",
+            "Description": "A role has one access entry in a cluster. Set false if another stack creates it.",
         }
-    return asked_for
+    return wanted
 
 
-def _of_the_block(spec: Spec, pool: ComputePool, asked: Asked) -> dict[str, Any]:
+def _block_parameters(spec: Spec, pool: ComputePool, wanted: StackInput) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    if asked.reserved:
+    if wanted.reserved:
         found["ReservationId"] = {
             "Type": "String",
             "AllowedPattern": "^cr-[0-9a-f]+$",
-            "Description": "The reservation the nodes run on.",
-            **_default(asked.reservation),
+            "Description": "The reservation that the nodes run on.",
+            **_default(wanted.reservation),
         }
-    if asked.kind is not SourceKind.BLOCK:
+    if wanted.kind is not SourceKind.BLOCK:
         return found
-    times = moments(spec, pool, asked)
-    sentences = {"EndsAt": "When the nodes must be empty: their own agent sees to it."}
+    times = block_times(spec, pool, wanted)
+    sentences = {"EndsAt": "When the nodes must be empty. The agent on each node ends its pods by then."}
     if pool.spec.provisioner is Provisioner.ASG:
         sentences |= {
-            "UpAt": "When the group grows to its size: a minute after the block's start.",
-            "DownAt": "When it begins to drain: early enough for the pods' grace before EC2 takes the instances.",
+            "UpAt": "When the group scales out: a minute after the block's start.",
+            "DownAt": "When the group scales in: early enough for the pods to stop before EC2 terminates the"
+            " instances.",
         }
     for name, sentence in sentences.items():
         said = times.get(name)
@@ -157,15 +160,15 @@ def _of_the_block(spec: Spec, pool: ComputePool, asked: Asked) -> dict[str, Any]
     return found
 
 
-def moments(spec: Spec, pool: ComputePool, asked: Asked) -> dict[str, datetime]:
-    """Those of a block whose start and end are known."""
+def block_times(spec: Spec, pool: ComputePool, wanted: StackInput) -> dict[str, datetime]:
+    """The times that follow from a block's start and end, as far as they are known."""
     found: dict[str, datetime] = {}
-    if asked.start is not None:
-        found["UpAt"] = asked.start + _UP_AFTER_START
-    if asked.end is not None:
-        ultraserver = bool(spec.catalog.types[asked.instance_type].ultraserver)
+    if wanted.start is not None:
+        found["UpAt"] = wanted.start + _UP_AFTER_START
+    if wanted.end is not None:
+        ultraserver = bool(spec.catalog.types[wanted.instance_type].ultraserver)
         eks = EKS_SCALES_DOWN_BEFORE_END if pool.spec.provisioner is Provisioner.MANAGED else timedelta(0)
-        found["EndsAt"] = asked.end - max(terminates_before_end(ultraserver=ultraserver), eks)
+        found["EndsAt"] = wanted.end - max(terminates_before_end(ultraserver=ultraserver), eks)
         found["DownAt"] = found["EndsAt"] - max(_SHORTEST_LEAD, pool.spec.drain.lead or timedelta(0))
     return found
 
