@@ -99,7 +99,7 @@ def advised(documents: Spec, *choices: Offer, at: datetime = NOW, **fields: Any)
         at,
         basis(documents, world.reservations, world.purchases, world.now),
         tuple(
-            PlannedPurchase("rolling", "p5", one, 7 * DAY, fields.get("since", NOW), "it is cheap")
+            PlannedPurchase("rolling", "p5", one, 7 * DAY, fields.get("since", NOW), 1_234.0)
             for one in choices
         ),
     )
@@ -209,7 +209,7 @@ def test_a_choice_that_is_due_becomes_a_proposal_inside_its_own_envelope():
     assert (made.intent.plan, made.intent.pool) == ("rolling", "p5")
     assert (envelope.latest_start, envelope.earliest_end) == (offer().start, offer().end)
     assert envelope.max_fee_usd == 13_200
-    assert "it is cheap" in made.reason
+    assert made.reason.saves_usd == 1_234.0
 
 
 def test_a_choice_whose_time_has_not_come_waits():

@@ -120,7 +120,7 @@ def test_a_block_that_holds_more_than_twice_what_is_missing_is_not_extended_by_i
         )
         assert bool(of(decided, ProposePurchase)) is extends, count
     (warning,) = decided.warnings
-    assert "more time on cr-1 would be $9,000 for all of its 9" in sentence(warning.reason)
+    assert "an extension of cr-1 would be $9,000 for all of its 9" in sentence(warning.reason)
 
 
 def test_only_the_gap_is_bought_and_not_the_whole_window():

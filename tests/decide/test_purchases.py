@@ -104,7 +104,7 @@ def test_the_cheapest_offer_that_covers_the_window_is_proposed():
     bound = proposed.intent.envelope
     assert (bound.count, bound.earliest_end, bound.max_fee_usd) == (4, ahead("9d"), 27_500)
     assert bound.expires_at == ahead("24h")
-    assert "about $25,000" in proposed.reason
+    assert "about $25,000" in sentence(proposed.reason)
 
 
 def test_a_proposal_never_asks_for_more_than_the_window_may_cost():

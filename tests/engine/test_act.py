@@ -24,6 +24,7 @@ from tidemill.model.plan import (
     StartDrain,
     Terminate,
 )
+from tidemill.model.purchase_reasons import SearchKind, SearchReason
 from tidemill.model.purchases import LaunchState
 from tidemill.model.reasons import (
     AdmitKind,
@@ -115,7 +116,7 @@ def test_an_eviction_that_a_budget_forbids_is_an_outcome_and_not_a_force(outside
 def test_a_search_leaves_a_dated_answer(outside: Outside):
     query = OfferQuery("p5.48xlarge", 4, ahead("14d") - ahead("0s"), ahead("1d"), ahead("20d"))
     actor = outside.actor()
-    assert actor._attempt(SearchOffers(query, "")).detail == "0 offers"
+    assert actor._attempt(SearchOffers(query, SearchReason(SearchKind.REPLAN))).detail == "0 offers"
     assert actor.buyer.searches[query].at == outside.clock.now()
 
 

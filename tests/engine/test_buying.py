@@ -33,7 +33,7 @@ def shop(*offers, held: PurchaseIntent = GRANTED, **platform) -> Outside:
 
 
 def buy(outside: Outside, what: PurchaseIntent = GRANTED) -> Outcome:
-    (outcome,) = outside.act(SubmitPurchase(what, ""))
+    (outcome,) = outside.act(SubmitPurchase(what, PurchaseReason(ReasonKind.APPROVED)))
     return outcome
 
 

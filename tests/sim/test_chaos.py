@@ -192,7 +192,10 @@ def _forgets(spec: Spec, world: World) -> Plan:
 def _eager(spec: Spec, world: World) -> Plan:
     plan = decide(spec, world)
     asked = [one for one in world.purchases if one.state is PurchaseState.PROPOSED]
-    return Plan((*plan.actions, *(SubmitPurchase(one, "why wait") for one in asked)), wake_at=plan.wake_at)
+    return Plan(
+        (*plan.actions, *(SubmitPurchase(one, PurchaseReason(ReasonKind.APPROVED)) for one in asked)),
+        wake_at=plan.wake_at,
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from tests.decide.purchases import intent
-from tidemill.model.purchase_reasons import PurchaseReason, ReasonKind
-from tidemill.wording.purchases import purchase_note, purchase_sentence
+from tests.decide.purchases import intent, offer
+from tidemill.model.purchase_reasons import (
+    ProposalReason,
+    PurchaseReason,
+    PurchaseWarning,
+    PurchaseWarningKind,
+    ReasonKind,
+    SearchKind,
+    SearchReason,
+)
+from tidemill.wording.purchases import (
+    proposal_sentence,
+    purchase_note,
+    purchase_sentence,
+    purchase_warning_sentence,
+    search_sentence,
+)
 
 
 @pytest.mark.parametrize("kind", ReasonKind)
@@ -32,3 +46,25 @@ def test_the_note_of_a_person_follows_the_reason():
     settled = intent("failed", reason=reason, note="the bill is empty")
     assert purchase_note(settled) == "ana made sure that nothing was bought: the bill is empty"
     assert purchase_note(intent("refused", note="too dear")) == "too dear"
+
+
+@pytest.mark.parametrize("kind", SearchKind)
+def test_every_search_has_a_sentence(kind: SearchKind):
+    assert search_sentence(SearchReason(kind, "november", "week", 4))
+
+
+@pytest.mark.parametrize("kind", PurchaseWarningKind)
+def test_every_warning_has_a_sentence(kind: PurchaseWarningKind):
+    said = purchase_warning_sentence(
+        PurchaseWarning(kind, "tp-1", ("cr-1",), "p5.48xlarge", 4, 9, 9_000, 8_000)
+    )
+    assert said
+    assert "{" not in said
+
+
+def test_a_proposal_says_what_it_costs_and_what_speaks_for_it():
+    block = offer(fee_usd=25_000)
+    assert "about $25,000" in proposal_sentence(ProposalReason(block))
+    assert proposal_sentence(ProposalReason(block, saves_usd=1_234.0)).endswith(
+        "it saves $1,234 over going without it"
+    )

@@ -237,9 +237,13 @@ def _choices(
     def choice(pool: str, offer: Offer | MoreTime, duration: timedelta) -> PlannedPurchase:
         plan = plans[pool]
         assert plan.spec.calendar is not None
-        why = f"it saves ${saves.get(offer.id, 0):,.0f} over going without it"
         return PlannedPurchase(
-            plan.name, pool, offer, duration, offer.start - plan.spec.calendar.buy_ahead, why
+            plan.name,
+            pool,
+            offer,
+            duration,
+            offer.start - plan.spec.calendar.buy_ahead,
+            saves.get(offer.id, 0.0),
         )
 
     for one in found.cover.extends:

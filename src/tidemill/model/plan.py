@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Literal
 
 from tidemill.model.offers import ExtensionQuery, OfferQuery
-from tidemill.model.purchase_reasons import PurchaseReason
+from tidemill.model.purchase_reasons import ProposalReason, PurchaseReason, SearchReason
 from tidemill.model.purchases import LaunchIntent, PurchaseIntent
 from tidemill.model.reasons import (
     AdmitReason,
@@ -33,7 +33,7 @@ class SearchOffers:
     """Ask EC2 what it would sell. Reads only; the dated answer is part of the next World."""
 
     query: OfferQuery
-    reason: str
+    reason: SearchReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,13 @@ class SearchExtensions:
     """Ask EC2 what more time on a block would cost. Reads only, like SearchOffers."""
 
     query: ExtensionQuery
-    reason: str
+    reason: SearchReason
 
 
 @dataclass(frozen=True, slots=True)
 class ProposePurchase:
     intent: PurchaseIntent
-    reason: str
+    reason: ProposalReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class SubmitPurchase:
     """Buy the best offer inside the approved envelope. The one action that spends tens of thousands."""
 
     intent: PurchaseIntent
-    reason: str
+    reason: PurchaseReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +256,7 @@ class Warning:
     """Something a person should know before it happens. `about` names the object. A `ServiceShort` is an alert too."""
 
     about: str
-    reason: AnyWarning | str  # proposals and node groups still give a sentence
+    reason: AnyWarning | str  # node groups still give a sentence
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ class PlannedPurchase:
     offer: Offer | ExtensionOffer
     duration: timedelta  # as EC2 was asked for it: a block that starts now is a little shorter or longer
     propose_from: datetime  # until then it waits, and may change
-    why: str
+    saves_usd: float  # over going without it
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
+from tidemill.model.offers import ExtensionOffer, Offer
+
 
 class ReasonKind(StrEnum):
     """The values are stored: do not change them."""
@@ -29,6 +31,9 @@ class ReasonKind(StrEnum):
     NO_OFFER = "no-offer"
     REFUSED_BY_AWS = "refused-by-aws"  # code, detail
     REFUSED_BY_LEDGER = "refused-by-ledger"  # code, detail
+    # It is submitted.
+    APPROVED = "approved"
+    TRIED_AGAIN = "tried-again"
     # It goes on.
     APPROVED_BY_POLICY = "approved-by-policy"
     DEARER_THAN_APPROVED = "dearer-than-approved"  # fee_usd
@@ -106,3 +111,58 @@ REBUILT: Final = frozenset(
         ReasonKind.REBUILT_SPENDING,
     }
 )
+
+
+# --- searches, proposals and warnings -----------------------------------------------------------------
+
+
+class SearchKind(StrEnum):
+    WINDOW_SHORT = "window-short"  # plan, window, count: instances that are missing
+    WINDOW_OUTLASTS_BLOCK = "window-outlasts-block"  # plan, window
+    REPLAN = "replan"  # all calendars are planned anew
+
+
+@dataclass(frozen=True, slots=True)
+class SearchReason:
+    """Why EC2 is asked for offers."""
+
+    kind: SearchKind
+    plan: str = ""
+    window: str = ""
+    count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalReason:
+    """What is proposed, as EC2 offers it now, and what speaks for it."""
+
+    offer: Offer | ExtensionOffer
+    new_block_usd: int | None = None  # what a new block would cost in place of this extension
+    saves_usd: float | None = None  # over going without it, says the planner
+
+
+class PurchaseWarningKind(StrEnum):
+    UNLISTED = "unlisted"  # name: an adopted reservation that AWS does not list
+    OUTCOME_UNKNOWN = "outcome-unknown"  # name: the intent
+    SEVERAL_BLOCKS = "several-blocks"  # reservation_ids
+    NO_LONGER_LISTED = "no-longer-listed"  # reservation_ids, name: the intent
+    NO_PLANNER = "no-planner"  # detail: why; a block is bought for each week
+    NO_OFFER = "no-offer"  # count, instance_type; name, of, fee_usd: an extension that is too large
+    TOO_DEAR = "too-dear"  # fee_usd, limit_usd
+    TOO_LONG = "too-long"
+    LITTLE_USED = "little-used"  # used, wanted: shares of the time
+
+
+@dataclass(frozen=True, slots=True)
+class PurchaseWarning:
+    kind: PurchaseWarningKind
+    name: str = ""
+    reservation_ids: tuple[str, ...] = ()
+    instance_type: str = ""
+    count: int = 0
+    of: int = 0
+    fee_usd: int = 0
+    limit_usd: int = 0
+    used: float = 0.0
+    wanted: float = 0.0
+    detail: str = ""

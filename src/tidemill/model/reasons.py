@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from tidemill.model.labels import Pairs
-from tidemill.model.purchase_reasons import PurchaseReason
+from tidemill.model.purchase_reasons import ProposalReason, PurchaseReason, PurchaseWarning, SearchReason
 from tidemill.model.resources import Amounts
 
 # --- instances that AWS ends ------------------------------------------------------------------------------
@@ -421,5 +421,5 @@ class PinMustMove:
     ends: datetime | None = None  # when it must be empty
 
 
-AnyWarning = WarningReason | MethodUnavailable | ServiceShort | PinMustMove | PurchaseReason
-Reason = ActionReason | HoldReason | AnyWarning
+AnyWarning = WarningReason | MethodUnavailable | ServiceShort | PinMustMove | PurchaseReason | PurchaseWarning
+Reason = ActionReason | HoldReason | AnyWarning | SearchReason | ProposalReason

@@ -175,7 +175,7 @@ def _names(plan: CapacityPlan, intent: PurchaseIntent) -> list[str]:
         "", bound.instance_type, bound.zones[0], bound.count, bound.earliest_start, bound.earliest_end, 0
     )
     return [
-        window_name(PlannedPurchase(plan.name, intent.pool, offer, bound.duration, bound.earliest_start, ""))
+        window_name(PlannedPurchase(plan.name, intent.pool, offer, bound.duration, bound.earliest_start, 0.0))
     ]
 
 

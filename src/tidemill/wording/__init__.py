@@ -7,7 +7,7 @@ speak: the engine's log, alerts, the simulator's journal and Kubernetes Events s
 
 from __future__ import annotations
 
-from tidemill.model.purchase_reasons import PurchaseReason
+from tidemill.model.purchase_reasons import ProposalReason, PurchaseReason, PurchaseWarning, SearchReason
 from tidemill.model.reasons import (
     HoldReason,
     MethodUnavailable,
@@ -19,12 +19,17 @@ from tidemill.model.reasons import (
 from tidemill.wording.actions import action_sentence
 from tidemill.wording.handover import handover_sentence
 from tidemill.wording.holds import hold_sentence
-from tidemill.wording.purchases import purchase_sentence
+from tidemill.wording.purchases import (
+    proposal_sentence,
+    purchase_sentence,
+    purchase_warning_sentence,
+    search_sentence,
+)
 from tidemill.wording.warnings import warning_sentence
 
 
 def sentence(reason: Reason | str) -> str:
-    """Some reasons of proposals and of node groups are still sentences: they are passed on."""
+    """Some reasons of node groups are still sentences: they are passed on."""
     match reason:
         case str():
             return reason
@@ -36,5 +41,11 @@ def sentence(reason: Reason | str) -> str:
             return handover_sentence(reason)
         case PurchaseReason():
             return purchase_sentence(reason)
+        case PurchaseWarning():
+            return purchase_warning_sentence(reason)
+        case SearchReason():
+            return search_sentence(reason)
+        case ProposalReason():
+            return proposal_sentence(reason)
         case _:
             return action_sentence(reason)

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from tidemill.model.purchase_reasons import NOTHING_BOUGHT, PurchaseReason, ReasonKind
+from tidemill.model.offers import ExtensionOffer
+from tidemill.model.purchase_reasons import (
+    NOTHING_BOUGHT,
+    ProposalReason,
+    PurchaseReason,
+    PurchaseWarning,
+    PurchaseWarningKind,
+    ReasonKind,
+    SearchKind,
+    SearchReason,
+)
 from tidemill.model.purchases import PurchaseIntent
 from tidemill.spec.units import format_instant
+from tidemill.wording.templates import Sentence, fill
 
 
 def purchase_sentence(reason: PurchaseReason) -> str:
@@ -43,6 +54,10 @@ def purchase_sentence(reason: PurchaseReason) -> str:
             return "no offer inside its envelope"
         case ReasonKind.REFUSED_BY_AWS | ReasonKind.REFUSED_BY_LEDGER:
             return reason.detail or reason.code
+        case ReasonKind.APPROVED:
+            return "approved and inside the budget"
+        case ReasonKind.TRIED_AGAIN:
+            return "approved; trying again for an offer inside its envelope"
         case ReasonKind.APPROVED_BY_POLICY:
             return "inside what the policy buys without an approval"
         case ReasonKind.DEARER_THAN_APPROVED:
@@ -100,3 +115,67 @@ def purchase_note(intent: PurchaseIntent) -> str:
     sentence = purchase_sentence(intent.reason)
     sentence = f"not bought: {sentence}" if intent.reason.kind in NOTHING_BOUGHT else sentence
     return f"{sentence}: {intent.note}" if intent.note else sentence
+
+
+# --- searches, proposals and warnings -----------------------------------------------------------------
+
+_SEARCHES: dict[SearchKind, Sentence[SearchReason]] = {
+    SearchKind.WINDOW_SHORT: "window {window} of plan {plan} lacks {count:instance}",
+    SearchKind.WINDOW_OUTLASTS_BLOCK: "window {window} of plan {plan} outlasts it",
+    SearchKind.REPLAN: "the calendars are planned anew",
+}
+_WARNINGS: dict[PurchaseWarningKind, Sentence[PurchaseWarning]] = {
+    PurchaseWarningKind.UNLISTED: (
+        "missing from DescribeCapacityReservations; treated as held until its end, and nothing is bought in its place."
+        " If it is really gone, say `tidemill adopt {name} --undo`"
+    ),
+    PurchaseWarningKind.OUTCOME_UNKNOWN: (
+        "the outcome of this purchase is unknown and it is not repeated: it is recorded as confirmed if AWS shows it;"
+        " look in the EC2 console, and then say `tidemill settle {name}`"
+    ),
+    PurchaseWarningKind.SEVERAL_BLOCKS: (
+        "AWS shows several blocks with its tag ({reservation_ids}): was it bought twice? Only the first is counted"
+    ),
+    PurchaseWarningKind.NO_LONGER_LISTED: (
+        "AWS no longer lists {reservation_ids}: if its payment failed, say `tidemill settle {name} --not-bought`, and"
+        " its demand is planned anew"
+    ),
+    PurchaseWarningKind.NO_PLANNER: "a block is bought for each week, because nothing can be planned: {detail}",
+    PurchaseWarningKind.NO_OFFER: lambda warning: (
+        f"EC2 offers no block of {warning.count} {warning.instance_type} for it now"
+        + (
+            f"; an extension of {warning.name} would be ${warning.fee_usd:,} for all of its {warning.of}:"
+            " `tidemill extend`"
+            if warning.name
+            else ""
+        )
+    ),
+    PurchaseWarningKind.TOO_DEAR: lambda warning: (
+        f"the cheapest is ${warning.fee_usd:,}, more than the ${warning.limit_usd:,} it may cost"
+    ),
+    PurchaseWarningKind.TOO_LONG: "it lacks more time than the longest block lasts, 182 days",
+    PurchaseWarningKind.LITTLE_USED: lambda warning: (
+        f"its blocks were used {warning.used:.0%} of the time, less than the {warning.wanted:.0%} the plan asks for:"
+        " they lapse, and no more is bought for it"
+    ),
+}
+
+
+def search_sentence(reason: SearchReason) -> str:
+    return fill(_SEARCHES[reason.kind], reason)
+
+
+def purchase_warning_sentence(warning: PurchaseWarning) -> str:
+    return fill(_WARNINGS[warning.kind], warning)
+
+
+def proposal_sentence(reason: ProposalReason) -> str:
+    offer = reason.offer
+    if isinstance(offer, ExtensionOffer):
+        what = f"{offer.reservation_id} until {format_instant(offer.end)}"
+    else:
+        what = f"{offer.count} {offer.instance_type} from {format_instant(offer.start)}"
+    what = f"{what}, about ${offer.fee_usd:,}"
+    if reason.saves_usd is not None:
+        return f"{what}: it saves ${reason.saves_usd:,.0f} over going without it"
+    return what if reason.new_block_usd is None else f"{what}; a new block would be ${reason.new_block_usd:,}"

@@ -11,6 +11,7 @@ from tidemill.decide.purchasing.coverage import with_expected
 from tidemill.decide.purchasing.planner_proposals import propose_for_calendars
 from tidemill.decide.purchasing.reconcile import advance_purchase
 from tidemill.decide.purchasing.window_proposals import cover_window
+from tidemill.model.purchase_reasons import PurchaseWarning, PurchaseWarningKind
 from tidemill.model.purchases import PurchaseIntent
 
 
@@ -33,8 +34,4 @@ def _warn_of_unlisted_reservations(context: DecisionContext) -> None:
     """A purchase that does not show is warned of where it is followed; what was adopted has nobody else to say it."""
     for one in context.world.reservations:
         if not one.listed and one.owner == context.owner and not one.intent_id:
-            context.warn(
-                one.id,
-                "AWS's list leaves it out; it is counted on until its end, and nothing is bought in its place. If it is"
-                f" really gone, say `tidemill adopt {one.id} --undo`",
-            )
+            context.warn(one.id, PurchaseWarning(PurchaseWarningKind.UNLISTED, one.id))

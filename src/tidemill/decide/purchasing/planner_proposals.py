@@ -30,11 +30,17 @@ from tidemill.model.ec2_facts import MAX_INSTANCES_PER_BLOCK
 from tidemill.model.offers import ExtensionOffer, Offer, OfferQuery
 from tidemill.model.plan import ProposePurchase, SearchExtensions, SearchOffers
 from tidemill.model.planner_result import PlannedPurchase
+from tidemill.model.purchase_reasons import (
+    ProposalReason,
+    PurchaseWarning,
+    PurchaseWarningKind,
+    SearchKind,
+    SearchReason,
+)
 from tidemill.model.purchases import OPEN, PurchaseIntent, PurchaseState
 from tidemill.model.world import World
 from tidemill.spec import Spec
 from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
-from tidemill.spec.units import format_instant
 
 # EC2 throttles, and a tick must stay short; the rest follows a second later.
 MAX_SEARCHES_PER_TICK = 12
@@ -61,15 +67,15 @@ def _search(context: DecisionContext) -> None:
     context.wake(wanted.stale_at(context.world))
     for query in wanted.unanswered(context.world)[:MAX_SEARCHES_PER_TICK]:
         if isinstance(query, OfferQuery):
-            context.do(SearchOffers(query, "the calendars are planned anew"))
+            context.do(SearchOffers(query, SearchReason(SearchKind.REPLAN)))
         else:
-            context.do(SearchExtensions(query, "the calendars are planned anew"))
+            context.do(SearchExtensions(query, SearchReason(SearchKind.REPLAN)))
 
 
 def _propose_weekly_blocks(
     context: DecisionContext, why: str, intents: Intents, held: list[Reservation]
 ) -> None:
-    context.warn("calendars", f"a block is bought for each week, because nothing can be planned: {why}")
+    context.warn("calendars", PurchaseWarning(PurchaseWarningKind.NO_PLANNER, detail=why))
     for plan in plans_with_calendar(context.spec):
         assert plan.spec.calendar is not None
         for window in weekly_windows(
@@ -99,7 +105,10 @@ def _propose(context: DecisionContext, intents: Intents) -> None:
             continue
         attempt = len(intents.get((purchase.plan, window_name(purchase)), []))
         context.do(
-            ProposePurchase(planned_intent(context, plan, purchase, attempt), _proposal_text(purchase))
+            ProposePurchase(
+                planned_intent(context, plan, purchase, attempt),
+                ProposalReason(purchase.offer, saves_usd=purchase.saves_usd),
+            )
         )
 
 
@@ -123,15 +132,6 @@ def is_still_offered(world: World, offer: Offer | ExtensionOffer) -> bool:
     return any(
         (newest := fresh_answer(world, query)) is not None and offer in newest.offers for query in asked
     )
-
-
-def _proposal_text(purchase: PlannedPurchase) -> str:
-    offer = purchase.offer
-    if isinstance(offer, ExtensionOffer):
-        what = f"{offer.reservation_id} until {format_instant(offer.end)}"
-    else:
-        what = f"{offer.count} {offer.instance_type} from {format_instant(offer.start)}"
-    return f"{what}, about ${offer.fee_usd:,}: {purchase.why}"
 
 
 # --- without a plan: a block a week -------------------------------------------------------------------

@@ -13,7 +13,13 @@ from tidemill.decide.purchasing.coverage import is_mostly_covered, still_missing
 from tidemill.model.capacity import LIVE_STATES, NEVER_CAME_STATES, SECURED_STATES
 from tidemill.model.offers import ExtensionState
 from tidemill.model.plan import SettlePurchase, SubmitPurchase
-from tidemill.model.purchase_reasons import SUBMITTED_BEFORE, PurchaseReason, ReasonKind
+from tidemill.model.purchase_reasons import (
+    SUBMITTED_BEFORE,
+    PurchaseReason,
+    PurchaseWarning,
+    PurchaseWarningKind,
+    ReasonKind,
+)
 from tidemill.model.purchases import MAY_COST, PurchaseIntent, PurchaseState
 
 # A submit that found no offer inside the envelope tries again while the approval lives.
@@ -67,11 +73,7 @@ def _resolve_doubt(context: DecisionContext, intent: PurchaseIntent) -> None:
         reason = PurchaseReason(ReasonKind.PAYMENT_FAILED)
         context.do(SettlePurchase(intent, "failed", never, 0, reason))
     else:
-        context.warn(
-            intent.id,
-            "the outcome of this purchase is unknown and it is not repeated: it is taken in if AWS shows it; "
-            f"look in the EC2 console, and then say `tidemill settle {intent.id}`",
-        )
+        context.warn(intent.id, PurchaseWarning(PurchaseWarningKind.OUTCOME_UNKNOWN, intent.id))
 
 
 def _unpaid_reservations(context: DecisionContext, intent: PurchaseIntent) -> tuple[str, ...]:
@@ -108,11 +110,8 @@ def reservations_made_by(context: DecisionContext, intent: PurchaseIntent) -> tu
         known = intent.reservation_ids
         first = [one for one in made if one.id in known] if known else made[:1]
         if len(made) > len(first):
-            context.warn(
-                intent.id,
-                f"AWS shows several blocks with its tag ({', '.join(one.id for one in made)}): was it bought twice?"
-                " Only the first is taken in",
-            )
+            ids = tuple(one.id for one in made)
+            context.warn(intent.id, PurchaseWarning(PurchaseWarningKind.SEVERAL_BLOCKS, reservation_ids=ids))
         made = first
     return tuple(one.id for one in made)
 
@@ -142,11 +141,7 @@ def _check_delivery(context: DecisionContext, intent: PurchaseIntent) -> None:
     ):
         context.wake(confirmed_at + SHOWS_WITHIN)
         if context.now >= confirmed_at + SHOWS_WITHIN:
-            context.warn(
-                intent.id,
-                f"AWS no longer shows {', '.join(lost)}: if its payment failed, say `tidemill settle {intent.id}"
-                " --not-bought`, and its demand is planned anew",
-            )
+            context.warn(intent.id, PurchaseWarning(PurchaseWarningKind.NO_LONGER_LISTED, intent.id, lost))
     if unpaid:
         reason = PurchaseReason(ReasonKind.PAYMENT_FAILED)
         context.do(SettlePurchase(intent, "failed", intent.reservation_ids, 0, reason))
@@ -171,9 +166,9 @@ def _submit_or_void(context: DecisionContext, intent: PurchaseIntent) -> None:
         again = intent.state_at + SUBMIT_AGAIN_AFTER
         context.wake(again)
         if context.now >= again:
-            context.do(SubmitPurchase(intent, "approved; trying again for an offer inside its envelope"))
+            context.do(SubmitPurchase(intent, PurchaseReason(ReasonKind.TRIED_AGAIN)))
     else:
-        context.do(SubmitPurchase(intent, "approved and inside the budget"))
+        context.do(SubmitPurchase(intent, PurchaseReason(ReasonKind.APPROVED)))
 
 
 def _not_wanted(context: DecisionContext, intent: PurchaseIntent) -> ReasonKind | None:

@@ -6,6 +6,7 @@ the lengths it sells blocks in, one at a time, and only if it has the capacity; 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 from tidemill.decide.context import DecisionContext
@@ -43,9 +44,15 @@ from tidemill.model.offers import (
     OfferSearch,
 )
 from tidemill.model.plan import ProposePurchase, SearchExtensions, SearchOffers
+from tidemill.model.purchase_reasons import (
+    ProposalReason,
+    PurchaseWarning,
+    PurchaseWarningKind,
+    SearchKind,
+    SearchReason,
+)
 from tidemill.model.purchases import OPEN, PurchaseIntent, PurchaseState
 from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
-from tidemill.spec.units import format_instant
 
 # Offers are first come, first served: an answer older than this is asked for again before it is used.
 SEARCH_FRESH = timedelta(minutes=30)
@@ -102,21 +109,18 @@ def _propose(
         return
     block = min(found, key=lambda offer: (offer.fee_usd, offer.start, offer.id), default=None)
     if longer and _is_worth(longer[0], gap, block):
-        one, offer = longer[0]
-        beside = "" if block is None else f"; a new block would be ${block.fee_usd:,}"
-        said = f"{one.id} until {format_instant(offer.end)}, about ${offer.fee_usd:,}{beside}"
+        extended, offer = longer[0]
         if not _is_too_dear(context, plan, window, offer.fee_usd):
-            intent = extension_intent(context, plan, window, one, offer, len(intents))
-            context.do(ProposePurchase(intent, said))
+            intent = extension_intent(context, plan, window, extended, offer, len(intents))
+            new_block_usd = None if block is None else block.fee_usd
+            context.do(ProposePurchase(intent, ProposalReason(offer, new_block_usd=new_block_usd)))
             return
     if block is None:
         if query is not None:
-            context.warn(window.name, _nothing_fits(window, gap, longer))
+            context.warn(window.name, _no_offer(window, gap, longer))
     elif query is not None and not _is_too_dear(context, plan, window, block.fee_usd):
         intent = block_intent(context, plan, window, gap, block, query.duration, len(intents))
-        start = format_instant(block.start)
-        said = f"{block.count} {block.instance_type} from {start}, about ${block.fee_usd:,}"
-        context.do(ProposePurchase(intent, said))
+        context.do(ProposePurchase(intent, ProposalReason(block)))
 
 
 def _is_worth(longer: tuple[Reservation, ExtensionOffer], gap: Step, block: Offer | None) -> bool:
@@ -126,12 +130,16 @@ def _is_worth(longer: tuple[Reservation, ExtensionOffer], gap: Step, block: Offe
     return block is None or offer.fee_usd * 100 <= block.fee_usd * EXTENSION_WORTH_PERCENT
 
 
-def _nothing_fits(window: DemandWindow, gap: Step, longer: list[tuple[Reservation, ExtensionOffer]]) -> str:
-    none = f"EC2 offers no block of {gap.amount} {window.instance_type} for it now"
+def _no_offer(
+    window: DemandWindow, gap: Step, longer: list[tuple[Reservation, ExtensionOffer]]
+) -> PurchaseWarning:
+    warning = PurchaseWarning(
+        PurchaseWarningKind.NO_OFFER, instance_type=window.instance_type, count=gap.amount
+    )
     if not longer:
-        return none
-    one, offer = longer[0]
-    return f"{none}; more time on {one.id} would be ${offer.fee_usd:,} for all of its {one.count}: `tidemill extend`"
+        return warning
+    block, offer = longer[0]
+    return replace(warning, name=block.id, of=block.count, fee_usd=offer.fee_usd)
 
 
 def _is_too_dear(context: DecisionContext, plan: CapacityPlan, window: DemandWindow, fee_usd: int) -> bool:
@@ -139,7 +147,8 @@ def _is_too_dear(context: DecisionContext, plan: CapacityPlan, window: DemandWin
     ceiling_usd = highest_fee_usd(context.spec.platform, plan, window)
     if fee_usd <= ceiling_usd or not (ceiling_usd or window.max_fee_usd):
         return False
-    context.warn(window.name, f"the cheapest is ${fee_usd:,}, more than the ${ceiling_usd:,} it may cost")
+    warning = PurchaseWarning(PurchaseWarningKind.TOO_DEAR, fee_usd=fee_usd, limit_usd=ceiling_usd)
+    context.warn(window.name, warning)
     return True
 
 
@@ -169,8 +178,9 @@ def _extension_offers(
 ) -> list[tuple[Reservation, ExtensionOffer]] | None:
     """What EC2 would sell, the cheapest first; None: it has been asked and has not answered."""
     offers = []
+    reason = SearchReason(SearchKind.WINDOW_OUTLASTS_BLOCK, plan.name, window.name)
     for block, by in _extendable(context, plan, window, gap, intents):
-        found = _extension_offer(context, block, by, f"window {window.name} of plan {plan.name} outlasts it")
+        found = _extension_offer(context, block, by, reason)
         if isinstance(found, ExtensionOffer):
             offers.append((block, found))
         elif found:
@@ -218,7 +228,7 @@ def _failed_before(block: Reservation, intents: list[PurchaseIntent]) -> bool:
 
 
 def _extension_offer(
-    context: DecisionContext, block: Reservation, by: timedelta, reason: str
+    context: DecisionContext, block: Reservation, by: timedelta, reason: SearchReason
 ) -> ExtensionOffer | bool:
     """The offer; True: it was asked for and is not answered yet; False: EC2 has none."""
     search = _latest_extension_search(context, ExtensionQuery(block.id, by))
@@ -250,7 +260,7 @@ def query_for(
     )
     duration = round_up_duration(gap.end - start)
     if duration is None:
-        context.warn(window.name, "what it lacks is longer than the longest block, 182 days")
+        context.warn(window.name, PurchaseWarning(PurchaseWarningKind.TOO_LONG))
         return None
     # A start-now block is rounded to the grid at its end, which can be up to a day later than asked.
     latest = start + duration + timedelta(days=1)
@@ -270,8 +280,8 @@ def _block_offers(
     search = _latest_search(context, query)
     fresh = SEARCH_FRESH if search is not None and search.offers else PROPOSE_AGAIN_AFTER
     if search is None or context.now - search.at >= fresh:
-        lacks = f"window {window.name} of plan {plan.name} lacks {query.count} instances"
-        context.do(SearchOffers(query, lacks))
+        short = SearchReason(SearchKind.WINDOW_SHORT, plan.name, window.name, query.count)
+        context.do(SearchOffers(query, short))
         return None
     context.wake(search.at + fresh)
     soon = context.now + LEGAL_DURATIONS[0]
@@ -318,11 +328,8 @@ def lets_lapse(context: DecisionContext, plan: CapacityPlan, window: DemandWindo
     shares = [share for block in serving if (share := used_share(context, block.id)) is not None]
     if not shares or max(shares) >= wanted:
         return False
-    context.warn(
-        window.name,
-        f"its blocks were used {max(shares):.0%} of the time, less than the {wanted:.0%} the plan asks for: "
-        "they lapse, and no more is bought for it",
-    )
+    warning = PurchaseWarning(PurchaseWarningKind.LITTLE_USED, used=max(shares), wanted=wanted)
+    context.warn(window.name, warning)
     return True
 
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 from tidemill.model.capacity import ReservationState
 from tidemill.model.nodes import INSTANCE_UP_STATES
 from tidemill.model.plan import Plan, Unmet, UnmetCode, Warning
-from tidemill.model.purchase_reasons import PurchaseReason
+from tidemill.model.purchase_reasons import PurchaseReason, PurchaseWarning
 from tidemill.model.reasons import (
     AnyWarning,
     HoldReason,
@@ -45,7 +45,7 @@ def topic(reason: HoldReason | AnyWarning | str) -> tuple[str, ...]:
             return reason.kind, reason.block
         case PinMustMove():
             return ("pin-must-move", reason.block)
-        case PurchaseReason():
+        case PurchaseReason() | PurchaseWarning():
             return (reason.kind,)
         case str():
             return (_without_figures(reason),)
@@ -53,7 +53,7 @@ def topic(reason: HoldReason | AnyWarning | str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def _without_figures(sentence: str) -> str:
-    """Until purchases and node groups give their warnings as data, too."""
+    """Until node groups give their warnings as data, too."""
     return re.sub(r"\d+", "#", sentence)
 
 

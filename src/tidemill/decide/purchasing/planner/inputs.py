@@ -1,4 +1,4 @@
-"""What the purchase planner is asked: who needs how much and when, what may be bought at what price, within what limits.
+"""What the purchase planner is asked: who needs how much and when, what may be bought at what price and limits.
 
 A calendar is anything that answers `steps`: constant, by the week, in explicit windows, or several of these together.
 Plain facts, dated where they age. Where they come from (documents, EC2's answers, the ledger) is the caller's business.
