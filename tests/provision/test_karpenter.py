@@ -192,7 +192,7 @@ def test_a_block_that_outlives_auto_modes_nodes_is_told():
 @pytest.mark.requirement("KP-5")
 @pytest.mark.parametrize("version", ["1.5.9", "1.0.0", "0.37"])
 def test_a_karpenter_that_knows_no_blocks_is_refused_with_the_reason(version):
-    with pytest.raises(SpecError, match=rf"Karpenter {version} knows nothing of Capacity Blocks.*1\.6"):
+    with pytest.raises(SpecError, match=rf"Karpenter {version} does not support Capacity Blocks.*1\.6"):
         karpenter_objects(*pool(version), None)
 
 
@@ -275,7 +275,7 @@ def test_a_warm_pool_is_static_capacity_where_karpenter_can():
 def test_where_it_cannot_somebody_is_told(version, static):
     pair = pool(version, static=static, warm=True)
     found = karpenter_objects(*pair, [block("cr-a")], NOW)
-    way_out = "karpenter.staticCapacity" if version == "1.8.0" else "1.8 can"
+    way_out = "karpenter.staticCapacity" if version == "1.8.0" else "upgrade it to 1.8"
     assert any(way_out in sentence for sentence in found.warnings)
     assert all("replicas" not in each["spec"] for each in found.objects)
 

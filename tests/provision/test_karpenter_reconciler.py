@@ -85,7 +85,7 @@ def looked(cluster, spec=None, *worlds):
     ("spec", "told"),
     [
         (pool(platform={"nodeRole": ""})[0], "nodeRole is not set"),
-        (pool("1.5.0")[0], "1.6 is the oldest"),
+        (pool("1.5.0")[0], "upgrade it to 1.6"),
         (documents(provisioner="karpenter"), "karpenter.version"),
         (replace(pool()[0], node_classes={}), "no NodeClass"),
     ],
@@ -98,15 +98,15 @@ def test_a_pool_that_cannot_be_written_down_keeps_every_object_as_it_is(spec, to
     sentences = looked(cluster, spec, *shown)
     assert cluster.objects == before
     assert told in sentences
-    assert "stays as it is" in sentences
+    assert "stay as they are" in sentences
 
 
 @pytest.mark.requirement("KP-4")
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
-        (documents(provisioner="native", platform=KARPENTER), "not left to Karpenter any more"),
-        (replace(pool()[0], pools={}), "no document has its pool 'train'"),
+        (documents(provisioner="native", platform=KARPENTER), "no longer uses Karpenter"),
+        (replace(pool()[0], pools={}), "no document defines its pool 'train'"),
         (
             pool(requirements={"instanceTypes": ["p4d.24xlarge"]})[0],
             "documents of pool train do not ask for it",

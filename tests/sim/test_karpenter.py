@@ -324,7 +324,7 @@ def test_what_somebody_changed_by_hand_is_put_right():
 
 def test_one_pool_that_cannot_be_written_down_is_told_about():
     scene = Scene({}, karpenter={"version": "1.5.0"})
-    assert any("1.6 is the oldest" in sentence(warning.reason) for warning in scene.warnings)
+    assert any("upgrade it to 1.6" in sentence(warning.reason) for warning in scene.warnings)
     assert scene.karpenter.listed("NodePool") == []
 
 

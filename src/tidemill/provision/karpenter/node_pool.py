@@ -1,7 +1,7 @@
-"""NodePools: which nodes Karpenter may launch, from which source, how many, and that it leaves prepaid ones alone.
+"""NodePools: which nodes Karpenter may launch, from which source and how many; prepaid nodes are left alone.
 
-Values for blocks (KP-4): never consolidated, never expired, and ten minutes to drain, because Karpenter begins forty
-minutes before a block's end and EC2 takes the instances thirty minutes before it.
+For blocks (KP-4): never consolidated, never expired, and ten minutes to drain, because Karpenter begins 40 minutes
+before the end of a block and EC2 terminates the instances 30 minutes before it.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ from tidemill.spec.units import format_cpu, format_duration, format_memory, pars
 CAPACITY_TYPE = "karpenter.sh/capacity-type"
 RESERVATION_TYPE, RESERVATION_ID = "capacity-reservation-type", "capacity-reservation-id"
 _RESERVATION_TYPES = {SourceKind.BLOCK: "capacity-block", SourceKind.ODCR: "default"}
-_DRAINS_WITHIN = "10m"
-_WEIGHT = 50  # of a pool that says none: room for fall-backs below it
+_DRAIN_TIME = "10m"
+_WEIGHT = 50  # of a pool that sets none: fall-backs get lower ones
 _LONGEST_NAME = 63
 Body = dict[str, Any]
 Requirement = dict[str, Any]
 
 
 def reserved(spec: Spec, pool: ComputePool, api: KarpenterApi, name: str, kind: SourceKind) -> Body:
-    """Whatever reservations its node class selects: no pod can be pinned to one of them."""
+    """For all reservations its node class selects: no pod can be pinned to one of them."""
     body = _body(spec, pool, api, name, None, _capacity(api, kind), prepaid=kind is SourceKind.BLOCK)
     more = {"limits": _limits(spec, pool), "weight": pool.spec.weight or _WEIGHT}
     return _object(spec, pool, name, body | more)
 
 
-def on(
+def for_reservation(
     spec: Spec,
     pool: ComputePool,
     api: KarpenterApi,
     name: str,
     node_class: str,
     reservation: Reservation,
-    room: Allowance,
+    allowance: Allowance,
 ) -> Body:
-    """One reservation. Takes what it may use out of `room`, so that all together keep to the pool's limits."""
+    """For one reservation. Takes what it uses out of `allowance`, so that all NodePools keep the pool's limits."""
     kind = spec.catalog.types[reservation.instance_type]
-    count = max(n for n in range(reservation.count + 1) if n == 0 or room.allows(kind, n))
-    room.take(kind, count)
+    count = max(n for n in range(reservation.count + 1) if n == 0 or allowance.allows(kind, n))
+    allowance.take(kind, count)
     capacity = [
         *_capacity(api, reservation.kind),
         _in("node.kubernetes.io/instance-type", reservation.instance_type),
@@ -74,7 +74,7 @@ def on(
     if is_static(pool, api):
         return _object(spec, pool, object_name(name, "warm"), body | _static(pool, reservation, count))
     return _object(
-        spec, pool, name, body | {"limits": _room(kind, count), "weight": pool.spec.weight or _WEIGHT}
+        spec, pool, name, body | {"limits": _limits_for(kind, count), "weight": pool.spec.weight or _WEIGHT}
     )
 
 
@@ -88,11 +88,11 @@ def hourly(
     *,
     rank: int,
 ) -> Body:
-    """Spot or on-demand, each `rank` below the pool's own weight. Its cap in money becomes a cap in vCPUs."""
+    """Spot or on-demand, `rank` below the pool's weight. The cap in dollars becomes a cap in vCPUs."""
     zones = [_in(names.LABEL_ZONE, *wanted.zones)] if wanted.zones else []
     capacity = [*_of_types(pool, api), _in(CAPACITY_TYPE, source.kind.value), *zones]
     body = _body(spec, pool, api, node_class, source, capacity, prepaid=False)
-    body["limits"] = _afforded(spec, pool, wanted)
+    body["limits"] = _limits_within_cap(spec, pool, wanted)
     weight = (pool.spec.weight or _WEIGHT) - rank
     if weight > 0:
         body["weight"] = weight
@@ -100,7 +100,7 @@ def hourly(
 
 
 def object_name(pool: str, tail: str) -> str:
-    """Node names carry it as a label's value: at most 63 characters."""
+    """Nodes carry it as the value of a label: at most 63 characters."""
     name = f"{pool}-{tail}".replace(".", "-")
     if len(name) <= _LONGEST_NAME:
         return name
@@ -130,7 +130,7 @@ def _body(
         "nodeClassRef": {"group": api.group, "kind": api.kind, "name": node_class},
         "requirements": requirements,
         "expireAfter": api.expire_after,
-        **({"terminationGracePeriod": _DRAINS_WITHIN} if prepaid else {}),
+        **({"terminationGracePeriod": _DRAIN_TIME} if prepaid else {}),
         **({"taints": [t.model_dump(exclude_defaults=True) | {"effect": t.effect} for t in pool.spec.taints]}
            if pool.spec.taints else {}),
         "startupTaints": [
@@ -162,7 +162,7 @@ def _disruption(pool: ComputePool, *, prepaid: bool) -> Body:
 
 
 def _budget(budget: DisruptionBudgetSpec) -> Body:
-    """Its duration in hours and minutes: Karpenter knows nothing else there. Rounded up: it holds rather longer."""
+    """Its duration in hours and minutes, which is all that Karpenter accepts. Rounded up: it holds longer."""
     written = budget.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True) | {
         "nodes": budget.nodes
     }
@@ -173,13 +173,13 @@ def _budget(budget: DisruptionBudgetSpec) -> Body:
 
 
 def _hms(duration: str) -> str:
-    """Karpenter knows no days: `2d` is `48h`."""
+    """Karpenter accepts no days: `2d` is `48h`."""
     days, found, rest = duration.partition("d")
     return f"{int(days) * 24}h{rest}" if found else duration
 
 
 def _static(pool: ComputePool, reservation: Reservation, count: int) -> Body:
-    """None before it is there: every launch would fail."""
+    """No replicas before the reservation is active: every launch would fail."""
     wanted = count if pool.spec.warm is True else min(count, int(pool.spec.warm or 0))
     return {
         "replicas": wanted if reservation.state is ReservationState.ACTIVE else 0,
@@ -188,13 +188,13 @@ def _static(pool: ComputePool, reservation: Reservation, count: int) -> Body:
 
 
 def _capacity(api: KarpenterApi, kind: SourceKind) -> list[Requirement]:
-    """In Auto Mode the node class alone says which reservations: its selector takes blocks and ODCRs alike."""
+    """In Auto Mode only the node class says which reservations: its selector takes blocks and ODCRs."""
     kinds = [] if api.auto_mode else [_in(f"{api.labels}/{RESERVATION_TYPE}", _RESERVATION_TYPES[kind])]
     return [_in(CAPACITY_TYPE, "reserved"), *kinds]
 
 
 def _of_types(pool: ComputePool, api: KarpenterApi) -> list[Requirement]:
-    """The pool's requirements in Karpenter's labels: all that are given must hold."""
+    """The pool's requirements in Karpenter's labels."""
     wanted = pool.spec.requirements
     listed = {
         names.LABEL_TYPE: wanted.instance_types,
@@ -217,9 +217,10 @@ def _in(key: str, *values: str) -> Requirement:
 
 
 def _limits(spec: Spec, pool: ComputePool) -> Body:
-    """Karpenter limits nothing by itself, so a pool without limits, which launches nothing, gets none of everything.
+    """A pool without limits launches nothing, but a NodePool without limits has none: it gets a limit of 0 vCPUs.
 
-    It counts nodes only since 1.8: their number becomes the vCPUs of so many of the smallest type, which errs on few.
+    Karpenter counts nodes only since 1.8: a number of nodes becomes the vCPUs of that many of the smallest type, which
+    errs on the low side.
     """
     own, kinds = pool.spec.limits, matching_types(spec.catalog, pool.spec.requirements)
     if own is None or not own.model_dump(exclude_none=True):
@@ -227,7 +228,7 @@ def _limits(spec: Spec, pool: ComputePool) -> Body:
     found: Body = {}
     smallest = min((kind.vcpus for kind in kinds), default=0)
     by_nodes = None if own.nodes is None else 1000 * smallest * own.nodes
-    cpus = [one for one in (own.cpu, by_nodes) if one is not None]
+    cpus = [cpu for cpu in (own.cpu, by_nodes) if cpu is not None]
     if cpus:
         found["cpu"] = format_cpu(min(cpus))
     if own.memory is not None:
@@ -237,16 +238,16 @@ def _limits(spec: Spec, pool: ComputePool) -> Body:
     return found
 
 
-def _room(kind: InstanceType, count: int) -> Body:
-    """As many nodes as the reservation holds and the pool's limits leave, in resources every Karpenter counts."""
+def _limits_for(kind: InstanceType, count: int) -> Body:
+    """So many nodes, in resources that every version of Karpenter counts."""
     found: Body = {"cpu": str(kind.vcpus * count)}
     if kind.accelerator is not None:
         found[kind.accelerator.resource] = str(kind.gpus * count)
     return found
 
 
-def _afforded(spec: Spec, pool: ComputePool, wanted: SourceSpec) -> Body:
-    """The pool's limits, and so few vCPUs that even the dearest of its types stays under the hourly cap."""
+def _limits_within_cap(spec: Spec, pool: ComputePool, wanted: SourceSpec) -> Body:
+    """The pool's limits, and so few vCPUs that even its most expensive type stays under the hourly cap."""
     limits = _limits(spec, pool)
     if wanted.max_hourly_usd is None:
         return limits

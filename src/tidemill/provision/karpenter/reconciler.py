@@ -1,6 +1,6 @@
-"""Keeps Karpenter's objects as the documents and the blocks want them, beside the engine's ticks.
+"""Keeps Karpenter's objects in the cluster as the documents and the blocks want them; runs once per tick.
 
-What to do is told by `differences`; here it is done. One change that fails never stops the others and is tried again.
+`differences` says what to change; this carries it out. A change that fails never stops the others and is tried again.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from tidemill.spec.compute_pool import ComputePool, Provisioner
 
 log = logging.getLogger("tidemill.provision")
 
-# Somebody may have changed one by hand.
+# People may change an object by hand: they are compared this often even when nothing here changed.
 LOOK_EVERY = timedelta(minutes=5)
 
 
 class KubeObjects(Protocol):
-    """Objects of the API server that are no pods and no nodes. Raises what the ports do."""
+    """Objects in the API server other than pods and nodes. Raises the errors of the ports."""
 
     def apply(self, wanted: Mapping[str, Any]) -> None:
-        """Server-side apply: make it, or change the fields that are given; those we gave before and do not give any
-        more go. Refused: it does not take it."""
+        """Server-side apply: create it or change the fields given here; fields we set before and do not give now are
+        removed. Refused: the API server rejects it."""
         ...
 
     def remove(self, kind: str, name: str) -> None:
@@ -38,7 +38,7 @@ class KubeObjects(Protocol):
         ...
 
     def listed(self, kind: str) -> Sequence[Mapping[str, Any]]:
-        """All of a kind; none where the cluster does not know the kind."""
+        """All of a kind; none where the cluster does not have the kind."""
         ...
 
 
@@ -48,19 +48,19 @@ class KarpenterReconciler:
         self._seen: object = None
         self._looked_at: datetime | None = None
         self._warnings: tuple[Warning, ...] = ()
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     def reconcile(self, world: World) -> tuple[Warning, ...]:
-        """What people should know of; the same as before while nothing changed."""
+        """Returns what people should know; the same as before while nothing changed."""
         if not _is_known(world) or not self._is_due(world):
             return self._warnings
         try:
             wanted = self.wanted(world)
-            found = differences(self._spec, wanted, self._there(), world)
+            found = differences(self._spec, wanted, self._existing(), world)
             for change in found.changes:
                 self._carry_out(change)
-        except TidemillError as error:  # asked again at the next tick
-            self._tell(str(error))
+        except TidemillError as error:  # tried again at the next tick
+            self._log_once(str(error))
             return self._warnings
         sentences = (*wanted.warnings, *found.warnings)
         self._warnings = tuple(Warning("karpenter", sentence) for sentence in sentences)
@@ -68,29 +68,29 @@ class KarpenterReconciler:
         return self._warnings
 
     def planned(self, world: World) -> tuple[ObjectChange, ...]:
-        """What it would do, for `tidemill plan`."""
+        """What it would do, for `tidemill plan`. Changes nothing."""
         if not _is_known(world):
             return ()
-        return differences(self._spec, self.wanted(world), self._there(), world).changes
+        return differences(self._spec, self.wanted(world), self._existing(), world).changes
 
     def wanted(self, world: World) -> Objects:
-        """Of all pools. One that cannot be written down keeps what it has and is told about; the others go on."""
+        """The objects of all pools. A pool with an error in its documents keeps its objects, with a warning."""
         made: list[Object] = []
-        told: list[str] = []
+        warnings: list[str] = []
         unwritten: set[str] = set()
         for pool in karpenter_pools(self._spec):
             try:
                 found = karpenter_objects(self._spec, pool, world.reservations, world.now)
             except SpecError as error:
-                told.append(f"{error}; what is there of pool {pool.name} stays as it is")
+                warnings.append(f"{error}; the objects of pool {pool.name} stay as they are")
                 unwritten.add(pool.name)
                 continue
             made += found.objects
-            told += found.warnings
-        return Objects(tuple(made), tuple(told), frozenset(unwritten))
+            warnings += found.warnings
+        return Objects(tuple(made), tuple(warnings), frozenset(unwritten))
 
-    def _there(self) -> list[Object]:
-        return [each for kind in KINDS for each in self._kube.listed(kind)]
+    def _existing(self) -> list[Object]:
+        return [object_ for kind in KINDS for object_ in self._kube.listed(kind)]
 
     def _carry_out(self, change: ObjectChange) -> None:
         log.info("%s %s: %s", change.verb, change.about, change.reason)
@@ -102,28 +102,28 @@ class KarpenterReconciler:
         except Gone:
             pass  # a removal is done
         except TidemillError as error:
-            self._tell(f"{change.about}: {error}")
+            self._log_once(f"{change.about}: {error}")
 
     def _is_due(self, world: World) -> bool:
         late = self._looked_at is None or world.now - self._looked_at >= LOOK_EVERY
         return late or self._state(world) != self._seen
 
     def _state(self, world: World) -> object:
-        """A block whose deadline passed changes what is wanted though nothing about it changed."""
+        """With the deadlines that passed: they change what is wanted although the reservation is the same."""
         ends = (
             (reservation.id, deadline_of(reservation, Provisioner.KARPENTER))
             for reservation in world.reservations
         )
         return world.reservations, tuple(id_ for id_, end in ends if end is not None and end <= world.now)
 
-    def _tell(self, sentence: str) -> None:
-        if sentence not in self._told:
-            self._told.add(sentence)
+    def _log_once(self, sentence: str) -> None:
+        if sentence not in self._logged:
+            self._logged.add(sentence)
             log.warning("%s", sentence)
 
 
 def _is_known(world: World) -> bool:
-    """A ledger that does not answer makes every block look like somebody else's."""
+    """While the ledger does not answer, every block looks like somebody else's."""
     return world.cloud_ok and world.ledger_ok
 
 

@@ -1,7 +1,7 @@
-"""NodePools that nothing asks for any more: when one may be removed, and what becomes of it until then.
+"""NodePools that no document asks for any more: when one may be removed, and how it is closed until then. Pure.
 
-Karpenter ends every node of a NodePool that is removed, whatever runs there. So one goes only when its block is over,
-or when no node of it lives; until then it is closed: it launches nothing and replaces nothing. Pure.
+Karpenter terminates every node of a NodePool that is removed, whatever runs there. So a NodePool is removed only when
+its block is over, or when it is closed and has no nodes. A closed NodePool launches nothing and replaces nothing.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from tidemill.model.world import World
 from tidemill.spec import Spec, names
 from tidemill.spec.compute_pool import Provisioner
 
-# With a terminationGracePeriod Karpenter replaces drifted nodes though a pod says do-not-disrupt; a budget holds it.
+# With a terminationGracePeriod Karpenter replaces drifted nodes even if a pod says do-not-disrupt; a budget stops it.
 NEVER_FOR_DRIFT: Mapping[str, Any] = {"nodes": "0", "reasons": ["Drifted"]}
-# What Karpenter goes by where a NodePool has no budgets. Any budget that is written takes its place.
-KARPENTERS_OWN_BUDGET: Mapping[str, Any] = {"nodes": "10%"}
+# Karpenter's default where a NodePool has no budgets. Any budget that is set replaces it.
+DEFAULT_BUDGET: Mapping[str, Any] = {"nodes": "10%"}
 _NODE_POOL_LABEL = "karpenter.sh/nodepool"
 _OWNED = (names.TAG_OWNER, names.TAG_POOL, names.TAG_PROVISIONER)
 Object = Mapping[str, Any]
 
 
 def is_over(reservation: Reservation, now: datetime) -> bool:
-    """Its drain is over: from its deadline on nothing is launched on a block, and Karpenter ends what it has there."""
+    """Its deadline has passed: nothing is launched on the block any more, and Karpenter deletes its nodes there."""
     deadline = (
         deadline_of(reservation, Provisioner.KARPENTER)
         if reservation.kind is SourceKind.BLOCK
@@ -37,7 +37,7 @@ def is_over(reservation: Reservation, now: datetime) -> bool:
 
 
 def may_be_removed(node_pool: Object, world: World) -> bool:
-    """Closed first, though no node is seen in it: a launch may be under way."""
+    """It must be closed first, even if it shows no node: a launch may be under way."""
     own = _reservation(node_pool, world)
     if own is not None and is_over(own, world.now):
         return True
@@ -45,7 +45,7 @@ def may_be_removed(node_pool: Object, world: World) -> bool:
 
 
 def runs_in(node: Node, node_pool: Object) -> bool:
-    """By Karpenter's own label, or else by pool and source. Errs on yes."""
+    """By Karpenter's label, else by pool and source. Errs on the side of yes."""
     instance, kube = node.instance, node.kube
     if instance is not None and instance.state in INSTANCE_ENDED_STATES:
         return False
@@ -65,10 +65,10 @@ def runs_in(node: Node, node_pool: Object) -> bool:
 
 
 def closed(node_pool: Object) -> Object:
-    """As it is, but that it launches nothing more. Its template stays to the letter: any change would be drift."""
+    """The same NodePool, but it launches nothing more. Its template does not change: any change would be drift."""
     spec = node_pool["spec"]
     disruption = spec.get("disruption", {})
-    # Beside replicas Karpenter takes no other limit. Fewer replicas would end nodes: they stay.
+    # With replicas Karpenter accepts no other limit. Fewer replicas would terminate nodes, so they stay.
     limit = "nodes" if "replicas" in spec else "cpu"
     more = {
         "limits": {limit: "0"},
@@ -91,18 +91,18 @@ def is_closed(node_pool: Object) -> bool:
 
 
 def without_drift(budgets: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those there are, or Karpenter's own, and that no node is replaced because it drifted: the strictest counts."""
-    found = list(budgets) or [dict(KARPENTERS_OWN_BUDGET)]
+    """The budgets, or Karpenter's default, and one that forbids replacing drifted nodes: the strictest counts."""
+    found = list(budgets) or [dict(DEFAULT_BUDGET)]
     return found if NEVER_FOR_DRIFT in found else [*found, dict(NEVER_FOR_DRIFT)]
 
 
-# --- told -------------------------------------------------------------------------------------------
+# --- why it waits -----------------------------------------------------------------------------------
 
 
 def waiting_sentence(node_pool: Object, spec: Spec, world: World) -> str:
     return (
-        f"NodePool {node_pool['metadata']['name']}: {_why(node_pool, spec, world)}. Removing it would end its nodes,"
-        " so it stays, launches nothing more, and is removed when they are gone"
+        f"NodePool {node_pool['metadata']['name']}: {_why(node_pool, spec, world)}. Removing it would terminate its"
+        " nodes, so it stays, launches nothing more, and is removed when they are gone"
     )
 
 
@@ -110,14 +110,14 @@ def _why(node_pool: Object, spec: Spec, world: World) -> str:
     name, source = pool_of(node_pool), source_of(node_pool)
     pool = spec.pools.get(name)
     if pool is None:
-        return f"no document has its pool '{name}' any more"
+        return f"no document defines its pool '{name}' any more"
     if pool.spec.provisioner is not Provisioner.KARPENTER:
-        return f"pool {name} is not left to Karpenter any more; drain its nodes when their work may move"
+        return f"pool {name} no longer uses Karpenter; drain its nodes when their work may move"
     own = _reservation(node_pool, world)
     if own is not None and own.state not in SECURED_STATES:
         return f"{own.id} is {own.state.value}, not active"
     if own is not None and own.owner != spec.platform.spec.deployment:
-        return f"{own.id} is not known as ours, by its tag and the ledger; adopt it if it is"
+        return f"{own.id} is not known as ours by its tag and the ledger; adopt it if it is"
     if own is None and source not in ("", SourceKind.SPOT.value, SourceKind.ON_DEMAND.value):
         return f"{source} is not among the reservations that AWS lists"
     return f"the documents of pool {name} do not ask for it any more"
@@ -128,7 +128,7 @@ def pool_of(object_: Object) -> str:
 
 
 def source_of(node_pool: Object) -> str:
-    """Empty: it was written without knowing which reservations there are."""
+    """Empty: it was written without knowing the reservations."""
     labels = node_pool["spec"].get("template", {}).get("metadata", {}).get("labels", {})
     return str(labels.get(names.LABEL_SOURCE, ""))
 
