@@ -117,15 +117,15 @@ class SimAccount:
 
     def search_offers(self, query: OfferQuery) -> tuple[Offer, ...]:
         with self._turn() as live:
-            found = live.cloud.search_offers(query)
+            offers = live.cloud.search_offers(query)
             self._unkept.append(_call(live, "search_offers", query))
-            return found
+            return offers
 
     def search_extensions(self, query: ExtensionQuery) -> tuple[ExtensionOffer, ...]:
         with self._turn() as live:
-            found = live.cloud.search_extensions(query)
+            offers = live.cloud.search_extensions(query)
             self._unkept.append(_call(live, "search_extensions", query))
-            return found
+            return offers
 
     # --- the port: changing -------------------------------------------------------------------------
 

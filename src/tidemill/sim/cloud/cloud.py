@@ -206,16 +206,16 @@ class SimCloud:
 
     def add_foreign_instance(self, reservation: str, n: int = 1) -> tuple[str, ...]:
         """Somebody else launches on a reservation (by id or name): no owner tag, and real slots."""
-        found = self._reservations.get(reservation)
-        if found is None:
+        target = self._reservations.get(reservation)
+        if target is None:
             raise NoCapacity(f"there is no reservation '{reservation}'")
         self._foreign += 1
         intent = LaunchIntent(
             id=f"foreign-{self._foreign}",
             pool="",
-            source=found.source,
-            instance_type=found.instance_type,
-            zone=found.zone,
+            source=target.source,
+            instance_type=target.instance_type,
+            zone=target.zone,
             count=n,
             provisioner="",
             written_at=self._timeline.now(),
@@ -233,10 +233,10 @@ class SimCloud:
         settles_after: timedelta = timedelta(minutes=10),
     ) -> None:
         """An operator extends a block, by id or name. Refused: the rule of EC2 that forbids it."""
-        found = self._reservations.get(block)
-        if found is None:
+        target = self._reservations.get(block)
+        if target is None:
             raise Refused(f"there is no block '{block}'")
-        self._extensions.by_hand(found, by, pays=payment_succeeds, settles_after=settles_after)
+        self._extensions.by_hand(target, by, pays=payment_succeeds, settles_after=settles_after)
 
     # --- what goes wrong: a target is a pool, a block's name or id, a type, a zone, a kind of source --
 
@@ -355,8 +355,12 @@ class SimCloud:
 
     def used(self, reservation_id: str) -> int:
         """Instances on it that are not terminated, strangers included."""
-        found = self._reservations.get(reservation_id)
-        return 0 if found is None else self._instances.live_at[found.source, found.instance_type, found.zone]
+        reservation = self._reservations.get(reservation_id)
+        return (
+            0
+            if reservation is None
+            else self._instances.live_at[reservation.source, reservation.instance_type, reservation.zone]
+        )
 
     def hourly_usd(self) -> dict[SourceKind, float]:
         """Paid by the second up to now: spot, on-demand, and reservations whether used or not."""

@@ -89,11 +89,11 @@ class SimCompute:
 
     def groups(self) -> Sequence[Group]:
         self._cloud.receive()
-        return tuple(_group(one) for one in self._groups.all() if self._is_ours(one))
+        return tuple(_group(group) for group in self._groups.all() if self._is_ours(group))
 
     def put_group(self, shape: GroupShape) -> None:
         self._cloud.receive()
-        zones = tuple(sorted({self._zone(one) for one in shape.subnets}))
+        zones = tuple(sorted({self._zone(subnet) for subnet in shape.subnets}))
         launch_spec = self._launch_spec(shape.template)
         try:
             known = self._ours(shape.name)
@@ -121,9 +121,9 @@ class SimCompute:
 
     def terminate_in_group(self, instance_id: str) -> None:
         self._cloud.receive()
-        found = self._groups.of(instance_id)
-        if found is not None:
-            self._ours(found[0].name)
+        membership = self._groups.of(instance_id)
+        if membership is not None:
+            self._ours(membership[0].name)
         self._groups.terminate(instance_id, decrement=True)
 
     def release(self, group: str, hook: str, instance_id: str) -> None:
@@ -152,11 +152,15 @@ class SimCompute:
 
     def node_groups(self) -> Sequence[NodeGroup]:
         self._cloud.receive()
-        return tuple(self._node_group(one) for one in self._node_groups.all() if self._owns(one))
+        return tuple(
+            self._node_group(node_group) for node_group in self._node_groups.all() if self._owns(node_group)
+        )
 
     def put_node_group(self, shape: NodeGroupShape) -> None:
         self._cloud.receive()
-        known = next((one for one in self._node_groups.all() if one.name == shape.name), None)
+        known = next(
+            (node_group for node_group in self._node_groups.all() if node_group.name == shape.name), None
+        )
         if known is None:
             self._node_groups.create(self._asked(shape))
             return
@@ -212,10 +216,10 @@ class SimCompute:
         return group
 
     def _owned(self, name: str) -> EksNodeGroup:
-        found = self._node_groups.get(name)
-        if not self._owns(found):
+        node_group = self._node_groups.get(name)
+        if not self._owns(node_group):
             raise Refused(f"the node group {name} has no tag that says it is {self._owner}'s")
-        return found
+        return node_group
 
     def _version(self, name: str, number: int) -> TemplateVersion:
         return TemplateVersion(seeded_id("lt", self._cloud.seed, name), name, number)
@@ -239,34 +243,35 @@ class SimCompute:
     def _asked(self, shape: NodeGroupShape) -> NodeGroupRequest:
         return NodeGroupRequest(
             shape.name, shape.role, self._data(shape.template), shape.subnets,
-            tuple(sorted({self._zone(one) for one in shape.subnets})), (0, 0, shape.maximum),
+            tuple(sorted({self._zone(subnet) for subnet in shape.subnets})), (0, 0, shape.maximum),
             shape.capacity_type, shape.instance_types, shape.ami_type, shape.labels, shape.taints, shape.tags,
             shape.repair, shape.template,
         )  # fmt: skip
 
-    def _node_group(self, one: EksNodeGroup) -> NodeGroup:
-        behind = self._groups.get(one.group)
+    def _node_group(self, node_group: EksNodeGroup) -> NodeGroup:
+        group = self._groups.get(node_group.group)
         shape = NodeGroupShape(
-            one.name, _capacity_type(one), one.template, one.subnets, one.role, behind.maximum,
-            one.instance_types, one.ami_type, one.labels, one.taints, one.tags, one.repair,
+            node_group.name, _capacity_type(node_group), node_group.template, node_group.subnets, node_group.role,
+            group.maximum, node_group.instance_types, node_group.ami_type, node_group.labels, node_group.taints,
+            node_group.tags, node_group.repair,
         )  # fmt: skip
-        issues = tuple(HealthIssue(code, message) for code, message in one.issues)
-        return NodeGroup(shape, one.status, behind.desired, one.group, issues)
+        issues = tuple(HealthIssue(code, message) for code, message in node_group.issues)
+        return NodeGroup(shape, node_group.status, group.desired, node_group.group, issues)
 
 
-def _capacity_type(one: EksNodeGroup) -> Literal["CAPACITY_BLOCK", "ON_DEMAND", "SPOT"]:
-    return cast('Literal["CAPACITY_BLOCK", "ON_DEMAND", "SPOT"]', one.capacity_type)
+def _capacity_type(node_group: EksNodeGroup) -> Literal["CAPACITY_BLOCK", "ON_DEMAND", "SPOT"]:
+    return cast('Literal["CAPACITY_BLOCK", "ON_DEMAND", "SPOT"]', node_group.capacity_type)
 
 
-def _group(one: AutoScalingGroup) -> Group:
-    hooks = sorted(one.hooks.values(), key=lambda hook: not hook.name.startswith("tidemill"))  # ours first
-    template = one.template if one.template is not None else TemplateVersion("", "", 0)
-    shape = GroupShape(one.name, template, one.subnets, one.maximum, one.tags, _hook(hooks), one.policies,
-        tuple(sorted(one.suspended)))  # fmt: skip
+def _group(group: AutoScalingGroup) -> Group:
+    hooks = sorted(group.hooks.values(), key=lambda hook: not hook.name.startswith("tidemill"))  # ours first
+    template = group.template if group.template is not None else TemplateVersion("", "", 0)
+    shape = GroupShape(group.name, template, group.subnets, group.maximum, group.tags, _hook(hooks), group.policies,
+        tuple(sorted(group.suspended)))  # fmt: skip
     return Group(
-        shape, one.minimum, one.desired,
-        tuple(_schedule(action) for action in sorted(one.schedules.values(), key=lambda each: each.at)),
-        tuple(_member(member) for member in one.members.values()), one.node_group, one.launch_error,
+        shape, group.minimum, group.desired,
+        tuple(_schedule(action) for action in sorted(group.schedules.values(), key=lambda each: each.at)),
+        tuple(_member(member) for member in group.members.values()), group.node_group, group.launch_error,
     )  # fmt: skip
 
 

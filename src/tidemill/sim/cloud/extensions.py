@@ -83,7 +83,7 @@ class ExtensionPurchases:
             return ()
         fee_usd = block_fee_usd(self._catalog.types[block.instance_type], block.count, by) or 0
         before = sum(
-            one.reservation_id == block.id for one in self.bought
+            extension.reservation_id == block.id for extension in self.bought
         )  # an offer that was bought is gone
         id_ = seeded_id("cbe", self._seed, block.id, end.isoformat(), str(by), str(before))
         offer = ExtensionOffer(id_, block.id, end, end + by, fee_usd)
@@ -108,10 +108,12 @@ class ExtensionPurchases:
     def history(self) -> tuple[Extension, ...]:
         """The same tuple until something changes."""
         now = self._timeline.now()
-        shown = [one for one in self.bought if one.seen_at is None or one.seen_at <= now]
-        of = (len(shown), sum(one.settled_at is not None for one in shown))
+        shown = [
+            extension for extension in self.bought if extension.seen_at is None or extension.seen_at <= now
+        ]
+        of = (len(shown), sum(extension.settled_at is not None for extension in shown))
         if of != self._told_of:
-            self._told_of, self._told = of, tuple(one.as_told for one in shown)
+            self._told_of, self._told = of, tuple(extension.as_told for extension in shown)
         return self._told
 
     # --- what people do -----------------------------------------------------------------------------
@@ -132,18 +134,18 @@ class ExtensionPurchases:
         now = self._timeline.now()
         late_s = stream(self._seed, "extension-seen", offer.id).randint(0, self.seen_after_max_s)
         seen_at = now + timedelta(seconds=late_s)
-        one = BlockExtension(now, block.id, offer.start, offer.end, offer.fee_usd, offer.id, seen_at)
-        self.bought.append(one)
+        extension = BlockExtension(now, block.id, offer.start, offer.end, offer.fee_usd, offer.id, seen_at)
+        self.bought.append(extension)
         self._reservations.await_extension(block.id, offer.end)
         deadline = min(offer.start - EXTENSION_PAID_BEFORE_END, now + PAID_AFTER_PURCHASE)
         paid = pays and now + settles_after <= deadline
 
         def settle() -> None:
-            one.settled_at, one.paid = self._timeline.now(), paid
-            self._reservations.settle_extension(block.id, one.to, one.fee_usd, paid)
+            extension.settled_at, extension.paid = self._timeline.now(), paid
+            self._reservations.settle_extension(block.id, extension.to, extension.fee_usd, paid)
 
         self._timeline.at(min(now + settles_after, deadline), settle)
-        return one
+        return extension
 
     def _block(self, reservation_id: str) -> Reservation:
         block = self._reservations.get(reservation_id)

@@ -136,24 +136,24 @@ class Launches:
         return free
 
     def _free_in_reservation(self, intent: LaunchIntent) -> int:
-        found = self._reservations.get(intent.source.id)
-        if found is None or found.source != intent.source:
+        reservation = self._reservations.get(intent.source.id)
+        if reservation is None or reservation.source != intent.source:
             raise NoCapacity(
                 f"there is no reservation {intent.source.label}", code="InvalidCapacityReservationId.NotFound"
             )
-        if (found.instance_type, found.zone) != (intent.instance_type, intent.zone):
+        if (reservation.instance_type, reservation.zone) != (intent.instance_type, intent.zone):
             raise NoCapacity(
-                f"{found.id} holds {found.instance_type} in {found.zone}, "
+                f"{reservation.id} holds {reservation.instance_type} in {reservation.zone}, "
                 f"not {intent.instance_type} in {intent.zone}",
                 code="CapacityReservationMismatch",
             )
-        if found.state is not ReservationState.ACTIVE:
-            early = found.state in NOT_STARTED_STATES
+        if reservation.state is not ReservationState.ACTIVE:
+            early = reservation.state in NOT_STARTED_STATES
             code = _NOT_YET if early else "ReservationCapacityExceeded"
-            raise NoCapacity(f"{found.id} is {found.state.value}, not active", code=code)
-        if found.available < 1:
-            raise NoCapacity(f"{found.id} has no free slot", code="ReservationCapacityExceeded")
-        return found.available
+            raise NoCapacity(f"{reservation.id} is {reservation.state.value}, not active", code=code)
+        if reservation.available < 1:
+            raise NoCapacity(f"{reservation.id} has no free slot", code="ReservationCapacityExceeded")
+        return reservation.available
 
     def _fault_targets(self, intent: LaunchIntent) -> tuple[str, ...]:
         """Every name a fault may use for this launch."""

@@ -55,7 +55,7 @@ class LifecycleHooks:
 
     def hold(self, group: AutoScalingGroup, member: GroupMember) -> bool:
         """True: the instance waits now. Of several hooks the first; they are rare and hold at the same time."""
-        hook = next((one for one in group.hooks.values() if one.transition == TERMINATING), None)
+        hook = next((hook for hook in group.hooks.values() if hook.transition == TERMINATING), None)
         if hook is None:
             return False
         now = self._timeline.now()

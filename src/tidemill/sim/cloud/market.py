@@ -127,7 +127,7 @@ class OfferMarket:
         if self._supply is None or kind.block_usd_h is None:
             return ()
         load = self._load_by_date()
-        found = [
+        offers = [
             offer
             for zone in self._zones
             if not query.zones or zone in query.zones
@@ -135,9 +135,9 @@ class OfferMarket:
             if (offer := self._offer(kind, zone, query.count, start, end, now)) is not None
             and self._sellable(offer, load)
         ]
-        found.sort(key=lambda offer: (offer.fee_usd, offer.start, offer.zone, offer.end))
+        offers.sort(key=lambda offer: (offer.fee_usd, offer.start, offer.zone, offer.end))
         self._issued = {id_: entry for id_, entry in self._issued.items() if now < entry.until}
-        return tuple(self._issue(offer, now) for offer in found[:MAX_OFFERS])
+        return tuple(self._issue(offer, now) for offer in offers[:MAX_OFFERS])
 
     def take(self, offer_id: str, now: datetime) -> tuple[Offer, int]:
         """The offer, now sold, and how often it had been sold before. NoCapacity: it is gone."""

@@ -90,100 +90,102 @@ class NodeGroups:
         return tuple(self._by_name.values())
 
     def get(self, name: str) -> EksNodeGroup:
-        found = self._by_name.get(name)
-        if found is None:
+        node_group = self._by_name.get(name)
+        if node_group is None:
             raise Gone(f"No node group found for name: {name}.", code="ResourceNotFoundException")
-        return found
+        return node_group
 
     # --- verbs --------------------------------------------------------------------------------------
 
-    def create(self, asked: NodeGroupRequest) -> EksNodeGroup:
-        if asked.name in self._by_name:
-            raise Refused(f"NodeGroup already exists with name {asked.name}", code="ResourceInUseException")
-        block = self._validate(asked)
-        behind = self._make_group(asked)
-        made = EksNodeGroup(
-            asked.name, asked.capacity_type, asked.role, asked.data, asked.template, asked.subnets, asked.zones,
-            self._timeline.now(), behind.name, "CREATING", asked.instance_types, asked.ami_type, asked.labels,
-            asked.taints, asked.tags, asked.repair,
+    def create(self, request: NodeGroupRequest) -> EksNodeGroup:
+        if request.name in self._by_name:
+            raise Refused(f"NodeGroup already exists with name {request.name}", code="ResourceInUseException")
+        block = self._validate(request)
+        group = self._make_group(request)
+        node_group = EksNodeGroup(
+            request.name, request.capacity_type, request.role, request.data, request.template, request.subnets,
+            request.zones, self._timeline.now(), group.name, "CREATING", request.instance_types, request.ami_type,
+            request.labels, request.taints, request.tags, request.repair,
         )  # fmt: skip
-        self._by_name[asked.name] = made
+        self._by_name[request.name] = node_group
         if block is not None:
-            self._schedule(made, block)
-        self._journal.add("node-group-made", asked.name, f"EKS makes it, with {behind.name} behind it")
-        self._settles(made, "ACTIVE")
-        return made
+            self._schedule(node_group, block)
+        self._journal.add("node-group-made", request.name, f"EKS makes it, with {group.name} behind it")
+        self._settles(node_group, "ACTIVE")
+        return node_group
 
     def resize(
         self, name: str, *, minimum: int | None = None, desired: int | None = None, maximum: int | None = None
     ) -> None:
-        found = self._changeable(name)
-        self._groups.update(found.group, minimum=minimum, desired=desired, maximum=maximum)
+        node_group = self._changeable(name)
+        self._groups.update(node_group.group, minimum=minimum, desired=desired, maximum=maximum)
 
     def configure(
         self, name: str, *, labels: Pairs | None = None, taints: tuple[tuple[str, str, str], ...] | None = None,
         repair: bool | None = None,
     ) -> None:  # fmt: skip
         """New nodes get them; EKS puts them on those that are there as well, which nothing here depends on."""
-        found = self._changeable(name)
-        found.labels = found.labels if labels is None else labels
-        found.taints = found.taints if taints is None else taints
-        found.repair = found.repair if repair is None else repair
+        node_group = self._changeable(name)
+        node_group.labels = node_group.labels if labels is None else labels
+        node_group.taints = node_group.taints if taints is None else taints
+        node_group.repair = node_group.repair if repair is None else repair
 
     def set_template(self, name: str, data: Mapping[str, Any], template: Any) -> None:
         """UpdateNodegroupVersion: another version of its template. On a block only while it is empty."""
-        found = self._changeable(name)
-        behind = self._groups.get(found.group)
-        if found.capacity_type == "CAPACITY_BLOCK" and behind.desired > 0:
+        node_group = self._changeable(name)
+        group = self._groups.get(node_group.group)
+        if node_group.capacity_type == "CAPACITY_BLOCK" and group.desired > 0:
             raise Refused(
                 f"{name} is on a Capacity Block: scale it to 0 before an upgrade",
                 code="InvalidRequestException",
             )
-        launch_spec = _launch_spec(data, found.instance_types)
-        if launch_spec.source != behind.launch_spec.source:
+        launch_spec = _launch_spec(data, node_group.instance_types)
+        if launch_spec.source != group.launch_spec.source:
             raise Refused("a node group keeps its capacity reservation", code="InvalidParameterException")
-        found.data, found.template = data, template
-        self._groups.update(found.group, launch_spec=launch_spec, template=template)
-        found.status = "UPDATING"
-        self._settles(found, "ACTIVE")
+        node_group.data, node_group.template = data, template
+        self._groups.update(node_group.group, launch_spec=launch_spec, template=template)
+        node_group.status = "UPDATING"
+        self._settles(node_group, "ACTIVE")
 
     def delete(self, name: str) -> None:
-        found = self.get(name)
-        found.status = "DELETING"
-        self._groups.update(found.group, minimum=0, desired=0)
-        self._await_empty(found)
+        node_group = self.get(name)
+        node_group.status = "DELETING"
+        self._groups.update(node_group.group, minimum=0, desired=0)
+        self._await_empty(node_group)
 
     def let_join(self, principal: str, kind: str) -> None:
         self.access_entries[principal] = kind
 
     # --- what EKS checks ----------------------------------------------------------------------------
 
-    def _validate(self, asked: NodeGroupRequest) -> Reservation | None:
+    def _validate(self, request: NodeGroupRequest) -> Reservation | None:
         """The block it is on; None: on none. Refused with the rule of EKS."""
-        if asked.capacity_type not in CAPACITY_TYPES:
-            raise Refused(f"capacityType {asked.capacity_type} is unknown", code="InvalidParameterException")
+        if request.capacity_type not in CAPACITY_TYPES:
+            raise Refused(
+                f"capacityType {request.capacity_type} is unknown", code="InvalidParameterException"
+            )
         for name in _NOT_IN_A_TEMPLATE:
-            if asked.data.get(name):
+            if request.data.get(name):
                 raise Refused(f"Launch template should not specify {name}", code="InvalidParameterException")
-        if not asked.subnets:
+        if not request.subnets:
             raise Refused("Subnets are required", code="InvalidParameterException")
-        launch_spec = _launch_spec(asked.data, asked.instance_types)
-        if asked.capacity_type != "CAPACITY_BLOCK":
+        launch_spec = _launch_spec(request.data, request.instance_types)
+        if request.capacity_type != "CAPACITY_BLOCK":
             if launch_spec.source.kind is SourceKind.BLOCK:
                 raise Refused(
                     "a template for a Capacity Block needs CAPACITY_BLOCK", code="InvalidParameterException"
                 )
             return None
-        return self._validate_block(asked, launch_spec)
+        return self._validate_block(request, launch_spec)
 
-    def _validate_block(self, asked: NodeGroupRequest, launch_spec: LaunchSpec) -> Reservation:
+    def _validate_block(self, request: NodeGroupRequest, launch_spec: LaunchSpec) -> Reservation:
         if launch_spec.source.kind is not SourceKind.BLOCK:
             raise Refused(
                 "CAPACITY_BLOCK needs a launch template with MarketType "
                 "capacity-block and a CapacityReservationId",
                 code="InvalidParameterException",
             )
-        if asked.instance_types or not asked.data.get("InstanceType"):
+        if request.instance_types or not request.data.get("InstanceType"):
             raise Refused(
                 "CAPACITY_BLOCK takes its InstanceType from the template", code="InvalidParameterException"
             )
@@ -194,34 +196,34 @@ class NodeGroups:
             )
         if launch_spec.instance_type != block.instance_type:
             raise Refused(f"{block.id} holds {block.instance_type}", code="InvalidParameterException")
-        if set(asked.zones) != {block.zone}:
+        if set(request.zones) != {block.zone}:
             raise Refused(
                 f"Subnets must be in {block.zone}, where {block.id} is, "
-                f"and not in {', '.join(sorted(set(asked.zones) - {block.zone}))}",
+                f"and not in {', '.join(sorted(set(request.zones) - {block.zone}))}",
                 code="InvalidParameterException",
             )
         return block
 
     # --- behind it ----------------------------------------------------------------------------------
 
-    def _make_group(self, asked: NodeGroupRequest) -> AutoScalingGroup:
+    def _make_group(self, request: NodeGroupRequest) -> AutoScalingGroup:
         """Its tags are EKS's own: those of a node group reach neither the group nor its instances."""
-        minimum, desired, maximum = asked.size
-        unique = seeded_id("x", self._seed, asked.name, self._timeline.now().isoformat())[2:]
+        minimum, desired, maximum = request.size
+        unique = seeded_id("x", self._seed, request.name, self._timeline.now().isoformat())[2:]
         tags = (
             ("eks:cluster-name", self.cluster),
-            ("eks:nodegroup-name", asked.name),
+            ("eks:nodegroup-name", request.name),
             (f"kubernetes.io/cluster/{self.cluster}", "owned"),
         )
-        launch_spec = _launch_spec(asked.data, asked.instance_types)
-        if asked.capacity_type == "SPOT":
+        launch_spec = _launch_spec(request.data, request.instance_types)
+        if request.capacity_type == "SPOT":
             launch_spec = LaunchSpec(
                 type(launch_spec.source)(SourceKind.SPOT), launch_spec.instance_type, launch_spec.tags
             )
         return self._groups.create(
-            f"eks-{asked.name}-{unique}", launch_spec, zones=asked.zones, minimum=minimum, maximum=maximum,
-            desired=desired, tags=tags, propagated=tags, template=asked.template, subnets=asked.subnets,
-            node_group=asked.name,
+            f"eks-{request.name}-{unique}", launch_spec, zones=request.zones, minimum=minimum, maximum=maximum,
+            desired=desired, tags=tags, propagated=tags, template=request.template, subnets=request.subnets,
+            node_group=request.name,
         )  # fmt: skip
 
     def _schedule(self, node_group: EksNodeGroup, block: Reservation) -> None:
@@ -231,17 +233,17 @@ class NodeGroups:
 
     def _end_moved(self, block: Reservation) -> None:
         if self.follows_extensions:
-            for one in self._by_name.values():
-                if one.block_id == block.id:
-                    self._schedule(one, block)
+            for node_group in self._by_name.values():
+                if node_group.block_id == block.id:
+                    self._schedule(node_group, block)
 
     def _changeable(self, name: str) -> EksNodeGroup:
-        found = self.get(name)
-        if found.status not in ("ACTIVE", "DEGRADED"):
+        node_group = self.get(name)
+        if node_group.status not in ("ACTIVE", "DEGRADED"):
             raise Refused(
-                f"{name} is {found.status} and cannot be changed now", code="ResourceInUseException"
+                f"{name} is {node_group.status} and cannot be changed now", code="ResourceInUseException"
             )
-        return found
+        return node_group
 
     def _settles(self, node_group: EksNodeGroup, status: str) -> None:
         takes_s = stream(self._seed, "node-group", node_group.name, node_group.status).randint(*_TAKES_S)

@@ -107,14 +107,14 @@ class AutoScalingGroup:
 
     def staying(self) -> list[GroupMember]:
         """Oldest first."""
-        return [one for one in self.members.values() if one.stays]
+        return [member for member in self.members.values() if member.stays]
 
     @property
     def launch_error(self) -> str | None:
         """What its last launch that is over said, if it failed."""
-        for one in reversed(self.activities):
-            if one.description.startswith("Launching") and one.status in ("Failed", "Successful"):
-                return one.message if one.status == "Failed" else None
+        for activity in reversed(self.activities):
+            if activity.description.startswith("Launching") and activity.status in ("Failed", "Successful"):
+                return activity.message if activity.status == "Failed" else None
         return None
 
 
@@ -165,7 +165,7 @@ class Activities:
 
     def _of(self, group: AutoScalingGroup, member: GroupMember) -> Activity:
         """The last one about it; of one that is no longer kept, a new one."""
-        for one in reversed(group.activities):
-            if one.instance_id == member.instance_id:
-                return one
+        for activity in reversed(group.activities):
+            if activity.instance_id == member.instance_id:
+                return activity
         return self.begin(group, f"Terminating EC2 instance: {member.instance_id}", member.instance_id)

@@ -57,10 +57,10 @@ class ScalingGroups:
         return tuple(self._by_name.values())
 
     def get(self, name: str) -> AutoScalingGroup:
-        found = self._by_name.get(name)
-        if found is None:
+        group = self._by_name.get(name)
+        if group is None:
             raise Gone(f"AutoScalingGroup name not found - {name}", code="ValidationError")
-        return found
+        return group
 
     def of(self, instance_id: str) -> tuple[AutoScalingGroup, GroupMember] | None:
         for group in self._by_name.values():
@@ -131,27 +131,27 @@ class ScalingGroups:
     def suspend(self, name: str, processes: Iterable[str] = ()) -> None:
         """What it does by itself, in AWS's words; none named: everything."""
         group = self.get(name)
-        for one in _valid_processes(processes):
-            group.suspended.setdefault(one, self._timeline.now())
+        for process in _valid_processes(processes):
+            group.suspended.setdefault(process, self._timeline.now())
         self.version += 1
 
     def resume(self, name: str, processes: Iterable[str] = ()) -> None:
         group = self.get(name)
-        for one in _valid_processes(processes):
-            group.suspended.pop(one, None)
+        for process in _valid_processes(processes):
+            group.suspended.pop(process, None)
         if "ReplaceUnhealthy" not in group.suspended:
-            for member in [one for one in group.staying() if not one.healthy]:
+            for member in [member for member in group.staying() if not member.healthy]:
                 self._end(group, member, by="group", why=_UNHEALTHY)
         self.look(group, REACTION_TIME)
 
     def terminate(self, instance_id: str, *, decrement: bool) -> AutoScalingGroup:
         """By name. One that is on its way out already stays on its way, and nothing is counted twice."""
-        found = self.of(instance_id)
-        if found is None:
+        membership = self.of(instance_id)
+        if membership is None:
             raise Gone(
                 f"Instance Id not found - No managed instance found for {instance_id}", code="ValidationError"
             )
-        group, member = found
+        group, member = membership
         if not member.stays:
             return group
         if decrement:
@@ -250,7 +250,7 @@ class ScalingGroups:
     def _launch(self, group: AutoScalingGroup, missing: int) -> None:
         group.launches += 1
         own = dict(group.launch_spec.tags) | dict(group.propagated)
-        where = {zone: sum(one.zone == zone for one in group.members.values()) for zone in group.zones}
+        where = {zone: sum(member.zone == zone for member in group.members.values()) for zone in group.zones}
         intent = LaunchIntent(
             id=f"{group.name}/{group.made_at.isoformat()}/{group.launches}",
             pool=own.get(names.TAG_POOL, ""),
@@ -313,10 +313,10 @@ class ScalingGroups:
         self._instances.shut_down(member.instance_id, by=member.ended_by, why=member.ended_why)
 
     def _instance_changed(self, instance: Instance) -> None:
-        found = self.of(instance.id)
-        if found is None:
+        membership = self.of(instance.id)
+        if membership is None:
             return
-        group, member = found
+        group, member = membership
         self.version += 1
         if instance.state is InstanceState.RUNNING and member.state == "Pending":
             member.state = "InService"
@@ -358,11 +358,11 @@ def _to_terminate(group: AutoScalingGroup, surplus: int) -> Iterator[GroupMember
     """Whom a group ends when it is made smaller: the oldest first, or the newest. It asks nobody what runs there."""
     staying = group.staying()
     ordered = staying[::-1] if group.policies[:1] == ("NewestInstance",) else staying
-    yield from sorted(ordered, key=lambda one: one.healthy)[: max(0, surplus)]
+    yield from sorted(ordered, key=lambda member: member.healthy)[: max(0, surplus)]
 
 
 def _valid_processes(processes: Iterable[str]) -> tuple[str, ...]:
     named = tuple(processes) or PROCESSES
-    if strange := [one for one in named if one not in PROCESSES]:
+    if strange := [process for process in named if process not in PROCESSES]:
         raise Refused(f"{', '.join(strange)} is not a valid scaling process", code="ValidationError")
     return named

@@ -94,16 +94,16 @@ class ApiServer:
     # --- reading ------------------------------------------------------------------------------------
 
     def pod(self, uid: str) -> Pod:
-        found = self.pods.get(uid)
-        if found is None:
+        pod = self.pods.get(uid)
+        if pod is None:
             raise Gone(f"there is no pod {uid}")
-        return found
+        return pod
 
     def node(self, name: str) -> KubeNode:
-        found = self.nodes.get(name)
-        if found is None:
+        node = self.nodes.get(name)
+        if node is None:
             raise Gone(f"there is no node {name}")
-        return found
+        return node
 
     def on(self, node: str) -> Iterator[Pod]:
         """Pods bound there, terminating ones and daemons included."""

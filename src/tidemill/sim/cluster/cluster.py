@@ -78,81 +78,81 @@ class SimCluster:
 
     def admit(self, pod: str, source_label: str, ends_at: datetime | None, pool: str = "") -> None:
         """A pin cannot be taken back: for a pod that has no gate any more, nothing changes."""
-        found = self._api.pod(pod)
-        if found.gated:
-            shape = _in_pool(found.shape, pool) if pool else found.shape
+        current = self._api.pod(pod)
+        if current.gated:
+            shape = _in_pool(current.shape, pool) if pool else current.shape
             self._api.put_pod(
-                replace(found, gated=False, pinned_to=source_label, ends_at=ends_at, shape=shape)
+                replace(current, gated=False, pinned_to=source_label, ends_at=ends_at, shape=shape)
             )
             if ends_at is not None:
                 self._journal.add(
-                    "end-announced", found.full_name, f"told at its start: {format_instant(ends_at)}"
+                    "end-announced", current.full_name, f"told at its start: {format_instant(ends_at)}"
                 )
 
     def mark_ready(self, node: str) -> None:
-        found = self._api.node(node)
-        left = tuple(taint for taint in found.taints if taint.key != names.TAINT_STARTUP)
-        if len(left) != len(found.taints):
+        current = self._api.node(node)
+        left = tuple(taint for taint in current.taints if taint.key != names.TAINT_STARTUP)
+        if len(left) != len(current.taints):
             now = self._nodes.by_name[node].ready_at = self._timeline.now()
-            self._api.put_node(replace(found, taints=left, opened_at=now))
+            self._api.put_node(replace(current, taints=left, opened_at=now))
 
     def start_drain(self, node: str, reason: DrainReason) -> None:
-        found = self._api.node(node)
-        if found.draining_since is not None:
+        current = self._api.node(node)
+        if current.draining_since is not None:
             return
         truth = self._nodes.by_name[node]
         now = truth.draining_since = self._timeline.now()
         truth.drain_reason = reason
-        taints = (*found.taints, Taint(names.TAINT_DRAINING, reason.kind.value))
-        self._api.put_node(replace(found, taints=taints, draining_since=now, drain_reason=reason))
+        taints = (*current.taints, Taint(names.TAINT_DRAINING, reason.kind.value))
+        self._api.put_node(replace(current, taints=taints, draining_since=now, drain_reason=reason))
 
     def cancel_drain(self, node: str) -> None:
-        found = self._api.node(node)
-        if found.draining_since is None:
+        current = self._api.node(node)
+        if current.draining_since is None:
             return
         self._nodes.by_name[node].draining_since = None
-        taints = tuple(taint for taint in found.taints if taint.key != names.TAINT_DRAINING)
-        self._api.put_node(replace(found, taints=taints, draining_since=None, drain_reason=None))
+        taints = tuple(taint for taint in current.taints if taint.key != names.TAINT_DRAINING)
+        self._api.put_node(replace(current, taints=taints, draining_since=None, drain_reason=None))
 
     def announce_end(self, pod: str, ends_at: datetime) -> None:
-        found = self._api.pod(pod)
-        if found.ends_at != ends_at:
-            self._api.put_pod(replace(found, ends_at=ends_at))
-            story = "told" if found.ends_at is None else "told that its end moved"
-            self._journal.add("end-announced", found.full_name, f"{story}: {format_instant(ends_at)}")
+        current = self._api.pod(pod)
+        if current.ends_at != ends_at:
+            self._api.put_pod(replace(current, ends_at=ends_at))
+            story = "told" if current.ends_at is None else "told that its end moved"
+            self._journal.add("end-announced", current.full_name, f"{story}: {format_instant(ends_at)}")
 
     def announce_node_end(self, node: str, ends_at: datetime) -> None:
-        found = self._api.node(node)
-        if found.ends_at != ends_at:
-            self._api.put_node(replace(found, ends_at=ends_at))
+        current = self._api.node(node)
+        if current.ends_at != ends_at:
+            self._api.put_node(replace(current, ends_at=ends_at))
             if self._agents is not None:
                 self._agents.look(node)
 
     def request_checkpoint(self, pod: str) -> None:
         """A request that is still open stays as it is; after an acknowledgement a new one may be made."""
-        found = self._api.pod(pod)
-        if found.checkpoint_requested_at is not None and found.checkpoint_done_at is None:
+        current = self._api.pod(pod)
+        if current.checkpoint_requested_at is not None and current.checkpoint_done_at is None:
             return
-        asked = replace(found, checkpoint_requested_at=self._timeline.now(), checkpoint_done_at=None)
+        asked = replace(current, checkpoint_requested_at=self._timeline.now(), checkpoint_done_at=None)
         self._api.put_pod(asked)
         self._journal.add("checkpoint-requested", asked.full_name, "asked to write a checkpoint")
         if asked.workload.startswith("Job/"):
             self._jobs.checkpoint_requested(asked)
 
     def evict(self, pod: str) -> bool:
-        found = self._api.pod(pod)
-        if not self._services.may_evict(found):
+        current = self._api.pod(pod)
+        if not self._services.may_evict(current):
             return False
-        if found.deleting_until is None:
-            self._record_eviction(found, None, forced=False)
-            self._kubelets.delete(found)
+        if current.deleting_until is None:
+            self._record_eviction(current, None, forced=False)
+            self._kubelets.delete(current)
         return True
 
     def delete(self, pod: str, grace_s: int | None, *, disruption: bool) -> None:
-        found = self._api.pod(pod)
-        if self._kubelets.changes_anything(found, grace_s):
-            self._record_eviction(found, grace_s, forced=disruption and grace_s is not None)
-        self._kubelets.delete(found, grace_s, disruption=disruption)
+        current = self._api.pod(pod)
+        if self._kubelets.changes_anything(current, grace_s):
+            self._record_eviction(current, grace_s, forced=disruption and grace_s is not None)
+        self._kubelets.delete(current, grace_s, disruption=disruption)
 
     def restart(self, workload: str, token: str) -> None:
         self._services.restart(workload, token)

@@ -41,20 +41,20 @@ class Services:
         truth.sets = sets_of(truth)
         truth.record(now, 0)
         self.by_name[service.name] = truth
-        for one in truth.sets:
-            self._set_of[one.workload] = truth, one
+        for replica_set in truth.sets:
+            self._set_of[replica_set.workload] = truth, replica_set
         self._changed(truth)
-        for one in truth.sets:
-            self._reconcile(truth, one)
+        for replica_set in truth.sets:
+            self._reconcile(truth, replica_set)
         return truth
 
     def stop(self, name: str) -> None:
         """Somebody deleted it: its pods go with their own grace and nothing replaces them."""
         truth = self.by_name[name]
         truth.stopped = self._api.timeline.now()
-        for one in truth.sets:
-            self._budgets.pop(one.workload, None)
-            self._workloads.pop(one.workload, None)
+        for replica_set in truth.sets:
+            self._budgets.pop(replica_set.workload, None)
+            self._workloads.pop(replica_set.workload, None)
         self._budgets_read = self._workloads_read = None
         for uid in truth.members:
             self._kubelets.delete(self._api.pods[uid])
@@ -62,24 +62,24 @@ class Services:
     # --- what the engine asks -----------------------------------------------------------------------
 
     def restart(self, workload: str, token: str) -> None:
-        truth, one = self._living(workload)
-        if one.restarted_for == token:
+        truth, replica_set = self._living(workload)
+        if replica_set.restarted_for == token:
             return
-        one.restarted_for = token
-        one.revision += 1
+        replica_set.restarted_for = token
+        replica_set.revision += 1
         self._api.journal.add("service-restarted", truth.name, f"its template was touched: {token}")
         self._changed(truth)
-        self._reconcile(truth, one)
+        self._reconcile(truth, replica_set)
 
     def scale(self, workload: str, replicas: int, added: int, going: Sequence[str]) -> None:
-        truth, one = self._living(workload)
-        one.going = frozenset(going)
-        if (one.replicas, one.added) == (replicas, added):
+        truth, replica_set = self._living(workload)
+        replica_set.going = frozenset(going)
+        if (replica_set.replicas, replica_set.added) == (replicas, added):
             return
-        before, one.replicas, one.added = one.replicas, replicas, added
+        before, replica_set.replicas, replica_set.added = replica_set.replicas, replicas, added
         self._api.journal.add("service-scaled", truth.name, f"{workload} from {before} to {replicas}")
         self._changed(truth)
-        self._reconcile(truth, one)
+        self._reconcile(truth, replica_set)
 
     def _living(self, workload: str) -> tuple[ServiceTruth, SetTruth]:
         found = self._set_of.get(workload)
@@ -116,62 +116,62 @@ class Services:
 
     # --- pods ---------------------------------------------------------------------------------------
 
-    def _create(self, truth: ServiceTruth, one: SetTruth, message: str = "") -> None:
-        name = f"{one.prefix}-{one.made}"
-        one.made += 1
+    def _create(self, truth: ServiceTruth, replica_set: SetTruth, message: str = "") -> None:
+        name = f"{replica_set.prefix}-{replica_set.made}"
+        replica_set.made += 1
         pod = Pod(
             uid=f"uid-{truth.namespace}-{name}",
             namespace=truth.namespace,
             name=name,
-            shape=one.shape,
-            terms=one.terms,
+            shape=replica_set.shape,
+            terms=replica_set.terms,
             phase=PodPhase.PENDING,
             created_at=self._api.timeline.now(),
-            workload=one.workload,
+            workload=replica_set.workload,
             message=message,
         )
-        one.members[pod.uid] = one.revision
+        replica_set.members[pod.uid] = replica_set.revision
         self._api.put_pod(pod)
         if self._api.verbose:
             self._api.journal.add("pod-created", pod.full_name, f"a replica of {truth.name}")
         self._api.wake(f"{pod.full_name} was created")
 
-    def _reconcile(self, truth: ServiceTruth, one: SetTruth, message: str = "") -> None:
+    def _reconcile(self, truth: ServiceTruth, replica_set: SetTruth, message: str = "") -> None:
         """As many pods as are asked for, of the template that is there; in a rolling update new before old."""
         if truth.stopped is not None:
             return
-        old = one.old
-        most = one.replicas + (one.max_surge if old else 0) - one.backing_off
-        while len(one.members) < most and len(one.members) - len(old) < one.replicas:
-            self._create(truth, one, message)
-        while (leaver := self._next_to_go(one)) is not None:
+        old = replica_set.old
+        most = replica_set.replicas + (replica_set.max_surge if old else 0) - replica_set.backing_off
+        while len(replica_set.members) < most and len(replica_set.members) - len(old) < replica_set.replicas:
+            self._create(truth, replica_set, message)
+        while (leaver := self._next_to_go(replica_set)) is not None:
             self._kubelets.delete(self._api.pods[leaver])
 
-    def _next_to_go(self, one: SetTruth) -> str | None:
-        old = one.old
+    def _next_to_go(self, replica_set: SetTruth) -> str | None:
+        old = replica_set.old
         if old:
-            ready = self._ready(one)
-            spare = ready > one.replicas - one.max_unavailable
+            ready = self._ready(replica_set)
+            spare = ready > replica_set.replicas - replica_set.max_unavailable
             leavers = [uid for uid in old if spare or not self._api.pods[uid].ready]
         else:
-            leavers = list(one.members) if len(one.members) > one.replicas else []
-        return min(leavers, key=lambda uid: self._standing(one, uid), default=None)
+            leavers = list(replica_set.members) if len(replica_set.members) > replica_set.replicas else []
+        return min(leavers, key=lambda uid: self._standing(replica_set, uid), default=None)
 
-    def _standing(self, one: SetTruth, uid: str) -> tuple[object, ...]:
+    def _standing(self, replica_set: SetTruth, uid: str) -> tuple[object, ...]:
         """Who goes first, as the ReplicaSet controller ranks: who has no node, who is not ready, who is marked, who is
         newest. Where they are says nothing."""
         pod = self._api.pods[uid]
-        age = list(one.members).index(uid)
-        return bool(pod.node), pod.ready, uid not in one.going, -age
+        age = list(replica_set.members).index(uid)
+        return bool(pod.node), pod.ready, uid not in replica_set.going, -age
 
-    def _ready(self, one: SetTruth) -> int:
-        return sum(self._api.pods[uid].ready for uid in one.members)
+    def _ready(self, replica_set: SetTruth) -> int:
+        return sum(self._api.pods[uid].ready for uid in replica_set.members)
 
     # --- what kubelets report -----------------------------------------------------------------------
 
     def pod_started(self, pod: Pod) -> None:
-        truth, one = self._set_of[pod.workload]
-        one.refused = 0
+        truth, replica_set = self._set_of[pod.workload]
+        replica_set.refused = 0
         load = truth.service.load
         if load:
             self._api.timeline.after(load, lambda: self._became_ready(pod.uid))
@@ -182,39 +182,41 @@ class Services:
         self._lost(pod)
 
     def pod_gone(self, pod: Pod, end: PodEnd) -> None:
-        truth, one = self._set_of[pod.workload]
+        truth, replica_set = self._set_of[pod.workload]
         if end is not PodEnd.REFUSED:
             self._lost(pod)
             return
-        if one.members.pop(pod.uid, None) is None:
+        if replica_set.members.pop(pod.uid, None) is None:
             return
         message = f"{pod.name} was refused by {pod.node}: {pod.message}; trying again"
-        one.backing_off += 1
-        self._api.timeline.after(refusal_backoff(one.refused), lambda: self._tried_again(truth, one, message))
-        one.refused += 1
+        replica_set.backing_off += 1
+        self._api.timeline.after(
+            refusal_backoff(replica_set.refused), lambda: self._tried_again(truth, replica_set, message)
+        )
+        replica_set.refused += 1
 
-    def _tried_again(self, truth: ServiceTruth, one: SetTruth, message: str) -> None:
-        one.backing_off -= 1
-        self._reconcile(truth, one, message)
+    def _tried_again(self, truth: ServiceTruth, replica_set: SetTruth, message: str) -> None:
+        replica_set.backing_off -= 1
+        self._reconcile(truth, replica_set, message)
 
     def _lost(self, pod: Pod) -> None:
-        truth, one = self._set_of[pod.workload]
-        if one.members.pop(pod.uid, None) is not None:
+        truth, replica_set = self._set_of[pod.workload]
+        if replica_set.members.pop(pod.uid, None) is not None:
             self._count(truth)
-            self._reconcile(truth, one)
+            self._reconcile(truth, replica_set)
 
     def _became_ready(self, uid: str) -> None:
         pod = self._api.pods.get(uid)
         if pod is not None and pod.deleting_until is None:
             self._api.put_pod(replace(pod, ready=True, ready_at=self._api.timeline.now()))
-            truth, one = self._set_of[pod.workload]
+            truth, replica_set = self._set_of[pod.workload]
             self._count(truth)
-            self._reconcile(truth, one)
+            self._reconcile(truth, replica_set)
 
     # --- readiness ----------------------------------------------------------------------------------
 
     def _count(self, truth: ServiceTruth) -> None:
-        ready = sum(self._ready(one) for one in truth.sets)
+        ready = sum(self._ready(replica_set) for replica_set in truth.sets)
         if truth.stopped is not None:
             return
         self._changed(truth)
@@ -225,23 +227,23 @@ class Services:
         self._api.wake(f"{truth.name} has {ready} ready replicas")
 
     def _changed(self, truth: ServiceTruth) -> None:
-        for one in truth.sets:
-            self._update_budget(truth, one)
-            read = reading(truth, one, self._ready(one))
-            if self._workloads.get(one.workload) != read:
-                self._workloads[one.workload] = read
+        for replica_set in truth.sets:
+            self._update_budget(truth, replica_set)
+            read = reading(truth, replica_set, self._ready(replica_set))
+            if self._workloads.get(replica_set.workload) != read:
+                self._workloads[replica_set.workload] = read
                 self._workloads_read = None
 
-    def _update_budget(self, truth: ServiceTruth, one: SetTruth) -> None:
+    def _update_budget(self, truth: ServiceTruth, replica_set: SetTruth) -> None:
         """Of a set that is not there nothing is asked."""
-        minimum = truth.service.min_available if one.replicas else 0
+        minimum = truth.service.min_available if replica_set.replicas else 0
         if not minimum:
-            if self._budgets.pop(one.workload, None) is not None:
+            if self._budgets.pop(replica_set.workload, None) is not None:
                 self._budgets_read = None
             return
-        budget = DisruptionBudget(one.workload, minimum, max(0, self._ready(one) - minimum))
-        if self._budgets.get(one.workload) != budget:
-            self._budgets[one.workload] = budget
+        budget = DisruptionBudget(replica_set.workload, minimum, max(0, self._ready(replica_set) - minimum))
+        if self._budgets.get(replica_set.workload) != budget:
+            self._budgets[replica_set.workload] = budget
             self._budgets_read = None
 
     def _tell(self, truth: ServiceTruth) -> None:
@@ -282,22 +284,22 @@ def sets_of(truth: ServiceTruth) -> list[SetTruth]:
     return [first, second]
 
 
-def reading(truth: ServiceTruth, one: SetTruth, ready: int) -> Workload:
+def reading(truth: ServiceTruth, replica_set: SetTruth, ready: int) -> Workload:
     how = truth.service.handover
     return Workload(
-        name=one.workload,
+        name=replica_set.workload,
         namespace=truth.namespace,
-        replicas=one.replicas,
+        replicas=replica_set.replicas,
         ready=ready,
-        shape=one.shape,
-        terms=one.terms,
+        shape=replica_set.shape,
+        terms=replica_set.terms,
         method=Method(how.method),
         min_available=how.min_available,
-        max_surge=one.max_surge,
-        max_unavailable=one.max_unavailable,
+        max_surge=replica_set.max_surge,
+        max_unavailable=replica_set.max_unavailable,
         may_scale=how.may_scale,
-        pair=one.pair,
-        added=one.added,
-        restarted_for=one.restarted_for,
-        rolling=bool(one.old),
+        pair=replica_set.pair,
+        added=replica_set.added,
+        restarted_for=replica_set.restarted_for,
+        rolling=bool(replica_set.old),
     )

@@ -167,7 +167,9 @@ class JobTruth:
 
     def useful_gpu_hours(self, source: str, begin: datetime, end: datetime) -> float:
         """Of work on a source within a span that did not have to be done again."""
-        kept = sum((one.kept_within(begin, end) for one in self.stints if one.source == source), _NOTHING)
+        kept = sum(
+            (stint.kept_within(begin, end) for stint in self.stints if stint.source == source), _NOTHING
+        )
         return self.gpus * kept.total_seconds() / 3600
 
     @property
@@ -270,7 +272,7 @@ class ServiceTruth:
     @property
     def members(self) -> tuple[str, ...]:
         """Of all its sets."""
-        return tuple(uid for one in self.sets for uid in one.members)
+        return tuple(uid for replica_set in self.sets for uid in replica_set.members)
 
     @property
     def replicas(self) -> int:
@@ -312,16 +314,16 @@ class ServiceTruth:
         end = until if self.stopped is None else min(until, self.stopped)
         reached = (at for at, ready in self.series if ready >= self.minimum)
         expected = min(next(reached, end), self.started + EXPECTED_AFTER)
-        found: list[tuple[datetime, datetime]] = []
+        spans: list[tuple[datetime, datetime]] = []
         for index, (at, ready) in enumerate(self.series):
             following = self.series[index + 1][0] if index + 1 < len(self.series) else end
             begin, over = max(at, expected), min(following, end)
             if ready >= self.minimum or begin >= over:
                 continue
-            if found and found[-1][1] == begin:
-                begin = found.pop()[0]
-            found.append((begin, over))
-        return tuple(found)
+            if spans and spans[-1][1] == begin:
+                begin = spans.pop()[0]
+            spans.append((begin, over))
+        return tuple(spans)
 
     def downtime_s(self, until: datetime) -> int:
         return int(sum(((over - begin) for begin, over in self.down(until)), _NOTHING).total_seconds())

@@ -92,4 +92,4 @@ class Invariants:
 
 def still_unknown(ledger: MemoryLedger) -> tuple[str, ...]:
     """Purchases whose outcome nobody knows at the end of a run: a person must look."""
-    return tuple(one.id for one in ledger.purchases() if one.state is PurchaseState.UNKNOWN)
+    return tuple(purchase.id for purchase in ledger.purchases() if purchase.state is PurchaseState.UNKNOWN)

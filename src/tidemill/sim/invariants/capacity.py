@@ -12,9 +12,9 @@ NO_LIMITS_GIVEN = Limits(cpu=0, memory=0, gpus=0, nodes=0)  # such a pool launch
 
 def check_blocks(truth: Truth) -> Findings:
     cloud = truth.cloud
-    for one in cloud.all_reservations():
-        if one.state is ReservationState.ACTIVE and cloud.used(one.id) > one.count:
-            yield 1, (one.id, f"{cloud.used(one.id)} of {one.count}")
+    for reservation in cloud.all_reservations():
+        if reservation.state is ReservationState.ACTIVE and cloud.used(reservation.id) > reservation.count:
+            yield 1, (reservation.id, f"{cloud.used(reservation.id)} of {reservation.count}")
 
 
 def check_limits(truth: Truth) -> Findings:

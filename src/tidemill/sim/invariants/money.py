@@ -25,45 +25,45 @@ FORGIVEN_OVER = timedelta(hours=3)
 
 def check_purchases(truth: Truth) -> Findings:
     """Over everything bought for us so far; looked at when something was bought."""
-    bought = [one for one in truth.cloud.purchases if one.intent_id]
+    bought = [purchase for purchase in truth.cloud.purchases if purchase.intent_id]
     intents = {intent.id: intent for intent in truth.ledger.purchases()}
-    for intent_id, count in Counter(one.intent_id for one in bought).items():
+    for intent_id, count in Counter(purchase.intent_id for purchase in bought).items():
         if count > 1:
             yield 3, (intent_id, f"bought {count} times")
-    for one in bought:
-        intent = intents.get(one.intent_id)
+    for purchase in bought:
+        intent = intents.get(purchase.intent_id)
         if intent is None:
-            yield 3, (one.intent_id, "nobody had written it down")
-        elif not _approved(truth, one, intent):
-            yield 3, (one.intent_id, *one.reservation_ids, "nobody had approved it")
-        elif why := _outside(truth, one, intent):
-            yield 3, (one.intent_id, *one.reservation_ids, why)
+            yield 3, (purchase.intent_id, "nobody had written it down")
+        elif not _approved(truth, purchase, intent):
+            yield 3, (purchase.intent_id, *purchase.reservation_ids, "nobody had approved it")
+        elif why := _outside(truth, purchase, intent):
+            yield 3, (purchase.intent_id, *purchase.reservation_ids, why)
     now = truth.now()
     spent = spent_usd(truth, now)
     if bought and bought[-1].at == now and spent > truth.spec.platform.spec.budget.monthly_usd + CENT:
         yield 3, (bought[-1].intent_id, f"${spent:,.0f} this month")
 
 
-def _approved(truth: Truth, one: Purchase, intent: PurchaseIntent) -> bool:
+def _approved(truth: Truth, purchase: Purchase, intent: PurchaseIntent) -> bool:
     policy = truth.spec.platform.spec.approval
-    if any(not word.approved and word.at <= one.at for word in intent.verdicts):
+    if any(not verdict.approved and verdict.at <= purchase.at for verdict in intent.verdicts):
         return False
     yes = {
-        word.who
-        for word in intent.verdicts
-        if word.approved
-        and word.at <= one.at
-        and word.who != intent.proposer
-        and (not policy.approvers or word.who in policy.approvers)
+        verdict.who
+        for verdict in intent.verdicts
+        if verdict.approved
+        and verdict.at <= purchase.at
+        and verdict.who != intent.proposer
+        and (not policy.approvers or verdict.who in policy.approvers)
     }
-    if policy.mode == "auto" and one.fee_usd <= policy.auto_max_fee_usd:
+    if policy.mode == "auto" and purchase.fee_usd <= policy.auto_max_fee_usd:
         return True
     return policy.mode != "propose" and len(yes) >= (2 if policy.mode == "two" else 1)
 
 
-def _outside(truth: Truth, one: Purchase, intent: PurchaseIntent) -> str:
+def _outside(truth: Truth, purchase: Purchase, intent: PurchaseIntent) -> str:
     """What about the purchase the approval did not cover; empty: nothing."""
-    envelope, offer = intent.envelope, one.offer
+    envelope, offer = intent.envelope, purchase.offer
     plan = truth.spec.plans.get(intent.plan)
     # A plan or a window can only lower the platform's ceiling, and 0 there says nothing.
     lower = [plan.spec.budget.per_purchase_usd] if plan and plan.spec.budget else []
@@ -71,11 +71,11 @@ def _outside(truth: Truth, one: Purchase, intent: PurchaseIntent) -> str:
         window.max_fee_usd for window in (plan.spec.demand if plan else ()) if window.name == intent.window
     ]
     ceilings = [truth.spec.platform.spec.budget.per_purchase_usd, *(usd for usd in lower if usd)]
-    if one.fee_usd > min(ceilings):
-        return f"${one.fee_usd:,} is over the ceiling of one purchase"
-    if one.fee_usd > envelope.max_fee_usd:
-        return f"${one.fee_usd:,} is over the approved ${envelope.max_fee_usd:,}"
-    if one.at > envelope.expires_at:
+    if purchase.fee_usd > min(ceilings):
+        return f"${purchase.fee_usd:,} is over the ceiling of one purchase"
+    if purchase.fee_usd > envelope.max_fee_usd:
+        return f"${purchase.fee_usd:,} is over the approved ${envelope.max_fee_usd:,}"
+    if purchase.at > envelope.expires_at:
         return "its approval had expired"
     if (offer.instance_type, offer.count) != (envelope.instance_type, envelope.count):
         return f"{offer.count} x {offer.instance_type} was not what was approved"
@@ -137,9 +137,9 @@ def _cap_held(
 def spent_usd(truth: Truth, now: datetime) -> float:
     """Fees of blocks bought for us and hourly money of our instances, this calendar month."""
     fees = sum(
-        one.fee_usd
-        for one in truth.cloud.purchases
-        if one.intent_id and (one.at.year, one.at.month) == (now.year, now.month)
+        purchase.fee_usd
+        for purchase in truth.cloud.purchases
+        if purchase.intent_id and (purchase.at.year, purchase.at.month) == (now.year, now.month)
     )
     return fees + sum(
         _usd(history, now) for history in _this_month(truth, now) if history.now.owner == truth.owner

@@ -65,7 +65,7 @@ class Plans:
                 self._noted("launched", source, tick.world.now, UNUSED_SPAN)
         if not isinstance(action, StartDrain):
             return
-        node = next((one for one in tick.world.nodes if one.name == action.node), None)
+        node = next((observed for observed in tick.world.nodes if observed.name == action.node), None)
         if node is None or node.instance is None or node.kube is None or node.kube.last_pod_event_at:
             return
         if node.kube.check == "failed" or truth.soon_over(node.instance.id, tick.world.now):

@@ -59,8 +59,8 @@ class Truth:
         return (history for history in self.cloud.alive() if history.now.owner == self.owner)
 
     def history_of_node(self, name: str) -> InstanceHistory | None:
-        found = next((node for node in self.cluster.nodes.values() if node.name == name), None)
-        return self.cloud.instance_histories[found.instance_id] if found is not None else None
+        node_truth = next((node for node in self.cluster.nodes.values() if node.name == name), None)
+        return self.cloud.instance_histories[node_truth.instance_id] if node_truth is not None else None
 
     def deadline_of(self, history: InstanceHistory) -> datetime | None:
         """When AWS or its provisioner takes this instance; None: nobody has said they will."""

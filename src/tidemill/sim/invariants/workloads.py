@@ -103,15 +103,15 @@ def check_services(truth: Truth) -> Findings:
 def _time_to_move(service: ServiceTruth) -> timedelta | None:
     """How long all its replicas need to move by the method it asks for, if what that needs is there, or else one
     budget's worth at a time; None: its minimum is all it has, and only making before breaking could keep it."""
-    one, how = service.sets[0], service.service.handover
+    first_set, how = service.sets[0], service.service.handover
     makes_first = {
-        "rollout": one.max_surge > 0 and one.max_unavailable == 0,
+        "rollout": first_set.max_surge > 0 and first_set.max_unavailable == 0,
         "scale": how.may_scale and how.kind == "Deployment",
-        "paired": how.may_scale and bool(one.pair),
+        "paired": how.may_scale and bool(first_set.pair),
     }.get(how.method, False)
     if not makes_first and service.min_available >= service.replicas:
         return None
-    at_once = one.max_surge if how.method == "rollout" else service.replicas
+    at_once = first_set.max_surge if how.method == "rollout" else service.replicas
     at_once = at_once if makes_first else service.replicas - service.min_available
     waves = -(-service.replicas // at_once)
     return waves * (service.service.load + service.terms.grace + MOVE_STARTS) + MOVE_SLACK
@@ -124,7 +124,7 @@ def _had_somewhere_to_go(truth: Truth, service: ServiceTruth, since: datetime) -
         opened = node.opened_at is not None and node.opened_at <= since
         if not (opened and node.ready and node.draining_since is None):
             continue
-        selectors = (set(one.shape.node_selector) for one in service.sets)
+        selectors = (set(replica_set.shape.node_selector) for replica_set in service.sets)
         if any(selector <= set(node.labels) for selector in selectors):
             asked = [
                 (amount(node.allocatable, name), count) for name, count in service.shape.requests if count

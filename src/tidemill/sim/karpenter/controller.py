@@ -92,11 +92,11 @@ class SimKarpenter:
             raise Gone(f"there is no {kind} {name}")
         self._journal.add("object-removed", f"{kind} {name}", "removed")
         if kind == "NodePool":
-            for claim in [each for each in self.claims.values() if each.pool == name]:
+            for claim in [claim for claim in self.claims.values() if claim.pool == name]:
                 self._delete(claim, f"its NodePool {name} was removed")
 
     def listed(self, kind: str) -> Sequence[Object]:
-        return [each for (of, _), each in sorted(self._objects.items()) if of == kind]
+        return [manifest for (of, _), manifest in sorted(self._objects.items()) if of == kind]
 
     # --- when ---------------------------------------------------------------------------------------
 
@@ -189,7 +189,9 @@ class SimKarpenter:
             for claim in own[pool.replicas :]:
                 self._delete(claim, f"NodePool {pool.name} wants {pool.replicas}")
             missing = pool.replicas - len(own)
-            while missing > 0 and any(self._launch_within(pool, one) for one in self._offerings(pool)[:1]):
+            while missing > 0 and any(
+                self._launch_within(pool, offering) for offering in self._offerings(pool)[:1]
+            ):
                 missing -= 1
             if missing > 0:
                 self._stir_again()
@@ -199,8 +201,8 @@ class SimKarpenter:
 
     def _offerings(self, pool: NodePool) -> list[Offering]:
         now = self._timeline.now()
-        found = offerings(pool, self._catalog, self._zones, self._cloud.reservations(), now)
-        return [one for one in found if self._rests.get(_place(one), now) <= now]
+        offered = offerings(pool, self._catalog, self._zones, self._cloud.reservations(), now)
+        return [offering for offering in offered if self._rests.get(_place(offering), now) <= now]
 
     def _launch(self, pool: NodePool, offering: Offering) -> bool:
         self._launched += 1

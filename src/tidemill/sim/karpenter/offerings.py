@@ -57,8 +57,8 @@ class NodePool:
             labels=template.get("metadata", {}).get("labels", {}),
             taints=tuple(Taint(t["key"], t.get("value", ""), t["effect"]) for t in inner.get("taints", ())),
             requirements=tuple(
-                Expression(one["key"], one["operator"], tuple(one.get("values", ())))
-                for one in inner["requirements"]
+                Expression(requirement["key"], requirement["operator"], tuple(requirement.get("values", ())))
+                for requirement in inner["requirements"]
             ),
             limits={
                 name: float(value) for name, value in spec.get("limits", {}).items() if str(value).isdigit()
@@ -71,12 +71,15 @@ class NodePool:
         """Its limits, with what it has already: capacity is counted, not what pods may use of it."""
         used = list(has)
         counts = {
-            names.CPU: (kind.vcpus, sum(one.vcpus for one in used)),
+            names.CPU: (kind.vcpus, sum(used_type.vcpus for used_type in used)),
             "nodes": (1, len(used)),
         }
         if kind.accelerator is not None:
             resource = kind.accelerator.resource
-            counts[resource] = (kind.gpus, sum(one.gpus for one in used if one.accelerator is not None))
+            counts[resource] = (
+                kind.gpus,
+                sum(used_type.gpus for used_type in used if used_type.accelerator is not None),
+            )
         return all(own + taken <= self.limits.get(name, own + taken) for name, (own, taken) in counts.items())
 
 
@@ -84,8 +87,8 @@ def offerings(
     pool: NodePool, catalog: Catalog, zones: Iterable[str], reservations: Iterable[Reservation], now: datetime
 ) -> list[Offering]:
     """Reserved capacity first, which is paid for, then the cheapest."""
-    found = [*_reserved(pool, catalog, reservations, now), *_by_the_hour(pool, catalog, zones)]
-    allowed = [offering for offering in found if matches(pool.requirements, offering.labels)]
+    offered = [*_reserved(pool, catalog, reservations, now), *_by_the_hour(pool, catalog, zones)]
+    allowed = [offering for offering in offered if matches(pool.requirements, offering.labels)]
     return sorted(allowed, key=lambda offer: (offer.usd_h, offer.kind.name, offer.zone, offer.source))
 
 
@@ -93,22 +96,22 @@ def _reserved(
     pool: NodePool, catalog: Catalog, reservations: Iterable[Reservation], now: datetime
 ) -> Iterator[Offering]:
     terms = pool.node_class.get("capacityReservationSelectorTerms", ())
-    for one in reservations:
+    for reservation in reservations:
         expiring = (
-            one.kind is SourceKind.BLOCK
-            and one.end is not None
-            and now >= one.end - KARPENTER_DRAINS_BEFORE_END
+            reservation.kind is SourceKind.BLOCK
+            and reservation.end is not None
+            and now >= reservation.end - KARPENTER_DRAINS_BEFORE_END
         )
-        if one.state is not ReservationState.ACTIVE or one.available < 1 or expiring:
+        if reservation.state is not ReservationState.ACTIVE or reservation.available < 1 or expiring:
             continue
-        if any(_selects(term, one) for term in terms):
-            kind = catalog.types[one.instance_type]
+        if any(_selects(term, reservation) for term in terms):
+            kind = catalog.types[reservation.instance_type]
             more = {
-                "capacity-reservation-type": _RESERVATION_TYPE[one.kind],
-                "capacity-reservation-id": one.id,
+                "capacity-reservation-type": _RESERVATION_TYPE[reservation.kind],
+                "capacity-reservation-id": reservation.id,
             }
-            labels = _labels(pool, kind, one.zone, "reserved", more)
-            yield Offering(kind, one.zone, one.source, 0.0, labels)
+            labels = _labels(pool, kind, reservation.zone, "reserved", more)
+            yield Offering(kind, reservation.zone, reservation.source, 0.0, labels)
 
 
 def _by_the_hour(pool: NodePool, catalog: Catalog, zones: Iterable[str]) -> Iterator[Offering]:
@@ -123,10 +126,10 @@ def _by_the_hour(pool: NodePool, catalog: Catalog, zones: Iterable[str]) -> Iter
                 yield Offering(kind, zone, source, usd_h, _labels(pool, kind, zone, source.kind.value, {}))
 
 
-def _selects(term: Mapping[str, Any], one: Reservation) -> bool:
+def _selects(term: Mapping[str, Any], reservation: Reservation) -> bool:
     if "id" in term:
-        return bool(term["id"] == one.id)
-    return set(term.get("tags", {}).items()) <= set(one.tags)
+        return bool(term["id"] == reservation.id)
+    return set(term.get("tags", {}).items()) <= set(reservation.tags)
 
 
 def _labels(

@@ -29,8 +29,8 @@ class _Spent:
         self._rehearsal, self._end = rehearsal, end
         self._types = rehearsal.spec.catalog.types
         self._ran: dict[str, list[PodRun]] = {}  # by name of the node
-        for one in rehearsal.cluster.ran(end):
-            self._ran.setdefault(one.node, []).append(one)
+        for run in rehearsal.cluster.ran(end):
+            self._ran.setdefault(run.node, []).append(run)
         self._on: dict[str, list[InstanceHistory]] = {}
         for history in rehearsal.cloud.instance_histories.values():
             self._on.setdefault(history.now.source.id, []).append(history)
@@ -38,12 +38,12 @@ class _Spent:
     def capacity(self) -> Iterator[Paid]:
         owner = self._rehearsal.spec.platform.spec.deployment
         ends = {}
-        for one in self._rehearsal.cloud.all_reservations():
-            if one.kind is SourceKind.ODCR:
-                ends[one.id] = one.end
-                yield self._reservation(one)
-            elif one.owner == owner and one.state not in UNPAID_STATES:
-                yield self._block(one)
+        for reservation in self._rehearsal.cloud.all_reservations():
+            if reservation.kind is SourceKind.ODCR:
+                ends[reservation.id] = reservation.end
+                yield self._reservation(reservation)
+            elif reservation.owner == owner and reservation.state not in UNPAID_STATES:
+                yield self._block(reservation)
         for history in self._rehearsal.cloud.instance_histories.values():
             if history.by_the_hour and history.running_at is not None:
                 # One that outlived its reservation is on the bill from the reservation's end.
@@ -57,37 +57,51 @@ class _Spent:
         inside = max(0.0, (until - since) / _HOUR) * per_hour
         return self._whole(block, per_hour, since, until, block.fee_usd - inside)
 
-    def _reservation(self, one: Reservation) -> Paid:
-        per_hour = one.count * (self._types[one.instance_type].on_demand_usd_h or 0.0)
-        return self._whole(one, per_hour, *self._span(one), 0.0)
+    def _reservation(self, reservation: Reservation) -> Paid:
+        per_hour = reservation.count * (self._types[reservation.instance_type].on_demand_usd_h or 0.0)
+        return self._whole(reservation, per_hour, *self._span(reservation), 0.0)
 
-    def _span(self, one: Reservation) -> tuple[datetime, datetime]:
-        since = max(one.start, self._rehearsal.start)
+    def _span(self, reservation: Reservation) -> tuple[datetime, datetime]:
+        since = max(reservation.start, self._rehearsal.start)
         return since, max(
-            since, min(one.end or self._end, self._end)
-        ) if one.state in DELIVERED_STATES else since
+            since, min(reservation.end or self._end, self._end)
+        ) if reservation.state in DELIVERED_STATES else since
 
     def _whole(
-        self, one: Reservation, usd_per_hour: float, since: datetime, until: datetime, outside_usd: float
+        self,
+        reservation: Reservation,
+        usd_per_hour: float,
+        since: datetime,
+        until: datetime,
+        outside_usd: float,
     ) -> Paid:
-        kind = self._types[one.instance_type]
-        listed = None if kind.on_demand_usd_h is None else kind.on_demand_usd_h * one.count
+        kind = self._types[reservation.instance_type]
+        listed = None if kind.on_demand_usd_h is None else kind.on_demand_usd_h * reservation.count
         uses = tuple(
-            use for history in self._on.get(one.id, ()) for use in self._uses(history, kind, one.count)
+            use
+            for history in self._on.get(reservation.id, ())
+            for use in self._uses(history, kind, reservation.count)
         )
         return Paid(
-            self._owner(one), one.count * kind.gpus, usd_per_hour, since, until, listed, outside_usd, uses
+            self._owner(reservation),
+            reservation.count * kind.gpus,
+            usd_per_hour,
+            since,
+            until,
+            listed,
+            outside_usd,
+            uses,
         )
 
-    def _owner(self, one: Reservation) -> str:
+    def _owner(self, reservation: Reservation) -> str:
         """Of one that is nobody's in particular: the only pool that could use it; several: none of them."""
-        if one.pool:
-            return one.pool
+        if reservation.pool:
+            return reservation.pool
         may = [
             template.pool.name
             for template in templates(self._rehearsal.spec).values()
-            if one.instance_type in template.kinds
-            and any(source.type == one.kind.value for source in template.pool.spec.sources)
+            if reservation.instance_type in template.kinds
+            and any(source.type == reservation.kind.value for source in template.pool.spec.sources)
         ]
         return may[0] if len(may) == 1 else ""
 

@@ -68,9 +68,9 @@ class GpuRecorder:
     def _count_paid(self) -> int:
         """Reservations are paid whole while they are active, other instances while they run. Others' are not ours."""
         paid = sum(
-            one.count * self._catalog.types[one.instance_type].gpus
-            for one in self._cloud.all_reservations()
-            if one.state is ReservationState.ACTIVE and one.owner
+            reservation.count * self._catalog.types[reservation.instance_type].gpus
+            for reservation in self._cloud.all_reservations()
+            if reservation.state is ReservationState.ACTIVE and reservation.owner
         )
         return paid + sum(
             self._catalog.types[history.now.instance_type].gpus
@@ -112,17 +112,17 @@ class AlertRecorder:
         self.listen(end)
         return tuple(
             AlertRow(
-                key=one.alert.key,
-                kind=one.alert.kind.value,
-                severity=one.alert.severity.value,
-                about=one.alert.about,
-                title=one.alert.title,
-                text=one.alert.text,
-                facts=one.alert.facts,
-                raised_at=one.raised_at,
-                resolved_at=one.resolved_at,
-                times=one.occasion,
-                targets=tuple(dict.fromkeys(word.target for word in one.deliveries)),
+                key=record.alert.key,
+                kind=record.alert.kind.value,
+                severity=record.alert.severity.value,
+                about=record.alert.about,
+                title=record.alert.title,
+                text=record.alert.text,
+                facts=record.alert.facts,
+                raised_at=record.raised_at,
+                resolved_at=record.resolved_at,
+                times=record.occasion,
+                targets=tuple(dict.fromkeys(delivery.target for delivery in record.deliveries)),
             )
-            for one in sorted(self._book.alerts(), key=lambda one: (one.raised_at, one.alert.key))
+            for record in sorted(self._book.alerts(), key=lambda record: (record.raised_at, record.alert.key))
         )

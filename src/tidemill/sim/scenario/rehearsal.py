@@ -106,7 +106,9 @@ class Rehearsal:
         if scenario.spec.deadline_agent:
             self._truth.agents = True
             histories = self.cloud.instance_histories
-            self.cluster.install_deadline_agents(lambda one: self._truth.deadline_of(histories[one.id]))
+            self.cluster.install_deadline_agents(
+                lambda instance: self._truth.deadline_of(histories[instance.id])
+            )
         self.invariants = Invariants(self._truth)
         self.recorder = GpuRecorder(self.cloud, self.cluster, spec.catalog, self.start)
         self.alarms = AlertRecorder(spec, self.ledger.alerts, self.start)

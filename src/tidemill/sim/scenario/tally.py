@@ -40,9 +40,10 @@ def tally(
 ) -> Outcome:
     end = min(rehearsal.timeline.now(), rehearsal.end)
     blocks = tuple(
-        _block(rehearsal, one, end)
-        for one in rehearsal.cloud.all_reservations()
-        if one.kind is SourceKind.BLOCK and one.owner == rehearsal.spec.platform.spec.deployment
+        _block(rehearsal, reservation, end)
+        for reservation in rehearsal.cloud.all_reservations()
+        if reservation.kind is SourceKind.BLOCK
+        and reservation.owner == rehearsal.spec.platform.spec.deployment
     )
     recorder, shares = rehearsal.recorder, rehearsal_costs(rehearsal, end)
     hours = recorder.hours_until(end)
@@ -68,7 +69,9 @@ def tally(
             if history.now.pool
         ),
         jobs=tuple(_job(rehearsal, job, end) for job in rehearsal.cluster.jobs.values()),
-        services=tuple(_service(rehearsal, one, end) for one in rehearsal.cluster.services.values()),
+        services=tuple(
+            _service(rehearsal, reservation, end) for reservation in rehearsal.cluster.services.values()
+        ),
         evictions=tuple(rehearsal.cluster.evictions),
         gpu_hours={name: round(value, 3) for name, value in hours.items()},
         cost_usd=_cost(rehearsal, blocks, shares),
@@ -76,10 +79,17 @@ def tally(
         series=recorder.series(),
         journal=tuple((line.at, line.kind, line.about, line.sentence) for line in rehearsal.journal.lines),
         kills=tuple(
-            KillRow(one.at, one.pod, one.node, one.grace_s, one.grace_had_s, one.full_grace)
-            for one in rehearsal.cluster.kills
+            KillRow(
+                reservation.at,
+                reservation.pod,
+                reservation.node,
+                reservation.grace_s,
+                reservation.grace_had_s,
+                reservation.full_grace,
+            )
+            for reservation in rehearsal.cluster.kills
         ),
-        purchases=tuple(_purchase(rehearsal, one) for one in rehearsal.ledger.purchases()),
+        purchases=tuple(_purchase(rehearsal, reservation) for reservation in rehearsal.ledger.purchases()),
         warnings=_warnings(rehearsal),
         on_demand_equivalent=on_demand_equivalent(blocks, rehearsal.start, end),
         alerts=rehearsal.alarms.rows(end),
@@ -87,49 +97,51 @@ def tally(
     )
 
 
-def _block(rehearsal: Rehearsal, one: Reservation, end: datetime) -> BlockRow:
+def _block(rehearsal: Rehearsal, block: Reservation, end: datetime) -> BlockRow:
     """Its deadline is the earliest of the provisioners its nodes were launched by."""
-    killed = kill_at(one)
-    assert one.end is not None and killed is not None
+    killed = kill_at(block)
+    assert block.end is not None and killed is not None
     histories = [
-        history for history in rehearsal.cloud.instance_histories.values() if history.now.source.id == one.id
+        history
+        for history in rehearsal.cloud.instance_histories.values()
+        if history.now.source.id == block.id
     ]
     nodes = [
         rehearsal.cluster.nodes[history.now.id]
         for history in histories
         if history.now.id in rehearsal.cluster.nodes
     ]
-    pool = rehearsal.spec.pools.get(one.pool)
+    pool = rehearsal.spec.pools.get(block.pool)
     ways = {Provisioner(history.now.provisioner) for history in histories if history.now.provisioner}
     ways |= {pool.spec.provisioner} if pool else set()
-    deadline = min((deadline_of(one, way) or killed for way in ways), default=killed)
+    deadline = min((deadline_of(block, way) or killed for way in ways), default=killed)
     drains = [
         node.draining_since
         for node in nodes
-        if node.draining_since is not None and _ends_with(node.drain_reason, one.id)
+        if node.draining_since is not None and _ends_with(node.drain_reason, block.id)
     ]
-    kind = rehearsal.spec.catalog.types[one.instance_type]
-    gpus = one.count * kind.gpus
-    delivered = one.state in DELIVERED_STATES
-    span_h = max(0.0, (min(one.end, end) - max(one.start, rehearsal.start)).total_seconds() / 3600)
-    drained = rehearsal.cluster.emptied_at(one.id)
+    kind = rehearsal.spec.catalog.types[block.instance_type]
+    gpus = block.count * kind.gpus
+    delivered = block.state in DELIVERED_STATES
+    span_h = max(0.0, (min(block.end, end) - max(block.start, rehearsal.start)).total_seconds() / 3600)
+    drained = rehearsal.cluster.emptied_at(block.id)
     paid_h = gpus * span_h if delivered else 0.0
-    used_h = rehearsal.recorder.used_hours_until(end).get(one.id, 0.0)
+    used_h = rehearsal.recorder.used_hours_until(end).get(block.id, 0.0)
     return BlockRow(
-        id=one.id,
-        name=_name(rehearsal, one.id),
-        pool=one.pool,
-        type=one.instance_type,
-        count=one.count,
-        zone=one.zone,
-        state=one.state.value,
-        start=one.start,
-        end=one.end,
+        id=block.id,
+        name=_name(rehearsal, block.id),
+        pool=block.pool,
+        type=block.instance_type,
+        count=block.count,
+        zone=block.zone,
+        state=block.state.value,
+        start=block.start,
+        end=block.end,
         kill_at=killed,
         deadline=deadline,
         drain_from=min(drains, default=None),
         drained_at=drained if drains else None,
-        fee_usd=one.fee_usd,
+        fee_usd=block.fee_usd,
         gpus=gpus,
         gpu_hours_paid=round(paid_h, 3),
         gpu_hours_used=round(used_h, 3),
@@ -152,7 +164,11 @@ def _name(rehearsal: Rehearsal, reservation_id: str) -> str:
     for name, known in rehearsal.cloud.names.items():
         if known == reservation_id:
             return name
-    bought = (one.window for one in rehearsal.ledger.purchases() if reservation_id in one.reservation_ids)
+    bought = (
+        purchase.window
+        for purchase in rehearsal.ledger.purchases()
+        if reservation_id in purchase.reservation_ids
+    )
     return next(bought, "")
 
 
@@ -166,7 +182,7 @@ def _span(rehearsal: Rehearsal, history: InstanceHistory) -> NodeSpan:
             ("ready", node.ready_at),
             ("draining", node.draining_since),
         ]
-    reached = tuple(sorted(((name, at) for name, at in phases if at is not None), key=lambda one: one[1]))
+    reached = tuple(sorted(((name, at) for name, at in phases if at is not None), key=lambda phase: phase[1]))
     gone = history.shutting_down_at or history.terminated_at
     return NodeSpan(
         history.now.id, history.now.pool, history.now.source.label, history.now.instance_type,
@@ -206,18 +222,18 @@ def _held_by(rehearsal: Rehearsal, pods: tuple[str, ...], end: datetime) -> str:
     return sentence(longest.reason) if longest is not None else ""
 
 
-def _service(rehearsal: Rehearsal, one: ServiceTruth, end: datetime) -> ServiceRow:
-    members = tuple(one.members)
+def _service(rehearsal: Rehearsal, service: ServiceTruth, end: datetime) -> ServiceRow:
+    members = tuple(service.members)
     waiting = rehearsal.reasons.waiting_now(members)
     return ServiceRow(
-        name=one.name,
-        replicas=one.replicas,
-        min_available=one.min_available,
-        promised=one.service.zero_downtime,
-        downtime_s=one.downtime_s(end),
-        lowest_ready=one.lowest_ready(),
-        series=tuple(one.series),
-        down=one.down(end),
+        name=service.name,
+        replicas=service.replicas,
+        min_available=service.min_available,
+        promised=service.service.zero_downtime,
+        downtime_s=service.downtime_s(end),
+        lowest_ready=service.lowest_ready(),
+        series=tuple(service.series),
+        down=service.down(end),
         waiting=len(waiting),
         reason=_held_by(rehearsal, members, end) if waiting else "",
     )
@@ -225,8 +241,8 @@ def _service(rehearsal: Rehearsal, one: ServiceTruth, end: datetime) -> ServiceR
 
 def _purchase(rehearsal: Rehearsal, intent: PurchaseIntent) -> PurchaseRow:
     verdicts = (
-        f"{one.who} {'approved' if one.approved else 'refused'}{': ' + one.note if one.note else ''}"
-        for one in intent.verdicts
+        f"{verdict.who} {'approved' if verdict.approved else 'refused'}{': ' + verdict.note if verdict.note else ''}"
+        for verdict in intent.verdicts
     )
     return PurchaseRow(
         id=intent.id,
@@ -246,21 +262,21 @@ def _purchase(rehearsal: Rehearsal, intent: PurchaseIntent) -> PurchaseRow:
 
 def _why_not_bought(rehearsal: Rehearsal, intent: PurchaseIntent) -> str:
     """What stood in its way last says more than that it expired then; a refusal speaks for itself."""
-    warned = [one for one in rehearsal.reasons.warned.values() if one.about == intent.id]
+    warned = [warning for warning in rehearsal.reasons.warned.values() if warning.about == intent.id]
     settled = intent.state in (PurchaseState.REFUSED, PurchaseState.FAILED)
-    obstacle = "" if settled or not warned else sentence(max(warned, key=lambda one: one.last).reason)
+    obstacle = "" if settled or not warned else sentence(max(warned, key=lambda warning: warning.last).reason)
     return "; ".join(filter(None, (obstacle, purchase_note(intent))))
 
 
 def _warnings(rehearsal: Rehearsal) -> tuple[WarningRow, ...]:
     """A proposal is called by its window: one that expires is followed by another with the same trouble."""
-    windows = {one.id: f"{one.plan}/{one.window}" for one in rehearsal.ledger.purchases()}
+    windows = {warning.id: f"{warning.plan}/{warning.window}" for warning in rehearsal.ledger.purchases()}
     rows: dict[tuple[str, ...], WarningRow] = {}
-    for one in rehearsal.reasons.warned.values():
-        called = windows.get(one.about, one.about)
-        key = (called, *topic(one.reason))
-        since = rows[key].first if key in rows else one.first
-        rows[key] = WarningRow(called, sentence(one.reason), min(since, one.first), one.last)
+    for warning in rehearsal.reasons.warned.values():
+        called = windows.get(warning.about, warning.about)
+        key = (called, *topic(warning.reason))
+        since = rows[key].first if key in rows else warning.first
+        rows[key] = WarningRow(called, sentence(warning.reason), min(since, warning.first), warning.last)
     return tuple(sorted(rows.values(), key=lambda row: (row.first, row.about, row.sentence)))
 
 

@@ -37,7 +37,7 @@ def create(call: ApiCall) -> Result:
         tags=tags,
         propagated=propagated,
         template=template,
-        subnets=tuple(one.id for one in subnets),
+        subnets=tuple(subnet.id for subnet in subnets),
         policies=tuple(call.get("TerminationPolicies") or ["Default"]),
     )
     for hook in call.get("LifecycleHookSpecificationList", []):
@@ -64,7 +64,7 @@ def update(call: ApiCall) -> Result:
         launch_spec=launch_spec,
         template=template,
         zones=None if subnets is None else group_format.zones_of(subnets),
-        subnets=None if subnets is None else tuple(one.id for one in subnets),
+        subnets=None if subnets is None else tuple(subnet.id for subnet in subnets),
         policies=tuple(call.get("TerminationPolicies") or ()) or None,
     )
     return {}
@@ -99,7 +99,7 @@ def terminate(call: ApiCall) -> Result:
     instance_id = call.require("InstanceId")
     decrement = bool(call.require("ShouldDecrementDesiredCapacity"))
     group = call.wire.cloud.groups.terminate(instance_id, decrement=decrement)
-    activity = next(one for one in reversed(group.activities) if one.instance_id == instance_id)
+    activity = next(known for known in reversed(group.activities) if known.instance_id == instance_id)
     return {"Activity": group_format.as_activity(group, activity)}
 
 
@@ -110,26 +110,26 @@ def terminate(call: ApiCall) -> Result:
 def describe(call: ApiCall) -> Result:
     wire = call.wire
     named = call.get("AutoScalingGroupNames", [])
-    found = [one for one in wire.cloud.groups.all() if not named or one.name in named]
+    groups = [group for group in wire.cloud.groups.all() if not named or group.name in named]
     fields: FilterFields[AutoScalingGroup] = {
-        "tag-key": lambda one: [key for key, _ in one.tags],
-        "tag-value": lambda one: [value for _, value in one.tags],
+        "tag-key": lambda group: [key for key, _ in group.tags],
+        "tag-value": lambda group: [value for _, value in group.tags],
     }
-    found = filtered(found, call.get("Filters", []), fields, lambda one: one.tags)
-    page, token = _page(call, found, lambda one: one.name)
-    return {"AutoScalingGroups": [group_format.as_group(wire, one) for one in page], "NextToken": token}
+    groups = filtered(groups, call.get("Filters", []), fields, lambda group: group.tags)
+    page, token = _page(call, groups, lambda group: group.name)
+    return {"AutoScalingGroups": [group_format.as_group(wire, group) for group in page], "NextToken": token}
 
 
 @operation("autoscaling", "DescribeAutoScalingInstances")
 def describe_instances(call: ApiCall) -> Result:
     wire, named = call.wire, call.get("InstanceIds", [])
-    found = [
+    members = [
         (group, member)
         for group in wire.cloud.groups.all()
         for member in group.members.values()
         if not named or member.instance_id in named
     ]
-    page, token = _page(call, found, lambda one: one[1].instance_id)
+    page, token = _page(call, members, lambda pair: pair[1].instance_id)
     return {
         "AutoScalingInstances": [
             group_format.as_member(wire, member) | {"AutoScalingGroupName": group.name}
@@ -143,15 +143,18 @@ def describe_instances(call: ApiCall) -> Result:
 def activities(call: ApiCall) -> Result:
     """Newest first, as Auto Scaling has it."""
     name, ids = call.get("AutoScalingGroupName"), call.get("ActivityIds", [])
-    found = [
-        (group, one)
+    listed = [
+        (group, activity)
         for group in call.wire.cloud.groups.all()
         if not name or group.name == name
-        for one in reversed(group.activities)
-        if not ids or one.id in ids
+        for activity in reversed(group.activities)
+        if not ids or activity.id in ids
     ]
-    page, token = _page(call, found, lambda one: one[1].id)
-    return {"Activities": [group_format.as_activity(group, one) for group, one in page], "NextToken": token}
+    page, token = _page(call, listed, lambda activity: activity[1].id)
+    return {
+        "Activities": [group_format.as_activity(group, activity) for group, activity in page],
+        "NextToken": token,
+    }
 
 
 # --- tags ---------------------------------------------------------------------------------------------
@@ -176,7 +179,7 @@ def tag(call: ApiCall) -> Result:
 def untag(call: ApiCall) -> Result:
     groups = call.wire.cloud.groups
     for name, given in _by_group(call.require("Tags")).items():
-        group, going = groups.get(name), {str(one["Key"]) for one in given}
+        group, going = groups.get(name), {str(tag["Key"]) for tag in given}
         groups.set_tags(
             name,
             tuple(pair for pair in group.tags if pair[0] not in going),
@@ -187,15 +190,15 @@ def untag(call: ApiCall) -> Result:
 
 @operation("autoscaling", "DescribeTags")
 def describe_tags(call: ApiCall) -> Result:
-    found = [tag for group in call.wire.cloud.groups.all() for tag in group_format.as_tags(group)]
+    tags = [tag for group in call.wire.cloud.groups.all() for tag in group_format.as_tags(group)]
     fields: FilterFields[dict[str, Any]] = {
-        "auto-scaling-group": lambda one: str(one["ResourceId"]),
-        "key": lambda one: str(one["Key"]),
-        "value": lambda one: str(one["Value"]),
-        "propagate-at-launch": lambda one: str(one["PropagateAtLaunch"]).lower(),
+        "auto-scaling-group": lambda item: str(item["ResourceId"]),
+        "key": lambda item: str(item["Key"]),
+        "value": lambda item: str(item["Value"]),
+        "propagate-at-launch": lambda item: str(item["PropagateAtLaunch"]).lower(),
     }
-    found = filtered(found, call.get("Filters", []), fields, lambda _: ())
-    page, token = _page(call, found, lambda one: f"{one['ResourceId']}/{one['Key']}")
+    tags = filtered(tags, call.get("Filters", []), fields, lambda _: ())
+    page, token = _page(call, tags, lambda item: f"{item['ResourceId']}/{item['Key']}")
     return {"Tags": page, "NextToken": token}
 
 
@@ -219,15 +222,15 @@ def _group(call: ApiCall) -> AutoScalingGroup:
 
 
 def _by_group(tags: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    found: dict[str, list[Mapping[str, Any]]] = {}
-    for one in tags:
-        found.setdefault(str(one["ResourceId"]), []).append(one)
-    return found
+    by_group: dict[str, list[Mapping[str, Any]]] = {}
+    for tag in tags:
+        by_group.setdefault(str(tag["ResourceId"]), []).append(tag)
+    return by_group
 
 
-def _page(call: ApiCall, found: Sequence[Any], key: Any) -> tuple[list[Any], str | None]:
+def _page(call: ApiCall, items: Sequence[Any], key: Any) -> tuple[list[Any], str | None]:
     params = {"MaxResults": call.get("MaxRecords", 50), "NextToken": call.get("NextToken")}
-    return call.wire.pages.page(found, key, params, most=_MOST)
+    return call.wire.pages.page(items, key, params, most=_MOST)
 
 
 # --- scheduled actions and lifecycle hooks ------------------------------------------------------------
@@ -257,17 +260,21 @@ def delete_schedule(call: ApiCall) -> Result:
 def schedules(call: ApiCall) -> Result:
     wire, named = call.wire, call.get("ScheduledActionNames", [])
     only = call.get("AutoScalingGroupName")
-    found = [
-        (group, one)
+    listed = [
+        (group, action)
         for group in wire.cloud.groups.all()
         if not only or group.name == only
-        for one in sorted(group.schedules.values(), key=lambda each: each.at)
-        if not named or one.name in named
+        for action in sorted(group.schedules.values(), key=lambda each: each.at)
+        if not named or action.name in named
     ]
     params = {"MaxResults": call.get("MaxRecords", 50), "NextToken": call.get("NextToken")}
-    page, token = wire.pages.page(found, lambda one: f"{one[0].name}/{one[1].name}", params, most=100)
+    page, token = wire.pages.page(
+        listed, lambda action: f"{action[0].name}/{action[1].name}", params, most=100
+    )
     return {
-        "ScheduledUpdateGroupActions": [group_format.as_schedule(wire, group, one) for group, one in page],
+        "ScheduledUpdateGroupActions": [
+            group_format.as_schedule(wire, group, action) for group, action in page
+        ],
         "NextToken": token,
     }
 
@@ -297,8 +304,8 @@ def delete_hook(call: ApiCall) -> Result:
 @operation("autoscaling", "DescribeLifecycleHooks")
 def describe_hooks(call: ApiCall) -> Result:
     group, named = _group(call), call.get("LifecycleHookNames", [])
-    hooks = [one for one in group.hooks.values() if not named or one.name in named]
-    return {"LifecycleHooks": [group_format.as_hook(group, one) for one in hooks]}
+    hooks = [hook for hook in group.hooks.values() if not named or hook.name in named]
+    return {"LifecycleHooks": [group_format.as_hook(group, hook) for hook in hooks]}
 
 
 @operation("autoscaling", "CompleteLifecycleAction")

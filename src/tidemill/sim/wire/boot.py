@@ -200,10 +200,14 @@ def _configs(text: str) -> Iterator[dict[str, Any]]:
 
 def _documents(text: str) -> Iterator[dict[str, Any]]:
     try:
-        found = list(yaml.safe_load_all(text))
+        documents = list(yaml.safe_load_all(text))
     except yaml.YAMLError:
         return
-    yield from (one for one in found if isinstance(one, dict) and one.get("kind") == "NodeConfig")
+    yield from (
+        document
+        for document in documents
+        if isinstance(document, dict) and document.get("kind") == "NodeConfig"
+    )
 
 
 def _nodeadm(config: Mapping[str, Any]) -> tuple[dict[str, str], list[tuple[str, str, str]]]:
@@ -211,12 +215,12 @@ def _nodeadm(config: Mapping[str, Any]) -> tuple[dict[str, str], list[tuple[str,
     labels: dict[str, str] = {}
     for flag in kubelet.get("flags") or ():
         if isinstance(flag, str) and flag.startswith(_LABELS):
-            labels |= dict(_pair(one) for one in flag.removeprefix(_LABELS).split(",") if "=" in one)
+            labels |= dict(_pair(item) for item in flag.removeprefix(_LABELS).split(",") if "=" in item)
     written = _inside(kubelet, "config").get("registerWithTaints") or ()
     return labels, [
-        (str(one.get("key", "")), str(one.get("value", "")), str(one.get("effect", "NoSchedule")))
-        for one in written
-        if isinstance(one, dict)
+        (str(item.get("key", "")), str(item.get("value", "")), str(item.get("effect", "NoSchedule")))
+        for item in written
+        if isinstance(item, dict)
     ]
 
 
@@ -225,15 +229,15 @@ def _bottlerocket(config: Mapping[str, Any]) -> tuple[dict[str, str], list[tuple
     labels = {str(key): str(value) for key, value in _inside(kubernetes, "node-labels").items()}
     taints = []
     for key, values in _inside(kubernetes, "node-taints").items():
-        for one in values if isinstance(values, list) else [values]:
-            value, _, effect = str(one).partition(":")
+        for taint in values if isinstance(values, list) else [values]:
+            value, _, effect = str(taint).partition(":")
             taints.append((str(key), value, effect or "NoSchedule"))
     return labels, taints
 
 
 def _inside(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = config.get(key)
-    return found if isinstance(found, Mapping) else {}
+    inner = config.get(key)
+    return inner if isinstance(inner, Mapping) else {}
 
 
 def _pair(written: str) -> tuple[str, str]:

@@ -157,7 +157,7 @@ class ScheduledAction(Resource):
 
     def end(self) -> None:
         groups = self.wire.cloud.groups.all()  # with its group it went already
-        if any(one.name == self.properties["AutoScalingGroupName"] for one in groups):
+        if any(group.name == self.properties["AutoScalingGroupName"] for group in groups):
             self.ask("autoscaling", "DeleteScheduledAction", **self._which())
 
     def _which(self) -> dict[str, Any]:

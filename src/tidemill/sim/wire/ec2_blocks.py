@@ -43,10 +43,10 @@ def offerings(call: ApiCall) -> Result:
         _whole(call.get("StartDateRange", now)),
         _whole(call.get("EndDateRange", now + FARTHEST_START + duration + timedelta(days=1))),
     )
-    found = wire.cloud.search_offers(query)
+    offers = wire.cloud.search_offers(query)
     call.stop_dry_run()
-    wire.shown_offers.update(offer.id for offer in found)
-    page, token = wire.pages.page(found, lambda offer: offer.id, call.params)
+    wire.shown_offers.update(offer.id for offer in offers)
+    page, token = wire.pages.page(offers, lambda offer: offer.id, call.params)
     return {"CapacityBlockOfferings": [_offering(wire, offer) for offer in page], "NextToken": token}
 
 
@@ -113,7 +113,7 @@ def purchase(call: ApiCall) -> Result:
         raise AwsError(f"InvalidCapacityBlockOfferingId{ending}", str(gone)) from gone
     return {
         "CapacityReservation": as_aws(wire, bought[0]),
-        "CapacityBlocks": [_block(wire, one) for one in bought],
+        "CapacityBlocks": [_block(wire, reservation) for reservation in bought],
     }
 
 
@@ -122,73 +122,86 @@ def purchase(call: ApiCall) -> Result:
 
 @operation("ec2", "DescribeCapacityBlocks")
 def blocks(call: ApiCall) -> Result:
-    page, token = _page(call, _BLOCK_FACETS)
-    return {"CapacityBlocks": [_block(call.wire, one) for one in page], "NextToken": token}
+    page, token = _page(call, _BLOCK_FILTER_FIELDS)
+    return {"CapacityBlocks": [_block(call.wire, reservation) for reservation in page], "NextToken": token}
 
 
 @operation("ec2", "DescribeCapacityBlockStatus")
 def statuses(call: ApiCall) -> Result:
-    page, token = _page(call, _STATUS_FACETS)
-    return {"CapacityBlockStatuses": [_status(call.wire, one) for one in page], "NextToken": token}
+    page, token = _page(call, _STATUS_FILTER_FIELDS)
+    return {
+        "CapacityBlockStatuses": [_status(call.wire, reservation) for reservation in page],
+        "NextToken": token,
+    }
 
 
 def _page(call: ApiCall, fields: FilterFields[Reservation]) -> tuple[list[Reservation], str | None]:
     wire, ids = call.wire, call.get("CapacityBlockIds", [])
-    there = {block_id(one): one for one in wire.cloud.reservations() if one.kind is SourceKind.BLOCK}
+    there = {
+        block_id(reservation): reservation
+        for reservation in wire.cloud.reservations()
+        if reservation.kind is SourceKind.BLOCK
+    }
     unknown = [id_ for id_ in ids if id_ not in there]
     if unknown:
         raise AwsError("InvalidCapacityBlockId.NotFound", f"The Capacity Block '{unknown[0]}' does not exist")
     listed = [there[id_] for id_ in dict.fromkeys(ids)] if ids else list(there.values())
-    found = filtered(listed, call.get("Filters", []), fields, lambda one: tags_of(wire, one))
+    matching = filtered(
+        listed, call.get("Filters", []), fields, lambda reservation: tags_of(wire, reservation)
+    )
     call.stop_dry_run()
-    return wire.pages.page(found, lambda one: one.id, call.params)
+    return wire.pages.page(matching, lambda reservation: reservation.id, call.params)
 
 
-def _block(wire: Wire, one: Reservation) -> dict[str, Any]:
-    opened_at, _ = wire.cloud.sale(one.id)
+def _block(wire: Wire, reservation: Reservation) -> dict[str, Any]:
+    opened_at, _ = wire.cloud.sale(reservation.id)
     written = {
-        "CapacityBlockId": block_id(one),
-        "AvailabilityZone": one.zone,
-        "AvailabilityZoneId": wire.network.zone_ids[one.zone],
-        "CapacityReservationIds": [one.id],
-        "StartDate": one.start,
-        "EndDate": one.end,
+        "CapacityBlockId": block_id(reservation),
+        "AvailabilityZone": reservation.zone,
+        "AvailabilityZoneId": wire.network.zone_ids[reservation.zone],
+        "CapacityReservationIds": [reservation.id],
+        "StartDate": reservation.start,
+        "EndDate": reservation.end,
         "CreateDate": opened_at,
-        "State": one.state.value,
-        "Tags": as_tags(tags_of(wire, one)),
+        "State": reservation.state.value,
+        "Tags": as_tags(tags_of(wire, reservation)),
     }
-    if one.ultraserver:
+    if reservation.ultraserver:
         # A short delivery (fewer instances than either has) shows as the smaller of the two.
-        suffix = "x72" if one.count == ULTRASERVER_SIZES["x72"] else "x36"
-        written["UltraserverType"] = f"{wire.cloud.catalog.types[one.instance_type].ultraserver}{suffix}"
+        suffix = "x72" if reservation.count == ULTRASERVER_SIZES["x72"] else "x36"
+        written["UltraserverType"] = (
+            f"{wire.cloud.catalog.types[reservation.instance_type].ultraserver}{suffix}"
+        )
     return written
 
 
-def _status(wire: Wire, one: Reservation) -> dict[str, Any]:
+def _status(wire: Wire, reservation: Reservation) -> dict[str, Any]:
     """Capacity that was bought and not delivered is what is unavailable."""
-    _, bought = wire.cloud.sale(one.id)
-    active = one.state is ReservationState.ACTIVE
+    _, bought = wire.cloud.sale(reservation.id)
+    active = reservation.state is ReservationState.ACTIVE
     capacity = {
         "TotalCapacity": bought,
-        "TotalAvailableCapacity": one.available,
-        "TotalUnavailableCapacity": bought - one.count if active else 0,
+        "TotalAvailableCapacity": reservation.available,
+        "TotalUnavailableCapacity": bought - reservation.count if active else 0,
     }
     return {
-        "CapacityBlockId": block_id(one),
+        "CapacityBlockId": block_id(reservation),
         "InterconnectStatus": "ok" if active else "insufficient-data",
         **capacity,
-        "CapacityReservationStatuses": [{"CapacityReservationId": one.id, **capacity}],
+        "CapacityReservationStatuses": [{"CapacityReservationId": reservation.id, **capacity}],
     }
 
 
-_BLOCK_FACETS: FilterFields[Reservation] = {
+_BLOCK_FILTER_FIELDS: FilterFields[Reservation] = {
     "capacity-block-id": block_id,
-    "capacity-reservation-id": lambda one: one.id,
-    "availability-zone": lambda one: one.zone,
-    "state": lambda one: one.state.value,
-    "start-date": lambda one: format_instant(one.start),
-    "end-date": lambda one: "" if one.end is None else format_instant(one.end),
+    "capacity-reservation-id": lambda block: block.id,
+    "availability-zone": lambda block: block.zone,
+    "state": lambda block: block.state.value,
+    "start-date": lambda block: format_instant(block.start),
+    "end-date": lambda block: "" if block.end is None else format_instant(block.end),
 }
-_STATUS_FACETS: FilterFields[Reservation] = {
-    "interconnect-status": lambda one: "ok" if one.state is ReservationState.ACTIVE else "insufficient-data"
+_STATUS_FILTER_FIELDS: FilterFields[Reservation] = {
+    "interconnect-status": lambda block: (
+        "ok" if block.state is ReservationState.ACTIVE else "insufficient-data"
+    )
 }

@@ -21,10 +21,10 @@ def offerings(call: ApiCall) -> Result:
     wire = call.wire
     block = by_id(wire.cloud.reservations(), call.require("CapacityReservationId"))
     length = call.hours("CapacityBlockExtensionDurationHours")
-    found = wire.cloud.search_extensions(ExtensionQuery(block.id, length))
+    offers = wire.cloud.search_extensions(ExtensionQuery(block.id, length))
     call.stop_dry_run()
-    wire.shown_offers.update(offer.id for offer in found)
-    page, token = wire.pages.page(found, lambda offer: offer.id, call.params)
+    wire.shown_offers.update(offer.id for offer in offers)
+    page, token = wire.pages.page(offers, lambda offer: offer.id, call.params)
     return {
         "CapacityBlockExtensionOfferings": [_offering(wire, offer) for offer in page],
         "NextToken": token,
@@ -48,16 +48,21 @@ def purchase(call: ApiCall) -> Result:
 @operation("ec2", "DescribeCapacityBlockExtensionHistory")
 def history(call: ApiCall) -> Result:
     wire, ids = call.wire, set(call.get("CapacityReservationIds", []))
-    listed = [one for one in wire.cloud.extensions() if not ids or one.reservation_id in ids]
-    found = filtered(listed, call.get("Filters", []), _facets(wire), lambda _: ())
+    listed = [
+        extension for extension in wire.cloud.extensions() if not ids or extension.reservation_id in ids
+    ]
+    matching = filtered(listed, call.get("Filters", []), _filter_fields(wire), lambda _: ())
     call.stop_dry_run()
-    page, token = wire.pages.page(found, _key, call.params)
-    return {"CapacityBlockExtensions": [_extension(wire, one) for one in page], "NextToken": token}
+    page, token = wire.pages.page(matching, _key, call.params)
+    return {
+        "CapacityBlockExtensions": [_extension(wire, extension) for extension in page],
+        "NextToken": token,
+    }
 
 
-def _key(one: Extension) -> str:
+def _key(extension: Extension) -> str:
     """An offer can be bought more than once."""
-    return f"{one.offer_id} {one.asked_at.isoformat()} {one.end.isoformat()}"
+    return f"{extension.offer_id} {extension.asked_at.isoformat()} {extension.end.isoformat()}"
 
 
 def _offering(wire: Wire, offer: ExtensionOffer) -> dict[str, Any]:
@@ -74,22 +79,22 @@ def _offering(wire: Wire, offer: ExtensionOffer) -> dict[str, Any]:
     }
 
 
-def _extension(wire: Wire, one: Extension) -> dict[str, Any]:
+def _extension(wire: Wire, extension: Extension) -> dict[str, Any]:
     start = next(
         sold.start
         for sold in wire.cloud.bought_extensions
-        if (sold.offer_id, sold.at, sold.to) == (one.offer_id, one.asked_at, one.end)
+        if (sold.offer_id, sold.at, sold.to) == (extension.offer_id, extension.asked_at, extension.end)
     )
     return {
-        "CapacityReservationId": one.reservation_id,
-        **_place(wire, one.reservation_id),
-        "CapacityBlockExtensionOfferingId": one.offer_id,
-        "CapacityBlockExtensionDurationHours": (one.end - start) // _HOUR,
-        "CapacityBlockExtensionStatus": one.state.value,
-        "CapacityBlockExtensionPurchaseDate": one.asked_at,
+        "CapacityReservationId": extension.reservation_id,
+        **_place(wire, extension.reservation_id),
+        "CapacityBlockExtensionOfferingId": extension.offer_id,
+        "CapacityBlockExtensionDurationHours": (extension.end - start) // _HOUR,
+        "CapacityBlockExtensionStatus": extension.state.value,
+        "CapacityBlockExtensionPurchaseDate": extension.asked_at,
         "CapacityBlockExtensionStartDate": start,
-        "CapacityBlockExtensionEndDate": one.end,
-        "UpfrontFee": str(one.fee_usd),
+        "CapacityBlockExtensionEndDate": extension.end,
+        "UpfrontFee": str(extension.fee_usd),
         "CurrencyCode": "USD",
     }
 
@@ -105,15 +110,15 @@ def _place(wire: Wire, reservation_id: str) -> dict[str, Any]:
     }
 
 
-def _facets(wire: Wire) -> FilterFields[Extension]:
-    def block(one: Extension) -> dict[str, Any]:
-        return _place(wire, one.reservation_id)
+def _filter_fields(wire: Wire) -> FilterFields[Extension]:
+    def block(extension: Extension) -> dict[str, Any]:
+        return _place(wire, extension.reservation_id)
 
     return {
-        "availability-zone": lambda one: str(block(one)["AvailabilityZone"]),
-        "availability-zone-id": lambda one: str(block(one)["AvailabilityZoneId"]),
-        "capacity-block-extension-offering-id": lambda one: one.offer_id,
-        "capacity-block-extension-status": lambda one: one.state.value,
-        "capacity-reservation-id": lambda one: one.reservation_id,
-        "instance-type": lambda one: str(block(one)["InstanceType"]),
+        "availability-zone": lambda extension: str(block(extension)["AvailabilityZone"]),
+        "availability-zone-id": lambda extension: str(block(extension)["AvailabilityZoneId"]),
+        "capacity-block-extension-offering-id": lambda extension: extension.offer_id,
+        "capacity-block-extension-status": lambda extension: extension.state.value,
+        "capacity-reservation-id": lambda extension: extension.reservation_id,
+        "instance-type": lambda extension: str(block(extension)["InstanceType"]),
     }

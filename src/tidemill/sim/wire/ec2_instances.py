@@ -24,9 +24,11 @@ _SPOT_NOTICE = timedelta(minutes=2)
 @operation("ec2", "DescribeInstances")
 def describe(call: ApiCall) -> Result:
     wire = call.wire
-    found = filtered(_lives(call), call.get("Filters", []), _facets(wire), lambda history: history.tags)
+    matching = filtered(
+        _histories(call), call.get("Filters", []), _filter_fields(wire), lambda history: history.tags
+    )
     call.stop_dry_run()
-    page, token = wire.pages.page(found, lambda history: history.now.id, call.params, least=5)
+    page, token = wire.pages.page(matching, lambda history: history.now.id, call.params, least=5)
     by_call: dict[str, list[InstanceHistory]] = {}
     for history in page:
         by_call.setdefault(instance_format.reservation_id(wire, history), []).append(history)
@@ -41,12 +43,14 @@ def statuses(call: ApiCall) -> Result:
     wire = call.wire
     running = [
         history
-        for history in _lives(call)
+        for history in _histories(call)
         if call.get("IncludeAllInstances", False) or history.now.state is InstanceState.RUNNING
     ]
-    found = filtered(running, call.get("Filters", []), _status_facets(), lambda history: history.tags)
+    matching = filtered(
+        running, call.get("Filters", []), _status_filter_fields(), lambda history: history.tags
+    )
     call.stop_dry_run()
-    page, token = wire.pages.page(found, lambda history: history.now.id, call.params, least=5)
+    page, token = wire.pages.page(matching, lambda history: history.now.id, call.params, least=5)
     return {"InstanceStatuses": [_status(wire, history) for history in page], "NextToken": token}
 
 
@@ -109,11 +113,11 @@ def refuse_other_ways(call: ApiCall) -> Result:
 # --- which ones ---------------------------------------------------------------------------------------
 
 
-def _lives(call: ApiCall) -> list[InstanceHistory]:
+def _histories(call: ApiCall) -> list[InstanceHistory]:
     """Those named, or all that EC2 lists: not those launched a moment ago, and terminated ones for an hour."""
     ids = call.get("InstanceIds", [])
     if not ids:
-        return [call.wire.cloud.instance_histories[one.id] for one in call.wire.cloud.instances()]
+        return [call.wire.cloud.instance_histories[instance.id] for instance in call.wire.cloud.instances()]
     if call.get("MaxResults") is not None:
         raise AwsError(
             "InvalidParameterCombination",
@@ -126,7 +130,7 @@ def _named(wire: Wire, ids: Sequence[str]) -> list[InstanceHistory]:
     malformed = [id_ for id_ in ids if not id_.startswith("i-")]
     if malformed:
         raise AwsError("InvalidInstanceID.Malformed", f'Invalid id: "{malformed[0]}"')
-    listed = {one.id for one in wire.cloud.instances()}
+    listed = {instance.id for instance in wire.cloud.instances()}
     missing = [id_ for id_ in dict.fromkeys(ids) if id_ not in listed]
     if missing:
         many = f"s '{', '.join(missing)}' do" if len(missing) > 1 else f" '{missing[0]}' does"
@@ -134,7 +138,7 @@ def _named(wire: Wire, ids: Sequence[str]) -> list[InstanceHistory]:
     return [wire.cloud.instance_histories[id_] for id_ in dict.fromkeys(ids)]
 
 
-def _facets(wire: Wire) -> FilterFields[InstanceHistory]:
+def _filter_fields(wire: Wire) -> FilterFields[InstanceHistory]:
     return {
         "architecture": lambda history: str(instance_format.as_aws(wire, history)["Architecture"]),
         "availability-zone": lambda history: history.now.zone,
@@ -193,7 +197,7 @@ def _events(history: InstanceHistory) -> list[dict[str, Any]]:
     ]
 
 
-def _status_facets() -> FilterFields[InstanceHistory]:
+def _status_filter_fields() -> FilterFields[InstanceHistory]:
     return {
         "availability-zone": lambda history: history.now.zone,
         "event.code": lambda history: [str(event["Code"]) for event in _events(history)],
@@ -219,17 +223,17 @@ def _status_facets() -> FilterFields[InstanceHistory]:
 def describe_spot_requests(call: ApiCall) -> Result:
     wire = call.wire
     histories = [
-        wire.cloud.instance_histories[one.id]
-        for one in wire.cloud.instances()
-        if one.source.kind is SourceKind.SPOT
+        wire.cloud.instance_histories[instance.id]
+        for instance in wire.cloud.instances()
+        if instance.source.kind is SourceKind.SPOT
     ]
     wanted = call.get("SpotInstanceRequestIds", [])
     named = [
         history for history in histories if not wanted or instance_format.spot_request(history) in wanted
     ]
-    found = filtered(named, call.get("Filters", []), _SPOT_FILTERS, lambda history: history.tags)
+    matching = filtered(named, call.get("Filters", []), _SPOT_FILTER_FIELDS, lambda history: history.tags)
     call.stop_dry_run()
-    page, token = wire.pages.page(found, lambda history: history.now.id, call.params, least=5)
+    page, token = wire.pages.page(matching, lambda history: history.now.id, call.params, least=5)
     return {"SpotInstanceRequests": [_request(wire, history) for history in page], "NextToken": token}
 
 
@@ -265,7 +269,7 @@ def _spot_status(history: InstanceHistory) -> str:
     return "instance-terminated-no-capacity" if interrupted else "instance-terminated-by-user"
 
 
-_SPOT_FILTERS: FilterFields[InstanceHistory] = {
+_SPOT_FILTER_FIELDS: FilterFields[InstanceHistory] = {
     "availability-zone": lambda history: history.now.zone,
     "instance-id": lambda history: history.now.id,
     "launched-availability-zone": lambda history: history.now.zone,

@@ -115,8 +115,8 @@ def _source(wire: Wire, merged: Params) -> Source:
         return Source(SourceKind.SPOT)
     if not id_:
         return Source(SourceKind.ON_DEMAND)
-    found = wire.cloud.reservation(id_)
-    if found is not None and found.kind is SourceKind.BLOCK:
+    reservation = wire.cloud.reservation(id_)
+    if reservation is not None and reservation.kind is SourceKind.BLOCK:
         raise AwsError(
             "InvalidParameterCombination", f"{id_} is a Capacity Block: it needs MarketType capacity-block"
         )
@@ -172,7 +172,9 @@ def _tags(data: Params, params: Params) -> Pairs:
     """The template's, and over them those of the call."""
     # moto writes the tags of the template itself into its data: a launch has nothing to do with them.
     theirs = [
-        one for one in data.get("TagSpecifications") or () if one.get("ResourceType") != "launch-template"
+        specification
+        for specification in data.get("TagSpecifications") or ()
+        if specification.get("ResourceType") != "launch-template"
     ]
     given = [*theirs, *(params.get("TagSpecifications") or ())]
     return specified(given, _TAGGED, ("instance",))
@@ -220,7 +222,7 @@ def launch(wire: Wire, token: str, request: LaunchRequest, least: int, most: int
         raise
 
 
-def _differs(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return {name: str(value) for name, value in one.items()} != {
-        name: str(value) for name, value in other.items()
+def _differs(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    return {name: str(value) for name, value in first.items()} != {
+        name: str(value) for name, value in second.items()
     }

@@ -32,104 +32,110 @@ def describe(call: ApiCall) -> Result:
                 "MaxResults cannot be used together with CapacityReservationIds",
             )
         listed = tuple(by_id(listed, id_) for id_ in dict.fromkeys(ids))
-    found = filtered(listed, call.get("Filters", []), _FACETS, lambda one: tags_of(wire, one))
+    matching = filtered(
+        listed, call.get("Filters", []), _FILTER_FIELDS, lambda reservation: tags_of(wire, reservation)
+    )
     call.stop_dry_run()
-    page, token = wire.pages.page(found, lambda one: one.id, call.params)
-    return {"CapacityReservations": [as_aws(wire, one) for one in page], "NextToken": token}
+    page, token = wire.pages.page(matching, lambda reservation: reservation.id, call.params)
+    return {"CapacityReservations": [as_aws(wire, reservation) for reservation in page], "NextToken": token}
 
 
 @operation("ec2", "CancelCapacityReservation", "ModifyCapacityReservation")
 def refuse_to_change(call: ApiCall) -> Result:
-    found = by_id(call.wire.cloud.reservations(), call.require("CapacityReservationId"))
+    reservation = by_id(call.wire.cloud.reservations(), call.require("CapacityReservationId"))
     call.stop_dry_run()
     verb = "cancel" if call.action.startswith("Cancel") else "modify"
-    if found.kind is SourceKind.BLOCK:
-        raise AwsError("UnsupportedOperation", f"You can't {verb} a Capacity Block: {found.id}")
+    if reservation.kind is SourceKind.BLOCK:
+        raise AwsError("UnsupportedOperation", f"You can't {verb} a Capacity Block: {reservation.id}")
     raise AwsError(
-        "UnsupportedOperation", f"the simulated AWS does not {verb} on-demand reservations: {found.id}"
+        "UnsupportedOperation", f"the simulated AWS does not {verb} on-demand reservations: {reservation.id}"
     )
 
 
 def by_id(listed: tuple[Reservation, ...], id_: str) -> Reservation:
     if not id_.startswith("cr-"):
         raise AwsError("InvalidCapacityReservationId.Malformed", f"The ID '{id_}' is malformed")
-    found = next((one for one in listed if one.id == id_), None)
-    if found is None:
+    known = next((reservation for reservation in listed if reservation.id == id_), None)
+    if known is None:
         raise AwsError("InvalidCapacityReservationId.NotFound", f"The reservation '{id_}' does not exist")
-    return found
+    return known
 
 
 # --- as EC2 writes one --------------------------------------------------------------------------------
 
 
-def as_aws(wire: Wire, one: Reservation) -> dict[str, Any]:
-    block = one.kind is SourceKind.BLOCK
-    opened_at, _ = wire.cloud.sale(one.id)
+def as_aws(wire: Wire, reservation: Reservation) -> dict[str, Any]:
+    block = reservation.kind is SourceKind.BLOCK
+    opened_at, _ = wire.cloud.sale(reservation.id)
     written = {
-        "CapacityReservationId": one.id,
-        "CapacityReservationArn": arn(wire, one),
+        "CapacityReservationId": reservation.id,
+        "CapacityReservationArn": arn(wire, reservation),
         "OwnerId": wire.account,
-        "AvailabilityZone": one.zone,
-        "AvailabilityZoneId": wire.network.zone_ids[one.zone],
-        "InstanceType": one.instance_type,
+        "AvailabilityZone": reservation.zone,
+        "AvailabilityZoneId": wire.network.zone_ids[reservation.zone],
+        "InstanceType": reservation.instance_type,
         "InstancePlatform": "Linux/UNIX",
         "Tenancy": "default",
         # Of a block that has not begun EC2 shows nothing here: what is to come is in its tags.
-        "TotalInstanceCount": 0 if block and one.state in NOT_STARTED_STATES | UNPAID_STATES else one.count,
-        "AvailableInstanceCount": one.available,
+        "TotalInstanceCount": 0
+        if block and reservation.state in NOT_STARTED_STATES | UNPAID_STATES
+        else reservation.count,
+        "AvailableInstanceCount": reservation.available,
         "EbsOptimized": True,
         "EphemeralStorage": False,
-        "State": one.state.value,
-        "StartDate": one.start,
-        "EndDateType": "unlimited" if one.end is None else "limited",
+        "State": reservation.state.value,
+        "StartDate": reservation.start,
+        "EndDateType": "unlimited" if reservation.end is None else "limited",
         "InstanceMatchCriteria": "targeted",
         "CreateDate": opened_at,
-        "Tags": as_tags(tags_of(wire, one)),
-        "CapacityAllocations": _allocations(wire, one),
+        "Tags": as_tags(tags_of(wire, reservation)),
+        "CapacityAllocations": _allocations(wire, reservation),
         "ReservationType": "capacity-block" if block else "default",
     }
-    if one.end is not None:
-        written["EndDate"] = one.end
+    if reservation.end is not None:
+        written["EndDate"] = reservation.end
     if block:
-        written["CapacityBlockId"] = block_id(one)
+        written["CapacityBlockId"] = block_id(reservation)
     return written
 
 
-def tags_of(wire: Wire, one: Reservation) -> Pairs:
+def tags_of(wire: Wire, reservation: Reservation) -> Pairs:
     """Its own, and those AWS puts on a block."""
-    if one.kind is not SourceKind.BLOCK:
-        return one.tags
-    _, bought = wire.cloud.sale(one.id)
+    if reservation.kind is not SourceKind.BLOCK:
+        return reservation.tags
+    _, bought = wire.cloud.sale(reservation.id)
     theirs = (
         (_AWS + "capacityReservationType", "capacity-block"),
         (_AWS + "incrementalRequestedQuantity", str(bought)),
     )
-    return one.tags + theirs
+    return reservation.tags + theirs
 
 
-def block_id(one: Reservation) -> str:
-    return "cb-" + one.id.removeprefix("cr-")
+def block_id(reservation: Reservation) -> str:
+    return "cb-" + reservation.id.removeprefix("cr-")
 
 
-def arn(wire: Wire, one: Reservation) -> str:
-    return f"arn:aws:ec2:{wire.region}:{wire.account}:capacity-reservation/{one.id}"
+def arn(wire: Wire, reservation: Reservation) -> str:
+    return f"arn:aws:ec2:{wire.region}:{wire.account}:capacity-reservation/{reservation.id}"
 
 
-def _allocations(wire: Wire, one: Reservation) -> list[dict[str, Any]]:
-    used = wire.cloud.used(one.id)
+def _allocations(wire: Wire, reservation: Reservation) -> list[dict[str, Any]]:
+    used = wire.cloud.used(reservation.id)
     return [{"AllocationType": "used", "Count": used}] if used else []
 
 
-_FACETS: FilterFields[Reservation] = {
-    "availability-zone": lambda one: one.zone,
-    "capacity-reservation-id": lambda one: one.id,
-    "end-date": lambda one: "" if one.end is None else format_instant(one.end),
-    "end-date-type": lambda one: "unlimited" if one.end is None else "limited",
+_FILTER_FIELDS: FilterFields[Reservation] = {
+    "availability-zone": lambda reservation: reservation.zone,
+    "capacity-reservation-id": lambda reservation: reservation.id,
+    "end-date": lambda reservation: "" if reservation.end is None else format_instant(reservation.end),
+    "end-date-type": lambda reservation: "unlimited" if reservation.end is None else "limited",
     "instance-match-criteria": lambda _: "targeted",
     "instance-platform": lambda _: "Linux/UNIX",
-    "instance-type": lambda one: one.instance_type,
-    "reservation-type": lambda one: "capacity-block" if one.kind is SourceKind.BLOCK else "default",
-    "start-date": lambda one: format_instant(one.start),
-    "state": lambda one: one.state.value,
+    "instance-type": lambda reservation: reservation.instance_type,
+    "reservation-type": lambda reservation: (
+        "capacity-block" if reservation.kind is SourceKind.BLOCK else "default"
+    ),
+    "start-date": lambda reservation: format_instant(reservation.start),
+    "state": lambda reservation: reservation.state.value,
     "tenancy": lambda _: "default",
 }

@@ -61,14 +61,14 @@ def delete(call: ApiCall) -> Result:
 def describe(call: ApiCall) -> Result:
     wire = call.wire
     theirs = [
-        (one["resource_id"], one["resource_type"], one["key"], one["value"])
-        for one in wire.moto("ec2").describe_tags()
+        (tag["resource_id"], tag["resource_type"], tag["key"], tag["value"])
+        for tag in wire.moto("ec2").describe_tags()
     ]
-    found = filtered(
-        [*_ours(wire), *theirs], call.get("Filters", []), _FACETS, lambda one: ((one[2], one[3]),)
+    matching = filtered(
+        [*_ours(wire), *theirs], call.get("Filters", []), _FILTER_FIELDS, lambda tag: ((tag[2], tag[3]),)
     )
     call.stop_dry_run()
-    page, token = wire.pages.page(found, lambda one: f"{one[0]} {one[2]}", call.params, least=5)
+    page, token = wire.pages.page(matching, lambda tag: f"{tag[0]} {tag[2]}", call.params, least=5)
     return {
         "Tags": [
             {"ResourceId": id_, "ResourceType": kind, "Key": key, "Value": value}
@@ -78,11 +78,11 @@ def describe(call: ApiCall) -> Result:
     }
 
 
-_FACETS: FilterFields[tuple[str, str, str, str]] = {
-    "resource-id": lambda one: one[0],
-    "resource-type": lambda one: one[1],
-    "key": lambda one: one[2],
-    "value": lambda one: one[3],
+_FILTER_FIELDS: FilterFields[tuple[str, str, str, str]] = {
+    "resource-id": lambda tag: tag[0],
+    "resource-type": lambda tag: tag[1],
+    "key": lambda tag: tag[2],
+    "value": lambda tag: tag[3],
 }
 
 
@@ -96,7 +96,7 @@ def _tags(wire: Wire, id_: str) -> Pairs:
     """What users put there. AwsError: there is no such thing, or not any more."""
     if id_.startswith("cr-"):
         return by_id(wire.cloud.reservations(), id_).tags
-    if id_ not in {one.id for one in wire.cloud.instances()}:
+    if id_ not in {instance.id for instance in wire.cloud.instances()}:
         raise AwsError("InvalidInstanceID.NotFound", f"The instance ID '{id_}' does not exist")
     return wire.cloud.instance_histories[id_].tags
 

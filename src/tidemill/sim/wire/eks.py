@@ -32,12 +32,12 @@ def create(call: ApiCall) -> Result:
             "InvalidParameterException", "the simulated EKS makes node groups from launch templates"
         )
     data, template = _template(wire, call.get("launchTemplate"))
-    subnets = [subnet(wire.moto("ec2"), one) for one in call.get("subnets", [])]
+    subnets = [subnet(wire.moto("ec2"), node_group) for node_group in call.get("subnets", [])]
     made = Made(
         name=call.require("nodegroupName"),
         role=call.require("nodeRole"),
         data=data,
-        subnets=tuple(one.id for one in subnets),
+        subnets=tuple(node_group.id for node_group in subnets),
         zones=group_format.zones_of(subnets),
         size=_size(call.get("scalingConfig", {})),
         capacity_type=call.get("capacityType", "ON_DEMAND"),
@@ -60,28 +60,28 @@ def describe(call: ApiCall) -> Result:
 @operation("eks", "ListNodegroups")
 def list_(call: ApiCall) -> Result:
     _cluster(call)
-    found = [one.name for one in call.wire.cloud.node_groups.all()]
+    names = [node_group.name for node_group in call.wire.cloud.node_groups.all()]
     params = {"MaxResults": call.get("maxResults", 100), "NextToken": call.get("nextToken")}
-    page, token = call.wire.pages.page(found, lambda one: one, params, most=100)
+    page, token = call.wire.pages.page(names, lambda node_group: node_group, params, most=100)
     return {"nodegroups": page, "nextToken": token}
 
 
 @operation("eks", "UpdateNodegroupConfig")
 def configure(call: ApiCall) -> Result:
-    found, node_groups = _node_group(call), call.wire.cloud.node_groups
+    node_group, node_groups = _node_group(call), call.wire.cloud.node_groups
     _cluster(call)
     sizes = call.get("scalingConfig", {})
     node_groups.resize(
-        found.name,
+        node_group.name,
         minimum=sizes.get("minSize"),
         desired=sizes.get("desiredSize"),
         maximum=sizes.get("maxSize"),
     )
     labels, taints = call.get("labels"), call.get("taints")
     node_groups.configure(
-        found.name,
-        labels=None if labels is None else _changed_labels(found.labels, labels),
-        taints=None if taints is None else _changed_taints(found.taints, taints),
+        node_group.name,
+        labels=None if labels is None else _changed_labels(node_group.labels, labels),
+        taints=None if taints is None else _changed_taints(node_group.taints, taints),
         repair=call.get("nodeRepairConfig", {}).get("enabled"),
     )
     return {"update": _update(call, "ConfigUpdate")}
@@ -89,7 +89,7 @@ def configure(call: ApiCall) -> Result:
 
 @operation("eks", "UpdateNodegroupVersion")
 def upgrade(call: ApiCall) -> Result:
-    wire, found = call.wire, _node_group(call)
+    wire, node_group = call.wire, _node_group(call)
     _cluster(call)
     given = call.get("launchTemplate")
     if not given:
@@ -97,17 +97,17 @@ def upgrade(call: ApiCall) -> Result:
             "InvalidParameterException", "the simulated EKS upgrades to a launch template's version"
         )
     data, template = _template(wire, given)
-    if template.id != found.template.id:
+    if template.id != node_group.template.id:
         raise AwsError("InvalidParameterException", "You cannot change the launch template of a node group")
-    wire.cloud.node_groups.set_template(found.name, data, template)
+    wire.cloud.node_groups.set_template(node_group.name, data, template)
     return {"update": _update(call, "VersionUpdate")}
 
 
 @operation("eks", "DeleteNodegroup")
 def delete(call: ApiCall) -> Result:
-    cluster, found = _cluster(call), _node_group(call)
-    call.wire.cloud.node_groups.delete(found.name)
-    return {"nodegroup": _as_aws(call.wire, cluster, found)}
+    cluster, node_group = _cluster(call), _node_group(call)
+    call.wire.cloud.node_groups.delete(node_group.name)
+    return {"nodegroup": _as_aws(call.wire, cluster, node_group)}
 
 
 @operation("eks", "TagResource")
@@ -115,8 +115,8 @@ def tag(call: ApiCall) -> Result:
     arn = str(call.require("resourceArn"))
     if ":nodegroup/" not in arn:
         raise AnsweredByMoto
-    found = call.wire.cloud.node_groups.get(arn.split("/")[2])
-    found.tags = tuple(sorted((dict(found.tags) | dict(call.require("tags"))).items()))
+    node_group = call.wire.cloud.node_groups.get(arn.split("/")[2])
+    node_group.tags = tuple(sorted((dict(node_group.tags) | dict(call.require("tags"))).items()))
     return {}
 
 
@@ -186,9 +186,9 @@ def _cluster(call: ApiCall) -> str:
 
 def _node_group(call: ApiCall) -> EksNodeGroup:
     name = str(call.require("nodegroupName"))
-    for one in call.wire.cloud.node_groups.all():
-        if one.name == name:
-            return one
+    for node_group in call.wire.cloud.node_groups.all():
+        if node_group.name == name:
+            return node_group
     raise _missing(f"No node group found for name: {name}.")
 
 
@@ -209,10 +209,13 @@ def _size(given: Mapping[str, Any]) -> tuple[int, int, int]:
 
 
 def _taints(given: Any) -> tuple[tuple[str, str, str], ...]:
-    for one in given:
-        if one.get("effect") not in _EFFECTS:
+    for node_group in given:
+        if node_group.get("effect") not in _EFFECTS:
             raise AwsError("InvalidParameterException", f"a taint's effect is one of {', '.join(_EFFECTS)}")
-    return tuple((one["key"], one.get("value") or "", _EFFECTS[one["effect"]]) for one in given)
+    return tuple(
+        (node_group["key"], node_group.get("value") or "", _EFFECTS[node_group["effect"]])
+        for node_group in given
+    )
 
 
 def _changed_labels(has: Pairs, given: Mapping[str, Any]) -> Pairs:
@@ -226,7 +229,7 @@ def _changed_taints(
     going = {(key, effect) for key, _, effect in _taints(given.get("removeTaints") or ())}
     new = _taints(given.get("addOrUpdateTaints") or ())
     going |= {(key, effect) for key, _, effect in new}
-    return (*(one for one in has if (one[0], one[2]) not in going), *new)
+    return (*(node_group for node_group in has if (node_group[0], node_group[2]) not in going), *new)
 
 
 def _update(call: ApiCall, kind: str) -> dict[str, Any]:
@@ -235,38 +238,39 @@ def _update(call: ApiCall, kind: str) -> dict[str, Any]:
     return {"id": id_, "status": "InProgress", "type": kind, "params": [], "createdAt": now, "errors": []}
 
 
-def _as_aws(wire: Wire, cluster: str, one: EksNodeGroup) -> dict[str, Any]:
-    behind = wire.cloud.groups.get(one.group)
-    unique = one.group.rsplit("-", 1)[-1]
+def _as_aws(wire: Wire, cluster: str, node_group: EksNodeGroup) -> dict[str, Any]:
+    behind = wire.cloud.groups.get(node_group.group)
+    unique = node_group.group.rsplit("-", 1)[-1]
     return {
-        "nodegroupName": one.name,
-        "nodegroupArn": f"arn:aws:eks:{wire.region}:{wire.account}:nodegroup/{cluster}/{one.name}/{unique}",
+        "nodegroupName": node_group.name,
+        "nodegroupArn": f"arn:aws:eks:{wire.region}:{wire.account}:nodegroup/{cluster}/{node_group.name}/{unique}",
         "clusterName": cluster,
         "version": "1.33",
-        "createdAt": one.made_at,
-        "modifiedAt": one.made_at,
-        "status": one.status,
-        "capacityType": one.capacity_type,
+        "createdAt": node_group.made_at,
+        "modifiedAt": node_group.made_at,
+        "status": node_group.status,
+        "capacityType": node_group.capacity_type,
         "scalingConfig": {
             "minSize": behind.minimum,
             "maxSize": behind.maximum,
             "desiredSize": behind.desired,
         },
-        "instanceTypes": list(one.instance_types),
-        "subnets": list(one.subnets),
-        "amiType": one.ami_type,
-        "nodeRole": one.role,
-        "labels": dict(one.labels),
+        "instanceTypes": list(node_group.instance_types),
+        "subnets": list(node_group.subnets),
+        "amiType": node_group.ami_type,
+        "nodeRole": node_group.role,
+        "labels": dict(node_group.labels),
         "taints": [
-            {"key": key, "value": value, "effect": _SPELLED[effect]} for key, value, effect in one.taints
+            {"key": key, "value": value, "effect": _SPELLED[effect]}
+            for key, value, effect in node_group.taints
         ],
-        "resources": {"autoScalingGroups": [{"name": one.group}]},
-        "health": {"issues": [{"code": code, "message": message} for code, message in one.issues]},
-        "nodeRepairConfig": {"enabled": one.repair},
+        "resources": {"autoScalingGroups": [{"name": node_group.group}]},
+        "health": {"issues": [{"code": code, "message": message} for code, message in node_group.issues]},
+        "nodeRepairConfig": {"enabled": node_group.repair},
         "launchTemplate": {
-            "name": one.template.name,
-            "version": one.template.version,
-            "id": one.template.id,
+            "name": node_group.template.name,
+            "version": node_group.template.version,
+            "id": node_group.template.id,
         },
-        "tags": dict(one.tags),
+        "tags": dict(node_group.tags),
     }

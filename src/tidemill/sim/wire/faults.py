@@ -42,7 +42,9 @@ class WireFaults:
 
     def strike(self, action: str, now: datetime) -> WireFault | None:
         """The first that is aimed at this call, used up by it."""
-        self._armed = [one for one in self._armed if one.left != 0 and (one.until is None or now < one.until)]
+        self._armed = [
+            armed for armed in self._armed if armed.left != 0 and (armed.until is None or now < armed.until)
+        ]
         for fault in self._armed:
             if fault.action in ("", action):
                 if fault.left is not None:

@@ -56,11 +56,11 @@ def template_of(wire: Wire, given: Mapping[str, Any] | None) -> tuple[LaunchSpec
 
 def subnets_of(wire: Wire, identifier: str) -> tuple[Subnet, ...]:
     """VPCZoneIdentifier: subnet ids with commas between them."""
-    return tuple(subnet(wire.moto("ec2"), one.strip()) for one in identifier.split(",") if one.strip())
+    return tuple(subnet(wire.moto("ec2"), id_.strip()) for id_ in identifier.split(",") if id_.strip())
 
 
 def zones_of(subnets: Sequence[Subnet]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(one.zone for one in subnets))
+    return tuple(dict.fromkeys(each_subnet.zone for each_subnet in subnets))
 
 
 def tags_of(given: Sequence[Mapping[str, Any]]) -> tuple[Pairs, Pairs]:
@@ -75,7 +75,11 @@ def remember_launches(wire: Wire) -> None:
 
     def note(group: AutoScalingGroup, token: str, zone: str) -> None:
         if isinstance(group.template, WireTemplate):
-            inside = [one for one in subnets_of(wire, ",".join(group.subnets)) if one.zone == zone]
+            inside = [
+                each_subnet
+                for each_subnet in subnets_of(wire, ",".join(group.subnets))
+                if each_subnet.zone == zone
+            ]
             record = group.template.record
             wire.launches[token] = replace(record, subnet=inside[0]) if inside else record
 
@@ -104,7 +108,7 @@ def as_group(wire: Wire, group: AutoScalingGroup) -> dict[str, Any]:
         "TargetGroupARNs": [],
         "HealthCheckType": "EC2",
         "HealthCheckGracePeriod": 0,
-        "Instances": [as_member(wire, one) for one in group.members.values()],
+        "Instances": [as_member(wire, member) for member in group.members.values()],
         "CreatedTime": group.made_at,
         "SuspendedProcesses": [
             {"ProcessName": name, "SuspensionReason": f"User suspended at {format_instant(since)}"}
@@ -151,30 +155,30 @@ def as_member(wire: Wire, member: GroupMember) -> dict[str, Any]:
     return written
 
 
-def as_activity(group: AutoScalingGroup, one: Activity) -> dict[str, Any]:
+def as_activity(group: AutoScalingGroup, activity: Activity) -> dict[str, Any]:
     written: dict[str, Any] = {
-        "ActivityId": one.id,
+        "ActivityId": activity.id,
         "AutoScalingGroupName": group.name,
-        "Description": one.description,
-        "Cause": one.cause,
-        "StartTime": one.at,
-        "StatusCode": one.status,
-        "Progress": 100 if one.ended_at is not None else 50,
+        "Description": activity.description,
+        "Cause": activity.cause,
+        "StartTime": activity.at,
+        "StatusCode": activity.status,
+        "Progress": 100 if activity.ended_at is not None else 50,
         "Details": "{}",
     }
-    if one.ended_at is not None:
-        written["EndTime"] = one.ended_at
-    return written | ({"StatusMessage": one.message} if one.message else {})
+    if activity.ended_at is not None:
+        written["EndTime"] = activity.ended_at
+    return written | ({"StatusMessage": activity.message} if activity.message else {})
 
 
-def as_schedule(wire: Wire, group: AutoScalingGroup, one: ScheduledAction) -> dict[str, Any]:
-    sizes = {"MinSize": one.minimum, "MaxSize": one.maximum, "DesiredCapacity": one.desired}
+def as_schedule(wire: Wire, group: AutoScalingGroup, action: ScheduledAction) -> dict[str, Any]:
+    sizes = {"MinSize": action.minimum, "MaxSize": action.maximum, "DesiredCapacity": action.desired}
     return {
         "AutoScalingGroupName": group.name,
-        "ScheduledActionName": one.name,
-        "ScheduledActionARN": f"{arn(wire, group)}:scheduledActionName/{one.name}",
-        "Time": one.at,
-        "StartTime": one.at,
+        "ScheduledActionName": action.name,
+        "ScheduledActionARN": f"{arn(wire, group)}:scheduledActionName/{action.name}",
+        "Time": action.at,
+        "StartTime": action.at,
         **{name: size for name, size in sizes.items() if size is not None},
     }
 

@@ -84,9 +84,9 @@ def check() -> None:
 
 def _has(module: str, name: str) -> bool:
     try:
-        found: Any = importlib.import_module(module)
+        value: Any = importlib.import_module(module)
     except ImportError:
         return False
     for part in name.split("."):
-        found = getattr(found, part, None)
-    return found is not None
+        value = getattr(value, part, None)
+    return value is not None

@@ -41,14 +41,14 @@ class Network:
     zone_ids: dict[str, str]
 
     def in_zone(self, zone: str) -> Subnet:
-        return next(one for one in self.subnets if one.zone == zone)
+        return next(subnet for subnet in self.subnets if subnet.zone == zone)
 
     def as_json(self) -> dict[str, Any]:
         return {
             "vpc": self.vpc,
             "subnets": {
-                zone: [one.id for one in self.subnets if one.zone == zone]
-                for zone in dict.fromkeys(one.zone for one in self.subnets)
+                zone: [subnet.id for subnet in self.subnets if subnet.zone == zone]
+                for zone in dict.fromkeys(subnet.zone for subnet in self.subnets)
             },
             "securityGroup": self.security_group,
             "images": self.images,
@@ -66,9 +66,11 @@ def create_network(ec2: Any, zones: Sequence[str], named: Mapping[str, Sequence[
     vpc = str(
         _make(ec2, zones, named) if any(named.get(zone) for zone in zones) else ec2.get_default_vpc().id
     )
-    inside = [_subnet(one) for one in ec2.describe_subnets() if one.vpc_id == vpc]
-    subnets = tuple(one for zone in zones for one in inside if one.zone == zone)
-    (group,) = [one for one in ec2.describe_security_groups() if one.vpc_id == vpc and one.name == "default"]
+    inside = [_subnet(item) for item in ec2.describe_subnets() if item.vpc_id == vpc]
+    subnets = tuple(item for zone in zones for item in inside if item.zone == zone)
+    (group,) = [
+        item for item in ec2.describe_security_groups() if item.vpc_id == vpc and item.name == "default"
+    ]
     images = {}
     for arch in ("x86_64", "arm64"):
         image = ec2.register_image(

@@ -30,20 +30,20 @@ class ApiCall:
     key: str = ""  # the access key the call was signed with
 
     def get(self, name: str, default: Any = None) -> Any:
-        found = self.params.get(name)
-        return default if found is None else found
+        value = self.params.get(name)
+        return default if value is None else value
 
     def require(self, name: str) -> Any:
-        found = self.params.get(name)
-        if found is None or found == "":
+        value = self.params.get(name)
+        if value is None or value == "":
             raise AwsError("MissingParameter", f"The request must contain the parameter {name}")
-        return found
+        return value
 
     def hours(self, name: str) -> timedelta:
-        found = int(self.require(name))
-        if not 1 <= found <= _MOST_HOURS:
-            raise AwsError("InvalidParameterValue", f"{name} is {found}: that many hours are not sold")
-        return timedelta(hours=found)
+        hours = int(self.require(name))
+        if not 1 <= hours <= _MOST_HOURS:
+            raise AwsError("InvalidParameterValue", f"{name} is {hours}: that many hours are not sold")
+        return timedelta(hours=hours)
 
     def stop_dry_run(self) -> None:
         """Call it once the request is known to be right and before anything is changed."""

@@ -72,16 +72,16 @@ _THERE = {
 def products(call: ApiCall) -> Result:
     if call.require("ServiceCode") != "AmazonEC2":
         raise AwsError("NotFoundException", "the simulated price list is of AmazonEC2 alone")
-    wanted = {str(one["Field"]): str(one["Value"]) for one in call.get("Filters", [])}
+    wanted = {str(wish["Field"]): str(wish["Value"]) for wish in call.get("Filters", [])}
     region = wanted.pop("regionCode", call.wire.region)
-    found = [
+    names = [
         name
         for name, kind in call.wire.cloud.catalog.types.items()
         if kind.on_demand_usd_h is not None
         and all((_THERE | {"instanceType": name}).get(field) == value for field, value in wanted.items())
     ]
     params = {"MaxResults": call.get("MaxResults", _MOST), "NextToken": call.get("NextToken")}
-    page, token = call.wire.pages.page(found, lambda name: name, params, most=_MOST)
+    page, token = call.wire.pages.page(names, lambda name: name, params, most=_MOST)
     written = [json.dumps(_product(call, name, region)) for name in page]
     return {"FormatVersion": "aws_v1", "PriceList": written, "NextToken": token}
 

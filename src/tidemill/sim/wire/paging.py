@@ -26,7 +26,7 @@ def filtered(
     tags: Callable[[T], Pairs],
 ) -> list[T]:
     """Those every filter lets through; a filter lets through what one of its values fits. `*` and `?` are wild."""
-    tests = [_test(one, fields, tags) for one in filters]
+    tests = [_test(given, fields, tags) for given in filters]
     return [item for item in items if all(test(item) for test in tests)]
 
 
@@ -44,15 +44,19 @@ def _test(
         raise AwsError("InvalidParameterValue", f"The filter '{name}' is invalid")
 
     def fits(item: T) -> bool:
-        found = field_of(item)
-        return any(_fits(one, wanted) for one in ((found,) if isinstance(found, str) else found))
+        values = field_of(item)
+        return any(
+            _fits(candidate, wanted) for candidate in ((values,) if isinstance(values, str) else values)
+        )
 
     return fits
 
 
 def _fits(value: str, wanted: Sequence[str]) -> bool:
     # fnmatch also knows [sets]; EC2 does not, so a bracket is made literal.
-    return any(value == one or fnmatch.fnmatchcase(value, one.replace("[", "[[]")) for one in wanted)
+    return any(
+        value == pattern or fnmatch.fnmatchcase(value, pattern.replace("[", "[[]")) for pattern in wanted
+    )
 
 
 class Pages:

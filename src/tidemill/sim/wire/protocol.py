@@ -145,9 +145,9 @@ def _aware(value: Any) -> Any:
         case datetime(tzinfo=None):
             return value.replace(tzinfo=UTC)
         case dict():
-            return {name: _aware(one) for name, one in value.items()}
+            return {name: _aware(item) for name, item in value.items()}
         case list():
-            return [_aware(one) for one in value]
+            return [_aware(item) for item in value]
         case _:
             return value
 
@@ -202,8 +202,8 @@ def _structure(shape: Any, value: Mapping[str, Any], out: list[str]) -> None:
 def _element(tag: str, shape: Any, value: Any, out: list[str]) -> None:
     kind = shape.type_name
     if kind == "list" and shape.serialization.get("flattened"):
-        for one in value:
-            _element(tag, shape.member, one, out)
+        for inner in value:
+            _element(tag, shape.member, inner, out)
         return
     if kind == "structure":
         out.append(f"<{tag}>")
@@ -212,8 +212,8 @@ def _element(tag: str, shape: Any, value: Any, out: list[str]) -> None:
     elif kind == "list":
         item = shape.member.serialization.get("name", "item")
         out.append(f"<{tag}>")
-        for one in value:
-            _element(item, shape.member, one, out)
+        for inner in value:
+            _element(item, shape.member, inner, out)
         out.append(f"</{tag}>")
     else:
         out.append(f"<{tag}>{_scalar(value)}</{tag}>")

@@ -58,7 +58,7 @@ class Wire:
 
     def make_cluster(self, name: str) -> None:
         role = f"arn:aws:iam::{self.account}:role/{name}-cluster"
-        subnets = {"subnetIds": [one.id for one in self.network.subnets]}
+        subnets = {"subnetIds": [subnet.id for subnet in self.network.subnets]}
         self.moto("eks").create_cluster(name=name, role_arn=role, resources_vpc_config=subnets)
 
     def new_token(self, what: str) -> str:

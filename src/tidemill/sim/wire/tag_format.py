@@ -38,12 +38,12 @@ def from_tags(given: Iterable[Mapping[str, Any]]) -> Pairs:
 def specified(given: Iterable[Mapping[str, Any]], kinds: Container[Any], for_: Container[Any]) -> Pairs:
     """Of TagSpecifications, those for some kinds of resource; `kinds` are those that may be named at all."""
     tags: list[Mapping[str, Any]] = []
-    for one in given:
-        kind = one.get("ResourceType")
+    for specification in given:
+        kind = specification.get("ResourceType")
         if kind not in kinds:
             raise AwsError(
                 "InvalidParameterValue", f"'{kind}' is not a valid taggable resource type for this operation."
             )
         if kind in for_:
-            tags += one.get("Tags") or ()
+            tags += specification.get("Tags") or ()
     return from_tags(tags)
