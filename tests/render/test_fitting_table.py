@@ -40,6 +40,7 @@ def test_the_sentence_gives_way_first():
     head, _, first, *rest = shown(64).splitlines()
     assert head.split() == ["id", "fee", "next"]
     assert first.startswith(f"{ID}  $10,116  bought elsewhere:")
+    assert rest
     assert all(line.startswith((" " * len(ID), ID[::-1])) for line in rest)
 
 
