@@ -1,13 +1,19 @@
-"""`python -m benchmarks pack|decide`: how fast and how well pods are packed, on workloads anybody can repeat."""
+"""`python -m benchmarks pack|decide`: how fast and how well pods are packed, on workloads anybody can repeat.
+
+Exit codes: 0 done, 1 a placement breaks a rule, 2 a mistake in the arguments.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from tidemill.model.errors import SpecError
 
 if TYPE_CHECKING:
     from benchmarks.packing_run import Packing
@@ -27,14 +33,18 @@ def bench() -> None:
     "--pods", type=click.IntRange(min=1), default=DEFAULT_PODS, show_default=True, help="How many pods."
 )
 @click.option(
-    "--mix", "mixes", multiple=True, metavar="NAME", help="Which mix; repeat for several. Default: all."
+    "--mix", "mixes", multiple=True, metavar="NAME", help="A mix of pods; repeat for several. Default: all."
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the pods that are drawn.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the random pods.")
 @click.option(
-    "--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="Time the best of so many."
+    "--repeat",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Take the fastest of so many runs.",
 )
 @click.option("--solver", type=click.Choice(["tidemill", "first-fit"]), default="tidemill", show_default=True)
-@click.option("--reference", is_flag=True, help="Run plain first-fit beside it. Slow: it tries every node.")
+@click.option("--reference", is_flag=True, help="Also run plain first fit. Slow: it tries every node.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def pack(
@@ -49,7 +59,7 @@ def pack(
 ) -> None:
     """Pack the pods of a mix into nodes; time it, check every rule, compare the price with a lower bound.
 
-    Fails if an answer breaks a rule.
+    Fails if a placement breaks a rule.
     """
     from benchmarks.mixes import MIXES
     from benchmarks.packing_run import measure
@@ -73,25 +83,15 @@ def pack(
 @bench.command()
 @click.option("--nodes", type=click.IntRange(min=1), default=5_000, show_default=True)
 @click.option(
-    "--running", type=click.IntRange(min=0), default=50_000, show_default=True, help="Pods on them."
+    "--running", type=click.IntRange(min=0), default=50_000, show_default=True, help="Pods on the nodes."
 )
-@click.option(
-    "--pending", type=click.IntRange(min=0), default=1_000, show_default=True, help="Pods that wait."
-)
+@click.option("--pending", type=click.IntRange(min=0), default=1_000, show_default=True, help="Pending pods.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def decide(nodes: int, running: int, pending: int, as_json: bool) -> None:
     """Time one whole decision on a large cluster: the first, and one that follows it."""
-    import resource
+    from benchmarks.decision import report
 
-    from benchmarks.decision import measure
-
-    timing = asdict(measure(nodes, running, pending))
-    timing["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    if as_json:
-        click.echo(json.dumps(timing, indent=2))
-    else:
-        for name, value in timing.items():
-            click.echo(f"{name:>10}  {value:,}")
+    click.echo(report(nodes, running, pending, as_json=as_json))
 
 
 def _document(result: Packing) -> dict[str, Any]:
@@ -128,5 +128,16 @@ def _cells(result: Packing) -> tuple[str, ...]:
     )
 
 
+def main(arguments: Sequence[str]) -> int:
+    """Run a command; a mistake in the arguments is one line on stderr."""
+    try:
+        return bench.main(list(arguments), prog_name="python -m benchmarks", standalone_mode=False) or 0
+    except click.ClickException as mistake:
+        click.echo(f"error: {mistake.format_message()}", err=True)
+    except SpecError as mistake:
+        click.echo(f"error: {mistake}", err=True)
+    return 2
+
+
 if __name__ == "__main__":
-    bench()
+    sys.exit(main(sys.argv[1:]))

@@ -3,7 +3,7 @@
     python -m benchmarks.karpenter [--pods 1000 5000 …] [--rounds 1] [--limit 900] [--version v1.N.N] [--json]
 
 Runs Karpenter's own scheduling benchmark, fetched as a Go module and built outside this repository, and
-`tidemill bench pack --mix karpenter` right after it at each size. Needs Go; the first build takes minutes,
+`python -m benchmarks pack --mix karpenter` right after it at each size. Needs Go; the first build takes minutes,
 later runs start from the built benchmark. Exits 1 where one side could not be run at every size.
 """
 
@@ -30,6 +30,7 @@ from typing import Any
 MODULE = "sigs.k8s.io/karpenter"
 PACKAGE = Path("pkg/controllers/provisioning/scheduling")
 BENCHMARK = "scheduling_benchmark_test.go"
+ROOT = Path(__file__).parents[1]  # of the checkout, from which `python -m benchmarks` runs
 PRICE = Path(__file__).with_name("karpenter_price_test.go")
 SIZES = (1000, 5000, 10000, 20000)  # the sizes from 1,000 up that Karpenter's file also has, but for 2,000
 
@@ -176,7 +177,7 @@ def timed_run(command: Sequence[str | Path], limit_s: float) -> tuple[str, float
     """What a command wrote, and the CPU seconds it took."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     try:
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
+        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=limit_s, check=False)
     except subprocess.TimeoutExpired:
         raise CannotRun(f"not done within {limit_s:.0f} s") from None
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -216,8 +217,18 @@ def tidemill_figures(answer: dict[str, Any], pods: int, cpu_s: float) -> Packed:
 
 
 def run_tidemill(pods: int, limit_s: float) -> Packed:
-    verb = ("bench", "pack", "--mix", "karpenter", "--pods", str(pods), "--json")
-    output, cpu_s = timed_run((sys.executable, "-m", "tidemill", *verb), limit_s)
+    command = (
+        sys.executable,
+        "-m",
+        "benchmarks",
+        "pack",
+        "--mix",
+        "karpenter",
+        "--pods",
+        str(pods),
+        "--json",
+    )
+    output, cpu_s = timed_run(command, limit_s)
     return tidemill_figures(json.loads(output), pods, cpu_s)
 
 

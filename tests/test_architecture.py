@@ -161,3 +161,62 @@ def test_every_package_has_a_row_in_the_architecture_page():
     packages = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
     rows = set(re.findall(r"^\| `(\w+)/` \|", PAGE.read_text(), re.MULTILINE))
     assert packages == rows
+
+
+# --- the judges of the packer ------------------------------------------------------------------------------
+
+QUESTION = "tidemill.decide.packer.problem"  # what both the packer and its judges are asked
+JUDGES = [
+    *sorted((ROOT / "tests" / "checker").glob("*.py")),
+    *(
+        ROOT / "benchmarks" / f"{judge}.py"
+        for judge in (
+            "bounds", "exact_optimum", "first_fit", "first_fit_counts", "linear_program", "pod_kinds", "relaxation",
+        )
+    ),
+    *sorted((ROOT / "benchmarks" / "mixes").glob("*.py")),
+]  # fmt: skip
+
+
+def imported(source: str) -> set[str]:
+    """The modules that a file imports, `from package import name` as `package.name` too."""
+    modules = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            modules |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return modules
+
+
+def shared_with_decide(source: str) -> set[str]:
+    """What a file imports of `tidemill.decide` beside the question."""
+    return {
+        module
+        for module in imported(source)
+        if module == "tidemill.decide"
+        or (
+            module.startswith("tidemill.decide.")
+            and module != QUESTION
+            and not module.startswith(f"{QUESTION}.")
+        )
+    }
+
+
+@pytest.mark.parametrize("path", JUDGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_judges_of_the_packer_share_nothing_with_it(path):
+    assert shared_with_decide(path.read_text()) == set()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "from tidemill.decide.packer.supply import Supply",
+        "from tidemill.decide import scheduler_rules",
+        "import tidemill.decide.packer",
+        "def late():\n    from tidemill.decide.scheduler_rules import selects",
+    ],
+)
+def test_a_judge_that_imports_decide_is_found(statement):
+    assert shared_with_decide(statement)
+    assert not shared_with_decide(f"from {QUESTION} import Problem")
