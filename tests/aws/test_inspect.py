@@ -184,7 +184,7 @@ def test_the_terminal_shows_all_of_it_and_says_what_it_did_not_look_at(there: Tr
         "$113/h",
     ):
         assert word in told.out, word
-    assert "Pods are not looked at" in told.out
+    assert "Pods were not read" in told.out
     assert "SIMULATED AWS at http://127.0.0.1" in told.err
     assert "nothing is changed" in told.err
 
@@ -287,7 +287,7 @@ def test_where_blocks_may_not_be_read_nobody_is_told_that_there_is_no_trap(there
     assert main(["inspect", "--aws"]) == 3
     told = capsys.readouterr().out
     assert "No trap" not in told
-    assert "Blocks could not be read, so nothing is said of traps." in told
+    assert "Blocks could not be read, so traps were not checked." in told
 
 
 def test_where_aws_lets_nothing_be_read_it_is_one_sentence_and_exit_code_3(there: Troubled, capsys):
@@ -308,7 +308,7 @@ def test_blocks_that_aws_fails_to_list_are_a_failure_and_not_an_empty_account(th
 
 def test_which_account_is_said_by_the_user_and_never_guessed(there: Troubled, capsys, tmp_path: Path):
     assert main(["inspect"]) == 2
-    assert "say which AWS" in capsys.readouterr().err
+    assert "no AWS account; add --aws" in capsys.readouterr().err
     assert main(["inspect", "--aws", "--sim", str(tmp_path / "a.json")]) == 2
     assert "two accounts" in capsys.readouterr().err
     assert main(["inspect", "--sim", str(tmp_path / "a.json")]) == 2

@@ -35,7 +35,7 @@ def serving(*words: str, by: signal.Signals = signal.SIGTERM) -> Iterator[dict[s
             process.send_signal(by)
             _, said = process.communicate(timeout=30)
     assert process.returncode == 0, said
-    assert "ended; it was" in said
+    assert "ended at" in said
 
 
 def client(told: dict[str, Any], service: str = "ec2") -> Any:

@@ -283,7 +283,7 @@ def test_the_command_shows_a_first_boot(file):
     assert done.exit_code == 0
     assert done.stdout.startswith("MIME-Version: 1.0\n")
     assert "echo 2026-11-20T11:00:00Z > /etc/tidemill/ends-at" in done.stdout
-    assert "spec.cluster.endpoint is not set: a node would not join" in done.stderr
+    assert "spec.cluster.endpoint is not set; a node would not join the cluster" in done.stderr
 
 
 @pytest.mark.parametrize(

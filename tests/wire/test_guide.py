@@ -61,7 +61,7 @@ def served(command: str) -> Iterator[tuple[str, str]]:
         finally:
             process.terminate()
             _, ended = process.communicate(timeout=30)
-    assert (process.returncode, "ended; it was" in ended) == (0, True)
+    assert (process.returncode, "ended at" in ended) == (0, True)
 
 
 def played(lines: list[str], endpoint: str, home: Path) -> list[str]:
