@@ -72,7 +72,7 @@ def test_a_node_whose_pods_fit_elsewhere_goes():
     assert len(drained(plan)) == 1
     assert not launched(plan)
     (started,) = of(plan, StartDrain)
-    assert sentence(started.reason) == "its pods fit elsewhere: saves $4.60 an hour"
+    assert sentence(started.reason) == "its pods fit on other nodes: saves $4.60 an hour"
 
 
 def test_when_empty_moves_nobody():

@@ -104,7 +104,7 @@ def test_a_gang_that_lost_a_member_is_stopped_to_start_again_whole():
     assert {action.pod for action in of(plan, Recreate)} == {one.uid for one in survivors}
     assert not of(plan, Evict)
     assert why(plan, pods[2]).code == "gang"
-    assert "lost a member" in sentence(why(plan, pods[2]).reason)
+    assert "lost a pod" in sentence(why(plan, pods[2]).reason)
 
 
 def test_the_nodes_of_the_survivors_are_kept():

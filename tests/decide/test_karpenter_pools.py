@@ -38,9 +38,7 @@ def test_who_was_let_go_waits_and_is_told_for_what():
     waiting = replica(gpus=8, pinned_to="cr-1")
     plan = decide(spec(KARPENTER), world(block(free=4), waiting))
     assert (of(plan, Launch), of(plan, Admit)) == ([], [])
-    assert (
-        sentence(why(plan, waiting).reason) == "a p5.48xlarge on cr-1 is being launched for it by Karpenter"
-    )
+    assert sentence(why(plan, waiting).reason) == "Karpenter launches a p5.48xlarge on cr-1 for it"
 
 
 def test_a_gang_is_let_go_with_a_word_that_nobody_promises_it_whole():

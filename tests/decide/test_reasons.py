@@ -37,7 +37,7 @@ SITUATIONS: dict[str, tuple[list[Any], list[Any], str, list[str]]] = {
         [hourly_pool("p5", "p5.48xlarge")], [], "launching", ["p5.48xlarge on on-demand", "being launched"],
     ),
     "launch written": ([], [block(), launch_intent()], "launching", ["being launched"]),
-    "joining": ([], [block(), node(phase="launched", launched="1m")], "starting", ["i-1, which is joining"]),
+    "joining": ([], [block(), node(phase="launched", launched="1m")], "starting", ["its node i-1 is joining"]),
     "not Ready": ([], [block(), node(phase="joined", joined="1m")], "starting", ["not Ready yet"]),
     "registering": ([], [block(), node(phase="registering", joined="1m")], "starting", ["60-90 s"]),
     "being checked": ([], [block(), node(phase="verifying", joined="2m")], "starting", ["being checked"]),

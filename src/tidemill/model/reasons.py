@@ -305,8 +305,8 @@ class HoldKind(StrEnum):
     GANG_LOST_POD = "gang-lost-pod"  # name
     GANG_WAITS_FOR_REST = "gang-waits-for-rest"  # name: the node that is held for it
     # Its node is on the way.
-    LAUNCHING = "launching"  # name: what is launched
-    KARPENTER_LAUNCHES = "karpenter-launches"  # name
+    LAUNCHING = "launching"  # name: the instance type; source; both empty: not known
+    KARPENTER_LAUNCHES = "karpenter-launches"  # name, source
     SLOT_IS_CLEANED = "slot-is-cleaned"  # name: the source
     NODE_JOINS = "node-joins"  # name: the node
     NODE_NOT_READY = "node-not-ready"  # name
@@ -324,6 +324,7 @@ class HoldReason:
     kind: HoldKind
     pool: str = ""
     name: str = ""
+    source: str = ""  # a source's label
     count: int = 0
     of: int = 0
     at: datetime | None = None

@@ -49,7 +49,7 @@ DRAINS: dict[DrainKind, Sentence[DrainReason]] = {
     DrainKind.DRIFTED_LABEL: "drifted: the node lacks the label {name} of pool {pool}",
     DrainKind.DRIFTED_NODE_CLASS: "drifted: node class {name} has changed since the node was launched",
     DrainKind.EMPTY: "empty for {idle}",
-    DrainKind.UNDERUTILIZED: "its pods fit elsewhere: saves {saves_usd_h} an hour",
+    DrainKind.UNDERUTILIZED: "its pods fit on other nodes: saves {saves_usd_h} an hour",
 }
 LAUNCHES: dict[LaunchKind, Sentence[LaunchReason]] = {
     LaunchKind.PODS_WAIT: lambda reason: (
@@ -59,13 +59,13 @@ LAUNCHES: dict[LaunchKind, Sentence[LaunchReason]] = {
         "block {name} is active: {count:node} warms up" if reason.count == 1
         else "block {name} is active: {count:node} warm up", reason,
     ),
-    LaunchKind.ANSWER_LOST: "the answer to the first call was lost; the same id cannot launch twice",
+    LaunchKind.ANSWER_LOST: "the answer to the first call was lost; the same ClientToken cannot launch twice",
     LaunchKind.CONSOLIDATION: lambda reason: fill(
         f"replaces {'node' if len(reason.nodes) == 1 else 'nodes'} {{nodes}}: saves {{saves_usd_h}} an hour", reason
     ),
 }  # fmt: skip
 SETTLEMENTS: dict[SettleKind, Sentence[SettleReason]] = {
-    SettleKind.ALL_SEEN: "all its instances are seen",
+    SettleKind.ALL_SEEN: "EC2 shows all its instances",
     SettleKind.NEVER_SEEN: "{count:instance} never appeared",
     SettleKind.GROUP_LATE: "its group launched {count} of {of} in time",
     SettleKind.TOO_OLD: "it is too old to repeat",
@@ -76,14 +76,14 @@ ADMISSIONS: dict[AdmitKind, Sentence[AdmitReason]] = {
     AdmitKind.KARPENTER_LAUNCHES: "there is time on {name}, and Karpenter launches nodes for pods without a gate",
 }
 ENDS: dict[EndKind, Sentence[EndReason]] = {
-    EndKind.SOURCE_ENDS: "its source ends: {at}",
-    EndKind.END_MOVED: "its end moved: {at}",
-    EndKind.LAST_SAFE_MOMENT: "the last safe moment before {at}",
-    EndKind.BUDGET_NEVER_ALLOWS: "its budget never allows an eviction; one at a time until {at}",
+    EndKind.SOURCE_ENDS: "its source ends at {at}",
+    EndKind.END_MOVED: "its end moved to {at}",
+    EndKind.LAST_SAFE_MOMENT: "this is the last safe moment before {at}",
+    EndKind.BUDGET_NEVER_ALLOWS: "its disruption budget never allows an eviction; its pods are deleted one at a time until {at}",
 }
 RECREATIONS: dict[RecreateKind, Sentence[RecreateReason]] = {
     RecreateKind.GANG_LOST_PODS: "gang {name} lost {count} of its {of} pods",
-    RecreateKind.NO_ROOM_LEFT: "{name}, which it was admitted to, has no room for it any more",
+    RecreateKind.NO_ROOM_LEFT: "it was admitted to {name}, which has no room for it any more",
 }
 HANDOVERS: dict[HandoverKind, Sentence[HandoverReason]] = {
     HandoverKind.ROLLOUT: lambda reason: (

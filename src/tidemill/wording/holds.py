@@ -38,12 +38,12 @@ HOLDS: dict[HoldKind, Sentence[HoldReason]] = {
     HoldKind.NOTHING_LASTS: "it needs {need} and nothing in pool {pool} lasts that long",
     HoldKind.KEPT_FOR_GANG: "the free nodes of pool {pool} are kept for a gang that has waited longer, from {at}",
     HoldKind.KEPT_FOR_IT: "nodes of {name} are kept for it; the last of them is free about {at}",
-    HoldKind.POD_RULES: "its rules about other pods (affinity, spread, ports) leave no place in pool {pool}",
+    HoldKind.POD_RULES: "its rules about other pods (affinity, spread, ports) leave no node for it in pool {pool}",
     HoldKind.GANG_OVER_POOL_LIMIT: (
-        "its gang needs {count:node} at once, more than the {of} the limits of pool {pool} allow"
+        "its gang needs {count:node} at once; the limits of pool {pool} allow {of}"
     ),
     HoldKind.GANG_OVER_SOURCE_SIZE: (
-        "its gang needs {count:node} at once, more than the {of} a source of pool {pool} has"
+        "its gang needs {count:node} at once; the largest source of pool {pool} has {of}"
     ),
     HoldKind.GANG_OVER_LIMITS_LEFT: lambda reason: fill(
         f"its gang needs {{count:node}} at once, more than the limits of pool {{pool}} leave ({_pairs(reason, ' ')})",
@@ -52,21 +52,21 @@ HOLDS: dict[HoldKind, Sentence[HoldReason]] = {
     HoldKind.GANG_WITHOUT_SOURCE: "no source of pool {pool} has the {count:node} its gang needs at once",
     HoldKind.GANG_INCOMPLETE: "gang {name} has {count} of its {of} pods",
     HoldKind.GANG_STOPS: "gang {name} is being stopped, to start again whole",
-    HoldKind.GANG_LOST_POD: "gang {name} lost a member; the others are being stopped",
+    HoldKind.GANG_LOST_POD: "gang {name} lost a pod; the others are being stopped",
     HoldKind.GANG_WAITS_FOR_REST: "room on {name} is held for it until the rest of its gang has room",
-    HoldKind.LAUNCHING: "a {name} is being launched for it",
-    HoldKind.KARPENTER_LAUNCHES: "a {name} is being launched for it by Karpenter",
+    HoldKind.LAUNCHING: lambda reason: f"{_launched(reason)} is being launched for it",
+    HoldKind.KARPENTER_LAUNCHES: lambda reason: f"Karpenter launches {_launched(reason)} for it",
     HoldKind.SLOT_IS_CLEANED: "a node of {name} is gone, and EC2 is cleaning its slot",
-    HoldKind.NODE_JOINS: "waits for {name}, which is joining the cluster",
-    HoldKind.NODE_NOT_READY: "waits for {name}, which is not Ready yet",
+    HoldKind.NODE_JOINS: "its node {name} is joining the cluster",
+    HoldKind.NODE_NOT_READY: "its node {name} is not Ready yet",
     HoldKind.NODE_REGISTERS: (
-        "{name} is registering its accelerators, usually 60-90 s;"
-        " 'OutOfnvidia.com/gpu' until then is expected and passes"
+        "its node {name} is registering its accelerators, usually 60-90 s;"
+        " until then the pod status OutOfnvidia.com/gpu is expected"
     ),
-    HoldKind.NODE_IS_CHECKED: "waits for {name}, which is being checked",
-    HoldKind.NO_ROOM_LEFT: "{name}, which it was admitted to, has no room for it any more",
+    HoldKind.NODE_IS_CHECKED: "its node {name} is being checked",
+    HoldKind.NO_ROOM_LEFT: "it was admitted to {name}, which has no room for it any more",
     HoldKind.NO_ROOM_LEFT_FOR_GOOD: (
-        "{name}, which it was admitted to, has no room for it any more, and nothing would create it again"
+        "it was admitted to {name}, which has no room for it any more, and nothing would create it again"
     ),
 }
 
@@ -74,6 +74,10 @@ HOLDS: dict[HoldKind, Sentence[HoldReason]] = {
 def hold_sentence(reason: HoldReason) -> str:
     later = fill("; block {next_block} starts {next_start}", reason) if reason.next_block else ""
     return f"{fill(HOLDS[reason.kind], reason)}{later}"
+
+
+def _launched(reason: HoldReason) -> str:
+    return f"a {reason.name} on {reason.source}" if reason.name else "a node"
 
 
 def _pairs(reason: HoldReason, between: str) -> str:

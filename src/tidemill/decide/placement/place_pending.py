@@ -170,7 +170,12 @@ def _start_or_wait(context: DecisionContext, placement: Placement) -> None:
             context.hold(pod, "starting", starts)
         else:
             kind = HoldKind.KARPENTER_LAUNCHES if _by_karpenter(candidate) else HoldKind.LAUNCHING
-            launched = HoldReason(kind, name=_what_is_launched(candidate))
+            option = candidate.option
+            launched = (
+                HoldReason(kind, name=option.kind.name, source=option.source.label)
+                if option is not None
+                else HoldReason(kind)
+            )
             context.hold(pod, "launching", launched, context.now + BOOT)
 
 
@@ -221,11 +226,6 @@ def _wake_when_too_late(context: DecisionContext, item: QueueItem, candidate: Ca
         until = useful_until(item, candidate.group.end, template.pool)
         if until is not None:
             context.wake(until - time_needed(item.terms, template.pool) - BOOT + timedelta(seconds=1))
-
-
-def _what_is_launched(candidate: CandidateNode) -> str:
-    option = candidate.option
-    return f"{option.kind.name} on {option.source.label}" if option is not None else "node"
 
 
 def _launch(context: DecisionContext, packing: Packing, candidates: Candidates) -> None:
