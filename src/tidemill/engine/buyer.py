@@ -109,7 +109,7 @@ class Buyer:
             raise
 
     def _record_why_not(self, intent: PurchaseIntent, reason: PurchaseReason) -> None:
-        held = next((one for one in self._ledger.purchases() if one.id == intent.id), None)
+        held = next((purchase for purchase in self._ledger.purchases() if purchase.id == intent.id), None)
         if held is not None and held.state in NOT_SUBMITTED and held == intent:
             self._move(held, held.state, reason)
 
@@ -185,7 +185,7 @@ class Buyer:
         """What AWS shows now, and what else is under way: somebody else may have bought meanwhile."""
         mine, purchases = self._spec.platform.spec.deployment, self._ledger.purchases()
         listed, adoptions = self._cloud.reservations(), self._ledger.adoptions()
-        known = {one.id for one in purchases} | {one.reservation_id for one in adoptions}
+        known = {purchase.id for purchase in purchases} | {adoption.reservation_id for adoption in adoptions}
         strange = sorted(
             one.id
             for one in listed
@@ -233,7 +233,7 @@ class Buyer:
         more = self._spec.platform.spec.tags
         tags = (*tags, *sorted((key, value) for key, value in more.items() if key not in dict(tags)))
         blocks = self._cloud.purchase(offer.id, tags)
-        return tuple(sorted(one.id for one in blocks)), offer.fee_usd
+        return tuple(sorted(block.id for block in blocks)), offer.fee_usd
 
     # --- the offer ----------------------------------------------------------------------------------
 

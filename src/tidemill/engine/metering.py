@@ -62,9 +62,9 @@ class Meter:
         if not self._judged or world is None or self._hours is None:
             return ()
         sums: dict[str, tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
-        for one in self._hours.values():
-            used_h, held_h = sums[one.reservation_id]
-            sums[one.reservation_id] = used_h + one.used_h, held_h + one.held_h
+        for hour in self._hours.values():
+            used_h, held_h = sums[hour.reservation_id]
+            sums[hour.reservation_id] = used_h + hour.used_h, held_h + hour.held_h
         return tuple(
             BlockUse(block.id, self._gpus(block.instance_type) * block.count, *sums[block.id])
             for block in world.reservations
@@ -78,7 +78,8 @@ class Meter:
             return
         if self._hours is None:
             self._hours = {
-                (one.reservation_id, one.pool, one.team): one for one in self._ledger.block_hours()
+                (block_hour.reservation_id, block_hour.pool, block_hour.team): block_hour
+                for block_hour in self._ledger.block_hours()
             }
         since, self._sampled_at = self._sampled_at, world.now
         if since is None or world.now - since > KNOWS_FOR:

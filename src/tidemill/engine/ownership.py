@@ -23,9 +23,13 @@ def with_true_owners(
     now: datetime,
 ) -> tuple[Reservation, ...]:
     """Everything that is listed, each with its true owner, and what was adopted and is left out."""
-    bought = {one.id for one in purchases if one.offer_id or one.state in MAY_COST}  # ever submitted
-    taken_in = {one.reservation_id: one for one in adoptions if not one.given_up}
-    once = {one.id: one for one in reservations}  # a list read in pages can show one twice
+    bought = {
+        purchase.id for purchase in purchases if purchase.offer_id or purchase.state in MAY_COST
+    }  # ever submitted
+    taken_in = {adoption.reservation_id: adoption for adoption in adoptions if not adoption.given_up}
+    once = {
+        reservation.id: reservation for reservation in reservations
+    }  # a list read in pages can show one twice
     once |= {one.id: one for one in _left_out(taken_in.values(), once.keys(), now)}
     return tuple(
         _claimed(one, taken_in.get(one.id), one.intent_id in bought, deployment) for one in once.values()
@@ -42,15 +46,15 @@ def _claimed(one: Reservation, adopted: Adoption | None, bought: bool, deploymen
 
 def _left_out(adoptions: Iterable[Adoption], listed: Iterable[str], now: datetime) -> Iterator[Reservation]:
     """Counted on, and nothing is launched into it while nobody sees what is free."""
-    for one in adoptions:
-        shown = one.shown
-        if shown is None or not shown.lives or one.reservation_id in listed:
+    for adoption in adoptions:
+        shown = adoption.shown
+        if shown is None or not shown.lives or adoption.reservation_id in listed:
             continue
         if shown.end is None or now < shown.end:
             state = ReservationState.ACTIVE if shown.start <= now else ReservationState.SCHEDULED
             yield Reservation(
-                one.reservation_id, shown.kind, shown.instance_type, shown.zone, shown.count, 0, state, shown.start,
-                shown.end, listed=False,
+                adoption.reservation_id, shown.kind, shown.instance_type, shown.zone, shown.count, 0, state,
+                shown.start, shown.end, listed=False,
             )  # fmt: skip
 
 

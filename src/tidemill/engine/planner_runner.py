@@ -36,7 +36,7 @@ from tidemill.model.capacity import Reservation
 from tidemill.model.offers import ExtensionOffer as MoreTime
 from tidemill.model.offers import Offer
 from tidemill.model.planner_result import PlannedPurchase, PlannerResult
-from tidemill.model.purchases import PurchaseState
+from tidemill.model.purchases import NOT_SUBMITTED
 from tidemill.model.world import World
 from tidemill.spec import Spec
 from tidemill.spec.platform import Budget
@@ -157,9 +157,9 @@ def planner_inputs(
         held_and_expected(spec, world.reservations, world.purchases, world.now),
         tuple(DatedOffer(offer, found.at) for found in answers for offer in found.offers),
         tuple(
-            ExtensionOffer(one.id, one.reservation_id, one.end, one.fee_usd, more.at)
+            ExtensionOffer(offer.id, offer.reservation_id, offer.end, offer.fee_usd, more.at)
             for more in longer
-            for one in more.offers
+            for offer in more.offers
         ),
         prices(spec, demand),
         policy,
@@ -169,16 +169,16 @@ def planner_inputs(
 def _ceilings(spec: Spec, world: World) -> Ceilings:
     """What is proposed and not yet bought counts as spent: somebody may say yes to it."""
     budget: Budget = spec.platform.spec.budget
-    asked = [one for one in world.purchases if one.state in (PurchaseState.PROPOSED, PurchaseState.APPROVED)]
+    asked = [purchase for purchase in world.purchases if purchase.state in NOT_SUBMITTED]
     spent_for_usd = {
         plan.spec.pool: world.spending.fees_of(plan.name)
-        + sum(one.envelope.max_fee_usd for one in asked if one.plan == plan.name)
+        + sum(purchase.envelope.max_fee_usd for purchase in asked if purchase.plan == plan.name)
         for plan in spec.plans.values()
     }
     return Ceilings(
         budget.per_purchase_usd or _UNLIMITED_USD,
         budget.monthly_usd or _UNLIMITED_USD,
-        world.spending.total_usd + sum(one.envelope.max_fee_usd for one in asked),
+        world.spending.total_usd + sum(purchase.envelope.max_fee_usd for purchase in asked),
         spent_for_usd=tuple(sorted(spent_for_usd.items())),
     )
 
@@ -186,9 +186,9 @@ def _ceilings(spec: Spec, world: World) -> Ceilings:
 def _held_elsewhere(spec: Spec, world: World) -> int:
     owner = spec.platform.spec.deployment
     return sum(
-        one.count
-        for one in world.reservations
-        if one.owner != owner and (one.end is None or one.end > world.now)
+        reservation.count
+        for reservation in world.reservations
+        if reservation.owner != owner and (reservation.end is None or reservation.end > world.now)
     )
 
 
@@ -209,7 +209,7 @@ def planner_result(
         penalty_usd=cost.penalty_usd,
         bound_usd=found.bound_usd,
         usd_per_gpu_h=found.usd_per_gpu_h_used,
-        uncovered_gpu_h=sum(one.gpu_hours for one in found.cover.uncovered),
+        uncovered_gpu_h=sum(gap.gpu_hours for gap in found.cover.uncovered),
         runner_up=f"${second.dearer_usd:,.0f} dearer: {second.why}" if second is not None else "",
         changes=found.sensitivity.words,
     )
@@ -218,7 +218,7 @@ def planner_result(
 def _choices(
     spec: Spec, world: World, wanted: PlanningRound, found: PurchasePlan
 ) -> Iterable[PlannedPurchase]:
-    saves = {one.id: one.saves_usd for one in found.sensitivity.worths}
+    saves = {worth.id: worth.saves_usd for worth in found.sensitivity.worths}
     plans = {plan.spec.pool: plan for plan in plans_with_calendar(spec)}
     asked_for = {
         offer.id: query.duration
@@ -232,7 +232,7 @@ def _choices(
         if (told := fresh_extension_answer(world, query)) is not None
         for more in told.offers
     }
-    blocks = {one.id: one for one in world.reservations}
+    blocks = {reservation.id: reservation for reservation in world.reservations}
 
     def choice(pool: str, offer: Offer | MoreTime, duration: timedelta) -> PlannedPurchase:
         plan = plans[pool]
@@ -246,9 +246,9 @@ def _choices(
             saves.get(offer.id, 0.0),
         )
 
-    for one in found.cover.extends:
-        longer = more_time[one.id]
-        yield choice(blocks[one.block].pool or next(iter(plans)), longer, longer.end - longer.start)
+    for extend in found.cover.extends:
+        longer = more_time[extend.id]
+        yield choice(blocks[extend.block].pool or next(iter(plans)), longer, longer.end - longer.start)
     for buy in found.cover.buys:
         yield choice(buy.pool, buy.offer, asked_for[buy.offer.id])
 

@@ -14,7 +14,7 @@ from tidemill.decide.purchasing.purchase_intents import extension_envelope, inte
 from tidemill.model.capacity import Reservation
 from tidemill.model.ec2_facts import is_on_grid
 from tidemill.model.offers import ExtensionOffer, Offer
-from tidemill.model.purchases import OPEN, Envelope, PurchaseIntent, PurchaseState
+from tidemill.model.purchases import IN_DOUBT, NOT_SUBMITTED, OPEN, Envelope, PurchaseIntent, PurchaseState
 from tidemill.spec.platform import Platform
 
 # An offer that starts "now" starts later when it is approved later, and ends at the same time. Longer than this and
@@ -99,7 +99,7 @@ def earlier_attempts(
     platform: Platform, purchases: Iterable[PurchaseIntent], offer_id: str
 ) -> list[PurchaseIntent]:
     """What was asked for with this offer before, the first first."""
-    known = {one.id: one for one in purchases}
+    known = {purchase.id: purchase for purchase in purchases}
     found: list[PurchaseIntent] = []
     while (before := known.get(by_hand_id(platform, offer_id, len(found)))) is not None:
         found.append(before)
@@ -114,18 +114,22 @@ def similar_purchase(
     In doubt it need only be of its type; otherwise it is of its type, count and zone. An extension moves no count:
     there it is one of the same block, and only one in doubt.
     """
-    for one in purchases:
-        alike = (one.envelope.instance_type, one.extends) == (wanted.envelope.instance_type, wanted.extends)
-        if one.id == wanted.id or not alike or not _overlap(one.envelope, wanted.envelope):
+    for purchase in purchases:
+        alike = (purchase.envelope.instance_type, purchase.extends) == (
+            wanted.envelope.instance_type,
+            wanted.extends,
+        )
+        if purchase.id == wanted.id or not alike or not _overlap(purchase.envelope, wanted.envelope):
             continue
-        if one.state in _IN_DOUBT:
-            return one
-        if not wanted.extends and is_live(one, now) and _same_size_and_place(one.envelope, wanted.envelope):
-            return one
+        if purchase.state in IN_DOUBT:
+            return purchase
+        if (
+            not wanted.extends
+            and is_live(purchase, now)
+            and _same_size_and_place(purchase.envelope, wanted.envelope)
+        ):
+            return purchase
     return None
-
-
-_IN_DOUBT = (PurchaseState.SUBMITTED, PurchaseState.UNKNOWN)
 
 
 def similar_block(blocks: Iterable[Reservation], wanted: PurchaseIntent) -> Reservation | None:
@@ -147,10 +151,10 @@ def open_extension_of_same_block(
     purchases: Iterable[PurchaseIntent], wanted: PurchaseIntent, now: datetime
 ) -> PurchaseIntent | None:
     """An open intent, the engine's or a person's, for more time on the same block: EC2 sells one at a time."""
-    for one in purchases:
-        same = bool(wanted.extends) and one.extends == wanted.extends and one.id != wanted.id
-        if same and one.state in OPEN and is_live(one, now):
-            return one
+    for purchase in purchases:
+        same = bool(wanted.extends) and purchase.extends == wanted.extends and purchase.id != wanted.id
+        if same and purchase.state in OPEN and is_live(purchase, now):
+            return purchase
     return None
 
 
@@ -159,18 +163,16 @@ def expired_requests(
 ) -> list[PurchaseIntent]:
     """Those by hand that asked for the same and expired unanswered: nothing can come of them any more."""
     return [
-        one
-        for one in purchases
-        if one.state in _NOT_SUBMITTED
-        and not one.plan
-        and expired(one, now)
-        and (one.envelope.instance_type, one.extends) == (wanted.envelope.instance_type, wanted.extends)
-        and _same_size_and_place(one.envelope, wanted.envelope)
-        and _overlap(one.envelope, wanted.envelope)
+        purchase
+        for purchase in purchases
+        if purchase.state in NOT_SUBMITTED
+        and not purchase.plan
+        and expired(purchase, now)
+        and (purchase.envelope.instance_type, purchase.extends)
+        == (wanted.envelope.instance_type, wanted.extends)
+        and _same_size_and_place(purchase.envelope, wanted.envelope)
+        and _overlap(purchase.envelope, wanted.envelope)
     ]
-
-
-_NOT_SUBMITTED = (PurchaseState.PROPOSED, PurchaseState.APPROVED)
 
 
 def _same_size_and_place(one: Envelope, other: Envelope) -> bool:
@@ -185,7 +187,7 @@ def _overlap(one: Envelope, other: Envelope) -> bool:
 
 def is_live(intent: PurchaseIntent, now: datetime) -> bool:
     """Bought, or may still be. What expired before it was submitted never will be."""
-    if intent.state in _NOT_SUBMITTED:
+    if intent.state in NOT_SUBMITTED:
         return not expired(intent, now)
     return intent.state in (*OPEN, PurchaseState.CONFIRMED)
 

@@ -101,7 +101,7 @@ def check_request(wish: OfferRequest, catalog: Catalog, now: datetime) -> None:
 
 
 def _wrong_types(types: Iterable[str], catalog: Catalog) -> Iterator[str]:
-    sold = [one.name for one in catalog.types.values() if is_sold(one)]
+    sold = [instance_type.name for instance_type in catalog.types.values() if is_sold(instance_type)]
     for name in types:
         kind = catalog.types.get(name)
         if kind is None:
@@ -117,7 +117,10 @@ def is_sold(kind: InstanceType) -> bool:
 def _wrong_durations(durations: Iterable[timedelta]) -> Iterator[str]:
     for duration in durations:
         if not is_legal_duration(duration):
-            nearest = " and ".join(format_duration(one) for one in nearest_legal_durations(duration))
+            nearest = " and ".join(
+                format_duration(nearest_legal_duration)
+                for nearest_legal_duration in nearest_legal_durations(duration)
+            )
             yield f"EC2 does not sell {format_duration(duration)}; the nearest it sells: {nearest}"
 
 
@@ -140,10 +143,14 @@ def wrong_count(kind: InstanceType, count: int) -> str:
 def held_by_date(reservations: Iterable[Reservation]) -> Counter[date]:
     """Instances of blocks on each UTC date they touch. What other accounts of the organisation hold, nobody tells."""
     held: Counter[date] = Counter()
-    for one in reservations:
-        if one.kind is SourceKind.BLOCK and one.state in LIVE_STATES and one.end is not None:
-            for day in _dates(one.start, one.end):
-                held[day] += one.count
+    for reservation in reservations:
+        if (
+            reservation.kind is SourceKind.BLOCK
+            and reservation.state in LIVE_STATES
+            and reservation.end is not None
+        ):
+            for day in _dates(reservation.start, reservation.end):
+                held[day] += reservation.count
     return held
 
 

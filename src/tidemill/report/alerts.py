@@ -36,13 +36,13 @@ def alerts(spec: Spec, world: World, plan: Plan, outcomes: Iterable[Outcome]) ->
     """Each key once; of two that share one, the first found."""
     done = tuple(outcomes)
     found: dict[str, Alert] = {}
-    for one in (
+    for purchase in (
         *_about_purchases(spec, world, plan, done),
         *about_blocks(spec, world),
         *_about_services(plan),
         *_forced(world, done),
     ):
-        found.setdefault(one.key, one)
+        found.setdefault(purchase.key, purchase)
     return tuple(found.values())
 
 
@@ -50,16 +50,18 @@ def alerts(spec: Spec, world: World, plan: Plan, outcomes: Iterable[Outcome]) ->
 
 
 def _about_purchases(spec: Spec, world: World, plan: Plan, done: tuple[Outcome, ...]) -> Iterator[Alert]:
-    open_ = [one for one in world.purchases if one.state in _MAY_BE_TOLD]
+    open_ = [purchase for purchase in world.purchases if purchase.state in _MAY_BE_TOLD]
     if not open_:
         return
-    moving = {one.intent.id for one in plan.actions if isinstance(one, SubmitPurchase | SettlePurchase)}
-    gone = {
-        one.action.intent.id
-        for one in done
-        if isinstance(one.action, SubmitPurchase) and one.error == "no-capacity"
+    moving = {
+        action.intent.id for action in plan.actions if isinstance(action, SubmitPurchase | SettlePurchase)
     }
-    why_not = {one.about: sentence(one.reason) for one in plan.warnings}
+    gone = {
+        outcome.action.intent.id
+        for outcome in done
+        if isinstance(outcome.action, SubmitPurchase) and outcome.error == "no-capacity"
+    }
+    why_not = {warning.about: sentence(warning.reason) for warning in plan.warnings}
     for intent in open_:
         match intent.state:
             case PurchaseState.PROPOSED if intent.id not in moving:
@@ -170,9 +172,10 @@ def _is_unanswered(intent: PurchaseIntent, world: World) -> bool:
     if not intent.reservation_ids or world.now >= min(since + FAILED_FOR, intent.envelope.earliest_end):
         return False
     return not any(
-        (one.plan, one.window, one.state) == (intent.plan, intent.window, PurchaseState.CONFIRMED)
-        and one.proposed_at > intent.proposed_at
-        for one in world.purchases
+        (purchase.plan, purchase.window, purchase.state)
+        == (intent.plan, intent.window, PurchaseState.CONFIRMED)
+        and purchase.proposed_at > intent.proposed_at
+        for purchase in world.purchases
     )
 
 
@@ -217,7 +220,9 @@ def _about_services(plan: Plan) -> Iterator[Alert]:
 
 def _forced(world: World, done: tuple[Outcome, ...]) -> Iterator[Alert]:
     """Those of one source in one tick are one alert: a large block must not page two hundred times."""
-    forced = [one.action for one in done if isinstance(one.action, ForceDelete) and not one.error]
+    forced = [
+        outcome.action for outcome in done if isinstance(outcome.action, ForceDelete) and not outcome.error
+    ]
     if not forced:
         return
     pods = {pod.uid: pod for pod in world.pods}
@@ -235,7 +240,7 @@ def _forced_from(source: str, taken: list[tuple[Pod, ForceDelete]], world: World
     names = [f"{pod.full_name} ({action.grace_s} s)" for pod, action in taken]
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     teams = sorted({pod.terms.team for pod, _ in taken if pod.terms.team})
-    end = next((one.end for one in world.reservations if one.id == source), None)
+    end = next((reservation.end for reservation in world.reservations if reservation.id == source), None)
     facts = [
         ("source", source),
         ("pods, with the grace that was left", ", ".join(names[:NAMED]) + more),

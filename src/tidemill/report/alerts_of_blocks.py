@@ -28,10 +28,17 @@ def about_blocks(spec: Spec, world: World) -> Iterator[Alert]:
     for block in world.reservations:
         if block.state is ReservationState.PAYMENT_FAILED and block.owner == owner:
             yield _not_paid(block)
-    bought = [one for one in world.purchases if one.state is PurchaseState.CONFIRMED and not one.extends]
-    held = {one.id: one for one in world.reservations} if bought else {}
+    bought = [
+        purchase
+        for purchase in world.purchases
+        if purchase.state is PurchaseState.CONFIRMED and not purchase.extends
+    ]
+    held = {reservation.id: reservation for reservation in world.reservations} if bought else {}
     for intent in bought:
-        yield from _short_delivery(intent, [held[one] for one in intent.reservation_ids if one in held])
+        yield from _short_delivery(
+            intent,
+            [held[reservation_id] for reservation_id in intent.reservation_ids if reservation_id in held],
+        )
     yield from _closing(spec, world)
 
 
@@ -55,12 +62,12 @@ def _not_paid(block: Reservation) -> Alert:
 
 def _short_delivery(intent: PurchaseIntent, blocks: list[Reservation]) -> Iterator[Alert]:
     """UltraServers are bought whole, and their intent counts them, not instances."""
-    if len(blocks) < len(intent.reservation_ids) or any(one.ultraserver for one in blocks):
+    if len(blocks) < len(intent.reservation_ids) or any(block.ultraserver for block in blocks):
         return
-    came, asked = sum(one.count for one in blocks), intent.envelope.count
-    if came >= asked or not all(one.state in SECURED_STATES for one in blocks):
+    came, asked = sum(block.count for block in blocks), intent.envelope.count
+    if came >= asked or not all(block.state in SECURED_STATES for block in blocks):
         return
-    ids = ", ".join(one.id for one in blocks)
+    ids = ", ".join(block.id for block in blocks)
     yield Alert(
         f"short-delivery/{intent.id}/{came}",
         AlertKind.SHORT_DELIVERY,
@@ -79,7 +86,7 @@ def _short_delivery(intent: PurchaseIntent, blocks: list[Reservation]) -> Iterat
 
 def _closing(spec: Spec, world: World) -> Iterator[Alert]:
     """Of blocks whose end comes before the demand's, where nothing else covers what is left."""
-    near = [one for one in world.reservations if _is_near(spec, world, one)]
+    near = [reservation for reservation in world.reservations if _is_near(spec, world, reservation)]
     for block in near:
         for plan in spec.plans.values():
             short = _lacks_without(spec, world, plan, block)
@@ -128,7 +135,10 @@ def _covers(spec: Spec, world: World, plan: CapacityPlan, window: DemandWindow, 
 
 def _instead(world: World, block: Reservation, end: datetime) -> list[Reservation]:
     """What is held, with this block's end moved."""
-    return [replace(one, end=end) if one is block else one for one in world.reservations]
+    return [
+        replace(reservation, end=end) if reservation is block else reservation
+        for reservation in world.reservations
+    ]
 
 
 def _closes(block: Reservation, plan: CapacityPlan, demand: str) -> Alert:

@@ -90,15 +90,15 @@ class Costs:
 
     @property
     def used_usd(self) -> float:
-        return sum(one.used_usd for one in self.pools)
+        return sum(pool.used_usd for pool in self.pools)
 
     @property
     def idle_usd(self) -> float:
-        return sum(one.idle_usd for one in self.pools)
+        return sum(pool.idle_usd for pool in self.pools)
 
     @property
     def total_usd(self) -> float:
-        return self.used_usd + self.idle_usd + sum(one.outside_usd for one in self.pools)
+        return self.used_usd + self.idle_usd + sum(pool.outside_usd for pool in self.pools)
 
 
 NO_COSTS = Costs()
@@ -200,9 +200,9 @@ def _pool(books: CostAccounts, name: str) -> PoolCost:
 def rounded(of: Costs) -> Costs:
     """For people and programs: hours to thousandths, money to cents. Sums are made before, not of these."""
     return Costs(
-        tuple(_rounded(one) for one in of.pools),
-        tuple(_rounded(one) for one in of.teams),
-        tuple(_rounded(one) for one in of.jobs),
+        tuple(_rounded(pool) for pool in of.pools),
+        tuple(_rounded(team) for team in of.teams),
+        tuple(_rounded(job) for job in of.jobs),
     )
 
 

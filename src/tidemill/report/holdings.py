@@ -72,7 +72,7 @@ def holdings(
 ) -> tuple[Holding, ...]:
     """Blocks only, the soonest to end first."""
     owner = spec.platform.spec.deployment
-    blocks = [one for one in reservations if one.kind is SourceKind.BLOCK]
+    blocks = [reservation for reservation in reservations if reservation.kind is SourceKind.BLOCK]
     claimed = with_true_owners(blocks, books.purchases, books.adoptions, owner, now)
     on = Counter[str]()
     strangers = Counter[str]()
@@ -80,7 +80,7 @@ def holdings(
         if instance.state in INSTANCE_SLOT_STATES:
             on[instance.source.id] += 1
             strangers[instance.source.id] += instance.owner != owner
-    found = [_holding(spec, one, books, now, on[one.id], strangers[one.id]) for one in claimed]
+    found = [_holding(spec, block, books, now, on[block.id], strangers[block.id]) for block in claimed]
     return tuple(sorted(found, key=lambda one: (one.end or one.start, one.id)))
 
 
@@ -116,7 +116,7 @@ def _holding(
 
 
 def _held(spec: Spec, block: Reservation, books: HoldingRecords) -> Held:
-    if any(one.reservation_id == block.id and not one.given_up for one in books.adoptions):
+    if any(adoption.reservation_id == block.id and not adoption.given_up for adoption in books.adoptions):
         return "adopted"
     if block.owner == spec.platform.spec.deployment:
         return "bought"

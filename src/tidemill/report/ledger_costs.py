@@ -40,13 +40,13 @@ def ledger_costs(
     now: datetime,
 ) -> Costs:
     books, bought = CostAccounts(), _bought(catalog, purchases)
-    for one in hours:
-        block = bought.get(one.reservation_id)
+    for hour in hours:
+        block = bought.get(hour.reservation_id)
         if block is None:  # adopted: what it cost is in somebody else's books
-            block = bought[one.reservation_id] = _Bought(one.pool, "")
-        block.held_h += one.held_h
-        if one.used_h:
-            block.used.append(one)
+            block = bought[hour.reservation_id] = _Bought(hour.pool, "")
+        block.held_h += hour.held_h
+        if hour.used_h:
+            block.used.append(hour)
     for block in {id(one): one for one in bought.values()}.values():
         _enter(catalog, books, block)
     for line in lines:
@@ -56,7 +56,7 @@ def ledger_costs(
 
 def _bought(catalog: Catalog, purchases: Iterable[PurchaseIntent]) -> dict[str, _Bought]:
     """By reservation. An extension adds to the block it is of, wherever in the list it stands."""
-    paid = [one for one in purchases if one.state is PurchaseState.CONFIRMED]
+    paid = [purchase for purchase in purchases if purchase.state is PurchaseState.CONFIRMED]
     found: dict[str, _Bought] = {}
     for one in sorted(paid, key=lambda one: bool(one.extends)):
         ids = (one.extends,) if one.extends else one.reservation_ids

@@ -206,13 +206,13 @@ def _told(
         runner_up=second.why if second is not None else "",
         runner_up_dearer_usd=second.dearer_usd if second is not None else None,
         changes=found.sensitivity.words,
-        hand_overs=tuple(_hand_over(one) for one in found.hand_overs),
+        hand_overs=tuple(_hand_over(hand_over) for hand_over in found.hand_overs),
         left_out=tuple(Counter(one.why for one in found.left_out).most_common()),
     )
 
 
 def _choices(spec: Spec, found: PurchasePlan) -> Iterable[PurchaseChoice]:
-    saves = {one.id: one.saves_usd for one in found.sensitivity.worths}
+    saves = {worth.id: worth.saves_usd for worth in found.sensitivity.worths}
     for buy in found.cover.buys:
         offer = buy.offer
         gpu_h = (

@@ -25,9 +25,9 @@ class LedgerOwner:
     def agreed_with(self, other: LedgerOwner) -> LedgerOwner:
         """Both together; Refused where they contradict each other. `self` is what the ledger says."""
         agreed = {}
-        for one in fields(self):
-            here, there = getattr(self, one.name), getattr(other, one.name)
+        for field in fields(self):
+            here, there = getattr(self, field.name), getattr(other, field.name)
             if here and there and here != there:
-                raise Refused(f"this ledger belongs to {one.name} {here}, not to {there}")
-            agreed[one.name] = here or there
+                raise Refused(f"this ledger belongs to {field.name} {here}, not to {there}")
+            agreed[field.name] = here or there
         return LedgerOwner(**agreed)

@@ -48,7 +48,7 @@ class MemoryLedger:
 
     def launches(self) -> tuple[LaunchIntent, ...]:
         old = self._clock.now() - FAILURES_KEPT
-        for intent in [one for one in self._launches.values() if one.state is LaunchState.FAILED]:
+        for intent in [launch for launch in self._launches.values() if launch.state is LaunchState.FAILED]:
             if (intent.state_at or intent.written_at) < old:
                 del self._launches[intent.id]
         return tuple(self._launches.values())
@@ -85,7 +85,7 @@ class MemoryLedger:
             self._adoptions[reservation_id] = replace(held, shown=shown)
 
     def write_block_hours(self, lines: tuple[BlockHours, ...]) -> None:
-        self._block_hours |= {(one.reservation_id, one.pool, one.team): one for one in lines}
+        self._block_hours |= {(line.reservation_id, line.pool, line.team): line for line in lines}
 
     def block_hours(self) -> tuple[BlockHours, ...]:
         return tuple(self._block_hours.values())
@@ -128,9 +128,9 @@ class MemoryLedger:
 
     def _fees_of(self, month: Month) -> tuple[tuple[str, int], ...]:
         fees: dict[str, int] = {}
-        for one in self._purchases.values():
-            if one.state in MAY_COST and one.state_at and month_of(one.state_at) == month:
-                fees[one.plan] = fees.get(one.plan, 0) + one.fee_usd
+        for purchase in self._purchases.values():
+            if purchase.state in MAY_COST and purchase.state_at and month_of(purchase.state_at) == month:
+                fees[purchase.plan] = fees.get(purchase.plan, 0) + purchase.fee_usd
         return tuple(sorted(fees.items()))
 
 
@@ -152,5 +152,5 @@ def check_transition(held: PurchaseIntent | None, before: PurchaseIntent, after:
         raise Refused(f"purchase {before.id} is {before.state.value} and cannot become {after.state.value}")
     if held.verdicts != before.verdicts:
         raise Refused(f"somebody decided on purchase {before.id} meanwhile; look again")
-    if after.envelope != held.envelope and any(one in held.verdicts for one in after.verdicts):
+    if after.envelope != held.envelope and any(verdict in held.verdicts for verdict in after.verdicts):
         raise Refused(f"what was said on purchase {before.id} was said of another envelope; ask again")

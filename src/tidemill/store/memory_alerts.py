@@ -39,7 +39,7 @@ class MemoryAlerts:
         if held is None or held.resolved_at is not None:
             return
         self._raised[key] = replace(held, resolved_at=at)
-        told = [one for one in self._words if (one.key, one.occasion) == (key, held.occasion)]
+        told = [word for word in self._words if (word.key, word.occasion) == (key, held.occasion)]
         self._words += [
             Delivery(key, held.occasion, one.target, AlertEvent.RESOLVED, at, at)
             for one in told
@@ -51,7 +51,7 @@ class MemoryAlerts:
         return tuple(self._whole(one) for one in wanted)
 
     def _whole(self, raised: Raised) -> Raised:
-        return replace(raised, deliveries=tuple(one for one in self._words if one.key == raised.alert.key))
+        return replace(raised, deliveries=tuple(word for word in self._words if word.key == raised.alert.key))
 
     def claim(self, target: str, at: datetime, until: datetime) -> tuple[Raised, Delivery] | None:
         held_back: set[str] = set()
@@ -72,7 +72,7 @@ class MemoryAlerts:
                 self._words[place] = replace(one, due_at=None, failure=delivery.failure, answer=NEVER_TOLD)
 
     def unsent(self) -> tuple[Delivery, ...]:
-        return tuple(one for one in self._words if one.due_at is not None)
+        return tuple(word for word in self._words if word.due_at is not None)
 
     def beat(self, at: datetime) -> None:
         self._beat_at = at

@@ -40,11 +40,11 @@ def rebuild(
     now: datetime,
 ) -> Rebuilt:
     """From what AWS shows, nothing of it written yet."""
-    ours = [one for one in reservations if one.owner == spec.platform.spec.deployment]
+    ours = [reservation for reservation in reservations if reservation.owner == spec.platform.spec.deployment]
     bought: dict[str, list[Reservation]] = {}
-    for one in ours:
-        if one.intent_id:
-            bought.setdefault(one.intent_id, []).append(one)
+    for our in ours:
+        if our.intent_id:
+            bought.setdefault(our.intent_id, []).append(our)
     asked = tuple(extensions)
     found: dict[str, PurchaseIntent] = {}
     for id_, blocks in bought.items():
@@ -53,12 +53,12 @@ def rebuild(
                 found[intent.id] = (
                     intent  # a purchase, where another attempt took it for one of which nothing is known
                 )
-    blocks_of = {one.id: one for one in ours if one.intent_id}
+    blocks_of = {our.id: our for our in ours if our.intent_id}
     for told in asked:
         if told.reservation_id in blocks_of:
             extension = _extension(spec, told, blocks_of[told.reservation_id], who)
             found[extension.id] = extension
-    return Rebuilt(tuple(found.values()), tuple(one for one in ours if not one.intent_id))
+    return Rebuilt(tuple(found.values()), tuple(our for our in ours if not our.intent_id))
 
 
 def spent_besides(spec: Spec, usd: int, *, who: str, now: datetime) -> PurchaseIntent:
@@ -97,11 +97,11 @@ def _block(
     """One purchase; of UltraServers it made several blocks."""
     first = blocks[0]
     assert first.end is not None, "a block has an end"
-    unpaid = all(one.state in NEVER_CAME_STATES for one in blocks)
+    unpaid = all(block.state in NEVER_CAME_STATES for block in blocks)
     fee_usd, guessed = (0, False) if unpaid else _fee_usd(spec, blocks, extensions)
     envelope = Envelope(
         instance_type=first.instance_type,
-        count=sum(one.count for one in blocks),
+        count=sum(block.count for block in blocks),
         duration=first.end - first.start,
         earliest_start=first.start,
         latest_start=first.start,
@@ -121,7 +121,7 @@ def _block(
         state=PurchaseState.FAILED if unpaid else PurchaseState.CONFIRMED,
         # AWS does not tell when. One that began before this month was bought before it; others count in this one.
         state_at=first.start if first.start < bounds(now)[0] else now,
-        reservation_ids=tuple(sorted(one.id for one in blocks)),
+        reservation_ids=tuple(sorted(block.id for block in blocks)),
         fee_usd=fee_usd,
         reason=PurchaseReason(ReasonKind.REBUILT_FROM_TAGS, fee_estimated=guessed),
     )
@@ -129,12 +129,16 @@ def _block(
 
 def _fee_usd(spec: Spec, blocks: list[Reservation], extensions: tuple[Extension, ...]) -> tuple[int, bool]:
     """Without what was paid for extensions, and whether it had to be taken from the catalog."""
-    ids = {one.id for one in blocks}
-    total_usd = sum(one.fee_usd for one in blocks)
+    ids = {block.id for block in blocks}
+    total_usd = sum(block.fee_usd for block in blocks)
     guessed = not total_usd
     if guessed:
-        total_usd = sum(_list_price_usd(spec, one) for one in blocks)
-    paid_usd = sum(one.fee_usd for one in extensions if one.reservation_id in ids and _is_paid(one))
+        total_usd = sum(_list_price_usd(spec, block) for block in blocks)
+    paid_usd = sum(
+        extension.fee_usd
+        for extension in extensions
+        if extension.reservation_id in ids and _is_paid(extension)
+    )
     return max(0, total_usd - paid_usd), guessed
 
 

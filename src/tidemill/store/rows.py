@@ -50,9 +50,9 @@ def reason_row(reason: PurchaseReason | None) -> dict[str, Any]:
     if reason is None:
         return {"reason": None, "reason_data": None}
     data = {
-        one.name: _plain(value)
-        for one in fields(reason)
-        if one.name != "kind" and (value := getattr(reason, one.name)) != one.default
+        field.name: _plain(value)
+        for field in fields(reason)
+        if field.name != "kind" and (value := getattr(reason, field.name)) != field.default
     }
     return {"reason": reason.kind, "reason_data": data}
 
@@ -74,7 +74,10 @@ def verdict_of(row: RowMapping) -> Verdict:
 
 def adoption_row(adoption: Adoption) -> dict[str, Any]:
     shown = adoption.shown
-    seen = {one.name: None if shown is None else getattr(shown, one.name) for one in fields(ShownReservation)}
+    seen = {
+        field.name: None if shown is None else getattr(shown, field.name)
+        for field in fields(ShownReservation)
+    }
     return {**_named(adoption, without=("shown",)), **seen}
 
 
@@ -115,8 +118,8 @@ def _plain(value: Any) -> Any:
 
 
 def _named(record: Any, without: tuple[str, ...] = ()) -> dict[str, Any]:
-    return {one.name: getattr(record, one.name) for one in fields(record) if one.name not in without}
+    return {field.name: getattr(record, field.name) for field in fields(record) if field.name not in without}
 
 
 def _taken(kind: type[Any], row: RowMapping, without: tuple[str, ...] = ()) -> dict[str, Any]:
-    return {one.name: row[one.name] for one in fields(kind) if one.name not in without}
+    return {field.name: row[field.name] for field in fields(kind) if field.name not in without}

@@ -190,8 +190,13 @@ class SqlLedger:
         self, connection: Connection, intent: PurchaseIntent, new: tuple[Verdict, ...], turn: int
     ) -> None:
         bound = {"purchase_id": intent.id, "approval_round": turn, "envelope": document(intent.envelope)}
-        for one in new:
-            values = {"who": one.who, "at": one.at, "approved": one.approved, "note": one.note}
+        for verdict in new:
+            values = {
+                "who": verdict.who,
+                "at": verdict.at,
+                "approved": verdict.approved,
+                "note": verdict.note,
+            }
             connection.execute(insert(schema.verdicts).values(**bound, **values))
 
     # --- adoptions ---
@@ -237,14 +242,14 @@ class SqlLedger:
         table = schema.block_hours
         with self._writing() as connection:
             place = self._place(connection)
-            for one in lines:
+            for line in lines:
                 key = and_(
-                    table.c.reservation_id == one.reservation_id,
-                    table.c.pool == one.pool,
-                    table.c.team == one.team,
+                    table.c.reservation_id == line.reservation_id,
+                    table.c.pool == line.pool,
+                    table.c.team == line.team,
                 )
                 seq = connection.execute(select(table.c.seq).where(key)).scalar()
-                values = {named.name: getattr(one, named.name) for named in fields(one)}
+                values = {named.name: getattr(line, named.name) for named in fields(line)}
                 _put(connection, table, seq, {**values, **place})
 
     def block_hours(self) -> tuple[BlockHours, ...]:

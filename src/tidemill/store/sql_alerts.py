@@ -155,15 +155,15 @@ def _put(connection: Connection, seq: int, delivery: Delivery) -> None:
 
 
 def _columns(record: Alert | Delivery) -> dict[str, Any]:
-    return {one.name: getattr(record, one.name) for one in fields(record)}
+    return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
 def _delivery(row: RowMapping) -> Delivery:
-    return Delivery(**{one.name: row[one.name] for one in fields(Delivery)})
+    return Delivery(**{field.name: row[field.name] for field in fields(Delivery)})
 
 
 def _raised(row: RowMapping, deliveries: Sequence[Delivery]) -> Raised:
-    named = {one.name: row[one.name] for one in fields(Alert) if one.name != "facts"}
+    named = {field.name: row[field.name] for field in fields(Alert) if field.name != "facts"}
     alert = Alert(facts=tuple((name, value) for name, value in row["facts"]), **named)
     return Raised(
         alert, row["first_at"], row["raised_at"], row["occasion"], row["resolved_at"], tuple(deliveries)

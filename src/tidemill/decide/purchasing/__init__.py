@@ -32,6 +32,6 @@ def manage_purchases(context: DecisionContext) -> None:
 
 def _warn_of_unlisted_reservations(context: DecisionContext) -> None:
     """A purchase that does not show is warned of where it is followed; what was adopted has nobody else to say it."""
-    for one in context.world.reservations:
-        if not one.listed and one.owner == context.owner and not one.intent_id:
-            context.warn(one.id, PurchaseWarning(PurchaseWarningKind.UNLISTED, one.id))
+    for reservation in context.world.reservations:
+        if not reservation.listed and reservation.owner == context.owner and not reservation.intent_id:
+            context.warn(reservation.id, PurchaseWarning(PurchaseWarningKind.UNLISTED, reservation.id))

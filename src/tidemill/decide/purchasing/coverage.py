@@ -56,7 +56,12 @@ def missing_steps(
         return ()
     steps = levels(calendar, start, until)
     cuts = {step.start for step in steps} | {until}
-    cuts |= {at for one in supplies for at in (one.start, one.end) if at is not None and start < at < until}
+    cuts |= {
+        at
+        for supply in supplies
+        for at in (supply.start, supply.end)
+        if at is not None and start < at < until
+    }
     missing: list[Step] = []
     number = 0
     for here, there in pairwise(sorted(cuts)):
@@ -86,12 +91,12 @@ def missing_gpus(
     """A block counts from its warm-up after its start until EC2 takes it back before its end."""
     supplies = [
         Supply(
-            *serving_span(demand, one, until),
-            one.count * spec.catalog.types[one.instance_type].gpus,
-            one.zone,
+            *serving_span(demand, block, until),
+            block.count * spec.catalog.types[block.instance_type].gpus,
+            block.zone,
         )
-        for one in held
-        if is_usable_by(demand, one) and one.pool in ("", demand.pool)
+        for block in held
+        if is_usable_by(demand, block) and block.pool in ("", demand.pool)
     ]
     return missing_steps(demand.calendar, supplies, start, until, one_zone=demand.one_zone)
 
@@ -109,7 +114,7 @@ def _missing_gpu_minutes(
     wait = -demand.wind_down if intent.extends else demand.warm_up
     start, until = max(envelope.latest_start + wait, now), envelope.earliest_end - demand.wind_down
     owner = spec.platform.spec.deployment
-    held = [one for one in live_reservations(reservations, now) if one.owner == owner]
+    held = [reservation for reservation in live_reservations(reservations, now) if reservation.owner == owner]
     return ceil(
         sum(
             step.amount * ((step.end - step.start) / MINUTE)
@@ -126,10 +131,10 @@ def missing_instances(
 ) -> tuple[Step, ...]:
     """What is held serves the windows of a pool in the order they are written, so no block counts twice. So the windows
     before this one are demand too; but what this one misses is never more than it asks for."""
-    held = (_from_now(one, window, now) for one in held_for(spec, reservations, pool, window))
-    supplies = [Supply(one.start, one.end, one.count, one.zone) for one in held]
+    held = (_from_now(block, window, now) for block in held_for(spec, reservations, pool, window))
+    supplies = [Supply(block.start, block.end, block.count, block.zone) for block in held]
     windows = [*_windows_served_first(spec, pool, window), window]
-    calendar = Windows(tuple(Step(one.start, one.end, one.instances) for one in windows))
+    calendar = Windows(tuple(Step(window.start, window.end, window.instances) for window in windows))
     # Outside the window, what the others need is not asked about.
     steps = missing_steps(calendar, supplies, max(window.start, now), window.end)
     return tuple(replace(step, amount=min(step.amount, window.instances)) for step in steps)
@@ -181,17 +186,21 @@ def held_for(
 ) -> list[Reservation]:
     """Ours, of the type it asks for, and not another pool's."""
     return [
-        one
-        for one in reservations
-        if one.instance_type == window.instance_type
-        and one.owner == spec.platform.spec.deployment
-        and (not one.pool or one.pool == pool)
-        and one.state in LIVE_STATES
+        reservation
+        for reservation in reservations
+        if reservation.instance_type == window.instance_type
+        and reservation.owner == spec.platform.spec.deployment
+        and (not reservation.pool or reservation.pool == pool)
+        and reservation.state in LIVE_STATES
     ]
 
 
 def window_named(plan: CapacityPlan | None, name: str) -> DemandWindow | None:
-    return next((one for one in plan.spec.demand if one.name == name), None) if plan is not None else None
+    return (
+        next((window for window in plan.spec.demand if window.name == name), None)
+        if plan is not None
+        else None
+    )
 
 
 # --- of one purchase ----------------------------------------------------------------------------------
@@ -272,7 +281,7 @@ def with_expected(
 
     `firm`: only what may have been bought. A mere proposal keeps others from being proposed and voids no approval.
     """
-    held = {one.id: one for one in reservations}
+    held = {reservation.id: reservation for reservation in reservations}
     under_way = MAY_COST if firm else (*OPEN, PurchaseState.CONFIRMED)
     for intent in purchases:
         if intent.id == but or intent.state not in under_way:
@@ -282,7 +291,7 @@ def with_expected(
             block, end = held.get(intent.extends), intent.end or bound.earliest_end
             if block is not None and block.end is not None and block.end < end:
                 held[block.id] = replace(block, end=end)
-        elif not any(one.intent_id == intent.id for one in held.values()):
+        elif not any(block.intent_id == intent.id for block in held.values()):
             held[intent.id] = Reservation(
                 intent.id, SourceKind.BLOCK, bound.instance_type, bound.zones[0] if bound.zones else "", bound.count,
                 0, ReservationState.SCHEDULED, intent.start or bound.latest_start, intent.end or bound.earliest_end,
@@ -297,7 +306,8 @@ def with_bought(
     """As if the offer had been bought."""
     if isinstance(offer, ExtensionOffer):
         return [
-            replace(one, end=offer.end) if one.id == offer.reservation_id else one for one in reservations
+            replace(reservation, end=offer.end) if reservation.id == offer.reservation_id else reservation
+            for reservation in reservations
         ]
     bought = Reservation(
         offer.id, SourceKind.BLOCK, offer.instance_type, offer.zone, offer.count, 0,

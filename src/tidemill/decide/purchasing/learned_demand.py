@@ -47,10 +47,10 @@ def _of(spec: Spec, world: World, plan: CapacityPlan) -> int:
 
 def _blocks(spec: Spec, world: World, plan: CapacityPlan) -> Iterator[Reservation]:
     demand = calendar_demand(spec, plan.name, 0)
-    for one in world.reservations:
-        mine = one.owner == spec.platform.spec.deployment and one.pool in ("", plan.spec.pool)
-        if mine and one.state is ReservationState.ACTIVE and is_usable_by(demand, one):
-            yield one
+    for reservation in world.reservations:
+        mine = reservation.owner == spec.platform.spec.deployment and reservation.pool in ("", plan.spec.pool)
+        if mine and reservation.state is ReservationState.ACTIVE and is_usable_by(demand, reservation):
+            yield reservation
 
 
 def _used(spec: Spec, world: World, block: Reservation) -> float:
@@ -72,7 +72,7 @@ def _standing(spec: Spec, world: World, plan: CapacityPlan) -> Iterator[Pod]:
     template = templates(spec).get(plan.spec.pool)
     if template is None:
         return
-    long_enough = world.now - max(one.waiting_for for one in learned_of(plan.spec.calendar))
+    long_enough = world.now - max(entry.waiting_for for entry in learned_of(plan.spec.calendar))
     for pod in world.pods:
         waits = pod.phase is PodPhase.PENDING and not (pod.node or pod.pinned_to or pod.held_by_others)
         if waits and pod.created_at <= long_enough and accelerators(pod) and not pod.daemon:

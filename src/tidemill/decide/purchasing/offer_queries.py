@@ -60,7 +60,7 @@ def missing_spans(lacks: Iterable[Step]) -> tuple[MissingSpan, ...]:
     below = 0
     for height in heights:
         open_: MissingSpan | None = None
-        for step in (one for one in lacks if one.amount > below):
+        for step in (lack for lack in lacks if lack.amount > below):
             if open_ is not None and step.start - open_.end < DAY:
                 open_ = MissingSpan(open_.start, step.end, height - below)
                 found[-1] = open_
@@ -152,8 +152,8 @@ def _extendable(world: World, block: Reservation) -> bool:
         return False
     if block.state not in SECURED_STATES:
         return False
-    asked = [one for one in world.purchases if one.extends == block.id]
-    if any(one.state in OPEN or one.state is PurchaseState.FAILED for one in asked):
+    asked = [purchase for purchase in world.purchases if purchase.extends == block.id]
+    if any(purchase.state in OPEN or purchase.state is PurchaseState.FAILED for purchase in asked):
         return False
     return block.end - EXTENSION_OPENS_BEFORE_END <= world.now <= block.end - EXTENSION_CLOSES_BEFORE_END
 
@@ -164,19 +164,21 @@ def _extendable(world: World, block: Reservation) -> bool:
 def fresh_answer(world: World, query: OfferQuery) -> OfferSearch | None:
     """The newest that is fresh. What starts now is asked for from a moving instant: minutes make no difference."""
     same = [
-        one
-        for one in world.searches
-        if one.query.instance_type == query.instance_type
-        and (one.query.count, one.query.duration) == (query.count, query.duration)
-        and (one.query.latest_end, one.query.zones) == (query.latest_end, query.zones)
-        and abs(one.query.earliest_start - query.earliest_start) <= ANSWER_FRESH
-        and world.now - one.at < ANSWER_FRESH
+        search
+        for search in world.searches
+        if search.query.instance_type == query.instance_type
+        and (search.query.count, search.query.duration) == (query.count, query.duration)
+        and (search.query.latest_end, search.query.zones) == (query.latest_end, query.zones)
+        and abs(search.query.earliest_start - query.earliest_start) <= ANSWER_FRESH
+        and world.now - search.at < ANSWER_FRESH
     ]
     return max(same, key=lambda one: one.at, default=None)
 
 
 def fresh_extension_answer(world: World, query: ExtensionQuery) -> ExtensionSearch | None:
     same = [
-        one for one in world.extension_searches if one.query == query and world.now - one.at < ANSWER_FRESH
+        extension_search
+        for extension_search in world.extension_searches
+        if extension_search.query == query and world.now - extension_search.at < ANSWER_FRESH
     ]
     return max(same, key=lambda one: one.at, default=None)

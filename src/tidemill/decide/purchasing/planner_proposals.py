@@ -113,7 +113,7 @@ def _propose(context: DecisionContext, intents: Intents) -> None:
 
 
 def _is_due(context: DecisionContext, purchase: PlannedPurchase, before: list[PurchaseIntent]) -> bool:
-    if any(one.state in OPEN or one.state is PurchaseState.CONFIRMED for one in before):
+    if any(intent.state in OPEN or intent.state is PurchaseState.CONFIRMED for intent in before):
         return False
     at = max(purchase.propose_from, propose_again_at(before) or purchase.propose_from)
     if context.now < at:
@@ -158,10 +158,10 @@ def weekly_windows(
             monday += WEEK
     found = []
     for monday, steps in sorted(by_week.items()):
-        start, end = max(monday, min(one.start for one in steps) - demand.warm_up), monday + WEEK
-        end = min(end, max(one.end for one in steps) + demand.wind_down)
+        start, end = max(monday, min(step.start for step in steps) - demand.warm_up), monday + WEEK
+        end = min(end, max(step.end for step in steps) + demand.wind_down)
         if end - max(start, now) >= SHORTEST:
-            instances = min(MAX_INSTANCES_PER_BLOCK, ceil(max(one.amount for one in steps) / each))
+            instances = min(MAX_INSTANCES_PER_BLOCK, ceil(max(step.amount for step in steps) / each))
             found.append(
                 DemandWindow.model_validate(
                     {

@@ -188,9 +188,9 @@ def propose_again_at(before: Sequence[PurchaseIntent]) -> datetime | None:
     """
     in_vain = 0
     last: PurchaseIntent | None = None
-    for one in before:
-        if one.state is PurchaseState.REFUSED or _expired(one):
-            in_vain, last = in_vain + 1, one
+    for intent in before:
+        if intent.state is PurchaseState.REFUSED or _expired(intent):
+            in_vain, last = in_vain + 1, intent
         else:
             in_vain, last = 0, None
     if last is None or last.state_at is None:

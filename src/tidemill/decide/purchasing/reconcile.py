@@ -78,9 +78,15 @@ def _resolve_doubt(context: DecisionContext, intent: PurchaseIntent) -> None:
 
 def _unpaid_reservations(context: DecisionContext, intent: PurchaseIntent) -> tuple[str, ...]:
     """What it made, if EC2 shows that none of it was paid."""
-    made = [one for one in context.world.reservations if one.intent_id == intent.id and not intent.extends]
+    made = [
+        reservation
+        for reservation in context.world.reservations
+        if reservation.intent_id == intent.id and not intent.extends
+    ]
     return (
-        tuple(sorted(one.id for one in made)) if all(one.state in NEVER_CAME_STATES for one in made) else ()
+        tuple(sorted(block.id for block in made))
+        if all(block.state in NEVER_CAME_STATES for block in made)
+        else ()
     )
 
 
@@ -95,7 +101,9 @@ def reservations_made_by(context: DecisionContext, intent: PurchaseIntent) -> tu
         return ()
     if intent.extends:
         told = [
-            one for one in context.world.extensions if intent.offer_id and one.offer_id == intent.offer_id
+            extension
+            for extension in context.world.extensions
+            if intent.offer_id and extension.offer_id == intent.offer_id
         ]
         seen = any(believed or one.state is not ExtensionState.PAYMENT_FAILED for one in told)
         return (intent.extends,) if seen else ()
@@ -106,14 +114,14 @@ def reservations_made_by(context: DecisionContext, intent: PurchaseIntent) -> tu
         and one.instance_type == intent.envelope.instance_type
         and (one.state in LIVE_STATES or (believed and one.id in intent.reservation_ids))
     ]
-    if not any(one.ultraserver for one in made):
+    if not any(block.ultraserver for block in made):
         known = intent.reservation_ids
-        first = [one for one in made if one.id in known] if known else made[:1]
+        first = [block for block in made if block.id in known] if known else made[:1]
         if len(made) > len(first):
-            ids = tuple(one.id for one in made)
+            ids = tuple(block.id for block in made)
             context.warn(intent.id, PurchaseWarning(PurchaseWarningKind.SEVERAL_BLOCKS, reservation_ids=ids))
         made = first
-    return tuple(one.id for one in made)
+    return tuple(block.id for block in made)
 
 
 def _check_delivery(context: DecisionContext, intent: PurchaseIntent) -> None:
@@ -125,18 +133,22 @@ def _check_delivery(context: DecisionContext, intent: PurchaseIntent) -> None:
         context.do(SettlePurchase(intent, "confirmed", ids, intent.fee_usd, reason))
         return
     if intent.extends:
-        told = [one.state for one in context.world.extensions if one.offer_id == intent.offer_id]
+        told = [
+            extension.state for extension in context.world.extensions if extension.offer_id == intent.offer_id
+        ]
         unpaid = bool(told) and all(state is ExtensionState.PAYMENT_FAILED for state in told)
     else:
         states = [
-            context.reservations[one].state for one in intent.reservation_ids if one in context.reservations
+            context.reservations[reservation_id].state
+            for reservation_id in intent.reservation_ids
+            if reservation_id in context.reservations
         ]
         unpaid = bool(states) and all(state in NEVER_CAME_STATES for state in states)
     lost = intent.reservation_ids if not intent.extends else ()
     confirmed_at = intent.state_at or intent.proposed_at
     if (
         lost
-        and not any(one in context.reservations for one in lost)
+        and not any(id_ in context.reservations for id_ in lost)
         and context.now < intent.envelope.earliest_end
     ):
         context.wake(confirmed_at + SHOWS_WITHIN)

@@ -47,8 +47,8 @@ class PlanningRound:
 
     def unanswered(self, world: World) -> tuple[OfferQuery | ExtensionQuery, ...]:
         return (
-            *(one for one in self.extensions if fresh_extension_answer(world, one) is None),
-            *(one for one in self.offers if fresh_answer(world, one) is None),
+            *(extension for extension in self.extensions if fresh_extension_answer(world, extension) is None),
+            *(offer for offer in self.offers if fresh_answer(world, offer) is None),
         )
 
     def stale_at(self, world: World) -> datetime | None:
@@ -56,8 +56,8 @@ class PlanningRound:
         told = [found.at for query in self.offers if (found := fresh_answer(world, query)) is not None]
         more = [
             more_time.at
-            for one in self.extensions
-            if (more_time := fresh_extension_answer(world, one)) is not None
+            for extension in self.extensions
+            if (more_time := fresh_extension_answer(world, extension)) is not None
         ]
         return min([*told, *more]) + ANSWER_FRESH if told or more else None
 
@@ -104,7 +104,11 @@ def _first_missing(spec: Spec, world: World, plan: CapacityPlan) -> Step | None:
     hand_over = demand.warm_up + demand.wind_down
     last = world.now + too_late(spec, plan)
     return next(
-        (one for one in _missing(spec, world, plan) if one.end - one.start > hand_over and one.end > last),
+        (
+            step
+            for step in _missing(spec, world, plan)
+            if step.end - step.start > hand_over and step.end > last
+        ),
         None,
     )
 
@@ -127,7 +131,7 @@ def _missing(spec: Spec, world: World, plan: CapacityPlan) -> tuple[Step, ...]:
 
 
 def from_now_on(steps: tuple[Step, ...], now: datetime) -> tuple[Step, ...]:
-    return tuple(Step(max(one.start, now), one.end, one.amount) for one in steps if one.end > now)
+    return tuple(Step(max(step.start, now), step.end, step.amount) for step in steps if step.end > now)
 
 
 def planning_round(spec: Spec, world: World, learned_gpus: Mapping[str, int]) -> PlanningRound:
@@ -159,11 +163,13 @@ def held_and_expected(
     """Ours, and what was asked for and may still come."""
     owner = spec.platform.spec.deployment
     # What is to start as soon as somebody says yes counts from now: else it would be asked for twice.
-    at_once = {one.id: one.envelope.earliest_start for one in purchases if _is_planned(spec, one)}
+    at_once = {
+        purchase.id: purchase.envelope.earliest_start for purchase in purchases if _is_planned(spec, purchase)
+    }
     return tuple(
-        replace(one, start=at_once[one.id]) if one.id in at_once else one
-        for one in live_reservations(with_expected(reservations, purchases, owner), now)
-        if one.owner == owner
+        replace(reservation, start=at_once[reservation.id]) if reservation.id in at_once else reservation
+        for reservation in live_reservations(with_expected(reservations, purchases, owner), now)
+        if reservation.owner == owner
     )
 
 
@@ -194,9 +200,9 @@ def basis(
 ) -> tuple[str, ...]:
     """What advice is reckoned from: by intent while it lives, so that a purchase that goes its way changes nothing."""
     found = {
-        f"{one.intent_id or one.id} x{one.count}"
-        + ("" if one.end is None else f" until {one.end:%Y-%m-%dT%H:%M}")
-        for one in held_and_expected(spec, reservations, purchases, now)
-        if one.kind is SourceKind.BLOCK or one.end is None
+        f"{block.intent_id or block.id} x{block.count}"
+        + ("" if block.end is None else f" until {block.end:%Y-%m-%dT%H:%M}")
+        for block in held_and_expected(spec, reservations, purchases, now)
+        if block.kind is SourceKind.BLOCK or block.end is None
     }
     return tuple(sorted(found))

@@ -224,7 +224,7 @@ def _may_extend(context: DecisionContext, block: Reservation, by: timedelta) -> 
 
 def _failed_before(block: Reservation, intents: list[PurchaseIntent]) -> bool:
     """Its payment failed once: what it would cover is bought as a new block."""
-    return any(one.extends == block.id and one.state is PurchaseState.FAILED for one in intents)
+    return any(intent.extends == block.id and intent.state is PurchaseState.FAILED for intent in intents)
 
 
 def _extension_offer(
@@ -242,7 +242,11 @@ def _extension_offer(
 
 
 def _latest_extension_search(context: DecisionContext, query: ExtensionQuery) -> ExtensionSearch | None:
-    same = [one for one in context.world.extension_searches if one.query == query]
+    same = [
+        extension_search
+        for extension_search in context.world.extension_searches
+        if extension_search.query == query
+    ]
     return max(same, key=lambda one: one.at, default=None)
 
 

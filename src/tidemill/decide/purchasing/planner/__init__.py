@@ -70,7 +70,7 @@ def plan(
         sensitivity=sensitivity(program, best, unlimited),
         hand_overs=block_handovers(problem, best),
         left_out=tuple(sorted((*left_out, *not_longer), key=lambda one: one.id)),
-        extended=tuple(problem.extended(one) for one in best.extends),
+        extended=tuple(problem.extended(extend) for extend in best.extends),
     )
 
 
@@ -150,4 +150,4 @@ def _used_gpu_hours(program: CoverProgram, cover: Cover) -> float:
     """Demand that was short with what is held, less what is short now."""
     nothing = program.price(frozenset(), free=True, blocks_only=True)
     assert nothing is not None
-    return short_gpu_hours(program, nothing) - sum(one.gpu_hours for one in cover.uncovered)
+    return short_gpu_hours(program, nothing) - sum(gap.gpu_hours for gap in cover.uncovered)

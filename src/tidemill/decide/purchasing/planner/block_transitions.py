@@ -57,10 +57,10 @@ def block_handovers(problem: Problem, cover: Cover) -> tuple[HandOver, ...]:
 
 def _block_spans(problem: Problem, cover: Cover, number: int) -> list[BlockSpan]:
     pool, until = problem.demand[number], problem.policy.until
-    longer = {one.block: one.end for one in cover.extends}
+    longer = {extend.block: extend.end for extend in cover.extends}
     found: list[BlockSpan] = []
-    held: list[Offer | Reservation] = [one for one in problem.held if number in problem.users(one)]
-    for supply in [*held, *(one.offer for one in cover.buys if one.pool == pool.pool)]:
+    held: list[Offer | Reservation] = [block for block in problem.held if number in problem.users(block)]
+    for supply in [*held, *(buy.offer for buy in cover.buys if buy.pool == pool.pool)]:
         if supply.end is None:
             continue
         end = longer.get(supply.id, supply.end)
@@ -73,8 +73,11 @@ def _hand_over(
     problem: Problem, number: int, pool: PoolDemand, before: BlockSpan, stretches: list[BlockSpan]
 ) -> HandOver | None:
     """None: nobody misses the block when it ends, or what else is held covers for it."""
-    after = next((one for one in stretches if one.last > before.last and one.first > before.first), None)
-    rest = [one for one in stretches if one is not before and one is not after]
+    after = next(
+        (stretch for stretch in stretches if stretch.last > before.last and stretch.first > before.first),
+        None,
+    )
+    rest = [stretch for stretch in stretches if stretch is not before and stretch is not after]
     at = next((n for n, slot in enumerate(problem.slots) if slot.start <= before.last < slot.end), None)
     if at is None:
         return None
@@ -91,7 +94,9 @@ def _hand_over(
 
 
 def _unending(problem: Problem, number: int) -> int:
-    return sum(problem.gpus(one) for one in problem.held if one.end is None and number in problem.users(one))
+    return sum(
+        problem.gpus(block) for block in problem.held if block.end is None and number in problem.users(block)
+    )
 
 
 def _gap(problem: Problem, number: int, since: datetime, stretches: list[BlockSpan]) -> timedelta:
@@ -100,7 +105,9 @@ def _gap(problem: Problem, number: int, since: datetime, stretches: list[BlockSp
     for slot, need in zip(problem.slots, problem.needs[number], strict=True):
         if slot.end <= since:
             continue
-        served = sum(one.gpus for one in stretches if one.first <= slot.start and slot.end <= one.last)
+        served = sum(
+            stretch.gpus for stretch in stretches if stretch.first <= slot.start and slot.end <= stretch.last
+        )
         if served + _unending(problem, number) >= need:
             break
         until = slot.end
@@ -153,11 +160,11 @@ def _extension_of_a(problem: Problem, pool: PoolDemand, a: BlockSpan, gap: timed
             if offer.start <= a.supply.start and serving_span(pool, offer, problem.policy.until)[1] >= needed
         ]
     else:
-        offers = [one for one in problem.extensions if one.block == a.id]
+        offers = [extension for extension in problem.extensions if extension.block == a.id]
         # This plan may extend it already, by less.
-        paid_usd = sum(one.fee_usd for one in offers if one.end == a.end)
+        paid_usd = sum(offer.fee_usd for offer in offers if offer.end == a.end)
         wind_down = a.end - a.last
-        longer = [(one.fee_usd - paid_usd, one.id) for one in offers if one.end - wind_down >= needed]
+        longer = [(offer.fee_usd - paid_usd, offer.id) for offer in offers if offer.end - wind_down >= needed]
     options = [(usd, id_, f"{id_} keeps it long enough") for usd, id_ in longer]
     impossible = ""
     if not options and a.end + days * DAY - a.supply.start > LONGEST_BLOCK:

@@ -163,7 +163,7 @@ class CoverProgram:
         return [*self.take.values(), *self.extend, *picks]
 
     def _by_id(self) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {one.id: [] for one in self.problem.offers}
+        found: dict[str, list[int]] = {offer.id: [] for offer in self.problem.offers}
         for (offer, _), column in self.take.items():
             found[self.problem.offers[offer].id].append(column)
         return found | {
@@ -199,8 +199,10 @@ class CoverProgram:
                     self.zones[pool, slot][offer.zone].terms[column] = problem.gpus(offer)
             if len(pools) > 1:
                 self.program.row(0, 1, {self.take[number, pool]: 1.0 for pool in pools})
-        self.extend = [self.program.column(one.fee_usd, upper=1, whole=True) for one in problem.extensions]
-        for block in {one.block for one in problem.extensions}:
+        self.extend = [
+            self.program.column(extension.fee_usd, upper=1, whole=True) for extension in problem.extensions
+        ]
+        for block in {extension.block for extension in problem.extensions}:
             self.program.row(0, 1, {column: 1.0 for _, column in self._extensions_of(block)})
 
     def _extensions_of(self, block: str) -> list[tuple[int, int]]:
@@ -306,7 +308,7 @@ class CoverProgram:
         blocks: dict[int, float] = {}
         for zone in () if together else zones.values():
             blocks |= {column: min(gpus, missing) for column, gpus in zone.terms.items()}
-        self.program.row(missing, INFINITE, amounts | blocks | {one.amount: 1.0 for one in in_zones})
+        self.program.row(missing, INFINITE, amounts | blocks | {in_zone.amount: 1.0 for in_zone in in_zones})
         self.served.append(Served(missing, amounts, blocks, in_zones))
 
     def _is_short(self, slot: int) -> bool:

@@ -59,7 +59,7 @@ def calendar_demand(spec: Spec, plan_name: str, learned_gpus: int) -> PoolDemand
     return PoolDemand(
         plan.spec.pool,
         CombinedCalendar(
-            tuple(_expanded(one, gpus_each(spec, calendar), learned_gpus) for one in calendar.entries)
+            tuple(_expanded(entry, gpus_each(spec, calendar), learned_gpus) for entry in calendar.entries)
         ),
         calendar.instance_types,
         penalty_usd_gpu_h(spec.catalog, calendar),
@@ -99,11 +99,11 @@ def gpus_each(spec: Spec, calendar: DemandCalendar) -> int:
 
 
 def learned_of(calendar: DemandCalendar) -> tuple[LearnedDemand, ...]:
-    return tuple(one.learned for one in calendar.entries if one.learned is not None)
+    return tuple(entry.learned for entry in calendar.entries if entry.learned is not None)
 
 
 def most_learned_gpus(spec: Spec, calendar: DemandCalendar) -> int:
-    return sum(one.most_instances for one in learned_of(calendar)) * gpus_each(spec, calendar)
+    return sum(entry.most_instances for entry in learned_of(calendar)) * gpus_each(spec, calendar)
 
 
 def penalty_usd_gpu_h(catalog: Catalog, calendar: DemandCalendar) -> float:

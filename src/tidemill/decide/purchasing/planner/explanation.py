@@ -32,8 +32,8 @@ def cover_of(program: CoverProgram, solution: Solution) -> Cover:
     )
     on_demand = _runs(program, solution)
     uncovered = _uncovered(program, solution)
-    fees_usd = sum(one.offer.fee_usd for one in buys) + sum(one.fee_usd for one in extends)
-    hours_usd, penalty_usd = sum(one.usd for one in on_demand), sum(one.penalty_usd for one in uncovered)
+    fees_usd = sum(buy.offer.fee_usd for buy in buys) + sum(extend.fee_usd for extend in extends)
+    hours_usd, penalty_usd = sum(run.usd for run in on_demand), sum(gap.penalty_usd for gap in uncovered)
     return Cover(buys, extends, on_demand, uncovered, Cost(fees_usd, hours_usd, penalty_usd))
 
 
@@ -44,14 +44,14 @@ def short_gpu_hours(program: CoverProgram, solution: Solution) -> float:
 
 def bought_gpu_hours(problem: Problem, cover: Cover) -> float:
     """That the money pays for, from start to paid end, used or not."""
-    hours = sum(problem.gpus(one.offer) * ((one.offer.end - one.offer.start) / HOUR) for one in cover.buys)
-    for one in cover.extends:
-        block = problem.extended(one)
+    hours = sum(problem.gpus(buy.offer) * ((buy.offer.end - buy.offer.start) / HOUR) for buy in cover.buys)
+    for extend in cover.extends:
+        block = problem.extended(extend)
         assert block.end is not None
-        hours += problem.gpus(block) * ((one.end - block.end) / HOUR)
+        hours += problem.gpus(block) * ((extend.end - block.end) / HOUR)
     return hours + sum(
-        one.instances * problem.prices[one.instance_type].gpus * ((one.end - one.start) / HOUR)
-        for one in cover.on_demand
+        run.instances * problem.prices[run.instance_type].gpus * ((run.end - run.start) / HOUR)
+        for run in cover.on_demand
     )
 
 
@@ -162,7 +162,7 @@ def _fee_and_price(problem: Problem, id_: str) -> tuple[int, TypePrice]:
     for offer in problem.offers:
         if offer.id == id_:
             return offer.fee_usd, problem.prices[offer.instance_type]
-    one = next(one for one in problem.extensions if one.id == id_)
+    one = next(extension for extension in problem.extensions if extension.id == id_)
     return one.fee_usd, problem.prices[problem.extended(one).instance_type]
 
 
@@ -188,7 +188,7 @@ def _of_gaps(problem: Problem, cover: Cover) -> list[str]:
     """For pools that are short: the penalty from which on-demand would fill it, where it may."""
     said: list[str] = []
     for pool in problem.demand:
-        short = [one for one in cover.uncovered if one.pool == pool.pool]
+        short = [gap for gap in cover.uncovered if gap.pool == pool.pool]
         if not short:
             continue
         hours = sum(one.gpu_hours for one in short)

@@ -91,7 +91,7 @@ class Weekly:
         monday = _A_MONDAY + (start - _A_MONDAY) // WEEK * WEEK
         found: list[Step] = []
         while monday < end:
-            found += (Step(monday + one.start, monday + one.end, one.amount) for one in self.spans)
+            found += (Step(monday + span.start, monday + span.end, span.amount) for span in self.spans)
             monday += WEEK
         return _clipped(found, start, end)
 
@@ -103,7 +103,7 @@ class CombinedCalendar:
     calendars: tuple[Calendar, ...]
 
     def steps(self, start: datetime, end: datetime) -> tuple[Step, ...]:
-        return tuple(step for one in self.calendars for step in one.steps(start, end))
+        return tuple(step for calendar in self.calendars for step in calendar.steps(start, end))
 
 
 def levels(calendar: Calendar, start: datetime, end: datetime) -> tuple[Step, ...]:
@@ -126,9 +126,9 @@ def levels(calendar: Calendar, start: datetime, end: datetime) -> tuple[Step, ..
 
 def _clipped(steps: Iterable[Step], start: datetime, end: datetime) -> tuple[Step, ...]:
     return tuple(
-        Step(max(one.start, start), min(one.end, end), one.amount)
-        for one in steps
-        if one.start < end and one.end > start
+        Step(max(step.start, start), min(step.end, end), step.amount)
+        for step in steps
+        if step.start < end and step.end > start
     )
 
 

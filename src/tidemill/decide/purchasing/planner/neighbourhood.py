@@ -41,7 +41,7 @@ class Neighbourhood:
 
     def _read(self, program: CoverProgram) -> None:
         problem = program.problem
-        names = {one.zone for one in problem.offers} | {one.zone for one in problem.held}
+        names = {offer.zone for offer in problem.offers} | {block.zone for block in problem.held}
         numbers = {name: number for number, name in enumerate(sorted(names))}
         for (pool, slot), by_zone in sorted(program.zones.items()):
             need = problem.needs[pool][slot]

@@ -33,7 +33,7 @@ from tidemill.spec.units import format_duration
 
 def live_reservations(owned: Iterable[Reservation], now: datetime) -> tuple[Reservation, ...]:
     """What will serve: an unpaid block is counted (it is ours to lose), an unpaid extension is not."""
-    live = (one for one in owned if one.state in LIVE_STATES and (one.end is None or one.end > now))
+    live = (block for block in owned if block.state in LIVE_STATES and (block.end is None or block.end > now))
     return tuple(sorted(live, key=lambda one: (one.start, one.id)))
 
 
@@ -81,7 +81,7 @@ def is_usable_by(pool: PoolDemand, supply: Offer | Reservation) -> bool:
 def filter_extensions(
     extensions: Iterable[ExtensionOffer], owned: Sequence[Reservation], policy: Policy
 ) -> tuple[tuple[ExtensionOffer, ...], list[RejectedOffer]]:
-    blocks = {one.id: one for one in owned}
+    blocks = {block.id: block for block in owned}
     kept: dict[str, ExtensionOffer] = {}
     left_out: dict[str, RejectedOffer] = {}
     for one in sorted(extensions, key=lambda one: (one.at, one.id)):

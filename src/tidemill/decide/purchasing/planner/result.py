@@ -72,7 +72,7 @@ class Cover:
     @property
     def ids(self) -> frozenset[str]:
         """Of the offers and extension offers it takes."""
-        return frozenset([one.offer.id for one in self.buys] + [one.id for one in self.extends])
+        return frozenset([buy.offer.id for buy in self.buys] + [extend.id for extend in self.extends])
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,7 @@ def build_problem(
     demand = tuple(sorted(demand, key=lambda pool: pool.pool))
     _check(demand, prices)
     begin, until = policy.now, policy.until
-    blocks = {one.id: one for one in held}
+    blocks = {block.id: block for block in held}
     cuts = {begin, until} | _months(begin, until)
     for pool in demand:
         cuts |= {step.start for step in levels(pool.calendar, begin, until)}
@@ -123,9 +123,9 @@ def build_problem(
         for supply in supplies:
             if is_usable_by(pool, supply):
                 cuts |= set(serving_span(pool, supply, until))
-        for one in extensions:
-            if is_usable_by(pool, blocks[one.block]):
-                cuts |= set(added_serving_span(pool, blocks[one.block], one.end))
+        for extension in extensions:
+            if is_usable_by(pool, blocks[extension.block]):
+                cuts |= set(added_serving_span(pool, blocks[extension.block], extension.end))
     instants = sorted(at for at in cuts if begin <= at <= until)
     slots = tuple(Slot(start, end) for start, end in pairwise(instants))
     needs = tuple(_needs(pool, prices, policy, slots) for pool in demand)
@@ -147,11 +147,11 @@ def independent_problems(problem: Problem) -> list[Problem]:
 
 def _of(problem: Problem, pools: Sequence[PoolDemand]) -> Problem:
     types = {name for pool in pools for name in pool.types}
-    held = [one for one in problem.held if one.instance_type in types]
-    ids = {one.id for one in held}
+    held = [block for block in problem.held if block.instance_type in types]
+    ids = {block.id for block in held}
     return build_problem(
-        pools, held, [one for one in problem.offers if one.instance_type in types],
-        [one for one in problem.extensions if one.block in ids], problem.prices, problem.policy,
+        pools, held, [offer for offer in problem.offers if offer.instance_type in types],
+        [extension for extension in problem.extensions if extension.block in ids], problem.prices, problem.policy,
     )  # fmt: skip
 
 
