@@ -359,7 +359,7 @@ def test_an_end_that_moves_makes_no_node_drift():
 
 
 def test_what_karpenter_cannot_take_over_is_an_error():
-    with pytest.raises(SpecError, match="takes no existing launch template"):
+    with pytest.raises(SpecError, match="accepts no existing launch template"):
         karpenter_objects(*pool(node_class={"launchTemplate": {"id": "lt-0abc"}}), None)
     with pytest.raises(SpecError, match="nodeRole is not set"):
         karpenter_objects(*pool(platform={"nodeRole": ""}), None)

@@ -264,12 +264,12 @@ def test_with_efa_the_security_groups_of_an_existing_template_move_into_the_inte
 @pytest.mark.requirement("MG-1")
 @pytest.mark.parametrize("key", ["IamInstanceProfile", "InstanceInitiatedShutdownBehavior"])
 def test_what_eks_refuses_is_refused_before_it_is_asked(key):
-    with pytest.raises(SpecError, match=f"EKS takes no launch template with {key}"):
+    with pytest.raises(SpecError, match=f"EKS rejects a launch template with {key}"):
         template(documents(node_class=LAUNCH_TEMPLATE), managed=True, base={key: "x"})
 
 
 def test_user_data_that_ec2_would_refuse_is_refused_with_its_size():
-    with pytest.raises(SpecError, match="EC2 takes 16384"):
+    with pytest.raises(SpecError, match="EC2 allows 16384"):
         template(
             documents(
                 node_class={"userData": "#!/bin/sh\n" + "# 40 characters of comment ............\n" * 500}

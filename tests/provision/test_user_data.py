@@ -177,6 +177,6 @@ def test_an_image_named_by_id_is_al2023_unless_it_says_otherwise():
 
 def test_an_image_nobody_can_talk_to_is_refused():
     with pytest.raises(
-        SpecError, match="images of 'windows2022' are not known, only of al2023 and bottlerocket"
+        SpecError, match="the image family 'windows2022' is not supported, only al2023 and bottlerocket"
     ):
         template(documents(node_class={"amiSelectorTerms": [{"alias": "windows2022@latest"}]}))

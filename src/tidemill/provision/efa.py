@@ -1,7 +1,7 @@
-"""Elastic Fabric Adapters: which interface goes on which network card of a type, and who may talk to whom.
+"""Elastic Fabric Adapters: which interface goes on which network card of an instance type, and security group rules.
 
-A launch template and Karpenter want two different layouts of the same cards: Karpenter accepts no interface that is
-EFA and IP at once. Knows no pool and no document.
+A launch template and Karpenter need different layouts of the same cards: Karpenter accepts no interface that is both
+EFA and IP. Knows no pool and no document.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 
 from tidemill.catalog import InstanceType
 
-# Families whose card 0 speaks IP alone. DescribeInstanceTypes says so of p6-b300 (17 cards, 16 EFAs, InterfaceTypes
+# Families whose card 0 has IP only. DescribeInstanceTypes says so of p6-b300 (17 cards, 16 EFAs, InterfaceTypes
 # of card 0: "interface"); of p6e-gb200 the EC2 user guide does.
 _IP_ONLY_CARD_0 = frozenset({"p6-b300", "p6e-gb200"})
-# p6e-gb200: EFAs are on the odd cards, which take EFA-only interfaces and nothing else (AWS ParallelCluster lays them
-# out so). Sources differ on how many there are; the catalog's number errs on the small side.
+# p6e-gb200: EFAs are on the odd cards, which accept only EFA-only interfaces (AWS ParallelCluster does the
+# same). Sources differ on how many there are; the catalog's number errs on the low side.
 _ODD_CARDS = frozenset({"p6e-gb200"})
 
 
@@ -55,23 +55,23 @@ def separate_layout(kind: InstanceType) -> tuple[Interface, ...]:
 
 
 def network_interfaces(kind: InstanceType, security_groups: Sequence[str]) -> list[dict[str, Any]]:
-    """As LaunchTemplateData spells them. No subnet: whoever launches names it."""
+    """In the form of LaunchTemplateData, without a subnet: the launch names it."""
     return [
         {
-            "NetworkCardIndex": one.card,
-            "DeviceIndex": one.device,
-            "InterfaceType": one.kind,
+            "NetworkCardIndex": interface.card,
+            "DeviceIndex": interface.device,
+            "InterfaceType": interface.kind,
             **({"Groups": list(security_groups)} if security_groups else {}),
         }
-        for one in layout(kind)
+        for interface in layout(kind)
     ]
 
 
 def in_subnet(data: Mapping[str, Any], subnet: str) -> dict[str, Any]:
-    """What RunInstances must be told beside a template to launch into a subnet.
+    """The parameters of RunInstances that launch a template into a subnet.
 
-    EC2 refuses a subnet of the instance where a template has interfaces: it must be repeated in each of them. Fleets
-    and groups do that by themselves.
+    Where a template has interfaces EC2 rejects a subnet of the instance: each interface must name it. Fleets and groups
+    do that by themselves.
     """
     interfaces = data.get("NetworkInterfaces")
     if not interfaces:
@@ -80,8 +80,8 @@ def in_subnet(data: Mapping[str, Any], subnet: str) -> dict[str, Any]:
 
 
 def all_traffic_within(group: str) -> list[dict[str, Any]]:
-    """The rules, inbound and outbound alike, of a security group whose members may say anything to each other.
+    """The inbound and outbound rules of a security group whose members may send each other anything.
 
-    EFA needs both directions: its traffic is no IP traffic, and no narrower rule lets it through.
+    EFA needs both directions. Its traffic is not IP, and no narrower rule allows it.
     """
     return [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group, "Description": "EFA"}]}]

@@ -1,6 +1,6 @@
-"""Which image a node boots: by its id, or by the public SSM parameter under which AWS publishes an alias.
+"""Which image a node boots: an id, or the public SSM parameter under which AWS publishes an alias.
 
-Names only; somebody else asks SSM. Knows no template.
+`image_of` only makes names. `Images` is the port that reads the value from AWS.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Image:
 
 
 def image_of(node_class: NodeClass, kind: InstanceType, kubernetes: str) -> Image:
-    """The first term is the one. SpecError: AWS publishes no such image."""
+    """Of the first selector term. SpecError: AWS publishes no such image."""
     term = node_class.spec.ami_selector_terms[0]
     if term.id is not None:
         return Image(id=term.id)
@@ -49,7 +49,7 @@ def image_of(node_class: NodeClass, kind: InstanceType, kubernetes: str) -> Imag
 
 
 def ami_type(family: Family, kind: InstanceType) -> str:
-    """What EKS calls the image of a managed node group that brings none of its own."""
+    """EKS's name for the image of a managed node group whose template names none."""
     arch = "ARM_64" if kind.arch == "arm64" else "x86_64"
     variant = _variant(kind)
     match family:
@@ -71,7 +71,7 @@ def _al2023(kind: InstanceType, kubernetes: str, version: str) -> str:
 
 
 def _bottlerocket(kind: InstanceType, kubernetes: str, version: str) -> str:
-    """One variant serves Neuron and plain nodes. Releases have a `v` on paper and none in the parameter."""
+    """One variant is for Neuron and plain nodes. Releases are called `v1.2.3`; the parameter has no `v`."""
     nvidia = "-nvidia" if _variant(kind) == "nvidia" else ""
     return f"/aws/service/bottlerocket/aws-k8s-{kubernetes}{nvidia}/{_arch(kind)}/{version.removeprefix('v')}/image_id"
 
@@ -86,11 +86,11 @@ def _variant(kind: InstanceType) -> str:
 
 
 class Images(Protocol):
-    """What a node boots, found by what the node class says. Reads only."""
+    """Finds the image of a node class. Reads only."""
 
     @property
     def boots(self) -> bool:
-        """Whether nodes really boot from them, and must find their cluster."""
+        """Whether nodes really boot from the images, and must join a cluster."""
         ...
 
     def image_id(self, node_class: NodeClass, instance_type: str) -> str:
@@ -98,12 +98,12 @@ class Images(Protocol):
         ...
 
     def existing(self, reference: LaunchTemplateRef) -> Mapping[str, Any]:
-        """The data of the launch template a node class builds on."""
+        """The data of the existing launch template of a node class."""
         ...
 
 
 class PretendImages:
-    """Where nothing really boots: an id for every alias, always the same one."""
+    """For simulations, where nothing boots: each alias has a made-up id, always the same."""
 
     boots = False
 

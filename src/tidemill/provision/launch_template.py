@@ -1,7 +1,7 @@
 """The launch template of a pool's nodes: the same for every provisioner that launches through EC2.
 
-A pure function of the documents and of where the capacity comes from. What a real launch still lacks (`missing_fields`)
-is no error here: a rehearsal plays without an endpoint or a role, and only AWS would mind.
+A pure function of the documents and the source of the capacity. What a real launch still lacks (`missing_fields`) is no
+error here: a rehearsal needs no cluster endpoint and no role.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tidemill.spec.node_class import BlockDevice, NodeClass, fingerprint
 # EC2's limits: a template's name, and user data before it is encoded.
 _LONGEST_NAME = 128
 _LONGEST_USER_DATA = 16 * 1024
-# What EKS refuses in the template of a node group, besides a subnet.
+# What EKS rejects in the template of a node group, besides a subnet.
 _NOT_IN_NODE_GROUPS = ("IamInstanceProfile", "InstanceInitiatedShutdownBehavior", "HibernationOptions")
 
 
@@ -42,12 +42,11 @@ def launch_template(
     ends_at: datetime | None = None,
     base: Mapping[str, Any] | None = None,
 ) -> Template:
-    """What nodes of a pool on a source boot from.
+    """What nodes of a pool on a source boot from. SpecError: the platform has no subnet in the zone.
 
-    `managed`: for an EKS node group, which brings the role, the subnets and, without an `image_id`, the image and the
-    node's way into the cluster. `ends_at`: the source's deadline, for the node's own deadline agent. `base`: the data
-    of the node class's existing template. No subnet is named: the call or the group that launches does that; SpecError
-    if the platform has none in the zone.
+    `managed`: for an EKS node group. EKS adds the role, the subnets and, without an `image_id`, the image and what the
+    node needs to join. `ends_at`: the deadline of the source, for the node's own deadline agent. `base`: the data of
+    the node class's existing template. The template names no subnet: the call or the group that launches does.
     """
     node_class = _node_class(spec, pool)
     kind = spec.catalog.types.get(instance_type)
@@ -66,7 +65,7 @@ def launch_template(
         **_network(spec, node_class, kind, ground),
         "UserData": _encoded(bootstrap, pool),
         **_devices(node_class),
-        # Pods that ask for the node's metadata are a hop further away than the node itself.
+        # A pod that reads the instance metadata is one hop further away than the node.
         "MetadataOptions": {"HttpTokens": "required", "HttpPutResponseHopLimit": 2},
         "TagSpecifications": _tags(spec, pool),
         **({} if managed else _self_managed(spec, node_class)),
@@ -79,7 +78,7 @@ def launch_template(
 
 
 def template_name(spec: Spec, pool: ComputePool, instance_type: str, source: Source) -> str:
-    """One template for each pool, type and source; what else changes becomes a version of it."""
+    """One template for each pool, type and source; other changes become new versions of it."""
     name = f"{spec.platform.spec.deployment}-{pool.name}-{instance_type}-{source.label}"
     if len(name) <= _LONGEST_NAME:
         return name
@@ -87,7 +86,7 @@ def template_name(spec: Spec, pool: ComputePool, instance_type: str, source: Sou
 
 
 def owner_tags(spec: Spec, pool: ComputePool) -> Pairs:
-    """The tags of everything that is made for a pool."""
+    """The tags of everything that is created for a pool."""
     tags = {
         names.TAG_OWNER: spec.platform.spec.deployment,
         names.TAG_POOL: pool.name,
@@ -97,7 +96,7 @@ def owner_tags(spec: Spec, pool: ComputePool) -> Pairs:
 
 
 def node_tags(spec: Spec, pool: ComputePool) -> Pairs:
-    """The tags of its instances: the two that Kubernetes' cloud provider goes by come on top."""
+    """The tags of its instances: ours, and the two that Kubernetes' cloud provider needs."""
     cluster = spec.platform.spec.cluster.name
     tags = {
         **dict(owner_tags(spec, pool)),
@@ -108,7 +107,7 @@ def node_tags(spec: Spec, pool: ComputePool) -> Pairs:
 
 
 def node_labels(spec: Spec, pool: ComputePool, source: Source) -> dict[str, str]:
-    """What a node says of itself when it joins; the kubelet adds its type, zone and architecture."""
+    """The labels a node registers with; the kubelet adds type, zone and architecture."""
     return {
         **pool.spec.labels,
         names.LABEL_POOL: pool.name,
@@ -118,7 +117,7 @@ def node_labels(spec: Spec, pool: ComputePool, source: Source) -> dict[str, str]
 
 
 def node_taints(pool: ComputePool) -> tuple[tuple[str, str, str], ...]:
-    """Key, value, effect: the pool's, those that others take off, and the one that the node check takes off."""
+    """Key, value, effect: the pool's taints and startup taints, and the one that the node check removes."""
     written = [
         (taint.key, taint.value, taint.effect) for taint in (*pool.spec.taints, *pool.spec.startup_taints)
     ]
@@ -130,7 +129,7 @@ def has_efa(spec: Spec, pool: ComputePool, instance_type: str) -> bool:
 
 
 def missing_fields(spec: Spec, pool: ComputePool) -> tuple[str, ...]:
-    """What the documents must still say before a node of the pool can be launched for real, and join."""
+    """The fields the documents still lack before a node of the pool can be launched for real and join."""
     platform, node_class = spec.platform.spec, _node_class(spec, pool)
     fields = {
         "spec.cluster.endpoint": platform.cluster.endpoint,
@@ -139,19 +138,21 @@ def missing_fields(spec: Spec, pool: ComputePool) -> tuple[str, ...]:
         "spec.nodeRole": platform.node_role or node_class.spec.role,
         "spec.securityGroups": platform.security_groups or node_class.spec.launch_template,
     }
-    if pool.spec.provisioner is Provisioner.MANAGED:  # EKS tells nodes of its own groups the rest
+    if pool.spec.provisioner is Provisioner.MANAGED:  # EKS gives nodes of its own groups the rest
         fields = {"spec.nodeRole": fields["spec.nodeRole"]}
-    told = [
+    missing = [
         f"Platform {spec.platform.name}: {field} is not set" for field, value in fields.items() if not value
     ]
     role = node_class.spec.role or platform.node_role
     if pool.spec.provisioner in (Provisioner.ASG, Provisioner.MANAGED) and ":instance-profile/" in role:
-        told.append(f"{role} is an instance profile, and a group needs the role itself to let its nodes join")
-    return tuple(told)
+        missing.append(
+            f"{role} is an instance profile; a group needs the role itself so that its nodes can join"
+        )
+    return tuple(missing)
 
 
 def check_nodes_can_join(spec: Spec, pool: ComputePool) -> None:
-    """SpecError: a node would boot, be paid for, and never find its cluster."""
+    """SpecError: a node would boot and cost money, but never join the cluster."""
     if missing := missing_fields(spec, pool):
         raise SpecError(f"nodes of pool {pool.name} could never join the cluster: {'; '.join(missing)}")
 
@@ -171,17 +172,17 @@ def _market(source: Source, *, managed: bool) -> dict[str, Any]:
             return {"InstanceMarketOptions": market, "CapacityReservationSpecification": target}
         case SourceKind.ODCR:
             return {"CapacityReservationSpecification": target}
-        case SourceKind.SPOT:  # a node group says it itself, and refuses to hear it from its template
+        case SourceKind.SPOT:  # EKS sets it, and rejects a template that does
             return {} if managed else {"InstanceMarketOptions": {"MarketType": "spot"}}
         case SourceKind.ON_DEMAND:
-            # Else EC2 would use up an open reservation that somebody else counts on.
+            # Else EC2 would use an open reservation that somebody else needs.
             return {"CapacityReservationSpecification": {"CapacityReservationPreference": "none"}}
 
 
 def _self_managed(spec: Spec, node_class: NodeClass) -> dict[str, Any]:
-    """A role is named; the instance profile is the one of the same name, unless a profile's ARN is given instead.
+    """The instance profile has the name of the role, unless the documents give the ARN of a profile.
 
-    A node that powers itself off at its end is gone, and does not linger stopped on a reservation's slot.
+    A node that powers itself off is terminated: a stopped one would keep its slot of the reservation.
     """
     ends = {"InstanceInitiatedShutdownBehavior": "terminate"}
     role = node_class.spec.role or spec.platform.spec.node_role
@@ -192,12 +193,12 @@ def _self_managed(spec: Spec, node_class: NodeClass) -> dict[str, Any]:
 
 
 def _network(spec: Spec, node_class: NodeClass, kind: InstanceType, base: dict[str, Any]) -> dict[str, Any]:
-    """Security groups on top, or in every interface where there are interfaces: EC2 takes them in one place only."""
+    """Security groups at the top, or in each interface where there are any: EC2 accepts them in one place only."""
     groups = list(spec.platform.spec.security_groups)
     if node_class.spec.efa and kind.efa:
         if "NetworkInterfaces" in base:
             raise SpecError(
-                f"node class {node_class.name}: its launch template has network interfaces of its own;"
+                f"node class {node_class.name}: its launch template has its own network interfaces;"
                 " write efa: false to use those, or remove them from the template"
             )
         groups = groups or list(base.get("SecurityGroupIds", ()))
@@ -206,7 +207,10 @@ def _network(spec: Spec, node_class: NodeClass, kind: InstanceType, base: dict[s
     if "NetworkInterfaces" in base:
         theirs = base.pop("NetworkInterfaces")
         return {
-            "NetworkInterfaces": [one if one.get("Groups") else {**one, "Groups": groups} for one in theirs]
+            "NetworkInterfaces": [
+                interface if interface.get("Groups") else {**interface, "Groups": groups}
+                for interface in theirs
+            ]
         }
     return {"SecurityGroupIds": groups} if groups else {}
 
@@ -239,7 +243,7 @@ def _encoded(bootstrap: Bootstrap, pool: ComputePool) -> str:
     text = user_data(bootstrap).encode()
     if len(text) > _LONGEST_USER_DATA:
         raise SpecError(
-            f"pool {pool.name}: its user data is {len(text)} bytes and EC2 takes {_LONGEST_USER_DATA};"
+            f"pool {pool.name}: its user data is {len(text)} bytes and EC2 allows {_LONGEST_USER_DATA};"
             " shorten the node class's userData, or let it fetch a script"
         )
     return b64encode(text).decode()
@@ -270,28 +274,30 @@ def _tags(spec: Spec, pool: ComputePool) -> list[dict[str, Any]]:
 
 
 def _fit_for_a_node_group(data: Mapping[str, Any]) -> None:
-    """What EKS would refuse, said before it is asked. Only an existing template can have brought it in."""
+    """SpecError: EKS would reject it. Only an existing template can have brought it in."""
     present = [key for key in _NOT_IN_NODE_GROUPS if key in data]
-    if any("SubnetId" in one for one in data.get("NetworkInterfaces", ())):
+    if any("SubnetId" in interface for interface in data.get("NetworkInterfaces", ())):
         present.append("NetworkInterfaces.SubnetId")
     if present:
         raise SpecError(
-            f"EKS takes no launch template with {', '.join(present)}: remove it from the node class's"
+            f"EKS rejects a launch template with {', '.join(present)}: remove it from the node class's template"
         )
 
 
-# Lists whose entries have names: entries of the same name are merged, others stand side by side.
+# --- merging with an existing template ----------------------------------------------------------------
+
+# Lists whose entries have names: entries of the same name are merged, others are kept side by side.
 _NAMED_BY = {"BlockDeviceMappings": "DeviceName", "TagSpecifications": "ResourceType", "Tags": "Key"}
-# Two ways to say the same thing, which EC2 does not take together.
+# Two ways to say the same thing, which EC2 does not accept together.
 _INSTEAD_OF = {"InstanceRequirements": "InstanceType", "SecurityGroups": "SecurityGroupIds"}
 
 
 def merge_templates(base: Mapping[str, Any], ours: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Everything of both. SpecError: the field both set, with both values."""
-    for theirs, other in _INSTEAD_OF.items():
-        if theirs in base and other in ours:
+    """Everything of both. SpecError: a field that both set, with both values."""
+    for theirs, own in _INSTEAD_OF.items():
+        if theirs in base and own in ours:
             raise SpecError(
-                f"launch template {name} sets {theirs}, and Tidemill sets {other}: remove it there"
+                f"launch template {name} sets {theirs}, and Tidemill sets {own}: remove it from the template"
             )
     return _merged(base, ours, name, "")
 

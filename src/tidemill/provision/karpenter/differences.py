@@ -1,7 +1,7 @@
-"""Karpenter's objects as they are and as they should be: the difference, as changes with reasons. Pure.
+"""The difference between Karpenter's objects in the cluster and those that should exist, as changes with reasons. Pure.
 
-Ours is what carries our owner's and our pool's label; what is somebody else's is neither changed nor removed. A pool
-whose objects cannot be said keeps those it has: a slip in a document ends no node.
+Ours are the objects with our owner's and our pool's label; all others are neither changed nor removed. A pool with an
+error in its documents keeps its objects: a mistake in a document ends no node.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidemill.provision.karpenter.objects import Object, Objects
 from tidemill.provision.karpenter.removal import pool_of
 from tidemill.spec import Spec, names
 
-# In the order they are made: a NodePool names its node class. Removed the other way round.
+# In the order they are created: a NodePool names its node class. They are removed in the reverse order.
 KINDS = ("EC2NodeClass", "NodeClass", "NodePool")
 _TERMS = "capacityReservationSelectorTerms"
 Key = tuple[str, str]
@@ -49,106 +49,128 @@ class Differences:
     warnings: tuple[str, ...] = ()
 
 
-def differences(spec: Spec, wanted: Objects, there: Iterable[Object], world: World) -> Differences:
-    """`there`: all of these kinds, ours and others'."""
-    listed = {key_of(one): one for one in there}
-    ours = {key: one for key, one in listed.items() if is_ours(spec, one)}
-    taken = [object_ for object_ in wanted.objects if key_of(object_) in listed.keys() - ours.keys()]
-    frozen = wanted.unwritten | {pool_of(one) for one in taken}
-    asked = {key_of(one): one for one in wanted.objects if pool_of(one) not in frozen}
-    unasked = [one for key, one in ours.items() if key not in asked and pool_of(one) not in frozen]
-    staying = [one for one in unasked if one["kind"] == "NodePool" and not removal.may_be_removed(one, world)]
-    puts = [_put(_with_terms_of(staying, one, listed), ours) for one in _in_order(asked.values())]
-    closing = [
-        _change(removal.closed(one), "nothing asks for it") for one in staying if not removal.is_closed(one)
+def differences(spec: Spec, wanted: Objects, existing: Iterable[Object], world: World) -> Differences:
+    """`existing`: all objects of these kinds, ours and others'."""
+    listed = {key_of(manifest): manifest for manifest in existing}
+    ours = {key: manifest for key, manifest in listed.items() if is_ours(spec, manifest)}
+    # Objects of others with a name we want: nothing of that pool is changed.
+    taken = [manifest for manifest in wanted.objects if key_of(manifest) in listed.keys() - ours.keys()]
+    frozen = wanted.unwritten | {pool_of(manifest) for manifest in taken}
+    applied = {key_of(manifest): manifest for manifest in wanted.objects if pool_of(manifest) not in frozen}
+    unwanted = [
+        manifest for key, manifest in ours.items() if key not in applied and pool_of(manifest) not in frozen
     ]
-    named = {_node_class_of(one) for one in (*listed.values(), *asked.values()) if one["kind"] == "NodePool"}
-    gone = [one for one in unasked if one not in staying and key_of(one) not in named]
-    alive = [one for one in staying if any(removal.runs_in(node, one) for node in world.nodes)]
+    staying = [
+        manifest
+        for manifest in unwanted
+        if manifest["kind"] == "NodePool" and not removal.may_be_removed(manifest, world)
+    ]
+    puts = [_put(_with_terms_of(staying, manifest, listed), ours) for manifest in _in_order(applied.values())]
+    closing = [
+        _change(removal.closed(node_pool), "no document asks for it")
+        for node_pool in staying
+        if not removal.is_closed(node_pool)
+    ]
+    node_pools = (
+        manifest for manifest in (*listed.values(), *applied.values()) if manifest["kind"] == "NodePool"
+    )
+    used_classes = {_node_class_of(node_pool) for node_pool in node_pools}
+    removed = [
+        manifest for manifest in unwanted if manifest not in staying and key_of(manifest) not in used_classes
+    ]
+    with_nodes = [
+        node_pool for node_pool in staying if any(removal.runs_in(node, node_pool) for node in world.nodes)
+    ]
     return Differences(
-        (*(put for put in puts if put is not None), *closing, *map(_removal, reversed(_in_order(gone)))),
-        (*map(_taken, taken), *(removal.waiting_sentence(one, spec, world) for one in alive)),
+        (*(put for put in puts if put is not None), *closing, *map(_removal, reversed(_in_order(removed)))),
+        (
+            *map(_taken, taken),
+            *(removal.waiting_sentence(node_pool, spec, world) for node_pool in with_nodes),
+        ),
     )
 
 
-def is_ours(spec: Spec, object_: Object) -> bool:
-    """People write `deployment: NAME` on things of their own; the pool's label is written by nobody else."""
-    labels = object_["metadata"].get("labels", {})
+def is_ours(spec: Spec, manifest: Object) -> bool:
+    """People label their own objects with `deployment: NAME`; nobody else writes the pool's label."""
+    labels = manifest["metadata"].get("labels", {})
     return labels.get(names.TAG_OWNER) == spec.platform.spec.deployment and bool(labels.get(names.TAG_POOL))
 
 
-def key_of(object_: Object) -> Key:
-    return object_["kind"], object_["metadata"]["name"]
+def key_of(manifest: Object) -> Key:
+    return manifest["kind"], manifest["metadata"]["name"]
 
 
-# --- what is asked for ------------------------------------------------------------------------------
+# --- objects that should exist ----------------------------------------------------------------------
 
 
 def _put(wanted: Object, ours: Mapping[Key, Object]) -> ObjectChange | None:
     old = ours.get(key_of(wanted))
     if old is None:
-        return ObjectChange("create", _marked(wanted), "a source of its pool needs it")
+        return ObjectChange("create", _with_digest(wanted), "a source of its pool needs it")
     if differing := _differing(wanted, old):
         return _change(wanted, f"{', '.join(differing)} changed")
-    if _mark_of(old) != _mark(wanted):  # what is not asked for any more is still in it
-        return _change(wanted, "what was asked for changed")
+    if _applied_digest(old) != _digest(wanted):  # it still has a field that we no longer set
+        return _change(wanted, "fields were removed")
     return None
 
 
 def _with_terms_of(staying: Iterable[Object], wanted: Object, listed: Mapping[Key, Object]) -> Object:
-    """A reservation that its node class no longer selects makes its nodes drift: those of a NodePool that stays are
-    selected until it goes."""
+    """Nodes drift when their node class no longer selects their reservation. So it keeps selecting the reservations of
+    NodePools that stay."""
     old = listed.get(key_of(wanted))
-    if old is None or key_of(wanted) not in {_node_class_of(one) for one in staying}:
+    if old is None or key_of(wanted) not in {_node_class_of(node_pool) for node_pool in staying}:
         return wanted
     terms = wanted["spec"].get(_TERMS, [])
     more = [term for term in old["spec"].get(_TERMS, []) if term not in terms]
     return {**wanted, "spec": {**wanted["spec"], _TERMS: [*terms, *more]}} if more else wanted
 
 
-def _taken(object_: Object) -> str:
+def _taken(manifest: Object) -> str:
     return (
-        f"{object_['kind']} {object_['metadata']['name']} is there and somebody else's: nothing is changed for pool"
-        f" {pool_of(object_)} until it has another name, or the pool has"
+        f"{manifest['kind']} {manifest['metadata']['name']} exists and is somebody else's: nothing changes for pool"
+        f" {pool_of(manifest)} until one of them has another name"
     )
 
 
-# --- what is there ----------------------------------------------------------------------------------
+# --- objects that exist -----------------------------------------------------------------------------
 
 
 def _node_class_of(node_pool: Object) -> Key:
-    """Also of one that is about to go: its nodes are still made from it, and it goes at a later look."""
+    """Also of a NodePool that is removed now: its nodes still need the node class, which is removed later."""
     ref = node_pool["spec"].get("template", {}).get("spec", {}).get("nodeClassRef", {})
     return ref.get("kind", ""), ref.get("name", "")
 
 
-def _removal(object_: Object) -> ObjectChange:
-    return ObjectChange("remove", object_, "its source is over, or its pool left, and no node needs it")
+def _removal(manifest: Object) -> ObjectChange:
+    return ObjectChange("remove", manifest, "its source is over or its pool is gone, and no node needs it")
 
 
 def _change(wanted: Object, reason: str) -> ObjectChange:
-    return ObjectChange("change", _marked(wanted), reason)
+    return ObjectChange("change", _with_digest(wanted), reason)
 
 
 def _in_order(objects: Iterable[Object]) -> list[Object]:
-    return sorted(objects, key=lambda object_: KINDS.index(object_["kind"]))
+    return sorted(objects, key=lambda manifest: KINDS.index(manifest["kind"]))
 
 
-# --- the same, or not -------------------------------------------------------------------------------
+# --- comparison -------------------------------------------------------------------------------------
 
 
-def _mark(object_: Object) -> str:
-    """Short for all that we ask of it. Kept on the object, it tells what was asked for last."""
-    written = json.dumps(object_["spec"], sort_keys=True, default=str)
-    return blake2b(written.encode(), digest_size=8).hexdigest()
+def _digest(manifest: Object) -> str:
+    """A digest of all fields we set. An annotation on the object keeps the one that was applied last."""
+    text = json.dumps(manifest["spec"], sort_keys=True, default=str)
+    return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def _mark_of(object_: Object) -> str:
-    return str(object_["metadata"].get("annotations", {}).get(names.APPLIED, ""))
+def _applied_digest(manifest: Object) -> str:
+    return str(manifest["metadata"].get("annotations", {}).get(names.APPLIED, ""))
 
 
-def _marked(object_: Object) -> Object:
-    return {**object_, "metadata": {**object_["metadata"], "annotations": {names.APPLIED: _mark(object_)}}}
+def _with_digest(manifest: Object) -> Object:
+    return {
+        **manifest,
+        "metadata": {**manifest["metadata"], "annotations": {names.APPLIED: _digest(manifest)}},
+    }
 
 
 def _differing(ours: Object, theirs: Object) -> list[str]:
@@ -157,7 +179,7 @@ def _differing(ours: Object, theirs: Object) -> list[str]:
 
 
 def _is_part_of(ours: Any, theirs: Any) -> bool:
-    """The API server fills in defaults: what it added is no difference. Fields that people add stay theirs."""
+    """Fields that the API server fills in, or that people add, are no difference."""
     if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
         return all(key in theirs and _is_part_of(value, theirs[key]) for key, value in ours.items())
     if isinstance(ours, list | tuple) and isinstance(theirs, list | tuple):

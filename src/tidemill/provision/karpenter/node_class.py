@@ -1,7 +1,7 @@
-"""How nodes are made, in Karpenter's words: EC2NodeClass, or NodeClass in EKS Auto Mode.
+"""Node classes: how Karpenter boots a node. EC2NodeClass, or NodeClass in EKS Auto Mode.
 
-Nothing in here may change while nodes run and nobody wants them replaced: Karpenter takes a change for drift.
-So the end of a block is not in it.
+Karpenter takes a change of a node class for drift and replaces its nodes. So nothing that changes while nodes run, such
+as the end of a block, is in it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from tidemill.spec.units import format_memory
 
 @dataclass(frozen=True, slots=True)
 class KarpenterApi:
+    """The API of Karpenter as people install it, or of the one in EKS Auto Mode: the same objects, other names."""
+
     karpenter: KarpenterRef
     group: str  # of the node class
     kind: str
@@ -33,7 +35,7 @@ class KarpenterApi:
     @classmethod
     def of(cls, karpenter: KarpenterRef) -> KarpenterApi:
         if karpenter.auto_mode:
-            # Auto Mode ends every node after 21 days, whatever a NodePool says.
+            # Auto Mode terminates every node after 21 days, whatever the NodePool says.
             return cls(karpenter, "eks.amazonaws.com", "NodeClass", "eks.amazonaws.com", "504h")
         return cls(karpenter, "karpenter.k8s.aws", "EC2NodeClass", "karpenter.k8s.aws", "Never")
 
@@ -67,28 +69,26 @@ def node_class(spec: Spec, pool: ComputePool, api: KarpenterApi, name: str, rese
 # --- which reservations -----------------------------------------------------------------------------
 
 
-def terms(spec: Spec, pool: ComputePool, wanted: SourceSpec) -> list[Term]:
-    """What a source of the documents selects, whatever there is: by id where it is pinned, else by tag (KP-1)."""
-    if wanted.ids:
-        return [{"id": id_} for id_ in wanted.ids]
-    return [{"tags": tags_of(spec, pool, wanted)}]
+def terms(spec: Spec, pool: ComputePool, source: SourceSpec) -> list[Term]:
+    """What a source in the documents selects: by id where it is pinned, else by tag (KP-1)."""
+    if source.ids:
+        return [{"id": id_} for id_ in source.ids]
+    return [{"tags": tags_of(spec, pool, source)}]
 
 
 def terms_for(spec: Spec, pool: ComputePool, blocks: Iterable[Reservation]) -> list[Term]:
-    """By tag where that finds a block, so that a successor needs no change; by id what no tag finds (KP-6).
+    """By tag where the tags match the block, so that the next block needs no change; else by id (KP-6).
 
-    An id is in it as long as its block lives: when one hands over to the next, the pin moves with them.
+    An id is listed as long as its block lives: at a hand-over the pin moves to the next block.
     """
     found: list[Term] = []
     for block in blocks:
-        source = next(
-            (
-                each
-                for each in pool.spec.sources
-                if each.type == block.kind.value and (not each.ids or block.id in each.ids)
-            ),
-            None,
+        sources = (
+            source
+            for source in pool.spec.sources
+            if source.type == block.kind.value and (not source.ids or block.id in source.ids)
         )
+        source = next(sources, None)
         tags = tags_of(spec, pool, source) if source is not None and not source.ids else {}
         by_tag = bool(tags) and set(tags.items()) <= set(block.tags)
         term: Term = {"tags": tags} if by_tag else {"id": block.id}
@@ -97,10 +97,10 @@ def terms_for(spec: Spec, pool: ComputePool, blocks: Iterable[Reservation]) -> l
     return found
 
 
-def tags_of(spec: Spec, pool: ComputePool, wanted: SourceSpec) -> dict[str, str]:
-    """The pool's blocks are bought with both; where the documents name tags, those are it."""
+def tags_of(spec: Spec, pool: ComputePool, source: SourceSpec) -> dict[str, str]:
+    """The tags in the documents, else the two that the pool's blocks are bought with."""
     own = {names.TAG_OWNER: spec.platform.spec.deployment, names.TAG_POOL: pool.name}
-    return dict(wanted.tags) or own
+    return dict(source.tags) or own
 
 
 # --- how they boot ----------------------------------------------------------------------------------
@@ -109,7 +109,8 @@ def tags_of(spec: Spec, pool: ComputePool, wanted: SourceSpec) -> dict[str, str]
 def _self_hosted(spec: Spec, pool: ComputePool, api: KarpenterApi, own: NodeClass) -> Term:
     if own.spec.launch_template is not None:
         raise SpecError(
-            f"node class {own.name}: Karpenter takes no existing launch template; say what it holds in the node class"
+            f"node class {own.name}: Karpenter accepts no existing launch template;"
+            " write its settings into the node class"
         )
     family = Family.of(own)
     by_id = any(term.id for term in own.spec.ami_selector_terms)
@@ -125,7 +126,7 @@ def _self_hosted(spec: Spec, pool: ComputePool, api: KarpenterApi, own: NodeClas
 
 
 def _auto_mode(own: NodeClass) -> Term:
-    """Image, user data and kubelet are AWS's there; the first volume says how much disk a node has."""
+    """There AWS sets image, user data and kubelet; the first volume says how much disk a node has."""
     volumes = own.spec.block_device_mappings
     return {"ephemeralStorage": {"size": format_memory(volumes[0].ebs.volume_size)}} if volumes else {}
 
@@ -140,7 +141,7 @@ def _role(spec: Spec, own: NodeClass, api: KarpenterApi) -> Term:
 
 
 def _subnets(spec: Spec, pool: ComputePool) -> list[str]:
-    """Only of zones the pool may use; a block's zone alone would do, but a successor may be in another."""
+    """Of all zones the pool may use: the next block may be in another zone."""
     zones = set(pool.spec.requirements.zones)
     found = [
         subnet
@@ -154,7 +155,7 @@ def _subnets(spec: Spec, pool: ComputePool) -> list[str]:
 
 
 def _security_groups(spec: Spec) -> list[Term]:
-    """None in the documents: the one EKS makes for the cluster, by the tag it carries."""
+    """None in the documents: the one that EKS creates for the cluster, by its tag."""
     groups = spec.platform.spec.security_groups
     if groups:
         return [{"id": group} for group in groups]
@@ -171,7 +172,7 @@ def _disks(own: NodeClassSpec) -> Term:
 
 
 def _device(device: BlockDevice) -> Term:
-    """In whole Gi, rounded up, as Karpenter wants it."""
+    """In whole Gi, rounded up, as Karpenter requires."""
     ebs = device.ebs.model_dump(by_alias=True, exclude_none=True)
     return {
         "deviceName": device.device_name,
@@ -180,7 +181,7 @@ def _device(device: BlockDevice) -> Term:
 
 
 def _user_data(spec: Spec, own: NodeClass, family: Family) -> str:
-    """Karpenter adds the cluster, the labels and the taints; the kubelet's graceful shutdown is ours."""
+    """Karpenter adds the cluster, the labels and the taints; we add the kubelet's graceful shutdown."""
     platform = spec.platform.spec
     extra = (own.spec.user_data,) if own.spec.user_data.strip() else ()
     return user_data(
@@ -189,14 +190,14 @@ def _user_data(spec: Spec, own: NodeClass, family: Family) -> str:
 
 
 def _interfaces(spec: Spec, pool: ComputePool, api: KarpenterApi, own: NodeClass) -> Term:
-    """Nodes that come up without a pod get no EFA from Karpenter unless their interfaces are listed (KP-9)."""
+    """Karpenter gives nodes that it launches without a pod no EFA unless the interfaces are listed (KP-9)."""
     if not (own.spec.efa and is_static(pool, api) and api.karpenter.supports(KARPENTER_NETWORK_INTERFACES)):
         return {}
     layouts = {separate_layout(kind) for kind in matching_types(spec.catalog, pool.spec.requirements)}
     if len(layouts) != 1:
         raise SpecError(
-            f"pool {pool.name}: its types have different network cards, and one node class lists one layout;"
-            " allow one type, or a pool for each"
+            f"pool {pool.name}: its types have different network cards, and a node class lists one layout;"
+            " allow one type, or make a pool for each"
         )
     return {
         "networkInterfaces": [
@@ -207,7 +208,7 @@ def _interfaces(spec: Spec, pool: ComputePool, api: KarpenterApi, own: NodeClass
 
 
 def is_static(pool: ComputePool, api: KarpenterApi) -> bool:
-    """Its block nodes are kept up without pods: somebody wrote `warm`, and Karpenter can (KP-8)."""
+    """Its nodes on blocks stay up without pods: the pool says `warm`, and Karpenter supports it (KP-8)."""
     own = api.karpenter
     return (
         bool(pool.spec.warm)

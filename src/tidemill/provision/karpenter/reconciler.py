@@ -90,7 +90,7 @@ class KarpenterReconciler:
         return Objects(tuple(made), tuple(warnings), frozenset(unwritten))
 
     def _existing(self) -> list[Object]:
-        return [object_ for kind in KINDS for object_ in self._kube.listed(kind)]
+        return [manifest for kind in KINDS for manifest in self._kube.listed(kind)]
 
     def _carry_out(self, change: ObjectChange) -> None:
         log.info("%s %s: %s", change.verb, change.about, change.reason)

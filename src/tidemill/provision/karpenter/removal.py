@@ -123,8 +123,8 @@ def _why(node_pool: Object, spec: Spec, world: World) -> str:
     return f"the documents of pool {name} do not ask for it any more"
 
 
-def pool_of(object_: Object) -> str:
-    return str(object_["metadata"].get("labels", {}).get(names.TAG_POOL, ""))
+def pool_of(manifest: Object) -> str:
+    return str(manifest["metadata"].get("labels", {}).get(names.TAG_POOL, ""))
 
 
 def source_of(node_pool: Object) -> str:

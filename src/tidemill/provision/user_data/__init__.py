@@ -1,6 +1,6 @@
-"""What a node is told at its first boot, in the language of its image: nodeadm for AL2023, TOML for Bottlerocket.
+"""User data: what a node is configured with at first boot. nodeadm for AL2023, TOML settings for Bottlerocket.
 
-Text only, the way EC2 wants it before it is encoded. Knows no source, no template and no AWS call.
+Returns the text before it is encoded. Knows no source, no template and no AWS call.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The facts of a first boot, whatever the image's language is."""
+"""What user data needs to know, for every image family."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tidemill.spec.compute_pool import kubelet_may_set
 from tidemill.spec.node_class import NodeClass, NodeClassSpec
 from tidemill.spec.platform import ClusterRef
 
-# The most the kubelet gives all pods together when the node shuts down, of which the critical ones (DNS, the network's
-# own pods) have the last part to themselves. No pod gets more than its own grace, and the kubelet goes on as soon as
-# they are done, so that a long period costs nothing; a pod whose grace is longer is cut short.
+# The longest shutdown of a node's pods; the last part of it is for the critical pods (DNS, network). No pod gets more
+# than its own grace, and the kubelet goes on as soon as pods are done, so a long period costs nothing. A pod with a
+# longer grace is cut short.
 SHUTDOWN_GRACE = timedelta(minutes=61)
 CRITICAL_GRACE = timedelta(minutes=1)
 
@@ -25,7 +25,7 @@ class Family(StrEnum):
 
     @classmethod
     def of(cls, node_class: NodeClass) -> Family:
-        """An alias says it itself; an image named by its id is taken for what `amiFamily` says."""
+        """From the alias; of an image named by its id, from `amiFamily`."""
         alias = next((term.alias for term in node_class.spec.ami_selector_terms if term.alias), None)
         word = alias.partition("@")[0] if alias else node_class.spec.ami_family.lower()
         try:
@@ -33,7 +33,7 @@ class Family(StrEnum):
         except ValueError:
             known = " and ".join(member.value for member in cls)
             raise SpecError(
-                f"node class {node_class.name}: images of '{word}' are not known, only of {known}"
+                f"node class {node_class.name}: the image family '{word}' is not supported, only {known}"
             ) from None
 
 
@@ -45,22 +45,22 @@ class Bootstrap:
     node_class: NodeClassSpec
     labels: Mapping[str, str]
     taints: tuple[tuple[str, str, str], ...]  # key, value, effect
-    ends_at: datetime | None = None  # when its own deadline agent has the node empty; None: no end is known
+    ends_at: datetime | None = None  # its deadline agent empties the node by then; None: no end is known
     joins: bool = True  # False: EKS adds the cluster, the labels and the taints of its node group
-    extra: tuple[str, ...] = ()  # texts of others, merged in before ours
+    extra: tuple[str, ...] = ()  # other user data, which ours is merged with
 
 
 def own_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """Sorted. SpecError: one that a kubelet may not set on its own node."""
+    """Sorted. SpecError: a label that a kubelet may not set on its own node."""
     for name in labels:
         if not kubelet_may_set(name):
             raise SpecError(
-                f"a node may not give itself the label '{name}', and its kubelet would not start:"
+                f"a node may not set the label '{name}' on itself, and its kubelet would not start:"
                 " labels under kubernetes.io are set by the cluster; use another prefix"
             )
     return dict(sorted(labels.items()))
 
 
 def kubelet_duration(value: timedelta) -> str:
-    """As the kubelet reads it, which knows no days."""
+    """In the kubelet's form, which has no days."""
     return f"{int(value.total_seconds())}s"

@@ -1,7 +1,7 @@
-"""Bottlerocket: settings in TOML, ours over those of others.
+"""Bottlerocket user data: settings in TOML. Where others' settings differ from ours, ours win.
 
-There is no shell and no package on such a node, so no deadline agent is installed: the kubelet's graceful shutdown
-is set, but nothing starts it while the engine is away. The documentation says what that means.
+Such a node has no shell and no packages, so no deadline agent is installed. The kubelet's graceful shutdown is set, but
+nothing starts it while the engine is away.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 def settings(boot: Bootstrap) -> str:
     merged: dict[str, Any] = {}
     for text in boot.extra:
-        _lay_over(merged, _read(text))
-    _lay_over(merged, {"settings": _ours(boot)})
+        _merge(merged, _read(text))
+    _merge(merged, {"settings": _ours(boot)})
     return "\n".join(_lines(merged, ())) + "\n"
 
 
@@ -58,7 +58,7 @@ def _ours(boot: Bootstrap) -> dict[str, Any]:
 
 
 def _raid0() -> dict[str, Any]:
-    """The local disks as one array, and what fills up a node's disk moved onto it."""
+    """The local disks as one array, with the directories that need most space on it."""
     return {
         "commands": [
             ["apiclient", "ephemeral-storage", "init"],
@@ -84,16 +84,16 @@ def _read(text: str) -> dict[str, Any]:
         raise SpecError(f"the user data of a Bottlerocket node must be TOML settings: {error}") from None
 
 
-def _lay_over(under: dict[str, Any], over: Mapping[str, Any]) -> None:
+def _merge(under: dict[str, Any], over: Mapping[str, Any]) -> None:
     for key, value in over.items():
         if isinstance(value, Mapping) and isinstance(under.get(key), dict):
-            _lay_over(under[key], value)
+            _merge(under[key], value)
         else:
             under[key] = dict(value) if isinstance(value, Mapping) else value
 
 
 def _typed(value: str) -> Any:
-    """A number or a boolean where it reads as one: Bottlerocket refuses "3" where it wants 3."""
+    """As a number or a boolean where possible: Bottlerocket rejects "3" where it expects 3."""
     try:
         return tomllib.loads(f"x = {value}")["x"]
     except tomllib.TOMLDecodeError:
@@ -116,7 +116,7 @@ def _key(key: str) -> str:
 
 
 def _value(value: Any) -> str:
-    """JSON's spelling of text, numbers, booleans and lists is TOML's too; the rest (dates) is not used in settings."""
+    """Text, numbers, booleans and lists look the same in JSON and TOML; settings use no dates."""
     if isinstance(value, list):
         return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, Mapping):

@@ -1,7 +1,7 @@
-"""The node's own deadline agent, installed at first boot: it empties the node in time if the engine is away (CB-16).
+"""The deadline agent, installed on a node at first boot: it empties the node in time if the engine is away (CB-16).
 
-A shell script and a timer. It needs what EKS's AL2023 images have: systemd, jq, curl and the AWS CLI; and the kubelet's
-graceful shutdown, which the NodeConfig beside it sets. Where the node's end is not known nothing is installed.
+A shell script and a systemd timer. It needs what EKS's AL2023 images have (systemd, jq, curl, the AWS CLI) and the
+kubelet's graceful shutdown, which the NodeConfig sets. Where the end of the node is not known nothing is installed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tidemill.provision.user_data.bootstrap import CRITICAL_GRACE, SHUTDOWN_GRAC
 from tidemill.spec import names
 from tidemill.spec.units import format_instant
 
-# Half of the minute the engine keeps between a forced delete and the deadline: an engine that is there comes first.
+# Half of the minute between the engine's forced delete and the deadline: a running engine acts first.
 SPARE_S = 30
 EVERY_S = 10
 ASK_EVERY_S = 20  # of the API server, by every node: three requests a minute each way
@@ -40,7 +40,7 @@ WantedBy=timers.target
 
 
 def install(boot: Bootstrap) -> list[str]:
-    """Lines of a shell script; none where the node's end is not known."""
+    """Lines of a shell script; none where the end of the node is not known."""
     if boot.ends_at is None:
         return []
     return [
@@ -57,13 +57,13 @@ def install(boot: Bootstrap) -> list[str]:
 
 
 def environment(boot: Bootstrap) -> str:
-    """What the script is told by us; the rest it finds on the node."""
+    """The script's settings; the rest it finds on the node."""
     settings = {
         "CLUSTER": shlex.quote(boot.cluster.name),
         "REGION": shlex.quote(boot.region),
         "ANNOTATION": shlex.quote(names.ENDS_AT),
         "SPARE_S": SPARE_S,
-        # More than this the kubelet gives nobody.
+        # The longest grace the kubelet gives a pod.
         "MOST_S": int((SHUTDOWN_GRACE - CRITICAL_GRACE).total_seconds()),
         "ASK_EVERY_S": ASK_EVERY_S,
     }

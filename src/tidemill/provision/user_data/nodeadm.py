@@ -1,7 +1,7 @@
-"""AL2023: one MIME archive with other people's parts first, then a script of ours, then the NodeConfig.
+"""AL2023 user data: a MIME archive with others' parts first, then our script, then our NodeConfig.
 
-nodeadm merges every NodeConfig it finds and the last one wins, so that ours does. Scripts run before it starts the
-kubelet; one that fails keeps no node out of the cluster.
+nodeadm merges all NodeConfigs and the last one wins, so ours does. Scripts run before it starts the kubelet; a script
+that fails does not keep the node out of the cluster.
 """
 
 from __future__ import annotations
@@ -27,10 +27,7 @@ from tidemill.provision.user_data.bootstrap import (
 
 def archive(boot: Bootstrap) -> str:
     parts = [part for text in boot.extra for part in read_parts(text)]
-    script = [
-        *deadline_agent.install(boot),
-        *_sysctls(boot),
-    ]  # a setting that fails leaves the agent in place
+    script = [*deadline_agent.install(boot), *_sysctls(boot)]  # the agent first: a sysctl may fail
     if script:
         parts.append(MimePart(SHELL, "\n".join(["#!/bin/bash", "set -eu", *script])))
     written = yaml.safe_dump(node_config(boot), sort_keys=False, width=1000)
@@ -62,7 +59,7 @@ def _kubelet(boot: Bootstrap) -> dict[str, Any]:
     }
     if boot.node_class.max_pods is not None:
         config["maxPods"] = boot.node_class.max_pods
-    if not boot.joins:  # EKS sets labels and taints by flags of its own, which a second one would replace
+    if not boot.joins:  # EKS sets labels and taints by its own flags, which ours would replace
         return {"config": config}
     config["registerWithTaints"] = [
         {"key": key, **({"value": value} if value else {}), "effect": effect}
@@ -73,13 +70,13 @@ def _kubelet(boot: Bootstrap) -> dict[str, Any]:
 
 
 def containerd_config(settings: dict[str, str]) -> str:
-    """TOML: each key is a dotted path of containerd's own, each value what it reads as, else text."""
+    """TOML: a key is a dotted path in containerd's configuration; a value is TOML, else text."""
     text = "\n".join(f"{key} = {_toml_value(value)}" for key, value in settings.items())
     try:
         tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SpecError(
-            f"containerRuntime does not read as containerd settings ({error}); a key is a dotted path such as"
+            f"containerRuntime is not valid containerd configuration ({error}); a key is a dotted path such as"
             " plugins.'io.containerd.cri.v1.images'.max_concurrent_downloads"
         ) from None
     return text
@@ -128,10 +125,12 @@ def write_archive(parts: list[MimePart]) -> str:
 
 
 def read_parts(text: str) -> list[MimePart]:
-    """The parts of somebody's user data: of an archive each, else the text as the one thing it is."""
+    """The parts of others' user data: those of an archive, else the text as one part."""
     start = text.lstrip()
     if start.lower().startswith(("mime-version:", "content-type:")):
-        found = [_part(each) for each in message_from_string(start).walk() if not each.is_multipart()]
+        found = [
+            _part(message) for message in message_from_string(start).walk() if not message.is_multipart()
+        ]
         if not found:
             raise SpecError("the user data looks like a MIME archive and has no parts")
         return found
