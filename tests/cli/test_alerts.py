@@ -207,7 +207,7 @@ def test_it_goes_on_until_it_is_stopped(document: str, url: str, opened: Opener)
     assert running.stdout is not None
     assert "the last heartbeat of the engine was" in running.stdout.readline()
     running.send_signal(signal.SIGTERM)
-    assert running.wait(timeout=20) == 130
+    assert running.wait(timeout=60) == 130
     running.stdout.close()
 
 

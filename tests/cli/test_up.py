@@ -113,7 +113,7 @@ def test_the_speed_changes_nothing_about_what_happens(played):
 
 def test_for_ends_by_itself_and_fits_the_whole_day_in(played):
     began = time.monotonic()
-    code, out = played("--for", "6s")
+    code, out = played("--for", "3s")
     assert (code, time.monotonic() - began < 20) == (0, True)
     assert "to 17 Nov 23:30 UTC" in out
 
@@ -130,7 +130,7 @@ def test_ctrl_c_ends_with_the_summary_and_code_0_and_removes_the_state_file(stat
     with subprocess.Popen([*UP, "--speed", "60"], stdout=subprocess.PIPE, text=True) as process:
         _wait_for(file.exists)
         process.send_signal(number)
-        out, _ = process.communicate(timeout=20)
+        out, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "No invariant was violated" in out
     assert not list(file.parent.iterdir())
@@ -148,7 +148,7 @@ def test_ctrl_c_gives_the_terminal_back(state_home):
         process.send_signal(signal.SIGINT)
         while b"Next" not in seen:
             seen += _read(master)
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=60) == 0
     finally:
         process.kill()
         os.close(master)
@@ -170,7 +170,7 @@ def test_other_commands_look_at_the_instant_it_shows(state_home):
 
 
 def _wait_for(condition):
-    for _ in range(200):
+    for _ in range(1200):  # a minute: the machine may be busy
         if condition():
             return
         time.sleep(0.05)
@@ -178,7 +178,7 @@ def _wait_for(condition):
 
 
 def _read(terminal):
-    ready, _, _ = select.select([terminal], [], [], 20)
+    ready, _, _ = select.select([terminal], [], [], 60)
     assert ready, "the terminal stayed silent"
     return os.read(terminal, 65536)
 

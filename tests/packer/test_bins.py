@@ -50,16 +50,6 @@ def test_the_tightest_classes_that_have_enough_come_first():
     assert [bins.free[0] for bins in index.roomiest(0)] == [500, 300, 250, 100]
 
 
-def test_the_index_knows_when_every_bin_blocks_a_pod():
-    index, lenient = BinIndex(), a_bin(0, 500, 10)
-    index.add(lenient)
-    index.add(a_bin(1, 500, 10, blocked=0b1))
-    assert index.has_bin_for(0b1)
-    index.remove(lenient)
-    assert not index.has_bin_for(0b1)
-    assert index.has_bin_for(0b10)
-
-
 @settings(max_examples=50, derandomize=True, database=None)
 @given(st.lists(st.integers(0, 5), max_size=8))
 def test_the_bits_a_bin_keeps_up_to_date_equal_those_worked_out_from_scratch(order):
