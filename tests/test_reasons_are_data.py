@@ -27,7 +27,6 @@ ALLOWED: dict[str, tuple[int, str]] = {
     "provision/karpenter/reconciler.py": (1, "logs each text once"),
     "render/names.py": (1, "shows ids and instants the way people say them; decides nothing"),
     "sim/cluster/scheduler.py": (1, "writes a pod's status only where its message changed"),
-    "sim/scenario/reason_history.py": (1, "counts warnings that are still texts: proposals, node groups"),
     "store/migrations/versions/v0007_reasons.py": (3, "reads the old sentences once"),
 }
 

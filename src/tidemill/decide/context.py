@@ -137,7 +137,7 @@ class DecisionContext:
             told = self._told[pod.uid] = Unmet(pod.uid, pod.full_name, code, reason, earliest)
         self.unmet[pod.uid] = told
 
-    def warn(self, about: str, reason: AnyWarning | str) -> None:
+    def warn(self, about: str, reason: AnyWarning) -> None:
         self.warnings.append(Warning(about, reason))
 
     def wake(self, at: datetime | None) -> None:

@@ -256,7 +256,7 @@ class Warning:
     """Something a person should know before it happens. `about` names the object. A `ServiceShort` is an alert too."""
 
     about: str
-    reason: AnyWarning | str  # node groups still give a sentence
+    reason: AnyWarning
 
 
 @dataclass(frozen=True, slots=True)

@@ -422,5 +422,20 @@ class PinMustMove:
     ends: datetime | None = None  # when it must be empty
 
 
-AnyWarning = WarningReason | MethodUnavailable | ServiceShort | PinMustMove | PurchaseReason | PurchaseWarning
+@dataclass(frozen=True, slots=True)
+class ProvisionerMessage:
+    """What a provisioner has to say about its groups or NodePools: shown to people as it is, never read."""
+
+    text: str
+
+
+AnyWarning = (
+    WarningReason
+    | MethodUnavailable
+    | ServiceShort
+    | PinMustMove
+    | PurchaseReason
+    | PurchaseWarning
+    | ProvisionerMessage
+)
 Reason = ActionReason | HoldReason | AnyWarning | SearchReason | ProposalReason

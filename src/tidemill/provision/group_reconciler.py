@@ -16,6 +16,7 @@ from tidemill.model.capacity import SECURED_STATES
 from tidemill.model.errors import Gone, Retryable, TidemillError
 from tidemill.model.plan import Warning
 from tidemill.model.purchases import LaunchIntent
+from tidemill.model.reasons import ProvisionerMessage
 from tidemill.model.world import World
 from tidemill.ports.compute import Compute
 from tidemill.provision import managed
@@ -182,7 +183,7 @@ class GroupReconciler:
         return ExistingGroups.of(self._state.groups, self._state.node_groups, self._compute.templates())
 
     def _warn(self, groups: Sequence[GroupSpec], problems: Iterable[tuple[str, str]]) -> list[Warning]:
-        warnings = [Warning(about, sentence) for about, sentence in problems]
+        warnings = [Warning(about, ProvisionerMessage(text)) for about, text in problems]
         existing = self._state.existing
         for group_spec in groups:
             group = existing.behind(group_spec)
@@ -202,7 +203,7 @@ class GroupReconciler:
             lacks_members = group.desired > sum(member.counts for member in group.members)
             if group.launch_error is not None and lacks_members:
                 sentences.append(f"it could not launch: {group.launch_error}")
-            warnings += [Warning(group_spec.name, sentence) for sentence in sentences if sentence]
+            warnings += [Warning(group_spec.name, ProvisionerMessage(text)) for text in sentences if text]
         return warnings
 
 

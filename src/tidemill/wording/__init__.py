@@ -12,6 +12,7 @@ from tidemill.model.reasons import (
     HoldReason,
     MethodUnavailable,
     PinMustMove,
+    ProvisionerMessage,
     Reason,
     ServiceShort,
     WarningReason,
@@ -28,11 +29,11 @@ from tidemill.wording.purchases import (
 from tidemill.wording.warnings import warning_sentence
 
 
-def sentence(reason: Reason | str) -> str:
-    """Some reasons of node groups are still sentences: they are passed on."""
+def sentence(reason: Reason) -> str:
+    """One sentence, without a capital and a full stop: what it is about stands before it."""
     match reason:
-        case str():
-            return reason
+        case ProvisionerMessage():
+            return reason.text
         case HoldReason():
             return hold_sentence(reason)
         case WarningReason():

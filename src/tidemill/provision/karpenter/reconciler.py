@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from tidemill.decide.deadlines import deadline_of
 from tidemill.model.errors import Gone, SpecError, TidemillError
 from tidemill.model.plan import Warning
+from tidemill.model.reasons import ProvisionerMessage
 from tidemill.model.world import World
 from tidemill.provision.karpenter.differences import KINDS, ObjectChange, differences
 from tidemill.provision.karpenter.objects import Object, Objects, karpenter_objects
@@ -63,7 +64,7 @@ class KarpenterReconciler:
             self._log_once(str(error))
             return self._warnings
         sentences = (*wanted.warnings, *found.warnings)
-        self._warnings = tuple(Warning("karpenter", sentence) for sentence in sentences)
+        self._warnings = tuple(Warning("karpenter", ProvisionerMessage(text)) for text in sentences)
         self._seen, self._looked_at = self._state(world), world.now
         return self._warnings
 

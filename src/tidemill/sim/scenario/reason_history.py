@@ -6,11 +6,9 @@ block has expired, every pod waits for capacity, whatever it was that held it al
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import lru_cache
 
 from tidemill.model.capacity import ReservationState
 from tidemill.model.nodes import INSTANCE_UP_STATES
@@ -21,6 +19,7 @@ from tidemill.model.reasons import (
     HoldReason,
     MethodUnavailable,
     PinMustMove,
+    ProvisionerMessage,
     ServiceShort,
     WarningReason,
 )
@@ -32,7 +31,7 @@ _SAYS_SOMETHING = timedelta(hours=1)
 _NOTHING = timedelta(0)
 
 
-def topic(reason: HoldReason | AnyWarning | str) -> tuple[str, ...]:
+def topic(reason: HoldReason | AnyWarning) -> tuple[str, ...]:
     """The reason without its figures: no capacity until 12:03 and no capacity until 12:05 are one topic."""
     match reason:
         case HoldReason():
@@ -47,20 +46,14 @@ def topic(reason: HoldReason | AnyWarning | str) -> tuple[str, ...]:
             return ("pin-must-move", reason.block)
         case PurchaseReason() | PurchaseWarning():
             return (reason.kind,)
-        case str():
-            return (_without_figures(reason),)
-
-
-@lru_cache(maxsize=4096)
-def _without_figures(sentence: str) -> str:
-    """Until node groups give their warnings as data, too."""
-    return re.sub(r"\d+", "#", sentence)
+        case ProvisionerMessage():
+            return ("provisioner", reason.text)
 
 
 @dataclass(frozen=True, slots=True)
 class WarningSpan:
     about: str
-    reason: AnyWarning | str
+    reason: AnyWarning
     first: datetime
     last: datetime
 
